@@ -1,1 +1,1 @@
-"""Checks after each pass, bisecting, op history: what answers "which pass broke my numbers?"."""
+"""Checks after each pass, bisection and op history: tools to find which pass broke a result."""

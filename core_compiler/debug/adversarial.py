@@ -1,13 +1,13 @@
-"""Inputs made to hurt: a rewrite that fired is tried on values that the example inputs do not have.
+"""Adversarial inputs for rewrites: values that the example inputs do not contain.
 
-The old and the new ops of a rewrite are a small pair of programs.  Both are evaluated on one class
-of values after another (NaN, infinities, zeros of both signs, equal values, ...).  An exact rule
-keeps every bit in every class.  One with a tolerance keeps NaN and infinities where they are, is
-the same in f64 wherever f64 is finite, and rounds no worse than before by more than a factor of
-four.  Classes in which a rule is allowed to differ are declared with it (``Rule.except_for``).
+The old and the new ops of a rewrite form a small pair of programs.  Both are evaluated on several
+classes of values (NaN, infinities, zeros of both signs, equal values, ...).  An exact rule must
+keep every bit in every class.  A rule with a tolerance must keep the positions of NaN and
+infinities, agree in f64 wherever f64 is finite, and have at most four times the rounding error of
+the old ops.  A rule declares the classes in which it may differ (``Rule.except_for``).
 
-What was tried and found right is remembered on disk by the pair's canonical text and the digest of
-the sources that decide about it, so that it is tried once.
+A pair that passed is cached on disk under the hash of its canonical text and of the sources that
+affect the verdict, so it is tried only once.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ from core_compiler.ops.costs import cost
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.support.errors import InternalError
 
-#: Seconds that a stage's tries may take beyond a part of what its checks have taken.
+#: Minimum seconds for the trials of a stage, and the fraction of its check time that they may add.
 LEAST_SECONDS, PART = 1.0, 0.25
-#: A pair of more operations is tried on few classes: special values where it is elementwise, else
+#: A pair with more operations is tried on few classes: special values if it is elementwise, else
 #: NaN and a small spread.
 MOST_FLOPS = 50_000_000
-#: How many ops before a pair are looked at, one behind another.
+#: Maximum number of levels of producers that are added in front of a pair.
 MOST_CONTEXT = 6
-#: Constants of at most this many elements are values to try, and part of a pair's text.
+#: Constants of at most this many elements are varied, and are part of the text of a pair.
 SMALL = 64
-#: How far both sides of an inexact rule may be apart in f64, and how much worse it may round.
+#: Maximum difference in f64 between both sides of an inexact rule, and bounds on its rounding
+#: error.
 ALGEBRA, GROWTH, MOVED = 1e-9, 4.0, 8.0
-#: What decides about a pair beside its text.
+#: Sources that affect the verdict on a pair, besides its text.
 _SOURCES = ("ops/**/*.py", "numerics/**/*.py", "kernel_ir/*.py", "lowering/*.py", "passes/**/*.py",
             "debug/adversarial.py", "debug/hurtful.py", "debug/wide.py")  # fmt: skip
 _OF_NODES = ("frontends/onnx/**/*.py", "onnx_level/**/*.py", "debug/imported_pairs.py")
@@ -53,7 +54,7 @@ _OF_NODES = ("frontends/onnx/**/*.py", "onnx_level/**/*.py", "debug/imported_pai
 
 @dataclass(frozen=True)
 class Fault:
-    """A class of values for which the two sides of a rewrite differ: where, and the values."""
+    """A class of values for which both sides of a rewrite differ, with the element concerned."""
 
     class_: str
     note: str
@@ -66,10 +67,10 @@ class Fault:
 
 @dataclass(eq=False)
 class Adversary:
-    """Tries rewrites; ``values`` know the ops that make them (constants keep their numbers).
+    """The adversarial trials of rewrites; ``values`` know the ops that define them.
 
-    ``tried`` counts pairs that were evaluated, ``known`` those that a cache had, ``left`` those for
-    which no time was left.
+    Constants keep their values.  ``tried`` counts the pairs evaluated, ``known`` the cache hits,
+    and ``left`` the pairs skipped because the time budget was spent.
     """
 
     weights: WeightStore
@@ -79,12 +80,13 @@ class Adversary:
     left: int = 0
     seconds: float = 0.0
     _seen: dict[str, Fault | None] = field(default_factory=dict)
-    #: The ops that make values by now, where a rewrite has made them.
+    #: The current defining op of each value that a rewrite has redefined.
     _makers: dict[Value, Op] = field(default_factory=dict)
-    #: What reads a value by now, where a rewrite has put another in its place.
+    #: The value that readers of a replaced value read now.
     _instead: dict[Value, Value] = field(default_factory=dict)
     _renamed: dict[tuple, Op] = field(default_factory=dict)
-    #: What follows from constants alone, and what does not by now: a rewrite may make it one.
+    #: Values known to follow from constants alone, and values known not to.  A rewrite can move a
+    #: value from the second set to the first.
     _fixed: set[Value] = field(default_factory=set)
     _varied: set[Value] = field(default_factory=set)
     _digests: dict[Value, str] = field(default_factory=dict)
@@ -94,8 +96,7 @@ class Adversary:
         self._memory_of_nodes = Remembered("rewrites-of-nodes", (*_SOURCES, *_OF_NODES))
 
     def learn(self, ops: Sequence[Op]) -> None:
-        """Take note of ops, and of those in loops and branches, also where they make another op's
-        result in its place."""
+        """Record ops and those nested in them, also if they redefine the result of another op."""
         for op in ops:
             self._makers.update(dict.fromkeys(op.results, op))
             for region in op.regions if op.kind in CONTROL_FLOW else ():
@@ -104,7 +105,7 @@ class Adversary:
             self._varied.clear()
 
     def follow(self, rewrite: Rewrite) -> None:
-        """Take note of what reads other values from this rewrite on."""
+        """Record the replacements of a rewrite, which later readers see."""
         moved = {a: b for a, b in rewrite.values.items() if a is not b}
         self._instead.update(moved)
         if any(map(self._is_known, moved.values())):
@@ -115,8 +116,7 @@ class Adversary:
         return value in self._fixed or (maker is not None and maker.kind in CONSTANTS)
 
     def maker(self, value: Value) -> Op | None:
-        """The op that makes a value, as far as it is known, with the operands that it has by
-        now."""
+        """Return the defining op of a value with its current operands, or None if unknown."""
         op = self._makers.get(value) or self.values.makers.get(value)
         if op is None:
             return None
@@ -133,7 +133,7 @@ class Adversary:
         return value
 
     def is_constant(self, value: Value) -> bool:
-        """A value that follows from constants alone."""
+        """Return whether a value follows from constants alone."""
         if value in self._fixed:
             return True
         if value in self._varied:
@@ -151,16 +151,20 @@ class Adversary:
         return True
 
     def digest(self, value: Value) -> str:
-        """The hash of a value that follows from constants: what holds beside some weights need not
-        beside others."""
+        """Return the hash of a value that follows from constants.
+
+        A rewrite that is right for some weights need not be right for others.
+        """
         if value not in self._digests:
             self._digests[value] = array_digest(self.values[value])
         return self._digests[value]
 
     def find(self, rewrite: Rewrite, allowance: float) -> Fault | None:
-        """The first class for which the two sides of ``rewrite`` differ and its rule does not say
-        so; None where there is none, or where nothing can be tried.  ``allowance``: seconds that
-        may be spent in all by now."""
+        """Return the first class for which the two sides of ``rewrite`` differ, or None.
+
+        Classes that the rule excludes are skipped.  None also means that nothing could be tried.
+        ``allowance`` is the total time in seconds that may have been spent when this returns.
+        """
         pair = Pair.of(rewrite, self)
         if pair is None:
             return None
@@ -184,8 +188,10 @@ class Adversary:
         return found
 
     def _persistent(self, pair: Pair) -> Fault | None:
-        """A fault that stays when the values come from the ops that make them: a rule may rely on
-        what it matched and left alone (that a value is not negative, say)."""
+        """Return a fault that remains when the inputs are computed by their defining ops.
+
+        A rule may rely on a property of what it matched, such as that a value is not negative.
+        """
         found = next(pair.faults(), None)
         for _ in range(MOST_CONTEXT):
             wider = pair.wider() if found is not None else None
@@ -198,14 +204,15 @@ class Adversary:
 
 
 class _NoMeaning(Exception):
-    """The ops before a rewrite are not defined on the values that were tried: a position is
-    outside of what it indexes."""
+    """The ops before a rewrite are undefined on the trial values, e.g. an index out of bounds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Both sides of a rewrite, with ops before them where values depend on one another: ``free``
-    values are given, ``fixed`` ones are constants."""
+    """Both sides of a rewrite, with the ops before them on which several values depend.
+
+    ``free`` values are inputs of the pair, ``fixed`` values are constants.
+    """
 
     rewrite: Rewrite
     old: tuple[Op, ...]
@@ -215,21 +222,25 @@ class Pair:
     fixed: Mapping[Value, np.ndarray]
     adversary: Adversary
     weights: WeightStore
-    #: Constants that the rewrite computed itself: rounded to their dtype, they may be an ulp off.
+    #: Constants computed by the rewrite itself: rounded to their dtype, they may be off by one ulp.
     computed: frozenset[Value] = frozenset()
-    #: A pair of ONNX nodes, where this is their import, and the nodes' values by those here.
+    #: For a pair imported from ONNX nodes: the pair of nodes, and a map from node values to values
+    #: here.
     nodes: Pair | None = None
     origin: Mapping[Value, Value] = field(default_factory=dict)
 
     @staticmethod
     def of(rewrite: Rewrite, adversary: Adversary) -> Pair | None:
-        """None where there is nothing to compare or an op has no meaning on other values."""
+        """Return the pair of a rewrite, or None if there is nothing to compare.
+
+        None also stands for an op that is undefined on other values.
+        """
         values = tuple(
             (a, b) for a, b in rewrite.values.items()
             if isinstance(a.type, TensorType) and isinstance(b.type, TensorType)
         )  # fmt: skip
         old, new = list(rewrite.old), list(rewrite.new)
-        if not old:  # readers read another value from now on: what made the one is left to others
+        if not old:  # readers now read another value, whose computation is unchanged
             makers = (adversary.maker(a) for a, b in values if a is not b)
             old = list(dict.fromkeys(op for op in makers if op is not None))
         if not old or not values:
@@ -247,8 +258,11 @@ class Pair:
         return found._with(old, new)
 
     def wider(self) -> Pair | None:
-        """The pair with the ops that make its free values, on both sides where one of them is read
-        by another's; None where there are none, or where they are too much work."""
+        """Return the pair extended by the ops that define its free values, or None.
+
+        The ops go on both sides if either side reads their result.  None if there are no such ops
+        or if they are too expensive.
+        """
         if self.nodes is not None:
             return self.nodes.wider()
         wanted, sides = set(self.free), [list(self.old), list(self.new)]
@@ -268,14 +282,14 @@ class Pair:
             return None
         sides = enumerate((old, new))
         bounds = dict.fromkeys(v for k, side in sides for v in self._frontier(side, k))
-        if nodes:  # inputs that nodes leave out are values too
+        if nodes:  # optional inputs that nodes omit are values too
             bounds = dict.fromkeys(v for v in bounds if not self._is_absent(v))
         fixed = {v: self.adversary.values[v] for v in bounds if self.adversary.is_constant(v)}
         free = tuple(v for v in bounds if v not in fixed)
         known = all(isinstance(v.type, TensorType) and v.type.is_static for v in bounds)
         if not free or not known:
             return None
-        # The old ops of an event come in the order of the match.
+        # An event lists its old ops in match order, not in program order.
         old, new = stable_topological(old), stable_topological(new)
         found = replace(self, old=tuple(old), new=tuple(new), free=free, fixed=fixed)
         if not nodes:
@@ -290,12 +304,15 @@ class Pair:
         return maker is not None and maker.kind == "onnx.absent"
 
     def _maker(self, value: Value) -> Op | None:
-        """The op that makes a value, where it can be evaluated on other values; no constants."""
+        """Return the defining op of a value if it can be evaluated on other values.
+
+        Constants have none.
+        """
         op = self.adversary.maker(value)
         return op if op is not None and op.kind not in CONSTANTS and _tried(op) else None
 
     def _depends(self, value: Value, others: set[Value]) -> bool:
-        """Whether a value is computed from one of ``others``, not far before it."""
+        """Return whether a value is computed from one of ``others`` within a few ops."""
         stack, seen = [(value, 0)], {value}
         while stack:
             current, depth = stack.pop()
@@ -311,13 +328,13 @@ class Pair:
         return False
 
     def _frontier(self, ops: Sequence[Op], side: int) -> list[Value]:
-        """The values that a side is given: read by its ops, or results, that none of them makes."""
+        """Return the inputs of a side: values that it reads or returns and does not define."""
         made = {v for op in ops for v in op.results}
         needed = [*(v for op in ops for v in op.uses()), *(pair[side] for pair in self.values)]
         return list(dict.fromkeys(v for v in needed if v not in made))
 
     def _pulled(self, ops: Sequence[Op], side: int, values: set[Value]) -> list[Op]:
-        """``ops`` with those before them that make ``values`` which they need."""
+        """Return ``ops``, preceded by the ops that define those of ``values`` that they need."""
         reads = [v for v in self._frontier(ops, side) if v in values]
         more = dict.fromkeys(op for v in reads if (op := self._maker(v)) is not None)
         return [*more, *ops]
@@ -325,7 +342,7 @@ class Pair:
     # -- identity --------------------------------------------------------------------------------
 
     def key(self) -> str:
-        """SHA-256 of the pair's text: ops, attributes, types, constants, the tolerance."""
+        """Return the SHA-256 of the pair's ops, attributes, types, constants and tolerance."""
         if self.nodes is not None:
             return self.nodes.key()
         numbers: dict[Value, int] = {}
@@ -364,7 +381,7 @@ class Pair:
         return all(map(self._is_elementwise, (*self.old, *self.new)))
 
     def _is_elementwise(self, op: Op) -> bool:
-        """Whether an op works element by element, or only repeats a constant for one that does."""
+        """Return whether an op is elementwise or broadcasts a constant for an elementwise op."""
         if op.kind in CONSTANTS or "elementwise" in _traits(op):
             return True
         own = {o.results[0]: o for o in (*self.old, *self.new) if len(o.results) == 1}
@@ -377,7 +394,7 @@ class Pair:
         floats = any(v.type.dtype.is_float for v in self.free)
         heavy = sum(map(_flops, (*self.old, *self.new))) > MOST_FLOPS
         classes = [c for c in hurtful.CLASSES if c != "positions"] if floats else ["mixed"]
-        if floats and not self.elementwise:  # a sum over special values is NaN: it tells nothing
+        if floats and not self.elementwise:  # a sum over special values is NaN
             classes = ["nan", "spread"] if heavy else classes[1:]
         elif heavy:
             classes = classes[:1]
@@ -396,7 +413,7 @@ class Pair:
                 yield fault
 
     def _given(self, class_: str) -> dict[Value, np.ndarray]:
-        """Arrays for the free values, the same ones for the same class."""
+        """Return arrays for the free values; the same class always returns the same arrays."""
         seed = int.from_bytes(hashlib.sha256(class_.encode()).digest()[:4], "little")
         random = np.random.default_rng(seed)
         constants = [c for a in self.fixed.values() if a.size <= SMALL for c in np.ravel(a)]
@@ -420,7 +437,7 @@ class Pair:
         return None
 
     def _inexact(self, class_: str, given) -> Fault | None:
-        """Where values are finite in f64: the same in f64, and rounded no worse; else alike."""
+        """Check an inexact rule: equal in f64 where finite, and rounded no worse; else equal."""
         old, new = self._both(given)
         try:
             wide_old, wide_new = (self.wide(side, given) for side in (0, 1))
@@ -447,7 +464,7 @@ class Pair:
 
     def _rounding(self, class_, value, narrow, wide, given) -> Fault | None:
         if class_ == "denormals":
-            return None  # a tolerance is one of ordinary values
+            return None  # tolerances hold for ordinary values only
         want, got = narrow
         finite = np.isfinite(want) & np.isfinite(got) & np.isfinite(wide[0]) & np.isfinite(wide[1])
         if not finite.any():
@@ -470,8 +487,10 @@ class Pair:
         return None
 
     def moved(self, given, value: Value, finite: Any = True) -> float:
-        """How far the sides move in f64 when their inputs move by an ulp, and constants that are a
-        single number by an ulp of their own dtype."""
+        """Return the change of both sides in f64 when their inputs change by one ulp.
+
+        Scalar constants change by one ulp of their own dtype.
+        """
         place = next(i for i, (a, _) in enumerate(self.values) if a is value)
         most = 0.0
         for side in (0, 1):
@@ -523,15 +542,18 @@ class Pair:
 
 
 def _traits(op: Op) -> frozenset[str]:
-    """Traits of an op's declaration; none of ops that hold their meaning as a region."""
+    """Return the traits that the op's definition declares; empty for ops with regions."""
     return definition(op).traits if op.kind in REGISTRY else frozenset()
 
 
 def _tried(op: Op) -> bool:
-    """Whether an op has a meaning on any values: loops may not end, positions may be outside."""
+    """Return whether an op is defined on all values.
+
+    Loops may not end, and indices may be out of bounds.
+    """
     if op.kind in MEANING_IN_REGION:
         return all(map(_tried, op.regions[0].ops))
-    if op.kind.startswith("onnx."):  # what it is imported as is asked again
+    if op.kind.startswith("onnx."):  # the ops that it is imported as are tested instead
         return not op.regions
     if not op.kind.startswith("core.") or op.kind in CONTROL_FLOW:
         return False

@@ -1,12 +1,12 @@
-"""A compiled training step beside torch: losses, gradients and the state after some iterations.
+"""Comparison of a compiled training step with torch: losses, gradients and the final state.
 
-The same batches run through the torch module three times: by the step, by torch eager, and by
-torch eager in f64, which stands for the right values.  One metric, max |d| / max |peer|
-(docs/numerics.md, :mod:`core_compiler.debug.metric`): the step's distance from f64 may be at most 4
-times torch's own, with a floor of a few ulps of f32.  Of a gradient that is mathematically 0 (a
-bias before a normalisation), which is nothing but rounding of larger ones, the floor is that of the
-largest gradient.  Where a value is beyond its bound, torch's own distance is the most of further
-runs, from weights and data an ulp beside: what is ill-conditioned goes elsewhere there too.
+The same batches run three times: through the step, through torch eager, and through torch eager in
+f64, which is the reference.  There is one metric, max |d| / max |peer| (docs/numerics.md,
+:mod:`core_compiler.debug.metric`): the error of the step against f64 may be at most 4 times torch's
+own, with a floor of a few ulps of f32.  A gradient that is mathematically 0 (a bias before a
+normalisation) is only the rounding error of larger gradients, so its floor is that of the largest
+gradient.  If a value exceeds its bound, torch's own error is taken as the maximum over further runs
+whose weights and data are moved by one ulp: an ill-conditioned value diverges there too.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from core_compiler.training.graph.roles import Roles
 from core_compiler.training.optimisers.optimizers import Lion, Optimizer
 from core_compiler.training.optimisers.schedules import rates
 
-#: How many times torch's own error against f64 the step's may be.
+#: Maximum ratio of the step's error against f64 to torch's own.
 GROWTH = 4.0
 #: The floor, in ulps of f32 of the largest value of a tensor.
 ULPS = 16
-#: A gradient that is less than this part of the largest one is nothing but rounding of f64.
+#: A gradient below this fraction of the largest one is only rounding error of f64.
 NOTHING = 2.0**-44
-#: Runs of torch on what is an ulp beside, where one says too little of how far rounding goes.
+#: Runs of torch with inputs moved by one ulp, used if one run does not show the effect of rounding.
 SEEDS = 4
-#: What is compared: a parameter or buffer at the start, the loss of an iteration, a gradient of the
-#: first one, a parameter or buffer after the last.
+#: Kinds of compared values: a parameter or buffer at the start, the loss of an iteration, a
+#: gradient of the first iteration, a parameter or buffer after the last.
 KINDS = ("start", "loss", "gradient", "parameter", "buffer")
 
 Arrays = Mapping[str, np.ndarray]
@@ -49,9 +49,12 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Row:
-    """One value beside torch's: ``error`` and ``theirs`` are the distances of the step and of torch
-    eager from f64, ``allowed`` the bound.  ``want`` (torch's) and ``got`` are at ``element``;
-    ``line`` is the model's where a parameter is read."""
+    """The comparison of one value with torch's.
+
+    ``error`` and ``theirs`` are the errors of the step and of torch eager against f64, ``allowed``
+    is the bound.  ``want`` (torch's value) and ``got`` are at ``element``; ``line`` is the line of
+    the model that reads a parameter.
+    """
 
     kind: str
     name: str
@@ -67,7 +70,7 @@ class Row:
 
 @dataclass
 class Compared:
-    """All rows, losses first."""
+    """All rows of a comparison, losses first."""
 
     iterations: int
     rows: list[Row] = field(default_factory=list)
@@ -78,7 +81,7 @@ class Compared:
 
     @property
     def notes(self) -> list[str]:
-        """What there is to say beside the rows."""
+        """Return remarks that do not belong to a row."""
         vague = sum(row.verdict == "not_compared" for row in self.rows)
         said = (
             f"{vague} values are not compared: torch itself is off by more than {VAGUE:.2g} there"
@@ -87,19 +90,19 @@ class Compared:
 
     @property
     def first(self) -> Row | None:
-        """The first value beyond its bound: a gradient before losses and states, which follow."""
+        """Return the first value beyond its bound: gradients first, as losses and states follow."""
         order = ("start", "gradient", "loss", "parameter", "buffer")
         wrong = [row for row in self.rows if row.verdict == "differs"]
         return min(wrong, key=lambda row: order.index(row.kind), default=None)
 
 
 def nothing(why: str, fix: str) -> UserError:
-    """Nothing can be compared."""
+    """Return the error for a step that cannot be compared."""
     return UserError(f"nothing compared: {why}", "--against torch", fix, CANNOT_HERE)
 
 
 def need_torch(model: Any, training: Any) -> None:
-    """UserError where a step of ``model`` has no counterpart in torch."""
+    """Raise UserError if a step of ``model`` has no counterpart in torch."""
     import torch
 
     if not isinstance(model, torch.nn.Module):
@@ -116,14 +119,14 @@ def need_torch(model: Any, training: Any) -> None:
 
 
 def copied(model: Any) -> Any:
-    """A copy of a torch module."""
+    """Return a copy of a torch module."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch's of itself, about saved programs
+        warnings.simplefilter("ignore", FutureWarning)  # torch warns about its own saved programs
         return copy.deepcopy(model)
 
 
 def without_dropout(model: Any) -> list[str]:
-    """Turn dropout off in a torch module: its masks are torch's own.  Returns what to say of it."""
+    """Turn dropout off in a torch module, whose masks are random, and return notes about it."""
     import torch
 
     found = False
@@ -142,7 +145,7 @@ def without_dropout(model: Any) -> list[str]:
 
 
 def _loss_of(loss: losses.Loss) -> Callable[[Any, Any], Any]:
-    """(output, target) -> the loss, by torch."""
+    """Return the function (output, target) -> loss in torch."""
     from torch.nn import functional as f
 
     if isinstance(loss, losses.CrossEntropy):
@@ -171,7 +174,7 @@ def _loss_of(loss: losses.Loss) -> Callable[[Any, Any], Any]:
 
 
 class _Lion:
-    """Lion as its paper has it: torch has none."""
+    """The Lion optimiser as its paper defines it; torch does not have it."""
 
     def __init__(self, what: Lion, parameters: Sequence[Any]):
         import torch
@@ -192,7 +195,7 @@ class _Lion:
 
 
 class _Theirs:
-    """An optimiser of torch, whose rate is set before each step."""
+    """A torch optimiser whose learning rate is set before each step."""
 
     def __init__(self, what: Optimizer, parameters: Sequence[Any]):
         import torch
@@ -220,7 +223,7 @@ def _optimizer_of(what: Optimizer) -> type:
 
 @dataclass
 class _Run:
-    """What torch made: losses, the gradients of the first iteration, the state at the end."""
+    """The results of a torch run: losses, gradients of the first iteration, the final state."""
 
     losses: list[float]
     gradients: dict[str, np.ndarray]
@@ -229,7 +232,7 @@ class _Run:
 
 @contextmanager
 def _default_dtype(torch: Any, kind: Any) -> Iterator[None]:
-    """What the model's own code makes is of this dtype too."""
+    """Set torch's default dtype, which tensors created by the model's code get."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(kind)
     try:
@@ -285,7 +288,7 @@ def _run(
 
 
 def _widened(model: Any) -> Any:
-    """A module in f64; a saved program names f32 in its ops and asserts it of its values."""
+    """Return a module in f64; a saved program names f32 in its ops and asserts it of its values."""
     import torch
 
     def wide(held: Any) -> Any:
@@ -304,7 +307,7 @@ def _widened(model: Any) -> Any:
 
 
 def _first(made: Any) -> Any:
-    """A model's first result."""
+    """Return the first result of a model."""
     if isinstance(made, tuple | list):
         return made[0]
     if isinstance(made, Mapping):
@@ -319,8 +322,11 @@ def compare(
     step: Any, model: Any, batches: Sequence[Sequence[np.ndarray]],
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Compared:  # fmt: skip
-    """Run ``step`` (compiled of ``model`` with ``keep_gradients``, no iteration done) and torch on
-    the same batches.  UserError with exit code 3 where nothing can be compared."""
+    """Run ``step`` and torch on the same batches and compare the results.
+
+    ``step`` must be compiled from ``model`` with ``keep_gradients`` and must not have run yet.
+    Raises UserError with exit code 3 if nothing can be compared.
+    """
     training = step.compilation.options.training
     module = step.compilation.stages[0].module
     if any("core.random" in op.kind for op in module.walk()):
@@ -351,8 +357,8 @@ def compare(
     after = step.state_dict()
     rows = beside.rows([theirs], mine, gradients, after)
     if any(row.verdict == "differs" for row in rows):
-        # Rounding may go elsewhere in another run: Adam takes a step of full size for each gradient
-        # that is nothing but rounding.
+        # Rounding may take another run elsewhere: Adam takes a full-size step for a gradient that
+        # is only rounding error.
         others = [theirs]
         for seed in range(SEEDS):
             random = np.random.default_rng(seed)
@@ -363,7 +369,7 @@ def compare(
 
 
 def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """An array, floats moved by up to an ulp."""
+    """Return a copy of an array with floats moved by up to one ulp."""
     if array.dtype.kind != "f":
         return array
     ulps = random.integers(-1, 2, array.shape) * np.finfo(array.dtype).eps
@@ -371,7 +377,7 @@ def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _starts(step: Any, model: Any, training: Any, begin: Arrays) -> list[Row]:
-    """What does not begin as it is in the model, where nothing else was asked for."""
+    """Return rows for values that start differently from the model although none was requested."""
     found, lines = [], _lines(step.compilation.stages[0].module)
     for name, held in model.state_dict().items():
         ours = begin.get(name)
@@ -387,21 +393,21 @@ def _starts(step: Any, model: Any, training: Any, begin: Arrays) -> list[Row]:
 
 
 class _Beside:
-    """Values of the step beside those of torch; ``truth`` is torch's run in f64."""
+    """The values of the step and of torch; ``truth`` is torch's run in f64."""
 
     def __init__(self, step: Any, module: Module, truth: _Run, begin: Arrays,
                  trained: Sequence[str], buffers: Sequence[str]):  # fmt: skip
         self.step, self.truth, self.lines = step, truth, _lines(module)
         self.buffers = frozenset(buffers)
         self.largest = max(map(_largest, truth.gradients.values()), default=0.0)
-        # Of a parameter that stays where it is but for rounding, rounding is all there is to see.
+        # A parameter that moves only by rounding shows nothing but rounding.
         self.moved = max((_largest(want - begin[name]) for name, want in truth.state.items()
                           if name in begin and name in trained), default=0.0)  # fmt: skip
 
     def rows(
         self, theirs: Sequence[_Run], losses: Sequence[float], gradients: Arrays, after: Arrays
     ) -> list[Row]:
-        """All rows; ``theirs`` are torch's runs in f32."""
+        """Return all rows; ``theirs`` are torch's runs in f32."""
         found, truth = [], self.truth
         for i, loss in enumerate(losses):
             told = [run.losses[i] for run in theirs]
@@ -428,8 +434,11 @@ class _Beside:
 
 
 def _trained(model: Any, freeze: Sequence[str]) -> list[str]:
-    """The parameters that torch is to train, by their first names: all but those that ask for no
-    gradient or have a name in ``freeze``, whatever the step makes of them."""
+    """Return the parameters that torch must train, by their first names.
+
+    These are all parameters except those that need no gradient or are listed in ``freeze``,
+    regardless of how the step handles them.
+    """
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter.requires_grad:
@@ -445,8 +454,10 @@ def _largest(array: np.ndarray) -> float:
 
 
 def _row(kind: str, name: str, truth, theirs, ours, largest: float = 0.0, line: str = "") -> Row:
-    """``theirs`` are torch's runs in f32, the first of them as ours; ``largest`` is that beside
-    which what is nothing but rounding is judged."""
+    """Compare one value; ``theirs`` are torch's runs in f32, the first on the same inputs as ours.
+
+    ``largest`` is the magnitude that bounds values which are only rounding error.
+    """
     truth, ours, first = (np.asarray(a) for a in (truth, ours, theirs[0]))
     if truth.shape != ours.shape:
         return Row(kind, name, "differs", math.inf, 0.0, 0.0, line=line)
@@ -454,10 +465,11 @@ def _row(kind: str, name: str, truth, theirs, ours, largest: float = 0.0, line: 
         off = distance(truth, ours)
         verdict = "differs" if off.relative else "equal"
         return Row(kind, name, verdict, off.relative, 0.0, 0.0, off.index, off.want, off.got, line)
-    # What is no number in torch's f32 says nothing of rounding; ours may be none there as well.
+    # An element that is not finite in torch's f32 tells nothing about rounding; ours may be so too.
     lost = ~np.isfinite(first)
     alike = lost & ((ours == first) | (np.isnan(ours) & np.isnan(first)))
-    # What is 0 everywhere in f64 is judged beside the largest that f32 makes of it.
+    # A tensor that is 0 everywhere in f64 is compared with the largest value that f32 computes for
+    # it.
     beside = max(_largest(a[np.isfinite(a)]) for a in map(np.asarray, (ours, *theirs)))
     off = distance(np.where(alike, 0, truth), np.where(alike, 0, ours), ours.dtype, beside=beside)
     own = max(_own_error(truth, np.asarray(a), beside) for a in theirs)
@@ -470,19 +482,19 @@ def _row(kind: str, name: str, truth, theirs, ours, largest: float = 0.0, line: 
     equal = ours.dtype == first.dtype and ours.tobytes() == first.tobytes()
     verdict = "equal" if equal else "within" if off.relative <= allowed else "differs"
     if not equal and own > VAGUE and allowed > floor:
-        verdict = "not_compared"  # rounding alone may make anything of it
+        verdict = "not_compared"  # rounding alone decides the value
     return Row(kind, name, verdict, off.relative, own, allowed, off.index, off.want, off.got, line)
 
 
 def _own_error(truth: np.ndarray, theirs: np.ndarray, beside: float) -> float:
-    """How far torch's f32 is from its f64, but where it has no number."""
+    """Return the error of torch's f32 against its f64, ignoring elements that are not finite."""
     lost = ~np.isfinite(theirs)
     want, got = (np.where(lost, 0, a) for a in (truth, theirs))
     return distance(want, got, theirs.dtype, beside=beside).relative
 
 
 def _lines(module: Module) -> dict[str, str]:
-    """Where the model reads each parameter: ``file:line``."""
+    """Map each parameter to the ``file:line`` where the model reads it."""
     roles = Roles.of(module.main)
     found: dict[str, str] = {}
     names = {module.main.arguments[i]: name for i, (_, name, _) in enumerate(roles.arguments)}

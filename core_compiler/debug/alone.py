@@ -1,5 +1,7 @@
-"""Nodes alone: our ops for a node of a framework's graph on the operands that the framework gave
-its own, and what an ulp of these operands makes of them."""
+"""Evaluation of single nodes: our ops for a node, on the operands that the framework computed.
+
+It also measures how the result changes when these operands change by one ulp.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,24 @@ from core_compiler.ops.reduction import SCANS
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.support.errors import InternalError
 
-#: Bytes of results that are kept for ops that are the same on the same arrays.
+#: Bytes of results kept for ops that are applied to the same arrays again.
 KEPT = 1 << 26
 #: Kinds of nodes whose constants are the model's own; those of other nodes belong to a formula.
 _STORED = frozenset({
     "parameter", "buffer", "constant_tensor", "frozen", "constant", "initializer", "Constant",
 })  # fmt: skip
 _SCANS = frozenset(f"core.{name}" for name, *_ in SCANS)
-#: A number with no more binary digits than this is exact in a formula: 1/2, 3, 0.044 is not.
+#: A constant with at most this many significant bits is exact in a formula: 1/2 and 3 are, 0.044 is
+#: not.
 _DIGITS = 8
 
 
 @dataclass(eq=False)
 class Known:
-    """A tensor by our ops, and what it was made of: ``op`` on ``uses`` (None: the framework's own
-    tensor, an input, or a stored constant)."""
+    """A tensor computed by our ops, with its sources: ``op`` applied to ``uses``.
+
+    ``op`` is None for a tensor of the framework, an input or a stored constant.
+    """
 
     array: np.ndarray
     value: Value
@@ -54,8 +59,10 @@ class Known:
 
 
 class Alone:
-    """Our ops on the framework's own operands: what the framework told takes the place of what we
-    made of it.  A value is forgotten when no op and no node is left that reads it."""
+    """Our ops on the framework's operands: each reported tensor replaces the one that we computed.
+
+    A value is dropped once no remaining op or node reads it.
+    """
 
     def __init__(self, module: Module, inputs: Sequence[np.ndarray],
                  wanted: Mapping[str, Sequence[Value | None]]):  # fmt: skip
@@ -68,11 +75,15 @@ class Alone:
         }  # fmt: skip
         self._readers = Counter(v for op in body for v in set(op.uses()))
         self._readers.update(v for values in wanted.values() for v in values if v is not None)
-        #: What was evaluated of the last op with several results, by how: they are judged in turn.
+        #: The last evaluated op with several results, by mode: its results are judged one after
+        #: another.
         self._evaluated: tuple[Any, dict[Any, dict]] = (None, {})
 
     def make(self, value: Value) -> Known | None:
-        """A value by our ops on what was told so far; None where ``main`` has no such tensor."""
+        """Return a value computed by our ops from the tensors reported so far, or None.
+
+        None if ``main`` has no such tensor.
+        """
         while value not in self._known and value in self.makers:
             op = next(self._ops, None)
             if op is None:
@@ -82,13 +93,15 @@ class Alone:
         return found if found is not None and isinstance(found.array, np.ndarray) else None
 
     def told(self, value: Value, made: Known | None, theirs: np.ndarray | None) -> bool:
-        """What the framework has for a value; later ops read that.  False where it is no such
-        tensor."""
+        """Record the framework's tensor for a value; return False if it is not a tensor.
+
+        Later ops read the recorded tensor.
+        """
         fits = made is not None and theirs is not None and form(made.array) == form(theirs)
         if made is not None and theirs is not None and fits:
-            # The same array where the bits are the same: ops on it need no second evaluation.
+            # Reuse the array if the bits are equal, so that ops on it are not evaluated again.
             array = made.array if same_bits(theirs, made.array) else np.array(theirs)
-            if value in self._known and made.op is not None:  # else it was told before
+            if value in self._known and made.op is not None:  # else it was reported before
                 self._known[value] = Known(array, value)
         self._read(value)
         return fits
@@ -102,7 +115,7 @@ class Alone:
                 self._known.pop(value, None)
 
     def _made(self, op: Op, known: dict[Value, Known]) -> None:
-        """Enter the results of an op into ``known``."""
+        """Add the results of an op to ``known``."""
         uses = {v: known[v] for v in op.uses()}
         outer = {v: k.array for v, k in uses.items()}
         results = self._evaluator.op(op, [outer[v] for v in op.operands], outer)
@@ -116,8 +129,10 @@ class Alone:
             self._known.pop(value, None)
 
     def iteration(self, loop: Known, step: Iteration) -> list[Judgement]:
-        """The verdicts on what an iteration of a loop made of the framework's own operands of it:
-        its body's values, or its condition."""
+        """Judge one iteration of a loop on the framework's operands.
+
+        The verdicts are on its body's values, or on its condition.
+        """
         assert loop.op is not None
         block = loop.op.regions[step.region]
         known = {v: k for v, k in loop.uses.items() if v not in block.arguments}
@@ -135,8 +150,11 @@ class Alone:
     def judge(self, made: Known, theirs: np.ndarray,
               wide: Callable[[], np.ndarray | None] = lambda: None,
               constants: float = 0.0, open_ties: bool = False) -> Judgement:  # fmt: skip
-        """The verdict on a value that our ops made of the framework's operands; ``theirs`` may be
-        smaller along axes whose size data decide: there the first elements count."""
+        """Judge a value that our ops computed from the framework's operands.
+
+        ``theirs`` may be smaller along axes whose size depends on data: only its first elements
+        count.
+        """
         if open_ties and _are_of_equals(made, theirs):
             return Judgement("within", distance(theirs, made.array), note="positions of equals")
 
@@ -148,7 +166,7 @@ class Alone:
         def truth() -> np.ndarray | None:
             try:
                 return in_f64("truth")
-            except (InternalError, KeyError, TypeRuleError):  # an op that has no meaning in f64
+            except (InternalError, KeyError, TypeRuleError):  # an op that is undefined in f64
                 return None
 
         ours = cut(made.array, theirs.shape)
@@ -174,7 +192,7 @@ class Alone:
 
     def _nearby(self, made: Known, seed: int,
                 shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """A value by our ops in their own dtypes, and in f64, of operands nearby."""
+        """Return a value of nearby operands, computed in its own dtypes and in f64."""
         move, again = nearby(seed), nearby(seed)  # (the same steps for both)
         own = self._in_f64(made, move, self._evaluator)[made]
         wide = self._in_f64(made, lambda array: widened(again(array)))[made]
@@ -183,9 +201,11 @@ class Alone:
     def _in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
                 wide: Wide | Evaluator | None = None,
                 label: Any = None) -> dict[Known, np.ndarray]:  # fmt: skip
-        """A value by our ops in f64, its operands being what ``move`` makes of theirs, with all
-        that it is made of.  ``label``: what says how, where other results of its op are asked for
-        in the same way."""
+        """Return a value by our ops in f64, with every value that it is computed from.
+
+        ``move`` maps each operand.  ``label`` identifies the mode, so that other results of the
+        same op can be reused when requested in the same mode.
+        """
         wide = wide or Wide(self._evaluator)
         values: dict[Known, np.ndarray] = {}
         done: dict[tuple[int, Any], tuple[np.ndarray, ...]] = {}
@@ -215,8 +235,10 @@ class Alone:
         return values
 
     def unrounded(self, made: Known) -> np.ndarray:
-        """The elements for which no op rounds anything, as it happens: f64 makes the same numbers
-        on the way.  Only of ops that work element by element."""
+        """Return a mask of the elements that no op rounds: f64 has the same values throughout.
+
+        Only for ops that work element by element.
+        """
         nowhere, everywhere = np.zeros(made.array.shape, bool), np.ones(made.array.shape, bool)
         if not all(map(_by_element, self._ops_of(made))):
             return nowhere
@@ -231,11 +253,11 @@ class Alone:
         return everywhere
 
     def boundary(self, made: Known) -> list[Value]:
-        """The values that the framework gave the ops of a value, without stored constants."""
+        """Return the framework's values that the ops of a value read, without stored constants."""
         return [known.value for known in self.given(made)]
 
     def given(self, made: Known) -> list[Known]:
-        """What the framework gave the ops of a value, without stored constants."""
+        """Return the framework's tensors that the ops of a value read, without stored constants."""
         found: dict[Value, Known] = {}
         seen, stack = {made}, [made]
         while stack:
@@ -251,11 +273,11 @@ class Alone:
         return list(found.values())
 
     def draws(self, made: Known) -> bool:
-        """Whether the ops of a value, from what the framework told on, draw random numbers."""
+        """Return whether the ops of a value, from the reported tensors on, draw random numbers."""
         return any(map(is_random, self._ops_of(made)))
 
     def _ops_of(self, made: Known) -> list[Op]:
-        """The ops of a value, from what the framework told on."""
+        """Return the ops of a value, from the reported tensors on."""
         found: list[Op] = []
         seen, stack = {made}, [made]
         while stack:
@@ -270,7 +292,7 @@ class Alone:
 
 
 def random_values(module: Module) -> set[Value]:
-    """The values of ``main`` that depend on random numbers."""
+    """Return the values of ``main`` that depend on random numbers."""
     drawn: set[Value] = set()
     for op in module.main.body.ops:
         if is_random(op) or any(v in drawn for v in op.uses()):
@@ -279,20 +301,20 @@ def random_values(module: Module) -> set[Value]:
 
 
 def is_random(op: Op) -> bool:
-    """Whether an op draws random numbers, or one inside of it."""
+    """Return whether an op or one nested in it draws random numbers."""
     if op.kind.startswith("core.") and "random" in definition(op).traits:
         return True
     return any(is_random(inner) for region in op.regions for inner in region.ops)
 
 
 def nth(made: InF64, place: int) -> np.ndarray | None:
-    """One of the tensors that a node makes in f64."""
+    """Return one of the tensors that a node computes in f64."""
     arrays = made()
     return None if arrays is None or place >= len(arrays) else arrays[place]
 
 
 def terms(ops: Iterable[Op]) -> int:
-    """How many terms the longest sum of ``ops`` adds up to one element."""
+    """Return the number of terms of the longest sum of ``ops`` for one element."""
     return max([1, *map(_terms, ops)])
 
 
@@ -302,7 +324,7 @@ def _terms(op: Op) -> int:
         return 1
     if op.kind in _SCANS:
         return op.operands[0].type.shape[op["axis"]]
-    if op.kind == "core.scatter_along":  # all that there are to one place
+    if op.kind == "core.scatter_along":  # in the worst case all of them go to one element
         return op.operands[1].type.shape[op["axis"]]
     if op.kind == "core.scatter_nd":
         return math.prod(op.operands[1].type.shape[:-1])
@@ -310,12 +332,12 @@ def _terms(op: Op) -> int:
 
 
 def form(array: np.ndarray) -> tuple:
-    """What two tensors must have in common to be compared."""
+    """Return the properties that two tensors must share to be comparable."""
     return array.shape, array.dtype
 
 
 def is_narrower(theirs: np.ndarray, ours: np.ndarray) -> bool:
-    """Whether the framework has floats of fewer bits where ours has the ones that are declared."""
+    """Return whether the framework has floats of fewer bits where ours have the declared dtype."""
     return (
         theirs.dtype.itemsize < ours.dtype.itemsize and theirs.shape == ours.shape
         and widened(theirs).dtype == widened(ours).dtype == np.float64
@@ -323,20 +345,19 @@ def is_narrower(theirs: np.ndarray, ours: np.ndarray) -> bool:
 
 
 def as_wide(theirs: np.ndarray | None, made: Known | None) -> np.ndarray | None:
-    """Of narrower floats the same numbers in the dtype of ours."""
+    """Return narrower floats converted to the dtype of ours, with the same values."""
     if theirs is None or made is None or not is_narrower(theirs, made.array):
         return theirs
     return theirs.astype(made.array.dtype)
 
 
 def cut(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The first elements along each axis, as many as ``shape`` says."""
+    """Return the first elements along each axis, as many as ``shape`` says."""
     return array[tuple(map(slice, shape))]
 
 
 def _is_exact(op: Op) -> bool:
-    """Whether an op rounds nothing: it moves, compares and chooses, or makes integers of
-    integers."""
+    """Return whether an op rounds nothing: it moves, compares, selects, or computes integers."""
     if op.regions or not op.kind.startswith("core.") or is_random(op) or _is_computed(op):
         return False
     if not any(is_sized(v.type) and v.type.dtype.is_float for v in (*op.operands, *op.results)):
@@ -350,7 +371,7 @@ def _is_exact(op: Op) -> bool:
 
 
 def _by_element(op: Op) -> bool:
-    """Whether an op works element by element, with nothing inside that rounds on its own."""
+    """Return whether an op is elementwise and contains no op that rounds separately."""
     if op.kind in CONSTANTS or op.kind in ("core.broadcast", "core.iota"):
         return not _is_computed(op)
     if op.regions or not op.kind.startswith("core.") or is_random(op):
@@ -360,8 +381,11 @@ def _by_element(op: Op) -> bool:
 
 
 def _is_computed(op: Op) -> bool:
-    """Whether an op is a table of floats that the import has computed and rounded: a window, the
-    points of a line.  (A model's own are stored; a single number belongs to a formula.)"""
+    """Return whether an op is a table of floats that the import computed and rounded.
+
+    Examples are a window and the points of a line.  Tables of the model are stored constants; a
+    scalar belongs to a formula.
+    """
     if op.kind not in CONSTANTS or _is_stored(op):
         return False
     made = op.result.type
@@ -374,7 +398,7 @@ def _is_stored(op: Op) -> bool:
 
 
 def _are_of_equals(made: Known, theirs: np.ndarray) -> bool:
-    """Whether ``theirs`` are other positions than ours, of elements equal to those at ours."""
+    """Return whether ``theirs`` are positions of elements that equal those at our positions."""
     if theirs.dtype.kind not in "iu" or same_bits(theirs, made.array):
         return False
     known = made
@@ -394,8 +418,10 @@ def _are_of_equals(made: Known, theirs: np.ndarray) -> bool:
 
 
 def moved(seed: int, zeros: bool = True) -> Callable[[np.ndarray], np.ndarray]:
-    """What moves an array by up to an ulp of its own dtype, in f64; ``zeros`` move by next to
-    nothing, which decides between equals."""
+    """Return a function that moves an array by up to one ulp of its own dtype, in f64.
+
+    With ``zeros``, zeros move by a tiny amount, which decides between equal values.
+    """
     random = np.random.default_rng(seed)
 
     def move(array: np.ndarray) -> np.ndarray:
@@ -410,7 +436,7 @@ def moved(seed: int, zeros: bool = True) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def stepped(up: int) -> Callable[[np.ndarray], np.ndarray]:
-    """What moves an array by an ulp of its own dtype, in f64: all of it up (1) or down (-1)."""
+    """Return a function that moves a whole array one ulp up (1) or down (-1), in f64."""
 
     def move(array: np.ndarray) -> np.ndarray:
         wide = widened(array)
@@ -422,8 +448,10 @@ def stepped(up: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def nearby(seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """What moves an array further than rounding looks, in its own dtype: by up to a thousandth or a
-    few ulps, each element by itself."""
+    """Return a function that moves an array by more than rounding, in its own dtype.
+
+    Each element moves independently, by up to a thousandth or a few ulps.
+    """
     random = np.random.default_rng(seed)
 
     def move(array: np.ndarray) -> np.ndarray:
@@ -438,14 +466,16 @@ def nearby(seed: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def nudge(seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """What moves an array by up to an ulp of f64."""
+    """Return a function that moves an array by up to one ulp of f64."""
     random = np.random.default_rng(seed)
     return lambda array: nudged(widened(array), random)
 
 
 class ResultsRounded(Wide):
-    """Evaluates in f64 with each result on the way moved by up to an ulp of its own dtype, or of
-    that of what is judged: to round further on the way is no excuse."""
+    """An evaluator in f64 that moves each intermediate result by up to one ulp of its own dtype.
+
+    If the judged dtype is finer, its ulp is used: coarser rounding on the way is no excuse.
+    """
 
     def __init__(self, narrow: Evaluator, seed: int, most: float, size: float):
         super().__init__(narrow)
@@ -468,8 +498,10 @@ class ResultsRounded(Wide):
 
 
 class FormulaNudged(Wide):
-    """Evaluates in f64 with every constant of a formula moved by up to its rounding: the framework
-    may have it with more digits.  The model's own constants are exact."""
+    """An evaluator in f64 that moves every constant of a formula by up to its rounding error.
+
+    The framework may have it with more digits.  The model's own constants are exact.
+    """
 
     def __init__(self, narrow: Evaluator, random: np.random.Generator):
         super().__init__(narrow)

@@ -1,10 +1,10 @@
-"""Bisecting: which pass, which rewrite, which value changed the numbers?
+"""Bisection: find the pass, the rewrite and the value that changed the results.
 
 A compile is stepped once and every stage is judged by the engine of ``--check``
-(:mod:`core_compiler.debug.judge`).  A local check names the rewrite at once.  What only shows on
-the whole stage is searched: the pass runs again on the same module, limited to its first n
-rewrites, and the smallest n that still fails is found by binary search
-(:class:`~core_compiler.ir.rewriter.Budget`).  Where a launch of machine code is wrong, its plain
+(:mod:`core_compiler.debug.judge`).  A local check names the rewrite at once.  A fault that shows
+only in the whole stage is searched for: the pass runs again on the same module, limited to its
+first n rewrites, and binary search finds the smallest n that still fails
+(:class:`~core_compiler.ir.rewriter.Budget`).  If a launch of machine code is wrong, its plain
 loops, the steps of its schedule and its code are distinguished.
 """
 
@@ -35,7 +35,7 @@ from core_compiler.support.errors import (
     UserError,
 )
 
-#: How a fault was seen.
+#: The ways in which a fault can show.
 RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
     "raised",
     "invalid",
@@ -44,7 +44,7 @@ RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
     "executed",
     "never ends",
 )
-#: Kind of a check -> how a fault that it finds was seen.
+#: Maps the kind of a check to the way in which the faults that it finds show.
 SEEN = {
     "rewrite": CHECKED, "unlogged": CHECKED, "schedule": CHECKED, "results": END_TO_END,
     "loops": CHECKED, "memory": CHECKED, "code": EXECUTED, "kernel": EXECUTED, "program": EXECUTED,
@@ -54,15 +54,15 @@ SEEN = {
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """The first thing that is wrong.
+    """The first fault of a compile.
 
-    ``how`` it was seen: ``raised``, ``invalid`` (verifier), ``check`` (of a rewrite), ``end to
-    end`` or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass, from 0
-    (None: the fault is not of one rewrite; a pass that raised has the number of the rewrite it did
-    not make), or the step of a kernel's schedule.  ``value`` is what holds wrong numbers, ``error``
-    their distance relative to the largest right one, ``numbers`` the right and the wrong one at its
-    ``index`` (None: not known).  ``before`` is the module that the pass got.  ``seen`` is the stage
-    that shows it: that of a later pass where a kernel that it made is wrong.
+    ``how`` is the way it showed: ``raised``, ``invalid`` (verifier), ``check`` (of a rewrite),
+    ``end to end`` or ``executed``.  ``number`` and ``rewrite`` are the rewrite within the pass,
+    from 0, or the step of a kernel's schedule (None: the fault does not belong to one rewrite; for
+    a pass that raised, the rewrite that it did not complete).  ``value`` holds wrong values,
+    ``error`` is their distance relative to the largest right one, ``numbers`` are the right and the
+    wrong value at its ``index`` (None: unknown).  ``before`` is the input module of the pass.
+    ``seen`` is the stage that shows the fault: a later one if a kernel made by the pass is wrong.
     """
 
     stage: int
@@ -85,11 +85,11 @@ class Finding:
 
 @dataclass(eq=False)
 class Looked:
-    """How much a search has looked at so far, where nothing was wrong.
+    """The amount of work that a search has found to be right so far.
 
-    ``passes`` and ``launches`` of machine code (None: not compared, ``not_executed`` says why),
-    ``verdicts`` of rewrites.  ``error`` is the largest one of the outputs since the import,
-    relative; ``worst_pass`` brought it ("" while every bit is kept).
+    ``passes``, ``launches`` of machine code (None: not compared, ``not_executed`` says why) and
+    ``verdicts`` of rewrites.  ``error`` is the largest relative error of the outputs since the
+    import; ``worst_pass`` caused it ("" while every bit is kept).
     """
 
     passes: int = 0
@@ -102,7 +102,7 @@ class Looked:
 
 @dataclass(frozen=True, eq=False)
 class _Fault:
-    """What is wrong with a stage, before it is known which rewrite did it."""
+    """A fault of a stage before the responsible rewrite is known."""
 
     how: str
     note: str
@@ -123,12 +123,12 @@ def bisect(
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
     looked: Looked | None = None,
 ) -> Finding | None:
-    """The first wrong pass of a ``compiler.Compilation`` at stage 0; None: all is right.
+    """Return the first wrong pass of a ``compiler.Compilation`` at stage 0, or None.
 
     ``inputs`` are arrays for main's arguments.  ``levels`` are the verifier's legality tables.
     ``tolerance`` bounds the accumulated relative error of the outputs against the import.
-    ``execute`` compares machine code too, where this machine can.  The compilation is stepped as
-    far as it is right.  ``looked`` is told what was looked at.
+    ``execute`` also compares machine code if this machine can run it.  The compilation is stepped
+    up to the fault. ``looked`` counts the work done.
     """
     search = _Search(compilation, inputs, levels, tolerance, progress, looked or Looked())
     return search.run(execute)
@@ -138,9 +138,11 @@ def locate(
     compilation, inputs: Sequence[np.ndarray], judge: Judge, earlier: Judge,
     records: Sequence[CheckRecord], levels: Mapping[str, Any],
 ) -> Finding:  # fmt: skip
-    """The finding that failed ``records`` of the newest stage of ``compilation`` lead to: the
-    rewrite, kernel or schedule step that did it.  ``judge`` has judged that stage, ``earlier``
-    knows what it knew before.  ``levels`` are the verifier's legality tables."""
+    """Return the finding for the failed ``records`` of the newest stage of ``compilation``.
+
+    It names the rewrite, kernel or schedule step that caused them.  ``judge`` has judged that
+    stage, ``earlier`` has its state from before.  ``levels`` are the verifier's legality tables.
+    """
     search = _Search(compilation, inputs, levels, 1e-3, _silent, Looked())
     search.judge, search.earlier, search.records = judge, earlier, list(records)
     stage = compilation.stages[-1]
@@ -149,13 +151,12 @@ def locate(
 
 
 def of_import(module: Module, record: CheckRecord) -> Finding:
-    """The finding that a failed check of the import is (its stage is 0); ``module`` is what was
-    imported."""
+    """Return the finding for a failed check of the import (stage 0); ``module`` is the import."""
     return Finding(0, "import", SEEN[record.kind], record.note, value=record.value, before=module)
 
 
 def raised_by(compilation, step, error: Exception) -> Finding:
-    """The finding that an exception of a pass is."""
+    """Return the finding for an exception of a pass."""
     search = _Search(compilation, (), None, 1e-3, _silent, Looked())
     return search._narrow(step, compilation.module, _raised(error))
 
@@ -175,7 +176,7 @@ class _Search:
     def __init__(self, compilation, inputs, rules, tolerance, progress, looked):
         self.made, self.inputs, self.levels = compilation, list(inputs), rules
         self.tolerance, self.progress, self.looked = tolerance, progress, looked
-        self.records: list[CheckRecord] = []  # of the stage that was judged last
+        self.records: list[CheckRecord] = []  # of the stage judged last
         self.execute = True
 
     def run(self, execute: bool) -> Finding | None:
@@ -212,7 +213,7 @@ class _Search:
     # -- stages ----------------------------------------------------------------------------------
 
     def _count(self, step, stage) -> None:
-        """Enter a pass that is right into what was looked at."""
+        """Count a correct pass in ``looked``."""
         looked, error = self.looked, self.judge.error
         looked.passes += 1
         looked.verdicts.update(record.verdict for record in self.records)
@@ -220,7 +221,7 @@ class _Search:
             looked.error, looked.worst_pass = error, step.label
 
     def _judged(self, done: Made) -> _Fault | None:
-        """What is wrong with the module that a pass made; the first cause."""
+        """Return the first fault of the module that a pass made, or None."""
         self.records = []
         if done.changed:
             errors = [d for d in verify(done.module, self.levels) if d.severity == "error"]
@@ -234,12 +235,12 @@ class _Search:
         if done.exact or done.pass_.anew or error is None or error <= self.tolerance:
             return None
         if any(r.kind == "results" and r.verdict == "within" for r in self.records):
-            return None  # judged in f64: an ill-conditioned model, not a fault
+            return None  # right in f64: the model is ill-conditioned, not miscompiled
         note = f"the results are off by {error:.3g} of their largest value since the import"
         return _Fault(END_TO_END, note, error=error)
 
     def _found(self, step, before: Module, fault: _Fault, rewrites) -> Finding:
-        """The finding that a fault of a stage leads to."""
+        """Return the finding for a fault of a stage."""
         kind = fault.record.kind if fault.record is not None else ""
         if kind == "schedule":
             return self._schedule(fault)
@@ -261,7 +262,7 @@ class _Search:
     def _narrow(
         self, step, before: Module, fault: _Fault, rewrites: Sequence[Rewrite] = ()
     ) -> Finding:
-        """The rewrite of a wrong pass that did it."""
+        """Return the finding with the responsible rewrite of a wrong pass."""
         stage = (
             next(
                 i
@@ -288,7 +289,7 @@ class _Search:
         judged = found
         if failed is not None and failed in rewrites:
             judged = replace(found, number=list(rewrites).index(failed), rewrite=failed)
-        elif failed is not None:  # a change that no event speaks of
+        elif failed is not None:  # a change that no event describes
             return replace(found, rewrite=failed)
         if judged is not found and before.main.level != "target":
             return judged
@@ -306,8 +307,10 @@ class _Search:
         return judged
 
     def _smallest(self, step, before: Module) -> tuple[int, Rewrite | None] | None:
-        """(number, rewrite) of the first rewrite with which the pass is wrong; None where the pass
-        is wrong without any, or does not keep to a limit."""
+        """Return the (number, rewrite) of the first rewrite with which the pass is wrong, or None.
+
+        None if the pass is wrong without any rewrite or does not respect a limit.
+        """
         _, rewrites, error = self._attempt(step, before, None)
         good, bad = 0, len(rewrites) + (error is not None)
         if bad == 0 or self._fails(step, before, 0) or not self._fails(step, before, bad):
@@ -334,8 +337,10 @@ class _Search:
             self.judge = kept
 
     def _attempt(self, step, before: Module, limit: int | None):
-        """The pass alone on ``before``, limited: (module, rewrites, what it raised).  It may take
-        as long as in the compile."""
+        """Run the pass alone on ``before`` with a limit: (module, rewrites, exception).
+
+        It may take as long as in the compile.
+        """
         if step.limit is not None:
             limit = step.limit if limit is None else min(limit, step.limit)
         context = PassContext(
@@ -354,7 +359,7 @@ class _Search:
     # -- machine code ----------------------------------------------------------------------------
 
     def _kernel(self, check: KernelCheck) -> Finding:
-        """Whether a kernel's loops, its schedule or its machine code are at fault."""
+        """Return the finding for a kernel whose loops, schedule or machine code is at fault."""
         record, launch = check.record, check.launch
         where: dict[str, Any] = {
             "value": record.value,
@@ -371,14 +376,17 @@ class _Search:
         return self._outlined(check.kernel, EXECUTED, found.note, **where)
 
     def _outlined(self, kernel: str, how: str, note: str, **where) -> Finding:
-        """The rewrite that made a kernel whose plain loops are wrong."""
+        """Return the rewrite that made a kernel whose plain loops are wrong."""
         rewrites = self._stage_of("outline_kernels").rewrites
         number = next((i for i, r in enumerate(rewrites) if r.note == kernel), None)
         rewrite = None if number is None else rewrites[number]
         return self._of("outline_kernels", how, note, number, rewrite, **where)
 
     def _loops(self, fault: _Fault) -> Finding:
-        """A kernel whose plain loops are not its region: lowering made them."""
+        """Return the finding for a kernel whose plain loops differ from its region.
+
+        Lowering is at fault.
+        """
         schedules = self.made.facts["schedules"]
         launches = first_launches(self.made.module, schedules)
         kernel = next(op["kernel"] for op in launches if op.operands[op["reads"]] is fault.value)
@@ -386,7 +394,7 @@ class _Search:
                               error=fault.error, numbers=fault.numbers)  # fmt: skip
 
     def _schedule(self, fault: _Fault) -> Finding:
-        """The step of the first kernel whose schedule does not keep the bits of its plain loops."""
+        """Return the step of the first kernel whose schedule changes bits of its plain loops."""
         schedules = self.made.facts["schedules"]
         for launch in first_launches(self.made.module, schedules):
             scheduled = schedules[launch["kernel"]]
@@ -398,13 +406,14 @@ class _Search:
 
     def _step(self, scheduled, found: BadStep, how: str, **where) -> Finding:
         step = scheduled.steps[found.number]
-        # Steps of schedules are no rewrites of the pass (they are many, and made again at will).
+        # Steps of schedules are not rewrites of the pass: they are many and are recomputed on
+        # demand.
         told = f"schedule of {scheduled.function.name}"
         rewrite = Rewrite(step.name, "", (), (), {}, step.kernel, None, told)
         return self._of("schedule_kernels", how, found.note, found.number, rewrite, **where)
 
     def _stage_of(self, pass_name: str):
-        """The last stage made by a pass of this name (where there is none, of all)."""
+        """Return the last stage made by the pass of this name, or else the last of all."""
         stages = [s for s in self.made.stages if s.step and s.step.pass_.name() == pass_name]
         return (stages or self.made.stages)[-1]
 
@@ -445,7 +454,7 @@ def _raised(error: BaseException) -> _Fault:
 
 
 def tensor_value(finding: Finding) -> Value | None:
-    """The tensor that a finding is about: its value, or the first that its rewrite replaced."""
+    """Return the tensor of a finding: its value, or the first that its rewrite replaced."""
     if finding.value is not None:
         return finding.value
     if finding.rewrite is None:
@@ -457,7 +466,7 @@ def tensor_value(finding: Finding) -> Value | None:
 
 
 def made_by(finding: Finding) -> Op | None:
-    """The op of the module before the pass that makes the finding's value."""
+    """Return the op of the module before the pass that defines the finding's value."""
     value = tensor_value(finding)
     if value is None or finding.before is None:
         return None

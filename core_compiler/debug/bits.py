@@ -1,4 +1,4 @@
-"""Whether two arrays have the same bits, and where they do not."""
+"""Bitwise comparison of two arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are bitwise equal under the contract (any NaN equals any NaN)."""
+    """Return whether two arrays are bitwise equal under the contract (any NaN equals any NaN)."""
     if a is b:
         return True
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -15,11 +15,11 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Elementwise: whether the bits differ (NaN payloads aside)."""
+    """Return the elementwise mask of different bits (NaN payloads are ignored)."""
     bits = np.dtype(f"u{a.dtype.itemsize}") if a.dtype.itemsize in (1, 2, 4, 8) else None
     if bits is None or a.dtype.kind == "c":
         return a != b
-    # (ascontiguousarray gives rank-0 arrays an axis; reshape takes it away again)
+    # (ascontiguousarray adds an axis to rank-0 arrays; reshape removes it)
     a, b = (np.ascontiguousarray(x).reshape(x.shape) for x in (a, b))
     unequal = a.view(bits) != b.view(bits)
     if a.dtype.kind in "biu":

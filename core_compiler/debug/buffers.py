@@ -1,8 +1,8 @@
-"""Running a bufferized stage on real memory: what the check of buffer passes compares with values.
+"""Execution of a bufferized stage on real memory, for the check of buffer passes against values.
 
-Every buffer is bytes in memory: views share them, and once offsets are planned all temporaries lie
-in one arena, so a plan that overlaps live buffers or a view with wrong strides shows as wrong
-numbers.
+Every buffer is a range of bytes: views share them, and once offsets are planned all temporaries lie
+in one arena.  A plan that overlaps live buffers, or a view with wrong strides, therefore shows as
+wrong values.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ Seen = Callable[[Value, np.ndarray], None]
 
 
 class BufferMachine:
-    """Executes the ``target.*`` ops of main by the meaning that launches keep as their region.
+    """An interpreter of the ``target.*`` ops of main; a launch is executed by its region.
 
-    ``seen(buffer, array)`` is told a buffer's logical contents when an op has just written it; in a
-    loop the first time, and of what the loop carries also what is left in the end.
+    ``seen(buffer, array)`` is called with a buffer's logical contents right after an op has written
+    it; in a loop for the first iteration, and for loop-carried buffers also with the final
+    contents.
     """
 
     def __init__(
@@ -37,18 +38,18 @@ class BufferMachine:
         ends = [
             op["offset"] + op["size"] for op in module.main.body.ops if "offset" in op.attributes
         ]
-        # A pattern that is no useful number in any dtype: reading what nobody wrote shows.
+        # The bytes are not a plausible value in any dtype, so reading uninitialised memory shows.
         self.arena = np.full(max(ends, default=0), 0xA5, np.uint8)
 
     def run(self, inputs: Mapping[Value, np.ndarray]) -> list[np.ndarray]:
-        """The outputs of main for its arguments' arrays."""
+        """Return the outputs of main for arrays of its arguments."""
         self.inputs = inputs
         self.outputs: dict[Value, np.ndarray] = {}
         ops = self.module.main.body.ops
         extents = {ops[begin]["loop"]: (begin, end) for begin, end in loops(ops)}
-        #: The loops around the op at hand that are in a second or later iteration.
+        #: The enclosing loops of the current op that are in a second or later iteration.
         self.again: set[int] = set()
-        left: dict[int, int] = {}  # iterations of the counted loops
+        left: dict[int, int] = {}  # remaining iterations of the counted loops
         at = asked = repeated = 0
         while at < len(ops):
             op = ops[at]
@@ -75,13 +76,12 @@ class BufferMachine:
         return [self.outputs[v] for v in self.module.main.outputs]
 
     def _bound(self, rounds: int) -> None:
-        """InternalError where loops that a condition ends have had more rounds than in the
-        reference."""
+        """Raise InternalError if a `while` loop ran more iterations than in the reference."""
         if 0 < self.evaluator.asked < rounds:
             raise InternalError("a loop goes on after the reference has left it")
 
     def array(self, value: Value) -> np.ndarray:
-        """A buffer's contents as an array of its logical shape (a view, not a copy)."""
+        """Return a buffer's contents as an array of its logical shape (a view, not a copy)."""
         kind: BufferType = value.type
         flat = self.memory[value].view(kind.dtype.numpy)
         shape, strides = cast("Any", (kind.shape, kind.strides))  # a plan's buffers are static
@@ -96,7 +96,7 @@ class BufferMachine:
             self.seen(value, array)
 
     def _after(self, begin: int, end: int) -> int:
-        """Where the program goes on after a loop, which is left."""
+        """Leave a loop and return the position of the next op."""
         op = self.module.main.body.ops[begin]
         self.again.discard(op["loop"])
         for value in op.operands:
@@ -131,8 +131,8 @@ class BufferMachine:
 
     def _launch(self, op: Op) -> None:
         reads = op["reads"]
-        # A kernel may write before it has read all: a result must not lie where an operand lies,
-        # but for one that it leaves as it is elsewhere, of which it reads nothing.
+        # A kernel may write before it has read everything, so a result must not overlap an operand.
+        # The exception is an operand that it updates in part and does not read.
         over = {number: self.array(op.operands[number]).copy() for _, number in op.get(OVER, ())}
         for value in op.operands[reads:]:
             self.memory[value][...] = 0xA5
@@ -154,7 +154,7 @@ def contents(
     evaluator: Evaluator,
     wanted: Sequence[Value],
 ) -> tuple[dict[Value, np.ndarray], list[np.ndarray]]:
-    """What each of ``wanted`` held when it was written, and the outputs of main, from one run."""
+    """Return the contents of each of ``wanted`` when written, and main's outputs, from one run."""
     kept: dict[Value, np.ndarray] = {}
     targets = set(wanted)
 

@@ -1,6 +1,6 @@
-"""Candidates of reducing: modules with fewer ops, simpler numbers, smaller sizes.
+"""Candidates for test case reduction: modules with fewer ops, simpler values, smaller sizes.
 
-Each function takes a case and gives another one, valid as far as type rules can tell, or None.
+Each function takes a case and returns another one, valid as far as type rules can tell, or None.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from core_compiler.ir import Block, DType, Module, Op, TensorType, Value, as_arr
 from core_compiler.ops.base import REGISTRY, infer
 
 CONSTANT = "core.constant"
-#: Attributes that hold sizes of tensors, and change with them.
+#: Attributes that hold tensor sizes and change with them.
 SIZES = frozenset({"shape", "sizes", "limits", "classes", "window"})
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A module and, where numbers matter, an array for each of main's arguments."""
+    """A module and, if values matter, an array for each of main's arguments."""
 
     module: Module
     inputs: tuple[np.ndarray, ...] | None
 
     @property
     def ops(self) -> int:
-        """Ops of main, constants not counted."""
+        """Return the number of ops of main, not counting constants."""
         return sum(op.kind != CONSTANT for op in self.module.main.body.ops)
 
 
@@ -39,7 +39,7 @@ class Case:
 
 
 class Cutter:
-    """Cuts sets of ops out of a case, with the numbers that their operands have in it."""
+    """A case from which sets of ops are cut; their operands keep their values in it."""
 
     def __init__(self, case: Case):
         self.case = case
@@ -53,7 +53,7 @@ class Cutter:
             self.values.learn(body.ops)
 
     def cut(self, kept: Sequence[Op], constants: bool = True) -> Case | None:
-        """``kept`` alone; ``constants``: with the constants that they read."""
+        """Return the case of ``kept`` alone; with ``constants``, those that they read too."""
         body = self.case.module.main.body
         chosen = set(kept)
         if constants:
@@ -76,7 +76,7 @@ class Cutter:
         if self.values is not None:
             try:
                 arrays = tuple(np.ascontiguousarray(self.values[v]) for v in taken)
-            except Exception:  # an op that the reference does not take
+            except Exception:  # an op that the reference does not support
                 return None
             arrays = tuple(a.reshape(v.type.shape) for a, v in zip(arrays, taken, strict=True))
         block = Block(taken, ops, tuple(v for v, _ in results))
@@ -88,7 +88,7 @@ class Cutter:
 
 
 def _live_out(body: Block, ops: Sequence[Op], users: Mapping[Value, list[Op]]) -> tuple:
-    """The results of ``ops`` that are read elsewhere; where there are none, those nobody reads."""
+    """Return the results of ``ops`` that other ops read, or else those that are never read."""
     kept, wanted = set(ops), set(body.outputs)
     made = [v for op in ops if op.kind != CONSTANT for v in op.results]
     made = made or [v for op in ops for v in op.results]
@@ -97,7 +97,7 @@ def _live_out(body: Block, ops: Sequence[Op], users: Mapping[Value, list[Op]]) -
 
 
 def around(body: Block, seeds: Sequence[Op], reach: int) -> list[Op]:
-    """The seeds, and what is up to ``reach`` ops away from them, in program order."""
+    """Return the seeds and all ops within ``reach`` ops of them, in program order."""
     producers, users = body.producers(), body.users()
     found = dict.fromkeys(seeds)
     edge = list(seeds)
@@ -110,8 +110,10 @@ def around(body: Block, seeds: Sequence[Op], reach: int) -> list[Op]:
 
 
 def bare(case: Case) -> Case | None:
-    """The case without what main says of its arguments and results (which may share memory, what
-    they are in a training step); None where it says nothing."""
+    """Return the case without main's attributes on arguments and results, or None if it has none.
+
+    These are memory aliases and the roles in a training step.
+    """
     main = case.module.main
     facts = bare_facts(main)
     if len(facts) == len(main.attributes):
@@ -120,15 +122,17 @@ def bare(case: Case) -> Case | None:
 
 
 def only_outputs(case: Case, places: Sequence[int]) -> Case:
-    """Fewer results; of a training step the loss is always one."""
+    """Return the case with fewer results; a training step keeps the loss."""
     body = case.module.main.body
     places = sorted({*places, *differentiated(case.module.main)})
     return _swept(case, body.with_(outputs=tuple(body.outputs[i] for i in places)), places)
 
 
 def _swept(case: Case, body: Block, places: Sequence[int]) -> Case:
-    """``body`` in the case's module, without ops and arguments that nobody reads; its results are
-    those in these ``places`` of main."""
+    """Return the case with main ``body``, without unused ops and arguments.
+
+    Its results are those at these ``places`` of main.
+    """
     live = set(body.outputs)
     ops: list[Op] = []
     for op in reversed(body.ops):
@@ -147,7 +151,7 @@ def _swept(case: Case, body: Block, places: Sequence[int]) -> Case:
 
 
 def bypassed(case: Case) -> Iterator[Case]:
-    """The case with an operand of the same type in the place of an op's result, for each."""
+    """Yield, for each op, the case with its result replaced by an operand of the same type."""
     body = case.module.main.body
     for op in body.ops:
         if len(op.results) != 1:
@@ -160,7 +164,7 @@ def bypassed(case: Case) -> Iterator[Case]:
 
 
 def _with_body(module: Module, body: Block, facts: Mapping | None = None) -> Module:
-    """``module`` with another main, and with other ``facts`` of it."""
+    """Return ``module`` with another main, and with other ``facts`` of it."""
     main = module.main
     facts = main.attributes if facts is None else facts
     return module.with_function(main.with_(body=body, attributes=facts))
@@ -170,13 +174,13 @@ def _with_body(module: Module, body: Block, facts: Mapping | None = None) -> Mod
 
 
 def places(case: Case) -> list[int | Op]:
-    """Where numbers stand: the inputs by position, and the constants."""
+    """Return everything that holds values: the inputs by position, and the constants."""
     inputs: list[int | Op] = [] if case.inputs is None else list(range(len(case.inputs)))
     return inputs + [op for op in case.module.main.body.ops if op.kind == CONSTANT]
 
 
 def arrays_of(case: Case) -> list[tuple[np.ndarray, DType]]:
-    """The numbers in these places."""
+    """Return the values of the inputs and constants."""
     types = [v.type.dtype for v in case.module.main.arguments]
     found = list(zip(case.inputs, types, strict=True)) if case.inputs is not None else []
     for op in case.module.main.body.ops:
@@ -191,7 +195,7 @@ def is_no_recipe(held: tuple[np.ndarray, DType]) -> bool:
 
 
 def with_numbers(case: Case, numbers: Sequence[int], recipe) -> Case | None:
-    """The case with numbers of ``recipe`` in these places; None where they are that already."""
+    """Return the case with these inputs or constants set by ``recipe``, or None if unchanged."""
     body, store = case.module.main.body, case.module.weights
     arrays = None if case.inputs is None else list(case.inputs)
     spots, held = places(case), arrays_of(case)
@@ -215,7 +219,7 @@ def with_numbers(case: Case, numbers: Sequence[int], recipe) -> Case | None:
 
 
 def sizes_of(case: Case) -> list[int]:
-    """The sizes above 1 that stand in main, the largest first."""
+    """Return the sizes above 1 that occur in main, largest first."""
     body = case.module.main.body
     types = [v.type for v in (*body.arguments, *(v for op in body.ops for v in op.results))]
     found = {d for kind in types if isinstance(kind, TensorType) for d in kind.shape}
@@ -223,7 +227,7 @@ def sizes_of(case: Case) -> list[int]:
 
 
 def resized(case: Case, size: int, smaller: int) -> Iterator[Case]:
-    """The case with ``size`` made ``smaller`` everywhere; then its multiples in step with it."""
+    """Yield the case with ``size`` replaced by ``smaller``, then with its multiples scaled too."""
     one = {size: smaller}
     every = {s: s // size * smaller for s in sizes_of(case) if s % size == 0}
     for mapping in (one, every) if every != one else (one,):
@@ -233,8 +237,11 @@ def resized(case: Case, size: int, smaller: int) -> Iterator[Case]:
 
 
 def _mapped(case: Case, sizes: Mapping[int, int]) -> Case | None:
-    """Arguments, constants and size attributes with other sizes; results as the type rules say.
-    Arrays keep their first elements.  None where a rule refuses."""
+    """Return the case with other sizes of arguments, constants and size attributes, or None.
+
+    Result types follow from the type rules; None if a rule rejects them.  Arrays keep their first
+    elements.
+    """
     body, store = case.module.main.body, case.module.weights
     if any(op.regions or op.kind not in REGISTRY for op in body.ops):
         return None
@@ -273,10 +280,10 @@ def _mapped(case: Case, sizes: Mapping[int, int]) -> Case | None:
 
 
 def _remade(op: Op, operands: tuple[Value, ...], attributes: Mapping) -> Op | None:
-    """``op`` on other operands, its results as its type rule says; None where it refuses."""
+    """Return ``op`` on other operands, with result types by its type rule, or None if rejected."""
     try:
         types = infer(op.kind, [v.type for v in operands], attributes)
-    except Exception:  # a rule may stumble over what it never gets
+    except Exception:  # a type rule may fail on operands that it never gets otherwise
         return None
     results = []
     for kind, old in zip(types, op.results, strict=True):
@@ -287,7 +294,7 @@ def _remade(op: Op, operands: tuple[Value, ...], attributes: Mapping) -> Op | No
 
 
 def plainer(op: Op, name: str) -> list:
-    """Values to try for an attribute, the plainest first."""
+    """Return the values to try for an attribute, simplest first."""
     declared = REGISTRY[op.kind].attributes.get(name) if op.kind in REGISTRY else None
     given = op.attributes.get(name)
     if declared is None or name in SIZES or op.kind == CONSTANT:
@@ -304,7 +311,7 @@ def plainer(op: Op, name: str) -> list:
 
 
 def with_attribute(case: Case, place: int, name: str, plain) -> Case | None:
-    """The case with one attribute changed and the types after it worked out again."""
+    """Return the case with one attribute changed and the types after it inferred again, or None."""
     body = case.module.main.body
     if any(op.regions for op in body.ops):
         return None

@@ -1,4 +1,7 @@
-"""What a training step carries on to the next iteration, beside its program called by hand."""
+"""Check of the state that a training step carries between iterations.
+
+The reference is the step's program, called by hand.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ from core_compiler.training.run.step import TrainingStep, shard_of
 
 
 def check_carried(step: TrainingStep, batches: Sequence[Sequence[np.ndarray]]) -> str:
-    """What the state after ``batches`` differs in from that of the program, whose results take the
-    places of its arguments as the step's roles say; "" where every bit is the same, and where an
-    iteration has no finite loss.  The step stays as it is."""
+    """Return how the state after ``batches`` differs from that of the program; "" if bitwise equal.
+
+    The program is called by hand: its results replace its arguments according to the step's roles.
+    Iterations with a loss that is not finite also return "".  The step is not modified.
+    """
     state = [np.array(a) for a in step.state]
     twin = copy.copy(step)
     twin.state, twin._spare, twin._kept = [a.copy() for a in state], {}, {}

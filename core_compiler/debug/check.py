@@ -1,8 +1,8 @@
-"""Check each step: every rewrite is evaluated on real tensors, before and after, and compared.
+"""Local checks: every rewrite is evaluated on real tensors, before and after, and compared.
 
-The check is local: the old and the new ops of one rewrite are evaluated by the reference on the
-*same* boundary values, and the mapped outputs compared, bit for bit where the rule is exact, else
-within the tolerance that the rule states.  So the first bad rewrite is named without a search.
+The old and the new ops of one rewrite are evaluated by the reference on the *same* boundary values,
+and the mapped outputs are compared: bit for bit if the rule is exact, else within the tolerance
+that the rule declares.  The first bad rewrite is therefore named without a search.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from core_compiler.support.errors import InternalError, UserError
 
 
 def worst_error(old: np.ndarray, new: np.ndarray) -> tuple[float, tuple[int, ...]]:
-    """``max |new - old| / max |old|`` over the tensor, and the element where it is.
+    """Return ``max |new - old| / max |old|`` over the tensor, and the element with the maximum.
 
-    Elements that are not finite must agree in kind (inf with the same inf, NaN with NaN); where
-    they do not, the error is inf.
+    Elements that are not finite must agree in kind (inf with the same inf, NaN with NaN); if they
+    do not, the error is inf.
     """
     if old.size == 0:
         return 0.0, ()
@@ -56,24 +56,24 @@ def worst_error(old: np.ndarray, new: np.ndarray) -> tuple[float, tuple[int, ...
 
 
 def numbers(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> dict[str, float]:
-    """The two numbers at an element, as ``old`` and ``new`` of a check record."""
+    """Return the two values at an element, as ``old`` and ``new`` of a check record."""
     if not old.size or len(index) != old.ndim:
         return {}
     return {"old": float(old[index]), "new": float(new[index])}
 
 
-#: Types whose values are tensors; those of a frontend's level may turn out to be.
+#: Types whose values are tensors; opaque values of a frontend's level may be tensors.
 _TENSORS = (TensorType, OpaqueType)
-#: How often inputs are moved by an ulp to measure how much they matter.
+#: Number of times that inputs are moved by one ulp to measure the sensitivity of the results.
 SEEDS = 8
 _WRONG_MEMORY = "its memory held other numbers"
 
 
 class Checker:
-    """Checks the rewrites of a compile, stage by stage, on the given inputs of ``main``.
+    """The checker of the rewrites of a compile, stage by stage, on given inputs of ``main``.
 
-    ``inputs`` are arrays in the order of main's arguments.  Raises :class:`UserError` where they do
-    not fit the arguments.
+    ``inputs`` are arrays in the order of main's arguments.  Raises :class:`UserError` if they do
+    not match the arguments.
     """
 
     def __init__(self, module: Module, inputs: Sequence[np.ndarray], keep_bytes: int = 2 << 30):
@@ -101,9 +101,9 @@ class Checker:
                     f"cannot check the model: its result {value.name!r} is a sequence",
                     "check", "check it with the frontend 'onnx', which returns its tensors",
                 )  # fmt: skip
-        if self.evaluator.asked:  # a pass that breaks a loop's condition must not keep us for ever
+        if self.evaluator.asked:  # a broken loop condition must not run for ever
             self.evaluator.limit = 2 * self.evaluator.asked + 16
-        #: The values of the last stage before buffers, and which of them each buffer holds.
+        #: The values of the last stage before buffers, and the values that each buffer holds.
         self.sealed = self.values
         self.stands_for: dict[Value, Value] = {}
         #: The last stage on buffers, with the outputs of main.
@@ -113,13 +113,13 @@ class Checker:
         self, rewrites: Sequence[Rewrite], exact: bool, before: Module, after: Module,
         anew: bool = False,
     ) -> list[CheckRecord]:  # fmt: skip
-        """Check the rewrites of the pass that made ``after`` of ``before``, in their order.
+        """Check the rewrites of the pass that made ``after`` from ``before``, in order.
 
-        A pass that calls itself ``exact`` is held to it: its rewrites must be bitwise.  Where
-        ``after`` is bufferized it is run on real memory, and what each buffer held when it was
-        written is compared with the value it stands for.  A pass that computes something else
-        (``anew``) is held only to the bounds that its rules state.  What no event speaks of is
-        checked as a rewrite of its own.
+        A pass that declares itself ``exact`` must have bitwise rewrites.  If ``after`` is
+        bufferized it is run on real memory, and the contents of each buffer when written are
+        compared with the value that it stands for.  A pass that changes the semantics (``anew``)
+        must only keep the bounds that its rules declare.  Changes that no event describes are
+        checked as a rewrite of their own.
         """
         results: list[CheckRecord] = []
         self._follow_arguments(before, after)
@@ -129,7 +129,7 @@ class Checker:
             if before.main.level != "target":
                 self.sealed = self.values_of(before)
             return [*self._buffers(rewrites, after), *self.unlogged(before, after, rewrites)]
-        # What another level's values stand for is known of the example inputs alone.
+        # The values of another level are known for the example inputs only.
         alike = before.main.level == after.main.level
         for rewrite in rewrites:
             self._learn(rewrite)
@@ -138,7 +138,7 @@ class Checker:
         return [*results, *self.unlogged(before, after, rewrites)]
 
     def follow(self, rewrites: Sequence[Rewrite]) -> None:
-        """Take over the rewrites of a pass that is not checked."""
+        """Apply the rewrites of a pass that is not checked."""
         for rewrite in rewrites:
             self._learn(rewrite)
             self.adversary.follow(rewrite)
@@ -165,7 +165,7 @@ class Checker:
         return record
 
     def _tried(self, rewrite: Rewrite, record: CheckRecord) -> CheckRecord:
-        """``record``, or a failed one where the rewrite differs on values made to hurt."""
+        """Return ``record``, or a failed one if the rewrite differs on adversarial values."""
         spent = time.perf_counter() - self._began
         adversary = self.adversary
         fault = adversary.find(rewrite, max(LEAST_SECONDS, PART * (spent - adversary.seconds)))
@@ -180,8 +180,11 @@ class Checker:
     def unlogged(
         self, before: Module, after: Module, rewrites: Sequence[Rewrite]
     ) -> list[CheckRecord]:
-        """One record for each difference between the stages that no event explains: ``failed``
-        where values differ or cannot be compared, else ``bitwise`` or ``within`` f32's rounding."""
+        """Return a record for each difference between the stages that no event explains.
+
+        The verdict is ``failed`` if values differ or cannot be compared, else ``bitwise`` or
+        ``within`` the rounding of f32.
+        """
         found = self._moved_arguments(before, after)
         for difference in differences(before, after, rewrites):
             record = CheckRecord(difference.rewrite, "unchecked")
@@ -198,7 +201,7 @@ class Checker:
         return found
 
     def _moved_arguments(self, before: Module, after: Module) -> list[CheckRecord]:
-        """That callers give one argument for another."""
+        """Check that main's arguments keep their positions, by which callers pass them."""
         known = self.values.known
         for place, (old, new) in enumerate(
             zip(before.main.arguments, after.main.arguments, strict=False)
@@ -210,14 +213,16 @@ class Checker:
         return []
 
     def _follow_arguments(self, before: Module, after: Module) -> None:
-        """Arguments whose types a pass has bound stand for what they stood for."""
+        """Map arguments whose types a pass has bound to the same values as before."""
         for old, new in zip(before.main.arguments, after.main.arguments, strict=False):
             if new not in self.values.known and old in self.values.known:
                 self.values.known[new] = self.values.known[old]
 
     def _follow_values(self, rewrites: Sequence[Rewrite]) -> None:
-        """Where all values are new ones, of another level, each begins as what it stands for: each
-        rewrite is compared on the boundary that it had before."""
+        """Give each value of another level its initial meaning.
+
+        All values are new there, so each rewrite is compared on the boundary that it had before.
+        """
         for rewrite in rewrites:
             for old, new in rewrite.values.items():
                 held = self.values[old]
@@ -236,7 +241,7 @@ class Checker:
         spent = (time.perf_counter() - started) / max(len(rewrites), 1)
         records = [self._held(rewrite, held, spent) for rewrite in rewrites]
         if all(r.verdict != "failed" for r in records):
-            # What one rewrite moves may spoil a buffer that no rewrite speaks of.
+            # Memory moved by one rewrite may overwrite a buffer that no rewrite mentions.
             wrong = self._wrong(held, held)
             if wrong is not None:
                 records.append(CheckRecord(None, "failed", **wrong, note=_WRONG_MEMORY))
@@ -245,7 +250,7 @@ class Checker:
     def _held(
         self, rewrite: Rewrite, held: Mapping[Value, np.ndarray], spent: float
     ) -> CheckRecord:
-        """Whether the buffers that a rewrite speaks of held what they stand for."""
+        """Check that the buffers mentioned by a rewrite held the values that they stand for."""
         if not rewrite.old and not rewrite.new:
             note = "a step of a schedule; kernels are checked against their meaning"
             return CheckRecord(rewrite, "unchecked", note=note, seconds=spent)
@@ -256,7 +261,7 @@ class Checker:
         return CheckRecord(rewrite, "bitwise", seconds=spent)
 
     def _wrong(self, buffers: Iterable[Value], held: Mapping[Value, np.ndarray]) -> dict | None:
-        """The first of ``buffers`` that held other numbers than the value it stands for."""
+        """Return the first of ``buffers`` that held other values than it stands for, or None."""
         for buffer_ in buffers:
             value = self.stands_for.get(buffer_)
             if buffer_ not in held or value is None or not isinstance(value.type, TensorType):
@@ -269,7 +274,7 @@ class Checker:
         return None
 
     def held(self, buffer_: Value) -> np.ndarray | None:
-        """The tensor that a buffer of a bufferized stage stands for; None where that is unknown."""
+        """Return the tensor that a buffer of a bufferized stage stands for, or None if unknown."""
         value = self.stands_for.get(buffer_)
         try:
             found = None if value is None else self.sealed[value]
@@ -278,13 +283,13 @@ class Checker:
         return found if isinstance(found, np.ndarray) else None
 
     def values_of(self, module: Module) -> Values:
-        """The values of one stage, evaluated by its own ops."""
+        """Return the values of one stage, evaluated by its own ops."""
         values = Values(self.evaluator, {v: self.values.known[v] for v in module.main.arguments})
         values.learn(module.main.body.ops)
         return values
 
     def results_of(self, module: Module) -> list[np.ndarray]:
-        """The outputs of main of one stage, by its own ops; of one on buffers as it was checked."""
+        """Return main's outputs of one stage; for a bufferized stage those that were checked."""
         if module.main.level == "target":
             if self._outputs[0] is not module:
                 raise InternalError("the stage was not executed on its buffers")
@@ -356,11 +361,13 @@ class Checker:
         )
 
     def _algebra(self, rewrite: Rewrite) -> str | None:
-        """What evaluating both sides of an inexact rewrite in f64 says against it: there they are
-        equal but for f64's own rounding, unless the rule computes something else."""
+        """Return the complaint of evaluating both sides of an inexact rewrite in f64, or None.
+
+        They must be equal except for f64's own rounding, unless the rule changes the semantics.
+        """
         pair = Pair.of(rewrite, self.adversary)
         if pair is None:
-            return None  # nothing to vary, or ops that have no meaning on other values
+            return None  # nothing to vary, or ops that are undefined on other values
         given = {v: np.asarray(self.values[pair.origin.get(v, v)])
                  for v in (*pair.free, *pair.fixed)}  # fmt: skip
         try:
@@ -379,11 +386,11 @@ class Checker:
         return None
 
     def _local(self, ops: Sequence[Op], wanted: Sequence[Value]) -> list[np.ndarray]:
-        """``wanted`` evaluated by ``ops`` on the boundary values (those that no op makes)."""
+        """Return ``wanted``, evaluated by ``ops`` on the boundary values, which no op defines."""
         made: dict[Value, np.ndarray] = {}
         for op in ops:
             arrays = [made[v] if v in made else self.values[v] for v in op.operands]
-            read = op.uses() if op.regions else ()  # regions read values around them
+            read = op.uses() if op.regions else ()  # regions read values from the enclosing scope
             outer = {v: made[v] if v in made else self.values[v] for v in read}
             made.update(zip(op.results, self.evaluator.op(op, arrays, outer), strict=True))
         return [made[v] if v in made else self.values[v] for v in wanted]
@@ -392,7 +399,7 @@ class Checker:
 def _tensors(
     pairs, old: Sequence, new: Sequence, room: Collection[Value]
 ) -> Iterator[tuple[Value, Any, Any]]:
-    """Which old value, and its tensor before and after; a sequence's tensors one by one."""
+    """Yield each old value with its tensor before and after; a sequence's tensors in order."""
     for (kept, made), a, b in zip(pairs, old, new, strict=True):
         if isinstance(a, tuple) and isinstance(b, tuple):
             yield kept, np.array(len(a)), np.array(len(b))
@@ -409,7 +416,7 @@ def _complaint(rewrite: Rewrite, worst: float) -> str:
 
 
 def summary(records: Mapping[int, Sequence[CheckRecord]]) -> dict[str, int]:
-    """How many rewrites were ``bitwise``, ``within`` tolerance, ``failed``, ``unchecked``."""
+    """Return the numbers of ``bitwise``, ``within``, ``failed`` and ``unchecked`` rewrites."""
     counts = dict.fromkeys(("bitwise", "within", "failed", "unchecked"), 0)
     for results in records.values():
         for result in results:

@@ -1,4 +1,4 @@
-"""Checks of what events claim that add ops and replace none (`ir.claims`)."""
+"""Checks of the claims (`ir.claims`) of events that add ops and replace none."""
 
 from __future__ import annotations
 
@@ -15,19 +15,25 @@ from core_compiler.training.graph.roles import STATE, Roles
 
 
 def check_claim(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
-    """Hold the new ops of an event to its claim: ``values`` are those of the values before it,
-    ``narrow`` evaluates what f64 says nothing about."""
+    """Check the new ops of an event against its claim.
+
+    ``values`` are the values before the event; ``narrow`` evaluates ops that f64 says nothing
+    about.
+    """
     check = check_gradient if isinstance(rewrite.claim, Gradient) else check_formula
     return check(rewrite, values, narrow)
 
 
-#: What an update makes -> what it makes it of, where the names differ.
+#: Maps the result of an update to its source, where the names differ.
 _OF = ("after.", "before.")
 
 
 def check_carried(rewrites: Sequence[Rewrite], main: Function) -> Iterator[CheckRecord]:
-    """Whether a training step carries on what the updates compute: the next value of each argument
-    that a formula is given a new value of is that value.  A failed record for each that is not."""
+    """Check that a training step carries on the values that the updates compute.
+
+    The next value of each updated argument must be the new value that the formula computes for it.
+    Yields a failed record for each argument that violates this.
+    """
     roles = Roles.of(main)
     places = {v: i for i, v in enumerate(main.arguments)}
     following = {of: v for (role, of), v in zip(roles.results, main.outputs, strict=True)

@@ -1,4 +1,4 @@
-"""A limit on the time of code that is not ours: a pass that never ends is stopped and named."""
+"""A time limit for foreign code: a pass that never ends is stopped and named."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Seconds after which code that has caught the first :class:`Expired` gets another one.
+#: Seconds after which code that caught the first :class:`Expired` gets another one.
 AGAIN = 0.5
 
 
 class Expired(BaseException):
-    """The time is up.  No ``Exception``: a pass that catches those must be stopped as well."""
+    """The time limit was exceeded.
+
+    It is not an ``Exception``, so that a pass which catches those is stopped as well.
+    """
 
 
 @contextmanager
 def deadline(seconds: float | None) -> Iterator[None]:
     """Raise :class:`Expired` inside the block once it has run for ``seconds`` (None: no limit).
 
-    In the main thread a timer's signal does it, which also ends a blocking call of the system; in
-    another thread (or where the timer is taken) the exception comes between two lines of Python.
+    In the main thread a timer signal does this, which also interrupts a blocking system call; in
+    another thread (or if the timer is in use) the exception is raised between two lines of Python.
     """
     if seconds is None:
         yield
@@ -74,4 +77,4 @@ def _by_thread(seconds: float) -> Iterator[None]:
     finally:
         with lock:
             done.set()
-            throw(ident, None)  # one that was thrown and has not arrived
+            throw(ident, None)  # an exception that was thrown and has not arrived

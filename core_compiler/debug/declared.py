@@ -1,7 +1,8 @@
-"""What ops declare of themselves, held to their references.
+"""Checks of the properties that ops declare, against their references.
 
-Rules, the e-graph and common subexpressions exchange the operands of an op that is declared
-``commutative``: where it is not, each of their rewrites looks wrong, and none is.
+Rules, the e-graph and common subexpression elimination exchange the operands of an op that is
+declared ``commutative``.  If the declaration is wrong, each of their rewrites looks wrong although
+none is.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from core_compiler.ir.events import CheckRecord
 from core_compiler.ops.base import REGISTRY
 from core_compiler.ops.evaluation import evaluate
 
-#: How many pairs of operands an op is tried on.
+#: Number of operand pairs that an op is tried on.
 _COUNT = 1 << 10
 
 
 def checks(module: Module, others: Iterable[Module] = ()) -> list[CheckRecord]:
-    """A failed check for each kind of op in ``module``, an import, or in what was made of it, that
-    is declared commutative and is not."""
+    """Return a failed check for each kind of op that is declared commutative and is not.
+
+    The ops are those of ``module``, an import, and of the modules made from it.
+    """
     found, own = [], set(module.walk())
     asked: dict[tuple[str, str], Op] = {}
     for each in (module, *others):
@@ -51,8 +54,7 @@ def checks(module: Module, others: Iterable[Module] = ()) -> list[CheckRecord]:
 
 @functools.cache
 def exchanged(kind: str, dtype: str) -> tuple[tuple, tuple] | None:
-    """Two numbers of which an op makes another one where they are exchanged, and both results; None
-    where it does not."""
+    """Return two operands whose exchange changes the result of an op, and both results, or None."""
     type_ = tensor((_COUNT,), dtype)
     random = np.random.default_rng(5)
     a, b = (hurtful.array("mixed", type_, random, (), True) for _ in range(2))

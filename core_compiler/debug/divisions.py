@@ -1,7 +1,7 @@
-"""Integer divisions by zero: those that constants make certain, and those that checking meets.
+"""Warnings about integer divisions by zero: certain ones by constants, and those met in a check.
 
-The contract gives them a value, 0, so that the bits of a program do not depend on the machine.
-Frameworks raise (torch), give -1 (JAX) or leave it open (ONNX), so each is reported.
+The contract defines the result as 0, so that the bits of a program do not depend on the machine.
+Frameworks raise (torch), return -1 (JAX) or leave it undefined (ONNX), so each is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def divides_integers(op: Op) -> bool:
 
 
 def certain(module: Module) -> list[Diagnostic]:
-    """A warning for each line of the model that divides integers by constants with a zero."""
+    """Return a warning for each line of the model that divides integers by constant zeros."""
     zeros: dict[Op, tuple[int, int]] = {}
     makers: dict[Value, Op] = {}
     for op in _nested(module.main.body.ops):
@@ -34,7 +34,7 @@ def certain(module: Module) -> list[Diagnostic]:
 
 
 def warnings(zeros: Mapping[Op, tuple[int, int]], seen: str = "") -> list[Diagnostic]:
-    """A warning for each line of the model whose divisors have zeros.
+    """Return a warning for each line of the model whose divisors have zeros.
 
     ``zeros`` maps an op to (zeros, elements) of its divisor; ``seen`` says where they were found.
     A floored division is several ops of one line, which is reported once.
@@ -57,7 +57,7 @@ def _nested(ops: Iterable[Op]) -> Iterator[Op]:
 
 
 def _constant(op: Op | None, makers: Mapping[Value, Op], weights: WeightStore) -> np.ndarray | None:
-    """The elements of a constant, moved or not; None of other values."""
+    """Return the elements of a constant or a rearranged constant; None for other values."""
     while op is not None and (has_trait(op, "shape_only") or op.kind == "core.reverse"):
         op = makers.get(op.operands[0])
     return as_array(op["value"], weights) if op is not None and op.kind == "core.constant" else None

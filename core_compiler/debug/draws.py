@@ -1,7 +1,7 @@
-"""Random numbers beside a framework's: other numbers of one distribution.
+"""Comparison of random numbers with a framework's by their distribution.
 
-A framework draws from a generator of its own.  What can be compared is how often, how large and,
-where an operand is kept or dropped, what becomes of an element that both keep.
+A framework draws from its own generator.  What can be compared is the distribution of the values
+and, if an operand is kept or dropped (dropout), the elements that both keep.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import numpy as np
 
 from core_compiler.debug.metric import epsilon
 
-#: The chance that numbers of one distribution are called numbers of two.
+#: The probability that samples of one distribution are reported as different.
 CHANCE = 1e-12
-#: Ulps that an element which both keep may be apart.
+#: Maximum difference in ulps of an element that both keep.
 ULPS = 8
 
 
 def unlike(ours: np.ndarray, theirs: np.ndarray, operand: np.ndarray | None = None) -> str:
-    """What says that two tensors of random numbers are not of one distribution; "" where nothing
-    does.  ``operand``: what was kept or dropped, where there is such a tensor of their shape."""
+    """Return the evidence that two random tensors differ in distribution; "" if there is none.
+
+    ``operand`` is the tensor whose elements were kept or dropped, if it has their shape.
+    """
     if ours.size == 0:
         return ""
     a, b = (np.asarray(x, np.float64) for x in (ours, theirs))
@@ -35,7 +37,7 @@ def unlike(ours: np.ndarray, theirs: np.ndarray, operand: np.ndarray | None = No
                 return (f"an element that both keep is {a[kept][place]:.6g} here, "
                         f"{b[kept][place]:.6g} there")  # fmt: skip
     apart = _farthest(a.ravel(), b.ravel())
-    # Kolmogorov and Smirnov's test of two samples, by Massart's bound on its chance.
+    # The two-sample Kolmogorov-Smirnov test, with Massart's bound on its probability.
     allowed = math.sqrt(-math.log(CHANCE / 2) / ours.size)
     if apart > allowed:
         return (f"the distributions differ by {apart:.2g}, and {allowed:.2g} is what "
@@ -44,7 +46,7 @@ def unlike(ours: np.ndarray, theirs: np.ndarray, operand: np.ndarray | None = No
 
 
 def _farthest(a: np.ndarray, b: np.ndarray) -> float:
-    """The largest difference of the shares of numbers that are at most so large."""
+    """Return the largest difference of the two empirical distribution functions."""
     points = np.unique(np.concatenate([a, b]))
     shares = [np.searchsorted(np.sort(x), points, side="right") / x.size for x in (a, b)]
     return float(np.max(np.abs(shares[0] - shares[1]), initial=0.0))

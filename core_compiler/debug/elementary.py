@@ -1,8 +1,9 @@
-"""The elementary functions that a compile uses, held to the errors that the contract states.
+"""Checks of the elementary functions used by a compile, against the error bounds of the contract.
 
-What the functions of ``kernels.functions`` compute is their source, which the reference and every
-target share: no comparison of two stages shows a wrong coefficient.  So each function that a kernel
-calls is tried on numbers of all sizes and on special ones, against NumPy's in a wider format.
+The functions of ``kernels.functions`` are one source that the reference and every target share, so
+comparing two stages does not reveal a wrong coefficient.  Each function that a kernel calls is
+therefore evaluated on values of all sizes and on special ones, and compared with NumPy in a wider
+format.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from core_compiler.numerics.reference.elementwise import apply
 KIND = "function"
 _SOURCES = ("numerics/functions*.py", "numerics/primitives.py", "numerics/jit.py",
             "numerics/reference/elementwise.py", "debug/elementary.py")  # fmt: skip
-#: Ulps of its own format by which an oracle may be off.
+#: Maximum error of an oracle, in ulps of its own format.
 _ORACLE = 4.0
-#: Near the least normal number an f64 function may lose digits (an f32 one must not).
+#: An f64 function may lose digits near the least normal value (an f32 function must not).
 _LOST = 64.0
-#: How many numbers of each kind a function is tried on.
+#: Number of values of each kind that a function is tried on.
 _COUNT = 1 << 14
 #: Kernel ops whose function has another name.
 _NAMED = {"round": "round_even", "rem": "fmod", "mod": "remainder"}
-#: The functions that have another name in NumPy, or none.
+#: Functions whose NumPy name differs or is missing.
 _NUMPY: dict[str, Callable] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -48,8 +49,10 @@ _NUMPY: dict[str, Callable] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """A function's largest error, in ulps (inf: a NaN, an infinity or a zero's sign is missed), of
-    those beyond what it states: where, and both values there."""
+    """The largest error of a function in ulps, among those beyond its declared bound.
+
+    It is inf for a wrong NaN, infinity or sign of zero.  The argument and both values are included.
+    """
 
     ulps: float
     at: tuple[float, ...]
@@ -58,14 +61,16 @@ class Fault:
 
     @property
     def error(self) -> float:
-        """Relative to the value that is right; inf where that is 0 or no number."""
+        """Return the error relative to the right value; inf if that is 0 or not finite."""
         off = abs(self.got - self.want)
         return off / abs(self.want) if self.want and math.isfinite(off) else math.inf
 
 
 def checks(module: Module, imported: Module) -> list[CheckRecord]:
-    """A failed check for each elementary function that the kernels of ``module`` call and that errs
-    by more than it states; its value is one of ``imported``, whose kernels they are."""
+    """Return a failed check for each elementary function of ``module`` that exceeds its bound.
+
+    Its value is one of ``imported``, from which the kernels were made.
+    """
     found = []
     for (name, dtype), op in used(module).items():
         fault = wrong(name, dtype)
@@ -82,9 +87,11 @@ def checks(module: Module, imported: Module) -> list[CheckRecord]:
 
 
 def used(module: Module) -> dict[tuple[str, str], Op]:
-    """The contract's elementary functions that kernels call, by name and dtype (f32 or f64: that
-    in which it is computed, and f64, in which stages are judged), each with the first op that
-    does."""
+    """Return the elementary functions that kernels call, by name and dtype, with the first caller.
+
+    The dtype is f32 or f64: the one in which the function is computed, and f64, in which stages are
+    judged.
+    """
     known = _functions()
     found: dict[tuple[str, str], Op] = {}
     for function in module.functions.values():
@@ -102,7 +109,7 @@ def used(module: Module) -> dict[tuple[str, str], Op]:
 
 @functools.cache
 def wrong(name: str, dtype: str) -> Fault | None:
-    """What is wrong with a function in f32 or f64; None where it keeps what it states."""
+    """Return the fault of a function in f32 or f64, or None if it keeps its bound."""
     remembered, key = Remembered("functions", _SOURCES), f"{name}_{dtype}"
     if key in remembered:
         return None
@@ -122,7 +129,7 @@ def wrong(name: str, dtype: str) -> Fault | None:
 def _worst(
     name: str, dtype: str, arguments: tuple[np.ndarray, ...], beside: float
 ) -> Fault | None:  # fmt: skip
-    """The largest error on arrays of arguments where it is beyond what is stated and ``beside``."""
+    """Return the largest error on argument arrays beyond the bound and ``beside``, or None."""
     got = apply(name, *arguments)
     want, slack = _oracle(name, arguments)
     error = _ulps(got, want)
@@ -135,9 +142,9 @@ def _worst(
 
 
 def _oracle(name: str, arguments: tuple[np.ndarray, ...]) -> tuple[np.ndarray, float]:
-    """NumPy's results in a wider format, and by how many ulps of the arguments' they may be off."""
+    """Return NumPy's results in a wider format, and their error bound in ulps of the arguments."""
     narrow = arguments[0].dtype
-    in_f64 = narrow.itemsize == 4 or name in ("erf", "erfc")  # of longdouble NumPy has neither
+    in_f64 = narrow.itemsize == 4 or name in ("erf", "erfc")  # NumPy has neither for longdouble
     wide: Any = np.float64 if in_f64 else np.longdouble
     given = [a.astype(wide) for a in arguments]
     function = _NUMPY.get(name) or getattr(np, name)
@@ -147,8 +154,10 @@ def _oracle(name: str, arguments: tuple[np.ndarray, ...]) -> tuple[np.ndarray, f
 
 
 def _ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
-    """Errors in ulps of the exact result, elementwise; beyond the largest finite number the ulp is
-    that number's."""
+    """Return the elementwise errors in ulps of the exact result.
+
+    Beyond the largest finite value, the ulp of that value is used.
+    """
     kind = np.finfo(got.dtype)
     wide = got.astype(want.dtype)
     with np.errstate(all="ignore"):
@@ -169,7 +178,7 @@ def _ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
 def _cases(
     name: str, kind: np.dtype, arity: int, random: np.random.Generator
 ) -> Iterator[tuple[tuple[np.ndarray, ...], float]]:
-    """Arrays of arguments, with what a function may err beside its bound on them."""
+    """Yield argument arrays, with the error that a function may have beyond its bound on them."""
     special = _specials(kind)
     lost = _LOST if kind.itemsize == 8 else 0.0
     if arity == 1:
@@ -188,7 +197,7 @@ def _cases(
 
 
 def _numbers(kind: np.dtype, random: np.random.Generator) -> np.ndarray:
-    """Numbers of all sizes and of those at which functions turn."""
+    """Return values of all sizes and values at which functions change their behaviour."""
     lines = [random.uniform(-end, end, _COUNT) for end in (1.25, 5.0, 30.0, 700.0)]
     sizes = (-126, 127) if kind.itemsize == 4 else (-60, 1000)
     powers = np.exp2(random.uniform(*sizes, _COUNT)) * random.choice([-1.0, 1.0], _COUNT)
@@ -196,7 +205,7 @@ def _numbers(kind: np.dtype, random: np.random.Generator) -> np.ndarray:
 
 
 def _specials(kind: np.dtype) -> np.ndarray:
-    """Zeros, subnormals, extremes, infinities, NaN, and neighbours of round numbers."""
+    """Return zeros, subnormals, extremes, infinities, NaN, and neighbours of round values."""
     limits = np.finfo(kind)
     base = np.array(
         [0, limits.smallest_subnormal, limits.tiny, limits.eps, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3,
@@ -209,8 +218,10 @@ def _specials(kind: np.dtype) -> np.ndarray:
 
 
 def _of(op: Op, name: str, imported: Module) -> Value | None:
-    """The result of the op of ``imported`` that a kernel's op comes from, or else of the first of
-    the function's own name; None where neither is."""
+    """Return the result of the op of ``imported`` from which a kernel's op was made.
+
+    Otherwise the first op with the function's own name; None if there is neither.
+    """
     nodes = set(op.origin.nodes()) if op.origin is not None else set()
     made = [o for o in imported.main.body.ops if o.results]
     same = (o for o in made if o.origin is not None and nodes & set(o.origin.nodes()))
@@ -219,7 +230,7 @@ def _of(op: Op, name: str, imported: Module) -> Value | None:
 
 
 def _functions() -> dict:
-    """The table of functions, whose import compiles them."""
+    """Return the table of functions, whose import compiles them."""
     from core_compiler.numerics.functions import FUNCTIONS
 
     return FUNCTIONS

@@ -1,7 +1,7 @@
-"""Positions of elements of which equal ones may stand for each other.
+"""Positions of equal elements, which may be exchanged for each other.
 
-A sort that is not asked to be stable, ``topk`` and ``kthvalue`` may give the position of any of
-equal elements, as torch says; where rounding before them differs, of elements that are nearly so.
+An unstable sort, ``topk`` and ``kthvalue`` may return the position of any of several equal
+elements, as torch documents; if the rounding before them differs, also of nearly equal elements.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from core_compiler.ir import Op, Value
 from core_compiler.ops.evaluation import evaluate
 from core_compiler.ops.traits import has_trait
 
-#: Ops that hand positions on: some of them, in another form.
+#: Ops that pass positions on: some of them, or in another form.
 _HANDED_ON = frozenset({"core.cast", "core.reshape", "core.slice"})
 
 
 def finder(value: Value, maker: Callable[[Value], Op | None]) -> list[Op]:
-    """The op that found the positions which ``value`` is, then those that hand them on; [] where
-    it is no positions.  ``maker`` returns the op that makes a value."""
+    """Return the op that found the positions in ``value``, then the ops that pass them on.
+
+    Returns [] if the value does not hold positions.  ``maker`` returns the op that defines a value.
+    """
     chain: list[Op] = []
     while (op := maker(value)) is not None:
         chain.insert(0, op)
-        if op.kind not in _HANDED_ON:  # (the first result of topk is elements)
+        if op.kind not in _HANDED_ON:  # (the first result of topk holds elements)
             return chain if has_trait(op, "positions") and value == op.results[-1] else []
         value = op.operands[0]
     return []
@@ -32,8 +34,11 @@ def finder(value: Value, maker: Callable[[Value], Op | None]) -> list[Op]:
 
 def are_ties(chain: list[Op], x: np.ndarray, ours: np.ndarray, theirs: np.ndarray,
              apart: float = 0.0) -> bool:  # fmt: skip
-    """Whether two answers of ``chain`` (a :func:`finder`), positions in ``x``, differ only between
-    elements that are equal, or no more than ``apart`` from each other."""
+    """Return whether two results of ``chain`` differ only between equal elements.
+
+    ``chain`` is the result of :func:`finder`, the results are positions in ``x``.  Elements count
+    as equal if they differ by at most ``apart``.
+    """
     found, *handed_on = chain
     axis = found["axis"]
     if axis < 0 or theirs.shape != ours.shape or theirs.size == 0:
@@ -44,7 +49,7 @@ def are_ties(chain: list[Op], x: np.ndarray, ours: np.ndarray, theirs: np.ndarra
     if rows.shape != theirs.shape:
         return False
     if len(np.unique(np.stack([rows.ravel(), theirs.ravel()]), axis=1).T) != theirs.size:
-        return False  # a position twice
+        return False  # a position occurs twice
     lines = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
     at_ours, at_theirs = (lines[rows, i.astype(np.int64)] for i in (ours, theirs))
     same = (at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))
@@ -55,7 +60,7 @@ def are_ties(chain: list[Op], x: np.ndarray, ours: np.ndarray, theirs: np.ndarra
 
 
 def _rows(found: Op, handed_on: list[Op], shape: tuple[int, ...]) -> np.ndarray:
-    """Of each position that is handed on, the line along the axis in which it is one."""
+    """Return, for each position passed on, the line along the axis that it is a position in."""
     axis, made = found["axis"], found.results[-1].type.shape
     others = tuple(n for i, n in enumerate(shape) if i != axis)
     rows = np.arange(int(np.prod(others))).reshape(others)

@@ -1,4 +1,4 @@
-"""Evaluating any stage on real tensors by the reference, with sharing and a bound on memory."""
+"""Evaluation of any stage on real tensors by the reference, with sharing and a memory bound."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from core_compiler.ops.evaluation import evaluate
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.support.errors import InternalError
 
-#: About how many words of an array decide, beside their sum, whether it may equal another.
+#: Number of words of an array that are sampled, besides its sum, to find equal arrays.
 _SAMPLED = 1024
 
 
 class _Kept:
-    """Results by what they are of, of at most ``most`` bytes.
+    """A cache of results of at most ``most`` bytes.
 
-    Where they are too many, those go first that took the least time for their bytes and were not
-    asked for lately (GreedyDual-Size: P. Cao and S. Irani, "Cost-aware WWW proxy caching
-    algorithms", 1997): stages are evaluated one after the other from their first op to their last,
-    and of more than fits, the least recently used is just what comes next.
+    When it is full, results are evicted that took the least time for their bytes and were not used
+    recently (GreedyDual-Size: P. Cao and S. Irani, "Cost-aware WWW proxy caching algorithms",
+    1997). LRU would be wrong: stages are evaluated one after another from first op to last, so the
+    least recently used result is the next one needed.
     """
 
     def __init__(self, most: int):
         self.most, self.bytes = most, 0
-        self._entries: dict[tuple, list] = {}  # inputs, results, seconds for a byte, worth
-        self._order: list[tuple[float, int, tuple]] = []  # worths may be lower than they are by now
+        self._entries: dict[tuple, list] = {}  # inputs, results, seconds per byte, priority
+        self._order: list[tuple[float, int, tuple]] = []  # priorities may be out of date
         self._floor, self._count = 0.0, 0
 
     def get(self, key: tuple) -> tuple | None:
@@ -45,7 +45,7 @@ class _Kept:
         return entry[1]
 
     def put(self, key: tuple, inputs: tuple, results: tuple, seconds: float) -> None:
-        """Keep ``results``, with their ``inputs``, so that no id is reused while they are kept."""
+        """Keep ``results`` with their ``inputs``, so that no id is reused while they are kept."""
         size = sum(r.nbytes for r in results)
         price = seconds / max(size, 1)
         self._entries[key] = [inputs, results, price, self._floor + price]
@@ -65,12 +65,12 @@ class _Kept:
 
 
 class Evaluator:
-    """Evaluates ops, with results shared and a bound (``keep_bytes``) on the bytes of results that
-    are kept; their inputs are kept with them, up to as much again.
+    """An evaluator of ops with shared results and a bound (``keep_bytes``) on the bytes kept.
 
-    Two ops of the same kind and attributes on the very same arrays give the same arrays back, so
-    that a rewrite which only regroups ops costs nothing to check.  Results of the same bits are one
-    array, so that what follows an exact rewrite is not evaluated again.
+    Their inputs are kept with them, up to the same bound again.  Two ops of the same kind and
+    attributes on the same arrays return the same arrays, so a rewrite that only regroups ops costs
+    nothing to check.  Results with equal bits are one array, so what follows an exact rewrite is
+    not evaluated again.
     """
 
     def __init__(
@@ -78,13 +78,14 @@ class Evaluator:
         functions: Mapping[str, Function] | None = None,
     ):  # fmt: skip
         self.weights = weights
-        self.functions = functions or {}  # which ops of a frontend's level may call
-        #: Integer divisions that met divisors of 0: how many of how many elements, at the worst.
+        self.functions = functions or {}  # functions that ops of a frontend's level may call
+        #: For each integer division that met a zero divisor: (zeros, elements) of the worst
+        #: evaluation.
         self.zero_divisors: dict[Op, tuple[int, int]] = {}
-        #: How often regions of loops and branches were evaluated: no right program of the same
-        #: values asks more often whether a loop goes on.
+        #: Number of evaluated regions of loops and branches.  No correct program on the same values
+        #: evaluates more loop conditions.
         self.asked = 0
-        #: How often one loop's may be; None: as often as it likes.
+        #: Limit on the evaluations of one loop; None: no limit.
         self.limit: int | None = None
         self._kept = _Kept(keep_bytes)
         self._arrays: WeakValueDictionary[tuple, np.ndarray] = WeakValueDictionary()
@@ -92,8 +93,10 @@ class Evaluator:
     def op(
         self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
-        """The results of one op (a group or a launch by its region); ``outer`` holds the values
-        around it that its regions read."""
+        """Return the results of one op (a group or a launch by its region).
+
+        ``outer`` holds the values from the enclosing scope that its regions read.
+        """
         if op.kind in MEANING_IN_REGION:
             return self.block(op.regions[0], arrays)
         if op.kind.startswith("onnx."):
@@ -135,11 +138,13 @@ class Evaluator:
         return results
 
     def shared(self, array: np.ndarray) -> np.ndarray:
-        """An array of the same shape, dtype and bits that is in use already, else ``array``.  What
-        was shared must not be written."""
+        """Return an array in use with the same shape, dtype and bits, else ``array`` itself.
+
+        A shared array must not be written.
+        """
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:  # a sequence of tensors
             return array
-        if 0 in array.strides:  # a few numbers repeated without memory of their own
+        if 0 in array.strides:  # a broadcast array without memory of its own
             return array
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         wide = next(w for w in (8, 4, 2, 1) if flat.size % w == 0)
@@ -156,7 +161,10 @@ class Evaluator:
         self, block: Block, arrays: Sequence[np.ndarray],
         outer: Mapping[Value, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, ...]:  # fmt: skip
-        """The outputs of a block; ``outer`` holds the values around it that it reads."""
+        """Return the outputs of a block.
+
+        ``outer`` holds the values of the enclosing scope that it reads.
+        """
         values = {**(outer or {}), **dict(zip(block.arguments, arrays, strict=True))}
         run_block(block, values, self)
         return tuple(values[v] for v in block.outputs)
@@ -170,17 +178,17 @@ def run_block(block: Block, values: dict[Value, np.ndarray], evaluator: Evaluato
 
 
 class Recorded(Protocol):
-    """The tensors of values, as :class:`Values` and mappings have them."""
+    """The tensors of values, as :class:`Values` and mappings provide them."""
 
     def __getitem__(self, value: Value, /) -> Any: ...
 
 
 class Values:
-    """The tensors of values across stages: evaluated when asked, from the ops that make them.
+    """The tensors of values across stages, evaluated lazily by the ops that define them.
 
-    A value keeps its meaning for ever, so the first op seen that makes it may serve.  ``inputs``
+    A value never changes its meaning, so the first op seen that defines it may serve.  ``inputs``
     binds the arguments of ``main``.  Values inside control flow are those of a loop's first
-    iteration and of a branch as if it were taken: its arguments are what it is given.
+    iteration, and of a branch as if it were taken.
     """
 
     def __init__(self, evaluator: Evaluator, inputs: Mapping[Value, np.ndarray]):
@@ -190,7 +198,7 @@ class Values:
         self.given: dict[Value, Value] = {}
 
     def learn(self, ops) -> None:
-        """Take note of ops whose results may be asked for, and of those inside control flow."""
+        """Record ops, and those nested in them, whose results may be requested."""
         for op in ops:
             for value in op.results:
                 self.makers.setdefault(value, op)
@@ -202,7 +210,7 @@ class Values:
                     self.learn(region.ops)
 
     def forget(self, keep: set[Value]) -> None:
-        """Drop tensors of values outside ``keep``; they are evaluated again when asked for."""
+        """Drop the tensors of values outside ``keep``; they are evaluated again on demand."""
         again = self.makers.keys() | self.given.keys()
         self.known = {v: a for v, a in self.known.items() if v in keep or v not in again}
 

@@ -1,6 +1,6 @@
-"""Sizes of a launch that leave few iterations: what a kernel is tried on.
+"""Reduced sizes of a launch, with few iterations, on which a kernel is tried.
 
-Kernels take their extents as arguments: with smaller ones and the same strides the same kernel
+Kernels take their extents as arguments: with smaller ones and the same strides, the same kernel
 computes a corner of its results.
 """
 
@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from core_compiler.ir import Function, Op
 from core_compiler.kernel_ir.abi import index_arguments
 
-#: Points of the iteration space that are tried at the most, unless the least extents have more.
+#: Maximum number of points of the iteration space, unless the minimum extents need more.
 MOST_POINTS = 150_000
-#: Least extents that a part keeps: of rows in all (the longest register tile has 14), of columns
-#: (vectors and their tiles have up to 32), of a sum alone (chunks of 256 terms) and of one that
-#: has taps too (channel blocks of 32).
+#: Minimum extents of a reduced launch: rows in total (the longest register tile has 14), columns
+#: (vectors and their tiles have up to 32), the terms of a sum alone (chunks of 256 terms) and of a
+#: sum with taps (channel blocks of 32).
 ROWS, COLUMNS, TERMS, CHANNELS = 17, 37, 261, 37
-#: Points of the iteration space that are tried on special values.
+#: Number of points of the iteration space that are tried on special values.
 FEW_POINTS = 4096
 
 
 def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
-    """Values for an unscheduled kernel's index arguments that leave few points to compute.
+    """Return values for an unscheduled kernel's index arguments that leave few points to compute.
 
-    Extents of loops get smaller, strides and bounds stay, so every access stays inside the buffers.
+    Extents of loops shrink; strides and bounds stay, so every access stays inside the buffers.
     """
     bounds, capped, other = read_extents(kernel)
     bounds.update(dict.fromkeys(capped - other - bounds.keys(), "sequential"))
@@ -37,21 +37,20 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
         return math.prod(max(sizes[i], 1) for i in bounds)
 
     def shrink(places: Sequence[int], least: int) -> None:
-        """Make extents smaller while need be: outer ones to 2, the last so that ``least`` points
-        are left in all."""
+        """Shrink extents while necessary: outer ones to 2, the last to leave ``least`` points."""
         for i in places:
             rest = math.prod(max(sizes[j], 1) for j in places if j != i)
             if points() > MOST_POINTS:
                 sizes[i] = min(sizes[i], 2 if i != places[-1] else -(-least // rest))
 
     shrink(parallel[:-1], ROWS)
-    # A tap's extent is small and stays; what is left is the channels, or the terms of a sum alone.
+    # A tap's extent is small and stays; the remaining terms are channels, or those of a sum alone.
     shrink([max(terms, key=lambda i: sizes[i])] if terms else [], CHANNELS if terms[1:] else TERMS)
     shrink(parallel[-1:], COLUMNS)
-    # A sum that got shorter has fewer chunks: none begins behind its end.
+    # A shorter sum has fewer chunks: none may begin after its end.
     for count, end, chunk in _chunked(kernel):
         sizes[count] = min(sizes[count], -(-sizes[end] // chunk))
-    # Scratch memory of a size that got smaller holds less for the loops that read a part of it.
+    # Scratch memory of a reduced size holds less for the loops that read a part of it.
     place = {v: i for i, v in enumerate(index_arguments(kernel))}
     for a in {place[v] for op in kernel.body.walk() if op.kind == "kernel.alloc"
               for v in op.operands if v in place}:  # fmt: skip
@@ -62,8 +61,11 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
 
 
 def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
-    """The sums that a kernel makes in chunks: the index arguments, by their numbers, that count the
-    chunks and that end the last one, and the terms of a chunk."""
+    """Return the chunked sums of a kernel.
+
+    Each is (index argument of the number of chunks, index argument of the end of the last chunk,
+    terms of a chunk).
+    """
     place = {v: i for i, v in enumerate(index_arguments(kernel))}
     ops = list(kernel.body.walk())
     makers = {v: op for op in ops for v in op.results}
@@ -75,7 +77,7 @@ def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
     for op in ops:
         if op.kind != "kernel.min" or op.operands[1] not in place:
             continue
-        behind = makers.get(op.operands[0])  # where the next chunk begins
+        behind = makers.get(op.operands[0])  # the start of the next chunk
         start = makers.get(behind.operands[0]) if behind and behind.kind == "kernel.add" else None
         if start and start.kind == "kernel.mul" and start.operands[0] in counted:
             chunk = makers.get(start.operands[1])
@@ -86,14 +88,16 @@ def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
 
 
 def least(kernel: Function, sizes: Sequence[int]) -> list[int]:
-    """``sizes`` with the extents of parallel loops that are nothing else at 3 or less."""
+    """Return ``sizes`` with the extents of purely parallel loops reduced to at most 3."""
     free = only_parallel(kernel)
     return [min(n, 3) if i in free else n for i, n in enumerate(sizes)]
 
 
 def fewer(kernel: Function, sizes: Sequence[int]) -> list[int]:
-    """``sizes`` with smaller extents of parallel loops that are nothing else (3 or more), so that
-    at most :data:`FEW_POINTS` are left where that is enough."""
+    """Return ``sizes`` with smaller extents (3 or more) of purely parallel loops.
+
+    At most :data:`FEW_POINTS` points remain if that is possible.
+    """
     sizes = list(sizes)
     for i in only_parallel(kernel):
         rest = points(kernel, sizes) // max(sizes[i], 1)
@@ -102,14 +106,17 @@ def fewer(kernel: Function, sizes: Sequence[int]) -> list[int]:
 
 
 def points(kernel: Function, sizes: Sequence[int]) -> int:
-    """Iterations of the loops of an unscheduled kernel."""
+    """Return the number of iterations of the loops of an unscheduled kernel."""
     return math.prod(max(sizes[i], 1) for i in read_extents(kernel)[0])
 
 
 def read_extents(kernel: Function) -> tuple[dict[int, str], set[int], set[int]]:
-    """How an unscheduled kernel reads its index arguments, by their numbers: those that bound loops
-    with the kind of loop (the first one), those that a ``kernel.min`` reads (it cuts off the last
-    chunk of a sum), and those that decide something else or bound loops of several kinds."""
+    """Classify an unscheduled kernel's index arguments by their use.
+
+    Returns those that bound loops, with the kind of the first loop; those that a ``kernel.min``
+    reads (it cuts the last chunk of a sum); and those that are used otherwise or bound loops of
+    several kinds.
+    """
     place = {v: i for i, v in enumerate(index_arguments(kernel))}
     bounds: dict[int, str] = {}
     capped: set[int] = set()
@@ -126,12 +133,14 @@ def read_extents(kernel: Function) -> tuple[dict[int, str], set[int], set[int]]:
 
 
 def only_parallel(kernel: Function) -> list[int]:
-    """The index arguments that bound parallel loops and decide nothing else: with smaller ones the
-    kernel computes fewer of the same results."""
+    """Return the index arguments that only bound parallel loops.
+
+    With smaller ones the kernel computes fewer of the same results.
+    """
     bounds, capped, other = read_extents(kernel)
     return [i for i, loop in bounds.items() if loop == "parallel" and i not in capped | other]
 
 
 def whole(launch: Op) -> list[int]:
-    """The sizes that a launch has."""
+    """Return the sizes of a launch."""
     return [n for kind, n in launch["arguments"] if kind == "size"]

@@ -1,5 +1,7 @@
-"""Independent checks of what passes leave for those after them: what they ensure of the ops, and
-the schedules with what belongs to them."""
+"""Independent checks of the facts that passes leave for later ones.
+
+These are the properties that they ensure of the ops, and the schedules with what belongs to them.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ def _needs_a_kernel(op: Op) -> bool:
     return op.kind not in (LAUNCH, "core.constant", *CONTROL_FLOW) and not is_free_view(op)
 
 
-#: What a pass may ensure of the ops of main -> which ops there are none of then, but for what the
-#: target executes whole.
+#: Maps a property that a pass may ensure of main to the ops that must not occur then, except those
+#: that the target executes whole.
 NONE_OF: Mapping[str, Callable[[Op], bool]] = {
     "no_branches": lambda op: op.kind == "core.if",
     "no_composites": lambda op: not_composite(op) is None,
@@ -32,7 +34,7 @@ NONE_OF: Mapping[str, Callable[[Op], bool]] = {
 
 
 def broken(module: Module, ensures: Collection[str], target: Any) -> list[str]:
-    """The ops that there should be none of after a pass that ``ensures`` so, one line each."""
+    """Return the ops that must not occur after a pass that ``ensures`` this, one line each."""
     unwanted = [NONE_OF[fact] for fact in ensures if fact in NONE_OF]
     return [
         f"{op.kind} is left, which the pass should have lowered"
@@ -42,7 +44,7 @@ def broken(module: Module, ensures: Collection[str], target: Any) -> list[str]:
 
 
 def _ops(block: Block) -> Iterator[Op]:
-    """The ops of a block and of the loops and branches in it."""
+    """Yield the ops of a block, including those in loops and branches."""
     for op in block.ops:
         yield op
         for region in op.regions if op.kind in CONTROL_FLOW else ():
@@ -50,10 +52,12 @@ def _ops(block: Block) -> Iterator[Op]:
 
 
 def malformed(before: Module, module: Module) -> list[str]:
-    """What is wrong with kernels that a pass has made or changed, one line each: arguments, types,
-    reads before definitions, places that several iterations of a parallel loop store to; launches
-    that it made of kernels that are not there.  Kernels in ops of a target's own are its own to
-    verify."""
+    """Return the errors of kernels that a pass has made or changed, one line each.
+
+    They concern arguments, types, reads before definitions, elements that several iterations of a
+    parallel loop store to, and launches of missing kernels.  A target verifies the kernels in its
+    own ops itself.
+    """
     known = set(before.main.body.ops)
     made = (op["kernel"] for op in module.main.body.ops if op.kind == LAUNCH and op not in known)
     absent = dict.fromkeys(name for name in made if name not in module.functions)
@@ -69,15 +73,18 @@ def malformed(before: Module, module: Module) -> list[str]:
     return wrong
 
 
-#: Ops that read another's elements where they lie.  (One that moves them is in a launch, where
-#: there are launches; `layouts.is_free_view`, which says so, is what is checked here.)
+#: Ops that may be free views.  (One that moves elements is in a launch once there are launches;
+#: `layouts.is_free_view`, which decides that, is what is checked here.)
 _VIEWS = ("core.transpose", "core.reshape")
 
 
 def not_constants(before: Module, module: Module) -> list[str]:
-    """The launches that a pass has made and that give a kernel a computed value for what it takes
-    for a constant of the model (`kernels.schedules.library`: laid out beforehand), one line each.
-    Launches that are given memory are held to those before them."""
+    """Return the launches that pass a computed value as a kernel's constant, one line each.
+
+    Such operands are constants of the model that are packed in advance
+    (`kernels.schedules.library`). Only launches that the pass has made are checked; launches on
+    memory are compared with those before.
+    """
     known = set(_ops(before.main.body))
     constant: set[Value] = set()
     wrong = []
@@ -94,7 +101,7 @@ def not_constants(before: Module, module: Module) -> list[str]:
 
 
 def _taken_for_constants(launch: Op, module: Module) -> list[Value]:
-    """The operands or results of a launch that its kernel takes for constants."""
+    """Return the operands or results of a launch that its kernel treats as constants."""
     kernel = module.functions.get(launch["kernel"])
     buffers = [a for a in launch["arguments"] if a[0] != "size"]
     found = (buffers[place] for place in kernel.attributes.get("constants", ())) if kernel else ()
@@ -102,8 +109,10 @@ def _taken_for_constants(launch: Op, module: Module) -> list[Value]:
 
 
 def relaid(before: Module, module: Module) -> list[str]:
-    """The loops that a pass leaves carrying a value in another order of its elements than their
-    regions read it in, one line each: memory is carried byte by byte."""
+    """Return the loops that carry a value in another layout than their regions read, one line each.
+
+    Memory is carried byte by byte.
+    """
     had = set(_relaid(before))
     return [complaint for complaint in _relaid(module) if complaint not in had]
 
@@ -124,8 +133,10 @@ def _order(value: Value) -> Order:
 
 
 def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
-    """The groups of main that a pass has made and that no kernel can be made of, one line each; of
-    equal ones the first is tried."""
+    """Return the groups of main made by a pass that cannot be lowered to a kernel, one line each.
+
+    Of equal groups, the first is tried.
+    """
     known = set(before.main.body.ops) if before.main.level == module.main.level else set()
     tried: set[tuple] = set()
     wrong = []
@@ -150,8 +161,10 @@ def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
 
 
 def _falls_alone(group: Op) -> bool:
-    """Whether lowering falls over a single op of the group too, or takes none of them: then it is
-    no fault of the group, and the pass that lowers it will raise."""
+    """Return whether lowering also fails for a single op of the group, or supports none of them.
+
+    Then the grouping is not at fault, and the pass that lowers it will raise.
+    """
     taken = False
     for op in group.regions[0].ops:
         try:
@@ -165,7 +178,7 @@ def _falls_alone(group: Op) -> bool:
 
 
 def _shape_of(block: Block) -> tuple:
-    """What a group's kernel is made of: kinds, attributes, types, and who reads what."""
+    """Return what determines a group's kernel: kinds, attributes, types, and uses."""
     numbers: dict[Value, int] = {}
 
     def number(value: Value) -> tuple[int, Any]:
@@ -181,8 +194,11 @@ def _shape_of(block: Block) -> tuple:
 
 
 def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:
-    """What is missing or not what the schedules say, one line each: the schedule of a kernel that
-    is launched, the kernels that it invokes, those that pack constants for it."""
+    """Return missing or inconsistent facts of schedules, one line each.
+
+    A launched kernel needs its schedule, the kernels that it invokes, and those that pack its
+    constants.
+    """
     schedules, packers = facts.get("schedules", {}), facts.get("packers", {})
     wrong = []
     launched = (op["kernel"] for op in module.main.body.ops if op.kind == LAUNCH)

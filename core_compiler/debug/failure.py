@@ -1,9 +1,9 @@
-"""What goes wrong when passes run on a module, told so that two runs can be compared.
+"""Failures of passes on a module, described so that two runs can be compared.
 
-Reducing asks thousands of times "is this still the same failure?"; a reproducer asks once.  Two
-failures are the same where the pass is, how it showed, and what it is within that: the exception's
-type and the line of the pass, the rule whose check failed (and whether the given values show it or
-only ones made to hurt), the verifier's complaint without names and numbers.
+Reduction asks thousands of times whether the failure is still the same; a reproducer asks once.
+Two failures are the same if the pass, the way the fault showed, and the details agree: the
+exception's type and the line of the pass, the rule whose check failed (and whether the given values
+show it or only adversarial ones), or the verifier's message without names and numbers.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from core_compiler.passes.base import Pass, PassContext, run_pass
 from core_compiler.pipelines.pipeline import Step
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
-#: Kinds of failure that the numbers show: they need inputs.
+#: Kinds of failure that depend on values and need inputs.
 NUMBERS = frozenset({CHECKED, END_TO_END, EXECUTED})
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One thing that is wrong, named as ``--check`` names it.
+    """A single failure, named as ``--check`` names it.
 
-    ``pass_label`` and ``how`` it was seen (``raised``, ``invalid``, ``check``, ``end to end``,
-    ``never ends``); ``what`` it is within that; ``place`` is the line of the pass for an exception;
-    ``adversarial`` says that a rule keeps the given values and not others that are made to hurt.
-    ``note`` is for people.  ``near`` are values that it has to do with (where that is known).
+    ``pass_label``; ``how`` it showed (``raised``, ``invalid``, ``check``, ``end to end``, ``never
+    ends``); ``what`` it is within that; ``place`` is the line of the pass for an exception;
+    ``adversarial`` means that a rule is right on the given values and wrong on adversarial ones.
+    ``note`` is a message for the user.  ``near`` are the values concerned, if known.
     """
 
     pass_label: str
@@ -77,7 +77,7 @@ class _Stage:
 
 @dataclass(eq=False)
 class _Ran:
-    """What the passes of a trial have made, as a search for the cause reads a compilation."""
+    """The stages that a trial's passes made, in the form in which a search reads a compilation."""
 
     target: Any
     options: Any
@@ -89,7 +89,7 @@ class _Ran:
         return self.stages[-1].module
 
     def judged(self, stage: _Stage) -> Made:
-        """A stage as it is judged."""
+        """Return the description of a stage for the judge."""
         assert stage.step is not None and stage.before is not None
         last = stage is self.stages[-1]
         flops = module_flops(stage.module) if last else 0.0
@@ -101,7 +101,7 @@ class _Ran:
 
 @dataclass(frozen=True)
 class _Options:
-    """Of a compile's options what a search for the cause reads."""
+    """The subset of a compile's options that a search for the cause reads."""
 
     target: Mapping[str, Any]
     pass_timeout: float | None
@@ -110,10 +110,10 @@ class _Options:
 
 @dataclass(frozen=True)
 class Trial:
-    """Passes to be run in a row; the last one is the suspect, or shows what one before it did.
+    """A sequence of passes to run; the last one is the suspect, or shows an earlier one's fault.
 
-    ``levels`` are the verifier's rules.  ``pass_seconds`` is what one pass may take (None: as long
-    as it likes), ``tolerance`` how far an inexact pass may move the outputs as a whole.
+    ``levels`` are the verifier's rules.  ``pass_seconds`` is the time limit of one pass (None: no
+    limit), ``tolerance`` the total relative error that an inexact pass may add to the outputs.
     """
 
     steps: tuple[Step, ...]
@@ -127,11 +127,11 @@ class Trial:
     def failures(
         self, module: Module, inputs: Sequence[np.ndarray] | None, how: str | None = None
     ) -> Iterator[Failure]:
-        """What is wrong when the passes run on ``module``; nothing where all is well.
+        """Yield the failures of running the passes on ``module``; nothing if all is well.
 
-        ``inputs`` are arrays for main's arguments; without them numbers are not looked at.  ``how``
-        says that only failures of that kind are asked for.  UserError (exit code 3) where this
-        machine lacks something.
+        ``inputs`` are arrays for main's arguments; without them values are not checked.  ``how``
+        limits the search to failures of that kind.  Raises UserError (exit code 3) if this machine
+        lacks something.
         """
         options = _Options(self.options, self.pass_seconds, self.threads)
         ran = _Ran(self.target, options, [_Stage(0, "", module)])
@@ -161,8 +161,7 @@ class Trial:
             yield from self._numbers(ran, inputs, how)
 
     def without(self, step: Step) -> Trial | None:
-        """The trial with a pass left out; None where one after it needs what it does (else the rest
-        would fail for that)."""
+        """Return the trial without one pass, or None if a later pass requires it."""
         steps = tuple(s for s in self.steps if s is not step)
         if _missing(steps) - _missing(self.steps):
             return None
@@ -171,7 +170,7 @@ class Trial:
     def find(
         self, module: Module, inputs: Sequence[np.ndarray] | None, wanted: Failure | None = None
     ) -> Failure | None:
-        """The first failure, or the one that is the same as ``wanted``."""
+        """Return the first failure, or the one that equals ``wanted``."""
         how = wanted.how if wanted is not None else None
         found = self.failures(module, inputs, how)
         return next((f for f in found if wanted is None or f == wanted), None)
@@ -192,8 +191,10 @@ class Trial:
     def _numbers(
         self, ran: _Ran, inputs: Sequence[np.ndarray], how: str | None
     ) -> Iterator[Failure]:  # fmt: skip
-        """What the judge says of the last pass; nothing where the stages before it have no values:
-        candidates may lack what they need."""
+        """Yield the judge's failures of the last pass.
+
+        Nothing if the stages before it have no values: candidates may lack what they need.
+        """
         step, (first, *earlier, last) = self.steps[-1], ran.stages
         changed = last.module is not last.before or last.rewrites
         if not changed and step.pass_.name() not in _OF_KERNELS:
@@ -203,12 +204,12 @@ class Trial:
             judge = Judge(first.module, inputs, target, self.threads)
             for stage in earlier:
                 judge.follow(ran.judged(stage))
-        except Exception:  # a module that nobody can evaluate has no values
+        except Exception:  # a module that cannot be evaluated has no values
             return
         before = judge.fork()
         try:
             found = judge.stage(ran.judged(last))
-        except Exception:  # a candidate lacks a pass whose work is read
+        except Exception:  # a candidate lacks a pass whose facts are read
             return
         for record in found:
             if record.verdict != "failed" or how not in (None, SEEN[record.kind]):
@@ -229,12 +230,13 @@ class Trial:
             yield Failure(step.label, END_TO_END, "error", "", note)
 
 
-#: Kinds of checks that show what an earlier pass did: a kernel's loops, its schedule or its code.
+#: Kinds of checks that show the fault of an earlier pass: a kernel's loops, its schedule or its
+#: code.
 _NARROWED = frozenset({"code", "kernel", "loops", "schedule"})
 
 
 def _missing(steps: Sequence[Step]) -> set[str]:
-    """What ``steps`` need that none of them ensures: what must hold where they begin."""
+    """Return the facts that ``steps`` need and none of them ensures: the required initial state."""
     missing: set[str] = set()
     holds: set[str] = set()
     for step in steps:
@@ -243,12 +245,12 @@ def _missing(steps: Sequence[Step]) -> set[str]:
     return missing
 
 
-#: Passes whose result is no other main but what they lay down in the facts.
+#: Passes whose result is in the facts rather than in main.
 _OF_KERNELS = frozenset({"schedule_kernels", "generate_code"})
 
 
 def module_flops(module: Module) -> float:
-    """Operations of main's ops, as far as they declare them; 0 at other levels than tensor ops."""
+    """Return the operations of main's ops, if declared; 0 at other levels than tensor ops."""
     if module.main.level != "tensor":
         return 0.0
     known = (op for op in module.main.body.ops if op.kind.startswith("core.") and not op.regions)
@@ -264,7 +266,7 @@ def _raised(step: Step, error: Exception) -> Failure:
 
 
 def _line_in(pass_: Pass, error: BaseException) -> str:
-    """``file.py:12``: the innermost line of the pass's own file that the exception came through."""
+    """Return ``file.py:12``: the innermost traceback line in the pass's own file."""
     own = getattr(sys.modules.get(type(pass_).__module__), "__file__", None)
     own = type(pass_).run.__code__.co_filename if own is None else own
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == own]
@@ -282,7 +284,7 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
     rewrite, how = record.rewrite, SEEN[record.kind]
     note = record.note or "a check failed"
     if rewrite is None:
-        # Which call of a program is wrong may depend on what lay in memory.
+        # Which call of a program is wrong may depend on the earlier contents of memory.
         what = record.kind if record.kind == "program" else _of_kernel(note)
         beside = () if record.value is None else (record.value,)
         return Failure(step.label, how, what, "", note, beside)
@@ -295,12 +297,12 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
 
 
 def _of_kernel(note: str) -> str:
-    """A note without the name of the kernel that it is about."""
+    """Return a note without the name of the kernel that it is about."""
     return _skeleton(re.sub(r"^kernel [^ :]+:? (\w+: )?(<.*>: )?", "", note))
 
 
 def _claimed(rewrite: Rewrite) -> tuple[Value, ...]:
-    """The values that new ops are said to compute something of."""
+    """Return the values that new ops claim to compute something of."""
     claim = rewrite.claim
     if isinstance(claim, Gradient):
         return tuple(v for op in claim.forward for v in op.results)
@@ -317,7 +319,7 @@ _NAMES = (
 
 
 def _skeleton(message: str) -> str:
-    """A diagnostic without the names, types and numbers that reducing changes."""
+    """Return a diagnostic without the names, types and numbers that reduction changes."""
     for pattern, put in _NAMES:
         message = pattern.sub(put, message)
     return message

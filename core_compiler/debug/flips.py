@@ -1,7 +1,7 @@
-"""Where an answer changes: two neighbouring arrays of floats to both sides of it.
+"""Search for two neighbouring float arrays between which an answer changes.
 
-A truth value made of a large sum says nothing about the sum, unless the sum is beside what it is
-compared with.
+A truth value computed from a large sum says nothing about the sum unless the sum is close to what
+it is compared with.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
-#: Factors (a single number: the number itself) that an answer is asked for at first.
+#: Factors of the array that are tried first (for a scalar: the values themselves).
 _LADDER = (-2048.0, -32.0, -1.0, 0.0, 0.5, 1.0, 32.0, 2048.0)
-#: Most halvings of what lies between two of them.
+#: Maximum number of bisection steps between two of them.
 _STEPS = 72
 
 
 def flip(answer: Callable[[np.ndarray], Any], array: np.ndarray) -> list[np.ndarray] | None:
-    """The last array before ``answer`` changes and the first behind, found by halving: ``array``
-    times a factor of its dtype, a single number any number.  None where no change is seen."""
+    """Return the last array before ``answer`` changes and the first after it, or None.
+
+    They are found by bisection over ``array`` times a factor of its dtype; for a scalar, over its
+    value. None if no change is seen.
+    """
 
     def of(number: np.generic) -> np.ndarray:
         return np.full_like(array, number) if array.size == 1 else array * number

@@ -1,9 +1,10 @@
-"""Checks of the passes that follow the gradients against formulas in NumPy, in f64.
+"""Checks of the passes after differentiation against formulas in NumPy, in f64.
 
 Each event of clipping, unscaling, the optimiser's update and the guard of an update names the
-formula that its ops compute (`ir.claims.Formula`).  Here the formulas are stated once more, after
-the papers and torch.optim's documentation and without the code of the passes; the ops are evaluated
-in f64 on the recorded values and on random ones, as the state of a first iteration is mostly zeros.
+formula that its ops compute (`ir.claims.Formula`).  The formulas are written here a second time,
+from the papers and torch.optim's documentation and independently of the passes.  The ops are
+evaluated in f64 on the recorded values and on random ones, as the state of a first iteration is
+mostly zeros.
 """
 
 from __future__ import annotations
@@ -24,29 +25,32 @@ from core_compiler.ir.claims import Formula
 from core_compiler.ir.events import CheckRecord
 from core_compiler.support.errors import InternalError
 
-#: How far both sides may be apart in f64, of the largest value.
+#: Maximum difference of both sides in f64, relative to the largest value.
 TOLERANCE = 1e-9
-#: Random trials beside the recorded values.
+#: Number of random trials besides the recorded values.
 TRIALS = 4
 SEED = 0x666F726D
 
 Named = dict[str, np.ndarray]
-#: (inputs by name, options) -> outputs by name; an output that is left out is not compared.
+#: (inputs by name, options) -> outputs by name; a missing output is not compared.
 Function = Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], Named]
 
 
 class Unknown(Exception):
-    """No formula is known; the message says of what."""
+    """The formula is unknown; the message names it."""
 
 
 # -- optimisers ------------------------------------------------------------------------------------
 
-#: Constants of a formula are stored in the dtype of what they meet: rounded once.
+#: Rounds a constant of a formula once, to the dtype of the operand that it meets.
 Rounded = Callable[[float], float]
 
 
 def _decayed(o: Any, r: Rounded, g, p):
-    """The gradient with the decay's; without one an infinite weight stays (0 times it is NaN)."""
+    """Return the gradient with weight decay.
+
+    Without decay an infinite weight must not contribute (0 times it is NaN).
+    """
     return g + r(o.weight_decay) * p if o.weight_decay else g
 
 
@@ -61,7 +65,7 @@ def _sgd(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
 
 
 def _mean(r: Rounded, beta: float, old, new) -> np.ndarray:
-    """The moving average ``beta * old + (1 - beta) * new``: the smaller factor is rounded."""
+    """Return the average ``beta * old + (1 - beta) * new``; the smaller factor is rounded."""
     if 1 - beta < 0.5:
         return (1 - r(1 - beta)) * old + r(1 - beta) * new
     held = r(1 - (1 - beta))
@@ -120,7 +124,7 @@ _OPTIMIZERS = {"SGD": _sgd, "Adam": _adam, "AdamW": _adamw, "Adagrad": _adagrad,
 
 
 def _ours(what: Any, module: str) -> str:
-    """The name of one of our own classes: a user's may compute anything."""
+    """Return the name of one of our own classes; a user's class may compute anything."""
     name = type(what).__name__
     if type(what).__module__ != f"core_compiler.training.optimisers.{module}":
         raise Unknown(f"{name} is not one of the optimisers, schedules and scales that come with "
@@ -157,7 +161,7 @@ def _rate(schedule: Any, t: int) -> float:
 
 
 def _numbers(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
-    """What all parameters of an iteration share."""
+    """Return the values that all parameters of an iteration share."""
     o, t = options["optimizer"], int(given["iteration"])
     name = _ours(o, "optimizers")
     done = t - int(given.get("skipped", 0))
@@ -176,7 +180,7 @@ def _numbers(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Nam
 
 
 def _norm(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
-    """torch.nn.utils.clip_grad_norm_."""
+    """Compute torch.nn.utils.clip_grad_norm_."""
     total = math.sqrt(sum(float(np.sum(g**2)) for g in given.values()))
     rounded = options["rounded"]
     factor = min(1.0, rounded(options["norm"]) / (total + rounded(1e-6)))
@@ -188,7 +192,7 @@ def _same(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
 
 
 def _product(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
-    """A tensor times a number."""
+    """Multiply a tensor by a scalar."""
     return {"made": given["x"] * given["factor"]}
 
 
@@ -219,7 +223,7 @@ def _guarded(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Nam
 
 
 def _next_scale(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
-    """torch.amp.GradScaler.update."""
+    """Compute torch.amp.GradScaler.update."""
     scale, finite = options["scale"], bool(given["finite"])
     made: dict[str, Any] = {"skipped_updates": given["skipped_updates"] + (not finite)}
     if _ours(scale, "loss_scale") == "Dynamic":
@@ -235,7 +239,10 @@ def _next_scale(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> 
 
 
 def _mean_of_shards(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
-    """Of equal shards: what the one divides by beside its count (a variance n - 1), all do once."""
+    """Average over equal shards.
+
+    A divisor other than the shard's count (n - 1 for a variance) is the divisor over all shards.
+    """
     count, shards = math.prod(options["shape"][a] for a in options["axes"]), options["shards"]
     return {"made": given["total"] * shards / (shards * count - (count - options["divisor"]))}
 
@@ -266,7 +273,7 @@ FORMULAS: dict[str, Function] = {
 
 
 def check_formula(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
-    """What comparing the ops of an event with its formula says."""
+    """Compare the ops of an event with its formula."""
     started = time.perf_counter()
 
     def record(verdict: str, **facts: Any) -> CheckRecord:
@@ -287,7 +294,7 @@ def check_formula(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecor
                 if name not in claim.made:
                     continue
                 value = claim.made[name]
-                if value not in made:  # made before, not by this event
+                if value not in made:  # defined earlier, not by this event
                     continue
                 got = np.asarray(made[value])
                 off = distance(_float(want), _float(got))
@@ -307,7 +314,7 @@ def check_formula(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecor
 
 
 def _rounding(claim: Formula) -> Rounded:
-    """Constants are rounded to the dtype of the first float that is made."""
+    """Return the rounding of constants: to the dtype of the first float result."""
     floats = (v.type.dtype for v in claim.made.values() if v.type.dtype.is_float)
     kind = next(floats, None)
     return float if kind is None else lambda value: float(np.asarray(value, kind.numpy))
@@ -320,7 +327,7 @@ def _float(array: Any) -> np.ndarray:
 def evaluated(
     wide: Wide, rewrite: Rewrite, known: Mapping[Value, np.ndarray], values: Recorded
 ) -> dict[Value, np.ndarray]:
-    """What the new ops of an event make in f64 of ``known``, else of recorded values."""
+    """Return the results of an event's new ops in f64 for ``known``, else for recorded values."""
     made = dict(known)
 
     def read(value: Value) -> np.ndarray:
@@ -334,7 +341,7 @@ def evaluated(
 
 
 def _inputs(claim: Formula, values: Recorded) -> Iterator[Named]:
-    """The recorded inputs, then random ones."""
+    """Yield the recorded inputs, then random ones."""
     yield {name: widened(np.asarray(values[v])) for name, v in claim.given.items()}
     counts = sorted({0, 1, 2, 7, *_counts(list(claim.options.values()))})
     for trial in range(TRIALS):
@@ -360,7 +367,7 @@ def _drawn(
 
 
 def _counts(what: Any) -> Iterator[int]:
-    """Numbers of iterations in options, and those beside them."""
+    """Yield the iteration counts in options, and their neighbours."""
     if isinstance(what, bool):
         return
     if isinstance(what, int):

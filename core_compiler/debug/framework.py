@@ -1,12 +1,13 @@
-"""Each value of an import against the framework's own: which op of the import is not what the model
-says?
+"""Comparison of an import with its framework, value by value, to find ops imported wrongly.
 
-The framework runs the model's graph node by node, and what each node made is judged in two ways.
+The framework runs the model's graph node by node, and the results of each node are judged in two
+ways.
 
-- *Alone*: our ops for the node, on the operands that the framework gave its own.  An error that
-  only passes through is not blamed on a node.  The first node that differs alone is the culprit.
-- *As a whole*: the value that the import has, evaluated by the reference from the model's inputs.
-  These differences add up along the graph; the results of the model are judged by them.
+- *Alone*: our ops for the node, on the operands that the framework gave its own node.  An error
+  that only passes through is not attributed to a node.  The first node that differs alone is the
+  culprit.
+- *As a whole*: the value of the import, evaluated by the reference from the model's inputs.  These
+  differences accumulate along the graph; the results of the model are judged by them.
 """
 
 from __future__ import annotations
@@ -43,9 +44,12 @@ from core_compiler.ir.text import print_op
 
 @dataclass(frozen=True)
 class Beyond:
-    """The first node that differs: ``node`` of the framework, ``op`` of ours as text, ``line`` of
-    the model ("" where unknown), ``alone`` (on the framework's own operands, else as a whole), and
-    how far the operands of the node were off (name, error)."""
+    """The first node that differs.
+
+    ``node`` of the framework, ``op`` of ours as text, ``line`` of the model ("" if unknown),
+    ``alone`` (on the framework's own operands, else as a whole), and the errors of the node's
+    operands (name, error).
+    """
 
     node: str
     op: str
@@ -57,8 +61,11 @@ class Beyond:
 
 @dataclass(eq=False)
 class Compared:
-    """``records`` in the framework's order; ``left_out`` values could not be compared: they are no
-    tensors, have another form there, or are random.  ``counts`` of verdicts on nodes alone."""
+    """The result of a comparison; ``records`` are in the framework's order.
+
+    ``left_out`` values could not be compared: they are not tensors, have another form in the
+    framework, or are random.  ``counts`` are the numbers of verdicts on nodes alone.
+    """
 
     records: list[FrameworkRecord] = field(default_factory=list)
     left_out: int = 0
@@ -67,7 +74,7 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """The verdict on all values together."""
+        """Return the verdict on all values together."""
         return "differs" if self.beyond is not None else worst(self.counts)
 
 
@@ -79,9 +86,9 @@ def compare(
     """Compare the values of ``module``, an import, with those of the framework.
 
     ``inputs`` are arrays for main's arguments, the first ``own`` of them the model's own inputs
-    (the others are its state).  ``nodes`` name values of ``imported``, by default ``module``; else
-    another import of the same model, whose ops are the same in the same order.  ``progress`` hears
-    how many nodes of how many are done.
+    (the others are its state).  ``nodes`` name values of ``imported``: by default ``module``, else
+    another import of the same model with the same ops in the same order.  ``progress`` is called
+    with the numbers of nodes done and in total.
     """
     all_values = nodes.values
     if imported is not None:
@@ -107,14 +114,14 @@ def compare(
             name, all_values[name], once[name], arrays, in_f64, iterations
         )  # fmt: skip
 
-    made = nodes.run([np.array(a) for a in inputs[:own]], tell)  # a program may write to its own
+    made = nodes.run([np.array(a) for a in inputs[:own]], tell)  # it may write its inputs
     outputs = (module if imported is None else imported).main.outputs
     comparison.results(made, {i: nodes.sized.get(outputs[i], ()) for i in made if i < len(outputs)})
     return comparison.found
 
 
 class _Comparison:
-    """One comparison, node by node."""
+    """A comparison of an import with its framework, node by node."""
 
     def __init__(self, module: Module, inputs: Sequence[np.ndarray], nodes: Nodes,
                  values: Mapping[str, Sequence[Value | None]],
@@ -128,17 +135,18 @@ class _Comparison:
         self._declared, self._parts = nodes.declared, nodes.parts
         self._errors: dict[Value, tuple[str, float]] = {}
         self._drawn = random_values(module)
-        #: The model's results that nodes make: which, and their tensors.
+        #: The model's results that nodes compute: their names and tensors.
         self._results: dict[Value, tuple[str, np.ndarray]] = {}
 
     def node(self, name: str, values: Sequence[Value | None], once: Sequence[Value | None],
              arrays: Sequence[np.ndarray | None], in_f64: InF64,
              iterations: Sequence[Iteration]) -> list[bool]:  # fmt: skip
-        """Judge what a node made; whether each of its tensors is gone on from."""
+        """Judge the results of a node; return for each whether evaluation continues from it."""
         wide = cache(in_f64)
         known = {v: self.alone.make(v) for v in values if v is not None}
         by_step = self._by_step(values, known, iterations)
-        # Kernels of torch keep some results narrower than their nodes declare: judged as they are.
+        # Some torch kernels return narrower results than their nodes declare: they are judged as
+        # they are.
         told = [
             as_wide(a, known[v]) if self._declared and v is not None else a
             for v, a in zip(values, arrays, strict=False)
@@ -181,10 +189,12 @@ class _Comparison:
 
     def _by_step(self, values: Sequence[Value | None], known: Mapping[Value, Known | None],
                  iterations: Sequence[Iteration]) -> Judgement | None:  # fmt: skip
-        """The verdict on a loop, each of whose iterations is judged on the framework's operands:
-        how often it is gone through may hang on rounding.  None, and it is judged by its results,
-        where it is no loop of ours that begins where the framework's does and leaves what it
-        carries in the same order."""
+        """Return the verdict on a loop judged iteration by iteration, or None.
+
+        Each iteration is judged on the framework's operands, as the trip count may depend on
+        rounding. Returns None, so that the loop is judged by its results, if it is not a loop of
+        ours that starts with the framework's values and returns what it carries in the same order.
+        """
         found = [known.get(v) if v is not None else None for v in values]
         loop = found[0] if found else None
         if not iterations or loop is None or loop.op is None or loop.op.kind != "core.while":
@@ -217,7 +227,7 @@ class _Comparison:
 
     def _record(self, value: Value, node: str, ours: np.ndarray, theirs: np.ndarray,
                 other: np.ndarray | None = None) -> None:  # fmt: skip
-        """``other``: the other part of the complex tensor that the framework has."""
+        """Record a verdict; ``other`` is the other part of the framework's complex tensor."""
         part_of = 0.0 if other is None else largest([other], np.zeros(other.shape, bool))
         record = _record(value, self.framework, node, ours, theirs, part_of)
         self.found.records.append(record)
@@ -241,8 +251,10 @@ class _Comparison:
             self.found.beyond = Beyond(node, *described(op), True, judged, inputs)
 
     def results(self, made: Mapping[int, np.ndarray], sized: Mapping[int, Collection[int]]) -> None:
-        """Judge the model's results and the state that it leaves (``made``, by place) as a whole,
-        where every node is right alone."""
+        """Judge the model's results and final state as a whole if every node is right alone.
+
+        ``made`` holds them by position.
+        """
         if self.found.beyond is not None:
             return
         whole, outputs = Whole(self.module, self.inputs), self.module.main.outputs
@@ -257,7 +269,7 @@ class _Comparison:
                 continue
             node, told = self._results.get(value) or ("", None)
             if form(ours) == form(theirs) or _has_room(ours, theirs, sized.get(place, ())):
-                # Another tensor than that node's: nothing has compared the two yet.
+                # It is not the tensor of that node, so the two have not been compared yet.
                 same = told is not None and told.shape == theirs.shape and same_bits(told, theirs)
                 judged = self._result(whole, place, ours, theirs, same)
                 node = node if same else ""
@@ -271,27 +283,29 @@ class _Comparison:
 
     def _result(self, whole: Whole, place: int, ours: np.ndarray, theirs: np.ndarray,
                 same: bool) -> Judgement:  # fmt: skip
-        """``same``: the framework's is the tensor of the node that ours is of, which is right
-        alone."""
+        """Judge a result.
+
+        ``same``: the framework's tensor is that of the node that ours is of, which is right alone.
+        """
 
         def counted(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
             return [cut(a, theirs.shape) if i == place else a for i, a in enumerate(arrays)]
 
         ours = cut(ours, theirs.shape)
         if same and theirs.dtype.kind not in "biu":
-            # Where it overflowed and ours did not, its f64 has told already who is right.
+            # If it overflowed and ours did not, its f64 has shown which is right.
             with np.errstate(invalid="ignore"):
                 theirs = np.where(~np.isfinite(theirs) & np.isfinite(ours), ours, theirs)
         judged = judge(theirs, ours,
                        whole.evidence(place, same_algebra=same, counted=counted))  # fmt: skip
         if same and judged.verdict == "differs" and theirs.dtype.kind in "biu":
-            # Decided rightly on the framework's operands: rounding before it.
+            # It is right on the framework's operands, so earlier rounding explains the difference.
             return replace(judged, verdict="within")
         return judged
 
 
 def result_name(module: Module, place: int) -> str:
-    """What a result of main is called: of one that becomes an argument, the state."""
+    """Return the name of a result of main: the state's if it becomes an argument."""
     arguments = module.main.arguments
     for result, argument in module.main.attributes.get("aliases", ()):
         if result == place:
@@ -300,7 +314,7 @@ def result_name(module: Module, place: int) -> str:
 
 
 def described(op: Op | None) -> tuple[str, str]:
-    """An op as text, and its line of the model (``file:line``; "" where it is not known)."""
+    """Return an op as text, and its line of the model (``file:line``; "" if unknown)."""
     if op is None:
         return "", ""
     nodes = op.origin.nodes() if op.origin is not None else ()
@@ -319,7 +333,10 @@ def _record(
 
 
 def _once(values: Mapping[str, Sequence[Value | None]]) -> dict[str, list[Value | None]]:
-    """Each value with the first node that has it: others only hand it on."""
+    """Map each node to its values, keeping each value at the first node that has it.
+
+    Later nodes only pass it on.
+    """
     seen: set[Value] = set()
     made = {}
     for name, found in values.items():
@@ -329,7 +346,7 @@ def _once(values: Mapping[str, Sequence[Value | None]]) -> dict[str, list[Value 
 
 
 def _has_room(ours: np.ndarray, theirs: np.ndarray, axes: Collection[int]) -> bool:
-    """Whether ours is larger, if at all, only along ``axes``, where data decide how much counts."""
+    """Return whether ours is larger, if at all, only along ``axes`` of data-dependent size."""
     return ours.dtype == theirs.dtype and ours.ndim == theirs.ndim and all(
         a >= b if axis in axes else a == b
         for axis, (a, b) in enumerate(zip(ours.shape, theirs.shape, strict=True))
@@ -344,7 +361,7 @@ def _other_form(ours: np.ndarray, theirs: np.ndarray) -> Judgement:
 def _there(
     values: Mapping[str, Sequence[Value | None]], imported: Module, module: Module
 ) -> dict[str, list[Value | None]]:
-    """The values of ``module`` that stand where those of ``imported`` stand."""
+    """Return the values of ``module`` at the positions of those of ``imported``."""
     mine, theirs = module.main.body.ops, imported.main.body.ops
     same = len(mine) == len(theirs) and all(
         a.kind == b.kind and [r.type for r in a.results] == [r.type for r in b.results]
@@ -363,8 +380,7 @@ def _there(
 
 
 class _Ours:
-    """The import, evaluated as far as it is asked for; a value is forgotten when no op and no node
-    is left that reads it."""
+    """The import, evaluated lazily; a value is dropped once no remaining op or node reads it."""
 
     def __init__(
         self, module: Module, inputs: Sequence[np.ndarray],
@@ -379,7 +395,7 @@ class _Ours:
         self._readers.update(module.main.outputs)
 
     def take(self, value: Value) -> np.ndarray | None:
-        """The tensor of a value; None where it is no tensor of ``main``."""
+        """Return the tensor of a value, or None if it is not a tensor of ``main``."""
         while value not in self._known and value in self._makes:
             op = next(self._ops, None)
             if op is None:

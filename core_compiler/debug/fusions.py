@@ -1,7 +1,7 @@
-"""How close a fusion came to joining two ops: the first of its conditions that refused.
+"""The reason that a fusion did not join two ops: the first of its conditions that refused.
 
-The pass is stepped through again along its recorded merges, so that nothing but the pair in
-question is asked about, when the pass asked, with what the two units had grown to by then.
+The pass is replayed along its recorded merges, and only the pair in question is tested, at the time
+when the pass tested it and with the units grown as far as they were then.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ Claims = Callable[[Op], bool]
 
 @dataclass(frozen=True)
 class Closest:
-    """``refusal`` keeps two neighbouring units apart; ``held`` counts the conditions before it:
-    0 both are units, 1 one reads the other, 2 nobody claims them, 3 the pass is about such pairs,
-    4 no cycle, 5 one kernel."""
+    """The closest attempt of a fusion; ``refusal`` keeps two neighbouring units separate.
+
+    ``held`` counts the conditions that held before it: 0 both are units, 1 one reads the other, 2
+    neither is claimed by the target, 3 the pass handles such pairs, 4 no cycle, 5 one kernel.
+    """
 
     refusal: Refusal
     held: int
@@ -38,10 +40,10 @@ def closest(
     fusion: Fusion, first: Sequence[Op], second: Sequence[Op], changes: Changes,
     rewriter: Rewriter, claims: Claims,
 ) -> Closest:  # fmt: skip
-    """Between any of ``first`` and any of ``second``, ops that the pass left apart; ``rewriter``
-    views the block of ``first`` after the pass.
+    """Return the closest attempt between any of ``first`` and any of ``second``.
 
-    Where others lie between the two, the first pair of units on the way is the one in question.
+    The pass left these ops separate; ``rewriter`` views the block of ``first`` after the pass.  If
+    other units lie between the two, the first pair on the path is tested.
     """
     first, second = work_of(first), work_of(second)
     ends = first[0], second[0]
@@ -64,14 +66,14 @@ def closest(
 
 
 def work_of(ops: Sequence[Op]) -> Sequence[Op]:
-    """Those of ``ops`` that are work for a kernel; all of them where none is."""
+    """Return those of ``ops`` that are work for a kernel, or all of them if none is."""
     return [op for op in ops if is_unit(op)] or ops
 
 
 def _between(
     fusion: Fusion, producer: Op, consumer: Op, changes: Changes, rewriter: Rewriter, claims: Claims
 ) -> tuple[Refusal, int]:
-    """The first refused condition between two neighbours, and how many held before it."""
+    """Return the first refused condition between two neighbours, and how many held before it."""
     for unit in (producer, consumer):
         refused = not_a_unit(unit)
         if refused is not None:
@@ -88,7 +90,7 @@ def _between(
     if views is None:
         return broken or _unconnected(producer, consumer, rewriter), 1
     pair, refused = _asked(fusion, producer, consumer, changes, claims)
-    if pair is None:  # the pass never came to it
+    if pair is None:  # the pass did not reach it
         position = {op: n for n, op in enumerate(rewriter.ops)}
         pair = Pair(producer, views, consumer)
         refused = fusion.refusal(pair, rewriter, position, claims)
@@ -98,7 +100,7 @@ def _between(
 def _asked(
     fusion: Fusion, producer: Op, consumer: Op, changes: Changes, claims: Claims
 ) -> tuple[Pair | None, Refusal | None]:
-    """The last pair the pass asked about that grew into these two units, and what it was told."""
+    """Return the last tested pair that grew into these two units, and its refusal."""
     merges = {r.old: r.new[0] for r in changes.rewrites if len(r.new) == 1}
     grown = {op: new for old, new in merges.items() for op in old}
     last: list[tuple[Pair, Refusal | None]] = []
@@ -119,16 +121,16 @@ def _asked(
 
 
 def _ancestors(op: Op, merges: Mapping[tuple[Op, ...], Op]) -> list[Op]:
-    """An op and those that were merged into it."""
+    """Return an op and those that were merged into it."""
     made = {new: old for old, new in merges.items()}
     found = [op]
-    for unit in found:  # it grows
+    for unit in found:  # the list grows
         found += made.get(unit, ())
     return found
 
 
 def _grows(op: Op, end: Op, grown: Mapping[Op, Op]) -> bool:
-    """Whether ``op`` is ``end``, or grew into it by the merges that were recorded."""
+    """Return whether ``op`` is ``end`` or grew into it by the recorded merges."""
     while op is not end and (key(op) is not key(end) or parts(op) != parts(end)):
         new = grown.get(op)
         if new is None or new is op:
@@ -138,11 +140,11 @@ def _grows(op: Op, end: Op, grown: Mapping[Op, Op]) -> bool:
 
 
 def _path(rewriter: Rewriter, starts: Sequence[Op], ends: Sequence[Op]) -> list[Op] | None:
-    """The shortest way along values from one of ``starts`` to one of ``ends``."""
+    """Return the shortest path along values from one of ``starts`` to one of ``ends``, or None."""
     came: dict[Op, Op | None] = dict.fromkeys(starts)
     queue = list(starts)
     goal = set(ends)
-    for op in queue:  # it grows
+    for op in queue:  # the list grows
         if op in goal:
             path = [op]
             while (before := came[path[-1]]) is not None:
@@ -157,10 +159,10 @@ def _path(rewriter: Rewriter, starts: Sequence[Op], ends: Sequence[Op]) -> list[
 
 
 def readers(unit: Op, rewriter: Rewriter) -> list[Op]:
-    """The ops that read what ``unit`` makes, also through free views."""
+    """Return the ops that read the results of ``unit``, also through free views."""
     front = [u for value in unit.results for u in rewriter.users(value)]
     found: dict[Op, None] = {}
-    for op in front:  # it grows
+    for op in front:  # the list grows
         if is_free_view(op):
             front += rewriter.users(op.result)
         else:
@@ -169,7 +171,7 @@ def readers(unit: Op, rewriter: Rewriter) -> list[Op]:
 
 
 def _leads(value: Value, producer: Op, rewriter: Rewriter) -> bool:
-    """Whether ``value`` comes from ``producer`` through free views alone."""
+    """Return whether ``value`` comes from ``producer`` through free views alone."""
     maker = rewriter.producer(value)
     while maker is not None and maker is not producer and is_free_view(maker):
         maker = rewriter.producer(maker.operands[0])
@@ -177,8 +179,10 @@ def _leads(value: Value, producer: Op, rewriter: Rewriter) -> bool:
 
 
 def _unconnected(first: Op, second: Op, rewriter: Rewriter) -> Refusal:
-    """Two ops of which neither reads the other, not through others either: units merge with those
-    that feed them."""
+    """Return the refusal for two ops that are not connected by reads.
+
+    Neither reads the other, not even through others: units merge with their producers.
+    """
     where = feeders.__code__, 0
     shared = next((v for v in first.uses() if v in second.uses()), None)
     users = {u: None for v in first.results for u in rewriter.users(v)}
@@ -194,7 +198,7 @@ def _unconnected(first: Op, second: Op, rewriter: Rewriter) -> Refusal:
 
 
 def _held(fusion: Fusion, pair: Pair, refused: Refusal) -> int:
-    """How many of a fusion's conditions held: the pair is one a pass is about, or even more."""
+    """Return the number of a fusion's conditions that held."""
     if refused.condition == "not claimed":
         return 2
     wanted = fusion.wanted(pair.producer, pair.consumer)

@@ -1,4 +1,4 @@
-"""Gradient rewrites beside numerical derivatives, declared subgradients and torch's autograd."""
+"""Comparison of gradient rewrites with numerical derivatives, subgradients and torch's autograd."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from core_compiler.support.errors import UserError
 
 
 def check_gradient(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
-    """What checking an event of ``differentiate`` says."""
+    """Check an event of ``differentiate``."""
     started = time.perf_counter()
 
     def record(verdict: str, **facts: Any) -> CheckRecord:
@@ -76,7 +76,7 @@ def check_gradient(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckReco
 
 
 def _own(rewrite: Rewrite, record: Any, values: Recorded, narrow: Any) -> CheckRecord:
-    """The cotangent of what is differentiated itself is 1."""
+    """Check that the cotangent of the differentiated value itself is 1."""
     ((value, _, after),) = rewrite.claim.sums  # type: ignore[union-attr]
     assert isinstance(after, Value)
     made = np.asarray(values[after], np.float64)
@@ -88,7 +88,7 @@ def _own(rewrite: Rewrite, record: Any, values: Recorded, narrow: Any) -> CheckR
 
 
 def _failure(check: GradientCheck, point: Point, slope: Slope) -> dict[str, Any]:
-    """The facts of a record that failed."""
+    """Return the facts of a record that failed."""
     value, index, want, got = check.worst(point, slope)
     return failure(check, value, index, want, got, slope.error,
                    f"the slope of a central difference in f64, at {point.name}")  # fmt: skip
@@ -102,8 +102,7 @@ _FOLDER = "gradient-checks"
 
 
 def canonical(rewrite: Rewrite) -> str:
-    """The hash of what an event is up to the names of its values, and of the sources that give its
-    ops their meaning."""
+    """Return the hash of an event without value names, and of the sources that define its ops."""
     numbers: dict[Value, int] = {}
 
     def number(value: Value | None) -> Any:
@@ -137,14 +136,14 @@ def canonical(rewrite: Rewrite) -> str:
 
 @cache
 def sources() -> str:
-    """The digest of what evaluates and compares."""
+    """Return the digest of the sources that evaluate and compare."""
     return digest_of(
         ("ops/**/*.py", "numerics/**/*.py", "kernel_ir/*.py", "lowering/*.py", "debug/*.py")
     )
 
 
 def kept(key: str) -> tuple[float, str] | None:
-    """A good verdict that was found before."""
+    """Return a good verdict from the cache, or None."""
     if key not in _KNOWN:
         found = _folder(default_root()).get(_FOLDER, key, "verdict.json")
         if found is None:
@@ -155,7 +154,7 @@ def kept(key: str) -> tuple[float, str] | None:
 
 
 def keep(key: str, error: float, note: str) -> None:
-    """Keep a good verdict; a cache that cannot be written is done without."""
+    """Cache a good verdict; a cache that cannot be written is ignored."""
     _KNOWN[key] = error, note
     told = json.dumps({"error": error, "note": note}).encode()
     with suppress(UserError):

@@ -1,25 +1,25 @@
 """Checks of gradient rewrites against numerical derivatives in f64.
 
-An event of ``differentiate`` says which values it adds to the cotangents of what a forward op reads
-(`ir.claims.Gradient`).  With random cotangents g of the results and a random direction d of the
-operands, what the event's ops contribute, ``sum <c, d>``, must be ``<g, (f(x + h d) - f(x - h d)) /
-2h>``: both sides are evaluated in f64, f by the meaning of the forward op (of a composite by its
-decomposition), so nothing of the rule is trusted.
+An event of ``differentiate`` declares which values it adds to the cotangents of a forward op's
+operands (`ir.claims.Gradient`).  For random cotangents g of the results and a random direction d of
+the operands, the contribution of the event's ops, ``sum <c, d>``, must equal ``<g, (f(x + h d) -
+f(x - h d)) / 2h>``.  Both sides are evaluated in f64, f by the definition of the forward op (for a
+composite by its decomposition), so nothing of the rule is trusted.
 
 *Points.*  The recorded values; values near them; normal values of their scale; the same with zeros
-among them, where the rule tells cases apart (a product with one factor 0 is smooth, and divided by
-that factor no more).  Expensive ops: one point.  Integers (positions, classes, conditions) stay
-what they are.
+among them, if the rule distinguishes cases (a product with one factor 0 is smooth, but not once it
+is divided by that factor).  Expensive ops are checked at one point.  Integers (positions, classes,
+conditions) do not vary.
 
-*Steps.*  Two steps, h and a part of it, and Richardson's extrapolation; of multilinear ops the
-difference is exact for any step.  Where both differ by more than a smooth function can, the
-function has a kink or a jump within the step, or leaves its domain: the cotangent of that element
-of the result is made 0, so it counts on neither side (Griewank and Walther, "Evaluating
-Derivatives", 2008, chapter 14).
+*Steps.*  Two steps, h and a fraction of it, and Richardson's extrapolation; for multilinear ops the
+difference is exact for any step.  If both differ by more than a smooth function can, the function
+has a kink or a jump within the step, or leaves its domain: the cotangent of that result element is
+set to 0, so it contributes to neither side (Griewank and Walther, "Evaluating Derivatives", 2008,
+chapter 14).
 
-*Ties.*  What is made 0 there is compared with the declared subgradient on operands full of ties:
-:mod:`core_compiler.debug.ties`.  With torch at hand all points are compared with what its autograd
-gives for the same op as well: :mod:`core_compiler.debug.torch_gradients`.
+*Ties.*  The elements set to 0 are compared with the declared subgradient on operands full of ties:
+:mod:`core_compiler.debug.ties`.  If torch is imported, all points are also compared with its
+autograd for the same op: :mod:`core_compiler.debug.torch_gradients`.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from core_compiler.ops.costs import cost
 from core_compiler.ops.traits import has_trait
 from core_compiler.support.errors import InternalError
 
-#: How far both sides may be apart, of the norm of the terms that are added up.
+#: Maximum difference of both sides, relative to the norm of the summed terms.
 SLOPE = 1e-6
-#: Steps h, the first one that leaves most elements smooth is taken.
+#: Steps h; the first one that leaves most elements smooth is used.
 STEPS = (1e-4, 1e-6)
-#: The part of a step that the second difference takes, (3 - sqrt 5) / 2: a remainder of many wraps
-#: within the step looks smooth where both steps are wholes of one another.
+#: The second step as a fraction of the first, (3 - sqrt 5) / 2.  With an integer ratio, a remainder
+#: that wraps many times within the step would look smooth.
 PART = 0.3819660112501051
-#: How far both differences of a smooth function may be apart, of the larger one.
+#: Maximum relative difference of both difference quotients of a smooth function.
 KINK = 1e-5
-#: Ops of more flops (a loop: bytes), or on more elements, are checked at one point: so many
+#: Ops with more flops (a loop: bytes), or on more elements, are checked at one point: so many
 #: elements are points enough.
 HEAVY, MANY = 20_000_000, 65_536
-#: The part of the elements that are 0, to reach the cases that a rule distinguishes.
+#: The fraction of elements set to 0, to reach the cases that a rule distinguishes.
 ZEROS = 0.2
 SCATTERS = frozenset({"core.scatter_along", "core.scatter_nd"})
-#: Ops of several programs: evaluated alone, all shards hold the same, so a sum over all of them is
-#: the number of shards times the slope of one (`ops.gradients.collective`).
+#: Collective ops of several programs: evaluated alone, all shards hold the same, so a sum over all
+#: of them is the number of shards times the slope of one (`ops.gradients.collective`).
 SHARED = {
     "core.all_reduce": lambda op: 1 / op["shards"],
     "core.distribute": lambda op: op["shards"],
@@ -69,8 +69,10 @@ Arrays = dict[Value, np.ndarray]
 
 @dataclass(eq=False)
 class Point:
-    """One point: the operands ``x`` that vary, cotangents by value, and what the forward ops make
-    there (``made``).  ``name`` says which point it is."""
+    """A point: the varying operands ``x``, cotangents by value, and forward results ``made``.
+
+    ``name`` identifies the point.
+    """
 
     name: str
     x: Arrays
@@ -80,9 +82,11 @@ class Point:
 
 @dataclass(eq=False)
 class Slope:
-    """A direction at a point: ``slopes`` of the results in it, the ``step``, both sums, the norm of
-    the terms and the rounding that they carry.  ``left_out``: elements of results at kinks, of
-    ``count``."""
+    """A direction at a point, with the numerical and the computed slope.
+
+    ``slopes`` of the results in the direction, the ``step``, both sums, the norm of the terms and
+    their rounding error.  ``left_out``: number of result elements at kinks, out of ``count``.
+    """
 
     direction: Arrays
     slopes: Arrays
@@ -96,7 +100,7 @@ class Slope:
 
     @property
     def error(self) -> float:
-        """The difference of both sums of the norm of the terms, rounding aside."""
+        """Return the difference of both sums relative to the norm of the terms, minus rounding."""
         off = abs(self.numerical - self.ours)
         if not math.isfinite(off):
             return math.inf
@@ -106,8 +110,10 @@ class Slope:
 
 @dataclass(frozen=True)
 class Said:
-    """What a comparison with a peer says: the largest ``error``, a ``note``, and the facts of a
-    failed record where it is one."""
+    """The result of a comparison with a peer.
+
+    The largest ``error``, a ``note``, and the facts of the record if it failed.
+    """
 
     error: float
     note: str
@@ -119,8 +125,11 @@ class NotEvaluated(Exception):
 
 
 class GradientCheck:
-    """The check of one event: ``values`` are recorded ones (a mapping), ``narrow`` evaluates what
-    f64 says nothing about."""
+    """The check of one event.
+
+    ``values`` are the recorded ones (a mapping); ``narrow`` evaluates ops that f64 says nothing
+    about.
+    """
 
     def __init__(self, rewrite: Rewrite, values: Recorded, narrow: Any):
         claim = rewrite.claim
@@ -156,7 +165,7 @@ class GradientCheck:
         return work > HEAVY
 
     def fixed(self, value: Value) -> np.ndarray:
-        """A value that does not vary: the recorded one."""
+        """Return the recorded value of an operand that does not vary."""
         if value not in self._fixed:
             try:
                 held = self.values[value]
@@ -184,12 +193,12 @@ class GradientCheck:
         return made
 
     def forward(self, x: Arrays) -> Arrays:
-        """What the forward ops make of the operands ``x``."""
+        """Return the results of the forward ops for the operands ``x``."""
         with np.errstate(all="ignore"):
             return self._run(self.claim.forward, x)
 
     def contributions(self, point: Point) -> Arrays:
-        """What the event adds to the cotangent of each operand that varies."""
+        """Return the event's contribution to the cotangent of each varying operand."""
         with np.errstate(all="ignore"):
             made = self._run(self.rewrite.new, {**point.made, **point.cotangents})
             found = {}
@@ -204,7 +213,7 @@ class GradientCheck:
     # -- points ----------------------------------------------------------------------------------
 
     def points(self) -> Iterator[Point]:
-        """The points to look at, the cheapest sufficient ones for an expensive op."""
+        """Yield the points to check; for an expensive op only the cheapest sufficient ones."""
         yield self._point("near the recorded values", 1, self._near)
         if not self._heavy:
             yield self._point("the recorded values", 0, lambda v, random: self.fixed(v))
@@ -213,7 +222,7 @@ class GradientCheck:
                 yield self._point("normal values, some of them 0", 3, self._sparse)
 
     def point_of(self, name: str, x: Arrays, seed: int = 4) -> Point:
-        """The point with operands ``x``."""
+        """Return the point with operands ``x``."""
         return self._point(name, seed, lambda v, random: x[v])
 
     def _point(self, name: str, seed: int, draw: Any) -> Point:
@@ -246,7 +255,7 @@ class GradientCheck:
     # -- slopes ----------------------------------------------------------------------------------
 
     def slope(self, point: Point, seed: int, only: Value | None = None) -> Slope:
-        """Both sums in a random direction (of one operand only)."""
+        """Return both sums in a random direction (of one operand only, if given)."""
         random = np.random.default_rng([SEED, 7, seed])
         direction = {v: self._direction(point.x[v], random) for v in self.varied}
         if only is not None:
@@ -254,14 +263,16 @@ class GradientCheck:
         return self._finite(point, self.along(point, direction))
 
     def _direction(self, x: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Random, in the size of each element: what is near 0 stays on its side."""
+        """Return a random direction scaled by each element: values near 0 keep their sign."""
         with np.errstate(invalid="ignore"):
             size = np.abs(x) + 1e-2 * _scale(x)
         return np.where(np.isfinite(x), random.standard_normal(x.shape) * size, 0.0)
 
     def along(self, point: Point, direction: Arrays) -> Slope:
-        """The slopes of the results along ``direction``; elements at kinks are left out: their
-        cotangents in ``point`` become 0."""
+        """Return the slopes of the results along ``direction``, without elements at kinks.
+
+        The cotangents of those elements in ``point`` become 0.
+        """
         best: tuple[Slope, dict[Value, np.ndarray]] | None = None
         for step in STEPS:
             made = self._differences(point, direction, step)
@@ -278,7 +289,7 @@ class GradientCheck:
         return slope
 
     def _differences(self, point: Point, direction: Arrays, step: float):
-        """The slopes with a step, and where they are none."""
+        """Return the slopes with a step, and the elements without a slope."""
         exact = all(has_trait(op, "multilinear") for op in self.claim.forward)
         wide = self._difference(point, direction, 0.5 if exact else step)
         near = wide if exact else self._difference(point, direction, PART * step)
@@ -292,8 +303,9 @@ class GradientCheck:
                 allowed = KINK * np.maximum(np.abs(a), np.abs(b)) + 64 * EPSILON * size / step
                 kink = ~np.isfinite(a) | ~np.isfinite(b)
                 if not exact:
-                    # A kink within the step shows in the slopes, one at x itself in the bends: of
-                    # a smooth function they shrink with the step, at a kink they stay.
+                    # A kink within the step shows in the slopes, a kink at x itself in the second
+                    # differences: for a smooth function they shrink with the step, at a kink they
+                    # do not.
                     kink |= np.abs(a - b) > allowed
                     kink |= np.abs(bend - near_bend / PART) > allowed
                 slopes[result] = np.where(kink, 0.0, _at_once(a, b))
@@ -304,8 +316,10 @@ class GradientCheck:
         return Slope(direction, slopes, used, left_out=left_out, count=count), bad
 
     def _met_often(self, result: Value) -> np.ndarray | bool:
-        """The elements of a scatter's result that several updates replace, :func:`met_often`; what
-        is declared of them is compared in :mod:`core_compiler.debug.ties`."""
+        """Return the scatter result elements that several updates replace, :func:`met_often`.
+
+        Their declared gradient is compared in :mod:`core_compiler.debug.ties`.
+        """
         op = next(op for op in self.claim.forward if result in op.results)
         if not replaces(op):
             return False
@@ -316,8 +330,7 @@ class GradientCheck:
     def _difference(
         self, point: Point, direction: Arrays, step: float
     ) -> dict[Value, tuple[np.ndarray, np.ndarray]]:
-        """Of each result the slope of the central difference, and how much the slopes of both sides
-        differ."""
+        """Return each result's central difference, and the difference of its one-sided slopes."""
         ahead = self.forward({v: x + step * direction[v] for v, x in point.x.items()})
         back = self.forward({v: x - step * direction[v] for v, x in point.x.items()})
         made = {}
@@ -329,8 +342,10 @@ class GradientCheck:
         return made
 
     def _finite(self, point: Point, slope: Slope) -> Slope:
-        """The slope with both sums.  Operands whose contribution is not finite because they lie
-        outside the domain are held still."""
+        """Return the slope with both sums.
+
+        Operands whose contribution is not finite because they lie outside the domain do not vary.
+        """
         for _ in range(2):
             found = self.contributions(point)
             lost = {v: ~np.isfinite(c) & (slope.direction[v] != 0) for v, c in found.items()
@@ -345,7 +360,7 @@ class GradientCheck:
         return slope
 
     def sums(self, point: Point, slope: Slope, found: Arrays) -> None:
-        """Enter both sums into ``slope``."""
+        """Store both sums in ``slope``."""
         terms = []
         noise = 0.0
         for result, cotangent in self.claim.given:
@@ -372,8 +387,10 @@ class GradientCheck:
     # -- the worst element -----------------------------------------------------------------------
 
     def worst(self, point: Point, slope: Slope) -> tuple[Value, tuple[int, ...], float, float]:
-        """The operand and element that are off most, with the numerical slope there and ours: by
-        halving what moves."""
+        """Return the operand and element with the largest error, the numerical slope and ours.
+
+        The element is found by bisection over the varying elements.
+        """
         found = self.contributions(point)
         value = max(self.varied, key=lambda v: self._off(point, slope, found, v))
         shape = value.type.shape
@@ -423,18 +440,21 @@ class GradientCheck:
 
 
 def _distinguishes(op: Op) -> bool:
-    """Whether an op tells cases apart."""
+    """Return whether an op distinguishes cases."""
     return op.kind == "core.select" or has_trait(op, "comparison")
 
 
 def replaces(op: Op) -> bool:
-    """A scatter whose updates take the place of what they meet."""
+    """Return whether an op is a scatter whose updates replace the elements that they meet."""
     return op.kind in SCATTERS and op["mode"] == "set"
 
 
 def met_often(op: Op, places: np.ndarray, wide: Wide) -> np.ndarray:
-    """The elements of such a scatter's result that several updates meet.  The last one counts, and
-    by convention, as in torch, each gets the cotangent: no derivative."""
+    """Return the elements of such a scatter's result that several updates meet.
+
+    The last update counts, and by convention, as in torch, each of them gets the cotangent, which
+    is not a derivative.
+    """
     x, _, updates = op.operands
     counting = op.with_(attributes={**op.attributes, "mode": "add"})
     (count,) = wide.op(counting, [np.zeros(x.type.shape), places, np.ones(updates.type.shape)])
@@ -442,13 +462,13 @@ def met_often(op: Op, places: np.ndarray, wide: Wide) -> np.ndarray:
 
 
 def _at_once(wide: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """The slope without the error that grows with the square of the step."""
+    """Return the slope without the error that grows with the square of the step."""
     square = PART * PART
     return (near - square * wide) / (1 - square)
 
 
 def _scale(array: np.ndarray) -> float:
-    """The size of what is in an array: the largest finite magnitude; 1 of zeros."""
+    """Return the largest finite magnitude in an array, or 1 if all elements are 0."""
     size = float(np.max(np.abs(array), where=np.isfinite(array), initial=0.0))
     return size or 1.0
 
@@ -460,8 +480,10 @@ def failure(
     check: GradientCheck, value: Value, index: tuple[int, ...], want: float, got: float,
     error: float, peer: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """The facts of a failed record: the gradient of ``value`` is ``got`` where ``peer`` has
-    ``want``."""
+    """Return the facts of a failed record: the gradient of ``value`` is ``got``, not ``want``.
+
+    ``want`` is the value of ``peer``.
+    """
     op = check.claim.forward[-1]
     place = op.uses().index(value)
     said = f"operand {place}" if value in op.operands else f"{value}, which its region reads,"

@@ -1,6 +1,6 @@
-"""Values made to hurt: NaN, infinities, zeros of both signs, equal values, denormals...
+"""Adversarial values: NaN, infinities, zeros of both signs, equal values, denormals...
 
-Example inputs are harmless: what is wrong for these shows on none of them.
+Example inputs are harmless: they do not show errors on such values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CLASSES: Mapping[str, str] = {
     "spread": "a large mean with a small spread",
     "positions": "positions out of range",
 }
-#: Classes whose values are finite and of a size at which a tolerance has a meaning.
+#: Classes whose values are finite and of a size for which a tolerance is meaningful.
 FINITE = frozenset({"zeros", "ties", "spread"})
-#: Larger arrays repeat a block of so many values (a prime, so that no axis meets it evenly).
+#: Larger arrays repeat a block of this many values (a prime, so that it aligns with no axis).
 BLOCK = 65_537
 
 
@@ -35,7 +35,7 @@ def array(
     class_: str, kind: TensorType, random: np.random.Generator, constants: Sequence[Any],
     elementwise: bool,
 ) -> np.ndarray:  # fmt: skip
-    """An array of a class for a value of type ``kind``."""
+    """Return an array of a class for a value of type ``kind``."""
     shape: Any = kind.shape
     dtype = kind.dtype.numpy
     if kind.dtype.is_float:
@@ -56,7 +56,7 @@ def floats(
     class_: str, shape: tuple[int, ...], dtype: np.dtype, random: np.random.Generator,
     constants: Sequence[Any] = (),
 ) -> np.ndarray:  # fmt: skip
-    """Floats of a class; ``constants`` are values to be met exactly and from both sides."""
+    """Return floats of a class; ``constants`` are values to hit exactly and from both sides."""
     count = math.prod(shape)
     if count > BLOCK:
         return np.resize(floats(class_, (BLOCK,), dtype, random, constants), shape)
@@ -92,8 +92,8 @@ def floats(
 
 
 def limits_of(dtype: np.dtype) -> tuple[float, float, float]:
-    """Largest finite, smallest normal and smallest denormal value of a float dtype."""
+    """Return the largest finite, smallest normal and smallest denormal value of a float dtype."""
     import ml_dtypes
 
-    found = ml_dtypes.finfo(dtype)  # of NumPy's own dtypes too
+    found = ml_dtypes.finfo(dtype)  # supports NumPy's own dtypes too
     return float(found.max), float(found.tiny), float(found.smallest_subnormal)

@@ -1,6 +1,6 @@
-"""Pairs of ONNX nodes as pairs of the ops that they are imported as.
+"""Conversion of pairs of ONNX nodes to pairs of the ops that they are imported as.
 
-So a rewrite of nodes is tried on the same values as any other, by what the nodes mean to us.
+A rewrite of nodes is thus tried on the same values as any other, by the semantics of the import.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def as_imported(pair: Pair) -> Pair | None:
-    """What the nodes of ``pair`` are imported as; None where they cannot be.
+    """Return the pair of ops that the nodes of ``pair`` are imported as, or None if they cannot be.
 
-    Constants that the rewrite computed are given, as they may be off by an ulp, unless they must be
-    known at import (a size, say).
+    Constants that the rewrite computed are inputs of the pair, as they may be off by an ulp, unless
+    they must be known at import (a size, say).
     """
     held = ((op.results[0], constant(op)) for op in pair.rewrite.new)
     computed = {

@@ -1,8 +1,8 @@
-"""An independent check of state that is updated where it lies: when it is written, by which launch,
-and whether that launch computes the same in one memory as in two.
+"""An independent check of state that is updated in place.
 
-It shares no code with `update_in_place`, which decides from the text of a kernel; here the kernel
-is executed.
+It finds when the state is written and by which launch, and whether that launch computes the same in
+one memory as in two.  It shares no code with `update_in_place`, which decides from the text of a
+kernel; here the kernel is executed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core_compiler.training.graph.roles import Roles
 
 
 def complaints(module: Module, schedules: Mapping[str, Any]) -> list[str]:
-    """What is wrong with results that take the memory of an argument, one line each."""
+    """Return the errors of results that reuse the memory of an argument, one line each."""
     taking = [op for op in module.main.body.ops if op.kind == OUTPUT and "takes" in op.attributes]
     if not taking:
         return []
@@ -31,7 +31,7 @@ def complaints(module: Module, schedules: Mapping[str, Any]) -> list[str]:
 
 
 class _State:
-    """Who touches which memory, and when."""
+    """The reads and writes of each memory, in program order."""
 
     def __init__(self, module: Module):
         self.ops = module.main.body.ops
@@ -43,7 +43,7 @@ class _State:
         made = [at for at, op in enumerate(self.ops) if self._of(known.operands[0]) in
                 self._written(op)]  # fmt: skip
         met = [at for at, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
-        #: The launch after which the iteration cannot be given up any more.
+        #: The launch after which the iteration can no longer be abandoned.
         self.certain = max([*(made or [len(self.ops)]), *met])
 
     def _of(self, value: Value) -> Value:
@@ -85,8 +85,10 @@ class _State:
     def _alike(
         self, launch: Op, to: Value, old: Value, schedules: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Whether the launch's kernel computes the same with ``to`` in the memory of ``old``,
-        forwards and backwards."""
+        """Check that the launch's kernel computes the same with ``to`` in the memory of ``old``.
+
+        It runs forwards and backwards.
+        """
         case = LaunchCase(launch, schedules[launch["kernel"]])
         read = [i for i, v in enumerate(case.buffers) if self._of(v) is old]
         wrote = [i for i in case.outputs if self._of(case.buffers[i]) is to]
@@ -101,7 +103,7 @@ class _State:
             for backwards in (False, True):
                 buffers = [case.fresh(v) if i in case.outputs else case.memory[v].copy()
                            for i, v in enumerate(case.buffers)]  # fmt: skip
-                # A part of a launch leaves the other elements as they are: the same in both.
+                # A launch that writes a part leaves the other elements unchanged: the same in both.
                 held = buffers[read[0]]
                 buffers[wrote[0]] = held if shared else held.copy()
                 try:

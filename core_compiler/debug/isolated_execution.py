@@ -1,8 +1,7 @@
-"""Machine code in a process of its own: what a wrong address breaks, or a loop without an end, is a
-finding there and the end of everything here.
+"""Execution of machine code in a subprocess, where a crash or an endless loop is only a finding.
 
-The process is started when the first program is executed, is used for all that follow, and is
-replaced when one has ended it.
+The subprocess is started when the first program is executed, is used for all that follow, and is
+replaced if a program has ended it.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ import numpy as np
 from core_compiler.runtime.program import Program
 from core_compiler.support import subprocesses
 
-#: Seconds that a program may take; those that are tried here take milliseconds.
+#: Time limit of a program in seconds; the programs tried here take milliseconds.
 LIMIT = 60.0
 _OK, _RAISED = "ok", "raised"
 
 
 class Ended(Exception):
-    """The program ended its process, or did not come to an end: the text says how."""
+    """The program ended its process or did not finish; the text says how."""
 
 
 class Unable(Exception):
-    """The program could not be executed there, by no fault of its own."""
+    """The program could not be executed in the subprocess, through no fault of its own."""
 
 
 class _Process:
-    """The process, where one is running; it answers one request after another."""
+    """The subprocess, if one is running; it answers one request at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +63,7 @@ class _Process:
                 if time.monotonic() - started >= LIMIT:
                     raise Ended(f"does not end within {LIMIT:.0f} seconds") from None
                 raise Ended(f"ends its process ({_told(code)})") from None
-            except BaseException:  # Ctrl-C: the answer that is still to come is to no later request
+            except BaseException:  # Ctrl-C: a later request must not get this answer
                 self.close()
                 raise
             finally:
@@ -80,7 +79,7 @@ class _Process:
             child.communicate()
 
     def forget(self) -> None:
-        """A forked child shares no pipe with its parent."""
+        """Drop the subprocess in a forked child, which must not share its pipe."""
         self._lock, self._child = threading.Lock(), None
 
 
@@ -99,23 +98,23 @@ def execute(
     program: Program, constants: Mapping[str, np.ndarray], arrays: Sequence[np.ndarray],
     threads: int, cache: Path,
 ) -> list[np.ndarray]:  # fmt: skip
-    """The outputs of a program of the CPU whose kernels are in the kernel cache at ``cache``.
+    """Return the outputs of a CPU program whose kernels are in the kernel cache at ``cache``.
 
-    Raises :class:`Ended` where it ends its process or does not end, :class:`Unable` where it cannot
-    be executed in another process (a cache that cannot be written).
+    Raises :class:`Ended` if it ends its process or does not finish, :class:`Unable` if it cannot be
+    executed in another process (a cache that cannot be written).
     """
     return _PROCESS.execute(program, dict(constants), list(arrays), threads, cache)
 
 
 def main() -> None:
-    """The process: programs come from standard input, what they compute goes to standard output."""
+    """Run the subprocess: read programs from standard input, write results to standard output."""
     from core_compiler.runtime.cache_folder import CacheFolder
     from core_compiler.runtime.cpu import CpuDevice
     from core_compiler.runtime.kernel_cache import KernelCache
 
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing else is written between the answers
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to hear
+    os.dup2(2, 1)  # nothing else may be written between the answers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     devices: dict[tuple[int, Path], CpuDevice] = {}
     while True:
         try:

@@ -1,13 +1,13 @@
-"""Judging the stages of a compile: the one engine of ``--check``, bisecting and reducing.
+"""The judge of the stages of a compile: the engine of ``--check``, bisection and reduction.
 
-A stage is right when the log of its pass is proven (`ir.replay`), every rewrite keeps its values
-(`debug.check`), its memory holds what it should (`debug.buffers`, `debug.memory`), its kernels
+A stage is right if the log of its pass is proven (`ir.replay`), every rewrite keeps its values
+(`debug.check`), its memory holds the right contents (`debug.buffers`, `debug.memory`), its kernels
 compute their regions (`debug.steps`, `debug.kernels`), the linked program computes the results of
 the stage, and the results of the whole stage are those of the import:
 
-- of an exact pass, bit for bit;
-- of others by arithmetic.  (a) In f64 both stages agree to 1e-9 of the largest value, or to what
-  moving inputs and weights by an ulp of f64 changes, or constants that the pass computed by itself
+- for an exact pass, bit for bit;
+- for others by arithmetic.  (a) In f64 both stages agree to 1e-9 of the largest value, or to the
+  change caused by moving inputs and weights by an ulp of f64, or constants that the pass computed
   by an ulp of their own dtype: the algebra is right.  (b) The error of the stage's own results
   against f64 is at most 4 times that of the import: only rounding changed.
 """
@@ -57,21 +57,23 @@ from core_compiler.runtime.shards import Shards
 from core_compiler.scheduling.schedules.steps import Scheduled, Step
 from core_compiler.support.errors import InternalError, UserError
 
-#: How many times the import's error against f64 a stage's may be.
+#: Maximum ratio of a stage's error against f64 to the import's.
 GROWTH = 4.0
-#: When the results of a linked program are looked at.
+#: The time at which the results of a linked program are checked.
 _AFTER_ANOTHER = " after a call on other inputs"
 _TIMES = (" at first", " when it is executed again", _AFTER_ANOTHER)
-#: Stages of more operations are evaluated in f64 as a whole at the end of the meaning half only;
-#: before, single rewrites are (`Checker`).
+#: Stages with more operations are evaluated in f64 as a whole only at the end of the meaning half;
+#: single rewrites are checked before (`Checker`).
 MOST_WIDE = 2_000_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a pass did, as far as it is judged: the ``module`` it made of ``before``, its log, its
-    facts, how many ``flops`` the module has; ``last``: the meaning half ends with it; ``whole``: it
-    made all the rewrites that it wanted to, no limit ended it."""
+    """The effect of a pass, in the form in which it is judged.
+
+    The ``module`` made from ``before``, its log, its facts, and the ``flops`` of the module.
+    ``last``: the meaning half ends with this pass.  ``whole``: no limit stopped its rewrites.
+    """
 
     before: Module
     module: Module
@@ -96,7 +98,7 @@ class Made:
 
 
 def described(compilation: Any, stage: Any) -> Made:
-    """A stage of a compilation, as it is judged."""
+    """Return the description of a compilation's stage for the judge."""
     later = compilation.steps[stage.index : stage.index + 1]
     ends = stage.step.half == "meaning" and not (later and later[0].half == "meaning")
     return Made(
@@ -106,12 +108,12 @@ def described(compilation: Any, stage: Any) -> Made:
 
 
 class Judge:
-    """Judges stages in their order, beginning with ``module`` and the arrays of its arguments.
+    """The judge of stages in order, beginning with ``module`` and the arrays of its arguments.
 
     ``error`` is the relative error of the results of the stage judged last against those of the
-    import; ``condition`` how far the results move when the inputs move by an ulp (None: not
-    measured).  ``kernels`` are the checks of machine code, one a launch, ``parts`` those of it on
-    parts of launches, one a kernel.
+    import; ``condition`` is the change of the results when the inputs move by an ulp (None: not
+    measured). ``kernels`` are the checks of machine code, one per launch; ``parts`` are those on
+    parts of launches, one per kernel.
     """
 
     def __init__(
@@ -122,14 +124,14 @@ class Judge:
         self.keep_bytes = keep_bytes
         self.kernels: list[KernelCheck] = []
         self.parts: list[KernelCheck] = []
-        #: What the plain loops of kernels computed on parts of their launches.
+        #: The results of the kernels' plain loops on parts of their launches.
         self._loops: dict[str, list] = {}
         #: Whether kernels were wrong before they became machine code.
         self._misses = False
         self._begin(module)
 
     def fork(self) -> Judge:
-        """A judge that knows what this one knows, and judges on its own from here."""
+        """Return a copy of this judge that judges independently from here on."""
         twin = copy.copy(self)
         twin.checker = copy.copy(self.checker)
         twin.checker.stands_for = dict(self.checker.stands_for)
@@ -137,14 +139,14 @@ class Judge:
         return twin
 
     def _begin(self, module: Module) -> None:
-        """What comes is compared with what ``module`` computes."""
+        """Compare later stages with the results of ``module``."""
         self.checker = Checker(module, self.inputs, self.keep_bytes)
         self.outputs: list[np.ndarray] = list(self.checker.reference)
         self.reference: list[np.ndarray] = list(self.checker.reference)
         self._imported: list[np.ndarray] = list(self.checker.reference)
         self.error: float | None = None
         self.condition: float | None = None
-        #: For each result of the reference the module and place that it comes from.
+        #: For each result of the reference, the module and position that it comes from.
         self._sources = [(module, place) for place in range(len(self.reference))]
         self._wide: dict[int, tuple[Module, list[np.ndarray]]] = {}
         self._folded: dict[Value, tuple[Rewrite, Value]] = {}
@@ -152,7 +154,7 @@ class Judge:
     # -- stages ----------------------------------------------------------------------------------
 
     def follow(self, made: Made) -> None:
-        """Take over a stage that was made before anything is judged."""
+        """Take over a stage that was made before judging begins."""
         if made.anew:
             self._begin(made.module)
             return
@@ -165,7 +167,7 @@ class Judge:
             self._go_on(made, outputs)
 
     def stage(self, made: Made) -> list[CheckRecord]:
-        """All that is said of a stage, the first cause first."""
+        """Return all checks of a stage, the first cause first."""
         found = list(self._records(made))
         if made.anew:
             self._begin(made.module)
@@ -183,7 +185,7 @@ class Judge:
                 yield record
         except UserError:
             raise
-        except Exception as error:  # a broken program: any kind of exception
+        except Exception as error:  # a broken program raises any kind of exception
             failed = True
             yield replace(_cannot(error), kind="program")
         if "updated" in made.pass_.ensures and made.changed:
@@ -194,7 +196,7 @@ class Judge:
             yield from self._gradients(made)
 
     def _gradients(self, made: Made) -> Iterator[CheckRecord]:
-        """The backward pass as a whole, where two more evaluations in f64 are affordable."""
+        """Check the backward pass as a whole if two more evaluations in f64 are affordable."""
         if made.flops > MOST_WIDE:
             note = "the slope of the loss is not compared: evaluating it in f64 takes too long"
             yield CheckRecord(None, "unchecked", note=note, kind="results")
@@ -207,20 +209,20 @@ class Judge:
             found = self.checker.stage(
                 made.rewrites, exact, made.before, made.module, made.pass_.anew
             )
-        except Exception as error:  # a module that cannot be evaluated: any kind of exception
+        except Exception as error:  # a module that cannot be evaluated raises any kind of exception
             yield _cannot(error)
             return
         self._note_constants(made.rewrites)
         for record in found:
             if record.kind == "unlogged" and ours and record.verdict != "failed":
-                yield replace(record, verdict="failed")  # of a user's pass it is a finding
+                yield replace(record, verdict="failed")  # for a user's pass it is a finding
             else:
                 yield record
 
     # -- what targets make -----------------------------------------------------------------------
 
     def _of_target(self, made: Made) -> Iterator[CheckRecord]:
-        """What else there is to check of memory, schedules and machine code."""
+        """Check memory, schedules and machine code."""
         facts, name = made.facts or {}, made.pass_.name()
         if made.whole:
             for complaint in broken(made.module, made.pass_.ensures, self.target):
@@ -257,7 +259,7 @@ class Judge:
             yield from self._machine_code(made, facts)
 
     def _edited_kernels(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
-        """Kernels that a pass has changed which makes no schedules."""
+        """Check kernels changed by a pass that makes no schedules."""
         was, schedules = made.before.functions, facts.get("schedules")
         edited = {
             name: function for name, function in made.module.functions.items()
@@ -279,8 +281,8 @@ class Judge:
     def _machine_code(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         for complaint in complaints(made.module, facts):
             yield CheckRecord(None, "failed", note=complaint, kind="memory")
-        # Where the code is wrong on a part, or was before it was code, it is not let loose on this
-        # process's memory.
+        # If the code is wrong on a part, or the kernel was wrong before code generation, it must
+        # not run on this process's memory.
         self.parts = list(check_code(made.module, facts, self.target, self._loops))
         for part in self.parts:
             yield replace(part.record, kind="code")
@@ -296,8 +298,11 @@ class Judge:
             yield from self._program(made, facts)
 
     def _program(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
-        """The linked program, executed as a caller does: at first, once more, and after a call on
-        other inputs.  One of several shards runs as if the others held the same."""
+        """Check the linked program, executed as a caller does.
+
+        It runs once, a second time, and after a call on other inputs.  One of several shards runs
+        as if the others held the same values.
+        """
         started = time.perf_counter()
         loaded = self.target.load(made.module, facts, threads=self.threads)
         loaded.asked = self.checker.evaluator.asked or None
@@ -306,14 +311,15 @@ class Judge:
         outputs: Sequence[np.ndarray] = ()
         for time_ in _TIMES:
             if time_ is _AFTER_ANOTHER:
-                # What nobody writes must not find the right values in memory used before.
+                # Memory used before may contain the right values, which must not hide a missing
+                # write.
                 others = (np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs)
                 with suppress(Unending):  # loops may run longer there
                     execute(*others)
-            for output in outputs:  # a result that nobody writes is wrong then
+            for output in outputs:  # a result that is not written is then wrong
                 held = output.reshape(-1).view(np.uint8)
                 np.invert(held, out=held)
-            # Copies: a training step updates its state where it lies.
+            # Copies, because a training step updates its state in place.
             outputs = execute(*(np.array(a) for a in self.inputs), out=dict(enumerate(outputs)))
             for place, (value, want, got) in enumerate(
                 zip(made.module.main.outputs, self.outputs, outputs, strict=True)
@@ -347,12 +353,12 @@ class Judge:
             failed = any(r.verdict == "failed" for r in records)
             yield from records
         self._go_on(made, outputs)
-        if failed:  # what comes is not blamed for it
+        if failed:  # later stages are not blamed for it
             self.reference = list(outputs)
             self._sources = [(made.module, place) for place in range(len(outputs))]
 
     def _go_on(self, made: Made, outputs: list[np.ndarray]) -> None:
-        """The next stage is compared with this one, and with what this one was compared with."""
+        """Compare the next stage with this one, and with the references of this one."""
         sources = [(made.module, place) for place in range(len(outputs))]
         for there, here in matched(made.before, made.module) or ():
             if self.reference[there].shape == outputs[here].shape:
@@ -393,12 +399,12 @@ class Judge:
                 return
 
     def _counting(self, made, there: int, here: int, outputs) -> np.ndarray:
-        """What counts of a result, as much as there is in what it is compared with."""
+        """Return the part of a result that has a counterpart in the reference."""
         kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
         return counting(kept, value, self.reference[there], outputs[here], _room(made))
 
     def _arithmetic(self, made, same, outputs, started) -> Iterator[CheckRecord]:
-        """(a) and (b) of the module's docstring, for every result."""
+        """Check (a) and (b) of the module's docstring for every result."""
         counts = partial(self._counting, made, outputs=outputs)
         same = [(t, h) for t, h in same if not same_bits(self.reference[t], counts(t, h))]
         if not same:
@@ -445,7 +451,7 @@ class Judge:
         return made.last or made.flops <= MOST_WIDE
 
     def _true(self, place: int) -> np.ndarray:
-        """A result of the reference in f64."""
+        """Return a result of the reference in f64."""
         module, number = self._sources[place]
         return self._wide_outputs(module)[number]
 
@@ -458,8 +464,11 @@ class Judge:
         return known[1]
 
     def _in_f64(self, module: Module, seed: int | None = None) -> list[np.ndarray]:
-        """The results of a stage in f64; with a ``seed`` of inputs and weights moved by an ulp, and
-        constants that are a single number by an ulp of their own dtype."""
+        """Return the results of a stage in f64.
+
+        With a ``seed``, inputs and weights are moved by an ulp, and scalar constants by an ulp of
+        their own dtype.
+        """
         random = np.random.default_rng(seed)
 
         def moved(array: np.ndarray) -> np.ndarray:
@@ -475,8 +484,7 @@ class Judge:
 
     def _of(self, module: Module, constant: Callable[[Op], np.ndarray],
             given: Callable[[np.ndarray], np.ndarray] = widened) -> list[np.ndarray]:  # fmt: skip
-        """The results of a stage in f64 with these constants, and inputs as ``given`` makes them of
-        the example inputs."""
+        """Return a stage's results in f64 with these constants, and inputs mapped by ``given``."""
         body = module.main.body
         known = {op.results[0]: constant(op) for op in body.ops if op.kind in CONSTANTS}
         inputs = [given(np.asarray(a)) for a in self.inputs]
@@ -486,7 +494,7 @@ class Judge:
         return Wide(self.checker.evaluator, self.checker.values.__getitem__)
 
     def _constant(self, value: Value, op: Op) -> np.ndarray:
-        """A constant in f64: what it was folded from, evaluated in f64, else its own values."""
+        """Return a constant in f64: evaluated from its sources if folded, else its own values."""
         if value in self._folded:
             rewrite, old = self._folded[value]
             if old is not value or any(value in o.results for o in rewrite.old):
@@ -513,7 +521,7 @@ class Judge:
         return boundary(wanted)
 
     def _note_constants(self, rewrites: Sequence[Rewrite]) -> None:
-        """Remember what constants were folded from: in f64 they have more digits."""
+        """Remember the sources of folded constants, which have more digits in f64."""
         for rewrite in rewrites:
             fresh = {v for op in rewrite.new if op.kind in CONSTANTS for v in op.results}
             if not fresh or any(op.kind in CONSTANTS for op in rewrite.old):
@@ -523,7 +531,7 @@ class Judge:
                     self._folded.setdefault(new, (rewrite, old))
 
     def _sensitive(self, place: int, off: Distance, apart: Callable[..., Distance]) -> bool:
-        """Whether a difference in f64 is no larger than what an ulp of inputs and weights makes."""
+        """Return whether an ulp of inputs and weights explains a difference in f64."""
         module, number = self._sources[place]
         true, moved = self._true(place), 0.0
         for seed in range(SEEDS):
@@ -535,8 +543,10 @@ class Judge:
 
     def _rounded(self, made: Made, here: int, off: Distance,
                  apart: Callable[..., Distance]) -> bool:  # fmt: skip
-        """Whether a difference in f64 is no larger than what an ulp of their own dtype makes of the
-        constants that the pass computed by itself: no event says what of, and they are rounded."""
+        """Return whether a difference in f64 is within the rounding of the pass's own constants.
+
+        They move by an ulp of their own dtype: no event gives their sources, and they are rounded.
+        """
         fresh = {v for r in made.rewrites for op in r.new if op.kind in CONSTANTS
                  for v in op.results if v not in self._folded}  # fmt: skip
         if not fresh:
@@ -556,8 +566,11 @@ class Judge:
         return False
 
     def _condition(self, place: int, apart: Callable[..., Distance]) -> float:
-        """How far a result of the reference moves, of its largest value, when inputs and weights
-        move by an ulp of their own dtype: the largest of 8 seeds."""
+        """Return the relative change of a reference result when inputs and weights move by an ulp.
+
+        The ulp is of their own dtype; the largest change over 8 seeds, relative to the largest
+        value.
+        """
         module, number = self._sources[place]
         true, most = self._true(place), 0.0
         for seed in range(SEEDS):
@@ -573,7 +586,7 @@ class Judge:
         return most
 
     def _evaluated(self, module: Module) -> list[np.ndarray] | Exception:
-        """The results of a stage, or what evaluating it raised."""
+        """Return the results of a stage, or the exception of evaluating it."""
         try:
             return self.checker.results_of(module)
         except Exception as error:
@@ -581,7 +594,7 @@ class Judge:
 
 
 def _as_one_of(shards: int, loaded: Executable) -> Callable[..., Sequence[np.ndarray]]:
-    """The program of one shard, as callers run it, among ``shards`` that hold the same."""
+    """Return a callable for the program of one shard, among ``shards`` that hold the same."""
 
     def alone(brought: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
         (arrays,) = brought
@@ -600,7 +613,7 @@ def _any_failed(found: Sequence[KernelCheck]) -> bool:
 
 
 def _differs(function: Function, was: Function | None) -> bool:
-    """Whether a function is another than it was; not where there was none."""
+    """Return whether a function has changed; False if there was none before."""
     if was is None or was is function:
         return False
     one, other = (
@@ -610,7 +623,7 @@ def _differs(function: Function, was: Function | None) -> bool:
 
 
 def _gone_on(scheduled: Scheduled, function: Function, label: str) -> Scheduled:
-    """A schedule with one step more: ``function`` is what ``label`` has made of its kernel."""
+    """Return a schedule with one more step: ``function``, made from its kernel by ``label``."""
     step = Step(label, scheduled.steps[0].kernel, function)
     return replace(scheduled, function=function, steps=(*scheduled.steps, step))
 
@@ -632,7 +645,7 @@ def _differ(value, old, new, note: str, kind: str, started: float) -> CheckRecor
 
 
 def _used(record: CheckRecord) -> float:
-    """How much of what is allowed its error is."""
+    """Return a record's error as a fraction of its bound."""
     return record.worst_error / record.tolerance if record.tolerance else 0.0
 
 

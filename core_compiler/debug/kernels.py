@@ -1,8 +1,8 @@
-"""Checking machine code: every launch of a compiled program against the meaning it must have.
+"""Check of machine code: every launch of a compiled program against its region.
 
-The program is linked once more with a place of its own for every buffer, run, and each launch's
-results are compared, bit for bit, with its region evaluated by the reference on the very arrays
-that the launch has read.  So a wrong kernel is named even where an earlier one is wrong too.
+The program is linked once more with unshared memory for every buffer and run.  Each launch's
+results are compared, bit for bit, with its region, evaluated by the reference on the same arrays
+that the launch has read.  A wrong kernel is therefore named even if an earlier one is wrong too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, eq=False)
 class KernelCheck:
-    """One launch compared with its meaning; ``record.value`` is the buffer that differs."""
+    """The check of one launch; ``record.value`` is the buffer that differs."""
 
     launch: Op
     kernel: str
@@ -44,10 +44,10 @@ class KernelCheck:
 
 
 def apart(module: Module) -> Module:
-    """The planned module with every temporary at an offset of its own: nothing is overwritten.
+    """Return the planned module with unshared temporaries: nothing is overwritten.
 
-    Of loops, the ops inside run once and what they carry keeps the numbers that it begins with:
-    every launch has something to compute and finds what it has read.
+    The ops inside loops run once and loop-carried buffers keep their initial values, so that every
+    launch has defined inputs.
     """
     offset, ops = 0, []
     carried: set[Value] = set()
@@ -70,7 +70,10 @@ def apart(module: Module) -> Module:
 
 
 def _given(module: Module) -> dict[Value, int]:
-    """The buffers that the caller gets, with their numbers; one taken over is another."""
+    """Return the output buffers with their numbers.
+
+    A view that takes over memory (``takes``) counts as a buffer of its own.
+    """
     owner: dict[Value, Value] = {}
     given = {}
     for op in module.main.body.ops:
@@ -126,7 +129,7 @@ def _timed(record: CheckRecord, seconds: float) -> CheckRecord:
 
 
 class _Contents:
-    """Every buffer's contents after a run in which nothing was overwritten."""
+    """The contents of every buffer after a run in which nothing was overwritten."""
 
     def __init__(self, module: Module, executable, inputs, outputs):
         self.arrays: dict[Value, np.ndarray] = {}

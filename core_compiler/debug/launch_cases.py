@@ -1,4 +1,4 @@
-"""The data that launches are tried on: parts of their iteration space, numbers of many kinds."""
+"""Test data of launches: parts of their iteration space, with values of many kinds."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from core_compiler.kernel_ir.ops import element
 from core_compiler.passes.bufferize import OVER
 from core_compiler.support.arrays import strided
 
-#: What numbers a case is of, besides seeded random floats and the integers 0 and 1, as people are
-#: told.
+#: The values of a case as reported to the user, besides seeded random floats and the integers 0 and
+#: 1.
 NEGATED, HURTFUL = "floats negated", "NaN, infinities and other special values among the floats"
 LOWEST, HIGHEST = "nearly all floats -inf", "nearly all floats inf"
 INTEGERS = "integers of all sizes"
 LEAST, LARGEST = "integers near the least", "integers near the largest"
 #: Kinds that choose the integers, too.
 CHOSEN_INTEGERS = frozenset({INTEGERS, LEAST, LARGEST})
-#: A result of at most ``FEW_ANSWERS`` truth values says little about the floats that it is made
-#: of: it is tried on floats to both sides of where it changes, where that takes no more terms than
-#: ``MOST_ASKED`` at a time to find.
+#: A result of at most ``FEW_ANSWERS`` truth values says little about the floats that it depends on.
+#: It is tried on floats on both sides of the point where it changes, if finding them takes at most
+#: ``MOST_ASKED`` terms at a time.
 BEFORE, BEHIND = "the last floats before an answer changes", "the first floats behind"
 FEW_ANSWERS, MOST_ASKED = 16, 5000
 _COMPARISONS = frozenset({"kernel.lt", "kernel.le", "kernel.gt", "kernel.ge"})
@@ -47,9 +47,12 @@ _EXTREMES = _COMPARISONS | {"kernel.max", "kernel.min"}
 
 
 def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
-    """The parts of a launch that a kernel is tried on: one with full tiles and their edges, and one
-    so small that edges are all there is; where a result depends on which of two floats is larger,
-    that once more with all floats negated; then those of :func:`hurtful_cases`."""
+    """Yield the parts of a launch that a kernel is tried on.
+
+    The first has full tiles and their edges, the second is so small that it consists of edges.  If
+    a result depends on which of two floats is larger, the smaller part is repeated with all floats
+    negated.  Then come those of :func:`hurtful_cases`.
+    """
     first = LaunchCase(launch, scheduled)
     yield first
     sizes = least(first.first, first.sizes)
@@ -61,10 +64,12 @@ def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
 
 
 def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[LaunchCase]:
-    """Cases of at most ``sizes``.  Where a launch reads floats: special values among them, and
-    where it looks for the largest or the smallest, nearly all of them infinite.  Where it only
-    calculates with integers: any of them, and all near one of the limits where it looks for the
-    largest or the smallest."""
+    """Yield adversarial cases of at most ``sizes``.
+
+    If a launch reads floats: special values among them, and for a maximum or minimum, almost all of
+    them infinite.  If it only calculates with integers: any integers, and for a maximum or minimum,
+    all of them near one limit.
+    """
     kernel = scheduled.steps[0].function
     few = fewer(kernel, sizes)
     reduces = len(only_parallel(kernel)) < len(read_extents(kernel)[0])
@@ -87,19 +92,19 @@ def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[
 
 
 def _is_answer(value: Value) -> bool:
-    """Whether a result is a few truth values (a loop's condition)."""
+    """Return whether a result is a few truth values (a loop's condition)."""
     return value.type.dtype.name == "i1" and value.type.elements <= FEW_ANSWERS
 
 
 def _has(function: Function, kinds: frozenset[str], of: str) -> bool:
-    """Whether a kernel has an op of ``kinds`` on numbers ``of`` a kind: ``is_float``..."""
+    """Return whether a kernel has an op of ``kinds`` on values of a kind: ``is_float``..."""
     return any(
         op.kind in kinds and getattr(element(op.operands[0].type), of, False)
         for op in function.body.walk()
     )
 
 
-#: Ops of integers that have a meaning for all of them and use none as a position.
+#: Integer ops that are defined for all integers and use none as a position.
 _CALCULATE = frozenset(f"core.{name}" for name in (
     "add", "sub", "mul", "neg", "abs", "sign", "max", "min", "and", "or", "xor", "not", "eq", "ne",
     "lt", "le", "gt", "ge", "select", "matmul", "contract", "reduce_sum", "reduce_max",
@@ -110,7 +115,7 @@ _CALCULATE = frozenset(f"core.{name}" for name in (
 
 
 def _calculates(launch: Op) -> bool:
-    """Whether a launch reads integers, and only calculates with them."""
+    """Return whether a launch reads integers and only calculates with them."""
     read = [v for v in launch.operands[: launch["reads"]] if v.type.dtype.is_integer]
     return bool(read) and all(
         op.kind in _CALCULATE or (op.kind == "core.cast" and op.operands[0].type.dtype.is_integer)
@@ -121,7 +126,7 @@ def _calculates(launch: Op) -> bool:
 
 
 def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
-    """The first launch of each scheduled kernel, in program order."""
+    """Return the first launch of each scheduled kernel, in program order."""
     found: dict[str, Op] = {}
     for op in module.main.body.ops:
         if op.kind == "target.launch" and op["kernel"] in schedules:
@@ -130,9 +135,12 @@ def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
 
 
 class LaunchCase:
-    """The data of one launch: each buffer's memory in its own layout.  ``sizes``: the values of its
-    index arguments, at most those that the launch has; by default those of a ``part``.
-    ``kind``: which numbers (:data:`NEGATED`, :data:`HURTFUL`...; "": ordinary ones)."""
+    """The data of one launch: each buffer's memory in its own layout.
+
+    ``sizes``: the values of its index arguments, at most those of the launch; by default those of a
+    ``part``.  ``kind``: the kind of values (:data:`NEGATED`, :data:`HURTFUL`...; "": ordinary
+    ones).
+    """
 
     def __init__(self, launch: Op, scheduled, sizes: Sequence[int] | None = None, kind: str = ""):
         self.launch, self.scheduled, self.kind = launch, scheduled, kind
@@ -147,18 +155,18 @@ class LaunchCase:
         ]
         self.buffers = [launch.operands[n] for _, n in places]
         self.outputs = [i for i, (kind, _) in enumerate(places) if kind == "result"]
-        #: Results that a kernel writes a part of -> what they hold beforehand.
+        #: Maps results that a kernel writes only in part to their earlier contents.
         self.over = {
             launch.operands[reads + result]: launch.operands[number]
             for result, number in launch.get(OVER, ())
         }
 
     def hold(self, value: Value, array: np.ndarray) -> None:
-        """Let a buffer that the launch reads hold a tensor."""
+        """Set the contents of a buffer that the launch reads."""
         _tensor(self.memory[value], value.type)[...] = array
 
     def extents(self) -> str:
-        """What was made smaller, for people."""
+        """Return the reduced extents as text for the user."""
         names = [v.name for v in index_arguments(self.first)]
         changed = zip(names, self.given, self.sizes, strict=True)
         smaller = [f"{name} = {new} of {old}" for name, old, new in changed if new != old]
@@ -167,7 +175,7 @@ class LaunchCase:
 
     @cached_property
     def memory(self) -> dict[Value, np.ndarray]:
-        """Each buffer's elements, in the order of its memory."""
+        """Return each buffer's elements, in the order of its memory."""
         random = np.random.default_rng(7)
         made = {v: _filled(v.type, random) for v in self.launch.operands}
         for value, array in made.items():
@@ -181,7 +189,10 @@ class LaunchCase:
         return made
 
     def _floats(self, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Random floats made special: what is rare is one among the terms of a result."""
+        """Replace some random floats by special values.
+
+        A rare value occurs once among the terms of a result.
+        """
         if self.kind in (*CHOSEN_INTEGERS, BEFORE, BEHIND):
             return array
         if self.kind == NEGATED:
@@ -193,8 +204,11 @@ class LaunchCase:
         return np.where(rare, array, array.dtype.type(-np.inf if self.kind == LOWEST else np.inf))
 
     def _beside(self, made: dict[Value, np.ndarray]) -> dict[Value, np.ndarray]:
-        """Floats of one buffer beside where a few truth values change that the plain loops make of
-        all; the smallest buffer that they depend on is taken.  {}: they do not change."""
+        """Return floats of one buffer close to where a few truth values change.
+
+        The truth values are those of the plain loops; the smallest buffer that they depend on is
+        varied. Empty if they do not change.
+        """
         reads = self.launch.operands[: self.launch["reads"]]
         told = [i for i in self.outputs if _is_answer(self.buffers[i])]
         sizes = self.sizes[: len(index_arguments(self.first))]
@@ -221,14 +235,14 @@ class LaunchCase:
         return {}
 
     def loops(self) -> list[np.ndarray] | KernelFault:
-        """The results by the plain loops."""
+        """Return the results of the plain loops."""
         try:
             return self.interpreted(*states(self.scheduled)[0])
         except KernelFault as error:
             return error
 
     def loops_over(self, pattern: int) -> list[np.ndarray]:
-        """The results by the plain loops, in memory that holds bytes of ``pattern`` beforehand."""
+        """Return the results of the plain loops in memory filled with the byte ``pattern``."""
         buffers = [
             np.full(self.memory[v].nbytes, pattern, np.uint8).view(self.memory[v].dtype)
             if i in self.outputs and v not in self.over else self.fresh(v)
@@ -239,7 +253,7 @@ class LaunchCase:
         return [buffers[i] for i in self.outputs]
 
     def meaning(self, evaluator: Evaluator) -> list[np.ndarray]:
-        """The results by the launch's region, as they would lie in memory."""
+        """Return the results of the launch's region, laid out as in memory."""
         reads = self.launch["reads"]
         arrays = [
             np.array(_tensor(self.memory[v], v.type), order="C")
@@ -254,12 +268,12 @@ class LaunchCase:
         return [made[self.buffers[i]] for i in self.outputs]
 
     def fresh(self, value: Value) -> np.ndarray:
-        """A result's memory before the kernel runs."""
+        """Return a result's memory before the kernel runs."""
         old = self.over.get(value)
         return np.zeros_like(self.memory[value]) if old is None else self.memory[old].copy()
 
     def interpreted(self, function, known) -> list[np.ndarray]:
-        """The results by one step of the schedule."""
+        """Return the results of one step of the schedule."""
         sizes, plan = list(self.sizes), self.scheduled.launch
         if plan is not None:
             sizes += plan.more_sizes(self.sizes, 1)
@@ -277,7 +291,7 @@ class LaunchCase:
 
 
 def _filled(kind: Any, random) -> np.ndarray:
-    """Memory for a ``BufferType`` of numbers: as many elements as its strides reach."""
+    """Return memory with values for a ``BufferType``, as large as its strides reach."""
     count = (
         1 + sum((n - 1) * s for n, s in zip(kind.shape, kind.strides, strict=True))
         if (all(kind.shape))
@@ -289,27 +303,29 @@ def _filled(kind: Any, random) -> np.ndarray:
 
 
 def _chosen_integers(kind: str, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Integers from the least to the largest, half of them as they are in ``array``; or all of them
-    from the quarter of the range that lies next to a limit."""
+    """Return integers from the least to the largest, half of them those of ``array``.
+
+    Or all of them from the quarter of the range next to a limit.
+    """
     import ml_dtypes
 
-    limits = ml_dtypes.iinfo(array.dtype)  # of NumPy's own dtypes too
+    limits = ml_dtypes.iinfo(array.dtype)  # supports NumPy's own dtypes too
     low, high = int(limits.min), int(limits.max)
     quarter = (high - low) // 4
     if kind != INTEGERS:
         low, high = (low, low + quarter) if kind == LEAST else (high - quarter, high)
-    drawn = array.dtype if array.dtype.kind in "iu" else np.dtype(np.int8)  # of 4 bits
+    drawn = array.dtype if array.dtype.kind in "iu" else np.dtype(np.int8)  # for 4-bit integers
     made = random.integers(low, high, array.shape, drawn, endpoint=True).astype(array.dtype)
     return np.where(random.random(array.shape) < 0.5, made, array) if kind == INTEGERS else made
 
 
 def _tensor(flat: np.ndarray, kind: Any) -> np.ndarray:
-    """The tensor that a buffer's memory holds."""
+    """Return the tensor that a buffer's memory holds."""
     return strided(flat, kind.shape, kind.strides)
 
 
 def states(scheduled) -> list[tuple[Function, dict[str, Function]]]:
-    """The kernel and the kernels that it invokes after each step, and as they are in the end."""
+    """Return the kernel and the kernels that it invokes after each step, and at the end."""
     first = scheduled.steps[0].function
     function, known = first, dict(scheduled.cores)
     states = []

@@ -1,9 +1,9 @@
-"""The plain loops of outlined kernels against the regions that they implement.
+"""Check of the plain loops of outlined kernels against the regions that they implement.
 
-A kernel is interpreted before it is scheduled, so the check needs no device and no compiler.  The
-interpreter takes microseconds for each term: extents of parallel loops that are bounds and nothing
-else are made small, reductions keep all their terms.  What the kernel then writes is compared, bit
-for bit, with the same elements of its region, evaluated at full size by the references.
+A kernel is interpreted before it is scheduled, so the check needs neither a device nor a compiler.
+The interpreter takes microseconds per term: extents of parallel loops that serve only as bounds are
+made small, reductions keep all their terms.  The elements that the kernel then writes are compared,
+bit for bit, with the same elements of its region, evaluated at full size by the references.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from core_compiler.kernel_ir.interpreter import KernelFault
 from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.transforms.edit import constant_of, depends_on, producers
 
-#: Terms that a launch may have, once its parallel extents are small, to be interpreted.
+#: Maximum number of terms of an interpreted launch, once its parallel extents are small.
 MOST_TERMS = 60_000
-#: Patterns that tell what a kernel has written from what it found.
+#: Fill patterns that distinguish elements written by the kernel from earlier contents.
 _PATTERNS = (0xA5, 0x3C)
 _SOURCES = (*KERNEL_SOURCES, "ops/**/*.py", "debug/loops.py", "debug/extents.py",
             "debug/launch_cases.py", "debug/flips.py", "debug/hurtful.py")  # fmt: skip
@@ -47,12 +47,12 @@ def check_loops(
     module: Module, schedules: Mapping[str, Any], evaluator: Evaluator,
     held: Callable[[Value], np.ndarray | None] = lambda buffer: None,
 ) -> Iterator[CheckRecord]:  # fmt: skip
-    """One record a kernel, of its first launch: ``bitwise``, ``failed``, or ``unchecked`` where it
-    has too many terms to be interpreted.
+    """Yield one record per kernel, for its first launch.
 
-    ``held``: the tensor that a buffer holds in the model, where that is known.  Integers are taken
-    from there (an op may be given only positions that another one makes), floats are random.  A
-    kernel in which integers are only calculated with is tried on integers of all sizes as well.
+    The verdict is ``bitwise``, ``failed``, or ``unchecked`` if it has too many terms to interpret.
+    ``held`` returns the tensor that a buffer holds in the model, if known.  Integers are taken from
+    there (an op may accept only positions that another one computes), floats are random.  A kernel
+    that only calculates with integers is also tried on integers of all sizes.
     """
     remembered = Remembered("loops", _SOURCES)
     for launch in first_launches(module, schedules):
@@ -70,7 +70,7 @@ def check_loops(
         if key not in remembered:
             try:
                 verdict, note, off = _compared(launch, scheduled, evaluator, integers, note)
-            except Exception as error:  # a kernel that makes no sense: any kind of exception
+            except Exception as error:  # a malformed kernel raises any kind of exception
                 verdict = "failed"
                 note = f"kernel {kernel}: its plain loops: {type(error).__name__}: {error}"
             if verdict == "bitwise":
@@ -84,7 +84,7 @@ def check_loops(
 
 
 def _integers(launch: Op, held: Callable[[Value], Any]) -> dict[Value, np.ndarray]:
-    """The integer tensors that a launch reads, as far as they are known."""
+    """Return the integer tensors that a launch reads, if known."""
     read = launch.operands[: launch["reads"]]
     found = {v: held(v) for v in read if v.type.dtype.is_integer}
     return {v: a for v, a in found.items() if a is not None and a.shape == v.type.shape}
@@ -132,11 +132,10 @@ def _of(case: LaunchCase, evaluator: Evaluator, note: str):
 
 
 def _left_out(case: LaunchCase) -> str:
-    """What the loops of the launch at its own sizes are too few to write, "" if they are enough.
+    """Return which elements the launch's loops at its own sizes do not write; "" if none.
 
     A store reaches as many elements as the loops that its indices depend on have iterations.
-    Results that stores whose bounds are calculated reach are not looked at, nor those of which only
-    a part is written.
+    Results that are written by stores with computed bounds, or only in part, are not checked.
     """
     function = case.first
     made, loops = producers(function), {}
@@ -162,7 +161,7 @@ def _left_out(case: LaunchCase) -> str:
 
 
 def _small(function: Function, given: list[int]) -> list[int] | None:
-    """The sizes of a launch with small parallel extents; None where too many terms are left."""
+    """Return the sizes of a launch with small parallel extents; None if too many terms remain."""
     bounds, *_ = read_extents(function)
     sizes = list(given)
 
@@ -177,7 +176,7 @@ def _small(function: Function, given: list[int]) -> list[int] | None:
 
 
 def _key(launch: Op, function: Function, integers: Mapping[Value, np.ndarray]) -> str:
-    """What decides about a launch: the plain kernel, its region, types and sizes."""
+    """Return the cache key of a launch: the plain kernel, its region, types and sizes."""
     body = Block(launch.regions[0].arguments, launch.regions[0].ops, launch.regions[0].outputs)
     plain = Module({"main": Function("main", body), "kernel": function.with_(name="kernel")})
     state = hashlib.sha256(structure_key(plain).encode())

@@ -1,8 +1,9 @@
-"""The backward pass as a whole: the slope of the loss along a direction of all parameters, in f64.
+"""Check of the backward pass as a whole: the slope of the loss in f64.
 
-Single rewrites are compared with numerical derivatives of their ops (`debug.gradients`).  What no
-rewrite speaks of, an op that passes a gradient on and got no rewrite, a sum that was given to the
-wrong parameter, shows here: ``sum <gradient, d>`` is the central difference of the loss.
+Single rewrites are compared with numerical derivatives of their ops (`debug.gradients`).  This
+check finds errors that no rewrite mentions, such as a missing rewrite for an op or a sum given to
+the wrong parameter: ``sum <gradient, d>`` must equal the central difference of the loss along a
+direction d of all parameters.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import InternalError
 from core_compiler.training.graph.roles import Roles
 
-#: Steps along a direction in which every parameter moves by about its own size.
+#: The step along a direction in which every parameter moves by about its own size.
 STEP = 1e-5
-#: How far both sides may be apart, of the larger; or 16 times what another step changes.
+#: Maximum relative difference of both sides; or 16 times the change caused by another step.
 TOLERANCE = 1e-5
-#: Where another step changes more than this, the loss has too many kinks on the way to say.
+#: If another step changes more than this, the loss has too many kinks for a verdict.
 ROUGH = 1e-2
-#: Parameters that are looked at one by one once the whole is wrong.
+#: Maximum number of parameters checked one by one after the whole has failed.
 MOST = 64
 
 Arrays = dict[Value, np.ndarray]
@@ -58,7 +59,7 @@ class LossSlope:
         self._begin()
 
     def _declared(self, block: Block) -> Block:
-        """``block`` with the slopes that are declared where updates of a scatter meet."""
+        """Return ``block`` with the declared slopes where updates of a scatter meet."""
         found = [op for op in block.ops if replaces(op) and op.result.type.dtype.is_float]
         if not found:
             return block
@@ -71,9 +72,9 @@ class LossSlope:
         return block.with_(ops=tuple(ops))
 
     def _begin(self) -> None:
-        """Evaluate what is needed at the parameters as they are now."""
+        """Evaluate the loss and the gradients at the current parameters."""
         arrays = list(self.x.values())
-        #: Where gradients stop, values stay what they are.
+        #: Values behind a stopped gradient do not change.
         self.stopped: Arrays = {}
         stops = [op.result for op in self.block.ops if op.kind == "core.stop_gradient"]
         if stops:
@@ -84,7 +85,7 @@ class LossSlope:
         self.here = self.loss({})
 
     def move(self) -> None:
-        """Go to other parameters nearby: those of a model may lie at kinks, as zeros do."""
+        """Move to other parameters nearby: a model's own may lie at kinks, as zeros do."""
         self.x |= {v: self.x[v] + 0.1 * d for v, d in self.directions(1).items()}
         self._begin()
 
@@ -94,7 +95,7 @@ class LossSlope:
         return float(np.sum(made))
 
     def directions(self, seed: int) -> Arrays:
-        """Of every parameter, also those that get no gradient: theirs is 0."""
+        """Return a direction for every parameter, including those with gradient 0."""
         random = np.random.default_rng([SEED, 17, seed])
         made = {}
         for value in self.names:
@@ -105,7 +106,7 @@ class LossSlope:
         return made
 
     def numerical(self, direction: Arrays, step: float) -> tuple[float, float]:
-        """The slope of the loss, and how much it bends at a kink: 0 of a smooth loss."""
+        """Return the slope of the loss, and its bend at a kink (0 for a smooth loss)."""
 
         def at(t: float) -> float:
             return self.loss({v: self.x[v] + t * d for v, d in direction.items()})
@@ -124,7 +125,7 @@ class LossSlope:
         )  # fmt: skip
 
     def off(self, direction: Arrays) -> tuple[float, float, float, float]:
-        """Both sides, how far they are apart of the larger, and how far they may be."""
+        """Return both sides, their relative difference, and its bound."""
         (a, bend), (b, _) = (self.numerical(direction, step) for step in (STEP, STEP / 8))
         ours = self.ours(direction)
         floor = 512 * 2.0**-52 * abs(self.here) / STEP / TOLERANCE  # the loss's own rounding
@@ -133,8 +134,10 @@ class LossSlope:
 
 
 def _with_all(op: Op) -> list[Op]:
-    """Ops of a scatter's result that has the slopes of all updates which meet in an element; the
-    value is that of the last one, as they add how far the others move."""
+    """Return ops of a scatter's result that has the slopes of all updates meeting in an element.
+
+    The value is that of the last update, as the ops add the change of the others.
+    """
     b = Builder(WeightStore())
     x, places, updates = op.operands
     moved, none = b.sub(updates, b.stop_gradient(updates)), b.scalar_like(0.0, x)
@@ -163,7 +166,10 @@ def _leading_to(block: Block, value: Value) -> tuple[Op, ...]:
 def check_loss(
     before: Module, after: Module, inputs: Sequence[np.ndarray], narrow: Any
 ) -> Iterator[CheckRecord]:
-    """One record: whether the gradients of all parameters together are the slope of the loss."""
+    """Check whether the gradients of all parameters together are the slope of the loss.
+
+    Yields one record.
+    """
     started = time.perf_counter()
 
     def record(verdict: str, **facts: Any) -> CheckRecord:
@@ -202,7 +208,7 @@ def check_loss(
 
 
 def _worst(whole: LossSlope, direction: Arrays, want: float, got: float, off: float):
-    """The parameter whose gradient is off most."""
+    """Return the parameter whose gradient has the largest error."""
     worst: tuple[Value | None, float, float, float] = None, want, got, off
     most = 0.0
     for value, own in list(direction.items())[:MOST]:
@@ -213,6 +219,6 @@ def _worst(whole: LossSlope, direction: Arrays, want: float, got: float, off: fl
 
 
 def _inner(module: Module) -> Iterator[Op]:
-    """Ops inside regions."""
+    """Yield the ops inside regions."""
     top = set(module.main.body.ops)
     return (op for op in module.walk() if op not in top)

@@ -1,11 +1,11 @@
-"""Machine code at sizes that its launches do not have, in one piece and cut among threads.
+"""Check of machine code at sizes other than those of its launches, with one and several threads.
 
-A kernel takes its extents as arguments, and every launch of it is cut into slices of work items:
-that the launches of one model are right says little of others.  Here each compiled kernel is a
-program of its own, executed on the parts that its schedule was checked on (`launch_cases`), with
-one thread and with more than divide its items evenly.  What it writes is compared, bit for bit,
-with its plain loops in the interpreter, and nothing behind its results may change.  Code of the CPU
-is executed in another process: a wrong address is told as the kernel's, not as a crash.
+A kernel takes its extents as arguments, and every launch of it is divided into slices of work
+items: correct launches of one model say little about others.  Here each compiled kernel becomes a
+program of its own, executed on the parts on which its schedule was checked (`launch_cases`), with
+one thread and with a number that does not divide its items evenly.  Its results are compared, bit
+for bit, with its plain loops in the interpreter, and nothing after its results may change.  CPU
+code is executed in a subprocess: a wrong address is reported as the kernel's fault, not as a crash.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from core_compiler.kernel_ir.interpreter import KernelFault
 from core_compiler.passes.bufferize import ALLOC, CONSTANT, COPY, INPUT, OUTPUT, OVER
 from core_compiler.passes.outline_kernels import is_exchange
 
-#: Threads that each part is executed on.
+#: Numbers of threads that each part is executed with.
 THREADS = (1, 3)
-#: Elements behind each result that must keep their bits.
+#: Elements after each result that must keep their bits.
 GUARD = 256
 _SOURCES = ("codegen/**/*.py", *KERNEL_SOURCES, "targets/*.py", "runtime/*.py",
             "debug/extents.py", "debug/flips.py", "debug/launch_cases.py", "debug/hurtful.py",
@@ -42,9 +42,11 @@ _SOURCES = ("codegen/**/*.py", *KERNEL_SOURCES, "targets/*.py", "runtime/*.py",
 def check_code(
     module: Module, facts: Mapping[str, Any], target: Any, loops: Mapping[str, Sequence]
 ) -> Iterator[KernelCheck]:
-    """One check a kernel, of its first launch: ``bitwise`` or ``failed``.  ``loops``: what the
-    plain loops computed, from :func:`~core_compiler.debug.steps.check_schedules`; computed here
-    where it is missing."""
+    """Yield one check per kernel, for its first launch: ``bitwise`` or ``failed``.
+
+    ``loops`` are the results of the plain loops, from
+    :func:`~core_compiler.debug.steps.check_schedules`; they are computed here if missing.
+    """
     remembered = Remembered("code", _SOURCES)
     for launch in first_launches(module, facts["schedules"]):
         if is_exchange(launch):
@@ -71,11 +73,11 @@ def _told(threads: Sequence[int]) -> str:
 
 
 def _fault(launch, scheduled, module, facts, target, known: Sequence) -> dict[str, Any] | None:
-    """What is wrong on the first part that is."""
+    """Return the fault on the first wrong part, or None."""
     for number, case in enumerate(cases(launch, scheduled)):
         wanted = known[number] if number < len(known) else case.loops()
         if isinstance(wanted, KernelFault):
-            return None  # the schedule's check says so
+            return None  # the schedule's check reports it
         program = Alone(case, module)
         for threads in THREADS:
             told = f"kernel {launch['kernel']}: its machine code on {case.extents()}, on {threads} "
@@ -105,8 +107,11 @@ def _differ(want: np.ndarray, have: np.ndarray, value: Value, note: str) -> dict
 
 
 class Alone:
-    """One launch as a planned module: everything it reads is an input (what its schedule packs, a
-    constant), and each result is copied from an input first, with a guard behind it."""
+    """A launch as a planned module of its own.
+
+    Everything that it reads is an input (data packed by its schedule: a constant), and each result
+    is first copied from an input, followed by a guard area.
+    """
 
     def __init__(self, case: LaunchCase, module: Module):
         launch = case.launch
@@ -165,7 +170,7 @@ class Alone:
         return made
 
     def executed(self, facts: Mapping[str, Any], target: Any, threads: int):
-        """Of each output of the case its memory, and whether its guard has kept its bits."""
+        """Return each output's memory, and whether its guard area kept its bits."""
         program = target.link(self.module, facts, {"threads": threads})
         found = None
         if target.apart:
@@ -185,8 +190,10 @@ def _flat(array: np.ndarray) -> Value:
 
 
 def _key(launch: Op, facts: Mapping[str, Any]) -> str:
-    """What decides about a launch: the code of its kernels and of what packs for it, its sizes, its
-    buffers."""
+    """Return the cache key of a launch.
+
+    It covers the code of its kernels and packers, its sizes and its buffers.
+    """
     compiled, scheduled = facts["compiled"], facts["schedules"][launch["kernel"]]
     places = scheduled.launch.pack if scheduled.launch is not None else ()
     packers = [facts["packers"][launch["kernel"], place] for place in places]

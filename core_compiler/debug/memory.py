@@ -1,7 +1,7 @@
-"""An independent check of planned memory: lifetimes from the stage's ops alone, then overlaps.
+"""An independent check of planned memory: live intervals from the stage's ops, then overlaps.
 
-It shares no code with `find_lifetimes` and the planners and trusts none of the facts that they
-leave: what is placed where is read from the ops of ``main``.
+It shares no code with `find_lifetimes` and the planners and does not trust their facts: all
+positions are read from the ops of ``main``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _PLACES = {"offset", "output"}
 
 
 def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the memory of a stage at the target level, one line each: of offsets only
-    where memory is planned."""
+    """Return the memory errors of a stage at the target level, one line each.
+
+    Offsets are checked only if memory is planned.
+    """
     ops = module.main.body.ops
     wrong = [*_unreceived(ops), *_spoiled(ops)]
     if not any(op.kind == ALLOC and "size" in op.attributes for op in ops):
@@ -52,7 +54,10 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
 
 
 def unplaced(module: Module) -> list[str]:
-    """The allocations that planning has given no place, one line each."""
+    """Return the allocations without memory after planning, one line each.
+
+    They have neither an offset nor the memory of a result.
+    """
     return [
         f"{op.result} has no place: neither an offset nor a result's memory"
         for op in module.main.body.ops
@@ -61,8 +66,10 @@ def unplaced(module: Module) -> list[str]:
 
 
 def mismarked(module: Module) -> list[str]:
-    """The allocations whose marks do not say from which step to which their memory is needed (of
-    results: to the end), one line each."""
+    """Return the allocations whose live interval is marked wrongly, one line each.
+
+    The memory of results is live to the end.
+    """
     ops = module.main.body.ops
     spans, root = _spans(ops), roots(ops)
     results = {root.get(op.operands[0], op.operands[0]) for op in ops if op.kind == OUTPUT}
@@ -79,7 +86,7 @@ def mismarked(module: Module) -> list[str]:
 
 
 def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
-    """Whether the linked program has room for what the ops say."""
+    """Check that the linked program's arena is large enough for the ops."""
     linked = facts.get("program")
     if linked is None:
         return []
@@ -88,7 +95,7 @@ def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
 
 
 def _unreceived(ops: tuple[Op, ...]) -> list[str]:
-    """The caller receives each result in memory of its own, in the order of its elements."""
+    """Check that the caller gets each result in its own memory, in the order of its elements."""
     root, wrong = roots(ops), []
     taken: dict[Value, int] = {}
     allocated = {op.result for op in ops if op.kind == ALLOC}
@@ -109,7 +116,7 @@ def _unreceived(ops: tuple[Op, ...]) -> list[str]:
 
 
 def _spoiled(ops: tuple[Op, ...]) -> list[str]:
-    """Inputs are the caller's and constants are every call's: nothing may write to them."""
+    """Check that inputs (the caller's) and constants (shared by all calls) are not written."""
     root = roots(ops)
     kept = {op.result: op.kind.rpartition(".")[2] for op in ops if op.kind in (INPUT, CONSTANT)}
     wrong = []
@@ -128,8 +135,10 @@ def _spoiled(ops: tuple[Op, ...]) -> list[str]:
 
 
 def _results(ops: tuple[Op, ...]) -> list[str]:
-    """Each result must lie in memory that the caller gets as that result, and no other does.  Of
-    allocations without a place (yet) nothing is said."""
+    """Check that each result lies in memory that the caller gets as that result alone.
+
+    Allocations without an offset (yet) are not checked.
+    """
     root = roots(ops)
     placed = [op for op in ops if op.kind == ALLOC and "size" in op.attributes]
     given = {op.result: op.get("output") for op in placed}
@@ -149,7 +158,7 @@ def _results(ops: tuple[Op, ...]) -> list[str]:
 
 
 def roots(ops: Sequence[Op]) -> dict[Value, Value]:
-    """For each view the value whose memory it is."""
+    """Map each view to the value whose memory it shares."""
     root: dict[Value, Value] = {}
     for op in ops:
         if op.kind == VIEW:
@@ -158,8 +167,10 @@ def roots(ops: Sequence[Op]) -> dict[Value, Value]:
 
 
 def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
-    """For each allocation the first and one past the last op that touches its memory; a view, which
-    nobody may read, does not."""
+    """Return, for each allocation, the first and one past the last op that accesses its memory.
+
+    An unused view is not an access.
+    """
     root = roots(ops)
     uses: dict[Value, list[int]] = {}
     for at, op in enumerate(ops):
@@ -172,7 +183,7 @@ def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
     found = {}
     for value, places in uses.items():
         first, last = min(places), max(places)
-        for begin, end in around:  # inner loops first: an outer one may grow the span further
+        for begin, end in around:  # inner loops first: an outer one may extend the span further
             inside = any(begin <= p <= end for p in places)
             if inside and (first < begin or last > end or _carried(ops[begin], value, root)):
                 first, last = min(first, begin), max(last, end)
@@ -185,7 +196,7 @@ def _carried(loop: Op, value: Value, root: Mapping[Value, Value]) -> bool:
 
 
 def loops(ops: tuple[Op, ...]) -> list[tuple[int, int]]:
-    """First and last op of each loop, inner ones first."""
+    """Return the first and last op of each loop, inner loops first."""
     begins: dict[int, int] = {}
     found = []
     for at, op in enumerate(ops):

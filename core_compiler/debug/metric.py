@@ -1,9 +1,9 @@
-"""How far two tensors are apart: the one metric of all comparisons (docs/numerics.md).
+"""The distance of two tensors: the one metric of all comparisons (docs/numerics.md).
 
 ``max |got - want| / max |want|`` over the tensor, and the distance in ulps (units in the last place
 of the tensor's dtype) at *significant* elements, those of at least 1/1024 of the largest magnitude.
 Elements that are not finite must agree in kind: an infinity with the same one, NaN with NaN.
-Integers and booleans must be equal.  The large numbers of masks, equal on both sides, do not count
+Integers and booleans must be equal.  The large values of masks, equal on both sides, do not count
 as the largest magnitude (:func:`masks`).  A part of complex numbers is measured by the larger part.
 """
 
@@ -15,18 +15,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Elements smaller than this part of the largest magnitude have few digits that mean something.
+#: Elements below this fraction of the largest magnitude have few significant digits.
 SIGNIFICANT = 2.0**-10
-#: The least number of a mask, and how many times the largest other element it is.
+#: The least magnitude of a mask value, absolute and relative to the largest other element.
 MASK, MASK_TIMES = 2.0**12, 2.0**10
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """``relative``: of the largest magnitude (inf where values that are not finite, integers,
-    shapes or dtypes differ); ``index``: the element where it is, with its values ``want`` and
-    ``got`` (None without elements); ``ulps``: the largest at significant elements (None: of
-    integers, or where elements are not finite)."""
+    """The distance of two tensors.
+
+    ``relative``: to the largest magnitude (inf if values that are not finite, integers, shapes or
+    dtypes differ); ``index``: the element with it, with its values ``want`` and ``got`` (None
+    without elements); ``ulps``: the largest distance at significant elements (None for integers, or
+    if elements are not finite).
+    """
 
     relative: float = 0.0
     index: tuple[int, ...] = ()
@@ -37,9 +40,10 @@ class Distance:
 
 
 def masks(want: np.ndarray, got: np.ndarray) -> np.ndarray:
-    """The elements, as booleans, that stand for no number: the -1e9 of masked logits, infinities,
-    NaN.  They are the same on both sides and far larger than all that differ, which is nothing
-    beside them."""
+    """Return a boolean mask of elements that are mask values: -1e9 in logits, infinities, NaN.
+
+    They are equal on both sides and much larger than all elements that differ.
+    """
     if want.dtype.kind in "biu" or want.shape != got.shape:
         return np.zeros(want.shape, bool)
     a, b = (np.abs(x.astype(np.float64)) for x in (want, got))
@@ -53,9 +57,12 @@ def distance(
     want: np.ndarray, got: np.ndarray, dtype: np.dtype | None = None,
     aside: np.ndarray | None = None, beside: float = 0.0, part_of: float = 0.0,
 ) -> Distance:  # fmt: skip
-    """The distance of ``got`` from ``want``; ``dtype`` is that whose ulps count (default: the
-    dtype of ``got``); ``aside`` are elements that do not count; ``beside`` is the largest magnitude
-    where ``want`` is 0 everywhere, ``part_of`` that of what ``want`` is only a part of."""
+    """Return the distance of ``got`` from ``want``.
+
+    ``dtype`` determines the ulps (default: the dtype of ``got``); ``aside`` are elements that do
+    not count; ``beside`` is the largest magnitude if ``want`` is 0 everywhere, ``part_of`` that of
+    the whole of which ``want`` is a part.
+    """
     if aside is not None and want.shape == got.shape and aside.any():
         dtype = got.dtype if dtype is None else dtype
         want, got = (np.where(aside, np.zeros((), x.dtype), x) for x in (want, got))
@@ -88,7 +95,7 @@ def distance(
 
 
 def largest(arrays: Iterable[np.ndarray], aside: np.ndarray) -> float:
-    """The largest finite magnitude of ``arrays``, elements ``aside`` left out."""
+    """Return the largest finite magnitude of ``arrays``, ignoring the elements ``aside``."""
     wide = (np.abs(a.astype(np.float64)) for a in arrays)
     return max(float(np.max(a, where=np.isfinite(a) & ~aside, initial=0.0)) for a in wide)
 
@@ -107,7 +114,7 @@ def _of_integers(want: np.ndarray, got: np.ndarray) -> Distance:
 
 
 def _ulps(a: np.ndarray, off: np.ndarray, scale: float, kind: np.dtype) -> int | None:
-    """The largest distance in ulps of ``kind`` at significant elements."""
+    """Return the largest distance in ulps of ``kind`` at significant elements."""
     digits = precision(kind)
     significant = np.abs(a) >= SIGNIFICANT * scale
     with np.errstate(all="ignore"):
@@ -118,26 +125,29 @@ def _ulps(a: np.ndarray, off: np.ndarray, scale: float, kind: np.dtype) -> int |
 
 
 def _least(kind: np.dtype) -> float:
-    """The smallest number above 0 of a float dtype: an ulp of denormal values."""
+    """Return the smallest positive value of a float dtype, the ulp of denormal values."""
     import ml_dtypes
 
     return float(ml_dtypes.finfo(kind).smallest_subnormal)
 
 
 def precision(kind: np.dtype) -> int:
-    """Explicit bits of a float dtype's mantissa."""
+    """Return the number of explicit mantissa bits of a float dtype."""
     import ml_dtypes
 
-    return int(ml_dtypes.finfo(kind).nmant)  # of NumPy's own dtypes too
+    return int(ml_dtypes.finfo(kind).nmant)  # supports NumPy's own dtypes too
 
 
 def epsilon(kind: np.dtype) -> float:
-    """The distance from 1 to the next number of a float dtype; 0.0 of integers."""
+    """Return the distance from 1 to the next value of a float dtype; 0.0 for integers."""
     return 0.0 if kind.kind in "biu" else 2.0 ** -precision(kind)
 
 
 def farthest(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[int, Distance]:
-    """The largest distance of (want, got) pairs and its number (0 and none without pairs)."""
+    """Return the index of the (want, got) pair with the largest distance, and that distance.
+
+    Without pairs: 0 and a distance of zero.
+    """
     found = [distance(want, got) for want, got in pairs]
     number = max(range(len(found)), key=lambda i: found[i].relative, default=0)
     return number, (found[number] if found else Distance())

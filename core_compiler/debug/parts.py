@@ -1,8 +1,8 @@
-"""What main says of its arguments and results, kept for a part of it.
+"""The facts of main's arguments and results, kept for a part cut out of it.
 
-A state that shares memory with its next value, a parameter and its gradient: passes read these
-facts, which name places.  A part that is cut out has other places, arguments that were values in
-between, and of a training step it needs a loss.
+Examples are a state that shares memory with its next value, and a parameter and its gradient.
+Passes read these facts, which name positions.  A part has other positions, its arguments include
+intermediate values, and a training step needs a loss.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from core_compiler.ir import Function, Op, TensorType, Value, WeightStore
 from core_compiler.ops.builder import Builder
 from core_compiler.training.graph.roles import Roles
 
-#: Facts of a function that speak of its arguments and results by their places.
+#: Facts of a function that refer to its arguments and results by position.
 PLACES = ("aliases", "arguments", "results")
-#: Results that a training step cannot be without, where it has them.
+#: Results that a training step must keep if it has them.
 _ALWAYS = ("loss", "scaled", "finite")
 
-#: A result, and its place among those of the whole (None: it is a result of the part alone).
+#: A result, and its position among those of the whole (None: a result of the part alone).
 Result = tuple[Value, int | None]
 
 
 def bare_facts(main: Function) -> dict[str, Any]:
-    """What main says besides."""
+    """Return the facts of main that do not refer to positions."""
     return {k: v for k, v in main.attributes.items() if k not in PLACES}
 
 
 def _roles(main: Function) -> Roles | None:
-    """The roles of a training step's arguments and results; None of any other."""
+    """Return the roles of a training step's arguments and results, or None if main is not one."""
     return Roles.of(main) if "arguments" in main.attributes else None
 
 
 def differentiated(main: Function) -> list[int]:
-    """The places of the results that a training step must keep; [] of any other."""
+    """Return the positions of the results that a training step must keep; [] if main is not one."""
     roles = _roles(main)
     return [] if roles is None else [i for i, r in enumerate(roles.results) if r[0] in _ALWAYS]
 
 
 def _is_forward(roles: Roles) -> bool:
-    """Whether no gradient is made yet: what is differentiated is still to come."""
+    """Return whether no gradient has been computed yet: differentiation is still to come."""
     return not any(
         role == "gradient" or (role == "next" and roles.arguments[of][0] == "parameter")
         for role, of in roles.results
@@ -50,11 +50,10 @@ def _is_forward(roles: Roles) -> bool:
 def step_results(
     main: Function, ops: Sequence[Op], live: Sequence[Value], weights: WeightStore
 ) -> tuple[tuple[Op, ...], list[Result]] | None:
-    """The ops and the results of a part of ``main``, of which ``live`` is read elsewhere.
+    """Return the ops and the results of a part of ``main``, of which ``live`` is read elsewhere.
 
-    Of a training step that is not differentiated yet the loss is the sum of all that is read
-    elsewhere; of a later one the loss stays what it is, made in the part or given.  None where
-    there would be nothing to differentiate.
+    Before differentiation, the loss is the sum of all values read elsewhere; later the loss stays
+    what it is, computed in the part or an input.  None if nothing would be left to differentiate.
     """
     roles = _roles(main)
     places = {v: i for i, v in reversed(list(enumerate(main.outputs)))}
@@ -92,7 +91,7 @@ def _is_float(value: Value) -> bool:
 
 
 def _total(b: Builder, value: Value, like: TensorType) -> Value:
-    """The sum of a value's elements, a scalar of the type ``like``."""
+    """Return the sum of a value's elements, a scalar of the type ``like``."""
     axes = tuple(range(value.type.rank))
     total = b.reduce_sum(value, axes=axes) if axes else value
     return total if total.type.dtype is like.dtype else b.cast(total, dtype=like.dtype)
@@ -101,10 +100,10 @@ def _total(b: Builder, value: Value, like: TensorType) -> Value:
 def settled(
     main: Function, results: Sequence[Result], read: Iterable[Value]
 ) -> tuple[tuple[Value, ...], dict[str, Any]]:
-    """The arguments and the facts of a part of ``main`` that has these ``results`` and reads
-    ``read`` from outside (in the order in which what was no argument becomes one).
+    """Return the arguments and the facts of a part of ``main`` with these ``results``.
 
-    Arguments stay that a result speaks of: what its memory is shared with, the parameter of a
+    ``read`` are the values from outside, in the order in which those that were not arguments become
+    arguments.  Arguments that a result refers to stay: the owner of its memory, the parameter of a
     gradient, the state of an optimiser and its numbers.
     """
     facts, roles, read = bare_facts(main), _roles(main), list(read)

@@ -1,4 +1,4 @@
-"""How close a rule with a pattern came to ops: the best partial match, and what ended it."""
+"""The best partial match of a rule's pattern at given ops, and the condition that ended it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core_compiler.support.errors import UserError
 
 @dataclass(frozen=True)
 class Closest:
-    """``refusal`` ends the best attempt, ``held`` ops of the pattern had matched by then."""
+    """The best attempt; ``refusal`` ended it after ``held`` ops of the pattern had matched."""
 
     outcome: str
     refusal: Refusal
@@ -24,7 +24,7 @@ class Closest:
 
 
 def nodes(pattern: Node) -> Iterator[Node]:
-    """The ops of a pattern, root first; of alternatives all of them."""
+    """Yield the ops of a pattern, root first, including all alternatives."""
     yield pattern
     for operand in _nodes_below(pattern):
         yield from nodes(operand)
@@ -39,30 +39,30 @@ def _nodes_below(pattern: Node | Either) -> Iterator[Node]:
 
 
 def depth(pattern: Node) -> int:
-    """How many ops the longest way down a pattern has, two at each place that it looks through."""
+    """Return the number of ops on a pattern's longest path; ``through`` counts as two more."""
     below = max(map(depth, _nodes_below(pattern)), default=0)
     return 1 + below + (2 if pattern.through else 0)
 
 
 def size(pattern: Node | Either | Any) -> int:
-    """How many ops a match has, those it looks through aside; of alternatives the most."""
+    """Return the number of ops in a match, without skipped ones; for alternatives the maximum."""
     if isinstance(pattern, Either):
         return max(map(size, pattern.options))
     return 1 + sum(map(size, pattern.operands)) if isinstance(pattern, Node) else 0
 
 
 def kinds_of(rule: Rule) -> set[str]:
-    """The kinds of the ops that a rule is about."""
+    """Return the kinds of the ops that a rule is about."""
     found = {node.kind for node in nodes(rule.pattern)}
     return found | (MOVES if any(node.through for node in nodes(rule.pattern)) else frozenset())
 
 
 def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) -> Closest | None:
-    """Of the spellings ``rows`` of one rule, the attempt that got furthest with one op of each set;
-    None where no spelling has ops of their kinds.
+    """Return the attempt that got furthest with one op of each set, or None.
 
-    A rule is asked at every op that could be its root: one of the given, or one that they feed
-    within the reach of the pattern.
+    ``rows`` are the variants of one rule; None if no variant has ops of their kinds.  A rule is
+    tried at every op that could be its root: one of the given ops, or one that they feed within the
+    depth of the pattern.
     """
     view = view_of(rows, scene.rewriter, scene.module.weights)
     given = {op for some in sets for op in some}
@@ -84,7 +84,7 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
                 text = "the whole pattern matches at {0} on what the pass left: it stopped before"
                 text += " this (a limit on its rewrites), or the rewrite itself declined"
                 found = Refusal("a rewrite left", text, (root,), rule.row, 1_001, found.ops)
-            # An op of another kind than the pattern's is none that the rule is about.
+            # The rule is not about ops whose kind does not occur in the pattern.
             spoken = set(found.matched) | (
                 set() if found.condition == "pattern" else set(found.ops)
             )
@@ -108,7 +108,7 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
 def matched(
     rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene, roots: Container
 ) -> Op | None:
-    """The one of ``roots`` at which a rule of ``rows`` matches one op of each set."""
+    """Return the one of ``roots`` at which one of ``rows`` matches an op of each set, or None."""
     view = view_of(rows, scene.rewriter, scene.module.weights)
     for rule in rows:
         kinds = kinds_of(rule)
@@ -125,7 +125,7 @@ def matched(
 
 
 def _told(refused: Refusal, rule: Rule) -> Closest:
-    """The refusal with how far the pattern had matched."""
+    """Return the refusal with the number of ops that had matched."""
     matched = tuple(dict.fromkeys(refused.matched))
     whole, wanted = size(rule.pattern), {node.kind for node in nodes(rule.pattern)}
     held = sum(op.kind in wanted for op in refused.matched)
@@ -140,7 +140,10 @@ def _told(refused: Refusal, rule: Rule) -> Closest:
 
 
 def _roots(rule: Rule, sets, rewriter: Rewriter, kinds: set[str]) -> list[Op]:
-    """Ops of the root's kind that every set reaches within the pattern's depth, nearest first."""
+    """Return ops of the root's kind that every set reaches within the pattern's depth.
+
+    The nearest come first.
+    """
     reach = depth(rule.pattern) - 1
     found: dict[Op, None] | None = None
     for some in sets:

@@ -1,7 +1,7 @@
-"""The random numbers that a compile draws, held to the published answers of their generator.
+"""Check of a compile's random numbers against the published answers of their generator.
 
-No framework draws the same numbers, and the reference shares its source with every target: neither
-a comparison of two stages nor one with a framework shows a generator that is not Philox.
+No framework draws the same numbers, and the reference shares its source with every target, so
+neither comparing two stages nor comparing with a framework reveals a generator that is not Philox.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ KNOWN_ANSWERS = (
     ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
      (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
 )  # fmt: skip
-#: Numbers that are compared, and the absolute error of a normal one in f32.
+#: The number of compared values, and the absolute error of a normal one in f32.
 _COUNT, _ERROR = 1 << 12, 5e-6
 
 
 def checks(imported: Module, training: bool = False) -> list[CheckRecord]:
-    """A failed check where the generator's numbers are wrong, at the first op of ``imported`` that
-    draws some; a ``training`` draws the order of its examples in any case."""
+    """Return a failed check if the generator is wrong, at the first op of ``imported`` that draws.
+
+    With ``training``, the generator is also checked without such an op, for the order of examples.
+    """
     op = next((op for op in imported.walk() if op.results and is_random(op)), None)
     if (op is None and not training) or (fault := wrong()) is None:
         return []
@@ -41,7 +43,7 @@ def checks(imported: Module, training: bool = False) -> list[CheckRecord]:
 
 @functools.cache
 def wrong() -> tuple[str, float, float] | None:
-    """What is wrong with the generator, the number expected and the one made; None: nothing."""
+    """Return the error of the generator, the expected and the actual number; None if right."""
     for (index, stream, iteration, trip), (low, high), words in KNOWN_ANSWERS:
         made = random_bits((4,), low | high << 32, stream, iteration, trip, 4 * index)
         for want, got in zip(words, made, strict=True):

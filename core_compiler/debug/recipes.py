@@ -1,6 +1,6 @@
-"""Arrays that a line of Python says: what reduced inputs and weights are made of.
+"""Arrays that one line of Python generates, for reduced inputs and weights.
 
-Each recipe is a function of ``(shape, dtype)``; the plainest come first.  ``spelled`` finds the
+Each recipe is a function of ``(shape, dtype)``; the simplest come first.  ``spelled`` finds the
 line for an array, and a reproducer's file calls the functions here with a type's text.
 """
 
@@ -29,8 +29,10 @@ def _ones(shape, dtype: DType) -> np.ndarray:
 
 
 def _ramp(shape, dtype: DType) -> np.ndarray:
-    """-2, -1, 0, 1, 2, -2... as floats; 0, 1, 2, 3, 4, 0... as integers (0 and 1 in turns where
-    there are no others)."""
+    """Return -2, -1, 0, 1, 2, -2... as floats; 0, 1, 2, 3, 4, 0... as integers.
+
+    Dtypes with fewer values alternate 0 and 1.
+    """
     count = np.arange(int(np.prod(shape))).reshape(shape)
     if dtype.is_float:
         return (count % 5 - 2).astype(dtype.numpy)
@@ -38,7 +40,7 @@ def _ramp(shape, dtype: DType) -> np.ndarray:
 
 
 def _normal(shape, dtype: DType) -> np.ndarray:
-    """Seeded normal numbers; whole ones are 0 or 1."""
+    """Return seeded normal values; integers are 0 or 1."""
     random = np.random.default_rng(0)
     if dtype.is_float:
         return random.standard_normal(shape).astype(dtype.numpy)
@@ -54,40 +56,46 @@ RECIPES: Mapping[str, Callable[[Any, DType], np.ndarray]] = {
 
 
 def zeros(type_: str) -> np.ndarray:
-    """``zeros("2x3xf32")``"""
+    """Return zeros: ``zeros("2x3xf32")``."""
     return _of(type_, _zeros)
 
 
 def ones(type_: str) -> np.ndarray:
-    """``ones("2x3xf32")``"""
+    """Return ones: ``ones("2x3xf32")``."""
     return _of(type_, _ones)
 
 
 def ramp(type_: str) -> np.ndarray:
-    """``ramp("2x3xf32")``: -2, -1, 0, 1, 2, -2... (integers: 0, 1, 2, 3, 4, 0...)."""
+    """Return a ramp: ``ramp("2x3xf32")`` is -2, -1, 0, 1, 2, -2...
+
+    For integers: 0, 1, 2, 3, 4, 0...
+    """
     return _of(type_, _ramp)
 
 
 def normal(type_: str) -> np.ndarray:
-    """``normal("2x3xf32")``: seeded normal numbers."""
+    """Return seeded normal values: ``normal("2x3xf32")``."""
     return _of(type_, _normal)
 
 
 def array(type_: str, numbers: list) -> np.ndarray:
-    """``array("2x2xf32", [[1.0, 2.0], [3.0, 4.0]])``"""
+    """Return an array of given values: ``array("2x2xf32", [[1.0, 2.0], [3.0, 4.0]])``."""
     kind = _type(type_)
     return np.array(numbers).astype(kind.dtype.numpy).reshape(_shape(kind))
 
 
 def stored(path: Path | str, name: str, type_: str) -> np.ndarray:
-    """``stored(file, "input0", "2x3xf32")``: an array of an ``.npz`` file, kept there as bytes."""
+    """Return an array of an ``.npz`` file: ``stored(file, "input0", "2x3xf32")``.
+
+    The file holds it as bytes.
+    """
     kind = _type(type_)
     with np.load(path, allow_pickle=False) as held:
         return np.frombuffer(held[name].tobytes(), kind.dtype.numpy).reshape(_shape(kind))
 
 
 def spelled(held: np.ndarray, name: str, dtype: DType) -> tuple[str, bool]:
-    """The expression that makes ``held``, and whether its bytes must be stored under ``name``."""
+    """Return the expression for ``held``, and whether its bytes must be stored under ``name``."""
     kind = tensor(held.shape, dtype)
     text = f'"{_short(kind)}"'
     for recipe, make in RECIPES.items():
@@ -102,7 +110,7 @@ def spelled(held: np.ndarray, name: str, dtype: DType) -> tuple[str, bool]:
 def _numbers(held: np.ndarray) -> Any:
     if held.dtype.kind in "biu":
         return held.tolist()
-    # Every float format here is a subset of f64, whose shortest decimal gives the bits back.
+    # Every float format here is a subset of f64, whose shortest decimal restores the bits.
     return held.astype(np.float64).tolist()
 
 
@@ -117,7 +125,7 @@ def _type(text: str) -> TensorType:
 
 
 def _shape(kind: TensorType) -> tuple[Any, ...]:
-    return kind.shape  # an array's is static
+    return kind.shape  # an array's shape is static
 
 
 def _of(text: str, recipe) -> np.ndarray:

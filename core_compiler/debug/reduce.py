@@ -1,10 +1,10 @@
-"""Reducing: the smallest module, and the simplest numbers, on which passes still fail the same way.
+"""Test case reduction: the smallest module and simplest values on which passes fail the same way.
 
 Delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002)
 on SSA: any set of ops is a valid module once the values that it reads from the rest are arguments
 and those that the rest reads are results, so the search is over sets of ops and needs no repair.
-The arguments of such a cut hold the very numbers that the values had in the whole model.  Then
-sizes, numbers and attributes are made simpler, as long as the failure stays the same.
+The arguments of such a cut hold the values that they had in the whole model.  Then sizes, values
+and attributes are simplified as long as the failure stays the same.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from core_compiler.ir.verifier import verify
 
 #: Sizes that are tried instead of larger ones.
 SMALL = (1, 2, 3, 4)
-#: How far around the ops that a failure names the first cuts reach, in ops.
+#: Distances, in ops, of the first cuts from the ops that a failure names.
 REACH = (0, 1, 2, 4, 8, 16)
-#: What a pass gets at least while one that never ends is reduced.
+#: Minimum time limit of a pass while one that never ends is reduced.
 LEAST_SECONDS = 0.25
-#: Stands for "as many rounds as change something" with an end.
+#: Upper bound on the rounds, which otherwise run as long as one changes something.
 ROUNDS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """What reducing has come to.
+    """The result of a reduction.
 
-    ``case`` still fails as ``failure`` says when ``trial`` runs on it.  ``before`` is how many ops
-    there were; ``tried`` counts candidates.  ``stopped`` is ``""`` where nothing smaller was found
-    any more, else ``time limit`` or ``interrupted``.
+    ``case`` still fails as ``failure`` says when ``trial`` runs on it.  ``before`` is the original
+    number of ops; ``tried`` counts candidates.  ``stopped`` is ``""`` if nothing smaller was found,
+    else ``time limit`` or ``interrupted``.
     """
 
     case: Case
@@ -68,8 +68,11 @@ class Reduced:
 
 
 def is_plain(module: Module) -> bool:
-    """Whether main is tensor ops alone: no groups, launches or buffers, whose parts hang together
-    in ways that a cut does not keep."""
+    """Return whether main has tensor ops only.
+
+    Groups, launches and buffers have parts that depend on each other in ways that a cut does not
+    keep.
+    """
     main = module.main
     return main.level == "tensor" and all(op.kind not in MEANING_IN_REGION for op in main.body.ops)
 
@@ -83,13 +86,15 @@ def reduce(
     seconds: float | None = 60.0,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Reduced | None:
-    """The smallest case found on which ``trial`` fails as on ``module``; None: nothing fails there.
+    """Return the smallest case found on which ``trial`` fails as on ``module``, or None.
 
-    ``module``  its main holds tensor ops alone (see :func:`is_plain`).
-    ``inputs``  arrays for main's arguments; None where no number is needed.
-    ``failure`` which failure to keep; None: the first that shows.
-    ``seconds`` bound the search (None: no bound); Ctrl-C ends it too.  Both keep the best so far.
-    Two runs that end by themselves give the same case.
+    ``module``  its main has tensor ops only (see :func:`is_plain`).
+    ``inputs``  arrays for main's arguments; None if no values are needed.
+    ``failure`` the failure to keep; None: the first that shows.
+    ``seconds`` the time limit of the search (None: no limit); Ctrl-C ends it too.  Both keep the
+                best case so far.
+
+    None if nothing fails.  Two runs that end by themselves return the same case.
     """
     arrays = None if inputs is None else tuple(inputs)
     found = trial.find(module, arrays, failure)
@@ -104,8 +109,11 @@ def reduce(
 
 
 def _impatient(case: Case, trial: Trial, failure: Failure, seconds, progress) -> Reduced:
-    """Reduce a pass that never ends: smaller modules get less time, and the last one gets all.
-    Where that one does end, the search starts again with all the time for each."""
+    """Reduce a case on which a pass never ends: smaller modules get less time.
+
+    The last one gets the full time.  If the pass ends on it, the search starts again with the full
+    time for each.
+    """
     patience = trial.pass_seconds
     assert patience is not None
     quick = replace(trial, pass_seconds=min(patience, max(LEAST_SECONDS, patience / 20)))
@@ -113,7 +121,7 @@ def _impatient(case: Case, trial: Trial, failure: Failure, seconds, progress) ->
     patient = replace(found.trial, pass_seconds=patience)
     try:
         again = patient.find(found.case.module, None, failure)
-    except KeyboardInterrupt:  # it was not seen to end, for as long as it could be waited
+    except KeyboardInterrupt:  # it did not end in the time that could be waited
         return replace(found, trial=patient, stopped="interrupted")
     if again is not None:
         return replace(found, trial=patient, failure=again)
@@ -158,7 +166,7 @@ class _Search:
     # -- candidates --------------------------------------------------------------------------------
 
     def fails(self, case: Case | None, trial: Trial | None = None) -> bool:
-        """Whether a candidate fails the same way; it is the best one then."""
+        """Return whether a candidate fails the same way, and if so, keep it as the best one."""
         if case is None:
             return False
         if self.seconds is not None and time.monotonic() - self.started > self.seconds:
@@ -175,12 +183,12 @@ class _Search:
         return True
 
     def facts(self) -> None:
-        """Leave out what main says of its arguments and results: else every part must keep it."""
+        """Remove main's facts of arguments and results, which every part must keep otherwise."""
         self.doing = "what main says of its state"
         self.fails(bare(self.case))
 
     def passes(self) -> None:
-        """Leave out passes that run before the suspect and that none after them needs."""
+        """Remove passes before the suspect that no later pass needs."""
         self.doing = "passes before it"
         for step in self.trial.steps[:-1]:
             left = self.trial.without(step)
@@ -188,7 +196,7 @@ class _Search:
                 self.fails(self.case, left)
 
     def near(self) -> None:
-        """Cut out the ops that the failure speaks of, with more and more of those around them."""
+        """Cut out the ops that the failure mentions, with increasing distance around them."""
         self.doing = "ops near it"
         body, named = self.case.module.main.body, set(self.failure.near)
         seeds = [op for op in body.ops if op.kind != CONSTANT and named.intersection(op.results)]
@@ -201,7 +209,7 @@ class _Search:
                 return
 
     def some_ops(self) -> None:
-        """The fewest ops; constants come along with the ops that read them."""
+        """Minimise the ops; constants stay with the ops that read them."""
         self.doing = "fewer ops"
         cutter = Cutter(self.case)
         ops = [op for op in self.case.module.main.body.ops if op.kind != CONSTANT]
@@ -209,7 +217,7 @@ class _Search:
             _minimise(ops, lambda kept: self.fails(cutter.cut(kept)))
 
     def any_op(self) -> None:
-        """The fewest ops, constants counted: those left out become arguments."""
+        """Minimise the ops including constants: removed ones become arguments."""
         self.doing = "constants as inputs"
         cutter = Cutter(self.case)
         ops = list(self.case.module.main.body.ops)
@@ -217,7 +225,7 @@ class _Search:
             _minimise(ops, lambda kept: self.fails(cutter.cut(kept, constants=False)))
 
     def outputs(self) -> None:
-        """The fewest results."""
+        """Minimise the results."""
         self.doing = "fewer results"
         case = self.case
         places = list(range(len(case.module.main.outputs)))
@@ -225,14 +233,14 @@ class _Search:
             _minimise(places, lambda kept: bool(kept) and self.fails(only_outputs(case, kept)))
 
     def bypass(self) -> None:
-        """Let an operand of the same type stand for an op's result."""
+        """Replace an op's result by an operand of the same type."""
         self.doing = "ops replaced by an operand"
         again = True
         while again:
             again = any(self.fails(case) for case in bypassed(self.case))
 
     def numbers(self) -> None:
-        """Simpler inputs and weights: zeros, ones, small whole numbers, seeded ones."""
+        """Simplify inputs and weights: zeros, ones, small integers, seeded values."""
         self.doing = "simpler numbers"
         count = len(places(self.case))
         if count > 1 and any(map(is_no_recipe, arrays_of(self.case))):
@@ -241,23 +249,23 @@ class _Search:
             self._simplified([number])
 
     def _simplified(self, numbers: Sequence[int]) -> None:
-        """Try recipes, the plainest first, on these arrays at once, down to what they are now."""
+        """Try recipes on these arrays together, simplest first, down to the current one."""
         for recipe in RECIPES.values():
             case = with_numbers(self.case, numbers, recipe)
             if case is None or self.fails(case):
                 return
 
     def shapes(self) -> None:
-        """Smaller tensors: one size of the whole module after the other."""
+        """Shrink tensors: one size of the whole module after another."""
         self.doing = "smaller sizes"
         for size in sizes_of(self.case):
-            if size not in sizes_of(self.case):  # an earlier change took it away
+            if size not in sizes_of(self.case):  # an earlier change removed it
                 continue
             smaller = [s for s in dict.fromkeys((*SMALL, size // 2)) if 0 < s < size]
             any(self.fails(case) for s in smaller for case in resized(self.case, size, s))
 
     def attributes(self) -> None:
-        """Attributes as they are when they are left out, or all zeros, or ones."""
+        """Set attributes to their defaults, or to all zeros or ones."""
         self.doing = "plain attributes"
         for place, op in enumerate(self.case.module.main.body.ops):
             for name in op.attributes:
@@ -269,7 +277,7 @@ class _Search:
 
 
 def _minimise(items: list, fails: Callable[[list], bool]) -> list:
-    """ddmin: a subset of ``items`` that fails, of which no single one can be left out."""
+    """Return a subset of ``items`` that fails, from which no single item can be removed (ddmin)."""
     known: dict[tuple[int, ...], bool] = {tuple(range(len(items))): True}
 
     def test(kept: Sequence[int]) -> bool:

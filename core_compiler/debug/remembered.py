@@ -1,7 +1,8 @@
-"""What was tried and found right, on disk: keys of checks that need not be made again.
+"""An on-disk cache of checks that passed and need not run again.
 
-A file for each kind of check and digest of the sources that decide about it, one key a line.  Only
-good verdicts are kept: what is wrong is found again.  A folder that cannot be written costs time.
+There is a file for each kind of check and digest of the sources that affect it, one key per line.
+Only good verdicts are kept: faults are found again.  If the folder cannot be written, checks are
+repeated.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import os
 from core_compiler.runtime.cache_folder import default_root
 from core_compiler.runtime.kernel_cache import digest_of
 
-#: The files that decide what a kernel is and means.
+#: The sources that define a kernel and its semantics.
 KERNEL_SOURCES = ("numerics/**/*.py", "kernel_ir/*.py", "lowering/*.py", "scheduling/**/*.py")
 
 
 class Remembered:
-    """The keys (hexadecimal digests) of one ``kind`` of check that are known to be right;
-    ``sources`` are patterns of our own files whose text decides about them."""
+    """The keys (hexadecimal digests) of one ``kind`` of check that passed.
+
+    ``sources`` are patterns of our own files whose text affects the verdicts.
+    """
 
     def __init__(self, kind: str, sources: tuple[str, ...]):
         self.path = default_root() / "tried" / f"{kind}-{_digest(sources)[:32]}.keys"
@@ -31,7 +34,7 @@ class Remembered:
         return key in self._keys
 
     def add(self, key: str) -> None:
-        """Remember a key, for other processes too (one short append a key)."""
+        """Add a key, for other processes too (one short append per key)."""
         self._keys.add(key)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

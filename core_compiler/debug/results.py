@@ -1,4 +1,4 @@
-"""Which results of two stages are the same: by their places, of a training step by their roles."""
+"""Matching of the results of two stages: by position, in a training step by role."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import numpy as np
 from core_compiler.ir import Module, Value
 from core_compiler.ir.types import is_sized
 
-#: Results of a training step that only passes read: later ones take them away.
+#: Results of a training step that only passes read: later passes remove them.
 _BETWEEN = ("gradient", "scaled", "finite")
 
 
 def matched(before: Module, after: Module) -> list[tuple[int, int]] | None:
-    """Pairs of places, before and after a pass; None where results are gone or have come that
-    must not.  A training step gets some: gradients, then the next state; a graph that is imported
-    those that say how much of its results counts."""
+    """Return pairs of positions before and after a pass, or None if results do not match.
+
+    None if results were removed or added without permission.  A training step may gain gradients,
+    then the next state; an imported graph may gain results that say how much of a result counts.
+    """
     old, new = _roles(before), _roles(after)
     if old is None or new is None:
         count, now = len(before.main.outputs), len(after.main.outputs)
@@ -35,8 +37,11 @@ def _is_import(before: Module, after: Module) -> bool:
 def counting(
     kept: Value, made: Value, old: np.ndarray, new: np.ndarray, room: Collection[Value] = ()
 ) -> np.ndarray:
-    """What of ``new`` counts: where ``kept`` had an open size, or ``made`` is one of ``room``, it
-    has room for the largest, and what counts is in front."""
+    """Return the part of ``new`` that counts.
+
+    If ``kept`` had an open size or ``made`` is in ``room``, it has room for the largest size, and
+    the valid elements come first.
+    """
     opened = is_sized(made.type) and not is_sized(kept.type)
     if not (opened or made in room) or old.ndim != new.ndim:
         return new
@@ -44,7 +49,7 @@ def counting(
 
 
 def _roles(module: Module) -> Sequence[tuple[str, int]] | None:
-    """The roles of main's results; None where it is no training step, or a part cut out of one."""
+    """Return the roles of main's results, or None if it is no training step or a part of one."""
     rows = module.main.attributes.get("results")
     if not isinstance(rows, tuple) or len(rows) != len(module.main.outputs):
         return None
@@ -54,8 +59,10 @@ def _roles(module: Module) -> Sequence[tuple[str, int]] | None:
 def reference(
     before: Module, after: Module, old: Sequence[np.ndarray], new: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """What the results of ``after`` are compared with: ``old``, what those of ``before`` are, and
-    where a result is new, or has room for more, that itself (``new``)."""
+    """Return the expected results of ``after``: those of ``before`` (``old``) where they match.
+
+    A result that is new, or has room for more, is its own reference (``new``).
+    """
     made = list(new)
     for there, here in matched(before, after) or ():
         if old[there].shape == made[here].shape:

@@ -1,4 +1,4 @@
-"""The stages of a recording or of a live compilation, read alike, each once."""
+"""The stages of a recording or of a live compilation, read through one interface and only once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from core_compiler.support.errors import UserError
 
 
 class Stages:
-    """``source``: a recording, a compilation, or a sequence of a compilation's stages."""
+    """The stages of a recording, of a compilation, or of a sequence of a compilation's stages."""
 
     def __init__(self, source: Any):
-        # A recording or compilation outlives its questions, and is not to be kept alive by them.
+        # A weak reference, so that the cache of questions does not keep a recording or compilation
+        # alive.
         self._source = ref(source) if hasattr(source, "stages") else lambda: source
         self._recorded = hasattr(source, "stage_count")
         target = getattr(source, "target", None)
@@ -40,7 +41,7 @@ class Stages:
         return source
 
     def refresh(self) -> None:
-        """Take in stages that came since."""
+        """Add the stages that were made since the last call."""
         source = self._given
         if self._recorded:
             if source.stage_count() != len(self._rows):
@@ -53,12 +54,12 @@ class Stages:
         return len(self._rows)
 
     def label(self, number: int) -> str:
-        """The pass's name with ``#2`` where it is the second of that name."""
+        """Return the pass's name, with ``#2`` for the second pass of that name."""
         row = self._rows[number]
         return str(row.pass_name if self._recorded else row.name)
 
     def pass_(self, number: int) -> Pass | None:
-        """The pass of a stage with its options; None of a pass that is not known here."""
+        """Return the pass of a stage with its options, or None if the pass is unknown here."""
         row = self._rows[number]
         if not self._recorded:
             return row.step.pass_ if row.step is not None else None
@@ -70,7 +71,7 @@ class Stages:
 
     @property
     def last_asked(self) -> int:
-        """The last stage whose pass has conditions to ask (or is not known here)."""
+        """Return the last stage whose pass has conditions to test (or is unknown here)."""
         for number in range(self.count - 1, 0, -1):
             pass_ = self.pass_(number)
             if pass_ is None or pass_.asks or pass_.table() or pass_.fusion() is not None:
@@ -90,7 +91,7 @@ class Stages:
         return self._rows[number].rewrites
 
     def changes(self, number: int) -> Changes:
-        """What the pass of a stage did."""
+        """Return the changes made by the pass of a stage."""
         if number not in self._changes:
             self._changes[number] = Changes(
                 self.index(number - 1), self.rewrites(number), self.index(number)
@@ -106,18 +107,18 @@ class Stages:
         return self._given.op(op_id)
 
     def op_id(self, op: Op) -> int | None:
-        """An op's id in the recording; None elsewhere."""
+        """Return an op's id in the recording, or None elsewhere."""
         try:
             return self._given.op_id(op) if self._recorded else None
         except KeyError:
             return None
 
     def name(self, value: Value, number: int, asked: int) -> str:
-        """How the text of stage ``asked`` spells a value; else that of the stage before pass
-        ``number``, or after.
+        """Return a value as spelled in the text of stage ``asked``.
 
-        Recordings number unnamed values by their ids.  Elsewhere each stage's text counts its own:
-        the third of another stage than the one asked about is ``%3@21``.
+        If it is not there: as in the stage before pass ``number``, or after it.  Recordings number
+        unnamed values by their ids.  Elsewhere each stage's text numbers its own: the third value
+        of another stage than ``asked`` is ``%3@21``.
         """
         for stage in (asked, number - 1, number):
             if stage not in self._names:
@@ -132,7 +133,7 @@ class Stages:
 
 
 class _Ids(Mapping):
-    """A recording's ids of values, as the printer of the text asks for them."""
+    """A recording's ids of values, in the form that the printer of the text expects."""
 
     def __init__(self, recording: Any):
         self._recording = recording

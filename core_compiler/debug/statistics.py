@@ -1,8 +1,8 @@
-"""Statistics of a network's values on the inputs it is checked with: where numbers grow, or end.
+"""Statistics of a network's values on the inputs of a check, to find where values blow up.
 
-Checking evaluates these values anyway; looking at each once more costs little.  Only the gradients
-of a training step's parameters are evaluated for the statistics alone, where they are new: a later
-pass may update a parameter in the kernel that makes its gradient.
+Checking evaluates these values anyway, so scanning them costs little.  Only the gradients of a
+training step's parameters are evaluated for the statistics alone, in the stage where they are new:
+a later pass may update a parameter in the kernel that computes its gradient.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from core_compiler.ir import Module, TensorType, Value
 from core_compiler.ir.events import TensorStats
 
-#: At most this many values of a stage, with so many elements in all, are looked at.
+#: Maximum number of values of a stage, and of their elements in total, that are scanned.
 MOST_VALUES, MOST_ELEMENTS = 5_000, 1 << 28
-#: Bins of a histogram, and how many evenly spaced elements it counts at the most (about).
+#: Bins of a histogram, and about how many evenly spaced elements it counts at most.
 BINS, SAMPLE = 24, 1 << 14
 
 
 def network_values(module: Module) -> list[Value]:
-    """The tensors of ``main`` that depend on its inputs, these included, in program order."""
+    """Return the tensors of ``main`` that depend on its inputs, and these, in program order."""
     reached = dict.fromkeys(v for v in module.main.arguments if isinstance(v.type, TensorType))
     for op in module.main.body.ops:
         if any(v in reached for v in op.uses()):
@@ -33,8 +33,11 @@ def network_values(module: Module) -> list[Value]:
 def stage_statistics(
     module: Module, known: Mapping[Value, np.ndarray], stage: int
 ) -> tuple[list[TensorStats], int]:
-    """Statistics of the network's values in ``module`` whose tensors are ``known``, in program
-    order, and how many were left out because there are too many."""
+    """Return the statistics of the network's values in ``module``, and the number left out.
+
+    ``known`` holds their tensors; the order is program order.  Values are left out if there are too
+    many.
+    """
     wanted = [v for v in network_values(module) if v in known]
     made, left = [], MOST_ELEMENTS
     for value in wanted[:MOST_VALUES]:
@@ -46,18 +49,17 @@ def stage_statistics(
 
 
 def statistics(value: Value, array: np.ndarray, stage: int = 0) -> TensorStats:
-    """Minimum, maximum, mean and NaN/Inf counts of all elements, the histogram of a sample.
+    """Return minimum, maximum, mean and NaN/Inf counts of all elements, and a sample's histogram.
 
-    Minimum, maximum and mean are of the finite elements (NaN where there is none).  The histogram
-    has ``BINS`` bins of equal width from minimum to maximum; tensors of more than ``SAMPLE``
-    elements are sampled with an odd stride, which visits all channels of the usual power-of-two
-    layouts.
+    Minimum, maximum and mean are of the finite elements (NaN if there are none).  The histogram has
+    ``BINS`` bins of equal width from minimum to maximum; tensors of more than ``SAMPLE`` elements
+    are sampled with an odd stride, which visits all channels of the usual power-of-two layouts.
     """
     flat = np.asarray(array).reshape(-1)
     if flat.dtype.kind == "b":
         flat = flat.view(np.uint8)
     elif flat.dtype.kind not in "iuf" or (flat.dtype.kind == "f" and flat.dtype.itemsize < 4):
-        flat = flat.astype(np.float32)  # half precision; NumPy is slow on it
+        flat = flat.astype(np.float32)  # half precision, on which NumPy is slow
     nan = inf = 0
     if flat.size and flat.dtype.kind == "f" and not np.isfinite([flat.min(), flat.max()]).all():
         finite = np.isfinite(flat)

@@ -1,8 +1,8 @@
-"""Running the steps of a kernel's schedule in the interpreter: the first that changes a bit.
+"""Execution of the steps of a kernel's schedule in the interpreter, to find a wrong step.
 
-The interpreter takes microseconds for each number, so a launch is tried on a part of its iteration
+The interpreter takes microseconds per element, so a launch is tried on a part of its iteration
 space: kernels take their extents as arguments, and with smaller ones and the same strides the same
-kernel computes a corner of its results.  The part is chosen to hold full tiles and edge tiles of
+kernel computes a corner of its results.  The part is chosen to contain full tiles and edge tiles of
 every loop, and more than one chunk of a sum.
 """
 
@@ -30,22 +30,22 @@ from core_compiler.kernel_ir.interpreter import KernelFault
 from core_compiler.ops.costs import cost
 from core_compiler.passes.bufferize import OVER
 
-#: A wrong launch with at most this many operations is tried whole, to tell wrong plain loops.
+#: A wrong launch with at most this many operations is tried whole, to find wrong plain loops.
 MOST_FLOPS = 2_000_000
-#: Our own files that decide about the check of a schedule.
+#: Our own files that affect the check of a schedule.
 _SOURCES = (*KERNEL_SOURCES, "debug/steps.py", "debug/extents.py", "debug/launch_cases.py",
             "debug/flips.py", "debug/hurtful.py")  # fmt: skip
-#: Stands for a step's name where the unscheduled loops are wrong already.
+#: The name of the step if the unscheduled loops are wrong already.
 NOT_THE_MEANING = "the plain loops"
 
 
 def check_schedules(
     module: Module, schedules: Mapping[str, Any], loops: dict[str, list] | None = None
 ) -> Iterator[CheckRecord]:
-    """Each scheduled kernel against its plain loops, on parts of its first launch.
+    """Check each scheduled kernel against its plain loops, on parts of its first launch.
 
-    One record a kernel; a failed one names the first step that changed a bit.  ``loops`` gets what
-    the plain loops computed: for each kernel a list, one entry a part.
+    Yields one record per kernel; a failed one names the first step that changed a bit.  ``loops``
+    is filled with the results of the plain loops: for each kernel a list, one entry per part.
     """
     remembered = Remembered("schedules", _SOURCES)
     for launch in first_launches(module, schedules):
@@ -75,8 +75,11 @@ def check_schedules(
 
 
 def _key(launch: Op, scheduled: Any, tried: Sequence[LaunchCase]) -> str:
-    """What decides about a schedule's check: the kernel before and after it, what it invokes and
-    what packs for it, the sizes and the buffers."""
+    """Return the cache key of a schedule's check.
+
+    It covers the kernel before and after scheduling, the kernels that it invokes and that pack for
+    it, the sizes and the buffers.
+    """
     first, plan = scheduled.steps[0].function, scheduled.launch
     parts = [("plain", first), ("scheduled", scheduled.function), *scheduled.cores.items()]
     if plan is not None:
@@ -91,8 +94,10 @@ def _key(launch: Op, scheduled: Any, tried: Sequence[LaunchCase]) -> str:
 
 @dataclass(frozen=True)
 class BadStep:
-    """The first step of a kernel's schedule that is wrong: its number, what is wrong, and how far
-    its results are off, relative to the largest right one (NaN where it has none)."""
+    """The first wrong step of a kernel's schedule: its number and the fault.
+
+    Also the error of its results, relative to the largest right one (NaN if it has none).
+    """
 
     number: int
     note: str
@@ -102,13 +107,13 @@ class BadStep:
 def first_bad_step(
     launch: Op, scheduled: Any, evaluator: Evaluator | None = None
 ) -> BadStep | None:
-    """The first step with which ``launch``'s kernel does not give the bits of its plain loops on a
-    part of the launch, or, where the launch is small enough to be tried whole and there is an
-    ``evaluator``, of the launch's meaning (number 0: the plain loops are wrong already).  None
-    where all steps are right.
+    """Return the first step whose kernel differs bitwise from its plain loops, or None.
 
-    Binary search, as a step that changed bits is seldom undone by a later one.  Floats are seeded
-    random numbers, integers 0 and 1.
+    The comparison uses a part of the launch; if the launch is small enough to be tried whole and
+    there is an ``evaluator``, it is also compared with the launch's region (number 0: the plain
+    loops are wrong already).  None if all steps are right.  The search is binary, as a step that
+    changed bits is rarely undone by a later one.  Floats are seeded random values, integers 0 and
+    1.
     """
     flops = sum(cost(op).flops for op in launch.regions[0].ops if op.kind != "core.constant")
     if evaluator is not None and flops <= MOST_FLOPS:

@@ -1,9 +1,9 @@
-"""Gradients where a function is not smooth: against the subgradient that is declared for each op.
+"""Check of gradients at non-smooth points, against the subgradient declared for each op.
 
-The conventions are those of torch (docs/training.md); here they are stated once more, in NumPy and
-without the rules: a formula, or how ties are broken, so that the slope beside the tie is the
-subgradient.  Operands are drawn from a few numbers, so that nearly all elements lie at a tie, at a
-bound or at 0.
+The conventions are those of torch (docs/training.md).  They are written here a second time, in
+NumPy and without the rules: as a formula, or as a way to break ties such that the slope beside the
+tie is the subgradient.  Operands are drawn from a few values, so that nearly all elements lie at a
+tie, at a bound or at 0.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _elu(op: Op, x: np.ndarray) -> np.ndarray:
 
 
 def _shared(larger: Callable) -> Formula:
-    """Equal operands of max and min share."""
+    """Share the cotangent between equal operands of max and min."""
 
     def formula(op, xs, g):
         a, c = xs
@@ -72,7 +72,7 @@ def _shared(larger: Callable) -> Formula:
 
 
 def _shared_along(extreme: Callable) -> Formula:
-    """Elements that equal the extreme of a reduction share."""
+    """Share the cotangent between the elements that equal the extreme of a reduction."""
 
     def formula(op, xs, g):
         (x,), axes = xs, tuple(op["axes"])
@@ -83,7 +83,7 @@ def _shared_along(extreme: Callable) -> Formula:
 
 
 def _pow(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray]:
-    """Nothing of the base where the exponent is 0, nor of an exponent that keeps 0 at 0."""
+    """Return no gradient of the base if the exponent is 0, nor of an exponent that keeps 0 at 0."""
     a, c = xs
     with np.errstate(all="ignore"):
         of_base = np.where(c == 0, 0.0, c * a ** (c - 1))
@@ -92,14 +92,14 @@ def _pow(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray
 
 
 def _atan2(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray]:
-    """Nothing at the origin."""
+    """Return no gradient at the origin."""
     y, x = xs
     square = np.where((x == 0) & (y == 0), np.inf, x * x + y * y)
     return [g * x / square, -g * y / square]
 
 
 def _standard_deviation(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
-    """Nothing where all numbers are equal."""
+    """Return no gradient if all values are equal."""
     (x,), axes = xs, tuple(op["axes"])
     count = math.prod(x.shape[a] for a in axes) - (op.get("correction") or 0)
     centred = x - np.mean(x, axis=axes, keepdims=True)
@@ -111,8 +111,11 @@ def _standard_deviation(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
 
 
 def _scattered(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray | None]:
-    """What updates replace has no part in the result; each update gets the cotangent of its
-    element, though of several one counts."""
+    """Return the gradients of a scatter that replaces elements.
+
+    Replaced elements do not contribute to the result; each update gets the cotangent of its
+    element, although only one of several counts.
+    """
     x, places, updates = xs
     at = list(np.moveaxis(places, -1, 0))
     if op.kind == "core.scatter_along":
@@ -144,7 +147,7 @@ FORMULAS: dict[str, Formula] = {
     "core.standard_deviation": _standard_deviation,
     **dict.fromkeys(SCATTERS, _scattered),
 }
-#: Numbers to draw operands from, of ops with special cases elsewhere than at -1, 0, 1 and 2.
+#: Values for operands of ops with special cases elsewhere than at -1, 0, 1 and 2.
 GRIDS: dict[str, set[float]] = {
     "core.hard_swish": {-3.0, -1.0, 0.0, 1.0, 3.0},
     "core.hard_sigmoid": {-3.0, -1.0, 0.0, 1.0, 3.0},
@@ -153,7 +156,7 @@ GRIDS: dict[str, set[float]] = {
 
 
 def _ordered(op: Op, x: np.ndarray, sign: int) -> np.ndarray:
-    """Earlier elements a little larger (sign 1) or smaller (-1)."""
+    """Make earlier elements a little larger (sign 1) or smaller (-1)."""
     return x - sign * 0.5 * np.arange(x.size).reshape(x.shape) / max(x.size, 1)
 
 
@@ -164,25 +167,25 @@ def _ordered_along(op: Op, x: np.ndarray, sign: int) -> np.ndarray:
     return x - sign * 0.5 * np.arange(x.shape[axis]).reshape(shape) / max(x.shape[axis], 1)
 
 
-#: How ties are broken: (op, x) -> x without them, on the side that counts.
+#: Breaks ties: (op, x) -> x without ties, on the side that counts.
 BROKEN: dict[str, Callable[[Op, np.ndarray], np.ndarray]] = {
-    # The first of the equals in a window gets it.
+    # The first of the equal elements in a window gets it.
     "core.max_pool": lambda op, x: _ordered(op, x, 1),
-    # Equals keep their order.
+    # Equal elements keep their order.
     "core.sort": lambda op, x: _ordered_along(op, x, 1 if op.get("descending") else -1),
     "core.topk": lambda op, x: _ordered_along(op, x, -1 if op.get("largest") is False else 1),
-    # The last element that reached the extreme, in the order it runs.
+    # The last element that reached the extreme, in iteration order.
     "core.cummax": lambda op, x: _ordered_along(op, x, 1 if op.get("reverse") else -1),
     "core.cummin": lambda op, x: _ordered_along(op, x, -1 if op.get("reverse") else 1),
 }
 
 
 def tied(check: GradientCheck) -> Point | None:
-    """A point full of ties; None for ops that are smooth."""
+    """Return a point full of ties, or None for smooth ops."""
     op = check.claim.forward[-1]
     if len(check.claim.forward) > 1 or not (op.kind in FORMULAS or op.kind in BROKEN):
         return None
-    if op.kind in SCATTERS and not replaces(op):  # smooth, or as the numerical slopes say
+    if op.kind in SCATTERS and not replaces(op):  # smooth, or covered by the numerical slopes
         return None
     random = np.random.default_rng([SEED, 11])
     grid = set(GRIDS.get(op.kind, {-1.0, 0.0, 1.0, 2.0}))
@@ -194,7 +197,7 @@ def tied(check: GradientCheck) -> Point | None:
         if other is not None and op.kind in ("core.max", "core.min"):
             there = check.fixed(other)
             x[value] = np.where(random.random(value.type.shape) < 0.5, there, there + x[value])
-        if op.kind == "core.standard_deviation":  # along some of the slices all are equal
+        if op.kind == "core.standard_deviation":  # along some slices all elements are equal
             first = tuple(slice(0, 1) if a in op["axes"] else slice(None)
                           for a in range(x[value].ndim))  # fmt: skip
             slice_ = x[value][first]
@@ -203,7 +206,7 @@ def tied(check: GradientCheck) -> Point | None:
 
 
 def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
-    """What the event says at ties, beside the declared subgradient; None where there are none."""
+    """Compare the event at ties with the declared subgradient; None if there are no ties."""
     point = tied(check)
     if point is None:
         return None
@@ -222,7 +225,7 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
 
 
 def _broken(check: GradientCheck, point: Point, op: Op, found: Arrays) -> Said:
-    """At ties the event gives what it gives beside them, where the slope has been checked."""
+    """Check that the event's gradient at ties equals that beside them, where it was checked."""
     (value,) = check.varied
     beside = check.point_of("beside ties", {value: BROKEN[op.kind](op, point.x[value])})
     beside.cotangents = point.cotangents

@@ -1,7 +1,8 @@
-"""Gradients of single ops beside torch's autograd, in f64, where torch is imported already.
+"""Comparison of gradients of single ops with torch's autograd, in f64, if torch is imported.
 
-A short table of counterparts: the ops that models have most.  An op that has none, or whose
-counterpart does not compute the same, is compared with numerical derivatives alone.
+The table of counterparts is short: the ops that are most common in models.  An op without a
+counterpart, or whose counterpart does not compute the same, is compared with numerical derivatives
+alone.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from core_compiler.ir import Op, TensorType, Value
 
 
 def version() -> str:
-    """The version of torch that takes part: where this process has imported it (a model of torch
-    does, others do not wait for it); "" for none."""
+    """Return the version of torch if this process has imported it, else "".
+
+    A torch model has imported it; others do not wait for the import.
+    """
     torch = sys.modules.get("torch")
     return str(getattr(torch, "__version__", ""))
 
@@ -81,7 +84,7 @@ def _sort(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
 
 
 def _one(name: str) -> Callable[[Any, Op, Sequence[Any]], Any]:
-    """A function of torch (or of its ``special``) of the operands alone."""
+    """Return a function of torch (or of its ``special``) of the operands alone."""
 
     def call(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
         function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
@@ -96,7 +99,7 @@ _PLAIN = (
     "sigmoid", "relu", "neg", "add", "sub", "mul", "div", "pow", "atan2", "matmul", "silu",
     "softsign", "selu",
 )  # fmt: skip
-#: Op -> (torch, op, operands) -> the result, or None where this form of it has no counterpart.
+#: Op -> (torch, op, operands) -> the result, or None if this form of the op has no counterpart.
 COUNTERPARTS: dict[str, Callable[[Any, Op, Sequence[Any]], Any]] = {
     **{f"core.{name}": _one(name) for name in _PLAIN},
     "core.max": _one("maximum"),
@@ -136,7 +139,7 @@ COUNTERPARTS: dict[str, Callable[[Any, Op, Sequence[Any]], Any]] = {
 
 
 def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
-    """The contributions at ``points`` and at ties beside torch's; None without a counterpart."""
+    """Compare the contributions at ``points`` and at ties with torch's; None if no counterpart."""
     op = check.claim.forward[-1]
     counterpart = COUNTERPARTS.get(op.kind)
     if counterpart is None or not version() or len(check.claim.forward) > 1:
@@ -169,7 +172,7 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
 
 
 def _autograd(torch, check, counterpart, op: Op, point: Point) -> dict[Value, np.ndarray] | None:
-    """What torch adds to the cotangents of the operands; None where it computes something else."""
+    """Return torch's cotangents of the operands, or None if it computes something else."""
     leaves = {
         v: torch.tensor(point.x[v] if v in point.x else check.fixed(v)) for v in op.operands
     }  # fmt: skip

@@ -1,8 +1,8 @@
-"""Following ops from stage to stage: what an op was before a pass, and what became of it.
+"""Tracking of ops from stage to stage: the origin of an op before a pass, and its successors.
 
-A rewrite says which ops gave which; ops that only read something else now make the same values.  An
-op may be part of a group or a launch: there it is followed by its place among the members, which
-groups keep when they grow.
+A rewrite says which ops it turned into which; ops that only have new operands now define the same
+values.  An op inside a group or a launch is tracked by its position among the members, which groups
+keep when they grow.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ Key = Value | Op
 
 
 def key(op: Op) -> Key:
-    """What stays when an op is rebuilt around other operands: its first value."""
+    """Return the key of an op, which stays when its operands are replaced: its first value."""
     return op.results[0] if op.results else op
 
 
 def parts(op: Op) -> tuple[Op, ...]:
-    """The members of a group or launch, else the op itself."""
+    """Return the members of a group or launch, else the op itself."""
     return op.regions[0].ops if op.kind in HOLDERS and op.regions else (op,)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An op of a stage by its key; ``member``: the number of one of its members (None: all)."""
+    """An op of a stage by its key; ``member`` is the index of one of its members (None: all)."""
 
     key: Key
     member: int | None = None
 
 
 class Index:
-    """The ops of a module by key, with the block each stands in; kernels' ops are not among them.
+    """The ops of a module by key, with the block that contains each, without kernels' ops.
 
-    ``home`` gives of each op its function's name (as rewrites name it) and its block.
+    ``home`` maps each op to its function's name (as rewrites name it) and its block.
     """
 
     def __init__(self, module: Module):
@@ -72,23 +72,23 @@ class Index:
 
     @cached_property
     def by_origin(self) -> dict[tuple[int, str], list[Op]]:
-        """Ops by the identity of their origin and their kind."""
+        """Return ops by the identity of their origin and their kind."""
         found: dict[tuple[int, str], list[Op]] = defaultdict(list)
         for op in self.home:
             found[id(op.origin), op.kind].append(op)
         return found
 
     def place(self, op: Op) -> Place | None:
-        """Where an op of this module stands; None for others'."""
+        """Return the place of an op of this module, or None for other ops."""
         return Place(key(op)) if op in self.home else self._members.get(op)
 
     def ops(self, places: Iterable[Place]) -> list[Op]:
-        """The ops of the blocks that hold these places, each once."""
+        """Return the ops of the blocks that contain these places, each once."""
         found = (self.top.get(place.key) for place in places)
         return list(dict.fromkeys(op for op in found if op is not None))
 
     def shown(self, place: Place) -> Op | None:
-        """The op at a place itself, a member where it is one."""
+        """Return the op at a place itself, or the member if it names one."""
         op = self.top.get(place.key)
         if op is None or place.member is None:
             return op
@@ -96,7 +96,7 @@ class Index:
 
 
 class Changes:
-    """What a pass did to places: ``rewrites`` between the module before and the one after."""
+    """The effect of a pass on places: ``rewrites`` between the module before and the one after."""
 
     def __init__(self, before: Index, rewrites: Sequence[Rewrite], after: Index):
         self.before, self.rewrites, self.after = before, rewrites, after
@@ -109,13 +109,13 @@ class Changes:
                 self._by_new[key(op)].append(number)
 
     def forward(self, places: Iterable[Place], until: int | None = None) -> list[Place]:
-        """The same ops after the pass (after rewrite ``until``, while it ran)."""
+        """Return the same ops after the pass, or after rewrite ``until`` within it."""
         return self.trace(places, until)[0]
 
     def trace(
         self, places: Iterable[Place], until: int | None = None
     ) -> tuple[list[Place], list[int]]:
-        """:meth:`forward`, and the rewrites it went through."""
+        """Return :meth:`forward` and the rewrites on the way."""
         end = len(self.rewrites) if until is None else until + 1
         done: dict[Place, None] = {}
         through: set[int] = set()
@@ -126,7 +126,7 @@ class Changes:
                 copies = self._copies.get((id(op.origin), op.kind), ())
                 work += [(copy, number) for number, copy in copies if number < end]
                 through |= {number for number, _ in copies if number < end}
-        for place, since in work:  # it grows
+        for place, since in work:  # the list grows
             number = next((n for n in self._by_old.get(place.key, ()) if since < n < end), None)
             if number is None:
                 done[place] = None
@@ -138,11 +138,11 @@ class Changes:
         return list(done), sorted(through)
 
     def backward(self, places: Iterable[Place]) -> list[Place]:
-        """The same ops before the pass."""
+        """Return the same ops before the pass."""
         done: dict[Place, None] = {}
         work = [(place, len(self.rewrites)) for place in places]
         seen = set(work)
-        for place, since in work:  # it grows
+        for place, since in work:  # the list grows
             number = next((n for n in reversed(self._by_new.get(place.key, ())) if n < since), None)
             if number is None:
                 if place.key in self.before.top:
@@ -156,7 +156,7 @@ class Changes:
 
     @cached_property
     def _copies(self) -> dict[tuple[int, str], list[tuple[int, Place]]]:
-        """Members that a rewrite copied into a group, by origin and kind."""
+        """Return members that a rewrite copied into a group, by origin and kind."""
         found: dict[tuple[int, str], list[tuple[int, Place]]] = defaultdict(list)
         for number, rewrite in enumerate(self.rewrites):
             for place in range(max(0, _copied(rewrite) or 0)):
@@ -185,8 +185,10 @@ class Changes:
 
 
 def _copied(rewrite: Rewrite) -> int | None:
-    """Of a rewrite that makes a group of units: how many members it copied from elsewhere (they
-    come first); None of other rewrites."""
+    """Return the number of members copied from elsewhere by a rewrite that groups units.
+
+    They come first.  None for other rewrites.
+    """
     if len(rewrite.new) != 1 or rewrite.new[0].kind not in HOLDERS or not rewrite.old:
         return None
     more = len(parts(rewrite.new[0])) - sum(len(parts(op)) for op in rewrite.old)
@@ -194,7 +196,7 @@ def _copied(rewrite: Rewrite) -> int | None:
 
 
 def _became(rewrite: Rewrite, place: Place) -> list[Place]:
-    """Where a rewrite put the op at ``place``, which it replaced."""
+    """Return where a rewrite moved the op at ``place``, which it replaced."""
     old = next(op for op in rewrite.old if key(op) == place.key)
     copied = _copied(rewrite)
     if copied is not None:
@@ -209,14 +211,14 @@ def _became(rewrite: Rewrite, place: Place) -> list[Place]:
     kept = _same_holder(old, rewrite.new)
     if kept is not None:
         return [Place(key(kept), place.member)]
-    if not rewrite.new:  # the same as another op: its values went there
+    if not rewrite.new:  # equal to another op, which its values were replaced by
         went = (rewrite.values.get(v) for v in old.results)
         return [Place(v) for v in went if v is not None]
     return [Place(key(op)) for op in _relatives(old, rewrite.old, rewrite.new, rewrite, False)]
 
 
 def _same_holder(op: Op, others: Sequence[Op]) -> Op | None:
-    """Among ``others`` the one group or launch with as many members as ``op`` has."""
+    """Return the only group or launch in ``others`` with as many members as ``op``, or None."""
     if op.kind not in HOLDERS:
         return None
     found = [o for o in others if o.kind in HOLDERS]
@@ -226,8 +228,11 @@ def _same_holder(op: Op, others: Sequence[Op]) -> Op | None:
 def _relatives(
     op: Op, side: Sequence[Op], others: Sequence[Op], rewrite: Rewrite, back: bool
 ) -> Sequence[Op]:
-    """What on the other side of a rewrite ``op`` corresponds to: all of it where ``op`` is all of
-    its own side, else what makes its values, else what is of its kind."""
+    """Return the ops on the other side of a rewrite that correspond to ``op``.
+
+    All of them if ``op`` is its whole side, else those that define its values, else those of its
+    kind.
+    """
     if len(side) == 1 or len(others) == 1:
         return others
     if back:

@@ -1,8 +1,8 @@
-"""Translations that an import itself found to be wrong, as checks of the import.
+"""Checks for translations that an import itself found to be wrong.
 
-What a translation makes must have the shape and the dtype that the framework says; where it has
-not and the framework can decompose the op, the decomposition stands in for it.  The numbers are
-right then, and the translation is still wrong: it fails the checks of the compile.
+The result of a translation must have the framework's shape and dtype.  If it does not and the
+framework can decompose the op, the decomposition is used instead.  The values are then right, but
+the translation is still wrong and fails the checks of the compile.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ KIND = "translation"
 
 
 def checks(facts: Mapping[str, Any], module: Module) -> list[CheckRecord]:
-    """A failed check for each op of the framework whose translation is wrong, by the ``facts`` of
-    an import (its ``stood_in``: rows of ``op``, ``node``, ``line``, ``reason``).  ``module`` is the
-    imported one, or one that was made of it; the value of a check is what stands in for the op."""
+    """Return a failed check for each op of the framework whose translation is wrong.
+
+    ``facts`` are those of an import (``stood_in``: rows of ``op``, ``node``, ``line``, ``reason``).
+    ``module`` is the imported one or one made from it; the value of a check is the replacement of
+    the op.
+    """
     return [_check(row, module) for row in facts.get("stood_in") or ()]
 
 

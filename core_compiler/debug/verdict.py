@@ -1,30 +1,30 @@
-"""The verdict on values beside another framework's (docs/numerics.md, "Against a framework").
+"""The verdict on values compared with another framework (docs/numerics.md, "Against a framework").
 
 ``equal``: every bit is the same.  ``within``: only rounding differs.  ``differs``: more than
-rounding does.  ``not_compared``: there is nothing to compare with, or rounding alone may make
-nothing of it (more than 1/64 of the largest value, and 8 ulps).
+rounding differs.  ``not_compared``: there is nothing to compare with, or rounding alone may change
+the value completely (more than 1/64 of the largest value, and 8 ulps).
 
-What is rounding is decided in f64.  ``truth`` is what our ops compute in f64 on the same operands:
+Rounding is decided in f64.  ``truth`` is the result of our ops in f64 on the same operands:
 
-1. *Algebra*.  Where the framework computes the same in f64, both agree to 1e-9 of the largest
-   value, or to 16 times what an ulp of f64 on the operands and the rounding of the formula's own
-   constants change.  Where it cannot, its error against the truth is at most 16 times the larger of
-   ours, an ulp, and the condition.  Of values in f64, which ours is the truth of, theirs is off by
-   at most 16 times the larger of an ulp, what those changes make, and the condition times the root
-   of the number of terms that one element adds up.
+1. *Algebra*.  If the framework computes the same in f64, both agree to 1e-9 of the largest value,
+   or to 16 times the change caused by an ulp of f64 on the operands and the rounding of the
+   formula's own constants.  If it has no f64, its error against the truth is at most 16 times the
+   larger of ours, an ulp, and the condition.  For values in f64, where ours is the truth, theirs is
+   off by at most 16 times the larger of an ulp, those changes, and the condition times the root of
+   the number of terms that one element adds up.
 2. *Rounding*.  Our error against the truth is at most 4 times the larger of the framework's, an
    ulp, and the condition times the root of the number of terms that one element adds up; or, at
-   each element, of what rounding the results on the way makes of it; or, where all terms round to
-   one side, of the number of terms (and not so on operands nearby).
+   each element, of the effect of rounding the intermediate results; or, if all terms round to one
+   side, with the number of terms instead of its root (if not so on operands nearby).
 
-An element at which an ulp of the operands makes another number altogether (the step of a threshold,
-a tie, a power that is no number beside its integers) excuses itself and no other: where more than a
-few ulps differ, each element is held to what is typical of all, or to its own condition.  Where
-ours is the framework's number an ulp to either side, and another one at the operands themselves,
-ours is wrong.
+An element that an ulp of the operands changes completely (the step of a threshold, a tie, a power
+that is undefined beside integer exponents) excuses itself and no other: if more than a few ulps
+differ, each element is compared with the typical error of all, or with its own condition.  If ours
+is the framework's value an ulp to either side, and another one at the operands themselves, ours is
+wrong.
 
-The condition is how far the truth moves when every operand moves by up to an ulp of its own dtype,
-the most of 8 seeds: what is ill-conditioned may be far off, and sound.
+The condition is the change of the truth when every operand moves by up to an ulp of its own dtype,
+the maximum over 8 seeds: an ill-conditioned value may be far off without being wrong.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ from core_compiler.debug.bits import same_bits
 from core_compiler.debug.check import ALGEBRA, SEEDS
 from core_compiler.debug.metric import Distance, distance, epsilon, largest, masks
 
-#: How many times the other's error against f64 ours may be.
+#: Maximum ratio of our error against f64 to the framework's.
 GROWTH = 4.0
-#: How many times the condition, or our error, a difference may be where the framework has no f64.
+#: Maximum ratio of a difference to the condition or our error if the framework has no f64.
 MARGIN = 16.0
-#: Of the largest value, and in ulps: where rounding explains more than both, a comparison says
-#: nothing, of what is right as little as of what is wrong.
+#: Relative to the largest value, and in ulps: if rounding explains more than both, a comparison
+#: says nothing, neither that a value is right nor that it is wrong.
 VAGUE, VAGUE_ULPS = 2.0**-6, 8
-#: A difference of more than this, of the largest value, at one element is more than rounding of an
-#: operand by an ulp makes of a smooth function.
+#: A larger difference at one element, relative to the largest value, is more than an ulp of an
+#: operand causes in a smooth function.
 JUMP = 2.0**-10
-#: A difference of more ulps, or one that a larger condition excuses, is looked at again, element by
-#: element.
+#: A difference of more ulps, or one that a larger condition excuses, is checked element by element.
 EACH_ULPS = 32
-#: How many times the median of all elements one may move and be like the others.
+#: Maximum ratio of an element's change to the median of all elements to be considered typical.
 TYPICAL = 16.0
-#: How many times the ratio of two steps of a smooth function may be that of its operands' steps.
+#: Maximum factor between the ratio of two steps of a smooth function and that of its operands'
+#: steps.
 IN_PROPORTION = 2.0**9
-#: The smaller of two sizes of rounding on the way, in ulps.
+#: The smaller of two sizes of intermediate rounding, in ulps.
 FINER = 2.0**-20
-#: How far ``Evidence.nearby`` moves operands of f32 and f64, of their size.
+#: Relative distance by which ``Evidence.nearby`` moves operands of f32 and f64.
 FURTHER = 2.0**-10
-#: Verdicts, those to look at first.
+#: Verdicts, the most important first.
 VERDICTS = ("differs", "within", "equal", "not_compared")
 
 Array = np.ndarray
@@ -68,9 +68,12 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """``distance`` of ours from theirs; ``allowed`` is the bound that it is beyond, of the largest
-    value (0.0: of no such kind); ``note`` says which rule was broken, or why nothing was
-    compared.  ``kept``: the program has the bits of its import, as far as that was asked."""
+    """The verdict on a value, with the ``distance`` of ours from theirs.
+
+    ``allowed`` is the bound that it exceeds, relative to the largest value (0.0: none); ``note``
+    says which rule was violated, or why nothing was compared.  ``kept``: the program has the bits
+    of its import, if that was compared.
+    """
 
     verdict: str
     distance: Distance = field(default_factory=Distance)
@@ -81,22 +84,22 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a value can be judged by; each is asked for only where it is needed.
+    """The evidence that a value is judged by; each item is computed on demand.
 
-    ``truth()``: our ops in f64; None where they have no f64.  ``wide()``: the framework in f64;
-    None where it has none.  ``moved(seed)``: our ops in f64 with operands moved by up to an ulp of
-    their dtypes, zeros by next to nothing (``moved(seed, False)``: not at all).  ``nudged(seed)``:
-    with operands moved by up to an ulp of f64, and the formula's constants by their rounding.
-    ``others()``: the framework on inputs moved by an ulp.
-    ``stepped(up)``: with every operand moved by an ulp of its dtype up (1) or down (-1).
-    ``same_algebra``: it is known that both compute the same formula (each of its ops was judged).
-    ``own()``: our ops by their references, in their own dtypes; None where that is ours itself.
-    ``terms()``: how many terms the longest sum behind one element adds up.  ``constants``: how far
-    numbers in the framework's own kernels may be off in f64.  ``exact()``: nothing behind an
-    element rounds, on the operands that the framework had: they are moved, compared or chosen.
-    ``unrounded()``: the elements for which nothing happens to round.  ``rounded(seed, size)``: with
-    each result on the way moved by up to ``size`` ulps of its dtype.  ``nearby(seed)``: by our ops
-    in their own dtypes, and in f64, on operands that are moved further, so that no two round alike.
+    ``truth()``: our ops in f64; None if they have no f64.  ``wide()``: the framework in f64; None
+    if it has none.  ``moved(seed)``: our ops in f64 with operands moved by up to an ulp of their
+    dtypes, zeros by a tiny amount (``moved(seed, False)``: not at all).  ``nudged(seed)``: with
+    operands moved by up to an ulp of f64, and the formula's constants by their rounding error.
+    ``others()``: the framework on inputs moved by an ulp.  ``stepped(up)``: with every operand
+    moved by an ulp of its dtype up (1) or down (-1).  ``same_algebra``: both are known to compute
+    the same formula (each of its ops was judged).  ``own()``: our ops by their references, in their
+    own dtypes; None if that is ours itself. ``terms()``: the number of terms in the longest sum
+    behind one element.  ``constants``: the error in f64 of constants in the framework's own
+    kernels.  ``exact()``: nothing behind an element rounds, on the operands of the framework: they
+    are moved, compared or selected.  ``unrounded()``: the elements for which nothing happens to
+    round.  ``rounded(seed, size)``: with each intermediate result moved by up to ``size`` ulps of
+    its dtype.  ``nearby(seed)``: our ops in their own dtypes, and in f64, on operands that are
+    moved further, so that no two round alike.
     """
 
     truth: Callable[[], Array | None]
@@ -116,13 +119,13 @@ class Evidence:
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """The verdict on several values together."""
+    """Return the verdict on several values together."""
     found = set(verdicts)
     return next((v for v in VERDICTS if v in found), "not_compared")
 
 
 def judge(theirs: Array, ours: Array, evidence: Evidence) -> Judgement:
-    """The verdict on one value."""
+    """Return the verdict on one value."""
     if same_bits(theirs, ours):
         return Judgement("equal", distance(theirs, ours))
     off = distance(theirs, ours, theirs.dtype)
@@ -137,7 +140,7 @@ def judge(theirs: Array, ours: Array, evidence: Evidence) -> Judgement:
 
 
 def by_tolerance(theirs: Array, ours: Array, tolerance: float) -> Judgement:
-    """The verdict by a bound on the difference, of the largest value."""
+    """Return the verdict by a bound on the difference, relative to the largest value."""
     if same_bits(theirs, ours):
         return Judgement("equal", distance(theirs, ours))
     off = distance(theirs, ours, theirs.dtype, masks(theirs, ours))
@@ -150,7 +153,10 @@ def by_tolerance(theirs: Array, ours: Array, tolerance: float) -> Judgement:
 
 
 def _chosen(theirs: Array, ours: Array, off: Distance) -> Judgement:
-    """Zeros of either sign are equal, and NaN is NaN; nothing else excuses an element."""
+    """Return the verdict on values that no op rounds.
+
+    Zeros of either sign are equal, and so are NaNs; nothing else excuses an element.
+    """
     with np.errstate(invalid="ignore"):
         same = np.asarray((theirs == ours) | ((theirs != theirs) & (ours != ours)))
     if same.all():
@@ -164,8 +170,11 @@ def _chosen(theirs: Array, ours: Array, off: Distance) -> Judgement:
 
 
 def _integers(theirs: Array, ours: Array, off: Distance, evidence: Evidence) -> Judgement:
-    """Integers and booleans are equal, or rounding decides between the two: moving the operands by
-    an ulp makes ours of the framework, or theirs of our ops, which have or make ours as well."""
+    """Return the verdict on integers and booleans.
+
+    They must be equal, unless rounding decides between the two: moving the operands by an ulp turns
+    ours into the framework's value, or theirs into one that our ops also return.
+    """
     differ = np.asarray(theirs != ours)
     wanted, made = theirs[differ], ours[differ]
     there = [a[differ] for a in evidence.others() if a.shape == ours.shape]
@@ -203,16 +212,16 @@ class _Floats:
         self.dtype = theirs.dtype
         self.ulp = epsilon(self.dtype)
         self._condition: float | None = None
-        #: Elements that say nothing; the ops in f64.
+        #: Elements that are not informative; the ops in f64.
         self.aside, self.truth = masks(theirs, ours), np.zeros(theirs.shape)
         if self.aside.any():
             self.off = self._off(self.aside)
 
     def judged(self) -> Judgement:
         if self.evidence.wide is None and self.off.relative <= (GROWTH - 1) * self.ulp:
-            return self._within()  # whatever theirs is off: ours is off by as much and this at most
+            return self._within()  # if theirs is off, ours is off by as much plus this at most
         truth = self.evidence.truth()
-        if truth is None:  # ops without f64: by the framework's own spread alone
+        if truth is None:  # ops without f64: only the framework's own spread
             allowed = MARGIN * max(self.ulp, self._spread())
             if self.off.relative <= allowed:
                 return self._within(self.off.relative)
@@ -236,7 +245,7 @@ class _Floats:
     # -- each element ----------------------------------------------------------------------------
 
     def _each(self, found: Judgement) -> Judgement:
-        """``found``, or that an element differs for which its own rounding is no excuse."""
+        """Return ``found``, or that an element differs beyond its own rounding."""
         top = float(np.max(np.abs(self.truth), where=np.isfinite(self.truth), initial=0.0))
         alone = self._alone(JUMP * top)
         if alone.any():
@@ -245,7 +254,7 @@ class _Floats:
                     "here, or nothing rounds there")  # fmt: skip
             return self._differs(JUMP, note)
         aside, whole, judged = self.aside, self.off, found
-        for seeds in (SEEDS, 4 * SEEDS):  # a step that few seeds miss, many meet
+        for seeds in (SEEDS, 4 * SEEDS):  # a step that few seeds miss, many hit
             self.aside, self.off, self._condition = aside, whole, None
             moves = self._moves(seeds)
             counted = np.sort(moves[self._counts()])
@@ -259,13 +268,13 @@ class _Floats:
         return judged
 
     def _but_for(self, jumps: Array) -> Judgement:
-        """The verdict on all elements but ``jumps``."""
+        """Return the verdict on all elements except ``jumps``."""
         self.aside, self._condition = self.aside | jumps, None
         self.off = self._off(self.aside)
         return self._by_f64()
 
     def _alone_in(self, jumps: Array, moves: Array) -> Judgement | None:
-        """That one of the elements that an ulp of the operands moves far is off by more still."""
+        """Return the verdict that an element which an ulp moves far is off by more, or None."""
         ours, theirs = (self._errors(a) for a in (self.ours, self.theirs))
         sums = self.evidence.terms() ** 0.5
         allowed = GROWTH * np.maximum(moves * sums, theirs)
@@ -280,7 +289,7 @@ class _Floats:
                              "the operands makes of this element")  # fmt: skip
 
     def _errors(self, array: Array) -> Array:
-        """How far each element is from the truth, of the largest value."""
+        """Return the error of each element against the truth, relative to the largest value."""
         top = float(np.max(np.abs(self.truth), where=self._counts(), initial=0.0)) or 1.0
         with np.errstate(invalid="ignore", over="ignore"):
             apart = np.abs(array.astype(np.float64) - self.truth) / top
@@ -290,8 +299,11 @@ class _Floats:
         return ~self.aside & np.isfinite(self.truth)
 
     def _moves(self, seeds: int) -> Array:
-        """How far an ulp of the operands, or of f64, moves each element, of the largest value; to
-        another number from none, as far as one likes."""
+        """Return the effect of an ulp of the operands, or of f64, on each element.
+
+        Relative to the largest value; unbounded if the element changes between finite and not
+        finite.
+        """
         measures = [self.evidence.moved, *filter(None, [self.evidence.nudged])]
         moved = [measure(seed) for measure in measures for seed in range(seeds)]
         if self.evidence.stepped is not None:
@@ -302,7 +314,7 @@ class _Floats:
         return found
 
     def _spreads(self) -> Array:
-        """How far the framework's results move when its inputs move by an ulp."""
+        """Return the change of the framework's results when its inputs move by an ulp."""
         others = [a for a in self.evidence.others() if a.shape == self.theirs.shape]
         top = float(np.max(np.abs(self.truth), where=self._counts(), initial=0.0)) or 1.0
         found = np.zeros(self.truth.shape)
@@ -313,9 +325,12 @@ class _Floats:
         return found
 
     def _alone(self, much: float) -> Array:
-        """Elements at which ours is neither what it is an ulp above nor an ulp below, and theirs is
-        one of the two: no step, but a wrong number of ours.  And those for which nothing rounds on
-        either side."""
+        """Return elements where ours is wrong although it is right an ulp above or below.
+
+        Ours is neither its value an ulp above nor an ulp below, and theirs is one of the two: not a
+        step but a wrong value of ours.  If nothing rounds on either side for some of the elements,
+        only those are returned.
+        """
         found = np.zeros(self.truth.shape, bool)
         if self.evidence.stepped is None:
             return found
@@ -333,10 +348,12 @@ class _Floats:
             return found & np.logical_or.reduce([np.abs(side - there) <= much for side in sides])
 
     def _cancels(self, apart: Array) -> Array:
-        """Elements of a smooth function that are apart by no more than rounding the operands makes
-        of them: all else cancels.  There a smaller step of the operands (in f64 a larger one) moves
-        them in proportion; at a step of the function either moves them alike, or the smaller one
-        not at all."""
+        """Return elements of a smooth function that differ only by rounding of the operands.
+
+        All else cancels there.  A smaller step of the operands (in f64 a larger one) moves such
+        elements in proportion; at a step of the function either moves them alike, or the smaller
+        one not at all.
+        """
         fine, near = self.evidence.nudged, self.evidence.nearby
         if fine is None or near is None:
             return np.zeros(apart.shape, bool)
@@ -355,14 +372,14 @@ class _Floats:
             return (apart <= MARGIN * here) & smooth & (here > 0)
 
     def _unrounded(self, theirs: Array) -> Array:
-        """The elements for which nothing rounds, here or there."""
+        """Return the elements for which nothing rounds, in ours or theirs."""
         wide = None if self.evidence.wide is None else self.evidence.wide()
         if self.evidence.unrounded is None or wide is None or wide.shape != theirs.shape:
             return np.zeros(theirs.shape, bool)
         return (wide == theirs) & self.evidence.unrounded()
 
     def _off(self, aside: Array) -> Distance:
-        """The distance of ours from theirs, some elements left out."""
+        """Return the distance of ours from theirs, ignoring some elements."""
         return distance(self.theirs, self.ours, self.dtype, aside)
 
     # -- 1: the same formula ---------------------------------------------------------------------
@@ -379,7 +396,7 @@ class _Floats:
             sensitive = MARGIN * self._sensitivity(apart / MARGIN)
             if apart <= sensitive:
                 return None
-            # Only where it computes what it does in its own dtype is its f64 to be believed.
+            # Its f64 is only trusted if it computes the same as in its own dtype.
             if not self._is_rounded(wide) and self._is_near(self._apart(wide, self.theirs)):
                 note = (f"off by {apart:.3g} of the largest value in f64 too: "
                         "it is not only rounding that differs")  # fmt: skip
@@ -392,7 +409,7 @@ class _Floats:
         return self._differs(MARGIN * self._unit(), note)
 
     def _algebra_of_f64(self) -> Judgement | None:
-        """Where ours is the truth: the framework may be off by rounding alone."""
+        """Return the verdict if ours is the truth: the framework may be off by rounding alone."""
         error = self._apart(self.truth, self.theirs)
         if self._is_near(error):
             return None
@@ -404,7 +421,7 @@ class _Floats:
         return self._differs(allowed, note)
 
     def _is_rounded(self, wide: Array) -> bool:
-        """Whether the framework has f64 in name only: rounded to the dtype on its way."""
+        """Return whether the framework's f64 is nominal: rounded to the dtype on the way."""
         with np.errstate(over="ignore", invalid="ignore"):
             here, there = (
                 (a.astype(self.dtype).astype(np.float64) == a).all() for a in (self.truth, wide)
@@ -416,12 +433,12 @@ class _Floats:
         return error <= MARGIN * own or error <= MARGIN * self._unit()
 
     def _unit(self) -> float:
-        """The most of our error, an ulp, the condition and the framework's spread."""
+        """Return the largest of our error, an ulp, the condition and the framework's spread."""
         own = self._apart(self.truth, self.ours)
         return max(own, self.ulp, self._conditioned(), self._spread())
 
     def _sensitivity(self, enough: float) -> float:
-        """How far the truth moves by f64's own rounding and that of the formula's constants."""
+        """Return the change of the truth by rounding in f64, of formula constants too."""
         most = 0.0
         if self.evidence.nudged is None:
             return most
@@ -438,9 +455,9 @@ class _Floats:
         theirs = self._apart(self.truth, self.theirs)
         if ours <= GROWTH * max(theirs, self.ulp):
             return self._within(ours)
-        # Adding n terms one by one loses the root of n more than the condition says, which moves
-        # each term alone (Higham and Mary, "A new approach to probabilistic rounding error
-        # analysis", SIAM J. Sci. Comput. 41, 2019); frameworks add in many lanes, and lose less.
+        # Adding n terms one by one loses the root of n more than the condition, which moves each
+        # term alone (Higham and Mary, "A new approach to probabilistic rounding error analysis",
+        # SIAM J. Sci. Comput. 41, 2019); frameworks add in many lanes, and lose less.
         sums = self._conditioned() * self.evidence.terms() ** 0.5
         allowed = GROWTH * max(theirs, self.ulp, sums, self._spread())
         if (
@@ -453,9 +470,11 @@ class _Floats:
         return self._differs(allowed, note)
 
     def _rounds_on_the_way(self, array: Array, factor: float, allowed: float = 0.0) -> bool:
-        """Whether each element is off by no more than rounding the results on the way makes of it,
-        or of most: at a minimum (the divergence of equal distributions), or where all else cancels,
-        an ulp of the operands says nothing of that."""
+        """Return whether the rounding of intermediate results explains the error of each element.
+
+        Or of most elements: at a minimum (the divergence of equal distributions), or where all else
+        cancels, an ulp of the operands does not show this error.
+        """
         rounded = self.evidence.rounded
         if rounded is None:
             return False
@@ -468,7 +487,8 @@ class _Floats:
                 ])
                 for size in (1.0, FINER)
             )  # fmt: skip
-            # A step on the way is no rounding: there a smaller move makes as much, or nothing.
+            # An intermediate step function is not rounding: there a smaller move has the same
+            # effect or none.
             moves = np.where(less <= moves * (FINER * IN_PROPORTION), moves, 0.0)
             moves = np.where(less >= moves * (FINER / IN_PROPORTION), moves, 0.0)
             off = np.abs(array.astype(np.float64) - self.truth)
@@ -480,8 +500,11 @@ class _Floats:
         return bool((off <= bound)[counts].all())
 
     def _rounds_alike(self, ours: float, allowed: float) -> bool:
-        """Whether many equal terms that all round to one side are why ours is off by more than the
-        root of their number: not by more than their number, and not so on operands nearby."""
+        """Return whether our error exceeds the root of the number of terms because all round alike.
+
+        Many equal terms round to one side: the error does not exceed their number, nor the root on
+        operands nearby.
+        """
         near, most = self.evidence.nearby, GROWTH * self.evidence.terms() * self._conditioned()
         if near is None or ours > min(JUMP, most):
             return False  # (more is a step, which rounding does not add up to)
@@ -500,21 +523,23 @@ class _Floats:
         return self._condition
 
     def _spread(self) -> float:
-        """How far the framework's own results move when its inputs move by an ulp."""
+        """Return the change of the framework's own results when its inputs move by an ulp."""
         others = [a for a in self.evidence.others() if a.shape == self.theirs.shape]
         return max((self._apart(self.theirs, a) for a in others), default=0.0)
 
     def _apart(self, want: Array, got: Array) -> float:
         found = distance(want, got, self.dtype, self.aside)
-        if math.isinf(found.relative):  # maybe of what is 0 everywhere in f64
+        if math.isinf(found.relative):  # perhaps of a tensor that is 0 everywhere in f64
             beside = largest((self.theirs, self.ours), self.aside)
             found = distance(want, got, self.dtype, self.aside, beside)
         return found.relative
 
     def _set_aside(self) -> Array | None:
-        """Elements that say nothing of rounding: infinities, NaN and the huge numbers of masks that
-        are the same on both sides, what overflows, and what an ulp of the operands makes finite or
-        not.  None where others are not finite."""
+        """Return elements that say nothing about rounding, or None if others are not finite.
+
+        These are infinities, NaN and the huge values of masks that are equal on both sides,
+        overflows, and elements that an ulp of the operands makes finite or not finite.
+        """
         a, b, true = (x.astype(np.float64) for x in (self.theirs, self.ours, self.truth))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         top = float(_largest(self.dtype))
@@ -530,8 +555,7 @@ class _Floats:
         return huge | unlike | (~np.isfinite(true) & same)
 
     def _overflowed(self, theirs: Array, ours: Array) -> Array:
-        """Elements of which the framework has no number, but in f64, where it has ours: it
-        overflowed on its way."""
+        """Return elements that overflowed in the framework: its f64 has our value."""
         wide = None if self.evidence.wide is None else self.evidence.wide()
         case = ~np.isfinite(theirs) & np.isfinite(ours)
         if wide is None or wide.shape != ours.shape or not case.any():
@@ -541,18 +565,23 @@ class _Floats:
             return case & np.isfinite(wide) & (np.abs(ours - wide) <= near * np.abs(wide))
 
     def _poles(self) -> Array:
-        """Elements that an ulp of the operands makes finite, or no number: the logarithm of a
-        difference that is 0, a quotient by one.  An operand that is 0 is 0 on both sides."""
+        """Return elements that an ulp of the operands makes finite or not finite.
+
+        Examples: the logarithm of a difference that is 0, a quotient by one.  An operand that is 0
+        is 0 on both sides.
+        """
         found = np.zeros(self.truth.shape, bool)
         for other in (self.evidence.moved(seed, False) for seed in range(4 * SEEDS)):
             found |= np.isfinite(other) != np.isfinite(self.truth)
         return found
 
     def _gaps(self, theirs: Array, ours: Array) -> Array:
-        """Elements for which the framework has a number or an infinity and ours has none, or
-        another infinity, in f64 either, and no rounding of f64 makes one, or it is theirs an ulp to
-        either side: a case left out of a formula (0 / 0 where a curve goes on, or has its pole) is
-        no pole."""
+        """Return elements where a case is missing in ours.
+
+        The framework has a finite value or an infinity and ours is NaN or another infinity, in f64
+        too, and no rounding of f64 changes that, or it is theirs an ulp to either side.  A case
+        missing in a formula (0 / 0 where a curve continues, or has its pole) is not a pole.
+        """
         case = np.isfinite(theirs) & ~np.isfinite(ours) & ~np.isfinite(self.truth)
         gaps = np.zeros(case.shape, bool)
         evidence = self.evidence
@@ -575,7 +604,7 @@ class _Floats:
     # -- outcomes --------------------------------------------------------------------------------
 
     def _within(self, error: float = 0.0) -> Judgement:
-        """``error``: by how much ours is off from f64, as far as that is known."""
+        """Return the verdict ``within``; ``error`` is our error against f64, if known."""
         if error > max(VAGUE, VAGUE_ULPS * self.ulp):
             note = (f"ill-conditioned: ours is off by {error:.2g} of the largest value from f64, "
                     "which rounding alone may do")  # fmt: skip
@@ -587,7 +616,7 @@ class _Floats:
 
 
 def _largest(dtype: np.dtype) -> float:
-    """The largest finite number of a float dtype."""
+    """Return the largest finite value of a float dtype."""
     if dtype.kind == "f":
         return float(np.finfo(dtype).max)
     import ml_dtypes

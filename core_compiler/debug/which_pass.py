@@ -1,9 +1,9 @@
-"""Which pass changed the bits: two runs of one model and configuration whose pipelines differ.
+"""Search for the pass that changed the bits of two runs whose pipelines differ.
 
-What differs between the pipelines is a list of changes.  Pipelines that have the first of them as
-one run has it and the others as the other run are compiled, and do the iteration in which the runs
-part; the change at which the result turns is found by bisection, and in its pass the rewrite, by
-stopping the pass after its first n.
+Both runs have the same model and configuration.  The difference of the pipelines is a list of
+changes.  Pipelines with the first n changes as in one run and the rest as in the other are
+compiled, and run the iteration in which the runs diverge.  Bisection finds the change that flips
+the result, and the rewrite in its pass, by stopping the pass after its first n.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from core_compiler.training.run.step import TrainingStep
 
 @dataclass(frozen=True)
 class Change:
-    """What made the bits of two runs part.
+    """The change that made the bits of two runs diverge.
 
-    ``pass_label``: the pass, or "" where passes stand in another order; ``how``: what the runs say
-    of it (``runs``, ``skipped``, ``stops after 3 rewrites``...).  ``number``: the rewrite in it
-    from 1 on, of ``total`` (0: the whole pass did it), with its rule and where that stands.
-    ``op``: what it replaces, ``origin``: where that comes from in the model.  ``value``: the first
-    part of the state (or gradient, or the loss) that differs after the iteration; of the state
-    also ``element``, its first that does, with what the runs have there.
+    ``pass_label``: the pass, or "" if passes are in another order; ``how``: its settings in the
+    runs (``runs``, ``skipped``, ``stops after 3 rewrites``...).  ``number``: the rewrite in it from
+    1 on, of ``total`` (0: the whole pass), with its rule and source position.  ``op``: the op that
+    it replaces, ``origin``: its source in the model.  ``value``: the first part of the state (or
+    gradient, or the loss) that differs after the iteration; for the state also ``element``, the
+    first that differs, with its values in the runs.
     """
 
     iteration: int
@@ -60,8 +60,10 @@ class Change:
 
 @dataclass(frozen=True)
 class _Unit:
-    """One thing in which two pipelines differ: part ``kind`` of an edit, of pass ``label``; what
-    the runs have there (None: nothing)."""
+    """A difference of two pipelines: part ``kind`` of an edit, of pass ``label``.
+
+    With its setting in each run (None: absent).
+    """
 
     kind: str
     label: str
@@ -91,8 +93,10 @@ class _Unit:
 def which_pass(
     a: Run, b: Run, say: Callable[[str], None] = lambda text: None
 ) -> Change | None:  # fmt: skip
-    """What of their pipelines parts two runs; None where all that both have receipts of is the
-    same.  UserError where it is not the pipeline that differs."""
+    """Return the pipeline change that separates two runs, or None if all common receipts agree.
+
+    Raises UserError if something else than the pipeline differs.
+    """
     other = [name for name in a.what if name in b.what and a.what[name] != b.what[name]]
     if other:
         said = ", ".join(f"{n} {a.what[n]} and {b.what[n]}" for n in other)
@@ -105,8 +109,11 @@ def which_pass(
 def find(
     a: Run, b: Run, say: Callable[[str], None] = lambda text: None
 ) -> Difference | Change | None:  # fmt: skip
-    """The first difference of two training runs: the op, or of two pipelines the pass; of
-    pipelines that this machine cannot run again, what the receipts say."""
+    """Return the first difference of two training runs.
+
+    It is the op, or for two pipelines the pass; for pipelines that this machine cannot run again,
+    the difference of the receipts.
+    """
     if a.book.identity == b.book.identity:
         return diverge(a, b, say)
     try:
@@ -181,7 +188,7 @@ class _Search:
         return self.narrow(found, unit, (edits[high], edits[low]), ends)
 
     def outcome(self, edit: PipelineEdit) -> tuple[TrainingStep, Receipt]:
-        """The step with an edited pipeline after the iteration, and the receipt of it."""
+        """Return the step with an edited pipeline after the iteration, and its receipt."""
         if edit is self.edits[0]:
             step, data = self.a.step, self.a.data
         else:
@@ -200,7 +207,7 @@ class _Search:
     def value(
         self, found: Change, ends: tuple[tuple[TrainingStep, Receipt], ...]
     ) -> Change:  # fmt: skip
-        """The first thing that differs at the end of the iteration."""
+        """Return the first value that differs at the end of the iteration."""
         (one, receipt), (other, also) = ends
         states = one.named_state(), other.named_state()
         name = next((n for n in receipt.state if receipt.state[n] != also.state[n]), None)
@@ -214,7 +221,7 @@ class _Search:
     # -- the changes -----------------------------------------------------------------------------
 
     def units(self, one: Mapping[str, Step], other: Mapping[str, Step]) -> list[_Unit]:
-        """In what the pipelines differ: inserted passes, then the others in their order."""
+        """Return the differences of the pipelines: inserted passes, then the others in order."""
         found = []
         inserted = [{_key(place, pass_): (place, pass_) for place, pass_ in edit.insert}
                     for edit in self.edits]  # fmt: skip
@@ -246,7 +253,7 @@ class _Search:
         return found
 
     def mixed(self, units: Sequence[_Unit], count: int) -> PipelineEdit:
-        """The second run's pipeline with the first ``count`` changes as the first run has them."""
+        """Return the second run's pipeline with the first ``count`` changes of the first run."""
         made = self.edits[1]
         for unit in units[:count]:
             made = _with(made, unit, unit.here[0], self.edits[0])
@@ -258,7 +265,7 @@ class _Search:
         self, found: Change, unit: _Unit, edits: tuple[PipelineEdit, PipelineEdit],
         ends: tuple[tuple[TrainingStep, Receipt], ...],
     ) -> Change:  # fmt: skip
-        """Which rewrite of the pass it is, where the change is how many it makes."""
+        """Return which rewrite of the pass it is, if the change is the number of its rewrites."""
         if unit.kind not in ("skip", "limits", "insert"):
             return found
         counts = [_rewrites(step, unit.label) for step, _ in ends]
@@ -293,8 +300,10 @@ class _Search:
 
 
 def _with(edit: PipelineEdit, unit: _Unit, held: Any, source: PipelineEdit) -> PipelineEdit:
-    """``edit`` with one thing of it as ``held`` says; an inserted pass comes from ``source`` with
-    all that is said of it there, and goes with it."""
+    """Return ``edit`` with one setting replaced by ``held``.
+
+    An inserted pass comes from ``source`` with all its settings there, and is removed with them.
+    """
     name = _exact(unit.label)
     if unit.kind == "skip":
         skip = tuple(n for n in edit.skip if n != name)
@@ -325,7 +334,7 @@ def _edit(run: Run) -> PipelineEdit:
 
 
 def _moved(names: tuple[str, ...], of: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """``names`` without ``name``, and with it where ``of`` has it."""
+    """Return ``names`` without ``name``, or with it if it is in ``of``."""
     return (*(n for n in names if n != name), *(n for n in of if n == name))
 
 
@@ -334,7 +343,7 @@ def _moved_rows(rows: Mapping[str, Any], of: Mapping[str, Any], name: str) -> di
 
 
 def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
-    """``edit`` with every pass named by a name of its own."""
+    """Return ``edit`` with a unique name for every pass."""
     options: dict[str, Mapping[str, str]] = {}
     once = [step for step in steps.values() if not first_of(step.label)[1]]
     for step in once:
@@ -350,7 +359,7 @@ def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
 
 
 def _exact(label: str) -> str:
-    """The name in an edit of this one pass."""
+    """Return the name in an edit of this one pass."""
     return label if "#" in label else f"{label}#1"
 
 
@@ -359,15 +368,17 @@ def _options(step: Step) -> Mapping[str, str]:
 
 
 def _key(place: int | str, pass_: Pass) -> tuple:
-    """What makes two inserted passes the same: place, class (of a text: its hash), options."""
+    """Return the identity of an inserted pass: position, class (for a text: its hash), options."""
     kind = type(pass_)
     options = tuple(sorted((n, str(v)) for n, v in pass_.options().items()))
     return place, kind.__module__, kind.__qualname__, options
 
 
 def _label_of(row: tuple[int | str, Pass], edit: PipelineEdit, steps: Mapping[str, Step]) -> str:
-    """The label of a pass that a pipeline inserts: those of one name are numbered in the edit's
-    order."""
+    """Return the label of a pass that a pipeline inserts.
+
+    Passes of one name are numbered in the edit's order.
+    """
     alike = [each for each in edit.insert if each[1].name() == row[1].name()]
     place = next(i for i, each in enumerate(alike) if each[1] is row[1])
     own = [s for s in steps.values() if s.own and not first_of(s.label)[1]]
@@ -376,7 +387,7 @@ def _label_of(row: tuple[int | str, Pass], edit: PipelineEdit, steps: Mapping[st
 
 
 def _stage(step: TrainingStep, label: str) -> Any:
-    """The stage that a pass made; None where it did not run."""
+    """Return the stage that a pass made, or None if it did not run."""
     stages = step.compilation.stages
     return next((s for s in stages if s.step is not None and s.step.label == label), None)
 
@@ -387,14 +398,16 @@ def _rewrites(step: TrainingStep, label: str) -> int:
 
 
 def _replaced(rewrite: Rewrite) -> Op | None:
-    """The op whose results a rewrite gives new meaning, the last of what it replaces."""
+    """Return the op whose results a rewrite replaces, the last of its old ops."""
     made = [op for op in rewrite.old if any(v in rewrite.values for v in op.results)]
     return next(iter([*made[::-1], *rewrite.old, *rewrite.new]), None)
 
 
 def _named(op: Op | None, before: Module) -> str:
-    """``core.conv#2``: the op by its place among those of its kind before the pass; one that the
-    pass itself made has no number."""
+    """Return ``core.conv#2``: the op's kind and its index among those of its kind before the pass.
+
+    An op that the pass itself made has no number.
+    """
     if op is None:
         return ""
     of_kind = [o for o in before.main.body.ops if o.kind == op.kind]

@@ -1,5 +1,7 @@
-"""A model's results as a whole: what the import makes of them in f64, and what an ulp of inputs and
-weights does, beside what a program or a framework has."""
+"""Comparison of a model's results as a whole with those of a program or a framework.
+
+The bounds come from the import in f64, and from the effect of an ulp of inputs and weights.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ops.base import TypeRuleError
 from core_compiler.support.errors import InternalError
 
-#: What evaluating an import raises where one of its ops has no reference, or none in f64.
+#: Errors of evaluating an import if one of its ops has no reference, or none in f64.
 _NO_MEANING = (InternalError, KeyError, TypeRuleError)
 
 
@@ -52,8 +54,7 @@ class Whole:
         same_algebra: bool = False,
         counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
     ) -> Evidence:  # fmt: skip
-        """What the result at ``place`` is judged by; ``counted`` as :func:`judge_results` has
-        it."""
+        """Return the evidence for the result at ``place``; see :func:`judge_results`."""
 
         def truth() -> np.ndarray | None:
             try:
@@ -81,8 +82,10 @@ class Whole:
         self, place: int,
         counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
     ) -> np.ndarray | None:  # fmt: skip
-        """The result at ``place`` by the references, bit for bit what exact passes keep; None where
-        an op of the import has none."""
+        """Return the result at ``place`` by the references, or None if an op has none.
+
+        Exact passes keep it bit for bit.
+        """
         try:
             return counted(self._by_references())[place]
         except _NO_MEANING:
@@ -101,7 +104,7 @@ class Whole:
         for op in body.ops:
             if op.kind in CONSTANTS:
                 array = self._evaluator.op(op, ())[0]
-                # A single number belongs to a formula: 1 is 1.
+                # A scalar belongs to a formula: 1 is exactly 1.
                 known[op.results[0]] = move(array) if array.size > 1 else widened(array)
         return list(wide.block(body, [move(a) for a in self._inputs], known=known))
 
@@ -112,13 +115,13 @@ def judge_results(
     counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
     nodes_right: bool = False,
 ) -> list[Judgement]:  # fmt: skip
-    """The verdict on each result of a program that was made of ``module``, beside a framework's.
+    """Return the verdict on each result of a program made from ``module``, against a framework's.
 
-    Where more than a few ulps differ, a result is also held to what the references make of
+    If more than a few ulps differ, a result is also compared with the references' results of
     ``module``: by their bits, or as another program's.  ``nodes_right``: each node of the import is
-    right alone (:func:`compare`), so that a program with the import's bits is right.
-    ``counted`` makes of main's results those that are compared.  ``others``: the framework's on
-    inputs moved by an ulp.
+    right alone (:func:`compare`), so a program with the import's bits is right.  ``counted`` maps
+    main's results to those that are compared.  ``others``: the framework's results on inputs moved
+    by an ulp.
     """
     whole, drawn = Whole(module, inputs), random_values(module)
     moved_results = cache(others)
@@ -159,8 +162,10 @@ def judge_results(
 def _are_near_ties(
     module: Module, inputs: Sequence[np.ndarray], place: int, ours: np.ndarray, theirs: np.ndarray
 ) -> bool:
-    """Whether a result is of positions, and differs from the framework's only between elements that
-    are as near to each other as rounding before them may bring them."""
+    """Return whether a result of positions differs from the framework's only at near ties.
+
+    The elements at these positions are as close to each other as earlier rounding may bring them.
+    """
     if ours.dtype.kind not in "iu":
         return False
     makers = {v: op for op in module.main.body.ops for v in op.results}
@@ -183,9 +188,11 @@ def _are_near_ties(
 def judge_state(
     module: Module, inputs: Sequence[np.ndarray], left: Sequence[np.ndarray]
 ) -> dict[int, Judgement]:
-    """The verdict on each part of the state that a call of a program on ``inputs`` ``left``, beside
-    what the import ``module`` makes of them, by its place in ``main.outputs``.  What depends on
-    random numbers or has no reference is left out."""
+    """Return the verdict on each part of the state after a call of a program on ``inputs``.
+
+    ``left`` is that state, ``module`` the import that it is compared with; the keys are positions
+    in ``main.outputs``.  Parts that depend on random numbers or have no reference are left out.
+    """
     whole, drawn = Whole(module, inputs), random_values(module)
     aliases = module.main.attributes.get("aliases", ())
     found = {}
@@ -197,7 +204,7 @@ def judge_state(
 
 
 def _is_near(found: Judgement, ours: np.ndarray) -> bool:
-    """Whether floats are so near the framework's that nothing else is to be asked."""
+    """Return whether floats are so close to the framework's that no further check is needed."""
     return (
         found.verdict == "within" and ours.dtype.kind not in "biu"
         and found.distance.relative <= EACH_ULPS * epsilon(ours.dtype)
@@ -209,7 +216,7 @@ def _each(made: Callable[[], Sequence[Sequence[np.ndarray]]], place: int) -> lis
 
 
 def moved_inputs(inputs: Sequence[np.ndarray], seeds: int = SEEDS) -> list[list[np.ndarray]]:
-    """``inputs`` with every float moved by up to an ulp of its dtype, for each seed."""
+    """Return ``inputs`` with every float moved by up to an ulp of its dtype, for each seed."""
     made = []
     for seed in range(seeds):
         move = moved(seed)
@@ -218,6 +225,6 @@ def moved_inputs(inputs: Sequence[np.ndarray], seeds: int = SEEDS) -> list[list[
 
 
 def maker(module: Module, place: int) -> Op | None:
-    """The op that makes a result of ``main``; None of an input that is handed on."""
+    """Return the op that defines a result of ``main``, or None for an input that is passed on."""
     value = module.main.outputs[place]
     return next((op for op in module.main.body.ops if value in op.results), None)

@@ -1,9 +1,9 @@
-"""Why not?  Two ops of a stage (or an op and a rule), and what each pass that could have fused
-them says: where it did, or the first of its conditions that refused.
+"""Reasons why two ops of a stage were not fused, or a rule did not apply to an op.
 
-The conditions are the passes' own, asked again on the module they were asked on: a fusion is
-stepped through along its recorded merges and asked about the pair where it was, rules are matched
-on what the pass left.  Nothing of this is recorded.
+For each pass that could have fused them: the rewrite that did, or the first of its conditions that
+refused.  The conditions are the passes' own, tested again on the module they were tested on: a
+fusion is replayed along its recorded merges and tested on the pair, rules are matched on the pass's
+result. None of this is recorded.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from core_compiler.passes.grouping import Fusion, family, feeder, is_copied
 from core_compiler.passes.rules import Rule
 from core_compiler.support.errors import UserError, nearest
 
-#: The conditions by which a fusion says what pairs it is about.
+#: The conditions by which a fusion restricts the pairs that it handles.
 ABOUT = frozenset({"elementwise ops", "a product and its epilogue", "reductions"})
 FUSED, APPLIED, REFUSED, NOT_APPLICABLE = "fused", "applied", "refused", "not applicable"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one pass (or one rule of it) says.
+    """The answer of one pass, or of one of its rules.
 
     ``outcome``    ``fused`` (two ops are one now), ``applied`` (the rule fired at the op),
-                   ``refused``, ``not applicable`` (it never came to a condition).
-    ``condition``  the refused condition in a few words; ``sentence`` says it with the facts.
-    ``source``     ``file:line`` of the condition; of the rule where it was applied.
-    ``ops``        the ops it speaks of: ``{"op": id or None, "kind", "value"}``.
+                   ``refused``, ``not applicable`` (no condition was reached).
+    ``condition``  the refused condition in a few words; ``sentence`` states it with the facts.
+    ``source``     ``file:line`` of the condition, or of the rule if it was applied.
+    ``ops``        the ops concerned: ``{"op": id or None, "kind", "value"}``.
     ``stage``      the stage that the pass made.
-    ``held``       how many conditions held before the refused one.
+    ``held``       the number of conditions that held before the refused one.
     """
 
     pass_label: str
@@ -74,25 +74,25 @@ def why_not(
     *,
     claims: Callable[[Op], bool] | None = None,
 ) -> list[Answer]:
-    """Each rule or pass that could have fused two ops of ``stage`` (or applied ``rule`` to one),
-    in pass order, and its answer; [] where none is about such ops.
+    """Return the answer of each rule or pass that could have fused two ops of ``stage``.
 
+    Or applied ``rule`` to one op.  The answers are in pass order; [] if none handles such ops.
     ``recording_or_stages``: a :class:`~core_compiler.record.Recording`, a
     :class:`~core_compiler.driver.compilation.Compilation`, or the latter's stages.  Ops are ops of
     the stage (members of a group too) or, of a recording, their ids.  ``rule`` is a rule's or a
-    pass's name, or a part of one.  ``claims`` says what the target executes whole (a compilation
-    knows it). UserError where the stage has no such op or nothing is called ``rule``.
+    pass's name, or a part of one.  ``claims`` returns what the target executes whole (a compilation
+    knows it). Raises UserError if the stage has no such op or ``rule`` is unknown.
     """
     return _asker(recording_or_stages, claims).ask(stage, first_op, second_op, rule)
 
 
 def first_stage(recording_or_stages: Any, *ops: Op | int) -> int:
-    """The first stage that has all of these ops; UserError where none has."""
+    """Return the first stage that has all of these ops; raise UserError if none has."""
     return _asker(recording_or_stages, None).first_stage(ops)
 
 
 def summary(answers: Sequence[Answer]) -> str:
-    """The answers in one sentence: where the ops were fused, else what came closest."""
+    """Return the answers in one sentence: where the ops were fused, else the closest attempt."""
     told = [a for outcome in (FUSED, APPLIED) for a in answers if a.outcome == outcome]
     if told:
         done = told[0]
@@ -106,7 +106,7 @@ def summary(answers: Sequence[Answer]) -> str:
     return f"refused; {best.pass_label} came closest: {best.sentence}"
 
 
-#: What was read of recordings and compilations, by identity, while they live.
+#: Cached questions by identity of the recording or compilation, while it lives.
 _KNOWN: dict[int, WhyNot] = {}
 
 
@@ -122,7 +122,7 @@ def _asker(source: Any, claims) -> WhyNot:
 
 
 class WhyNot:
-    """Answers questions about one recording or compilation; keeps what it has read of it."""
+    """The questions about one recording or compilation, with a cache of what was read of it."""
 
     def __init__(self, source: Any, claims: Callable[[Op], bool] | None = None):
         self.stages = Stages(source)
@@ -184,7 +184,7 @@ class WhyNot:
         return place
 
     def _trail(self, stage: int, places: Sequence[Place]) -> Iterator[tuple[int, list]]:
-        """(stage, of each op its places before it), in pass order, from where all are there."""
+        """Yield (stage, the places of each op before it), in pass order, once all ops exist."""
         before = [[[place] for place in places]]
         for number in range(stage, 0, -1):
             was = [self.stages.changes(number).backward(s) for s in before[-1]]
@@ -202,14 +202,16 @@ class WhyNot:
                 yield number, sets
 
     def _weighty(self, number: int, places: list[Place]) -> list[Place]:
-        """Of what an op became: not its constants and broadcasts, where there is more to it."""
+        """Return an op's successors without its constants and broadcasts, if there are others."""
         index = self.stages.index(number)
         kept = [p for p in places if not _is_light(index.shown(p))]
         return kept or places
 
     def core(self, number: int, places: Sequence[Place]) -> Sequence[Place]:
-        """Of what an op became: its products and reductions, where it has such; all else is at
-        their side."""
+        """Return an op's successors that are products and reductions, if it has such.
+
+        All other successors are secondary.
+        """
         index = self.stages.index(number)
         return [p for p in places if _has_loops(index.shown(p))] or places
 
@@ -222,7 +224,7 @@ class WhyNot:
             raise UserError(f"unknown rule or pass {rule!r}", "rule", nearest(rule, known, say))
 
     def _names(self, number: int) -> list[str]:
-        """What a person may call the pass of a stage, and its rules."""
+        """Return the names by which a user may refer to the pass of a stage, and to its rules."""
         made = self.stages.pass_(number)
         label = self.stages.label(number)
         rules = [r.name for r in made.table()] if made else []
@@ -232,7 +234,7 @@ class WhyNot:
     # -- what steps need -------------------------------------------------------------------------
 
     def rewriter(self, number: int, op: Op) -> Rewriter:
-        """A view of the block of stage ``number`` that ``op`` stands in."""
+        """Return a view of the block of stage ``number`` that contains ``op``."""
         name, block = self.stages.index(number).home[op]
         known = (number, block.ops[0] if block.ops else None)
         if known not in self._rewriters:
@@ -256,7 +258,7 @@ def _is_meant(wanted: str, name: str) -> bool:
 
 
 class _Step:
-    """One pass and the places of the ops before it; ``asked`` is the stage of the question."""
+    """A pass and the places of the ops before it; ``asked`` is the stage of the question."""
 
     def __init__(self, asker: WhyNot, number: int, sets: Sequence[Sequence[Place]], asked: int):
         self.asker, self.number, self.sets, self.asked = asker, number, sets, asked
@@ -286,7 +288,7 @@ class _Step:
         return {"op": self.stages.op_id(op), "kind": op.kind, "value": value}
 
     def gone(self) -> Answer | None:
-        """Where an op is no longer there after the pass: what took it."""
+        """Return the rewrite that removed an op, if it no longer exists after the pass."""
         for places, now in zip(self.sets, self.now, strict=True):
             if places and not now:
                 (op, *_) = self.before.ops(places)
@@ -306,9 +308,9 @@ class _Step:
     # -- two ops ---------------------------------------------------------------------------------
 
     def pair(self, rule: str | None) -> Iterator[Answer]:
-        """What this pass says to two ops."""
+        """Yield the answers of this pass about two ops."""
         first, second = (self.before.ops(s) for s in self.core)
-        if set(first) & set(second):  # both were, or are by now, one op
+        if set(first) & set(second):  # both were, or are now, one op
             return
         fused = self._fused()
         if fused is not None:
@@ -325,7 +327,7 @@ class _Step:
         fusion = pass_.fusion()
         if fusion is not None and self.meant(rule, fusion.rule):
             units = [self.after.ops(s) for s in self.now]
-            if set(units[0]) & set(units[1]):  # parts of the two are one already, not the core
+            if set(units[0]) & set(units[1]):  # parts of the two are already one, but not the core
                 units = [self.after.ops(self.asker.core(self.number, s)) for s in self.now]
             yield self.fusion(fusion, *units)
         yield from self.rules(pass_, rule)
@@ -333,7 +335,7 @@ class _Step:
             yield from self._asked_of_two(pass_)
 
     def _fused(self) -> Answer | None:
-        """The rewrite that made one of two ops, if this pass did."""
+        """Return the rewrite of this pass that made one of two ops, or None."""
         first, second = ({p.key for p in self.asker.core(self.number, s)} for s in self.now)
         if not first & second:
             return None
@@ -358,7 +360,7 @@ class _Step:
         return self.answer(rewrite.rule, FUSED, told)
 
     def _took_both(self) -> Answer | None:
-        """The rewrite that took both ops and made several of them, if this pass had one."""
+        """Return the rewrite of this pass that took both ops and made several of them, or None."""
         one, two = (set(self.changes.trace(s)[1]) for s in self.core)
         for number in sorted(one & two):
             rewrite = self.changes.rewrites[number]
@@ -370,12 +372,12 @@ class _Step:
         return None
 
     def _written(self) -> Any:
-        """Where the pass is written, for rewrites that do not say it."""
+        """Return the source of the pass, for rewrites that do not name theirs."""
         pass_ = self.stages.pass_(self.number)
         return (type(pass_).run.__code__, 0) if pass_ is not None else ""
 
     def _asked_of_two(self, pass_: Pass) -> Iterator[Answer]:
-        """A pass whose own condition speaks of two ops, where each is still one."""
+        """Yield the answers of a pass with its own condition on two ops, if each is still one."""
         ops = [self.after.ops(s) for s in self.now]
         pair = pass_.pair(*(some[0] for some in ops)) if [len(s) for s in ops] == [1, 1] else None
         if pair is not None:
@@ -383,7 +385,7 @@ class _Step:
             yield self.answer(pass_.name(), REFUSED, refused or fusions.HOLDS, ops=pair)
 
     def fusion(self, fusion: Fusion, first: Sequence[Op], second: Sequence[Op]) -> Answer:
-        """The first refused condition between two sets of units, as this pass left them."""
+        """Return the first refused condition between two sets of units, as this pass left them."""
         rewriter = self.asker.rewriter(self.number, first[0])
         found = fusions.closest(
             fusion, first, second, self.changes, rewriter, self.asker.claims
@@ -393,7 +395,7 @@ class _Step:
     # -- an op -----------------------------------------------------------------------------------
 
     def single(self, rule: str | None) -> Iterator[Answer]:
-        """What this pass says to one op."""
+        """Yield the answers of this pass about one op."""
         pass_ = self.stages.pass_(self.number)
         if pass_ is None:
             return
@@ -411,7 +413,7 @@ class _Step:
                 yield self.answer(pass_.name(), REFUSED, refused or fusions.HOLDS, ops=ops[:1])
 
     def _applied(self, is_it: Callable[[str], bool]) -> Answer | None:
-        """The first rewrite of the pass that took the op (of both ops: either)."""
+        """Return the first rewrite of the pass that took the op (for two ops: either), or None."""
         for places in self.sets:
             for number in self.changes.trace(places)[1]:
                 rewrite = self.changes.rewrites[number]
@@ -424,7 +426,7 @@ class _Step:
         return None
 
     def _matched(self, rows: Sequence[Rule]) -> Answer | None:
-        """The rewrite of a rule that matched the ops and left them to others that read them."""
+        """Return the rewrite of a rule that matched the ops and left them for other readers."""
         sets = [self.before.ops(s) for s in self.sets]
         made = [r for r in self.changes.rewrites if r.rule == rows[0].name and r.old]
         if not made or not all(sets):
@@ -441,7 +443,7 @@ class _Step:
         return self.answer(rewrite.rule, APPLIED, told)
 
     def _neighbours(self, fusion: Fusion) -> Iterator[Answer]:
-        """A fusion and one op: what it fused, and each neighbour it did not."""
+        """Yield the answers of a fusion about one op: its fusions, and each unfused neighbour."""
         done = self._applied(lambda made: made == fusion.rule)
         if done is not None:
             yield done
@@ -458,7 +460,7 @@ class _Step:
     # -- rules with patterns ---------------------------------------------------------------------
 
     def rules(self, pass_: Pass, rule: str | None) -> Iterator[Answer]:
-        """Each rule that could have taken the ops: fired, or how far its pattern matched."""
+        """Yield each rule that could have taken the ops: fired, or how far its pattern matched."""
         by_name: dict[str, list] = {}
         for row in pass_.table():
             if rule is None or self.meant(rule, row.name):

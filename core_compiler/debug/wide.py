@@ -1,10 +1,10 @@
-"""Evaluating a stage with every float in f64: the judge of whether a change is only rounding.
+"""Evaluation of a stage with every float in f64, to decide whether a change is only rounding.
 
-A rewrite that is algebraically right gives the same numbers in f64 up to f64's rounding, whatever
-it does to the rounding of f32; one that is wrong does not.  Floats of all sizes are held in f64 and
-conversions among them are the identity; integers and booleans are what they are.  Stored constants
-are exact in f64, and the numbers of random ops are those of the narrow evaluation, so that two
-stages of one compile read the same.
+A rewrite that is algebraically right has the same results in f64 up to f64's rounding, whatever it
+does to the rounding of f32; a wrong one does not.  Floats of all sizes are held in f64 and
+conversions among them are the identity; integers and booleans keep their types.  Stored constants
+are exact in f64, and random ops return the values of the narrow evaluation, so that two stages of
+one compile read the same.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from core_compiler.support.arrays import widened
 from core_compiler.support.errors import InternalError
 
 F64 = dtype("f64")
-#: Bytes of what is kept of one node's import.
+#: Bytes of cached results of one node's import.
 _KEPT = 1 << 26
-#: Ops whose meaning is the bits of their own dtype: evaluated narrow, then widened.
+#: Ops defined by the bits of their own dtype: evaluated narrow, then widened.
 _BITS = frozenset({"core.bitcast"})
 
 
 def nudged(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """An f64 array with every element moved by up to an ulp; others as they are."""
+    """Return an f64 array with every element moved by up to an ulp; others unchanged."""
     if array.dtype != np.float64:
         return array
     return array * (1 + 2.0**-52 * random.integers(-1, 2, array.shape))
 
 
 def moved_by_an_ulp(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """In f64, with every float moved by up to an ulp of its own dtype."""
+    """Return an array in f64, with every float moved by up to an ulp of its own dtype."""
     wide = widened(array)
     if wide.dtype != np.float64:
         return wide
@@ -48,9 +48,11 @@ def moved_by_an_ulp(array: np.ndarray, random: np.random.Generator) -> np.ndarra
 
 
 def rerounded(array: np.ndarray, random: np.random.Generator, seed: int) -> np.ndarray:
-    """A constant in f64; one that is a single number (1/n, sqrt(2), an epsilon) moved up or down by
-    an ulp of its own dtype: formulas that mean the same round such numbers differently.  The first
-    two seeds move all of them up and all down: what several make together does not cancel."""
+    """Return a constant in f64; a scalar (1/n, sqrt(2), an epsilon) moves by an ulp of its dtype.
+
+    Equivalent formulas round such scalars differently.  The first two seeds move all of them up and
+    all down, so that their combined effect does not cancel.
+    """
     wide = widened(array)
     if wide.dtype != np.float64 or not wide.size or not np.all(wide == wide.flat[0]):
         return wide
@@ -66,9 +68,12 @@ def _narrowed(array: np.ndarray, kind: Any) -> np.ndarray:
 
 
 class Wide:
-    """Evaluates ops in f64.  ``narrow`` evaluates what f64 says nothing about: constants, random
-    numbers, bit casts.  ``held`` has the narrow tensors of values whose types say no dtype, as at a
-    frontend's level before its types are inferred."""
+    """An evaluator of ops in f64.
+
+    ``narrow`` evaluates what f64 says nothing about: constants, random numbers, bit casts.
+    ``held`` has the narrow tensors of values whose types have no dtype, as at a frontend's level
+    before type inference.
+    """
 
     def __init__(self, narrow: Evaluator, held: Callable[[Value], Any] = lambda value: None):
         self.narrow, self.held = narrow, held
@@ -76,7 +81,7 @@ class Wide:
     def op(
         self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
-        """The results of one op on f64 arrays (integers as they are)."""
+        """Return the results of one op on f64 arrays (integers keep their types)."""
         if op.kind in MEANING_IN_REGION:
             return self.block(op.regions[0], arrays)
         if op.kind.startswith("onnx."):
@@ -100,7 +105,10 @@ class Wide:
     def _of_onnx(
         self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray]
     ) -> tuple[np.ndarray, ...]:
-        """By what the node is imported as; InternalError of sequences and of unknown types."""
+        """Return a node's results by the ops that it is imported as.
+
+        Raises InternalError for sequences and unknown types.
+        """
         from core_compiler.onnx_level.evaluate import evaluate_with
 
         given = {**outer, **dict(zip(op.operands, arrays, strict=True))}
@@ -131,7 +139,7 @@ class Wide:
         return tuple(widened(a) if isinstance(a, np.ndarray) else a for a in made)
 
     def _in_f64(self, op: Op, declared: Any, arrays: Sequence[np.ndarray]) -> tuple | None:
-        """The results by the op's reference on f64; None where its type rule knows no f64."""
+        """Return the results of the op's reference on f64, or None if its type rule has no f64."""
         attributes = {
             name: F64 if isinstance(held, DType) and held.is_float else held
             for name, held in op.attributes.items()
@@ -151,8 +159,10 @@ class Wide:
         outer: Mapping[Value, np.ndarray] | None = None,
         known: Mapping[Value, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, ...]:  # fmt: skip
-        """The outputs of a block; values are let go after their last use.  ``known`` are results
-        that need no evaluation."""
+        """Return the outputs of a block; values are dropped after their last use.
+
+        ``known`` are results that need no evaluation.
+        """
         values = {**(outer or {}), **dict(zip(block.arguments, arrays, strict=True))}
         last = {v: op for op in block.ops for v in op.uses()}
         kept = {*block.outputs, *(outer or ())}

@@ -1,2 +1,1 @@
-"""The compile: from a model through its passes to an executable, with checks, stages and
-records."""
+"""The compile: from a model through its passes to an executable, with checks and records."""

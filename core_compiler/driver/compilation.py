@@ -1,4 +1,4 @@
-"""The compile: import, run the pipeline stage by stage, check, record, hand over an executable.
+"""The compile: import, run the pipeline stage by stage, check, record, return an executable.
 
 This is the session interface that the command line, notebooks and the page's worker share:
 *compile, step, change the pipeline, rerun from a pass, execute, profile*.
@@ -65,15 +65,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile.
+    """The options of a compile.
 
     ``check``    check every rewrite on real tensors (needs ``inputs``).
     ``verify``   run the verifier after every pass.
-    ``threads``  threads to execute with; it changes no bit.
+    ``threads``  number of threads to execute with; it changes no bit.
     ``target``   further options of the target, by name (tile sizes, vector width).
-    ``pass_timeout``  seconds that a pass may take (None: as many as it likes); one that takes
-                 longer is stopped with :class:`~core_compiler.support.errors.PassTimeout`.
-    ``training`` of a training step: its loss, optimiser and so on.
+    ``pass_timeout``  time limit of a pass in seconds (None: no limit); a pass that exceeds it is
+                 stopped with :class:`~core_compiler.support.errors.PassTimeout`.
+    ``training`` for a training step: its loss, optimiser and so on.
     """
 
     check: bool = False
@@ -86,15 +86,15 @@ class Options:
 
 
 class Cancelled(Exception):
-    """The person asked a running compile to stop."""
+    """The user stopped a running compile."""
 
 
 @dataclass(repr=False, eq=False)
 class Compilation:
-    """A compile in progress or done: stages, checks, and in the end the executable.
+    """A compile in progress or done: stages, checks, and finally the executable.
 
     ``step()`` runs one pass; ``finish()`` runs the rest.  ``rerun(stage, edit)`` starts another
-    compilation from a stage of this one with a changed pipeline; nothing is lost of this one.
+    compilation from a stage of this one with a changed pipeline; this one is not modified.
     """
 
     target: Any
@@ -107,25 +107,25 @@ class Compilation:
     facts: dict[str, Any] = field(default_factory=dict)
     identity: str = ""
     accumulated: dict[int, float] = field(default_factory=dict)
-    #: The first thing that checking found wrong, with the rewrite or kernel that did it.
+    #: The first fault that checking found, with the responsible rewrite or kernel.
     finding: Finding | None = None
     cancelled: Callable[[], bool] = lambda: False
-    #: What the model calls its inputs and its outputs.
+    #: The model's names of its inputs and outputs.
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
-    #: From the results of main to the model's own (those whose size depends on data are cut).
+    #: Maps the results of main to the model's own (those of data-dependent size are cut).
     trim: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = tuple
-    #: From what a caller gives to main's arguments (the trees of a JAX function are flattened).
+    #: Maps a caller's inputs to main's arguments (the trees of a JAX function are flattened).
     leaves: Callable[[Sequence], Sequence[np.ndarray]] = tuple
     #: The arguments whose next values are the last of the model's own results.
     written: tuple[int, ...] = ()
-    #: What is checked of main's arguments before a call.
+    #: Checks of main's arguments before a call.
     positions: Positions | None = None
-    #: What a recording says of how this was made, and all that was told since.
+    #: The description of this compile in recordings, and everything reported since.
     about: dict[str, Any] = field(default_factory=dict)
     log: Log = field(default_factory=Log)
-    #: The model's state as the last call left it; see :meth:`keep`.
+    #: The model's state after the last call; see :meth:`keep`.
     state: list[np.ndarray] = field(default_factory=list)
-    _plain: tuple[Callable, Callable] | None = None  # trim and leaves without it
+    _plain: tuple[Callable, Callable] | None = None  # trim and leaves without the state
     _checks: StageChecks | None = None
     _position: int = 0
 
@@ -141,16 +141,16 @@ class Compilation:
 
     @property
     def level(self) -> str:
-        """The level of the module that this began with."""
+        """The level of the initial module."""
         return self.stages[0].module.main.level
 
     @property
     def next(self) -> Step | None:
-        """The pass that the next step runs; None when all are done."""
+        """The pass that the next step runs, or None if all are done."""
         return self.steps[self._position] if self._position < len(self.steps) else None
 
     def step(self) -> Stage:
-        """Run the next pass: verify and check what it made, tell the observer."""
+        """Run the next pass, verify and check its result, and notify the observer."""
         step = self.next
         if step is None:
             raise UserError("every pass has run", "step", "rerun from an earlier stage")
@@ -178,10 +178,10 @@ class Compilation:
         return self
 
     def rerun(self, stage: int, edit: PipelineEdit = PipelineEdit(), observer=None) -> Compilation:
-        """A new compilation that starts after stage ``stage`` with the rest of an edited pipeline.
+        """Return a new compilation after stage ``stage`` with the rest of an edited pipeline.
 
-        What was done stays as it was done: an edit changes the passes that are still to run, and
-        passes inserted before the last one kept do not run.
+        Finished stages do not change: an edit affects the passes that are still to run, and passes
+        inserted before the last kept one do not run.
         """
         kept = self.stages[: stage + 1]
         steps = self._edited(stage, edit)
@@ -199,7 +199,7 @@ class Compilation:
         return fresh
 
     def take_over(self, old: Compilation) -> None:
-        """The model is that of ``old``: what it is called, takes and gives, and its state."""
+        """Take over the model of ``old``: its names, inputs, outputs, and state."""
         self.names, self.about, self.positions = old.names, old.about, old.positions
         self.written = old.written
         trim, self.leaves = old._plain or (old.trim, old.leaves)
@@ -208,24 +208,26 @@ class Compilation:
             self.keep(old.state)
 
     def _cut(self, results: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """The results of a graph: which depend on data is known when it is imported."""
+        """Return the results of a graph; data-dependent sizes are known once it is imported."""
         return self.facts[IMPORTED].trimmed(results)
 
     def change(self, edit: PipelineEdit) -> None:
-        """Go on with the rest of an edited pipeline; what was done stays as it was done.
-        UserError, and nothing is changed, where the edit makes no sense."""
+        """Continue with the rest of an edited pipeline; finished stages do not change.
+
+        Raises UserError and changes nothing if the edit is invalid.
+        """
         steps = self._edited(self._position, edit)
         self.options, self.steps = replace(self.options, edit=edit), steps
 
     def _edited(self, stage: int, edit: PipelineEdit) -> list[Step]:
-        """The steps up to ``stage`` and those of the edited pipeline after it, checked."""
+        """Return the steps up to ``stage`` and those of the edited pipeline after it, checked."""
         steps = [*self.steps[:stage], *self._remaining(stage, edit)]
         begins = AT_LEVEL.get(self.level, AT_FIRST)
         check(steps, self.options.target.get(LEVEL, "everywhere"), begins)
         return steps
 
     def _remaining(self, stage: int, edit: PipelineEdit) -> list[Step]:
-        """The passes of the edited pipeline that have not run by stage ``stage``, in order."""
+        """Return the passes of the edited pipeline that have not run by ``stage``, in order."""
         steps = build(self.target, self.options.target, edit, self.level, self.options.training)
         done = {s.label for s in self.steps[:stage]}
         planned = {s.label for s in self.steps}
@@ -236,12 +238,12 @@ class Compilation:
     # -- results -----------------------------------------------------------------------------------
 
     def edited(self) -> dict[str, Any]:
-        """What is changed about its pipeline, as plain data."""
+        """Return the changes to the pipeline, as plain data."""
         return edit_facts(self.options.edit)
 
     @property
     def executable(self):
-        """The bound program on the target's device; UserError where this machine cannot execute."""
+        """The program bound to the target's device; UserError if this machine cannot execute it."""
         if "executable" not in self.facts:
             if (missing := self.not_executed) is not None:
                 raise self._cannot(missing)
@@ -250,15 +252,14 @@ class Compilation:
 
     @property
     def not_executed(self) -> str | None:
-        """Why the program cannot be executed alone on this machine; None where it can."""
+        """The reason that the program cannot be executed alone on this machine, or None."""
         training = self.options.training
         if training is not None and training.shards > 1:
             return "the shards of a training step run together"
         return self.target.available()
 
     def load(self):
-        """The program bound once more, with a memory of its own; UserError where this machine
-        cannot execute."""
+        """Bind the program again, with its own memory; UserError if this machine cannot execute."""
         self.finish()
         missing = self.target.available()
         if missing:
@@ -270,10 +271,12 @@ class Compilation:
         return UserError(missing, f"target {self.target.name}", fix, CANNOT_HERE)
 
     def __call__(self, *arrays):
-        """Execute: NumPy arrays in (of a JAX function: its arguments as they are), a tuple of NumPy
-        arrays out: the model's own results.  An input that the model writes into is written, where
-        the caller's array can be.  UserError for a position out of range where the model's
-        framework refuses it."""
+        """Execute the program and return the model's own results as a tuple of NumPy arrays.
+
+        The inputs are NumPy arrays (for a JAX function, its own arguments).  An input that the
+        model writes is updated in place if the caller's array can be.  Raises UserError for a
+        position out of range if the model's framework rejects it.
+        """
         self.module.weights.check()
         given = self.leaves(arrays)
         graph = self.facts.get(IMPORTED)
@@ -287,8 +290,7 @@ class Compilation:
         return results[:own]
 
     def stand_for(self, imported: Imported) -> None:
-        """This is the compilation of ``imported``: of its names, state and results (before a pass
-        runs)."""
+        """Take over the names, state and results of ``imported`` (before a pass runs)."""
         self.call(imported.inputs, imported.outputs)
         if self.level == "tensor":
             self.trim, self.positions = imported.trimmed, imported.positions
@@ -298,21 +300,26 @@ class Compilation:
         self.check_import(imported)
 
     def check_import(self, imported: Imported) -> None:
-        """Where this checks, tell what ``imported``, which it begins with or was made of, says of
-        its own translations (before a pass runs)."""
+        """Report the faults of the translations of ``imported``, if this compile checks.
+
+        ``imported`` is its initial module or the source of that (before a pass runs).
+        """
         found = translations.checks(imported.facts, self.module) if self.options.check else ()
         if found:
             self.checks[0] = found
             self.observer.check(0, found)
 
     def call(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Say what the model calls its inputs and outputs (before a pass runs)."""
+        """Set the model's names of its inputs and outputs (before a pass runs)."""
         self.names = inputs, outputs
         self.stages[0] = replace(self.stages[0], names=self._named(self.stages[0].module))
 
     def keep(self, state: Sequence[np.ndarray]) -> None:
-        """Hold the model's state between calls: its first values are ``state``, the last arguments
-        of main; a call takes and returns what is the model's own, and leaves the next state."""
+        """Keep the model's state between calls.
+
+        Its first values are ``state``, the last arguments of main; a call takes and returns the
+        model's own inputs and outputs, and stores the next state.
+        """
         trim, leaves = self._plain = self.trim, self.leaves
         count = len(self.stages[0].module.main.arguments)
         self.state = [np.array(array) for array in state]
@@ -330,9 +337,11 @@ class Compilation:
         self.leaves, self.trim = with_state, without_state
 
     def profile(self, *arrays, repeats: int = 10, seconds: float = SECONDS):
-        """Execute on ``arrays`` (default: the example inputs), then time every launch ``repeats``
-        times, fewer where that takes more than ``seconds``: a
-        :class:`~core_compiler.runtime.profiler.Profile`.  The observer is told both."""
+        """Execute on ``arrays`` (default: the example inputs) and time every launch.
+
+        Repeats ``repeats`` times, fewer if that takes more than ``seconds``.  Returns a
+        :class:`~core_compiler.runtime.profiler.Profile`; both are reported to the observer.
+        """
         from core_compiler.driver.kernel_records import timing_records
         from core_compiler.numerics.reference.digest import digest
         from core_compiler.runtime import profiler
@@ -353,13 +362,13 @@ class Compilation:
         return found
 
     def _machine(self) -> str:
-        """The name of the machine that the target executes on; "" where it describes none."""
+        """Return the name of the target's machine, or "" if it has no description."""
         with suppress(NotImplementedError):
             return str(self.target.machine.name)
         return ""
 
     def record(self, path: str | Path) -> Path:
-        """Write all of this, as far as it has come, into the recording ``path`` (a ``.run``)."""
+        """Write everything so far to the recording ``path`` (a ``.run``)."""
         from core_compiler.record.recorder import Recorder
 
         with Recorder(path) as recorder:
@@ -367,16 +376,20 @@ class Compilation:
         return Path(path)
 
     def tell(self, observer: Observer, **more: Any) -> None:
-        """Tell ``observer`` all that has happened so far; ``more`` goes into what a recording says
-        of how it was made."""
+        """Report everything so far to ``observer``.
+
+        ``more`` is added to the recording's description of the compile.
+        """
         from core_compiler.driver.kernel_records import tell
 
         self._begin(observer, more)
         tell(self, observer)
 
     def finish_told(self, observer: Observer, **more: Any) -> None:
-        """Finish, and tell ``observer`` all of it: what was done before, then the rest as it is
-        done; ``more`` as for :meth:`tell`."""
+        """Finish and report everything to ``observer``: finished stages first, then the rest live.
+
+        ``more`` as for :meth:`tell`.
+        """
         from core_compiler.driver.kernel_records import tell
 
         self._begin(observer, more)
@@ -400,15 +413,18 @@ class Compilation:
     # -- in a notebook -----------------------------------------------------------------------------
 
     def show(self, view: str | None = None, *, other: Any = None) -> Any:
-        """Live widgets: the whole workbench, or one ``view``, also beside an ``other`` compilation
-        or recording; see `core_compiler.driver.show.show`."""
+        """Return live widgets: the whole workbench, or one ``view``.
+
+        ``other`` is a compilation or recording to show beside it; see
+        `core_compiler.driver.show.show`.
+        """
         from core_compiler.driver.show import show
 
         return show(self, view, other=other)
 
     @property
     def kernels(self) -> dict[str, KernelText]:
-        """The compiled kernels by name, to read; {} before code was generated."""
+        """Return the text of the compiled kernels by name; {} before code generation."""
         from core_compiler.driver.kernel_records import kernel_records
         from core_compiler.exporters.notebook import KernelText
 
@@ -419,7 +435,7 @@ class Compilation:
 
     @property
     def memory(self) -> MemoryMap | None:
-        """The arena as it was planned, drawn in a notebook; None before the plan is made."""
+        """Return the planned arena, drawn in a notebook; None before planning."""
         from core_compiler.driver.kernel_records import memory_map
 
         return memory_map(self.facts) if "plan" in self.facts else None
@@ -434,7 +450,7 @@ class Compilation:
         return bundle(*self._shown())
 
     def _shown(self) -> tuple[str, str]:
-        """The stages as a table, in text and HTML."""
+        """Return the stages as a table, in text and HTML."""
         from core_compiler.exporters.notebook import table
 
         rows = []
@@ -466,8 +482,10 @@ class Compilation:
             self.observer.figures({"identity": self.identity})
 
     def peek(self) -> Sequence[Rewrite]:
-        """The rewrites that the next pass is going to make; nothing is done, and nobody is told.
-        Of a pass that raises, those that it made before."""
+        """Return the rewrites that the next pass is going to make, without side effects.
+
+        If the pass raises, these are the rewrites before the exception.
+        """
         if self.next is None:
             return ()
         context = self._context(self.next, dict(self.facts))
@@ -498,7 +516,7 @@ class Compilation:
         if self.options.verify and module is not before:
             found += verify(module, levels(self.target))
         errors = [d for d in found if d.severity == "error"]
-        figures = {} if errors else module_figures(module)  # nobody knows what an invalid one does
+        figures = {} if errors else module_figures(module)  # an invalid module has no figures
         figures["changed"] = float(module is not before)
         names = ((), ()) if errors else self._named(module)
         stage = Stage(
@@ -511,15 +529,18 @@ class Compilation:
         return stage
 
     def _named(self, module: Module) -> tuple[Sequence[str], Sequence[str]]:
-        """The model's names where they are those of a module's arguments and results."""
+        """Return the model's names if they fit the module's arguments and results."""
         inputs, outputs = self.names
         main = module.main
         return (inputs if len(inputs) == len(main.arguments) else (),
                 outputs if len(outputs) == len(main.outputs) else ())  # fmt: skip
 
     def _called(self, step: Step, before: Module, context: PassContext) -> Module:
-        """What the pass returns; PassRaised where one that is not ours raises, PassTimeout where it
-        takes longer than it may.  What our own passes raise is a bug of ours and left as it is."""
+        """Return the result of the pass.
+
+        Raises PassRaised if a pass that is not ours raises, PassTimeout if it exceeds its time
+        limit. Exceptions of our own passes are our bugs and are not wrapped.
+        """
         try:
             with deadline(self.options.pass_timeout):
                 return run_pass(step.pass_, before, context)
@@ -537,7 +558,7 @@ class Compilation:
             raise PassRaised(step.label, error) from error
 
     def _failed(self, step: Step, error: Exception) -> CheckFailed:
-        """Checking goes on no further than a pass that raises."""
+        """Return the error for a pass that raised, after which checking ends."""
         from core_compiler.debug.bisect import raised_by
 
         if self.finding is None:
@@ -573,12 +594,12 @@ class Compilation:
             self.observer.figures({f"accumulated_error/{at}": error})
         if self.next is None:
             self._check_contract()
-            # Nothing is left to check: what stages computed can be gigabytes.
+            # Nothing is left to check, and the values of stages can be gigabytes.
             self._checks = None
             heap.trim()
 
     def _check_contract(self) -> None:
-        """Check what no stage can show: what its kernels and rules share with the reference."""
+        """Check what no stage can show: code that kernels and rules share with the reference."""
         imported = self.stages[0].module
         found = [
             *elementary.checks(self.module, imported),
@@ -591,7 +612,7 @@ class Compilation:
 
 
 class CheckFailed(UserError):
-    """A pass of a checked compile raised: by its own fault or that of the pass in ``finding``."""
+    """A pass of a checked compile raised, by its own fault or that of the pass in ``finding``."""
 
     def __init__(self, finding: Finding, label: str, error: Exception):
         self.finding = finding
@@ -610,7 +631,7 @@ class CheckFailed(UserError):
 
 
 class InvalidModule(UserError):
-    """A pass made a module that the verifier refuses."""
+    """A pass returned a module that the verifier rejects."""
 
     def __init__(self, label: str, errors: Sequence[Diagnostic]):
         self.errors = tuple(errors)
@@ -626,14 +647,16 @@ class InvalidModule(UserError):
         return UserError, (self.what, self.where, self.fix, self.exit_code)
 
 
-#: Who is told of compilations that begin.
+#: Callbacks for compilations that begin.
 _WATCHING: list[Callable[[Compilation], None]] = []
 
 
 @contextmanager
 def watched(tell: Callable[[Compilation], None]) -> Iterator[None]:
-    """Within it ``tell`` is given every compilation of this process as it begins (:func:`start`,
-    ``rerun``), before its first pass."""
+    """Call ``tell`` in this context with every compilation of this process that begins.
+
+    It is called before the first pass, for :func:`start` and ``rerun``.
+    """
     _WATCHING.append(tell)
     try:
         yield
@@ -649,8 +672,10 @@ def start(
     observer: Observer | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Compilation:
-    """A compilation at stage 0, ready to step; the module is verified first.  UserError too on a
-    thread that flushes subnormal numbers to zero."""
+    """Return a compilation at stage 0, ready to step; the module is verified first.
+
+    Also raises UserError on a thread that flushes subnormal numbers to zero.
+    """
     assert_no_flush_to_zero()
     chosen = targets.target(target) if isinstance(target, str) else target
     errors = [d for d in verify(module, levels()) if d.severity == "error"]

@@ -1,4 +1,4 @@
-"""A stage as a file of another tool: which ending is which format, and who writes it."""
+"""Export of a stage to another tool's file: formats by extension, and their writers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from core_compiler.support.errors import UserError, nearest
 
 @dataclass(frozen=True)
 class Format:
-    """``writer`` names a function ``write(module, path, *, inputs, outputs, **options)``, called
-    with ``options`` too."""
+    """A file format.
+
+    ``writer`` names a function ``write(module, path, *, inputs, outputs, **options)``, called with
+    ``options`` too.
+    """
 
     title: str
     writer: str
@@ -23,7 +26,7 @@ class Format:
 
 
 _MLIR = "core_compiler.exporters.mlir:write"
-#: A file's ending -> its format; an ending that ends in another one stands before it.
+#: File extension -> its format; an extension precedes others that are a suffix of it.
 FORMATS = {
     ".onnx": Format("an ONNX model", "core_compiler.exporters.onnx:write"),
     ".py": Format("NumPy source", "core_compiler.exporters.numpy_source:write"),
@@ -34,7 +37,7 @@ FORMATS = {
 
 
 def ending(path: Path | str) -> str | None:
-    """The ending of a file's name that stands for a format; None where none does."""
+    """Return the recognised extension of a file name, or None."""
     name = Path(path).name.lower()
     return next((e for e in FORMATS if name.endswith(e) and name != e), None)
 
@@ -43,11 +46,12 @@ def export(
     module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
     **options: Any,
 ) -> list[Path]:  # fmt: skip
-    """Write a module at tensor level (as ``.onnx`` also one of level ``onnx``, as ``.mlir`` of any
-    level) to ``path``; the files that were written, weights beside it among them.
+    """Write a module to ``path``; return the written files, including weights beside it.
 
-    ``inputs`` and ``outputs`` name main's arguments and results.  ``options`` are the writer's own.
-    UserError for an ending that stands for no format, and for what the format has no word for.
+    The module is at tensor level (for ``.onnx`` also at level ``onnx``, for ``.mlir`` at any
+    level). ``inputs`` and ``outputs`` name main's arguments and results.  ``options`` are the
+    writer's own. Raises UserError for an unrecognised extension, and for ops that the format does
+    not support.
     """
     path, found = Path(path), ending(path)
     if found is None:

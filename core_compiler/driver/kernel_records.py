@@ -1,4 +1,4 @@
-"""What a finished compile tells the recording beside its stages: kernels, buffers, timings."""
+"""Records of a finished compile besides its stages: kernels, buffers, timings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from core_compiler.driver.compilation import Compilation
     from core_compiler.exporters.memory_map import MemoryMap
 
-#: Where memory lies, by the kind of its life.
+#: The memory tier of each kind of live interval.
 _TIERS = {"arena": "dram", "output": "results", "input": "inputs", "constant": "weights"}
 _KINDS = {"arena": "temporary", "output": "result", "input": "argument", "constant": "weight"}
 
 
 def tell(made: Compilation, observer: Observer) -> None:
-    """Hand kernels and buffers of a finished compile to ``observer``."""
+    """Report the kernels and buffers of a finished compile to ``observer``."""
     if "compiled" in made.facts:
         observer.kernels(kernel_records(made.module, made.facts))
     with suppress(NotImplementedError):  # a target need not describe its machine
@@ -36,7 +36,7 @@ def tell(made: Compilation, observer: Observer) -> None:
 
 
 def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecord]:
-    """One record a compiled kernel, in the order of the module's functions."""
+    """Return one record per compiled kernel, in the order of the module's functions."""
     launches: dict[str, list[Op]] = {}
     for op in module.main.body.ops:
         if op.kind == LAUNCH:
@@ -69,7 +69,7 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
 
 
 def _work_items(facts: Mapping[str, Any]) -> dict[Op, int]:
-    """The work items of each launch (on a GPU: the blocks of its grid)."""
+    """Return the work items of each launch (on a GPU: the blocks of its grid)."""
     program, _, ops = facts["program"]
     return {op: launch.work_items for op, launch in zip(ops, program.launches, strict=True)}
 
@@ -88,7 +88,7 @@ def _steps(facts, name: str) -> Sequence:
 
 
 def _line_map(text: str, walks: Mapping[str, list[Op]]) -> list[tuple[int, Op]]:
-    """``(source line, kernel op)`` rows of a source's line table."""
+    """Return the ``(source line, kernel op)`` rows of a source's line table."""
     if not text:
         return []
     rows = []
@@ -100,7 +100,7 @@ def _line_map(text: str, walks: Mapping[str, list[Op]]) -> list[tuple[int, Op]]:
 
 
 def buffer_records(facts: Mapping[str, Any]) -> tuple[list[BufferRecord], dict[str, float]]:
-    """Placed memory and its figures: arena bytes, the plan's lower bound, its planner."""
+    """Return placed memory and its figures: arena bytes, the plan's lower bound, its planner."""
     plan = facts["plan"]
     records = []
     ends: dict[str, int] = {}
@@ -108,7 +108,7 @@ def buffer_records(facts: Mapping[str, Any]) -> tuple[list[BufferRecord], dict[s
     for life, offset in facts["lifetimes"]:
         size = -(-life.size // unit) * unit
         if offset is None:
-            # Memory that is the caller's or the weights' has no planned place: drawn in a row.
+            # Memory of the caller or of the weights has no planned offset, so it is drawn in a row.
             offset = ends.get(life.space, 0)
             ends[life.space] = offset + size
         records.append(BufferRecord(
@@ -125,7 +125,7 @@ def buffer_records(facts: Mapping[str, Any]) -> tuple[list[BufferRecord], dict[s
 
 
 def memory_map(facts: Mapping[str, Any]) -> MemoryMap:
-    """The arena's buffers with what fills them first."""
+    """Return the arena's buffers with the values that they hold first."""
     from core_compiler.exporters.memory_map import MemoryMap, Placed
 
     _, _, launches = facts.get("program", (None, None, ()))
@@ -143,7 +143,7 @@ def memory_map(facts: Mapping[str, Any]) -> MemoryMap:
 
 
 def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict[str, Any]]:
-    """Raw samples of every launch beside the launch op, and the figures of the whole run."""
+    """Return raw samples of every launch with its op, and the figures of the whole run."""
     records = [
         TimingRecord(i, launch.timing.samples_us, launch.flops, launch.bytes, launch.kernel, op,
                      profile.threads)
@@ -171,9 +171,11 @@ def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict
 
 
 def machine_figures(machine: Machine) -> dict[str, Any]:
-    """The machine that was compiled for: how many cores or multiprocessors it has, and the roofs
-    that its description gives (GFLOP/s, GB/s), by which a kernel's time is predicted where nothing
-    was measured."""
+    """Return the machine that was compiled for: its cores or multiprocessors, and its roofs.
+
+    The roofs are those of its description (GFLOP/s, GB/s), from which a kernel's time is predicted
+    if nothing was measured.
+    """
     roofs = of_machine(machine)
     figures: dict[str, Any] = {"machine": machine.name, "machine_summary": machine.summary}
     figures["machine_units"] = sum(int(unit.count.value) for unit in machine.units)
@@ -183,10 +185,10 @@ def machine_figures(machine: Machine) -> dict[str, Any]:
 
 
 def schedule_steps(module: Module, kernel: str, target) -> list[tuple[str, str, Function]]:
-    """The schedule of one kernel again, step by step: ``(title, which function, the function)``.
+    """Return the schedule of one kernel, step by step: ``(title, which function, the function)``.
 
-    ``module`` is a stage in which the kernel is not scheduled yet (after ``outline_kernels``), as a
-    recording gives it back: schedules are deterministic, so their many steps are not stored.
+    ``module`` is a stage in which the kernel is not scheduled yet (after ``outline_kernels``), as
+    read from a recording: schedules are deterministic, so their many steps are not stored.
     """
     sizes = [
         tuple(n for kind, n in op["arguments"] if kind == "size")

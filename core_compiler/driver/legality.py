@@ -1,4 +1,4 @@
-"""Legality per level: which ops and types may stand where, checked after every pass."""
+"""Legality per level: the ops and types allowed in functions, checked after each pass."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from core_compiler.kernel_ir.ops import KERNEL_OPS
 from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
 from core_compiler.support.errors import InternalError
 
-#: What main holds after bufferize; ``launch`` and ``group`` keep their meaning as a tensor region.
+#: Ops of main after bufferize; ``launch`` and ``group`` keep their tensor region.
 TARGET_OPS = frozenset(f"target.{name}" for name in (
     "alloc", "constant", "copy", "input", "launch", "loop", "output", "repeat", "test", "view",
 ))  # fmt: skip
 
 
 def levels(target=None) -> dict[str, LevelRules]:
-    """The rules of each level, by name, and those that ``target`` has for its own functions."""
+    """Return the rules of each level, by name, and those of ``target`` for its own functions."""
     rules = dict(_levels())
     for level, shared in _levels().items() if target is not None else ():
         kinds = target.legal(level)
@@ -52,21 +52,24 @@ def _levels() -> dict[str, LevelRules]:
 
 
 def _onnx_complaint(op: Op) -> str | None:
-    from core_compiler.onnx_level.legality import complaint  # onnx is imported where it is used
+    from core_compiler.onnx_level.legality import complaint  # onnx is imported on first use
 
     return complaint(op)
 
 
 def type_complaint(op: Op) -> str | None:
-    """What an op's own type rule says against it; None if it agrees.  Layouts are not judged but
-    of constants, whose bytes are what they are."""
+    """Return the error of an op by its own type rule, or None.
+
+    Layouts are only checked for constants, whose bytes are fixed.
+    """
     if op.kind in MEANING_IN_REGION and len(op.regions) != 1:
         return f"{op.kind} has {len(op.regions)} regions; its meaning is the one that it has"
     if op.kind not in REGISTRY or op.kind == "core.group":
         return None
     if op.regions:
         return _complaint(op)
-    # Types and attributes are values: equal ops of a network's many equal layers are judged once.
+    # Types and attributes are values, so equal ops of a network's many equal layers are checked
+    # once.
     key = (
         op.kind, tuple(v.type for v in op.operands), attributes_key(op.attributes.items()),
         tuple(v.type for v in op.results),

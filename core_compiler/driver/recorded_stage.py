@@ -1,10 +1,9 @@
-"""Reads a recording as a model: its stage 0, which is the import as the compile got it.
+"""Import of a recording as a model: its stage 0, which is the import of the recorded compile.
 
-A recording names its weights by their hashes and does not hold the large ones: those that are
-found elsewhere are taken, seeded numbers stand for the others, and ``facts["stand_ins"]`` says how
-many.
-It is data: nothing of it is run.  The state of a recorded training step is that of one which is
-some iterations old.
+A recording names its weights by their hashes and does not contain the large ones: they are looked
+up elsewhere or replaced by seeded random values, and ``facts["stand_ins"]`` counts the latter.  A
+recording is data: no code in it is run.  The state of a recorded training step is that of a step
+that has run for some iterations.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from core_compiler.training.graph.roles import ITERATION, SEED, Roles
 from core_compiler.training.optimisers.loss_scale import SCALE
 from core_compiler.training.optimisers.optimizers import scalars_after
 
-#: How this frontend is called.
+#: The name of this frontend.
 FRONTEND = "recording"
 #: The levels that a compile can begin with.
 _LEVELS = ("tensor", "onnx")
-#: How many iterations a training step has behind it.
+#: The number of iterations that a training step is assumed to have run.
 ITERATIONS = 10
-#: The largest loss scale that a step has then: f16 bears it.
+#: The largest loss scale of such a step, which f16 can hold.
 LARGEST_SCALE = 1024.0
 
 
-#: Finds weights by their digests, as many as it can.
+#: Finds weights by their digests; some may be missing.
 Find = Callable[[Set[str]], Mapping[str, np.ndarray]]
 
 
 def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
-    """Stage 0 of a recording.  ``find``: where the weights are looked for that it only names.
+    """Import stage 0 of a recording; ``find`` looks up weights that it does not contain.
 
-    ``facts`` are those of the recorded import; besides ``frontend``, which read the model then,
-    ``recorded_as``, its name, and of a training step ``training``, what it says of that.
-    UserError where the recording has no stage, or begins with none that can be compiled.
+    ``facts`` are those of the recorded import; also ``frontend``, which read the model then,
+    ``recorded_as``, its name, and for a training step ``training``, its description.  Raises
+    UserError if the recording has no stage or begins with one that cannot be compiled.
     """
     store = WeightStore()
     with Recording.open(path, store) as opened:
@@ -85,12 +84,12 @@ def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
 
 
 def is_training(meta: Mapping[str, Any]) -> bool:
-    """Whether a recording, by what it says of itself, is of a training step."""
+    """Return whether a recording's metadata is that of a training step."""
     return meta.get("mode") == "training"
 
 
 def frontend_of(meta: Mapping[str, Any]) -> str:
-    """The frontend that read the model when it was compiled first."""
+    """Return the frontend that read the model in the recorded compile."""
     facts = meta.get("facts")
     told = meta.get("frontend")
     if told and told != FRONTEND:
@@ -99,14 +98,14 @@ def frontend_of(meta: Mapping[str, Any]) -> str:
 
 
 def _names(told: Any, values: Sequence[Value], otherwise: str) -> tuple[str, ...]:
-    """What the model calls its inputs or outputs; numbered where the recording does not say."""
+    """Return the model's names of its inputs or outputs; numbered if not recorded."""
     if isinstance(told, list) and told:
         return tuple(map(str, told))
     return tuple(v.name or f"{otherwise}_{i}" for i, v in enumerate(values))
 
 
 def _sizes(told: Any, outputs: Sequence[str], results: int) -> dict[str, list[tuple[int, int]]]:
-    """Which results say how much of which output counts, as far as that makes sense."""
+    """Return which results hold the valid size of which output, as far as that is consistent."""
     if not isinstance(told, Mapping):
         return {}
     made = {}
@@ -125,8 +124,11 @@ def _sizes(told: Any, outputs: Sequence[str], results: int) -> dict[str, list[tu
 def inputs(
     module: Module, seed: int = 0, training: Training | None = None
 ) -> tuple[np.ndarray, ...]:
-    """Numbers for the arguments of ``main``; with ``training`` those of a step that is some
-    iterations old.  UserError as ``stand_ins.inputs``."""
+    """Return values for the arguments of ``main``.
+
+    With ``training`` they are those of a step that has run for some iterations.  Raises UserError
+    as ``stand_ins.inputs``.
+    """
     made = stand_ins.inputs(module, seed)
     if training is None:
         return made
@@ -157,7 +159,7 @@ def inputs(
 
 
 def _slot(random: np.random.Generator, like: np.ndarray, squares: bool) -> np.ndarray:
-    """Moments of small gradients; no square of a first one is above a second one."""
+    """Return moments of small gradients; no squared first moment exceeds the second moment."""
     numbers = np.clip(random.standard_normal(like.shape), -3, 3)
     made = 1e-3 + 1e-4 * np.abs(numbers) if squares else 1e-2 * numbers
     return made.astype(like.dtype)

@@ -1,8 +1,8 @@
-"""A reduced failure as a Python file that runs alone: written by ``workbench reduce``, run by hand.
+"""Reproducers: a reduced failure as a standalone Python file, written by ``workbench reduce``.
 
-``python reproducer.py`` prints one line and exits with 1 while the failure is there, with 0 when it
-is gone.  The file holds the module as text, the numbers as far as a line can say them (the rest
-lies beside it in ``reproducer.npz``), and the passes; a person's own pass lies beside it as it was.
+``python reproducer.py`` prints one line and exits with 1 while the failure persists, with 0 once it
+is gone.  The file contains the module as text, the values that one line can express (the rest is in
+``reproducer.npz``), and the passes; a user's own pass is copied beside it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def trial(
     pass_seconds: float | None = None, tolerance: float = DEFAULT_TOLERANCE,
     threads: int = 0,
 ) -> Trial:  # fmt: skip
-    """A trial of passes for a target by its name or itself."""
+    """Return a trial of passes for a target, given by name or as an object."""
     chosen = targets.target(target) if isinstance(target, str) else target
     return Trial(
         tuple(steps), chosen, levels(chosen), dict(options or {}), pass_seconds, tolerance, threads
@@ -56,11 +56,11 @@ def run(
     failure: Failure,
     **how: Any,
 ) -> int:
-    """Run ``passes`` on the module of a text and print whether ``failure`` is still there.
+    """Run ``passes`` on the module of a text and print whether ``failure`` persists.
 
-    ``weights`` are the arrays that the text names by digest; ``how`` goes to :func:`trial`.
-    Returns the exit code: 1 while anything is wrong, 0 when nothing is, 2 and 3 for errors of the
-    input and of the machine.
+    ``weights`` are the arrays that the text names by digest; ``how`` is passed to :func:`trial`.
+    Returns the exit code: 1 if anything is wrong, 0 if nothing is, 2 and 3 for errors of the input
+    and of the machine.
     """
     store = WeightStore()
     for array in weights:
@@ -84,7 +84,7 @@ def run(
 
 
 def _alike(a: Failure, b: Failure) -> bool:
-    """The same failure, whatever line of an edited pass it comes from."""
+    """Return whether two failures are the same, ignoring lines of a pass that was edited."""
     return (a.pass_label, a.how, a.what) == (b.pass_label, b.how, b.what)
 
 
@@ -92,10 +92,10 @@ def _alike(a: Failure, b: Failure) -> bool:
 
 
 def write(folder: Path, reduced: Reduced, target: str, origin: str = "") -> list[Path]:
-    """Write ``reproducer.py`` and what it needs into ``folder`` (made if need be); the files.
+    """Write ``reproducer.py`` and its files into ``folder`` (created if missing); return them.
 
-    ``target`` is the target's name, ``origin`` says what was reduced.  UserError where a pass
-    cannot be written as Python, or the folder cannot be written.
+    ``target`` is the target's name, ``origin`` says what was reduced.  Raises UserError if a pass
+    cannot be written as Python, or if the folder cannot be written.
     """
     spelling = Spelling(reserved=NAME)
     reduced = replace(reduced, case=replace(reduced.case, module=_hashed(reduced.case.module)))
@@ -122,8 +122,8 @@ def write(folder: Path, reduced: Reduced, target: str, origin: str = "") -> list
 
 
 def shows(path: Path, timeout: float = 120.0) -> tuple[bool, str]:
-    """Whether a written reproducer, run alone, shows its failure; and the line that it prints."""
-    here = str(Path(core_compiler.__file__).parents[1])  # where it is not installed
+    """Return whether a written reproducer shows its failure when run, and the line it prints."""
+    here = str(Path(core_compiler.__file__).parents[1])  # if it is not installed
     paths = os.pathsep.join(p for p in (os.environ.get("PYTHONPATH", ""), here) if p)
     try:
         done = subprocess.run(
@@ -137,7 +137,7 @@ def shows(path: Path, timeout: float = 120.0) -> tuple[bool, str]:
 
 
 def _hashed(module: Module) -> Module:
-    """``module`` with its weights under their own hashes: others may stand for them so far."""
+    """Return ``module`` with its weights under their own hashes, as they may be substituted."""
     ops = tuple(
         op.with_(attributes={"value": module.weights.add(as_array(op["value"], module.weights))})
         if op.kind == CONSTANT else op for op in module.main.body.ops
@@ -213,7 +213,7 @@ def _imports(spelling: Spelling, recipes: Sequence[str], stored: bool) -> str:
         "from core_compiler.driver.reproducer import run",
     ]
     own = spelling.lines()
-    if spelling.files:  # bytecode would outlive an edit of the same second and size
+    if spelling.files:  # bytecode would survive an edit with the same time stamp and size
         own = ["sys.dont_write_bytecode = True  # what is fixed in these is read anew", *own]
     return "\n".join([*lines, *([""] if own else []), *own]) + "\n"
 
@@ -244,18 +244,18 @@ def _listed(rows: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A module's text as a raw string; as it is where it cannot be one."""
+    """Return a module's text as a raw string literal, or as an ordinary one if that fails."""
     plain = '"""' not in text and "\\" not in text
     return f'"""\\\n{text}"""' if plain else repr(text)
 
 
 def _text(value: Any) -> str:
-    """``value`` as Python, texts in double quotes where they can be."""
+    """Return ``value`` as Python, with double-quoted strings where possible."""
     if isinstance(value, str) and repr(value) == f"'{value}'" and '"' not in value:
         return f'"{value}"'
     return repr(value)
 
 
 def _clean(text: str) -> str:
-    """Text of others inside a docstring."""
+    """Return foreign text made safe for a docstring."""
     return " ".join(text.replace("\\", "/").replace('"""', "'''").split())

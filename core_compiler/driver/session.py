@@ -1,8 +1,8 @@
-"""``import core_compiler as cc; c = cc.compile(model, inputs)``: for notebooks and scripts.
+"""The API for notebooks and scripts: ``import core_compiler as cc; c = cc.compile(model, inputs)``.
 
-The model is what a person has at hand: a live torch module, an exported program, an ONNX or Keras
-model, a JAX or TensorFlow function, a ``.onnx``, ``.pt2``, ``.keras`` or ``.mlir`` file, a folder
-with a SavedModel, a module of our IR.
+The model may be a live torch module, an exported program, an ONNX or Keras model, a JAX or
+TensorFlow function, a ``.onnx``, ``.pt2``, ``.keras`` or ``.mlir`` file, a folder with a
+SavedModel, or a module of our IR.
 """
 
 from __future__ import annotations
@@ -39,24 +39,25 @@ def compile(
     frontend: str | None = None, training: Training | None = None,
     record: str | Path | None = None,
 ) -> Any:  # fmt: skip
-    """Compile ``model`` and hand over the compilation: its stages, its checks, and as a callable.
+    """Compile ``model`` and return the compilation: its stages, its checks, and a callable.
 
-    ``inputs``  example inputs (arrays or tensors, in order): a live torch module and a JAX function
-                (there: trees of arrays) need them, and ``check``, which evaluates every rewrite on
-                them.  Sizes that the model leaves open are theirs; of an ONNX model also values
-                that shapes, axes or branches follow from: calls with others are refused.
+    ``inputs``  example inputs (arrays or tensors, in order): required for a live torch module, a
+                JAX function (there: trees of arrays), and ``check``, which evaluates every rewrite
+                on them.  They bind symbolic sizes of the model; for an ONNX model also values that
+                determine shapes, axes or branches: calls with other values are rejected.
     ``target``  ``cpu``, ``cuda`` or another that is installed; ``options`` are the target's.
     ``finish``  False: no pass has run yet, call ``step()``.
-    ``pass_timeout``  seconds that a pass may take (None: as many as it likes).
+    ``pass_timeout``  time limit of a pass in seconds (None: no limit).
     ``frontend``  ``onnx-passes``: an ONNX model is read as a graph of ONNX nodes, and the passes of
                 that level run before the import.
-    ``training``  the loss, the optimiser and so on: the answer is then a
+    ``training``  the loss, the optimiser and so on: the result is then a
                 :class:`~core_compiler.training.run.step.TrainingStep`; ``inputs`` are an example
                 batch: the model's inputs, then the targets unless the loss is the model's own.
     ``record``  a ``.run`` that is written pass by pass: the page (``workbench open``, also in
-                another process) shows the compile as it goes on.  With ``finish=False`` ask for it
-                when you want it: ``c.record(path)``.
-    UserError says what is wrong with a model, where, and what to do.
+                another process) shows the compile live.  With ``finish=False``, write it on
+                demand: ``c.record(path)``.
+
+    UserError says what is wrong with a model, where, and how to fix it.
     """
     if record is not None and not finish:
         raise UserError("record and finish=False are mutually exclusive", "compile",
@@ -92,7 +93,7 @@ def compile(
 
 
 def finished(made: Compilation, record: str | Path | None) -> Compilation:
-    """Run all passes, into a recording where one is wanted."""
+    """Run all passes, writing a recording if requested."""
     if record is None:
         return made.finish()
     from core_compiler.record.recorder import Recorder
@@ -106,7 +107,7 @@ def _training_step(
     model: Any, inputs: Sequence | None, training: Training, target: str | Any, how: Options,
     observer: Observer | None,
 ) -> TrainingStep:  # fmt: skip
-    """The training step of a model before its first pass; ``inputs``: an example batch."""
+    """Return the training step of a model before its first pass; ``inputs``: an example batch."""
     if inputs is None or not len(inputs):
         raise UserError("a training step needs an example batch", "compile",
                         "pass the model's inputs, then the targets")  # fmt: skip
@@ -144,10 +145,10 @@ def _training_step(
 
 
 def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
-    """UserError where example inputs are not what the model takes."""
+    """Raise UserError if example inputs do not match the model's."""
     for name, value, array in zip(imported.inputs, imported.module.main.arguments, arrays,
                                   strict=False):  # fmt: skip
-        kind = value.type  # (a graph's own may be open)
+        kind = value.type  # (a graph's own may have symbolic sizes)
         if not isinstance(kind, TensorType) or not kind.is_static:
             continue
         if array.shape != kind.shape or array.dtype != kind.dtype.numpy:
@@ -162,7 +163,10 @@ def _need_batch(
     roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarray], loss: Loss,
     output: TensorType,
 ) -> None:  # fmt: skip
-    """UserError where the example batch does not fit: what the loss compares decides of targets."""
+    """Raise UserError if the example batch does not fit.
+
+    The operands that the loss compares determine the targets.
+    """
     for (_, name, _), value, array in zip(roles.arguments, wanted, arrays, strict=False):
         if array.shape != value.type.shape or array.dtype != value.type.dtype.numpy:
             given = "x".join(map(str, array.shape)) or "scalar"
@@ -179,7 +183,7 @@ def _need_batch(
 
 
 def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[str, Any]:
-    """What a recording says of how it was made."""
+    """Return the recording's description of how it was made."""
     return {
         "model": name_of(model), "target": target, "mode": "inference",
         "inputs": list(imported.inputs), "outputs": list(imported.outputs),
@@ -190,7 +194,7 @@ def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[st
 
 
 def _as_graph(model: Any, inputs: Sequence | None, frontend: str) -> Opened:
-    """An ONNX model as a module of level ``onnx``, and its inputs as arrays."""
+    """Return an ONNX model as a module of level ``onnx``, and its inputs as arrays."""
     if level_of(frontend) != "onnx":
         fix = f"choose {' or '.join(LEVELS_OF)}, or leave it out to detect it from the model"
         raise UserError(f"unknown frontend {frontend!r}", "compile", fix)

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 def show(what: Compilation | str | Path, view: str | None = None, *,
          other: Compilation | TrainingStep | str | Path | None = None) -> Any:  # fmt: skip
-    """A compilation or a recording (a ``.run``) in a notebook cell: live widgets with one
-    selection, or only the ``view`` of that name.  ``other``: what it is compared with, a
-    compilation, the path of a recording, or the name of a run in the library; views that can show
-    both do so.
+    """Return live widgets of a compilation or a recording (a ``.run``) for a notebook cell.
 
-    UserError where the notebook's part is not installed (nothing else needs it), no view is called
-    that, or there is no such recording.
+    They share one selection; ``view`` shows only the view of that name.  ``other`` is a
+    compilation, the path of a recording, or the name of a run in the library to compare with; views
+    that can show both do so.
+
+    Raises UserError if the notebook extra is not installed (nothing else needs it), if the view is
+    unknown, or if the recording is missing.
     """
     shown = entry_points(group="core_compiler.show", name="notebook")
     if not shown:

@@ -1,4 +1,4 @@
-"""What a compile keeps of each pass: the module after it, and what the pass did."""
+"""The record of each pass of a compile: the module after it, and the effect of the pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stage:
-    """The module after a pass, with what the pass did; stage 0 is the import (``step`` None)."""
+    """The module after a pass, with its effect; stage 0 is the import (``step`` None)."""
 
     index: int
     name: str
@@ -35,14 +35,16 @@ class Stage:
     diagnostics: Sequence[Diagnostic] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     before: Module | None = None
-    #: What the model calls its inputs and its outputs; empty where nobody said.
+    #: The model's names of its inputs and outputs; empty if unknown.
     names: tuple[Sequence[str], Sequence[str]] = ((), ())
-    #: What the passes up to here have laid down for later ones.
+    #: The facts that the passes so far have left for later ones.
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def diff(self, whole: bool = False, context: int = 3) -> TextDiff:
-        """What the pass changed, as text: changed lines with ``context`` lines around them, or the
-        ``whole`` module."""
+        """Return the pass's change as a text diff.
+
+        It has changed lines with ``context`` lines around them, or the ``whole`` module.
+        """
         from core_compiler.exporters.notebook import TextDiff
         from core_compiler.ir.line_diff import diff_lines
 
@@ -53,13 +55,15 @@ class Stage:
         return TextDiff(f"stage {self.index - 1}", f"stage {self.index} ({self.name})", rows)
 
     def text(self) -> str:
-        """The module as MLIR."""
+        """Return the module as MLIR."""
         return print_module(self.module)
 
     def export(self, path: str | Path, **options: Any) -> list[Path]:
-        """Write the stage as a file for another tool: ``.onnx``, ``.py`` (NumPy), ``.tosa.mlir``,
-        ``.linalg.mlir``, or ``.mlir`` (our IR, any level); the files written.  ``options`` are the
-        format's own; see `core_compiler.driver.export`."""
+        """Write the stage to a file for another tool and return the written files.
+
+        Formats: ``.onnx``, ``.py`` (NumPy), ``.tosa.mlir``, ``.linalg.mlir``, or ``.mlir`` (our IR,
+        any level). ``options`` are the format's own; see `core_compiler.driver.export`.
+        """
         from core_compiler.driver.export import export
         from core_compiler.frontends.base import distinct
 
@@ -67,13 +71,13 @@ class Stage:
         body = self.module.main.body
         inputs = inputs or [v.name or f"input{i}" for i, v in enumerate(body.arguments)]
         outputs = outputs or [f"output{i}" for i in range(len(body.outputs))]
-        # A model may give one value twice, or what it is given, under one name.
+        # A model may return one value twice, or one of its inputs, under one name.
         every = distinct([*inputs, *outputs])
         inputs, outputs = every[: len(inputs)], every[len(inputs) :]
         return export(self.module, path, inputs=inputs, outputs=outputs, **options)
 
     def draw(self) -> Drawing:
-        """The module as a drawing: ``.dot``, ``.svg``; UserError where it is too large for one."""
+        """Return the module as a drawing: ``.dot``, ``.svg``; UserError if it is too large."""
         from core_compiler.exporters.dot import draw
 
         return draw(self.module)
@@ -109,7 +113,7 @@ _NO_WORK = CONSTANTS | {"onnx.absent"}
 
 
 def module_figures(module: Module) -> dict[str, float]:
-    """Ops, flops, compulsory bytes and live weights of a stage's ``main``."""
+    """Return ops, flops, compulsory bytes and live weights of a stage's ``main``."""
     ops = sum(op.kind not in _NO_WORK for op in module.main.body.ops)
     flops, moved = _work(module.main.body.ops)
     kernels = sum(f.level == "kernel" for f in module.functions.values())
@@ -117,8 +121,10 @@ def module_figures(module: Module) -> dict[str, float]:
 
 
 def _work(ops: Iterable[Op]) -> tuple[int, int]:
-    """Flops and compulsory bytes of ops: of loops in all iterations, where their number is known
-    (else in one), of branches in the larger one."""
+    """Return the flops and compulsory bytes of ops.
+
+    Loops count all iterations if the trip count is known (else one), branches count the larger one.
+    """
     flops = moved = 0
     for op in ops:
         if op.kind in _NO_WORK or not op.kind.startswith("core."):
@@ -140,7 +146,8 @@ def _work(ops: Iterable[Op]) -> tuple[int, int]:
     return flops, moved
 
 
-#: Flops and bytes of ops by what they depend on: a network repeats layers, and stages their ops.
+#: Flops and bytes of ops by everything they depend on: a network repeats layers, and stages their
+#: ops.
 _COSTS: dict[tuple, tuple[int, int]] = {}
 
 

@@ -1,4 +1,4 @@
-"""Checks of a compile, pass by pass: each stage against the one before it, and its statistics."""
+"""Checks of a compile, pass by pass: each stage against the one before it, and statistics."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class StageChecks:
-    """Checks the newest stage of ``made`` on ``inputs``, in the order of main's arguments.
+    """The checks of the newest stage of ``made`` on ``inputs``, in the order of main's arguments.
 
-    The first one may be any: what the stages before it made is computed then.
+    The first checked stage may be any: the values of the stages before it are computed then.
     """
 
     def __init__(self, made: Compilation, inputs: Sequence[np.ndarray]):
@@ -35,8 +35,10 @@ class StageChecks:
 
     @property
     def judge(self) -> Judge:
-        """The engine; it begins with the import, or with the last stage that computes something
-        else on purpose, and knows what the stages before the newest one made."""
+        """Return the judge, with the stages before the newest one applied.
+
+        It begins with the import, or with the last stage that changes the semantics on purpose.
+        """
         if self._judge is None:
             made = self._made
             done = made.stages[:-1]
@@ -49,9 +51,12 @@ class StageChecks:
         return self._judge
 
     def newest(self) -> tuple[list[CheckRecord], float | None]:
-        """What checking the newest stage says, and where it moved values how far the model's
-        outputs are from those of the import by now (of the largest).  The compile's observer is
-        told the statistics; the first failure becomes the compile's ``finding``."""
+        """Check the newest stage and return the records, with the error of the outputs so far.
+
+        The error is that of the model's outputs against the import (relative to the largest value)
+        if the stage changed values.  The compile's observer gets the statistics; the first failure
+        becomes the compile's ``finding``.
+        """
         made = self._made
         before, stage = made.stages[-2:]
         judge = self.judge
@@ -72,7 +77,7 @@ class StageChecks:
         return found, judge.error if moved and stage.rewrites and not done.anew else None
 
     def _tell_divisions(self, stage: Stage, zeros: Mapping[Op, tuple[int, int]]) -> None:
-        """Warn of integer divisions by zero on the inputs, those aside that are known already."""
+        """Warn about integer divisions by zero on the inputs, except for known ones."""
         noted = {d.where or d.op for d in stage.diagnostics}
         found = [d for d in divisions.warnings(zeros, " on the example inputs")
                  if (d.where or d.op) not in noted]  # fmt: skip
@@ -82,7 +87,7 @@ class StageChecks:
             self._made.observer.diagnostics(stage.index, found)
 
     def _tell_values(self, stage: Stage, known: Mapping[Value, np.ndarray]) -> None:
-        """Statistics of the values of a stage that checking has evaluated."""
+        """Report statistics of the values of a stage that checking has evaluated."""
         started = time.perf_counter()
         found, left = stage_statistics(stage.module, known, stage.index)
         observer = self._made.observer
@@ -94,5 +99,5 @@ class StageChecks:
 
 
 def anew(stage: Stage) -> bool:
-    """Whether the stage computes something else than the one before it, and is meant to."""
+    """Return whether the stage changes the semantics on purpose."""
     return stage.step is not None and stage.step.pass_.anew and bool(stage.rewrites)

@@ -1,1 +1,1 @@
-"""Machine descriptions: what a target has, each figure with its source."""
+"""Machine descriptions: the resources of a target, each figure with its source."""

@@ -1,10 +1,10 @@
-"""What executing an op costs on a machine, for choices among forms of a program.
+"""Costs of executing ops on a machine, for choices among forms of a program.
 
-The unit is the *byte*: the time in which the machine's main memory moves one.  Work on data and the
-data's way are added, not overlapped as under a roof (limits.py): of two forms that move the same
-bytes the one with less arithmetic costs less.  Elementwise ops are taken to be fused with what they
-read (one operand comes in registers, the result leaves as the other op's would); nothing else is
-known here of fusion, and nothing of caches or layouts.
+The unit is the *byte*: the time in which the machine's main memory moves one.  Compute and memory
+times are added, not overlapped as under a roofline (limits.py): of two forms that move the same
+bytes, the one with less arithmetic costs less.  Elementwise ops are assumed to be fused with their
+operands (one operand comes in registers, the result leaves as the other op's would); fusion is not
+modelled otherwise, and caches and layouts are not modelled at all.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from core_compiler.ops.traits import has_trait
 
 #: The op that replaces a part of its first operand.
 UPDATE = "core.dynamic_update_slice"
-#: f32 operations in the time of a byte, for machines that do not say: processors of 200 to 4,000
-#: GFLOP/s do 5 to 15.
+#: f32 operations in the time of a byte, for machines without that figure: processors of 200 to
+#: 4,000 GFLOP/s do 5 to 15.
 DEFAULT_BALANCE = 8.0
-#: A transpose or slice costs this part of its bytes: most become addressing, some a copy.
+#: A transpose or slice costs its bytes divided by this: most become addressing, some a copy.
 _VIEW = 16
-#: Ops that are only another way to index their operand.
+#: Ops that only index their operand differently.
 _ADDRESSING = frozenset({"core.reshape", "core.broadcast"})
 
 
@@ -42,18 +42,18 @@ class CostModel:
 
     @staticmethod
     def of(machine: Machine) -> CostModel:
-        """The model of a machine that says its clock, width and bandwidth; else the default."""
+        """Return the model of a machine with known clock, width and bandwidth; else the default."""
         limits = of_machine(machine)
         if limits is None:
             return CostModel()
         return CostModel(limits.peak_flops() / limits.bandwidth(1))
 
     def price(self, op: Op, read: Callable[[Value], int] = _bytes) -> int:
-        """The cost of ``op`` in bytes, at least 1; ``read``: bytes that an operand's elements take
-        where they lie (fewer than its own where it repeats them).
+        """Return the cost of ``op`` in bytes, at least 1.
 
-        A constant costs nothing; a reshape and a broadcast 1, and so does what cannot be told: ops
-        with regions (their blocks are priced alone) and of sizes that are not known.
+        ``read``: the bytes of an operand's elements in memory (fewer than its own if it repeats
+        them).  A constant costs nothing; a reshape and a broadcast cost 1, and so do ops of unknown
+        cost: ops with regions (their blocks are priced separately) and ops of unknown sizes.
         """
         if op.kind == "core.constant":
             return 0
@@ -81,9 +81,11 @@ class CostModel:
 
 
 def kernel_cost(block: Block, reads: Sequence[Value], writes: Sequence[Value]) -> tuple[int, int]:
-    """Flops of a kernel that computes ``block``, and the bytes it must read and write at least
-    once: of a table that is only looked up in, the elements that are, and of an operand of which a
-    part is replaced, the part."""
+    """Return the flops of a kernel that computes ``block``, and its compulsory bytes.
+
+    A lookup table counts the elements that are looked up, and an operand that is replaced in part
+    counts that part.
+    """
     flops = sum(cost(o).flops for o in block.ops if o.kind != "core.constant")
     makers = block.producers()
     moved = 0

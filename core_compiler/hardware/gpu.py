@@ -1,4 +1,4 @@
-"""An NVIDIA GPU as a machine: the shipped description, with a GPU's own figures in it."""
+"""NVIDIA GPUs as machines: the shipped description, updated with a GPU's own figures."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from core_compiler.hardware.machine import Figure, Machine, shipped
 
-#: What is compiled for where there is no GPU.
+#: The machine that is compiled for if there is no GPU.
 SHIPPED = "h200"
 
 
 def machine(name: str = "", processors: int = 0, clock: int = 0, memory: int = 0,
             bandwidth: float = 0.0, shared: int = 0, cache: int = 0) -> Machine:  # fmt: skip
-    """The shipped GPU; what is given (clock in Hz, bytes, bytes a second) replaces its figures."""
+    """Return the shipped GPU with given figures (clock in Hz, bytes, bytes/s) replaced."""
     base = shipped(SHIPPED)
     if not name:
         return base

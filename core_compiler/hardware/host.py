@@ -1,4 +1,4 @@
-"""What this machine says about itself: processors, vector width, caches, memory."""
+"""Detection of this machine's processors, vector width, caches and memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTHS = (("avx512f", 64), ("avx2", 32), ("avx", 32), ("sve", 16), ("neon", 16)
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One level of data or unified cache: bytes in one instance, and how many CPUs share it."""
+    """A level of data or unified cache: bytes per instance, and the CPUs that share it."""
 
     level: int
     size: int
@@ -38,13 +38,13 @@ class Host:
 
     @property
     def identity(self) -> str:
-        """What measured limits belong to: another processor or count of them is another machine."""
+        """Return the key of measured limits: the processor model and the number of them."""
         caches = ",".join(f"L{c.level}:{c.size}/{c.shared_by}" for c in self.caches)
         return f"{self.model}|{self.llvm_name}|{','.join(self.features)}|{self.processors}|{caches}"
 
 
 def detect() -> Host:
-    """Ask the operating system and LLVM; what neither knows is 0 or empty."""
+    """Query the operating system and LLVM; unknown figures are 0 or empty."""
     import llvmlite.binding as llvm
 
     enabled = tuple(sorted(name for name, on in llvm.get_host_cpu_features().items() if on))
@@ -57,7 +57,7 @@ def detect() -> Host:
 
 
 def machine(host: Host | None = None) -> Machine:
-    """The shipped ``cpu`` machine with the host's figures in place of its defaults."""
+    """Return the shipped ``cpu`` machine with the host's figures in place of its defaults."""
     host = detect() if host is None else host
     base = shipped("cpu")
 
@@ -88,7 +88,7 @@ def machine(host: Host | None = None) -> Machine:
 
 
 def caches(folder: Path) -> tuple[Cache, ...]:
-    """Data and unified caches of a CPU from Linux's sysfs, nearest first; () without one."""
+    """Return a CPU's data and unified caches from Linux's sysfs, nearest first; () without one."""
     found = []
     for index in sorted(folder.glob("index*")):
         try:
@@ -105,14 +105,14 @@ def caches(folder: Path) -> tuple[Cache, ...]:
 
 
 def _size(text: str) -> int:
-    """``32K`` or ``36608K`` or ``1M`` in bytes."""
+    """Return the bytes of ``32K`` or ``36608K`` or ``1M``."""
     text = text.strip()
     scale = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
     return int(text) if scale is None else int(text[:-1]) << scale
 
 
 def _count(text: str) -> int:
-    """How many CPUs a list such as ``0-3,8`` names."""
+    """Return the number of CPUs that a list such as ``0-3,8`` names."""
     spans = (part.split("-") for part in text.strip().split(","))
     return sum(int(span[-1]) - int(span[0]) + 1 for span in spans)
 

@@ -1,4 +1,4 @@
-"""What a machine can do at most: operations and bytes a second, measured or from its description.
+"""The roofs of a machine: peak operations and bytes per second, measured or from its description.
 
 A kernel's limit is the lower roof (Williams, Waterman, Patterson: "Roofline", CACM 2009): the time
 that its arithmetic or its compulsory bytes need, whichever is longer.
@@ -15,8 +15,8 @@ from core_compiler.hardware.machine import Machine
 
 Curve = tuple[tuple[int, float], ...]
 
-#: A launch beyond this many percent of limits that were measured proves them too low: two
-#: measurements of one thing on a quiet machine differ by less.
+#: A launch above this percentage of measured limits proves them too low: two measurements of one
+#: thing on a quiet machine differ by less.
 BEYOND = 105.0
 
 
@@ -24,8 +24,8 @@ BEYOND = 105.0
 class Limits:
     """Measured roofs with ``threads`` threads.
 
-    ``flops``: f32 operations a second (an fma is two).  ``read`` and ``copy``: rows of (bytes
-    touched, bytes a second), a copied byte counted twice.
+    ``flops``: f32 operations per second (an fma is two).  ``read`` and ``copy``: rows of (bytes
+    touched, bytes per second), a copied byte counted twice.
     """
 
     threads: int
@@ -34,31 +34,36 @@ class Limits:
     copy: Curve
 
     def bandwidth(self, footprint: float) -> float:
-        """Bytes a second for a kernel that touches ``footprint`` bytes (interpolated)."""
+        """Return bytes per second for a kernel that touches ``footprint`` bytes (interpolated)."""
         return max(_interpolate(self.read, footprint), _interpolate(self.copy, footprint))
 
     def peak_flops(self, bits: int = 32) -> float:
-        """Operations a second on elements of ``bits`` bits: registers hold 32 / bits as many."""
+        """Return operations per second on ``bits``-bit elements: 32 / bits per f32 lane."""
         return self.flops * 32 / max(bits, 32)
 
     def least_seconds(self, flops: float, nbytes: float, bits: int = 32) -> float:
-        """The time under the lower roof: nothing that does this work is faster."""
+        """Return the time under the lower roof: nothing that does this work is faster."""
         memory = nbytes / self.bandwidth(nbytes) if nbytes else 0.0
         return max(flops / self.peak_flops(bits), memory)
 
     def percent(self, seconds: float, flops: float, nbytes: float, bits: int = 32) -> float:
-        """Share of the limit reached, in percent; 0 where a kernel has no work to count."""
+        """Return the percentage of the limit reached; 0 if a kernel has no work to count."""
         return 100 * self.least_seconds(flops, nbytes, bits) / seconds if seconds > 0 else 0.0
 
     def passed(self, percent: float) -> bool:
-        """Whether a share of the limit proves it too low.  That of a description, which has no
-        rates over footprints, does not hold for what comes from a cache."""
+        """Return whether a percentage of the limit proves it too low.
+
+        The limit of a description has no rates per footprint and does not apply to data from a
+        cache.
+        """
         return len(self.read) > 1 and percent > BEYOND
 
 
 def best(one: Limits, other: Limits) -> Limits:
-    """The higher of two measurements of one machine everywhere: other work only ever lowers one.
-    ``other`` where they were measured at different footprints."""
+    """Return the elementwise maximum of two measurements of one machine.
+
+    Other load only lowers a measurement.  Returns ``other`` if their footprints differ.
+    """
     if [[s for s, _ in c] for c in (one.read, one.copy)] != [
         [s for s, _ in c] for c in (other.read, other.copy)
     ]:
@@ -72,8 +77,10 @@ def _best(one: Curve, other: Curve) -> Curve:
 
 
 def of_machine(machine: Machine) -> Limits | None:
-    """The roofs that a machine's description gives (nothing is measured: clocks times widths, and
-    the bandwidth of its last memory); None where it does not say."""
+    """Return the roofs of a machine's description, or None if it lacks figures.
+
+    Nothing is measured: clocks times widths, and the bandwidth of its last memory.
+    """
     units = [u for u in machine.units if u.clock and u.fma_per_cycle and u.width_bytes]
     memory = machine.tiers[-1].bandwidth
     if not units or memory is None:
@@ -89,7 +96,7 @@ def _interpolate(curve: Curve, footprint: float) -> float:
 
 
 def from_json(data: bytes | str) -> Limits:
-    """Limits from JSON text (of ``dataclasses.asdict``), as the cache and recordings keep it."""
+    """Return limits from JSON text (of ``dataclasses.asdict``), as cached and recorded."""
     items = json.loads(data)
     curves = {n: tuple((int(s), float(r)) for s, r in items[n]) for n in ("read", "copy")}
     return Limits(int(items["threads"]), float(items["flops"]), **curves)

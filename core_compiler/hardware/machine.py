@@ -2,7 +2,7 @@
 
 Every figure is a :class:`Figure`: a number, its unit and its source (``datasheet``, ``paper``,
 ``measured``, ``detected``, ``estimate``, ``default``), written in YAML as ``{value: 32, unit: KiB,
-source: datasheet}``.  What is unknown is left out, never guessed: a missing figure is ``None``.
+source: datasheet}``.  Unknown figures are omitted, never guessed: a missing figure is ``None``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core_compiler.support.errors import UserError
 
 SOURCES = ("datasheet", "paper", "measured", "detected", "estimate", "default")
 
-#: Units of figures, and how many base units (bytes, hertz, seconds, joules...) one of them is.
+#: Units of figures, in base units (bytes, hertz, seconds, joules...).
 UNITS: dict[str, float] = {
     "": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "bit": 1,
     "Hz": 1, "MHz": 1e6, "GHz": 1e9, "B/s": 1, "GB/s": 1e9, "TB/s": 1e12, "Gbit/s": 1e9 / 8,
@@ -33,7 +33,7 @@ INTERCONNECTS = ("mesh", "torus", "switch", "bus")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number with its unit and its source; ``note`` names the document or says how it was got."""
+    """A number with its unit and its source; ``note`` names the document or the method."""
 
     value: float
     unit: str
@@ -53,10 +53,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class ComputeUnit:
-    """A unit that computes: ``kind`` (:data:`UNIT_KINDS`), how many, and what a cycle does.
+    """A compute unit: ``kind`` (:data:`UNIT_KINDS`), the number of them, and their work per cycle.
 
-    ``dtypes`` it takes; a systolic array has ``rows`` x ``columns``, ``dataflows`` (os, ws, is), a
-    vector unit ``width_bytes`` and ``fma_per_cycle`` (vector multiply-adds).
+    ``dtypes`` it supports; a systolic array has ``rows`` x ``columns``, ``dataflows`` (os, ws, is),
+    a vector unit ``width_bytes`` and ``fma_per_cycle`` (vector multiply-adds).
     """
 
     name: str
@@ -71,11 +71,11 @@ class ComputeUnit:
     fma_per_cycle: Figure | None = None
 
     def lanes(self, bits: int) -> int:
-        """Elements of ``bits`` bits that fit its vector registers."""
+        """Return the number of elements of ``bits`` bits in its vector registers."""
         return int(self.width_bytes.base * 8 // bits) if self.width_bytes else 1
 
     def flops(self, bits: int) -> float:
-        """Operations a second of all of them, an fma being two; 0 where a figure is missing."""
+        """Return operations per second of all units, an fma being two; 0 if a figure is missing."""
         if self.clock is None or self.fma_per_cycle is None or self.width_bytes is None:
             return 0.0
         return 2 * self.fma_per_cycle.value * self.lanes(bits) * self.clock.base * self.count.value
@@ -83,7 +83,7 @@ class ComputeUnit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTier:
-    """A memory: ``reach`` says who can address it (``core``, ``chip``, ``machine``)."""
+    """A memory; ``reach`` is the scope that can address it (``core``, ``chip``, ``machine``)."""
 
     name: str
     capacity: Figure | None = None
@@ -99,7 +99,7 @@ class MemoryTier:
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """How units reach each other: ``kind`` (:data:`INTERCONNECTS`), links, cost of a hop."""
+    """The connections of units: ``kind`` (:data:`INTERCONNECTS`), links, cost of a hop."""
 
     kind: str
     link_bandwidth: Figure | None = None
@@ -113,7 +113,7 @@ class Interconnect:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine; ``tiers`` from nearest to farthest.  The last tier is where arenas live."""
+    """A machine; ``tiers`` from nearest to farthest.  The last tier holds the arenas."""
 
     name: str
     summary: str
@@ -141,7 +141,7 @@ def _named(items, name: str, where: str):
 
 
 def load(path: Path | str) -> Machine:
-    """A machine from a YAML file; UserError names the file, the place in it and what is wrong."""
+    """Return a machine from a YAML file; UserError names the file, the position and the error."""
     import yaml
 
     path = Path(path)
@@ -158,7 +158,7 @@ def load(path: Path | str) -> Machine:
 
 
 def shipped(name: str) -> Machine:
-    """A machine that comes with the compiler (``cpu``)."""
+    """Return a machine that comes with the compiler (``cpu``)."""
     folder = Path(__file__).parent / "machines"
     names = sorted(p.stem for p in folder.glob("*.yaml"))
     if name not in names:
@@ -167,7 +167,7 @@ def shipped(name: str) -> Machine:
 
 
 def parse(data: Any, where: str = "machine") -> Machine:
-    """A machine from plain dictionaries and lists."""
+    """Return a machine from plain dictionaries and lists."""
     _keys(data, where, {"name", "summary", "units", "tiers"}, {"interconnect", "figures"})
     interconnect = data.get("interconnect")
     return Machine(
@@ -183,7 +183,7 @@ def parse(data: Any, where: str = "machine") -> Machine:
     )  # fmt: skip
 
 
-#: Fields that are not figures: how each is read, by its name.
+#: Fields that are not figures, with their parsers by name.
 _CHOICES = {"kind": {ComputeUnit: UNIT_KINDS, Interconnect: INTERCONNECTS}}
 
 

@@ -1,4 +1,4 @@
-"""How many warps of a kernel fit a streaming multiprocessor of an NVIDIA GPU at once.
+"""Occupancy: the number of a kernel's warps resident on a multiprocessor of an NVIDIA GPU.
 
 Source: CUDA C++ programming guide, "Compute capabilities: technical specifications", and the
 occupancy calculator's allocation granularities.
@@ -13,8 +13,11 @@ WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class Multiprocessor:
-    """Limits of one multiprocessor: resident ``warps`` and ``blocks``, ``shared`` bytes (and those
-    that the system takes of every block), 32-bit ``registers``."""
+    """The limits of a multiprocessor.
+
+    Resident ``warps`` and ``blocks``, ``shared`` bytes (and those reserved by the system per
+    block), 32-bit ``registers``.
+    """
 
     warps: int
     blocks: int
@@ -23,7 +26,7 @@ class Multiprocessor:
     registers: int = 65536
 
 
-#: By compute capability times ten; one that is not listed is taken as the nearest older one.
+#: By ten times the compute capability; an unlisted one uses the nearest older one.
 LIMITS = {
     75: Multiprocessor(32, 16, 64 << 10, 0),
     80: Multiprocessor(64, 32, 164 << 10, 1024),
@@ -44,11 +47,13 @@ def multiprocessor(capability: tuple[int, int]) -> Multiprocessor:
 def resident_blocks(
     capability: tuple[int, int], threads: int, registers: int, shared: int
 ) -> tuple[int, str]:
-    """How many blocks of ``threads`` are resident at once, and what allows no more: ``warps``,
-    ``blocks``, ``registers`` (of a thread) or ``shared`` (bytes of a block)."""
+    """Return the number of resident blocks of ``threads`` threads, and the limiting resource.
+
+    That is ``warps``, ``blocks``, ``registers`` (of a thread) or ``shared`` (bytes of a block).
+    """
     have = multiprocessor(capability)
     warps = -(-threads // WARP)
-    # Registers come in units of 256 for each warp, shared memory in units of 128 bytes.
+    # Registers are allocated in units of 256 per warp, shared memory in units of 128 bytes.
     of_warp = -(-registers * WARP // 256) * 256
     limits = {"warps": have.warps // warps, "blocks": have.blocks}
     if of_warp:
@@ -63,6 +68,6 @@ def resident_blocks(
 def occupancy(
     capability: tuple[int, int], threads: int, registers: int, shared: int
 ) -> tuple[float, str]:
-    """Resident warps as a part of the most there can be, and what limits them."""
+    """Return the resident warps as a fraction of the maximum, and the limiting resource."""
     blocks, why = resident_blocks(capability, threads, registers, shared)
     return blocks * -(-threads // WARP) / multiprocessor(capability).warps, why

@@ -1,9 +1,9 @@
-"""Where the axes of one value lie in those of another, through views; and moving values by that.
+"""The positions of a value's axes within another value's, through views, and their rearrangement.
 
 An axis is a tuple of digits ``(of, stride, size)``: positions along it count through ``size`` steps
-of ``stride`` along axis ``of`` of the value that all is measured by, the last digit fastest.  So
-an axis of 6 that a reshape cuts into 2 and 3 is ``((0, 3, 2),)`` and ``((0, 1, 3),)``, one that
-merges axes 0 and 1 is ``((0, 1, 2), (1, 1, 3))``, one of size 1 has no digits.
+of ``stride`` along axis ``of`` of the reference value, the last digit fastest.  For example, an
+axis of 6 that a reshape splits into 2 and 3 is ``((0, 3, 2),)`` and ``((0, 1, 3),)``, one that
+merges axes 0 and 1 is ``((0, 1, 2), (1, 1, 3))``, and one of size 1 has no digits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core_compiler.ops.base import definition
 from core_compiler.passes.rules import MOVES, Match, Unfit, View
 from core_compiler.support.errors import InternalError
 
-#: The number of an axis, or a name and a number of one that the measuring value does not have.
+#: The number of an axis, or a name and a number for an axis that the reference value does not have.
 Of = int | tuple[str, int]
 Digit = tuple[Of, int, int]
 Axis = tuple[Digit, ...]
@@ -28,7 +28,7 @@ Axes = tuple[Axis, ...]
 
 
 def whole(shape: Sequence[int]) -> Axes:
-    """The axes of a value measured by themselves."""
+    """Return the axes of a value relative to itself."""
     return tuple(((axis, 1, size),) if size != 1 else () for axis, size in enumerate(shape))
 
 
@@ -37,7 +37,7 @@ def length(axis: Axis) -> int:
 
 
 def flat(axes: Sequence[Axis]) -> Axis:
-    """All digits as of one axis, neighbours that count through one axis merged."""
+    """Return all digits as one axis; neighbours that count through one axis are merged."""
     out: list[Digit] = []
     for of, stride, size in (digit for axis in axes for digit in axis):
         if out and out[-1][0] == of and out[-1][1] == stride * size:
@@ -47,14 +47,16 @@ def flat(axes: Sequence[Axis]) -> Axis:
 
 
 def spread_over(axes: Sequence[Axis]) -> Axis:
-    """The digits in one fixed order: equal for axes that cover the same, however they lie."""
+    """Return the digits in a canonical order, equal for axes that cover the same positions."""
     found = {digit for axis in axes for digit in axis}
     return flat([tuple(sorted(found, key=lambda d: (repr(d[0]), -d[1])))])
 
 
 def below(op: Op, axes: Axes) -> Axes | None:
-    """The axes of a view's operand, given those of its result; None where a reshape cuts them so
-    that no digits say it."""
+    """Return the axes of a view's operand, given those of its result, or None.
+
+    None if a reshape splits them in a way that digits cannot express.
+    """
     (x,) = op.operands
     if op.kind == "core.transpose":
         at = {axis: place for place, axis in enumerate(op["permutation"])}
@@ -66,8 +68,10 @@ def below(op: Op, axes: Axes) -> Axes | None:
 
 
 def cut(digits: Axis, sizes: Sequence[int]) -> Axes | None:
-    """Digits dealt out to axes of these sizes, in order; None where a digit does not divide so (and
-    where there are no elements, which lie nowhere)."""
+    """Return digits split into axes of these sizes, in order, or None.
+
+    None if a digit is not divisible accordingly, or if there are no elements.
+    """
     if 0 in sizes or any(count == 0 for _, _, count in digits):
         return None
     rest = list(reversed(digits))
@@ -90,9 +94,11 @@ def cut(digits: Axis, sizes: Sequence[int]) -> Axes | None:
 
 
 def behind(value: Value, axes: Axes, view: View, repeats: bool) -> Iterator[tuple[Value, Axes]]:
-    """``value`` and the values that it is a view of, each with its axes; ``repeats``: also through
-    a broadcast that repeats elements.  It ends where it comes back to a value: among the forms of
-    an e-graph's class may be a view of the class itself."""
+    """Yield ``value`` and the values that it is a view of, each with its axes.
+
+    ``repeats``: also through a broadcast that repeats elements.  It ends when it reaches a value
+    again: an e-class may contain a view of itself.
+    """
     met: set[Value] = set()
     while value not in met:
         met.add(value)
@@ -110,10 +116,10 @@ def behind(value: Value, axes: Axes, view: View, repeats: bool) -> Iterator[tupl
 
 
 class Places:
-    """Where the values of a match lie in the axes of its root's result, through the elementwise ops
-    and views of the match.
+    """The axes of the values of a match relative to its root's result.
 
-    ``places[value]`` is None where nothing says so, or where a value is read in two arrangements.
+    They are found through the elementwise ops and views of the match.  ``places[value]`` is None if
+    unknown, or if a value is read in two arrangements.
     """
 
     def __init__(self, m: Match):
@@ -140,14 +146,14 @@ class Places:
                 work += [(maker.operands[0], found)] if found is not None else []
 
     def _clash(self, value: Value, m: Match) -> None:
-        """A value in two arrangements: a constant lies nowhere then; of others nothing is known."""
+        """Handle a value read in two arrangements: forget its axes if constant, else all axes."""
         if m.view.constant(value, through=()) is not None:
             self._known[value] = None
         else:
             self._known = dict.fromkeys(self._known)
 
     def __getitem__(self, value: Value) -> Axes | None:
-        """The axes of ``value``; a value that only a view of is read has them from that."""
+        """Return the axes of ``value``, derived from a view of it if only that is read."""
         if value in self._known:
             return self._known[value]
         for known, axes in list(self._known.items()):
@@ -158,8 +164,11 @@ class Places:
         return None
 
     def taken(self, reduction: Op, source: Axes | None = None) -> Axis:
-        """What a reduction takes away; Unfit where its result does not come back just where the
-        rest of its operand lies (``source``, if that is known from elsewhere)."""
+        """Return the axes that a reduction removes.
+
+        Raises Unfit if the result is not broadcast back to the positions of the rest of its operand
+        (``source``, if known from elsewhere).
+        """
         source, back = source or self[reduction.operands[0]], self[reduction.result]
         if source is None or back is None:
             raise Unfit("a reduction and what reads it lie in different ways")
@@ -169,7 +178,7 @@ class Places:
         return flat([source[axis] for axis in gone])
 
     def parameter(self, value: Value, wanted: Sequence[Axis]) -> Parameter | None:
-        """``value`` as a tensor over the axes ``wanted``; None where it varies along others."""
+        """Return ``value`` as a tensor over the axes ``wanted``; None if it varies elsewhere."""
         axes = self._known.get(value)
         if axes is None:
             return None
@@ -179,8 +188,10 @@ class Places:
 
 @dataclass(frozen=True)
 class Small:
-    """A value without what views repeat of it; of a constant its ``array``, without the axes along
-    which it repeats itself."""
+    """A value without the repetitions of its views.
+
+    For a constant its ``array``, without the axes along which it repeats.
+    """
 
     value: Value
     axes: Axes
@@ -209,7 +220,7 @@ def small(value: Value, axes: Axes, view: View) -> Small:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A value that varies along nothing but ``wanted``, ready to be built over these axes."""
+    """A value that varies only along ``wanted``, ready to be built over these axes."""
 
     small: Small
     wanted: Axes
@@ -223,7 +234,7 @@ class Parameter:
 
 
 def covers(wanted: Sequence[Axis], axes: Sequence[Axis]) -> bool:
-    """Whether every digit of ``axes`` is one of ``wanted``."""
+    """Return whether every digit of ``axes`` is one of ``wanted``."""
     made = refined(wanted, axes)
     if made is None:
         return False
@@ -231,8 +242,10 @@ def covers(wanted: Sequence[Axis], axes: Sequence[Axis]) -> bool:
 
 
 def refined(*many: Sequence[Axis]) -> list[list[Axis]] | None:
-    """The axes with digits cut so finely that any two are equal or apart; None where that is not
-    possible."""
+    """Return the axes with digits split so that any two are equal or disjoint, or None.
+
+    None if that is not possible.
+    """
     bounds: dict[Of, set[int]] = {}
     if any(size == 0 for axes in many for axis in axes for _, _, size in axis):
         return None
@@ -255,9 +268,9 @@ def refined(*many: Sequence[Axis]) -> list[list[Axis]] | None:
 
 
 def rearrange(b, value: Value, axes: Sequence[Axis], target: Sequence[Axis]) -> Value:
-    """``value``, whose axes are ``axes``, with the axes ``target``: what is missing is repeated.
+    """Return ``value``, whose axes are ``axes``, with axes ``target``; missing ones are repeated.
 
-    At most a reshape, a transpose, a broadcast and a reshape.  ``target`` covers ``axes``.
+    It takes at most a reshape, a transpose, a broadcast and a reshape.  ``target`` covers ``axes``.
     """
     made = refined(axes, target)
     if made is None:

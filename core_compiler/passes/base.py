@@ -1,4 +1,4 @@
-"""What a pass is: a frozen dataclass; its fields are its options, ``run`` maps module to module."""
+"""The base class of passes: frozen dataclasses with options, mapping module to module."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from core_compiler.ir.rewriter import Budget, RewriteLimit
 from core_compiler.ir.types import is_empty
 from core_compiler.support.errors import UserError, nearest
 
-#: Facts of a compile that begins above the tensor level: the example inputs, in order, and what the
-#: import made of the model (a ``frontends.base.Imported``).
+#: Facts of a compile that begins above the tensor level: the example inputs, in order, and the
+#: result of the import (a ``frontends.base.Imported``).
 EXAMPLES, IMPORTED = "examples", "imported"
 
 
-#: Up to its end a sentence; all of a text without one.
+#: Matches a sentence up to its end, or a whole text without one.
 _SENTENCE = re.compile(r".*?[.!?](?=\s|$)|.*")
 
 
 @dataclass
 class PassContext:
-    """What a running pass may use: its log of rewrites, its budget, the target, notes to the user.
+    """The environment of a running pass: its rewrite log, its budget, the target, and notes.
 
     ``facts`` are results that later stages of the same compile read (a memory plan, compiled
     kernels); the recorder stores them.  ``options`` are the compile's options (threads, ...).
@@ -42,16 +42,18 @@ class PassContext:
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
     def claims(self, op: Op) -> bool:
-        """Whether the target executes ``op`` whole: no pass may take it apart or fuse it."""
+        """Return whether the target executes ``op`` whole: no pass may decompose or fuse it."""
         return self.target is not None and self.target.claims(op)
 
     def rewriter(self, block: Block, function: str = "main") -> Rewriter:
-        """A rewriter whose events and budget are this pass's."""
+        """Return a rewriter with the log and the budget of this pass."""
         return Rewriter(block, function, self.rewrites, self.budget)
 
     def with_function(self, module: Module, function: Function, *, rule: str) -> Module:
-        """``module`` with ``function`` in the place of that of its name; an event says which of its
-        attributes changed (aliases, roles of results, ...)."""
+        """Return ``module`` with ``function`` in place of the function of the same name.
+
+        An event lists the attributes that changed (aliases, roles of results, ...).
+        """
         old = module.functions[function.name].attributes
         changed = {k: function.attributes.get(k) for k in {**old, **function.attributes}
                    if old.get(k) != function.attributes.get(k)}  # fmt: skip
@@ -63,9 +65,9 @@ class PassContext:
         return module.with_function(function)
 
     def rewrite(self, module: Module, edit: Callable[[Rewriter], None], level: str = "tensor"):
-        """``module`` with ``edit`` run on every function of ``level``, innermost regions first.
+        """Return ``module`` with ``edit`` run on every function of ``level``, inner regions first.
 
-        Where the budget ends, what was done so far is committed.
+        If the budget is exhausted, the rewrites so far are kept.
         """
         for function in module.functions.values():
             if function.level == level:
@@ -93,15 +95,17 @@ class PassContext:
         return op.with_(regions=regions)
 
     def note(self, severity: str, message: str, op: Op | None = None) -> None:
-        """Tell the user something: ``severity`` is ``note``, ``warning`` or ``error``."""
+        """Report a diagnostic to the user: ``severity`` is ``note``, ``warning`` or ``error``."""
         nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
         where = next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
         self.notes.append(Diagnostic(severity, message, "main", op, where))
 
 
 def run_pass(pass_: Pass, module: Module, context: PassContext) -> Module:
-    """What a pass returns; RuntimeError where a library in Rust panics in it, which PyO3 makes no
-    ``Exception`` of."""
+    """Return the result of a pass.
+
+    Raises RuntimeError if a Rust library panics in it: PyO3's panic is no ``Exception``.
+    """
     try:
         return pass_.run(module, context)
     except BaseException as error:
@@ -111,24 +115,24 @@ def run_pass(pass_: Pass, module: Module, context: PassContext) -> Module:
 
 
 def is_our_own(pass_: Pass) -> bool:
-    """Whether a pass comes with the compiler: an exception in it is a bug of ours."""
+    """Return whether a pass is part of the compiler: an exception in it is a bug of ours."""
     return type(pass_).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
-#: Ops whose regions hold ordinary tensor code that passes go into.
+#: Ops whose regions hold ordinary tensor code that passes descend into.
 CONTROL_FLOW = frozenset({"core.if", "core.while"})
-#: How nodes of a frontend's own level are called; their regions are its subgraphs.
+#: The prefix of nodes of a frontend's own level; their regions are its subgraphs.
 MODEL_NODES = "onnx."
 
 
 def makes_nothing(op: Op) -> bool:
-    """Whether an op has results and none has an element: they are constants."""
+    """Return whether an op has results and all of them are empty: they are constants."""
     return bool(op.results) and all(is_empty(v.type) for v in op.results)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a condition may look at when it is asked again: a block and who claims what."""
+    """The context of a condition that is tested again: a block and the target's claims."""
 
     module: Module
     rewriter: Rewriter
@@ -137,21 +141,23 @@ class Scene:
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass.  Subclasses are frozen dataclasses; fields are options with defaults.
+    """The base class of passes.
 
-    A field's metadata may list its ``choices``.
+    Subclasses are frozen dataclasses; fields are options with defaults.  A field's metadata may
+    list its ``choices``.
 
     ``half``       ``meaning`` (values may change; one list for all targets) or ``implementation``;
-                   before both ``source``: the model in its frontend's own words.
-    ``exact``      the bits of every result are kept; a pass of the implementation half must be.
+                   before both ``source``: the model in its frontend's own ops.
+    ``exact``      the bits of every result are kept; required in the implementation half.
     ``tolerance``  for a pass that is not exact: the class of change and why, for the user.
-    ``anew``       it computes something else on purpose (clipped gradients, a narrower precision):
-                   bisecting does not compare the outputs with those before it.
-    ``mandatory``  the compile cannot go on without it (bisecting leaves it in).
-    ``asks``       of how many ops :meth:`refusal` speaks (0: this pass has no such condition).
+    ``anew``       it changes the semantics on purpose (clipped gradients, a narrower precision):
+                   bisection does not compare the outputs with those before it.
+    ``mandatory``  the compile needs it (bisection does not remove it).
+    ``asks``       the number of ops that :meth:`refusal` is about (0: no such condition).
     ``requires`` / ``ensures``  names of facts about the module; the pipeline builder checks them.
-    ``ends``       facts that no longer hold after it (at first ``tensor_ops`` and ``values`` do).
-    The first line of the docstring says what the pass does; users read it in the page.
+    ``ends``       facts that it invalidates (``tensor_ops`` and ``values`` hold at first).
+
+    The first line of the docstring says what the pass does; it is shown to users.
     """
 
     half: ClassVar[str] = "meaning"
@@ -167,29 +173,33 @@ class Pass:
     def run(self, module: Module, context: PassContext) -> Module:
         raise NotImplementedError(f"{type(self).__name__}.run")
 
-    # What "why not?" asks: the conditions that decide are the ones that explain.
+    # The conditions that decide are also those that explain a refusal ("why not?").
 
     def table(self) -> tuple:
-        """The rules this pass applies, for "why did my rule not fire?"; empty for other passes."""
+        """Return the rules that this pass applies, for explanations; empty for other passes."""
         return ()
 
     def fusion(self) -> Any:
-        """The :class:`~core_compiler.passes.grouping.Fusion` of a pass that merges producers with
-        their consumers; None for other passes."""
+        """Return the :class:`~core_compiler.passes.grouping.Fusion` of a fusion pass, or None.
+
+        A fusion pass merges producers with their consumers.
+        """
         return None
 
     def pair(self, one: Op, other: Op) -> tuple[Op, Op] | None:
-        """Two ops in the order in which :meth:`refusal` speaks of them; None where this pass is not
-        about such a pair."""
+        """Return two ops in the order that :meth:`refusal` expects, or None.
+
+        None if this pass does not handle such a pair.
+        """
         return None
 
     def refusal(self, ops: Sequence[Op], scene: Scene) -> Refusal | None:
-        """Of a pass with ``asks``: why it leaves these ops alone, None where it would not."""
+        """Return why a pass with ``asks`` leaves these ops unchanged, or None if it would not."""
         raise NotImplementedError(f"{type(self).__name__}.refusal")
 
     @classmethod
     def name(cls) -> str:
-        """``FoldConstants`` -> ``fold_constants``: the name everywhere a person sees it."""
+        """Return the pass's name shown to users: ``FoldConstants`` -> ``fold_constants``."""
         out = []
         for i, letter in enumerate(cls.__name__):
             if letter.isupper() and i:
@@ -199,9 +209,9 @@ class Pass:
 
     @classmethod
     def summary(cls) -> str:
-        """The first sentence of the docstring; "" where a person's pass has none of its own."""
+        """Return the first sentence of the docstring; "" if a user's pass has none of its own."""
         own = cls.__dict__.get("__doc__") or ""
-        if own.startswith(f"{cls.__name__}("):  # what `dataclass` writes where there is none
+        if own.startswith(f"{cls.__name__}("):  # the text that `dataclass` generates
             return ""
         paragraph = " ".join(inspect.cleandoc(own).split("\n\n", 1)[0].split())
         return _SENTENCE.match(paragraph)[0]  # type: ignore[index]
@@ -210,11 +220,11 @@ class Pass:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def told_options(self) -> dict[str, Any]:
-        """Those that a recording can hold: numbers and texts, and lists of them."""
+        """Return the options that a recording can hold: numbers and strings, and lists of them."""
         return {k: v for k, v in self.options().items() if _is_plain(v)}
 
     def spelled(self) -> str:
-        """``fuse_elementwise{limit=8}``: the pass with the options that differ from the default."""
+        """Return the pass with its non-default options: ``fuse_elementwise{limit=8}``."""
         changed = {f.name: getattr(self, f.name) for f in fields(self)
                    if getattr(self, f.name) != f.default}  # fmt: skip
         inner = ",".join(f"{k}={v}" for k, v in changed.items())
@@ -228,7 +238,10 @@ def _is_plain(value: Any) -> bool:
 
 
 def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
-    """``pass_`` with options given as text (command line, page); UserError names a wrong one."""
+    """Return ``pass_`` with options given as text; UserError names a wrong one.
+
+    The text comes from the command line or the page.
+    """
     known = {f.name: f for f in fields(pass_)}
     values = {name: getattr(pass_, name) for name in known}
     for key, text in texts.items():
@@ -264,7 +277,7 @@ def _parse(text: str, like: Any, where: str) -> Any:
 
 
 def tensor_ops(module: Module) -> Iterator[Op]:
-    """The ops of ``main`` and of its control flow, not those inside groups."""
+    """Yield the ops of ``main`` and of its control flow, but not those inside groups."""
     stack = [iter(module.main.body.ops)]
     while stack:
         for op in stack[-1]:

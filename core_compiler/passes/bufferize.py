@@ -1,4 +1,4 @@
-"""Bufferize: values become buffers and views; the one place where copies are inserted."""
+"""Bufferize: values become buffers and views.  All copies are inserted here."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from core_compiler.support.errors import InternalError
 
 INPUT, OUTPUT, CONSTANT = "target.input", "target.output", "target.constant"
 ALLOC, VIEW, COPY = "target.alloc", "target.view", "target.copy"
-#: The attribute of a launch that writes parts of its results: (result, operand) pairs.  What the
-#: operand holds is in the result's memory beforehand.
+#: The attribute of a launch that writes parts of its results: (result, operand) pairs.  The
+#: result's memory holds the operand's contents beforehand.
 OVER = "over"
-#: The attribute of a view that says that its memory is written next: nobody reads what it held.
+#: The attribute of a view whose memory is written next: its old contents are not read again.
 TAKES = "takes"
-#: ``loop`` names the buffers that a loop carries and begins it, ``test`` leaves it where its flag
-#: is false, ``repeat`` goes back to the op after ``loop``; the three share a number.  One whose
-#: ``loop`` says its trips has no ``test``.
+#: ``loop`` begins a loop and lists the buffers that it carries, ``test`` exits it if its flag is
+#: false, ``repeat`` jumps to the op after ``loop``; the three share a number.  A ``loop`` with a
+#: known trip count has no ``test``.
 LOOP, TEST, REPEAT = "target.loop", "target.test", "target.repeat"
 
 
 def buffer_type(kind) -> BufferType:
-    """The buffer of a tensor: dense, with its axes in memory as its layout says."""
+    """Return the dense buffer type of a tensor, with its axes in the order of its layout."""
     return buffer(kind.shape, kind.dtype, ordered_strides(kind.shape, kind.order))
 
 
 @dataclass(frozen=True)
 class Bufferize(Pass):
     """Gives every value memory: inputs, constants and results as buffers, reshapes and transposes
-    as views, launches that write the buffers they are given.  A loop is a stretch of the same list,
-    which the device repeats; what it carries lies in buffers of its own.  A result that keeps most
-    of an operand, and what a loop begins with, take over its memory where nobody reads it later.
+    as views, launches that write the buffers they are given.
 
-    After this pass ops declare what they read and write.  A result that is an input, a constant or
-    in another result's memory is copied, and the copy says why.
+    A loop is a stretch of the same list that the device repeats; loop-carried values lie in buffers
+    of their own.  A result that keeps most of an operand, and the initial values of a loop, reuse
+    memory that is not read later.  After this pass ops declare their reads and writes.  A result
+    that is an input, a constant or in another result's memory is copied, and the copy says why.
     """
 
     half = "implementation"
@@ -57,18 +57,20 @@ class Bufferize(Pass):
 
 
 class _Bufferizer:
-    """One walk over main; ``held`` maps a tensor value to its buffer, ``root`` a buffer to the
-    op whose memory it is."""
+    """A single walk over main; ``held`` maps tensor values to buffers.
+
+    ``root`` maps a buffer to the op that owns its memory.
+    """
 
     def __init__(self, out: Conversion):
         self.out = out
         self.held: dict[Value, Value] = {}
         self.root: dict[Value, Op] = {}
         self.loops = 0
-        #: What each tensor value holds: itself, or the value that it is a view of.
+        #: Maps each tensor value to its contents: itself, or the value that it is a view of.
         self.contents: dict[Value, Value] = {}
-        #: Contents -> the op of the block at hand after which nobody reads them, for those that it
-        #: may let go: its own, and what its loop carries.
+        #: Maps contents to the last op of the current block that reads them, for those whose memory
+        #: the block may release: its own values, and those that its loop carries.
         self.last: dict[Value, Op | None] = {}
 
     def run(self) -> Block:
@@ -81,7 +83,7 @@ class _Bufferizer:
         return self.out.finish(self._outputs(block.outputs))
 
     def _ops(self, block: Block, carried: Sequence[Value]) -> None:
-        """The ops of a block, which may let the memory go of what they make and of ``carried``."""
+        """Process the ops of a block, which may free memory of its own and ``carried`` values."""
         around, self.last = self.last, {}
         for op in block.ops:
             if is_free_view(op):
@@ -100,8 +102,10 @@ class _Bufferizer:
         return self.contents.get(value, value)
 
     def _readers_first(self, block: Block) -> list[Op]:
-        """The ops of a block; one that writes a part of what it is given comes after those that
-        read that too, where nothing needs its results sooner."""
+        """Return the ops of a block with readers before partial writes of the same operand.
+
+        Unless an op needs the results of the write sooner.
+        """
         ops = list(block.ops)
         partial = [op for op in ops if OVER in op.attributes]
         uses = {op: {self._content(v) for v in op.uses()} for op in ops if partial}
@@ -124,7 +128,7 @@ class _Bufferizer:
                 self.last[held] = op
 
     def _may_take(self, value: Value, op: Op) -> bool:
-        """Whether the memory of ``value``, read by ``op``, is free once it has been."""
+        """Return whether the memory of ``value`` is free after its reader ``op``."""
         held = self._content(value)
         read = (*op.operands, *(v for region in op.regions for v in region.free_values()))
         once = sum(self._content(v) is held for v in read) == 1
@@ -173,8 +177,10 @@ class _Bufferizer:
                         rule="a launch writes its buffers")  # fmt: skip
 
     def _begun(self, value: Value, buffer_: Value, op: Op, reason: str) -> list[Op]:
-        """What makes ``buffer_`` hold ``value`` when ``op`` begins: it takes over its memory, or
-        gets a copy."""
+        """Return the ops that make ``buffer_`` hold ``value`` when ``op`` begins.
+
+        The buffer reuses the value's memory, or gets a copy.
+        """
         source = self.held[value]
         if source.type == buffer_.type and self._may_take(value, op):
             self.root[buffer_] = self.root[source]
@@ -195,7 +201,7 @@ class _Bufferizer:
         condition, body = op.regions
         if trips is None:
             self.held.update(zip(condition.arguments, carried, strict=True))
-            self._ops(condition, ())  # the body reads what is carried after it
+            self._ops(condition, ())  # the body reads the carried values after it
             test = Op(TEST, (self.held[condition.outputs[0]],), (), number)
             self.out.answer(None, [test], rule="leave a loop",
                             reason="the loop's condition is asked")  # fmt: skip
@@ -206,14 +212,14 @@ class _Bufferizer:
                         reason="the loop's body ends")  # fmt: skip
 
     def _carry(self, outputs: Sequence[Value], carried: Sequence[Value]) -> None:
-        """Copy what a body made to where the next iteration finds it, as if all at once."""
+        """Copy the results of a body to where the next iteration reads them, as if all at once."""
         taken = {self.root[b] for b in carried}
         ops: list[Op] = []
         moves = []
         for value, to in zip(outputs, carried, strict=True):
             source = self.held[value]
             if self.root[source] is self.root[to] and source.type == to.type:
-                continue  # it lies there
+                continue  # it is already there
             if self.root[source] in taken:  # the copies that follow would overwrite it
                 kept = Value(buffer(value.type.shape, value.type.dtype), value.name)
                 why = {"reason": "its place is written next"}

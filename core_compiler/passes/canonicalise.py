@@ -1,4 +1,4 @@
-"""Canonicalise: a table of small algebraic rules, named by what they do."""
+"""Canonicalise: a table of small algebraic rules, named by their effect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _no_float(m: Match) -> str | None:
 
 
 def _no_minus_zero(m: Match) -> str | None:
-    """-0 + (+0) is +0: only what is never -0 stays as it is."""
+    """Refuse values that may be -0, as -0 + (+0) is +0."""
     maker = m.view.producer(m["x"])
     if not m["x"].type.dtype.is_float:
         return None
@@ -37,7 +37,7 @@ def _no_minus_zero(m: Match) -> str | None:
 
 
 def _canonical_nan(m: Match) -> str | None:
-    """A NaN of the operand is canonical already: another maximum or minimum has made it."""
+    """Refuse an operand whose NaN may not be canonical; a maximum or minimum makes it so."""
     maker = m.view.producer(m["x"])
     if not m["x"].type.dtype.is_float or (maker is not None and has_trait(maker, "canonical_nan")):
         return None
@@ -45,7 +45,7 @@ def _canonical_nan(m: Match) -> str | None:
 
 
 def _limit(number: float) -> Const:
-    """The number that leaves a maximum or minimum as it is, of any dtype."""
+    """Match the identity of a maximum or minimum, of any dtype."""
 
     def test(array: np.ndarray) -> bool:
         if is_float(array):
@@ -63,7 +63,7 @@ def _booleans(m: Match) -> str | None:
 
 
 def _power_of_two(array: np.ndarray) -> bool:
-    """Whether dividing by these is multiplying by reciprocals that the dtype holds exactly."""
+    """Return whether all are powers of two, whose reciprocals the dtype represents exactly."""
     wide = array.astype(np.float64)
     if not is_float(array) or array.size == 0 or not np.all(np.isfinite(wide) & (wide != 0)):
         return False
@@ -75,7 +75,7 @@ def _power_of_two(array: np.ndarray) -> bool:
 
 
 def _like(b, constant, x):
-    """``constant`` (rank 0, or already of x's shape) broadcast to ``x``."""
+    """Broadcast ``constant`` (rank 0, or already of x's shape) to ``x``."""
     return b.expand(constant, x.type.shape)
 
 
@@ -139,8 +139,9 @@ RULES = (
 class Canonicalise(Pass):
     """Rewrites small algebraic identities to one form.
 
-    One rule changes bits and states it: ``x ** 2 => x * x``.  Zeros keep their signs: ``x + (-0)``
-    and ``x - (+0)`` are x, ``x + (+0)`` only of integers and of what is never -0.
+    One rule changes bits and declares it: ``x ** 2 => x * x``.  Zeros keep their signs: ``x +
+    (-0)`` and ``x - (+0)`` become x, ``x + (+0)`` only for integers and for values that are never
+    -0.
     """
 
     exact = False

@@ -1,6 +1,6 @@
-"""Choose layouts: where each tensor's axes lie in memory.
+"""Choose layouts: the order of each tensor's axes in memory.
 
-Layouts change addresses only, so every rewrite here is exact: accumulation orders are fixed from
+Layouts change addresses only, so every rewrite here is exact: accumulation orders are fixed by
 logical axes.  Convolutions and pools work channels-last; elementwise ops keep their operand's
 layout; a transpose becomes a free view; a product whose only use is a transpose writes its result
 so that the transposed tensor is row-major.
@@ -22,7 +22,7 @@ from core_compiler.passes.layouts import Order, normal, view_order
 class ChooseLayouts(Pass):
     """Places axes in memory: convolutions channels-last, transposes as free views where possible.
 
-    ``channels_last`` off keeps convolutions in the layout the model has.
+    With ``channels_last`` off, convolutions keep the layout of the model.
     """
 
     half = "implementation"
@@ -44,12 +44,14 @@ class ChooseLayouts(Pass):
         return context.rewrite(module, edit)
 
     def _relay(self, op: Op, rw, laid: dict[tuple[Value, Order], Value]) -> Op:
-        """Copies of the operands that a product reads better in another layout (weights that are
-        no constants, and so cannot be laid out beforehand); each once."""
+        """Copy the operands that a product reads better in another layout, each once.
+
+        These are weights that are not constants and so cannot be packed in advance.
+        """
         fresh, copies = list(op.operands), []
         orders = operand_orders(op)
         if op.kind == "core.all_reduce" and rw.is_output(op.result):
-            orders = {0: None}  # shards add up bytes: both lie in memory in one order
+            orders = {0: None}  # shards add bytes: both must have the same order in memory
         for place, order in orders.items():
             value = op.operands[place]
             maker = rw.producer(value)
@@ -71,7 +73,7 @@ class ChooseLayouts(Pass):
         if len(op.results) != 1 or rw.is_output(op.result):
             return
         if any(user.kind in CONTROL_FLOW for user in rw.users(op.result)):
-            return  # what a loop carries has the layout of its arguments
+            return  # loop-carried values have the layout of the loop's arguments
         order, rule = self._order(op, wishes)
         order = normal(order, op.result.type.shape)
         if order == op.result.type.order:
@@ -96,8 +98,10 @@ class ChooseLayouts(Pass):
 
 
 def operand_orders(op: Op) -> dict[int, Order]:
-    """How the operands of a convolution, by number, are read best: images with their channels
-    last, weights with the result's channels last."""
+    """Return the preferred orders of a convolution's operands, by number.
+
+    Images have their channels last, weights the result's channels.
+    """
     spatial = tuple(range(2, op.results[0].type.rank)) if op.results else ()
     if op.kind == "core.conv":
         return {1: (*spatial, 1, 0)}
@@ -109,7 +113,7 @@ def operand_orders(op: Op) -> dict[int, Order]:
 
 
 def preferences(rw) -> dict[Value, Order]:
-    """The order each freely placed value should have so that its one transpose yields row-major."""
+    """Return the order of each freely placed value for which its only transpose is row-major."""
     wishes: dict[Value, Order] = {}
     for op in reversed(rw.ops):
         if op.kind == "core.transpose":

@@ -1,4 +1,4 @@
-"""Concatenations of many parts: each part is written into its place, by one kernel for all."""
+"""Concatenations of many parts: one shared kernel writes each part into its position."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from core_compiler.ir import Op, Rewriter, WeightStore
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.rules import adopt
 
-#: Of how many parts one kernel makes a tensor: it asks for each element which part it is of, in an
-#: expression as deep as there are parts.
+#: Maximum number of parts that one kernel concatenates: it tests for each element which part it
+#: belongs to, in an expression as deep as there are parts.
 MOST_PARTS = 64
 
 
@@ -18,7 +18,7 @@ def has_many_parts(op: Op) -> bool:
 
 
 def write_parts(op: Op, rewriter: Rewriter, weights: WeightStore) -> None:
-    """Replace a concatenation by writes of its parts, one after the other, into one tensor."""
+    """Replace a concatenation by writes of its parts, one after another, into one tensor."""
     b, kind, axis = Builder(weights), op.result.type, op["axis"]
     made, start = b.expand(b.constant(0, kind.dtype), kind.shape), 0
     zero = b.constant(np.int64(0))

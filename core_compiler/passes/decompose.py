@@ -1,4 +1,4 @@
-"""Decompose: composite ops become the primitives of their one declared decomposition."""
+"""Decompose: composite ops become the primitives of their declared decomposition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def expand(op: Op, rewriter: Rewriter, weights) -> None:
 class Decompose(Pass):
     """Expands the composites whose parts other passes want to see (linear layers into products).
 
-    ``kinds`` lists them, comma separated, without the ``core.`` prefix.
+    ``kinds`` lists them, separated by commas, without the ``core.`` prefix.
     """
 
     asks = 1
@@ -58,7 +58,7 @@ class Decompose(Pass):
 
 
 def refused(op: Op, wanted: tuple[str, ...]) -> Refusal | None:
-    """Why ``op`` stays whole."""
+    """Return why ``op`` is not decomposed, or None."""
     if op.kind not in wanted:
         listed = ", ".join(wanted)
         return refuse(
@@ -68,7 +68,7 @@ def refused(op: Op, wanted: tuple[str, ...]) -> Refusal | None:
 
 
 def not_composite(op: Op) -> Refusal | None:
-    """A refusal where an op has no decomposition."""
+    """Return a refusal if an op has no decomposition."""
     if definition(op).decompose is not None:
         return None
     return refuse("composite", "{0} is no composite: it has no decomposition", op)

@@ -1,4 +1,7 @@
-"""Common subexpressions: equal ops on equal values become one op whose origin names both."""
+"""Common subexpression elimination: equal ops on equal values are merged.
+
+The origin of the merged op names both.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from core_compiler.passes.base import Pass
 class EliminateCommonSubexpressions(Pass):
     """Merges equal ops on the same operands; the merged op keeps the origins of both.
 
-    Random ops differ in their ``stream`` and so are never merged.  Casts that widen a narrow float
-    are not either: they cost less to repeat than their results to keep.
+    Random ops differ in their ``stream`` and so are never merged.  Neither are casts that widen a
+    narrow float: repeating them costs less than keeping their results.
     """
 
     asks = 2
@@ -52,10 +55,10 @@ class EliminateCommonSubexpressions(Pass):
 
 
 def widens(op: Op) -> bool:
-    """Whether an op is the cast of a float of 16 bits or fewer to a wider one: a way to read it.
+    """Return whether an op casts a float of at most 16 bits to a wider one.
 
-    Merged, and with it what is computed from it, it would be kept in f32 from the forward pass of a
-    training step to the backward one.
+    If such a cast and the values computed from it were merged, they would be kept in f32 from the
+    forward pass of a training step to the backward pass.
     """
     return op.kind == "core.cast" and all(
         v.type.dtype.is_float and (v.type.dtype.bits < 32) is narrow
@@ -64,7 +67,7 @@ def widens(op: Op) -> bool:
 
 
 def signature(op: Op) -> tuple:
-    """Kind, operands, attributes and result types: where all four agree, ops are equal."""
+    """Return kind, operands, attributes and result types; ops with equal signatures are equal."""
     operands = op.operands
     if "commutative" in definition(op).traits:
         operands = tuple(sorted(operands, key=id))
@@ -73,7 +76,7 @@ def signature(op: Op) -> tuple:
 
 
 def differ(first: Op, second: Op) -> Refusal | None:
-    """In what the signatures of two ops differ; None of equal ones."""
+    """Return the difference of the signatures of two ops, or None if they are equal."""
     held = next((op for op in (first, second) if op.regions or not op.results), None)
     if held is not None:
         return refuse("equal ops", "{0} holds code of its own: it is not compared", held)
@@ -99,6 +102,6 @@ def differ(first: Op, second: Op) -> Refusal | None:
 
 
 def _other(op: Op, than: Op) -> Value:
-    """The first operand of ``op`` that ``than`` does not read there."""
+    """Return the first operand of ``op`` that differs from that of ``than``."""
     pairs = zip(op.operands, (*than.operands, *[None] * len(op.operands)), strict=False)
     return next((a for a, b in pairs if a is not b), op.operands[0])

@@ -1,4 +1,4 @@
-"""Dead code: ops whose results nobody reads are removed."""
+"""Dead code elimination: ops whose results are not used are removed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class EliminateDeadCode(Pass):
 
 
 def erase_unread(rewriter: Rewriter) -> None:
-    """Remove the ops of a block whose results nobody reads."""
+    """Remove the ops of a block whose results are not used."""
     for op in reversed(rewriter.ops):
         if still_read(op, rewriter) is None:
             rewriter.erase(op, rule=f"unused {op.kind}")
 
 
 def still_read(op: Op, rewriter: Rewriter) -> Refusal | None:
-    """A refusal where an op's results are used."""
+    """Return a refusal if an op's results are used."""
     for value in op.results:
         if rewriter.users(value):
             return refuse("unused", "{0} is read by {1}", op, rewriter.users(value))

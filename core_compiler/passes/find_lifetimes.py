@@ -1,4 +1,4 @@
-"""Find lifetimes: from which launch to which launch each buffer holds something."""
+"""Find lifetimes: the live interval of each buffer, from launch to launch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from core_compiler.passes.layouts import is_free_view
 
 @dataclass(frozen=True)
 class Life:
-    """Memory with its program positions [start, end) and where it lies: ``arena``, ``output``,
-    ``input`` or ``constant``; ``index`` numbers the output or input."""
+    """The live interval [start, end) of a piece of memory, in program positions, and its space.
+
+    The space is ``arena``, ``output``, ``input`` or ``constant``; ``index`` numbers the output or
+    input.
+    """
 
     value: Value
     op: Op
@@ -32,8 +35,8 @@ class Life:
 class FindLifetimes(Pass):
     """Marks every allocation with the first and the last step that needs it (views followed).
 
-    Steps count the ops of main; two buffers whose steps do not meet may share memory.  What a loop
-    reads from outside lives to the loop's end.
+    Steps count the ops of main; two buffers with disjoint live intervals may share memory.  Values
+    that a loop reads from outside are live to the loop's end.
     """
 
     half = "implementation"
@@ -56,7 +59,7 @@ class FindLifetimes(Pass):
 
 
 def root_of(ops) -> dict[Value, Value]:
-    """For each buffer the buffer whose memory it is (views followed to the end)."""
+    """Map each buffer to the buffer that owns its memory (views are followed to the end)."""
     roots: dict[Value, Value] = {}
     for op in ops:
         if op.kind == VIEW:
@@ -68,14 +71,19 @@ def root_of(ops) -> dict[Value, Value]:
 
 
 def loop_extents(ops: Sequence[Op]) -> list[tuple[int, int]]:
-    """The positions of the first and the last op of each loop of a bufferized block, inner ones
-    before those around them."""
+    """Return the positions of the first and last op of each loop of a bufferized block.
+
+    Inner loops come before those around them.
+    """
     begins = {op["loop"]: i for i, op in enumerate(ops) if op.kind == LOOP}
     return [(begins[op["loop"]], i) for i, op in enumerate(ops) if op.kind == REPEAT]
 
 
 def lifetimes(ops) -> list[Life]:
-    """The memory of each allocation, input and constant of a bufferized block, in program order."""
+    """Return the live intervals of all allocations, inputs and constants of a bufferized block.
+
+    They are in program order.
+    """
     ops = list(ops)
     roots = root_of(ops)
     first: dict[Value, int] = {}
@@ -111,11 +119,11 @@ def lifetimes(ops) -> list[Life]:
 
 
 def values_alive(block: Block) -> list[Life]:
-    """The memory of a block of any stage, as if its ops were executed one by one.
+    """Return the live intervals of a block of any stage, as if its ops were executed one by one.
 
-    Before ``bufferize`` every result has memory of its own from its op through its last use (views
-    that move no byte have none); afterwards these are the buffers' :func:`lifetimes`.  Of values
-    of a frontend's level whose size nobody knows there is nothing.
+    Before ``bufferize`` every result has memory of its own from its op through its last use (free
+    views have none); afterwards these are the buffers' :func:`lifetimes`.  Values of a frontend's
+    level whose size is unknown are left out.
     """
     if any(op.kind == ALLOC for op in block.ops):
         return lifetimes(block.ops)
@@ -147,7 +155,7 @@ def _space(op: Op, result: bool) -> str:
 
 
 def live_peak(lives: Sequence[Life], space: str = "arena") -> tuple[int, int]:
-    """The most bytes of ``space`` that are alive at once, and the first step at which they are."""
+    """Return the peak of live bytes in ``space``, and the first step that reaches it."""
     change: dict[int, int] = {}
     for life in lives:
         if life.space == space:

@@ -17,7 +17,7 @@ def _channel_is_axis_1(o) -> bool:
 
 
 def _folded(b, m: Match, shift=None):
-    """conv(x, w * s) + (bias + (shift - mean) * s) with s = scale / sqrt(variance + epsilon).
+    """Return conv(x, w * s) + (bias + (shift - mean) * s); s = scale / sqrt(variance + epsilon).
 
     Constants are built as ops on constants; constant folding evaluates them by the reference.
     """
@@ -43,7 +43,7 @@ def _shift_is_per_channel(m: Match) -> str | None:
 
 _CONV = op("conv", "x", Const("w"), name="conv", once=True)
 
-#: The scaled weights are smaller or larger: sums overflow for other inputs.
+#: The scaled weights are smaller or larger, so sums overflow for other inputs.
 _OVERFLOWS = ("infinities", "largest")
 
 RULES = (
@@ -62,7 +62,7 @@ RULES = (
 class FoldBatchNorm(Pass):
     """Folds inference batch normalisation into the weights of the convolution before it.
 
-    Weights of bf16 or f16 stay as they are: scaled and rounded again they would be other weights.
+    Weights of bf16 or f16 are not folded: scaling would round them a second time.
     """
 
     exact = False

@@ -1,4 +1,4 @@
-"""Fold constants: ops whose operands are all constant are evaluated now, by the reference."""
+"""Fold constants: ops whose operands are all constant are evaluated at compile time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from core_compiler.ops.base import definition
 from core_compiler.ops.evaluation import evaluate
 from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
 
-#: Ops that become views of their operand's memory: a copy of a large constant would gain nothing.
+#: Ops that become views of their operand's memory: copying a large constant would have no benefit.
 _FREE_VIEWS = frozenset({"core.transpose", "core.reshape"})
 _SMALL = 4096
 
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Evaluates ops whose operands are all constants, with the contract's own reference.  Results
-    without elements are constants, whatever they are made of.
+    """Evaluates ops whose operands are all constants, with the contract's own reference.
 
-    ``growth`` bounds how much larger a result may be than its operands (a broadcast of one number
-    to a large shape costs nothing as an op and megabytes as a constant).  Transposes and reshapes
-    of large constants stay too: they become views of the same memory.  Random ops never fold.
+    Empty results are constants, whatever they are computed from.  ``growth`` bounds the ratio of a
+    result's size to its operands' (broadcasting a scalar to a large shape costs nothing as an op
+    and megabytes as a constant).  Transposes and reshapes of large constants stay too: they become
+    views of the same memory.  Random ops are never folded.
     """
 
     asks = 1
@@ -64,7 +64,7 @@ class FoldConstants(Pass):
         return known.learn(op) or self._not_worth(op, known)
 
     def _not_worth(self, op: Op, known: _Known) -> Refusal | None:
-        """A refusal where the constant would be much larger than those it is made of."""
+        """Return a refusal if the constant would be much larger than those it is computed from."""
         if makes_nothing(op):
             return None
         after = sum(v.type.bytes for v in op.results)
@@ -81,8 +81,11 @@ class FoldConstants(Pass):
 
 
 class _Known:
-    """Values that do not depend on inputs.  Those not worth a constant of their own (a broadcast)
-    stay ops, and are evaluated where an op on them folds."""
+    """The values that do not depend on inputs.
+
+    Those not worth a constant of their own (a broadcast) stay ops, and are evaluated when an op on
+    them is folded.
+    """
 
     def __init__(self, rw, weights):
         self.weights = weights
@@ -93,12 +96,14 @@ class _Known:
                 self.settle(op)
 
     def settle(self, op: Op) -> None:
-        """``op`` is a constant in the module."""
+        """Record that ``op`` is a constant in the module."""
         self.makers[op.result] = op
 
     def learn(self, op: Op) -> Refusal | None:
-        """Note ``op``'s results as known, or say why they are not; random ops and control flow
-        never are."""
+        """Record ``op``'s results as known, or return why they are not.
+
+        Results of random ops and control flow are never known.
+        """
         if op.kind not in CONTROL_FLOW and not op.regions and makes_nothing(op):
             self.makers.update(dict.fromkeys(op.results, op))
             return None
@@ -126,7 +131,7 @@ class _Known:
         return self.arrays[value]
 
     def roots(self, value) -> int:
-        """Bytes of the constants that a value is made of."""
+        """Return the bytes of the constants that a value is computed from."""
         if is_empty(value.type):
             return 0
         op = self.makers[value]

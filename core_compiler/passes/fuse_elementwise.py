@@ -13,7 +13,7 @@ from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
 
 
 def wanted(producer: Op, consumer: Op) -> Refusal | None:
-    """Both are elementwise ops or index maps."""
+    """Return a refusal unless both are elementwise ops or index maps."""
     for unit in (producer, consumer):
         kind = family(unit)
         if kind != "map":

@@ -13,7 +13,7 @@ from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
 
 
 def wanted(producer: Op, consumer: Op) -> Refusal | None:
-    """A product or convolution, and elementwise ops on its result."""
+    """Return a refusal unless elementwise ops follow a product or convolution."""
     kinds = family(producer), family(consumer)
     if kinds == ("contraction", "map"):
         return None

@@ -13,7 +13,7 @@ from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
 
 
 def wanted(producer: Op, consumer: Op) -> Refusal | None:
-    """At least one reduction, and nothing but reductions and elementwise ops."""
+    """Return a refusal unless there is a reduction, and only reductions and elementwise ops."""
     units = {producer: family(producer), consumer: family(consumer)}
     for unit, kind in units.items():
         if kind not in ("reduction", "map"):

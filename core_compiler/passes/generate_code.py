@@ -11,8 +11,10 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class GenerateCode(Pass):
-    """Compiles every distinct kernel once, in parallel, from the cache where it is known, and lists
-    the launches with their addresses as a program."""
+    """Compiles every distinct kernel once, in parallel and through the kernel cache.
+
+    The launches, with their addresses, form a program.
+    """
 
     half = "implementation"
     mandatory = True

@@ -1,8 +1,8 @@
-"""Groups: the unit that becomes one kernel, and the shared mechanics of growing one.
+"""Groups, the units that become kernels, and the shared mechanics of growing them.
 
-A ``core.group`` holds a block of tensor ops that uses nothing but its arguments.  What may share a
-kernel is the kernel level's knowledge (:func:`core_compiler.lowering.lower.can_join`); what may
-merge without a cycle, and what to copy instead of share, is decided here.
+A ``core.group`` holds a block of tensor ops that uses nothing but its arguments.  The kernel level
+decides what may share a kernel (:func:`core_compiler.lowering.lower.can_join`); this module decides
+what may merge without a cycle, and what to copy instead of share.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ GROUP = "core.group"
 
 
 def members(unit: Op) -> tuple[Op, ...]:
-    """The tensor ops of a unit: of a group its block's, else the op itself."""
+    """Return the tensor ops of a unit: those of a group's block, else the op itself."""
     return unit.regions[0].ops if unit.kind == GROUP else (unit,)
 
 
 def is_copied(op: Op | None) -> bool:
-    """Whether an op is copied into each kernel that reads it instead of being a kernel: constants
-    of one element, iota, and broadcasts (a broadcast is only a way to index its operand)."""
+    """Return whether an op is copied into each kernel that reads it instead of being a kernel.
+
+    These are constants of one element, iota, and broadcasts (which only index their operand).
+    """
     if op is None:
         return False
     if op.kind == "core.constant":
@@ -37,11 +39,11 @@ def is_copied(op: Op | None) -> bool:
 
 
 def make_group(units: Sequence[Op], outputs: Iterable[Value], name: str = "") -> Op:
-    """One ``core.group`` of ``units`` (ops and groups, in program order) that still produces
-    ``outputs``.
+    """Return a ``core.group`` of ``units`` that still defines ``outputs``.
 
-    What groups hold stays as it is, the same ops making the same values, but for what reads a value
-    that comes from inside now or arrives twice: an op can be followed, and is recorded once.
+    ``units`` are ops and groups, in program order.  Existing groups keep the same ops defining the
+    same values, except readers of a value that now comes from inside or arrives twice: an op can be
+    tracked, and is recorded once.
     """
     outputs = tuple(outputs)
     arguments: dict[Value, Value] = {}
@@ -74,7 +76,7 @@ def make_group(units: Sequence[Op], outputs: Iterable[Value], name: str = "") ->
 
 
 def flattened(unit: Op) -> tuple[Op, ...]:
-    """A unit's ops spelled over the values outside it."""
+    """Return a unit's ops expressed over the values outside it."""
     if unit.kind != GROUP:
         return (unit,)
     block = unit.regions[0]
@@ -90,7 +92,7 @@ def flattened(unit: Op) -> tuple[Op, ...]:
 
 
 def cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | None:
-    """A refusal where another op lies on a path from the producer to the consumer."""
+    """Return a refusal if another op lies on a path from the producer to the consumer."""
     inside = set(pair.units)
     end = position.get(pair.consumer, 1 << 60)
     stack = [u for v in pair.producer.results for u in rewriter.users(v) if u not in inside]
@@ -114,11 +116,12 @@ def cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | 
 
 
 def kept_wide(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | None:
-    """A refusal where f32 values would be kept in the place of the narrow ones that they are made
-    of: the producer comes before the loss of a training step, the consumer after it.
+    """Return a refusal if f32 values would be kept instead of their narrow sources.
 
-    What a gradient needs of the forward pass alone (the slope of gelu) is computed where it is
-    read.  A step's first result is its loss, one number; other programs have no such turn.
+    That is the case if the producer precedes the loss of a training step and the consumer follows
+    it. Values of the forward pass that only gradients need (the slope of gelu) are computed where
+    they are read.  A step's first result is its loss, a scalar; other programs have no such
+    boundary.
     """
     loss = rewriter.outputs[0] if rewriter.outputs else None
     made_by = rewriter.producer(loss) if loss is not None and not loss.type.rank else None
@@ -143,8 +146,10 @@ def _is_float(value: Value, bits: int) -> bool:
 
 
 def absorb_copies(unit: Op, rewriter: Rewriter) -> Op | Refusal:
-    """``unit`` as a group with copies of the constants, iotas and broadcasts it reads; a refusal
-    where there is nothing to copy or the kernel level refuses."""
+    """Return ``unit`` as a group with copies of the constants, iotas and broadcasts it reads.
+
+    Returns a refusal if there is nothing to copy or the kernel level refuses.
+    """
     ops = list(flattened(unit))
     made = {v for op in ops for v in op.results}
     copies: dict[Value, Op] = {}
@@ -169,7 +174,7 @@ def absorb_copies(unit: Op, rewriter: Rewriter) -> Op | Refusal:
 
 
 def not_copied(op: Op) -> Refusal | None:
-    """A refusal where an op is not copied into its readers."""
+    """Return a refusal if an op is not copied into its readers."""
     if is_copied(op):
         return None
     return refuse(
@@ -177,7 +182,7 @@ def not_copied(op: Op) -> Refusal | None:
     )
 
 
-#: What a family is in a sentence.
+#: The name of each family in a sentence.
 FAMILY_WORDS = {
     "contraction": "a product or convolution", "reduction": "a reduction", "window": "a pooling",
     "map": "elementwise", "alone": "a kernel of its own",
@@ -185,8 +190,11 @@ FAMILY_WORDS = {
 
 
 def family(unit: Op) -> str:
-    """What a unit is to the fusion passes: ``contraction``, ``reduction``, ``window``, ``map``
-    (elementwise ops and index maps) or ``alone``; the heaviest of its ops decides."""
+    """Return the family of a unit, which is determined by its heaviest op.
+
+    One of ``contraction``, ``reduction``, ``window``, ``map`` (elementwise ops and index maps) and
+    ``alone``.
+    """
     found = {_FAMILIES.get(type(definition(op).lower), "map") for op in members(unit)}
     return next(f for f in ("alone", "window", "contraction", "reduction", "map") if f in found)
 
@@ -200,7 +208,7 @@ _FAMILIES = {
 
 
 def not_a_unit(op: Op) -> Refusal | None:
-    """A refusal where an op is no work for a kernel (a constant, a free view, control flow)."""
+    """Return a refusal if an op is no work for a kernel (a constant, a free view, control flow)."""
     if op.kind == GROUP:
         return None
     if op.kind == "core.constant":
@@ -215,12 +223,15 @@ def not_a_unit(op: Op) -> Refusal | None:
 
 
 def is_unit(op: Op) -> bool:
-    """Whether an op is work for a kernel (not a constant, a free view or control flow)."""
+    """Return whether an op is work for a kernel (not a constant, a free view or control flow)."""
     return not_a_unit(op) is None
 
 
 def feeder(value: Value, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]] | Refusal:
-    """The unit that makes ``value`` and the free views on the way, which nobody else reads."""
+    """Return the unit that defines ``value``, and the free views in between.
+
+    The views must have no other reader.
+    """
     views: tuple[Op, ...] = ()
     maker = rewriter.producer(value)
     while maker is not None and is_free_view(maker):
@@ -237,7 +248,7 @@ def feeder(value: Value, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]] | Refu
 
 
 def feeders(consumer: Op, rewriter: Rewriter) -> list[tuple[Op, tuple[Op, ...]]]:
-    """The units that feed ``consumer``, in operand order, with the free views on the way."""
+    """Return the units that feed ``consumer``, in operand order, with the free views between."""
     found: dict[Op, tuple[Op, ...]] = {}
     for value in consumer.operands:
         fed = feeder(value, rewriter)
@@ -247,11 +258,11 @@ def feeders(consumer: Op, rewriter: Rewriter) -> list[tuple[Op, tuple[Op, ...]]]
 
 
 def not_claimed(unit: Op, claims: Callable[[Op], bool]) -> Refusal | None:
-    """A refusal where the target executes a unit whole."""
+    """Return a refusal if the target executes a unit whole."""
     return refuse("not claimed", "the target executes {0} whole", unit) if claims(unit) else None
 
 
-#: What a fusion does with a pair: the group to put in its place, or None to leave it.
+#: The decision of a fusion about a pair: the merged group, or None to keep them separate.
 Decide = Callable[["Pair", dict[Op, int]], Op | None]
 
 
@@ -259,8 +270,8 @@ Decide = Callable[["Pair", dict[Op, int]], Op | None]
 class Fusion:
     """A way to merge producers with their consumers.
 
-    ``rule`` names the rewrites; ``wanted(producer, consumer)`` refuses the pairs that a pass is not
-    about; what may share a kernel the kernel level says.
+    ``rule`` names the rewrites; ``wanted(producer, consumer)`` refuses the pairs that a pass does
+    not handle; the kernel level decides what may share a kernel.
     """
 
     rule: str
@@ -269,7 +280,7 @@ class Fusion:
     def refusal(
         self, pair: Pair, rewriter: Rewriter, position, claims: Callable[[Op], bool]
     ) -> Refusal | None:
-        """The first condition that keeps two units apart, or None if they merge."""
+        """Return the first condition that keeps two units separate, or None if they merge."""
         return (
             not_claimed(pair.producer, claims)
             or self.wanted(pair.producer, pair.consumer)
@@ -277,11 +288,11 @@ class Fusion:
         )
 
     def apply(self, rewriter: Rewriter, claims, decide: Decide | None = None) -> int:
-        """Merge producer/consumer units until nothing more fits; returns the number of merges.
+        """Merge producer/consumer units until nothing more fits; return the number of merges.
 
-        What the target ``claims`` is a kernel of its own and stays alone.  Free views between the
-        two come along where nobody else reads them.  Program order, first fit: deterministic.
-        ``decide`` takes the place of the conditions (a recorded run is stepped through again).
+        Units that the target ``claims`` are kernels of their own and are not merged.  Free views
+        between the two are merged too if they have no other reader.  Program order, first fit:
+        deterministic.  ``decide`` replaces the conditions (to replay a recorded run).
         """
 
         def conditions(pair: Pair, position: dict[Op, int]) -> Op | None:
@@ -311,7 +322,7 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two units that may become one, and the free views between them (read by nobody else)."""
+    """Two units that may merge, and the free views between them (without other readers)."""
 
     producer: Op
     views: tuple[Op, ...]
@@ -325,7 +336,7 @@ class Pair:
         return (*flattened(self.producer), *self.views)
 
     def outputs(self, rewriter: Rewriter) -> list[Value]:
-        """The values that others still read."""
+        """Return the values that other ops still read."""
         inside = set(self.units)
         return [
             v for unit in self.units for v in unit.results
@@ -334,7 +345,7 @@ class Pair:
 
 
 def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
-    """Why these two units may not share a kernel, or None if they may."""
+    """Return why these two units may not share a kernel, or None if they may."""
     refused = cycle(pair, rewriter, position) or kept_wide(pair, rewriter, position)
     if refused is not None:
         return refused
@@ -349,9 +360,10 @@ def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
 
 
 def _members_by_value(units) -> dict[Value, Op]:
-    """Of units and what ``flattened`` made of them: which op of the unit a flat op's value is of.
+    """Map each value of the flattened ops to the op of the unit that it belongs to.
 
-    The kernel level speaks of flat ops; a person knows those that stand in the module."""
+    The kernel level refers to flat ops; the user knows those of the module.
+    """
     return {
         flat.results[0]: op
         for unit, ops in units
@@ -367,7 +379,7 @@ _ANSWERS: dict[str, bool] = {}
 def joinable(
     first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()
 ) -> Refusal | None:
-    """``can_join`` of the kernel level, asked once for each structure; keeps the reason."""
+    """Return ``can_join`` of the kernel level, evaluated once per structure, with its reason."""
     key = _structure(first, second, outputs)
     if _ANSWERS.get(key):
         return None

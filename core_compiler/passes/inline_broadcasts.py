@@ -22,8 +22,8 @@ from core_compiler.passes.grouping import (
 class InlineBroadcasts(Pass):
     """Copies constants of one element, iotas and broadcasts into each op that reads them.
 
-    A broadcast is only a way to index its operand; as a kernel of its own it would write the
-    repeated values to memory.
+    A broadcast only indexes its operand; as a kernel of its own it would write the repeated values
+    to memory.
     """
 
     half = "implementation"
@@ -62,7 +62,7 @@ class InlineBroadcasts(Pass):
 
 
 def with_copies(op: Op, rewriter: Rewriter, claims) -> Op | Refusal:
-    """``op`` as a group with copies of what it reads, or why it stays as it is."""
+    """Return ``op`` as a group with copies of what it reads, or why it is not copied into."""
     if is_copied(op):
         return refuse("a reader", "{0} is copied itself", op)
     return not_a_unit(op) or not_claimed(op, claims) or absorb_copies(op, rewriter)

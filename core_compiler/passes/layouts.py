@@ -13,7 +13,7 @@ Order = tuple[int, ...] | None
 
 
 def normal(order: Order, shape) -> Order:
-    """The canonical spelling of an order: None if memory is row-major (axes of size 1 aside)."""
+    """Return the canonical form of an order: None if row-major (ignoring axes of size 1)."""
     if order is None:
         return None
     wide = [a for a in order if shape[a] != 1]
@@ -23,17 +23,20 @@ def normal(order: Order, shape) -> Order:
 
 
 def transposed(order: Order, permutation) -> Order:
-    """Order of ``transpose(x)`` as a view of ``x``: result axis j is operand's permutation[j]."""
+    """Return the order of ``transpose(x)`` as a view of ``x``.
+
+    Result axis j is the operand's axis permutation[j].
+    """
     order = tuple(range(len(permutation))) if order is None else order
     place = {axis: j for j, axis in enumerate(permutation)}
     return tuple(place[a] for a in order)
 
 
 def reshaped(shape, order: Order, new_shape) -> tuple[bool, Order]:
-    """Whether reshaping is a view of the same memory, and the view's order.
+    """Return whether reshaping is a view of the same memory, and the view's order.
 
     Walks the axes of both shapes in logical order and matches runs of equal products; a run of old
-    axes may merge only when they lie next to each other in memory, in logical order.
+    axes may merge only if they are adjacent in memory, in logical order.
     """
     if order is None:
         return True, None
@@ -81,7 +84,7 @@ def reshaped(shape, order: Order, new_shape) -> tuple[bool, Order]:
 
 
 def view_order(op: Op) -> tuple[bool, Order]:
-    """Whether a transpose or reshape can be a view of its operand, and the order of that view."""
+    """Return whether a transpose or reshape can be a view of its operand, and its order."""
     (source,) = op.operands
     kind: TensorType = source.type
     if op.kind == "core.transpose":
@@ -92,7 +95,7 @@ def view_order(op: Op) -> tuple[bool, Order]:
 
 
 def is_free_view(op: Op) -> bool:
-    """Whether ``op`` moves no byte: a transpose or reshape whose result type is a view's."""
+    """Return whether ``op`` moves no data: a transpose or reshape whose result is a view."""
     if op.kind not in ("core.transpose", "core.reshape"):
         return False
     possible, order = view_order(op)

@@ -1,4 +1,4 @@
-"""Lower composites: what the target does not claim whole becomes primitives, with the same bits."""
+"""Lower composites: those that the target does not claim become primitives, with the same bits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from core_compiler.passes.grouping import not_claimed
 
 @dataclass(frozen=True)
 class LowerComposites(Pass):
-    """Expands every composite that the target does not claim whole as its declaration says, and
-    concatenations of more parts than one kernel can hold."""
+    """Expands every composite that the target does not claim whole into its decomposition.
+
+    Concatenations of more parts than one kernel can hold are expanded too.
+    """
 
     half = "implementation"
     mandatory = True
@@ -44,6 +46,6 @@ class LowerComposites(Pass):
 
 
 def refused(op: Op, claims) -> Refusal | None:
-    """Why ``op`` stays whole."""
+    """Return why ``op`` is not expanded, or None."""
     whole = None if has_many_parts(op) else not_composite(op)
     return whole or not_claimed(op, claims)

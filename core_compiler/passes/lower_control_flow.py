@@ -1,4 +1,4 @@
-"""Lower control flow: a conditional becomes both branches and a choice between their results.
+"""Lower control flow: a conditional becomes both branches and a selection of their results.
 
 Loops stay: their regions become launches like everything else, which the device repeats.
 """
@@ -16,10 +16,11 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class LowerControlFlow(Pass):
-    """Puts both branches of a conditional in its place and selects their results.
+    """Replaces a conditional by both of its branches and selects their results.
 
-    Ops are pure and total, so the branch that is not taken costs its time and changes no bit; but
-    for a loop that data end, which then begins no iteration.
+    Ops are pure and total, so the branch that is not taken costs time and changes no bit.  An
+    exception is a loop with a data-dependent trip count in that branch, which then runs no
+    iteration.
     """
 
     half = "implementation"
@@ -56,8 +57,10 @@ def _ends_by_data(op: Op) -> bool:
 
 
 def _guarded(op: Op, taken: Value) -> Op:
-    """``op`` whose loops, and those inside it, begin no iteration where the branch is not
-    ``taken``: what ends one may hold there only."""
+    """Return ``op`` with loops that run no iteration if the branch is not ``taken``.
+
+    This includes nested loops.  Outside the branch their conditions might never become false.
+    """
     if not op.regions:
         return op
     regions = [r.with_(ops=tuple(_guarded(inner, taken) for inner in r.ops)) for r in op.regions]
@@ -69,8 +72,10 @@ def _guarded(op: Op, taken: Value) -> Op:
 
 
 def _inlined(region: Block, captures, builder: Builder, taken: Value) -> tuple[Value, ...]:
-    """The region's ops in the builder, with values of their own (a block may serve two branches);
-    returns its outputs."""
+    """Emit the region's ops into the builder with new values, and return its outputs.
+
+    New values are needed because a block may serve two branches.
+    """
     known = dict(zip(region.arguments, captures, strict=True))
     for op in region.ops:
         fresh = tuple(Value(v.type, v.name) for v in op.results)

@@ -1,4 +1,4 @@
-"""Outline kernels: each unit of work becomes a launch of a kernel; equal kernels are one."""
+"""Outline kernels: each unit of work becomes a launch of a kernel; equal kernels are shared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAUNCH = "target.launch"
 
 
 def is_exchange(op: Op) -> bool:
-    """Whether shards do a launch together."""
+    """Return whether shards execute a launch together."""
     return op.kind == LAUNCH and any(o.kind == "core.all_reduce" for o in op.regions[0].ops)
 
 
@@ -30,10 +30,9 @@ def is_exchange(op: Op) -> bool:
 class OutlineKernels(Pass):
     """Turns every group into a launch of a kernel function; structurally equal kernels are shared.
 
-    The launch keeps the group as its region: that is what the kernel must compute, bit for bit, and
-    what checks evaluate.  Kernels are generic in sizes, so the many convolutions of a network share
-    a few functions.  Where no result has an element there is nothing to compute: the results are
-    constants.
+    The launch keeps the group as its region: the kernel must compute it bit for bit, and checks
+    evaluate it.  Kernels are generic in sizes, so the many convolutions of a network share a few
+    functions.  If all results are empty there is nothing to compute: the results are constants.
     """
 
     half = "implementation"
@@ -83,7 +82,7 @@ class OutlineKernels(Pass):
 
 
 class _Library:
-    """Kernel functions by structure; names say what a kernel does and count up in program order."""
+    """The kernel functions by structure, with descriptive names, numbered in program order."""
 
     def __init__(self, module: Module):
         self.weights = module.weights
@@ -94,13 +93,15 @@ class _Library:
         self.taken = set(module.functions)
 
     def empty(self, value: Value) -> Op:
-        """The constant that ``value`` is: it has no element."""
+        """Return the constant of an empty ``value``."""
         array = np.empty(value.type.shape, value.type.dtype.numpy)
         return Op("core.constant", (), (value,), {"value": self.weights.add(array)})
 
     def lower(self, group: Op, target: str = "") -> tuple[Lowered, str]:
-        """The lowered group and its kernel's name; equal groups are lowered once.  ``target`` names
-        the target that claims it (its kernels carry the name), "" where it is the host's."""
+        """Return the lowered group and its kernel's name; equal groups are lowered once.
+
+        ``target`` names the target that claims it (its kernels carry the name), "" for the host.
+        """
         held = tuple(i for i, v in enumerate(group.operands) if v in self.constants)
         block = group.regions[0]
         key = structure_key(Module({"group": Function("group", block)})) + repr((held, target))
@@ -113,7 +114,7 @@ class _Library:
         return self.by_group[key]
 
     def enter(self, function: Function, group: Op) -> str:
-        """The name under which an equal kernel is known, or a new one."""
+        """Return the name of an equal kernel, or a new one."""
         key = structure_key(Module({"kernel": function.with_(name="kernel")}))
         key += repr([function.attributes.get(n) for n in ("constants", "target")])
         known = self.by_structure.get(key)
@@ -133,7 +134,7 @@ class _Library:
 
 
 def _marked(lowered: Lowered, group: Op, held: tuple[int, ...]) -> Function:
-    """A product's kernel, told which of its buffers are constants (their layout may be chosen)."""
+    """Mark which buffers of a product's kernel are constants (their layout may be chosen)."""
     function = lowered.function
     if function.attributes.get("family") not in ("contraction", "convolution"):
         return function
@@ -145,7 +146,7 @@ def _marked(lowered: Lowered, group: Op, held: tuple[int, ...]) -> Function:
 
 
 def describe(group: Op, most: int = 4) -> list[str]:
-    """Words for a kernel's name: its heaviest ops, repeats counted once, in program order."""
+    """Return the words of a kernel's name: its heaviest ops with counts, in program order."""
     told = [
         op for op in members(group)
         if op.operands and op.kind != "core.cast" and not has_trait(op, "shape_only")

@@ -1,7 +1,7 @@
-"""Patterns of rules and the matcher, which says why a rule did not fire.
+"""Patterns of rules, and the matcher, which reports why a rule did not fire.
 
-A pattern is a small tree of ops, constants and names, with alternatives, that may look through ops
-that only move elements.  The matcher asks a view for the ops that make a value: in a block there is
+A pattern is a small tree of ops, constants and names, with alternatives, that may skip ops that
+only move elements.  The matcher asks a view for the ops that define a value: in a block there is
 one, in an e-graph (see the package saturation) there are all that are known to be equal.
 """
 
@@ -33,22 +33,22 @@ from core_compiler.ops.traits import kinds_with
 # -- patterns --------------------------------------------------------------------------------------
 
 
-#: Whether a pattern looks through an op, at its first operand.
+#: Whether a pattern skips an op and continues at its first operand.
 Through = Callable[[Op], bool]
 
 
-#: What only rearranges or repeats elements.
+#: Ops that only rearrange or repeat elements.
 MOVES = frozenset(kinds_with("shape_only"))
 
 
 def views(op_: Op) -> bool:
-    """Looks through ops that only rearrange or repeat elements."""
+    """Skip ops that only rearrange or repeat elements."""
     return op_.kind in MOVES
 
 
 @dataclass(frozen=True, slots=True)
 class Any_:
-    """Any value, bound to ``name``; the same name twice asks for the same value.
+    """A pattern for any value, bound to ``name``; the same name twice requires the same value.
 
     ``through``: the value behind all such ops is bound.
     """
@@ -59,10 +59,9 @@ class Any_:
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A constant (also seen through broadcasts and reshapes of one), bound to ``name``; the same
-    name twice asks for the same numbers.
+    """A pattern for a constant, bound to ``name``; also through its broadcasts and reshapes.
 
-    ``test`` gets its array: ``Const("c", is_all(1))``.
+    The same name twice requires equal values.  ``test`` gets its array: ``Const("c", is_all(1))``.
     """
 
     name: str
@@ -72,10 +71,10 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An op of ``kind`` whose operands match; ``where`` tests the op (attributes, types).
+    """A pattern for an op of ``kind`` whose operands match; ``where`` tests the op.
 
-    ``through``: as an operand it may stand behind such ops, which then belong to the match.
-    The same ``name`` twice asks for equal ops.
+    ``where`` may use attributes and types.  ``through``: as an operand it may be behind such ops,
+    which then belong to the match.  The same ``name`` twice requires equal ops.
     """
 
     kind: str
@@ -92,7 +91,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """The first of several patterns that matches, with all that is matched after it."""
+    """The first of several patterns that matches together with all that is matched after it."""
 
     options: tuple
 
@@ -105,12 +104,12 @@ def op(
     kind: str, *operands, name: str = "", where=None, once: bool = False,
     through: Through | None = None,
 ) -> Node:  # fmt: skip
-    """Pattern node ``core.<kind>``; ``once`` demands that nobody else uses its result."""
+    """Return a pattern for ``core.<kind>``; ``once`` requires that its result has one use."""
     return Node(f"core.{kind}", tuple(map(_pattern, operands)), name, where, once, through)
 
 
 def either(*options) -> Either:
-    """The pattern that any of these matches."""
+    """Return the pattern that matches if any of these does."""
     return Either(tuple(map(_pattern, options)))
 
 
@@ -119,13 +118,16 @@ def _pattern(of):
 
 
 def is_float(array: np.ndarray) -> bool:
-    """Whether an array holds floats (NumPy's kind ``f`` leaves out those of ml_dtypes, and calls
-    the integers of 4 bits by the same kind as them)."""
+    """Return whether an array holds floats.
+
+    NumPy's kind ``f`` excludes those of ml_dtypes, whose 4-bit integers have the same kind as its
+    floats.
+    """
     return dtype(array.dtype).is_float
 
 
 def is_all(number) -> Callable[[np.ndarray], bool]:
-    """Whether every element equals ``number`` (and, for zero, carries its sign)."""
+    """Return a test that every element equals ``number`` (for zero, with the same sign)."""
 
     def test(array: np.ndarray) -> bool:
         if array.size == 0:
@@ -145,7 +147,7 @@ def is_all(number) -> Callable[[np.ndarray], bool]:
 
 @dataclass(slots=True)
 class Match:
-    """Bindings of a matched pattern: values by name, and the matched ops, root first."""
+    """The bindings of a matched pattern: values by name, and the matched ops, root first."""
 
     view: View
     values: dict[str, Value] = field(default_factory=dict)
@@ -163,32 +165,32 @@ class Match:
         return self.ops[0]
 
     def array(self, name: str) -> np.ndarray:
-        """The array of a value bound by ``Const`` (before broadcasting)."""
+        """Return the array of a value bound by ``Const`` (before broadcasting)."""
         return self.view.constant(self.values[name])
 
 
 @dataclass
 class View:
-    """What matching may look at: a rewriter's block (or any block) and the weights."""
+    """The view that a matcher reads: a rewriter's block (or any block) and the weights."""
 
     block: Rewriter
     weights: WeightStore
 
     def producer(self, value: Value) -> Op | None:
-        """The op that makes ``value``; of several (see :meth:`makers`) one."""
+        """Return the op that defines ``value``; of several (see :meth:`makers`), one of them."""
         return self.block.producer(value)
 
     def makers(self, value: Value) -> Sequence[Op]:
-        """The ops that each make ``value``: one in a block, all that are equal in an e-graph."""
+        """Return the ops that define ``value``: one in a block, all equal ones in an e-graph."""
         maker = self.block.producer(value)
         return () if maker is None else (maker,)
 
     def along(self, ops: Sequence[Op]) -> View:
-        """The view in which these ops, that a match has chosen, make their results."""
+        """Return the view in which these ops, chosen by a match, define their results."""
         return self
 
     def constant(self, value: Value, through=("core.broadcast", "core.reshape")):
-        """The array a value is made of (through broadcasts and reshapes); None if no constant."""
+        """Return a constant's array, also through broadcasts and reshapes; else None."""
         op = self.producer(value)
         while op is not None and op.kind in through:
             op = self.producer(op.operands[0])
@@ -197,26 +199,26 @@ class View:
         return as_array(op["value"], self.weights)
 
     def commutes(self, op: Op) -> bool:
-        """Whether the two operands of ``op`` may change places."""
+        """Return whether the two operands of ``op`` may be exchanged."""
         return "commutative" in definition(op).traits
 
     def builder(self) -> Any:
-        """What a rule builds its replacement with."""
+        """Return the builder for a rule's replacement."""
         return Builder(self.weights)
 
 
-#: The prefix of a level's ops -> how rules see its blocks.
+#: Maps the prefix of a level's ops to the view of its blocks.
 LEVELS: dict[str, type[View]] = {"core": View}
 
 
 def view_of(rules: Sequence[Any], block: Rewriter, weights: WeightStore) -> View:
-    """What ``rules`` (with patterns), which are of one level, see of a block."""
+    """Return the view of a block for ``rules`` (with patterns), which are of one level."""
     prefix = rules[0].pattern.kind.partition(".")[0] if rules else "core"
     return LEVELS[prefix](block, weights)
 
 
 def matches(pattern: Node, root: Op, view: View) -> Iterator[Match | Refusal]:
-    """Every way that ``pattern`` matches at ``root``, and the refusals met on the way."""
+    """Yield every match of ``pattern`` at ``root``, and the refusals on the way."""
     if root.kind != pattern.kind:
         yield Refusal("pattern", "{0:kind} is not {1}", (root, pattern.kind))
         return
@@ -227,20 +229,22 @@ def matches(pattern: Node, root: Op, view: View) -> Iterator[Match | Refusal]:
 
 
 def furthest(one: Refusal | None, other: Refusal) -> Refusal:
-    """Of two refusals the one of the attempt that matched more ops before it was refused; of equals
-    the one further down, then the later."""
+    """Return the refusal of the attempt that got further.
+
+    That is the one with more matched ops; if equal the deeper one, then the later.
+    """
     if one is None or (len(one.matched), one.depth) <= (len(other.matched), other.depth):
         return other
     return one
 
 
 def _refused(state: Match, depth: int, text: str, *about: Any) -> Refusal:
-    """The pattern does not go on from ``state``; its place is the rule's (see Rule.attempt)."""
+    """Return a refusal to continue from ``state``; its source is the rule's (see Rule.attempt)."""
     return Refusal("pattern", text, about, "", depth, state.ops)
 
 
 def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
-    """Yield every way to match (operand orders of commutative ops) and the refusals met."""
+    """Yield every match (in both operand orders of commutative ops) and the refusals."""
     if op_.kind != pattern.kind:
         yield _refused(state, depth, "found {0:kind} where the rule wants {1}", op_, pattern.kind)
         return
@@ -273,7 +277,7 @@ def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
 
 
 def _equal(one: Op, other: Op) -> bool:
-    """Whether two ops do the same with the same values."""
+    """Return whether two ops do the same with the same values."""
     return one is other or (
         one.kind == other.kind and one.operands == other.operands
         and not one.regions and not other.regions
@@ -330,8 +334,10 @@ def _match_operands(pairs, state: Match, depth: int):
 
 
 def _match_made(pattern: Node, value: Value, skipped, maker: Op | None, rest, state: Match, depth):
-    """``pattern`` at ``maker``, which makes ``value`` and is met behind ``skipped``, then the rest
-    of the operands."""
+    """Match ``pattern`` at ``maker``, then the remaining operands.
+
+    ``maker`` defines ``value`` and was reached by skipping the ops ``skipped``.
+    """
     if maker is None:
         yield _refused(
             state, depth, "an operand is an input of the block, not {1}: {2} of {0}",
@@ -348,7 +354,7 @@ def _match_made(pattern: Node, value: Value, skipped, maker: Op | None, rest, st
             text = (
                 "the result of this {0:kind} has other uses: {0:value} is a result, or read twice"
             )
-        matched = [*state.ops, *skipped, maker]  # as far as its kind goes
+        matched = [*state.ops, *skipped, maker]  # up to its kind
         yield Refusal("one use", text, (maker, others), "", depth + 1, matched)
         return
     if maker.kind == pattern.kind:
@@ -361,8 +367,10 @@ def _match_made(pattern: Node, value: Value, skipped, maker: Op | None, rest, st
 
 
 def _makers(pattern: Node, value: Value, view: View) -> Iterator[tuple[Value, list[Op], Op | None]]:
-    """What makes ``value``, behind the ops that ``pattern`` looks through: the value there, these
-    ops, and the op (None: nothing of the block)."""
+    """Yield the definitions of ``value`` behind the ops that ``pattern`` skips.
+
+    Each is the value there, the skipped ops, and the op (None: not defined in the block).
+    """
     work: list[tuple[Value, list[Op]]] = [(value, [])]
     seen = {value}
     while work:
@@ -379,18 +387,18 @@ def _makers(pattern: Node, value: Value, view: View) -> Iterator[tuple[Value, li
 
 
 def _agrees(state: Match, name: str, array: np.ndarray) -> bool:
-    """Whether a constant holds the numbers that ``name`` stands for already, if it does."""
+    """Return whether a constant has the values that ``name`` is already bound to, if it is."""
     if name not in state.values:
         return True
     bound = state.array(name)
     if bound.shape == array.shape:
         return bool(np.all(bound == array))
-    first = bound.flat[0]  # one number for different shapes
+    first = bound.flat[0]  # one scalar in different shapes
     return bool(np.all(bound == first) and np.all(array == first))
 
 
 def _behind(value: Value, through: Through | None, view: View) -> tuple[Value, list[Op]]:
-    """The value behind all ops that ``through`` lets pass, and these ops."""
+    """Return the value behind all ops that ``through`` skips, and these ops."""
     skipped: list[Op] = []
     maker = view.producer(value) if through else None
     while maker is not None and through is not None and through(maker) and maker not in skipped:
@@ -401,13 +409,13 @@ def _behind(value: Value, through: Through | None, view: View) -> tuple[Value, l
 
 
 def code_of(function: Callable) -> tuple[CodeType, int] | str:
-    """Where a function is written: its code at its first instruction; "" of one not Python's."""
+    """Return a function's code object and first instruction; "" if it is not a Python function."""
     code = getattr(function, "__code__", None)
     return "" if code is None else (code, 0)
 
 
 class _Told:
-    """A constant in a sentence."""
+    """A constant as printed in a sentence."""
 
     __slots__ = ("array",)
 
@@ -424,12 +432,12 @@ class _Told:
 # -- checks ------------------------------------------------------------------------------------
 
 
-#: What a rule asks of a match: None, or the reason to refuse.
+#: A condition of a rule on a match: returns None, or the reason to refuse.
 Check = Callable[[Match], str | None]
 
 
 def all_of(*checks: Check) -> Check:
-    """Return the first refusal of several checks."""
+    """Return a check with the first refusal of several checks."""
 
     def check(m: Match) -> str | None:
         return next(filter(None, (each(m) for each in checks)), None)
@@ -438,7 +446,7 @@ def all_of(*checks: Check) -> Check:
 
 
 def floats_of(ops: Sequence[Op]) -> dict[DType, Op]:
-    """The dtypes of the floats that ops read and make, each with an op that does."""
+    """Return the float dtypes that ops read and compute, each with such an op."""
     found: dict[DType, Op] = {}
     for op_ in ops:
         for value in (*op_.results, *op_.operands):
@@ -448,18 +456,17 @@ def floats_of(ops: Sequence[Op]) -> dict[DType, Op]:
 
 
 def wide(m: Match) -> str | None:
-    """Refuse unless all floats of the matched ops are of one dtype, f32 or f64.
+    """Refuse unless all floats of the matched ops have one dtype, f32 or f64.
 
-    Narrower floats are rounded after each op of the program, but once by what replaces the ops,
-    which is more than the tolerances of rules allow for.  Where dtypes differ (an f32 sum of bf16
-    products, an f32 scale of a bf16 value) each op rounds to its own, and what replaces them has
-    only one.
+    Narrower floats are rounded after each op of the program, but only once by the replacement,
+    which exceeds the tolerances of rules.  With mixed dtypes (an f32 sum of bf16 products, an f32
+    scale of a bf16 value) each op rounds to its own, and the replacement has only one.
     """
     return one_wide_float(m.root.result.type.dtype, m.ops)
 
 
 def one_wide_float(found: DType, ops: Sequence[Op]) -> str | None:
-    """The refusal of :func:`wide` for ``ops`` whose result has the dtype ``found``."""
+    """Return the refusal of :func:`wide` for ``ops`` whose result has the dtype ``found``."""
     if not found.is_float:
         return "it is not floating point"
     if found.bits < 32:
@@ -471,11 +478,11 @@ def one_wide_float(found: DType, ops: Sequence[Op]) -> str | None:
 
 
 class Unfit(Exception):
-    """Why a match is not what a rule is about, raised from deep inside its check."""
+    """The reason that a match does not satisfy a rule, raised from deep inside its check."""
 
 
 def fits(read: Callable[[Match], Any]) -> Callable[[Match], str | None]:
-    """The check that ``read`` finds what it looks for (and raises no :class:`Unfit`)."""
+    """Return a check that ``read`` succeeds, i.e. raises no :class:`Unfit`."""
 
     def check(m: Match) -> str | None:
         try:

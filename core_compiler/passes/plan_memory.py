@@ -1,4 +1,4 @@
-"""Plan memory: each temporary gets its bytes in the arena; lifetimes that do not meet share."""
+"""Plan memory: temporaries get offsets in the arena; disjoint live intervals share bytes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from core_compiler.placement.problem import ALIGNMENT, Lifetime
 from core_compiler.placement.verify import verify
 from core_compiler.support.errors import InternalError, UserError
 
-#: A buffer begins at a multiple of so many bytes: a cache line, or the widest vector that a kernel
-#: moves at once where it takes the address for aligned (four f64 on a GPU).
+#: Alignments of buffers in bytes: a cache line, or the widest vector that a kernel moves at an
+#: aligned address (four f64 on a GPU).
 ALIGNMENTS = (ALIGNMENT, 32)
 
 
@@ -25,7 +25,7 @@ class PlanMemory(Pass):
 
     ``planner`` names the strategy; the plan reports its lower bound and the gap to it, and an
     independent check proves that no two live buffers overlap.  ``alignment`` (bytes, 64 or 32) is
-    what sizes are padded to: 32 wastes less on small buffers, of which two may share a cache line.
+    the padding of sizes: 32 wastes less on small buffers, two of which may then share a cache line.
     """
 
     half = "implementation"

@@ -1,8 +1,8 @@
-"""Rematerialise: a value that only waits while memory is at its peak is computed again later.
+"""Rematerialise: a value that is only stored through the memory peak is recomputed later.
 
 The classical trade of work for memory (Briggs, Cooper, Torczon, "Rematerialization", PLDI 1992),
 with launches for instructions and the arena for registers.  ``recompute`` does it for the backward
-pass of a training step; this one looks at any program of launches.  It stands in no pipeline.
+pass of a training step; this pass handles any program of launches.  It is in no default pipeline.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from core_compiler.support.errors import UserError
 
 @dataclass(frozen=True)
 class Rematerialise(Pass):
-    """Launches a kernel again where its result would otherwise wait in memory through the peak.
+    """Launches a kernel again if its result would otherwise wait in memory through the peak.
 
-    Only where the peak is lower for it; at most ``launches`` times, the largest value first.
+    Only if that lowers the peak; at most ``launches`` times, the largest value first.
     """
 
     half = "implementation"
@@ -59,7 +59,7 @@ def _peak(rewriter: Rewriter, ops=None) -> int:
 
 
 def _lower(rewriter: Rewriter) -> bool:
-    """Compute one value again; False where that lowers no peak."""
+    """Recompute one value; return False if that lowers no peak."""
     ops = list(rewriter.ops)
     lives = _lives(rewriter)
     peak, at = live_peak(lives)
@@ -81,14 +81,14 @@ def _lower(rewriter: Rewriter) -> bool:
 
 
 def _waiting(lives: list[Life], ops: list[Op], at: int) -> Iterator[Life]:
-    """What is alive at the op ``at`` and untouched by it, and can be made again after it."""
+    """Yield values that are live at the op ``at``, unused by it, and recomputable after it."""
     views: dict[Value, Value] = {}
     for op in ops:
         if is_free_view(op):
             views[op.result] = views.get(op.operands[0], op.operands[0])
     here = {views.get(v, v) for v in ops[at].uses()} | set(ops[at].results)
     early = {v for op in ops[: at + 1] for v in op.results if v in views}
-    # A view made before the peak that is read after it keeps the memory of what it views.
+    # A view made before the peak and read after it keeps the memory of its operand.
     held = {views[v] for op in ops[at + 1 :] for v in op.uses() if v in early}
     for life in lives:
         if life.space != "arena" or not life.start < at < life.end or life.value in here | held:

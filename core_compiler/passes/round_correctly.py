@@ -1,8 +1,9 @@
 """Round correctly: f32 functions are computed in f64 and rounded once.
 
-The contract's f32 functions err by some ulps at most.  The f64 ones do too, but their ulps are far
-smaller: rounded to f32 the result is the nearest number for almost every input (docs/numerics.md
-says for how many it is not).  It stands in no pipeline: insert it where that is worth its time.
+The contract's f32 functions have an error of a few ulps.  So do the f64 ones, but their ulps are
+far smaller: rounded to f32 the result is the nearest number for almost every input
+(docs/numerics.md counts the exceptions).  The pass is in no default pipeline: insert it where that
+is worth its time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _rule(name: str) -> Rule:
         wide = b.cast(m["x"], dtype=F64)
         return b.cast(getattr(b, name)(wide), dtype=F32)
 
-    # Both errors together, of the largest number: an ulp of it is at most 2**-23 of it.
+    # Both errors together, relative to the largest value, whose ulp is at most 2**-23 of it.
     tolerance = (contract.BOUNDS[name][0] + 0.5) * 2.0**-23
     return Rule(f"{name}(x) => f32({name}(f64(x)))", op(name, "x"), rounded_once, check=_is_f32,
                 tolerance=tolerance)  # fmt: skip
@@ -47,7 +48,7 @@ def _rule(name: str) -> Rule:
 
 @cache
 def rules_of(names: tuple[str, ...]) -> tuple[Rule, ...]:
-    """A rule for each of these functions."""
+    """Return a rule for each of these functions."""
     return tuple(map(_rule, names))
 
 
@@ -55,8 +56,8 @@ def rules_of(names: tuple[str, ...]) -> tuple[Rule, ...]:
 class RoundCorrectly(Pass):
     """Computes functions of f32 in f64 and rounds the result once.
 
-    ``functions`` lists them, comma separated; ``composites``: those inside of softmax, gelu and
-    their like as well, which are then written as their parts.
+    ``functions`` lists them, separated by commas; ``composites``: also those inside softmax, gelu
+    and the like, which are then decomposed.
     """
 
     exact = False
@@ -105,7 +106,7 @@ def _open_composites(rewriter: Rewriter, kinds: frozenset[str], weights: WeightS
 
 
 def _holds(op_: Op, kinds: frozenset[str], weights: WeightStore) -> bool:
-    """Whether a composite has one of these functions, of f32, among its parts or in theirs."""
+    """Return whether a composite's parts, nested ones too, contain one of these f32 functions."""
     decompose = definition(op_).decompose
     if decompose is None:
         return False

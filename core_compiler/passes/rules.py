@@ -2,7 +2,7 @@
 
 A rule is one row of a table: its name says what it does, the pattern is a small tree, the rewrite a
 function that builds the replacement.  ``check`` refuses with a reason.  Refusals are not recorded:
-:func:`explain` runs the same matcher again on a stage's snapshot when a person asks.
+:func:`explain` runs the same matcher again on a stage's snapshot when the user asks.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ __all__ = [  # the vocabulary of a table of rules
 
 
 def _row() -> tuple[CodeType, int]:
-    """Where a rule is being made: the caller of the dataclass's ``__init__``."""
+    """Return the source position of a rule: the caller of the dataclass's ``__init__``."""
     frame = sys._getframe(2)
     return frame.f_code, frame.f_lasti
 
 
 @dataclass(frozen=True)
 class Rule:
-    """``pattern`` => what ``rewrite(builder, match)`` returns (a value, or None to refuse late).
+    """A rule ``pattern`` => result of ``rewrite(builder, match)`` (None: a late refusal).
 
-    ``check(match)`` answers None, or the reason to refuse.  ``tolerance`` is the relative bound of
+    ``check(match)`` returns None, or the reason to refuse.  ``tolerance`` is the relative bound of
     a rule that changes values (None: exact, bit for bit; 0.0: equal numbers, as +0 and -0).
-    ``kink``: what it makes has another slope where the branches of what was there meet.
+    ``kink``: the result has another subgradient where the branches of the original meet.
     ``except_for``: classes of values for which it differs (``nan``, ``infinities``, ``largest``:
-    see `debug.adversarial.CLASSES`); every other class is tried wherever the rule fires.
-    ``in_f64``: how far the sides are apart in f64 where one approximates the other.
+    see `debug.adversarial.CLASSES`); every other class is tried whenever the rule fires.
+    ``in_f64``: the difference of both sides in f64 if one approximates the other.
     """
 
     name: str
@@ -77,22 +77,24 @@ class Rule:
     kink: bool = False
     except_for: tuple[str, ...] = ()
     in_f64: float = 0.0
-    #: Where the row stands: code and instruction.
+    #: The position of the row: code and instruction.
     row: tuple[CodeType, int] | str = field(default_factory=_row, compare=False, repr=False)
 
     @property
     def source(self) -> str:
-        """``file:line`` of the rewrite function, relative to the package."""
+        """Return ``file:line`` of the rewrite function, relative to the package."""
         return Refusal("", "", asked=code_of(inspect.unwrap(self.rewrite))).place
 
     @property
     def place(self) -> str:
-        """``file:line`` of the row."""
+        """Return ``file:line`` of the row."""
         return Refusal("", "", asked=self.row).place
 
     def attempt(self, root: Op, view: View) -> Match | Refusal:
-        """The first match at ``root`` that the check accepts, or what refuses the attempt that got
-        furthest."""
+        """Return the first match at ``root`` that the check accepts, else the best refusal.
+
+        That is the refusal of the attempt that got furthest.
+        """
         best: Refusal | None = None
         for found in matches(self.pattern, root, view):
             if isinstance(found, Match):
@@ -109,7 +111,7 @@ class Rule:
 
 
 def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] | None:
-    """Apply ``rule`` at ``root``: the new ops, or None where it does not fire."""
+    """Apply ``rule`` at ``root`` and return the new ops, or None if it does not fire."""
     found = rule.attempt(root, view)
     if isinstance(found, Refusal):
         return None
@@ -129,7 +131,7 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
 
 
 def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], Mapping]:
-    """Let the new ops produce ``root``'s own values where types agree: its users stay the same."""
+    """Let the new ops define ``root``'s own values if types agree, so its users do not change."""
     renamed = {}
     made = {v for op_ in ops for v in op_.results}
     for old, new in zip(root.results, results, strict=True):
@@ -144,8 +146,10 @@ def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], 
 
 
 def dying(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list[Op]:
-    """The matched ops that nobody needs once the root is gone, in program order, root last;
-    ``needed`` are values that the replacement reads."""
+    """Return the matched ops that become dead once the root is gone, root last.
+
+    They are in program order; ``needed`` are values that the replacement reads.
+    """
     root, gone = matched[0], {matched[0]}
     left = list(dict.fromkeys(matched[1:]))
     before = 0
@@ -163,9 +167,10 @@ def dying(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list
 
 
 def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore) -> int:
-    """Apply rules in program order until none fires; returns how many rewrites were made.
+    """Apply rules in program order until none fires; return the number of rewrites.
 
-    What a rewrite made is asked next, so that an op that reads it later finds its last form.
+    The new ops of a rewrite are tried next, so that an op that reads them later finds their final
+    form.
     """
     table: dict[str, list[Rule]] = {}
     for rule in rules:
@@ -196,7 +201,7 @@ def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore)
                 fresh += [user] if user in rewriter else []
             for value in rewriter.events[-1].values.values():
                 fresh += rewriter.users(value)
-            for op_ in reversed(fresh):  # before what comes later and may ask for them
+            for op_ in reversed(fresh):  # before later ops, which may match them
                 if op_ in rewriter and op_ not in queued:
                     work.appendleft(op_)
                     queued.add(op_)
@@ -205,7 +210,7 @@ def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore)
 
 
 def explain(rules: Sequence[Rule], module: Module, root: Op) -> list[tuple[str, str, Op | None]]:
-    """Why each rule fires or not at ``root``: ``(rule, answer, op the answer speaks of)``."""
+    """Return ``(rule, answer, op concerned)`` for each rule that may fire at ``root``."""
     view = view_of(rules, Rewriter(module.main.body), module.weights)
     answers = []
     for rule in rules:

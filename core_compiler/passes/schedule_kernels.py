@@ -1,4 +1,4 @@
-"""Schedule kernels: each kernel's plain loops are tiled, packed, vectorised and made parallel."""
+"""Schedule kernels: each kernel's plain loops are tiled, packed, vectorised and parallelised."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from core_compiler.passes.outline_kernels import LAUNCH
 class ScheduleKernels(Pass):
     """Tiles, packs, vectorises, unrolls and parallelises every kernel, step by named step.
 
-    Each step is a kernel of its own that runs in the interpreter and gives the same bits as the
-    step before; accumulation orders are never touched.  The steps are kept with the kernels; what
-    they end in is compared with the kernel's meaning when its code is generated.  Kernels may share
-    *cores* (a packed product's register tile), which are then functions of the module too.
+    Each step is a kernel that runs in the interpreter and has the same bits as the step before;
+    accumulation orders never change.  The steps are kept with the kernels; the final one is
+    compared with the kernel's region when its code is generated.  Kernels may share *cores* (a
+    packed product's register tile), which are then functions of the module too.
     """
 
     half = "implementation"
@@ -54,9 +54,9 @@ class ScheduleKernels(Pass):
 
 
 class _Packers:
-    """The kernels that lay constants out for others, each once by structure.
+    """The kernels that pack constants for others, each once by structure.
 
-    ``names`` maps (kernel, place of the buffer argument) to the packing kernel's name.
+    ``names`` maps (kernel, position of the buffer argument) to the packing kernel's name.
     """
 
     def __init__(self):

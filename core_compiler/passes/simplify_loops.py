@@ -1,4 +1,4 @@
-"""Simplify loops: what a loop carries for nothing, and how often its body runs."""
+"""Simplify loops: unused loop-carried values are dropped, and trip counts are computed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass, PassContext
 
 LOOP = "core.while"
-#: Iterations that are counted at most: one takes some 20 us.
+#: Maximum number of iterations that are counted: one takes some 20 us.
 MOST_TRIPS = 1 << 16
-#: Elements of a value that counting follows at most: a counter is one number.
+#: Maximum number of elements of a value that counting evaluates: a counter is a scalar.
 MOST_ELEMENTS = 64
 
 
 @dataclass(frozen=True)
 class SimplifyLoops(Pass):
-    """Drops from loops what they carry for nothing, and says how often their bodies run.
+    """Drops unused loop-carried values, and computes the trip counts of loops.
 
-    A value that nobody reads is not carried; one that stays the same is read from outside; an op
-    that reads nothing of the loop is done once, before it.  Where the condition follows from
-    constants alone the loop's counter is run now, by the reference: the loop says its ``trips``.
+    A value that is never read is not carried; one that does not change is read from outside; an op
+    that depends on nothing in the loop is hoisted.  If the condition follows from constants alone,
+    the loop's counter is run now, by the reference, and the loop gets its ``trips``.
     """
 
     requires = frozenset({"tensor_ops"})
@@ -47,7 +47,7 @@ class SimplifyLoops(Pass):
 
 
 def _unread(op: Op, rw: Rewriter) -> Op:
-    """Carry only what the condition or a reader of a result depends on."""
+    """Carry only the values that the condition or a used result depends on."""
     wanted = [i for i, v in enumerate(op.results) if rw.users(v) or rw.is_output(v)]
     kept = places_read(op, wanted)
     if len(kept) == len(op.operands) or not kept:
@@ -60,7 +60,7 @@ def _unread(op: Op, rw: Rewriter) -> Op:
 
 
 def _unchanged(op: Op, rw: Rewriter) -> Op:
-    """Read from outside what the body hands on as it is."""
+    """Read values from outside that the body passes on unchanged."""
     body = op.regions[1]
     rows = list(zip(body.arguments, body.outputs, strict=True))
     kept = [i for i, (given, made) in enumerate(rows) if given is not made]
@@ -76,7 +76,7 @@ def _unchanged(op: Op, rw: Rewriter) -> Op:
 
 
 def places_read(op: Op, wanted: Iterable[int]) -> list[int]:
-    """The places of what a loop carries that its condition and its results ``wanted`` depend on."""
+    """Return the positions of carried values that the condition and the results ``wanted`` need."""
     condition, body = op.regions
     read = set(_reached(condition, condition.outputs)[1])
     kept = {*wanted, *(i for i, v in enumerate(condition.arguments) if v in read)}
@@ -89,7 +89,7 @@ def places_read(op: Op, wanted: Iterable[int]) -> list[int]:
 
 
 def _reached(block: Block, outputs: Iterable[Value]) -> tuple[tuple[Op, ...], dict[Value, None]]:
-    """The ops that make ``outputs``, and the values that these read or are."""
+    """Return the ops that define ``outputs``, and the values that these read or are."""
     read = dict.fromkeys(outputs)
     ops = []
     for op in reversed(block.ops):
@@ -100,7 +100,7 @@ def _reached(block: Block, outputs: Iterable[Value]) -> tuple[tuple[Op, ...], di
 
 
 def _part(block: Block, arguments: Sequence[int], outputs: Sequence[int]) -> Block:
-    """The part of a region between some of its arguments and some of its outputs."""
+    """Return the part of a region between some of its arguments and some of its outputs."""
     made = tuple(block.outputs[i] for i in outputs)
     ops, _ = _reached(block, made)
     return Block(tuple(block.arguments[i] for i in arguments), ops, made)
@@ -109,8 +109,10 @@ def _part(block: Block, arguments: Sequence[int], outputs: Sequence[int]) -> Blo
 def _carrying(
     op: Op, kept: Sequence[int], tested: Mapping[Value, Value], repeated: Mapping[Value, Value]
 ) -> Op:
-    """A loop that carries the values at the places ``kept`` only; the maps say what its condition
-    and its body read in the place of others."""
+    """Return a loop that carries only the values at the positions ``kept``.
+
+    The maps replace values that its condition and its body read.
+    """
     condition, body = op.regions
     regions = (_part(condition.substitute(tested), kept, [0]),
                _part(body.substitute(repeated), kept, kept))  # fmt: skip
@@ -121,7 +123,7 @@ def _carrying(
 
 
 def _hoist(op: Op, rw: Rewriter) -> Op:
-    """Do before a loop what is the same in each of its iterations."""
+    """Hoist ops that compute the same in each iteration."""
     condition, body = op.regions
     makers = body.producers()
     changing = set(body.arguments)
@@ -149,7 +151,7 @@ def _hoist(op: Op, rw: Rewriter) -> Op:
 
 
 def _below(op: Op, makers: Mapping[Value, Op]) -> list[Op]:
-    """The ops of the body that ``op`` is made of, in program order."""
+    """Return the ops of the body that ``op`` depends on, in program order."""
     found: list[Op] = []
     for value in op.operands:
         maker = makers.get(value)
@@ -162,7 +164,7 @@ def _below(op: Op, makers: Mapping[Value, Op]) -> list[Op]:
 
 
 def _count(op: Op, rw: Rewriter, known: Known) -> None:
-    """Let a loop say how often its body runs."""
+    """Set the trip count of a loop."""
     trips = trips_of(op, known) if op.get("trips") is None else None
     if trips is not None:
         new = op.with_(attributes={**op.attributes, "trips": trips}, origin=None)
@@ -171,7 +173,7 @@ def _count(op: Op, rw: Rewriter, known: Known) -> None:
 
 @dataclass
 class Known:
-    """The small values of a module that follow from constants alone; evaluated when asked for."""
+    """The small values of a module that follow from constants alone, evaluated on demand."""
 
     body: Block
     weights: WeightStore
@@ -182,7 +184,7 @@ class Known:
         self.makers = {v: op for op in self.body.walk() for v in op.results}
 
     def array(self, value: Value) -> np.ndarray | None:
-        """Its elements, None where they are not known or too many."""
+        """Return its elements, or None if unknown or too many."""
         if value not in self.arrays:
             self.arrays[value] = self._array(value)
         return self.arrays[value]
@@ -199,23 +201,24 @@ class Known:
 
 
 def _stays(op: Op) -> bool:
-    """Whether an op stays in a loop though it reads nothing of it: kernels take copies of it, or it
-    is only another way to index."""
+    """Return whether an op stays in a loop although it depends on nothing in it.
+
+    Kernels take copies of it, or it is only an indexing.
+    """
     return not op.operands or has_trait(op, "view")
 
 
 def _is_small(op: Op) -> bool:
-    """Whether counting may evaluate an op again and again."""
+    """Return whether counting may evaluate an op repeatedly."""
     return not op.regions and not has_trait(op, "random") and all(
         v.type.is_static and v.type.elements <= MOST_ELEMENTS for v in op.results
     )  # fmt: skip
 
 
 def trips_of(op: Op, known: Known) -> int | None:
-    """How often the body of a loop runs: its counter is run until the condition does not hold.
+    """Return a loop's trip count by running its counter until the condition is false, or None.
 
-    None where data decide, where more than a small part of the body does, and beyond
-    ``MOST_TRIPS``.
+    None if it depends on data or on more than a small part of the body, or exceeds ``MOST_TRIPS``.
     """
     places = places_read(op, [])
     condition, body = op.regions

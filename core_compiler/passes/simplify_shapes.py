@@ -1,5 +1,7 @@
-"""Simplify shapes: chains of reshape, transpose, broadcast and slice become one op or none; so does
-a take of places that are known."""
+"""Simplify shapes: chains of reshape, transpose, broadcast and slice become at most one op.
+
+So does a take at known positions.
+"""
 
 from __future__ import annotations
 
@@ -47,21 +49,21 @@ def _compose_slices(b, m: Match):
 
 
 def _moves_only_ones(o) -> bool:
-    """Whether a transpose moves nothing but axes of size 1: the same bytes in the same order."""
+    """Return whether a transpose moves only axes of size 1: the same bytes in the same order."""
     shape, permutation = o.operands[0].type.shape, o["permutation"]
     kept = [a for a in permutation if shape[a] != 1]
     return kept == sorted(kept)
 
 
 def _inserted_ones_only(m: Match) -> str | None:
-    """A reshape under a broadcast may go when it only inserts or drops axes of size 1."""
+    """Check that a reshape under a broadcast only inserts or drops axes of size 1."""
     before = [d for d in m["x"].type.shape if d != 1]
     after = [d for d in m.named["inner"].result.type.shape if d != 1]
     return None if before == after else "the reshape does more than insert or drop axes of size 1"
 
 
 def _broadcast_through_reshape(b, m: Match):
-    """Dims for broadcasting ``x`` directly, skipping a reshape that only moves axes of size 1."""
+    """Return dims to broadcast ``x`` directly, skipping a reshape that moves axes of size 1."""
     middle, root = m.named["inner"].result.type.shape, m.root
     wide = [root["dims"][i] for i, d in enumerate(middle) if d != 1]
     shape = m["x"].type.shape
@@ -80,7 +82,7 @@ def _needs_progress(m: Match) -> str | None:
 
 
 def _places_in_a_row(m: Match) -> str | None:
-    """Whether the indices of a take are places of its axis, evenly apart and ascending."""
+    """Check that the indices of a take are evenly spaced, ascending positions of its axis."""
     places = m.array("i").reshape(-1).astype(np.int64)
     if places.size != m["i"].type.elements:
         return "the indices are one number for many places"
@@ -109,9 +111,11 @@ _MOVES = frozenset({"core.reshape", "core.transpose"})
 
 
 def _moved(m: Match) -> tuple[Axes, Axes] | None:
-    """(axes of x, those of the result) where x is the value behind the chain of reshapes and
-    transposes that ends here."""
-    if 0 in m.root.result.type.shape:  # no element lies anywhere
+    """Return (axes of x, those of the result) of a chain of reshapes and transposes.
+
+    ``x`` is the value behind the chain that ends here.
+    """
+    if 0 in m.root.result.type.shape:  # an empty value has no positions
         return None
     target = whole(m.root.result.type.shape)
     axes = below(m.root, target)
@@ -121,7 +125,7 @@ def _moved(m: Match) -> tuple[Axes, Axes] | None:
 
 
 def _fewer(m: Match) -> str | None:
-    """Fewer reshapes and transposes do the same."""
+    """Check that fewer reshapes and transposes do the same."""
     if not m["x"].type.is_static:
         return "a size is not known"
     moved = _moved(m)

@@ -1,4 +1,7 @@
-"""Split strided convolutions: a transposed one with strides is several without, side by side."""
+"""Split strided convolutions: a transposed one with strides becomes several without strides.
+
+The results are interleaved.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,11 @@ from core_compiler.passes.rules import adopt
 
 @dataclass(frozen=True)
 class Phase:
-    """The positions ``first``, ``first + stride``, ... of one axis of the result: ``count`` of
-    them, which meet the taps ``tap``, ``tap + step``, ... (``taps`` of them) at neighbouring
-    elements of x, ``dilation`` apart, the first tap at element ``low`` before position 0."""
+    """The positions ``first``, ``first + stride``, ... of an axis of the result: ``count`` of them.
+
+    They meet the taps ``tap``, ``tap + step``, ... (``taps`` of them) at neighbouring elements of
+    x, ``dilation`` apart, the first tap at element ``low`` before position 0.
+    """
 
     first: int
     count: int
@@ -31,7 +36,7 @@ class Phase:
 
 
 def phases(size: int, window: int, stride: int, low: int, dilation: int) -> list[Phase]:
-    """The phases of an axis of ``size`` positions; those that meet no tap have ``taps`` 0."""
+    """Return the phases of an axis of ``size`` positions; those without a tap have ``taps`` 0."""
     made = []
     shared = gcd(dilation, stride)
     for first in range(min(stride, size)):
@@ -44,10 +49,10 @@ def phases(size: int, window: int, stride: int, low: int, dilation: int) -> list
 
 @dataclass(frozen=True)
 class SplitStridedConvolutions(Pass):
-    """Makes of a transposed convolution with strides one without for each phase of the stride.
+    """Splits a transposed convolution with strides into one without strides per phase.
 
-    Positions a stride apart meet the same taps, so each phase is a product like any other; the
-    phases are then put between each other.  Terms, their order and their chunks stay: exact.
+    Positions a stride apart meet the same taps, so each phase is an ordinary product; the phases
+    are then interleaved.  Terms, their order and their chunks do not change: exact.
     """
 
     half = "implementation"
@@ -71,7 +76,7 @@ class SplitStridedConvolutions(Pass):
 
 
 def refused(op: Op) -> Refusal | None:
-    """Why ``op`` stays as it is."""
+    """Return why ``op`` is not split, or None."""
     if op.kind != "core.conv_transpose":
         return refuse("transposed convolutions", "{0} is no transposed convolution", op)
     if all(s == 1 for s in op["strides"]):
@@ -82,7 +87,7 @@ def refused(op: Op) -> Refusal | None:
 
 
 def split(b: Builder, op: Op) -> Value:
-    """The result of a transposed convolution with strides, without strides."""
+    """Return the result of a transposed convolution with strides, computed without strides."""
     x, w = op.operands
     shape, window, strides = op.result.type.shape, w.type.shape[2:], op["strides"]
     spatial = len(window)
@@ -93,7 +98,7 @@ def split(b: Builder, op: Op) -> Value:
     parts: dict[tuple[int, ...], Value] = {}
     for chosen in itertools.product(*each):
         parts[tuple(p.first for p in chosen)] = _phase(b, op, x, w, chosen, most, zero)
-    # Between each other, the last axis first.
+    # Interleave the phases, last axis first.
     for axis in reversed(range(spatial)):
         joined: dict[tuple[int, ...], Value] = {}
         for place in dict.fromkeys(key[:axis] for key in parts):
@@ -108,7 +113,7 @@ def split(b: Builder, op: Op) -> Value:
 
 
 def _phase(b: Builder, op: Op, x: Value, w: Value, chosen, most, zero: Value) -> Value:
-    """One phase, padded to ``most`` positions an axis."""
+    """Return one phase, padded to ``most`` positions per axis."""
     shape = (*op.result.type.shape[:2], *most)
     if not all(p.taps for p in chosen):
         return b.expand(zero, shape)
@@ -133,7 +138,7 @@ def _phase(b: Builder, op: Op, x: Value, w: Value, chosen, most, zero: Value) ->
 
 
 def _interleaved(b: Builder, parts: list[Value], axis: int) -> Value:
-    """Elements of the parts in turn along ``axis``."""
+    """Return the elements of the parts interleaved along ``axis``."""
     if len(parts) == 1:
         return parts[0]
     shape = parts[0].type.shape

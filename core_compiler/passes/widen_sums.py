@@ -1,9 +1,9 @@
-"""Widen sums: where a sum or difference may cancel, what it adds is computed in f64.
+"""Widen sums: the operands of a sum or difference that may cancel are computed in f64.
 
-Rounding an operand to f32 loses digits that come to the front when the leading ones cancel (Higham,
-"Accuracy and Stability of Numerical Algorithms", section 1.7): only operands that were never
-rounded help.  So the arithmetic that makes the operands is done again in f64, back to what it
-reads.  It stands in no pipeline: insert it where that is worth its time.
+Rounding an operand to f32 loses digits that become significant when the leading ones cancel
+(Higham, "Accuracy and Stability of Numerical Algorithms", section 1.7): only operands that were
+never rounded help.  The arithmetic that computes the operands is therefore repeated in f64, back to
+its inputs.  The pass is in no default pipeline: insert it where that is worth its time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import MOVES, adopt
 from core_compiler.support.errors import UserError
 
-#: What may cancel.
+#: Ops whose operands may cancel.
 SUMS = frozenset({"core.add", "core.sub"})
-#: Averages, which are done again in f64 as elementwise arithmetic is; what makes other values (a
-#: product of matrices, an input) hands them over as they are.
+#: Averages, which are repeated in f64 like elementwise arithmetic; the results of other ops (a
+#: matrix product, an input) are used unchanged.
 AVERAGES = frozenset({"core.reduce_sum", "core.mean"})
 
 
@@ -31,8 +31,8 @@ AVERAGES = frozenset({"core.reduce_sum", "core.mean"})
 class WidenSums(Pass):
     """Computes sums and differences, with the arithmetic that makes their operands, in f64.
 
-    ``lines`` lists the lines of the model that are meant, comma separated (``model.py:12``), none
-    of them: all; ``depth``: how many ops back from the sum are done again.
+    ``lines`` lists lines of the model, separated by commas (``model.py:12``); empty: all.
+    ``depth``: the number of ops before the sum that are repeated.
     """
 
     exact = False
@@ -63,12 +63,12 @@ class WidenSums(Pass):
         operands = [self._wide(builder, v, rw, made, self.depth) for v in op.operands]
         total = builder.op(op.kind, operands, **op.attributes)
         new, values = adopt(op, [builder.cast(total, dtype=F32)], builder.ops)
-        # Where digits cancelled the result may change by as much as it is.
+        # If digits cancelled, the result may change by as much as its own size.
         rw.replace(op, new, values, rule="x + y => f32(f64(x) + f64(y))", tolerance=1.0,
                    except_for=("infinities", "largest"))  # fmt: skip
 
     def _wide(self, b: Builder, value: Value, rw: Rewriter, made, depth: int) -> Value:
-        """``value`` in f64, from as far back as ``depth`` allows."""
+        """Return ``value`` in f64, from as far back as ``depth`` allows."""
         if value not in made:
             op = rw.producer(value)
             if op is None or not depth or not _is_arithmetic(op):
@@ -80,15 +80,17 @@ class WidenSums(Pass):
 
 
 def lines_of(op: Op) -> frozenset[str]:
-    """``model.py:12``, for each line of the model that an op comes from."""
+    """Return ``model.py:12`` for each line of the model that an op comes from."""
     nodes = () if op.origin is None else op.origin.nodes()
     return frozenset(f"{n.file.replace(chr(92), '/').rpartition('/')[2]}:{n.line}"
                      for n in nodes if n.file)  # fmt: skip
 
 
 def can_widen(op: Op, producer) -> bool:
-    """Whether a sum gains by it: one of its operands was rounded to f32 by arithmetic before it.
-    ``producer``: value -> the op that makes it, or None."""
+    """Return whether a sum benefits: an operand was rounded to f32 by earlier arithmetic.
+
+    ``producer``: value -> the op that defines it, or None.
+    """
     if op.kind not in SUMS or op.result.type.dtype is not F32:
         return False
     makers = [producer(v) for v in op.operands]
@@ -99,7 +101,7 @@ def can_widen(op: Op, producer) -> bool:
 
 
 def _is_arithmetic(op: Op) -> bool:
-    """All its operands and its result are f32."""
+    """Return whether all operands and the result of an op are f32."""
     arithmetic = op.kind in AVERAGES or has_trait(op, "elementwise", "shape_only")
     return arithmetic and op.kind != "core.cast" and all(
         v.type.dtype is F32 for v in (*op.operands, *op.results)

@@ -1,1 +1,1 @@
-"""Pipelines: which passes run in which order, and what a user changes about that."""
+"""Pipelines: the passes of a compile, their order, and the user's changes."""

@@ -1,5 +1,7 @@
-"""An edit of a pipeline as plain data, for recordings: with the code of passes that are a person's
-own, so that the same can be compiled again elsewhere."""
+"""Pipeline edits as plain data for recordings.
+
+They include the code of the user's own passes, so that the compile can be repeated elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,16 @@ from core_compiler.pipelines import python_text
 from core_compiler.pipelines.pipeline import OPTIONAL, PipelineEdit
 from core_compiler.support.errors import UserError
 
-#: Longest text of a pass that is taken (characters).
+#: Maximum length of a pass's text (characters).
 MAX_TEXT = 200_000
 #: Texts that were loaded as passes, by the name of the module that each became.
 TEXTS: dict[str, str] = {}
-#: What stands before a class whose needs of its cell or script cannot be written.
+#: The text before a class whose dependencies in its cell or script cannot be written.
 _IMPORTS = "from dataclasses import dataclass\n\nfrom core_compiler.passes.base import Pass\n\n\n"
 
 
 def edit_facts(edit: PipelineEdit, with_text: bool = True) -> dict[str, Any]:
-    """``edit`` as a recording keeps it; ``with_text``: with the code of inserted passes."""
+    """Return ``edit`` as recordings store it; ``with_text``: with the code of inserted passes."""
     return {
         "skip": list(edit.skip), "limits": dict(edit.limits),
         "options": {k: dict(v) for k, v in edit.options.items()},
@@ -36,8 +38,10 @@ def edit_facts(edit: PipelineEdit, with_text: bool = True) -> dict[str, Any]:
 
 
 def pass_facts(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
-    """What a pass is made again from: a module that can be imported by its name, anything else by
-    its text (left out where not ``with_text``)."""
+    """Return the data from which a pass can be recreated.
+
+    An importable module is stored by name, anything else by its text (only if ``with_text``).
+    """
     kind = type(pass_)
     item: dict[str, Any] = {"pass": pass_.spelled()}
     changed = {f.name: str(getattr(pass_, f.name)) for f in fields(pass_)
@@ -62,8 +66,11 @@ def pass_facts(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
 
 
 def _text_of(kind: type, home: types.ModuleType | None) -> dict[str, str]:
-    """The text of a class in a file of its own; in a notebook's cell, or in the script that runs,
-    the class and what it needs: the rest of it is no pass."""
+    """Return the text of a class as a file of its own.
+
+    For a class in a notebook cell or the running script, it contains the class and its
+    dependencies: the rest of the script is no part of the pass.
+    """
     file = getattr(home, "__file__", None)
     try:
         main = kind.__module__ == "__main__"
@@ -77,4 +84,4 @@ def _of_main(kind: type) -> str:
     with suppress(UserError):
         if len(text := python_text.alone(kind)) <= MAX_TEXT:
             return text
-    return _IMPORTS + python_text.definition(kind)  # what it needs cannot be written
+    return _IMPORTS + python_text.definition(kind)  # its dependencies cannot be written

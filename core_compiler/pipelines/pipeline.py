@@ -1,7 +1,8 @@
-"""The named pipelines: straight lists of passes, and how a person edits one.
+"""The named pipelines, which are straight lists of passes, and the user's edits of them.
 
-Two halves.  The *meaning* half is one list for all targets; values may change there, and what it
-ends with is the numerics identity.  The *implementation* half belongs to the target and keeps bits.
+There are two halves.  The *meaning* half is one list for all targets; values may change there, and
+its result is the numerics identity.  The *implementation* half belongs to the target and keeps
+bits.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from core_compiler.training.passes.recompute import Recompute
 
 
 def meaning(training: Training | None = None) -> tuple[Pass, ...]:
-    """The meaning half, the same for every target; of a training step with its passes, once the
-    composites are known whose gradients are shorter than those of their parts."""
+    """Return the meaning half, which is the same for every target.
+
+    For a training step it includes the training passes, placed after the composites are known whose
+    gradients are shorter than those of their parts.
+    """
     return (
         EliminateDeadCode(),
         Canonicalise(),
@@ -53,13 +57,16 @@ def meaning(training: Training | None = None) -> tuple[Pass, ...]:
 
 
 def _before_gradients() -> tuple[Pass, ...]:
-    """Composites stay whose own gradient is finite where that of their parts is not, and nothing is
-    written with another slope."""
+    """Return the passes before differentiation.
+
+    They keep composites whose own gradient is finite where that of their parts is not, and change
+    no subgradient.
+    """
     return Decompose(kinds="linear,logsumexp,softmin"), Recompose(kinks=False)
 
 
-#: Passes of ours that a person inserts, by name: they stand in no pipeline, but for ``recompute``,
-#: which stands in that of a training step where it is asked for.
+#: Our passes that the user can insert, by name: they are in no default pipeline, except
+#: ``recompute``, which is in that of a training step if requested.
 OPTIONAL: Mapping[str, Pass] = {
     pass_.name(): pass_
     for pass_ in (Saturate(), RoundCorrectly(), WidenSums(), Rematerialise(), Recompute())
@@ -68,10 +75,10 @@ OPTIONAL: Mapping[str, Pass] = {
 
 @dataclass(frozen=True)
 class PipelineEdit:
-    """What a person changed about a pipeline.
+    """The user's changes to a pipeline.
 
     ``fold_constants`` names every pass of that name, ``fold_constants#1`` the first of them,
-    ``fold_constants#2`` the second; in ``order`` and in places, which name one pass, it is the
+    ``fold_constants#2`` the second; in ``order`` and in positions, which name one pass, it is the
     first.
 
     ``skip``    names of passes left out.
@@ -79,11 +86,11 @@ class PipelineEdit:
     ``limits``  pass name -> number of rewrites after which the pass stops.
     ``insert``  (place, pass) pairs; a pass is an object, so a notebook cell's own class will do.  A
                 place is ``after:LABEL`` or ``before:LABEL``, or a position in the edited list.
-    ``order``   passes that exchange their places so that they come in this order; all others stay
-                where they are, and each half keeps its own.
+    ``order``   passes that exchange their positions so that they come in this order; all others
+                stay where they are, and each pass stays in its half.
     ``repeat``  names of passes run twice in a row (the second time as ``LABEL+``).
-    ``cuts``    pass name -> numbers of rewrites: it is done in parts, one of so many rewrites for
-                each, then what is left (``LABEL``, ``LABEL+``, ``LABEL+2``...).
+    ``cuts``    pass name -> numbers of rewrites: it runs in parts, one of so many rewrites for
+                each, then the rest (``LABEL``, ``LABEL+``, ``LABEL+2``...).
     """
 
     skip: tuple[str, ...] = ()
@@ -96,7 +103,7 @@ class PipelineEdit:
 
 
 def labels(passes: Sequence[Pass]) -> list[str]:
-    """Unique names: a pass's name, with ``#2``, ``#3`` for its later occurrences."""
+    """Return unique names: a pass's name, with ``#2``, ``#3`` for its later occurrences."""
     out: list[str] = []
     for pass_ in passes:
         out.append(_label(pass_, out))
@@ -110,23 +117,22 @@ def _label(pass_: Pass, taken: Sequence[str]) -> str:
 
 
 def again(label: str, times: int) -> str:
-    """The label of a pass that has run so many times before."""
+    """Return the label of a pass that has already run ``times`` times."""
     return label + (_MORE if times else "") + (str(times) if times > 1 else "")
 
 
 def first_of(label: str) -> tuple[str, int]:
-    """The label of a pass the first time that it runs, and how many times it has run before
-    ``label``."""
+    """Return the label of a pass's first run, and the number of runs before ``label``."""
     first, more, times = label.partition(_MORE)
     return first, int(times or 1) if more else 0
 
 
 @dataclass(frozen=True)
 class Step:
-    """A pass in its place: its unique ``label`` and an optional limit of rewrites.
+    """A pass in a pipeline, with its unique ``label`` and an optional limit of rewrites.
 
-    ``half``: where it stands (exact passes of the meaning half are of use after it too).
-    ``skipped``: it has a place and does not run; ``own``: a person inserted it.
+    ``half``: its position (exact passes of the meaning half are also useful after it).
+    ``skipped``: it has a position and does not run; ``own``: the user inserted it.
     """
 
     label: str
@@ -141,34 +147,34 @@ class Step:
             object.__setattr__(self, "half", self.pass_.half)
 
 
-#: Before the number in the label of a pass that has run before: a part of it, its repetition.
+#: Precedes the number in the label of a pass that has run before (a part or a repetition).
 _MORE = "+"
-#: Into how many parts a pass may be cut.
+#: Maximum number of parts of a pass.
 MAX_PARTS = 10_000
-#: The option that every target has: how far results are reproduced (``docs/numerics.md``).
+#: The option that every target has: the level of reproducibility (``docs/numerics.md``).
 LEVEL = "level"
 LEVELS = ("everywhere", "run_to_run", "not_guaranteed")
-#: The halves in their order; the first is there only for a model in its frontend's own words.
+#: The halves in order; the first exists only for a model in its frontend's own ops.
 HALVES = ("source", "meaning", "implementation")
-#: What holds of the module that a pipeline begins with; see ``Pass.requires``.
+#: The facts that hold for the initial module of a pipeline; see ``Pass.requires``.
 AT_FIRST = ("tensor_ops", "values")
-#: What holds of one in its frontend's own words, by its level.
+#: The facts that hold for a module in its frontend's own ops, by level.
 AT_LEVEL = {"onnx": ("onnx_nodes", "values")}
 
 
-#: Frontends that hand over a model in its own words -> the level of it.
+#: Frontends that return a model in its own ops -> its level.
 LEVELS_OF = {"onnx-passes": "onnx"}
 
 
 def level_of(frontend: str | None) -> str:
-    """The level of what a frontend, by its name, hands over."""
+    """Return the level of the modules that a frontend returns, by its name."""
     return LEVELS_OF.get(frontend or "", "tensor")
 
 
 def source(level: str) -> tuple[Pass, ...]:
-    """The passes from a level of a frontend's own to tensor ops; () from there."""
+    """Return the passes from a frontend's own level to tensor ops; () for other levels."""
     if level == "onnx":
-        from core_compiler.onnx_level.passes import pipeline  # onnx is imported where it is used
+        from core_compiler.onnx_level.passes import pipeline  # onnx is imported on first use
 
         return pipeline()
     return ()
@@ -178,8 +184,10 @@ def build(
     target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit(),
     level: str = "tensor", training: Training | None = None,
 ) -> list[Step]:  # fmt: skip
-    """The pipeline from ``level`` for ``target`` after ``edit``; UserError says what of the edit is
-    wrong."""
+    """Return the pipeline from ``level`` for ``target`` after ``edit``.
+
+    Raises UserError with the error of the edit.
+    """
     steps = [s for s in arrange(target, options, edit, level, training) if not s.skipped]
     check(steps, options.get(LEVEL, "everywhere"), AT_LEVEL.get(level, AT_FIRST))
     return steps
@@ -189,9 +197,9 @@ def arrange(
     target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit(),
     level: str = "tensor", training: Training | None = None,
 ) -> list[Step]:  # fmt: skip
-    """The edited pipeline with its skipped passes in their places, not checked as a whole.
+    """Return the edited pipeline with its skipped passes in position, not checked as a whole.
 
-    UserError for what is wrong whatever the other passes are: unknown names, places, options.
+    Raises UserError for errors that do not depend on other passes: unknown names, places, options.
     """
     allowed = [LEVEL, *target.options]
     for name in options:
@@ -242,7 +250,7 @@ def _check_names(edit: PipelineEdit, steps: Sequence[Step], own: Sequence[Step])
 
 
 def _names(step: Step) -> tuple[str, str]:
-    """What names ``step``: the name that it may share with others, and the one that is its own."""
+    """Return the names of ``step``: the one that others may share, and its unique one."""
     name = step.pass_.name()
     return name, f"{name}#1" if step.label == name else step.label
 
@@ -254,7 +262,7 @@ def _unknown(name: str, steps: Sequence[Step], where: str) -> UserError:
 
 
 def _find(name: str, steps: Sequence[Step], where: str) -> int:
-    """The place in ``steps`` of the one pass that ``name`` means."""
+    """Return the index in ``steps`` of the one pass that ``name`` refers to."""
     label = name.removesuffix("#1")
     found = next((i for i, step in enumerate(steps) if step.label == label), None)
     if found is None:
@@ -263,7 +271,7 @@ def _find(name: str, steps: Sequence[Step], where: str) -> int:
 
 
 def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
-    """``steps`` with those named in ``order`` in that order, in the places that they have."""
+    """Return ``steps`` with those named in ``order`` permuted among their positions."""
     wanted = [steps[_find(name, steps, "order")] for name in order]
     for name, step in zip(order, wanted, strict=True):
         if wanted.count(step) > 1:
@@ -273,13 +281,12 @@ def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
 
 
 def said_of(step: Step, rows: Mapping[str, Any]) -> Any:
-    """What a part of an edit says of ``step``, by the name that is its own or else by the one that
-    it may share; None: nothing."""
+    """Return the entry of ``step`` in a part of an edit, by its unique or shared name, or None."""
     return next((rows[name] for name in reversed(_names(step)) if name in rows), None)
 
 
 def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
-    """``step`` with its options, its limit, skipped, in parts or repeated as ``edit`` says."""
+    """Return ``step`` with its options and limit, skipped, in parts or repeated, per ``edit``."""
     both = _names(step)
     pass_ = step.pass_
     for name in both:
@@ -303,7 +310,7 @@ def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
 
 
 def _parts(limit: int | None, cuts: Sequence[int]) -> list[int | None]:
-    """The limits of the parts of a pass that makes up to ``limit`` rewrites in all."""
+    """Return the limits of the parts of a pass that makes up to ``limit`` rewrites in total."""
     made: list[int | None] = []
     for cut in cuts:
         if limit == 0:
@@ -315,8 +322,10 @@ def _parts(limit: int | None, cuts: Sequence[int]) -> list[int | None]:
 
 
 def cut(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
-    """``edit``, with ``step`` to make ``count`` rewrites and what is left of it to come after it.
-    UserError where that is the repetition of a pass, or it has too many parts."""
+    """Return ``edit`` with ``step`` limited to ``count`` rewrites and the rest in a part after it.
+
+    Raises UserError if it is the repetition of a pass or has too many parts.
+    """
     name, cuts, part = _part(edit, step)
     if len(cuts) >= MAX_PARTS:
         raise UserError(f"{step.label} already has the maximum of {len(cuts):,} parts", "pipeline",
@@ -327,8 +336,10 @@ def cut(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
 
 
 def leave(edit: PipelineEdit, step: Step) -> PipelineEdit:
-    """``edit`` without ``step``; of a pass in parts, without the parts from there on.  UserError
-    where that is the repetition of a pass."""
+    """Return ``edit`` without ``step``; for a pass in parts, without the parts from there on.
+
+    Raises UserError if it is the repetition of a pass.
+    """
     name, cuts, part = _part(edit, step)
     if not part:
         return replace(edit, skip=(*edit.skip, name))
@@ -339,7 +350,7 @@ def leave(edit: PipelineEdit, step: Step) -> PipelineEdit:
 
 
 def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
-    """The name of its own of the pass that ``step`` is a part of, its cuts, and which part."""
+    """Return the unique name of the pass that ``step`` is a part of, its cuts, and the part."""
     label, part = first_of(step.label)
     first = replace(step, label=label)
     cuts: tuple[int, ...] = said_of(first, edit.cuts) or ()
@@ -350,7 +361,7 @@ def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
 
 
 def _place(place: int | str, steps: Sequence[Step]) -> int:
-    """Where in ``steps`` an inserted pass goes; passes inserted at one place keep their order."""
+    """Return the index in ``steps`` for an inserted pass; passes at one place keep their order."""
     if isinstance(place, int):
         live = [i for i, step in enumerate(steps) if not step.skipped]
         within = range(*slice(place, None).indices(len(live)))
@@ -372,8 +383,10 @@ def _place(place: int | str, steps: Sequence[Step]) -> int:
 def check(
     steps: Sequence[Step], level: str = "everywhere", holds: Sequence[str] = AT_FIRST
 ) -> None:
-    """Refuse a pipeline that breaks the contract's halves or a pass's requirements; ``holds``: the
-    facts that it begins with."""
+    """Raise UserError if a pipeline violates the rules of the halves or a pass's requirements.
+
+    ``holds``: the facts that hold at its beginning.
+    """
     facts: dict[str, str] = dict.fromkeys(holds, "")
     ended: dict[str, str] = {}
     first: Step | None = None

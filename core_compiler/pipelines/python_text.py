@@ -1,8 +1,7 @@
-"""Objects as Python source: the expression that makes a pass again, and the imports it needs.
+"""Python source for objects: the expression that recreates a pass, and its imports.
 
-What a person wrote in a file of their own is named by that file, to be copied beside the source;
-what they wrote in a notebook's cell becomes part of it, and so does the script that runs where the
-source is to stand :func:`alone`.
+A file of the user's is named, to be copied beside the source; code from a notebook cell becomes
+part of the source, and so does the running script if the source must work :func:`alone`.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from core_compiler.support.errors import UserError
 
 
 class Spelling:
-    """Collects what the spelled objects need.
+    """The dependencies of the spelled objects.
 
-    ``files`` are texts of files by their names; ``lines()`` the imports and cells.
-    ``reserved`` is a module name that is taken.  ``alone``: the script that runs is as a cell.
+    ``files`` are texts of files by name; ``lines()`` the imports and cells.  ``reserved`` is a
+    module name that is taken.  ``alone``: the running script is treated like a cell.
     """
 
     def __init__(self, reserved: str = "", *, alone: bool = False):
@@ -39,7 +38,7 @@ class Spelling:
         self._alone = alone
 
     def of(self, value: Any) -> str:
-        """The expression for ``value``; UserError where it has none."""
+        """Return the expression for ``value``; raise UserError if it has none."""
         if value is None or isinstance(value, bool | int | str):
             return repr(value)
         if isinstance(value, float):
@@ -57,7 +56,7 @@ class Spelling:
         return self._dataclass(value) if named is None else self._named(value, *named)
 
     def lines(self) -> list[str]:
-        """The imports, and the cells that stand in the file itself."""
+        """Return the imports, and the cells that are part of the file itself."""
         found = [f"import {m}" + f" as {n}" * (m != n) for n, m in self._modules.items()]
         found += [f"from {m} import {', '.join(sorted(n))}" for m, n in self._imports.items()]
         return sorted(found) + [f"\n\n{cell.rstrip()}" for cell in self._cells.values()]
@@ -73,13 +72,13 @@ class Spelling:
         changed = []
         for each in fields(value):
             given = getattr(value, each.name)
-            told = each.init and each.compare  # what is not compared is no part of the value
+            told = each.init and each.compare  # not compared: not part of the value
             if told and not (given is each.default or given == each.default):
                 changed.append(f"{each.name}={self.of(given)}")
         return f"{self.of(type(value))}({', '.join(changed)})"
 
     def _global(self, value: Any) -> tuple[str, str] | None:
-        """Where a value of no simple kind stands as a module's global (a table of rules)."""
+        """Return the module global that holds a value without an expression (a rule table)."""
         names = [type(value).__module__]
         code = getattr(value, "rewrite", None) or getattr(value, "build", None)
         names += [code.__module__] if inspect.isfunction(code) else []
@@ -106,7 +105,7 @@ class Spelling:
         return name
 
     def _home(self, module: str) -> str:
-        """The name to import from: a person's own single file is copied."""
+        """Return the module name to import from; a user's own single file is copied."""
         path = getattr(sys.modules.get(module), "__file__", None)
         if path is None or (module != "__main__" and "." in module) or _is_installed(path):
             return module
@@ -119,7 +118,7 @@ class Spelling:
     # -- notebooks -------------------------------------------------------------------------------
 
     def _cell_of(self, value: Any, name: str) -> None:
-        """The cell that defines a class, function or table, and what it needs of other cells."""
+        """Add the cell that defines a class, function or table, and the cells that it needs."""
         if name in self._cells:
             return
         self._cells[name] = ""  # a function may call itself
@@ -129,11 +128,11 @@ class Spelling:
                 self._needed(each)
         else:
             text = f"{name} = {self._dataclass(value)}"
-        del self._cells[name]  # after what it needs
+        del self._cells[name]  # after its dependencies
         self._cells[name] = text
 
     def _needed(self, name: str) -> None:
-        """A global that a cell reads."""
+        """Add a global that a cell reads."""
         held = vars(sys.modules["__main__"]).get(name, _MISSING)
         if held is _MISSING:
             return
@@ -151,16 +150,22 @@ _MISSING = object()
 
 
 def alone(value: type | Callable) -> str:
-    """A class or function of ``__main__`` as a text of its own: with the imports, and what it uses
-    of the notebook or script.  UserError where something of it cannot be written."""
+    """Return a class or function of ``__main__`` as a standalone text.
+
+    It includes the imports and the parts of the notebook or script that it uses.  Raises UserError
+    if something cannot be written.
+    """
     spelling = Spelling(alone=True)
     spelling.of(value)
     return "\n".join(spelling.lines()).lstrip() + "\n"
 
 
 def definition(value: type | Callable) -> str:
-    """The text of a class or function at the top of a file or a cell; UserError where it is not
-    known.  ``inspect`` reads no classes of cells: their module has no file, their code has."""
+    """Return the text of a class or function at the top level of a file or cell.
+
+    Raises UserError if it is unknown.  ``inspect`` cannot read classes of cells: their module has
+    no file, but their code has.
+    """
     code = _code(value)
     lines = linecache.getlines(code.co_filename) if code is not None else []
     try:
@@ -179,7 +184,7 @@ def definition(value: type | Callable) -> str:
 
 
 def _globals_read(text: str) -> Iterator[str]:
-    """The names that a definition reads from its module or from ``builtins``, in order."""
+    """Yield the names that a definition reads from its module or ``builtins``, in order."""
 
     def read(table: symtable.SymbolTable, top: bool) -> Iterator[str]:
         found = (s for s in table.get_symbols() if s.is_referenced() and (top or s.is_global()))
@@ -193,7 +198,7 @@ def _globals_read(text: str) -> Iterator[str]:
 
 
 def _text_of(path: str) -> str:
-    """A file's text; that of one which was only typed in is where tracebacks find it."""
+    """Return a file's text; text entered interactively is taken from the cache of tracebacks."""
     linecache.checkcache(path)
     text = "".join(linecache.getlines(path))
     if not text:

@@ -1,4 +1,4 @@
-"""Every pass of this package by its name, whichever pipeline it stands in or none."""
+"""All passes of this package by name, whether or not they are in a pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 from core_compiler.passes.base import Pass
 
-#: The packages that hold passes: one module (or package) a pass, beside what passes share.
+#: The packages of passes: one module (or package) per pass, besides shared ones.
 PACKAGES = (
     "core_compiler.passes",
     "core_compiler.training.passes",
@@ -19,7 +19,7 @@ PACKAGES = (
 
 @cache
 def known_passes() -> Mapping[str, type[Pass]]:
-    """Return the passes by name; those from ONNX to ONNX only where onnx is installed."""
+    """Return the passes by name; those from ONNX to ONNX only if onnx is installed."""
     return {found.name(): found for package in PACKAGES for found in _passes(package)}
 
 

@@ -1,1 +1,1 @@
-"""Where buffers live: lifetimes, offsets in a block of memory, and an independent check of both."""
+"""Memory planning: live intervals, offsets in a memory block, and an independent check."""

@@ -1,4 +1,4 @@
-"""Greedy offset assignment: buffers in a fixed order, each into a gap left by those before it.
+"""Greedy offset assignment: buffers in a fixed order, each into a gap left by earlier ones.
 
 Orders by size after Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"
 (arXiv 2001.03288); TVM's and XLA's planners are of this family.
@@ -10,10 +10,10 @@ import numpy as np
 
 from core_compiler.placement.problem import Arrays
 
-#: Which gap a buffer takes; see :func:`place`.
+#: The choice of a gap for a buffer; see :func:`place`.
 FITS = ("first", "ends", "best")
 
-#: Order of placement by name: sort keys, the first decides; larger first where negative.
+#: Placement orders by name: sort keys, the first decides; a negative key sorts larger first.
 ORDERS = {
     "size": lambda a: (-a.size, -a.duration, a.start),
     "area": lambda a: (-a.size * a.duration, -a.size, a.start),
@@ -24,13 +24,13 @@ ORDERS = {
 
 
 def order(a: Arrays, name: str) -> np.ndarray:
-    """Buffer numbers in placement order; ties by number, so it is the same on every run."""
+    """Return buffer numbers in placement order; ties by number, so the result is deterministic."""
     keys = (*ORDERS[name](a), np.arange(a.count))
     return np.lexsort(keys[::-1])
 
 
 def pressure(a: Arrays) -> np.ndarray:
-    """For each buffer the largest sum of live sizes during its lifetime."""
+    """Return, for each buffer, the largest sum of live sizes during its live interval."""
     steps, places = np.unique(np.concatenate((a.start, a.end)), return_inverse=True)
     change = np.zeros(len(steps) + 1, np.int64)
     np.add.at(change, places, np.concatenate((a.size, -a.size)))
@@ -42,12 +42,15 @@ def pressure(a: Arrays) -> np.ndarray:
 
 
 def place(a: Arrays, sequence: np.ndarray, fit: str = "first", ceiling: int = 0) -> np.ndarray:
-    """Offsets when buffers are placed in ``sequence``: each in a gap between the placed ones that
-    live at the same time, else above them.  ``fit`` says in which gap: the lowest (``first``), the
-    tightest (``best``), or ``ends``: at the bottom, else hanging from ``ceiling`` (bytes, such as
-    the lower bound) where that is free, else in the lowest."""
+    """Return offsets of buffers placed in the order ``sequence``.
+
+    Each buffer is placed in a gap between the placed buffers that are live at the same time, else
+    above them.  ``fit`` selects the gap: the lowest (``first``), the tightest (``best``), or
+    ``ends``: at the bottom, else directly below ``ceiling`` (bytes, such as the lower bound) if
+    that is free, else the lowest.
+    """
     offsets = np.zeros(a.count, np.int64)
-    # What is placed, in order of placement, contiguous for fast masks.
+    # The placed buffers, in order of placement, contiguous for fast masks.
     start, end, low, high = (np.empty(a.count, np.int64) for _ in range(4))
     done = 0
     for b in sequence:
@@ -62,7 +65,7 @@ def place(a: Arrays, sequence: np.ndarray, fit: str = "first", ceiling: int = 0)
 
 
 def _gap(low, high, size, alignment, fit, ceiling) -> int:
-    """Where ``size`` bytes fit beside the occupied ranges ``[low, high)``."""
+    """Return an offset for ``size`` bytes outside the occupied ranges ``[low, high)``."""
     if not len(low):
         return 0
     by_low = np.argsort(low, kind="stable")
@@ -81,6 +84,6 @@ def _gap(low, high, size, alignment, fit, ceiling) -> int:
 
 
 def peak(a: Arrays, offsets: np.ndarray) -> int:
-    """The first byte above all buffers that need memory."""
+    """Return the first byte above all buffers that need memory."""
     used = (a.size > 0) & (a.start < a.end)
     return int((offsets + a.size)[used].max(initial=0))

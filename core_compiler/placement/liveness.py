@@ -1,4 +1,4 @@
-"""Lifetimes of buffers over a straight list of steps."""
+"""Live intervals of buffers over a straight list of steps."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from core_compiler.support.errors import InternalError
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """A buffer that needs memory: its size in bytes, and whether it is live from before the first
-    step (``on_entry``) or until after the last one (``on_exit``)."""
+    """A buffer that needs memory, with its size in bytes.
+
+    It may be live from before the first step (``on_entry``) or until after the last one
+    (``on_exit``).
+    """
 
     name: str
     size: int
@@ -26,12 +29,12 @@ def lifetimes(
     steps: Sequence[Iterable[Hashable]],
     aliases: Mapping[Hashable, Hashable] | None = None,
 ) -> list[Lifetime]:
-    """The lifetime of each storage, in the order of ``storages``.
+    """Return the live interval of each storage, in the order of ``storages``.
 
     ``steps[t]`` are the buffers that step t reads or writes: a buffer is live from the first step
-    that names it through the last, so a result never shares bytes with what its own step still
-    reads.  ``aliases`` maps a view or a donated buffer to the buffer whose memory it is (chains are
-    followed); its uses count for that one.  Buffers that are no storage (constants, inputs) are
+    that names it through the last, so a result never shares bytes with an operand of its own step.
+    ``aliases`` maps a view or a donated buffer to the buffer that owns its memory (chains are
+    followed), which gets its uses. Buffers that are not in ``storages`` (constants, inputs) are
     ignored; a storage that no step names has no steps and needs no memory unless it is live on
     entry and exit.
     """

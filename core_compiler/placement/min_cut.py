@@ -1,4 +1,4 @@
-"""Minimum cuts of directed graphs with whole capacities, by Dinic's algorithm.
+"""Minimum cuts of directed graphs with integer capacities, by Dinic's algorithm.
 
 Dinic, "Algorithm for solution of a problem of maximum flow in a network with power estimation"
 (Soviet Math. Doklady 11, 1970): shortest augmenting paths, all of one length at a time.
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-#: A capacity that no cut takes.
+#: The capacity of an edge that must not be cut.
 UNLIMITED = 1 << 62
 
 
 @dataclass
 class Network:
-    """Nodes are numbers from 0; :meth:`edge` adds what may flow from one to another."""
+    """A flow network; nodes are numbers from 0, and :meth:`edge` adds capacity between two."""
 
     nodes: int
     _to: list[int] = field(default_factory=list)
-    _room: list[int] = field(default_factory=list)  # left of each edge; its reverse is edge ^ 1
+    _room: list[int] = field(default_factory=list)  # residual capacities; the reverse is edge ^ 1
     _edges: list[list[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -32,8 +32,7 @@ class Network:
             self._room.append(room)
 
     def cut(self, source: int, sink: int) -> tuple[int, set[int]]:
-        """The value of a minimum cut and its side of the source, as small as such a side can be.
-        Uses the network up."""
+        """Return the value of a minimum cut and its smallest source side.  Uses the network up."""
         total = 0
         while True:
             level = self._levels(source)
@@ -42,7 +41,7 @@ class Network:
             total += self._fill(source, sink, level)
 
     def _levels(self, source: int) -> list[int]:
-        """How many edges with room left it is from ``source`` to each node; -1: no way."""
+        """Return the distance of each node from ``source`` over residual edges; -1: unreachable."""
         level = [-1] * self.nodes
         level[source] = 0
         queue = deque([source])
@@ -56,7 +55,7 @@ class Network:
         return level
 
     def _fill(self, source: int, sink: int, level: list[int]) -> int:
-        """Fill all shortest ways; how much more flows."""
+        """Saturate all shortest paths and return the additional flow."""
         way: list[int] = []
         total, next_edge, node = 0, [0] * self.nodes, source
         while True:

@@ -17,19 +17,23 @@ from core_compiler.placement.problem import Arrays, Lifetime, Plan, arrays, live
 from core_compiler.placement.verify import verify
 from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
-#: Most buffers that the exact search takes (its memory grows with their square).
+#: Maximum number of buffers for the exact search (its memory grows with their square).
 SEARCH_LIMIT = 1500
-#: Orders that break ties in the search, one letter a key, larger first: T largest live sum, A area,
-#: W sections, L duration, Z size, O overlapping buffers, S start, E end.  Search is heavy-tailed:
-#: one order needs a minute where another needs a millisecond, so all run with growing budgets.
+#: Orders that break ties in the search, one letter per key, larger first: T largest live sum, A
+#: area, W sections, L duration, Z size, O overlapping buffers, S start, E end.  Search times are
+#: heavy-tailed: one order needs a minute where another needs a millisecond, so all run with growing
+#: budgets.
 SEARCH_ORDERS = ("WAT", "TAW", "TWA", "EL", "TO", "SZ", "AE", "OA", "WE", "TS", "ZW", "LA")
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a planner may spend.  ``placements``: buffers placed by greedy orders and climbing;
-    ``nodes``: search nodes for each order, capacity and round; ``rounds``: of doubling ``nodes``;
-    ``seconds``: wall time (None: no limit; with a limit, plans may differ between runs)."""
+    """The effort that a planner may spend.
+
+    ``placements``: buffers placed by greedy orders and climbing; ``nodes``: search nodes per order,
+    capacity and round; ``rounds``: of doubling ``nodes``; ``seconds``: wall time (None: no limit;
+    with a limit, plans may differ between runs).
+    """
 
     placements: int = 20_000
     nodes: int = 500
@@ -37,16 +41,17 @@ class Effort:
     seconds: float | None = None
 
 
-Candidate = tuple[np.ndarray, int]  # offsets, and what is now known to be a lower bound
+Candidate = tuple[np.ndarray, int]  # offsets, and a proven lower bound
 
 
 def plan(lifetimes: Sequence[Lifetime], planner: str = "best", *, effort: Effort | None = None,
          capacity: int | None = None, seconds: float | None = None) -> Plan:  # fmt: skip
-    """The best plan that ``planner`` (a key of :data:`PLANNERS`) finds, checked independently.
+    """Return the best plan that ``planner`` finds, checked independently.
 
-    ``seconds`` limits the effort by the clock, at the price of plans that may differ between runs.
-    With a ``capacity`` (bytes) the planner stops at the first plan that fits; a UserError
-    (exit code 3) says which buffers are too much where none does.
+    ``planner`` is a key of :data:`PLANNERS`.  ``seconds`` limits the effort by time, at the price
+    of plans that may differ between runs.  With a ``capacity`` (bytes) the planner stops at the
+    first plan that fits; if none does, UserError (exit code 3) names the buffers of the fullest
+    step.
     """
     if planner not in PLANNERS:
         raise UserError(f"unknown planner {planner!r}", "memory plan",
@@ -78,7 +83,7 @@ def plan(lifetimes: Sequence[Lifetime], planner: str = "best", *, effort: Effort
 
 def plan_tiers(tiers: Mapping[str, Sequence[Lifetime]], capacities: Mapping[str, int] | None = None,
                planner: str = "best", effort: Effort | None = None) -> dict[str, Plan]:  # fmt: skip
-    """One plan a memory tier; tiers without a capacity are as large as their plan."""
+    """Return one plan per memory tier; tiers without a capacity are as large as their plan."""
     capacities = capacities or {}
     return {
         tier: plan(lifetimes, planner, effort=effort, capacity=capacities.get(tier))
@@ -88,12 +93,12 @@ def plan_tiers(tiers: Mapping[str, Sequence[Lifetime]], capacities: Mapping[str,
 
 def compare(lifetimes: Sequence[Lifetime], planners: Sequence[str] | None = None,
             effort: Effort | None = None) -> list[Plan]:  # fmt: skip
-    """The plans of several planners (default: all) side by side, in the order given."""
+    """Return the plans of several planners (default: all), in the given order."""
     return [plan(lifetimes, p, effort=effort) for p in planners or PLANNERS]
 
 
 def too_large(found: Plan, capacity: int) -> UserError:
-    """Why a plan does not fit: the buffers of the fullest step, largest first."""
+    """Return the error for a plan that does not fit: the fullest step's buffers, largest first."""
     steps, loads = live_bytes(found.lifetimes)
     at = int(steps[int(loads.argmax())])
     live = sorted((b for b in found.lifetimes if b.start <= at < b.end), key=lambda b: -b.size)
@@ -110,7 +115,7 @@ def too_large(found: Plan, capacity: int) -> UserError:
 
 
 def single(order: str, fit: str = "first") -> Callable:
-    """A planner that places once, in one order."""
+    """Return a planner that places once, in one order."""
 
     def run(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candidate]:
         yield greedy.place(a, greedy.order(a, order), fit, bound), bound
@@ -119,7 +124,7 @@ def single(order: str, fit: str = "first") -> Callable:
 
 
 def best_greedy(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candidate]:
-    """Every greedy order with every fit, as far as the effort goes (at least one)."""
+    """Yield plans of every greedy order with every fit, within the effort (at least one)."""
     # Placing is quadratic beyond a few hundred buffers.
     cost = a.count * max(1, a.count // 500)
     left = max(1, effort.placements // max(1, cost))
@@ -132,7 +137,7 @@ def best_greedy(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[
 
 
 def climb(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candidate]:
-    """The best greedy order, then moves of a buffer at the peak to an earlier turn (seeded)."""
+    """Yield the best greedy order, then results of moving a buffer at the peak earlier (seeded)."""
     starts = ((greedy.order(a, name), name) for name in greedy.ORDERS)
     placed = [(greedy.place(a, sequence), sequence) for sequence, _ in starts]
     for offsets, _ in placed:
@@ -142,13 +147,13 @@ def climb(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candid
     for _ in range(effort.placements // max(1, a.count)):
         moved = _earlier(a, sequence, offsets, random)
         trial = greedy.place(a, moved)
-        if greedy.peak(a, trial) <= height:  # equal is taken too: plateaus are wide
+        if greedy.peak(a, trial) <= height:  # equal is accepted too: plateaus are wide
             offsets, sequence, height = trial, moved, greedy.peak(a, trial)
             yield offsets, bound
 
 
 def _earlier(a: Arrays, sequence, offsets, random) -> np.ndarray:
-    """``sequence`` with a buffer whose top is the peak (or, one time in three, any) moved ahead."""
+    """Return ``sequence`` with a buffer at the peak (one time in three, any) moved ahead."""
     tops = np.flatnonzero(offsets + a.size == greedy.peak(a, offsets))
     chosen = random.integers(a.count) if random.integers(3) == 0 else random.choice(tops)
     at = int(np.flatnonzero(sequence == chosen)[0])
@@ -158,9 +163,9 @@ def _earlier(a: Arrays, sequence, offsets, random) -> np.ndarray:
 
 
 def exact(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candidate]:
-    """Greedy plans, then searches at the bound and between it and the best plan so far.
+    """Yield greedy plans, then results of searches between the bound and the best plan so far.
 
-    Proves the optimum where the search is exhausted; raises the bound by what it has refuted.
+    Proves the optimum if the search is exhausted; raises the bound by what it has refuted.
     """
     lowest = None
     for offsets, _ in best_greedy(a, bound, enough, effort):
@@ -185,7 +190,7 @@ def exact(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candid
 
 
 def _minimise(a: Arrays, bound: int, enough: int, peak: int, effort: Effort):
-    """Yield ``(offsets or None for no news, bound)``; sizes are in units of their divisor."""
+    """Yield ``(offsets or None, bound)``; sizes are in units of their common divisor."""
     s = search.sections(a)
     sequences = [_search_order(a, s, keys) for keys in SEARCH_ORDERS]
     flag, timer = search.deadline(effort.seconds if effort.seconds is not None else 1e9)
@@ -193,9 +198,9 @@ def _minimise(a: Arrays, bound: int, enough: int, peak: int, effort: Effort):
         share = 0.5
         for doubling in range(effort.rounds):
             nodes = effort.nodes << doubling
-            # First what is wanted; then, undecided, a share of the way there from the best plan so
-            # far, again and again while that succeeds and half as far in the next round once it
-            # does not: half of the effort goes where the answer matters.
+            # First try the goal.  If undecided, try a fraction of the way from the best plan to it,
+            # repeatedly while that succeeds, and half as far in the next round once it does not:
+            # half of the effort is spent where the answer matters.
             target = goal = max(bound, enough)
             while goal < peak and not flag[0]:
                 status, offsets = _try(s, sequences, target, nodes, flag)
@@ -236,13 +241,14 @@ def _search_order(a: Arrays, s: search.Sections, keys: str) -> np.ndarray:
 
 
 def best(a: Arrays, bound: int, enough: int, effort: Effort) -> Iterator[Candidate]:
-    """Greedy orders, then climbing: milliseconds on a model's graph, and without Numba."""
+    """Yield greedy orders, then climbing: milliseconds on a model's graph, and without Numba."""
     yield from best_greedy(a, bound, enough, effort)
     if a.count <= SEARCH_LIMIT:
         yield from climb(a, bound, enough, replace(effort, placements=effort.placements // 2))
 
 
-#: Planners by name: generators of ever new candidates; :func:`plan` keeps the best and may stop.
+#: Planners by name: generators of improving candidates; :func:`plan` keeps the best and may stop
+#: early.
 PLANNERS: dict[str, Callable[[Arrays, int, int, Effort], Iterator[Candidate]]] = {
     "best": best,
     "greedy_size": single("size"),

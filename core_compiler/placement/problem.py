@@ -1,4 +1,4 @@
-"""The packing problem: buffers with sizes and lifetimes in; offsets, peak and bound out."""
+"""The packing problem: buffers with sizes and live intervals in; offsets, peak and bound out."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from core_compiler.support.errors import UserError
 
-#: Bytes: a cache line, and what the widest vector load likes best.
+#: Bytes: a cache line, and the alignment of the widest vector load.
 ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """A buffer of ``size`` bytes that holds something at the steps ``start <= t < end``.
+    """A buffer of ``size`` bytes that is live at the steps ``start <= t < end``.
 
-    Its offset is a multiple of ``alignment``.  Buffers without size or without steps need no
-    memory and get offset 0.
+    Its offset is a multiple of ``alignment``.  Buffers without size or without steps need no memory
+    and get offset 0.
     """
 
     name: str
@@ -30,10 +30,11 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Offsets (bytes, one a lifetime, in their order) in a block of ``peak`` bytes.
+    """Offsets (bytes, one per live interval, in their order) in a block of ``peak`` bytes.
 
-    ``lower_bound``: no plan is smaller (largest sum of live sizes, or what a search has proven).
-    ``proven``: the plan is optimal.  ``seconds`` is planning time, ``planner`` who found it.
+    ``lower_bound``: no plan is smaller (largest sum of live sizes, or a bound proven by a search).
+    ``proven``: the plan is optimal.  ``seconds`` is planning time, ``planner`` the planner that
+    found it.
     """
 
     lifetimes: tuple[Lifetime, ...]
@@ -58,7 +59,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """The lifetimes as int64 arrays, sizes rounded up to their alignment."""
+    """The live intervals as int64 arrays, with sizes rounded up to their alignment."""
 
     size: np.ndarray
     start: np.ndarray
@@ -75,7 +76,7 @@ class Arrays:
 
 
 def arrays(lifetimes: Sequence[Lifetime]) -> Arrays:
-    """UserError names a lifetime with a negative size, duration, or an alignment below 1."""
+    """Return the arrays; UserError for a negative size or duration, or an alignment below 1."""
     for b in lifetimes:
         if b.size < 0 or b.end < b.start or b.alignment < 1:
             raise UserError(
@@ -89,7 +90,7 @@ def arrays(lifetimes: Sequence[Lifetime]) -> Arrays:
 
 
 def live_bytes(lifetimes: Sequence[Lifetime]) -> tuple[np.ndarray, np.ndarray]:
-    """The live-bytes curve: steps where it changes (ascending), and the bytes from each on."""
+    """Return the live-bytes curve: ascending steps where it changes, and the bytes from each."""
     a = arrays(lifetimes)
     if not a.count:
         return np.zeros(1, np.int64), np.zeros(1, np.int64)
@@ -100,5 +101,5 @@ def live_bytes(lifetimes: Sequence[Lifetime]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
-    """The largest sum of live (aligned) sizes: no plan has a smaller peak."""
+    """Return the largest sum of live (aligned) sizes: no plan has a smaller peak."""
     return int(live_bytes(lifetimes)[1].max())

@@ -1,20 +1,21 @@
-"""What of a forward pass is kept for the backward pass, and what is computed again.
+"""Rematerialisation: which values of a forward pass are saved for the backward pass.
 
-A program is a list of steps.  The backward pass reads values of the forward pass: these are
-*saved*.  A plan names forward steps that are done *again*, each just before the first backward step
-that needs one of its values, from values that are saved or are themselves made again.
+The others are recomputed.  A program is a list of steps.  The backward pass reads values of the
+forward pass: these are *saved*.  A plan names forward steps that are *recomputed*, each just before
+the first backward step that needs one of its values, from values that are saved or themselves
+recomputed.
 
-Three figures of a plan.  **Saved**: bytes that are kept when the forward pass ends.  **Held**: the
-most bytes of forward values, kept or made again, at any moment after that; without a plan it is
-what is saved.  **Extra**: the cost of the steps that are done again.
+A plan has three figures.  **Saved**: bytes kept when the forward pass ends.  **Held**: the peak
+bytes of forward values, saved or recomputed, at any moment after that; without a plan it equals
+saved. **Extra**: the cost of the recomputed steps.
 
-For each price the plan with the least ``saved + price * extra`` is a minimum cut: a value that is
-needed costs its bytes unless its step is done again, a step done again costs its extra and needs
-its operands (Picard, "Maximal Closure of a Graph", Management Science 22, 1976).  The same cuts
-prove how cheap no plan can be.  As they do not see how many values made again are held at once, the
-forward pass is also divided into segments at whose borders all is saved (Chen, Xu, Zhang, Guestrin,
-"Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174).  What comes of all that is
-measured step by step, the cheapest plan within the limit taken and then improved.
+For each price, the plan with the least ``saved + price * extra`` is a minimum cut: a needed value
+costs its bytes unless its step is recomputed, and a recomputed step costs its extra and needs its
+operands (Picard, "Maximal Closure of a Graph", Management Science 22, 1976).  The same cuts give
+lower bounds.  As they do not model how many recomputed values are held at once, the forward pass is
+also divided into segments at whose borders all values are saved (Chen, Xu, Zhang, Guestrin,
+"Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174).  All resulting plans are
+measured step by step, and the cheapest plan within the limit is selected and then improved.
 """
 
 from __future__ import annotations
@@ -26,20 +27,22 @@ from itertools import pairwise
 
 from core_compiler.placement.min_cut import UNLIMITED, Network
 
-#: Into how many segments the forward pass is divided, in turn.
+#: The numbers of segments that the forward pass is divided into, one after another.
 SEGMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-#: Prices, as powers of 4 around that at which all bytes cost what all steps do.
+#: Prices, as powers of 4 around the price at which all bytes cost as much as all steps.
 PRICES = range(-5, 6)
-#: How many plans are improved, and how many steps may be looked at for that.
+#: The number of plans that are improved, and of steps that may be visited for that.
 STARTS, EFFORT = 4, 2_000_000
-#: Capacities are whole numbers: so many are a byte.
+#: Capacities are integers: this many per byte.
 _FINE = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``reads`` and ``makes`` are numbers of values; ``cost`` in any unit.  ``again``: it may be
-    done a second time."""
+    """A step; ``reads`` and ``makes`` are indices of values, ``cost`` is in any unit.
+
+    ``again``: it may be recomputed.
+    """
 
     reads: tuple[int, ...]
     makes: tuple[int, ...]
@@ -49,9 +52,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Problem:
-    """``steps`` in their order, the first ``forward`` of them the forward pass.  The step after
-    these makes the loss: what else it makes belongs to the backward pass.  ``sizes`` of the values
-    in bytes (0: not in this memory), and what they take when they are made again."""
+    """The ``steps`` in order, of which the first ``forward`` are the forward pass.
+
+    The step after these computes the loss: its other results belong to the backward pass.
+    ``sizes`` are those of the values in bytes (0: not in this memory), and their sizes when
+    recomputed.
+    """
 
     steps: tuple[Step, ...]
     forward: int
@@ -60,19 +66,19 @@ class Problem:
 
     @cached_property
     def maker(self) -> dict[int, int]:
-        """Value -> the step that makes it."""
+        """Map each value to the step that defines it."""
         return {v: i for i, step in enumerate(self.steps) for v in step.makes}
 
     @cached_property
     def wanted(self) -> set[int]:
-        """The values of the forward pass that are read after the loss is made."""
+        """Return the values of the forward pass that are read after the loss is computed."""
         last = self.steps[self.forward + 1 :]
         return {v for s in last for v in s.reads if self.maker.get(v, self.forward) < self.forward}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps done ``again``, and what that comes to; ``peak``: most bytes in use at once."""
+    """The steps recomputed (``again``), and the figures; ``peak``: peak bytes in use."""
 
     again: frozenset[int]
     saved: int
@@ -83,11 +89,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """The ``plan`` for a ``limit`` of held bytes, beside the plan that does nothing ``again``.
+    """The ``plan`` for a ``limit`` of held bytes, and the plan ``without`` recomputation.
 
-    ``bound``: no plan within the limit has less ``extra``.  ``offers``: the plans that were found
-    of which none is better in both held bytes and extra, from the most bytes to the fewest; the
-    chosen one is among them.
+    ``bound``: no plan within the limit has less ``extra``.  ``offers``: the Pareto-optimal plans in
+    held bytes and extra, from the most bytes to the fewest; the chosen one is among them.
     """
 
     plan: Plan
@@ -102,7 +107,7 @@ class Choice:
 
 
 def schedule(problem: Problem, again: frozenset[int]) -> Iterator[tuple[int, bool]]:
-    """The steps in their order, each with whether it is done a second time."""
+    """Yield the steps in execution order, each with whether it is a recomputation."""
     done: set[int] = set()
     for number, step in enumerate(problem.steps):
         if number > problem.forward:
@@ -113,7 +118,7 @@ def schedule(problem: Problem, again: frozenset[int]) -> Iterator[tuple[int, boo
 
 
 def _needed(problem: Problem, step: Step, again: frozenset[int], done: set[int]) -> set[int]:
-    """The steps that must be done again before ``step``."""
+    """Return the steps that must be recomputed before ``step``."""
     found: set[int] = set()
     work = [step]
     while work:
@@ -126,9 +131,9 @@ def _needed(problem: Problem, step: Step, again: frozenset[int], done: set[int])
 
 
 def measure(problem: Problem, again: frozenset[int]) -> Plan:
-    """What doing some steps again comes to; of these the plan names the ones that are needed."""
+    """Return the figures of recomputing some steps; the plan names those that are needed."""
     count = len(problem.sizes)
-    start: dict[int, int] = {}  # a value, or ``count`` + a value that is made again
+    start: dict[int, int] = {}  # a value, or ``count`` + a recomputed value
     end: dict[int, int] = {}
     done: set[int] = set()
     border = extra = at = 0
@@ -172,8 +177,10 @@ def _most(change: Sequence[int]) -> int:
 
 
 def choose(problem: Problem, part: float) -> Choice:
-    """The cheapest plan found that holds at most ``part`` of the bytes that are saved without one;
-    where none does, the one that holds least."""
+    """Return the cheapest plan found that holds at most ``part`` of the bytes saved without one.
+
+    If there is none, the plan that holds the fewest bytes.
+    """
     without = measure(problem, frozenset())
     limit = int(part * without.saved)
     found = {without.again: without}
@@ -198,19 +205,21 @@ def choose(problem: Problem, part: float) -> Choice:
 
 @dataclass(frozen=True)
 class _Climb:
-    """Improves plans step by step, as long as ``EFFORT`` lasts: it is counted, not timed, so that a
-    compile is the same each time."""
+    """Hill climbing of plans, step by step, up to ``EFFORT``.
+
+    The effort is counted, not timed, so that a compile is deterministic.
+    """
 
     problem: Problem
     limit: int
 
     def rank(self, plan: Plan) -> tuple[int, int, int]:
-        """The smaller the better: within the limit by cost, others by what they hold."""
+        """Return a sort key, smaller is better: within the limit by cost, others by held bytes."""
         over = max(0, plan.held - self.limit)
         return (over, plan.extra, plan.held)
 
     def improved(self, plan: Plan) -> Plan:
-        """``plan`` with one step more or fewer done again, as often as that is better."""
+        """Return ``plan`` with single steps added or removed as long as that is better."""
         steps = self.problem.steps[: self.problem.forward]
         dear = sorted((k for k, s in enumerate(steps) if s.again), key=lambda k: -steps[k].cost)
         left, moved = EFFORT // (STARTS * len(self.problem.steps)), True
@@ -237,15 +246,18 @@ def _offers(plans: Sequence[Plan], chosen: Plan) -> tuple[Plan, ...]:
 
 
 def _prices(problem: Problem, without: Plan) -> list[float]:
-    """Bytes that a unit of cost is worth, from few to many."""
+    """Return the bytes that a unit of cost is worth, from few to many."""
     cost = sum(s.cost for s in problem.steps[: problem.forward])
     even = max(without.saved, 1) / max(cost, 1)
     return [even * 4.0**power for power in PRICES]
 
 
 def _borders(problem: Problem, segments: int) -> frozenset[int]:
-    """The values that are saved where the forward pass is divided: at the places where least is
-    alive, around those that divide its cost evenly."""
+    """Return the values saved at the borders of segments of the forward pass.
+
+    The borders are at the points with the fewest live bytes, near those that divide its cost
+    evenly.
+    """
     if segments == 1:
         return frozenset()
     alive = _crossing(problem)
@@ -265,7 +277,7 @@ def _borders(problem: Problem, segments: int) -> frozenset[int]:
 
 
 def _crossing(problem: Problem) -> list[set[int]]:
-    """For each forward step the values that later ones read."""
+    """Return, for each forward step, the values that later ones read."""
     last: dict[int, int] = {}
     for number, step in enumerate(problem.steps[: problem.forward]):
         last |= dict.fromkeys(step.reads, number)
@@ -279,7 +291,7 @@ def _crossing(problem: Problem) -> list[set[int]]:
 
 @dataclass
 class _Nodes:
-    """Numbers for the nodes of a network."""
+    """The numbering of the nodes of a network."""
 
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -288,8 +300,10 @@ class _Nodes:
 
 
 def _cut(problem: Problem, price: float, kept: frozenset[int]) -> tuple[float, frozenset[int]]:
-    """The plan with the least ``saved + price * extra`` where ``kept`` costs nothing and is saved:
-    this value, and the steps done again."""
+    """Return the least ``saved + price * extra``, and the recomputed steps of that plan.
+
+    Values in ``kept`` are saved at no cost.
+    """
     nodes = _Nodes()
     edges: list[tuple[int, int, int]] = []
     source, sink = 0, 1

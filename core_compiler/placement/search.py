@@ -2,11 +2,11 @@
 
 Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning"
 (ASPLOS 2023, doi 10.1145/3623278.3624752).  Buffers are placed from the bottom up: offsets never
-fall along a branch (each plan is reached in one canonical order), every buffer rests on one that
-it overlaps in time or on the floor, and a branch ends when some step's floor plus its unplaced
-sizes passes the capacity.  Where placing a buffer leaves unplaced ones that no longer share a step,
-the parts are searched on their own.  Beyond the paper: of buffers with equal lifetime and size only
-the first unplaced one is tried.
+decrease along a branch (each plan is reached in one canonical order), every buffer rests on one
+that it overlaps in time or on the floor, and a branch ends when some step's floor plus its unplaced
+sizes exceeds the capacity. If placing a buffer leaves unplaced ones that no longer share a step,
+the parts are searched separately. Beyond the paper: of buffers with equal live interval and size
+only the first unplaced one is tried.
 
 The search is compiled by Numba, which is imported when a search is first made.
 """
@@ -25,15 +25,15 @@ INFEASIBLE, FOUND, UNDECIDED = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Sections:
-    """Lifetimes over *sections*: the steps at which a maximal set of buffers is live at once."""
+    """Live intervals over *sections*: steps at which a maximal set of buffers is live at once."""
 
     size: np.ndarray
     alignment: np.ndarray
     low: np.ndarray  # first section of each buffer
     high: np.ndarray  # and one past the last
-    members: np.ndarray  # buffers of each section, one after another
+    members: np.ndarray  # buffers of each section, concatenated
     member_start: np.ndarray
-    overlaps: np.ndarray  # buffers that live at the same time as each, one after another
+    overlaps: np.ndarray  # buffers that are live at the same time as each, concatenated
     overlap_start: np.ndarray
 
     @property
@@ -42,12 +42,14 @@ class Sections:
 
 
 def sections(a: Arrays) -> Sections:
-    """Times compressed to maximal cliques: a step whose live set is part of a neighbour's says
-    nothing new.  Buffers that need no memory must have been removed."""
+    """Compress time to maximal cliques: a step whose live set is part of a neighbour's is left out.
+
+    Buffers that need no memory must have been removed.
+    """
     steps = np.unique(np.concatenate((a.start, a.end)))
     first, last = np.searchsorted(steps, a.start), np.searchsorted(steps, a.end)
-    # A step is maximal where a birth (at it) is followed by a death (at the next) with no birth
-    # in between: sweep, and close a section at each death that follows a birth.
+    # A step is maximal if a birth (at it) is followed by a death (at the next) with no birth in
+    # between: sweep, and close a section at each death that follows a birth.
     born = np.zeros(len(steps), bool)
     dies = np.zeros(len(steps), bool)
     born[first], dies[last] = True, True
@@ -74,8 +76,11 @@ def _packed(lists) -> tuple[np.ndarray, np.ndarray]:
 
 def search(s: Sections, sequence: np.ndarray, capacity: int, nodes: int,
            cancel: np.ndarray) -> tuple[int, np.ndarray]:  # fmt: skip
-    """``(FOUND, offsets)``, or ``(INFEASIBLE, _)`` (proven), or ``(UNDECIDED, _)`` after ``nodes``
-    nodes, or once another thread sets ``cancel[0]``.  ``sequence`` breaks ties among buffers."""
+    """Return ``(FOUND, offsets)``, ``(INFEASIBLE, _)`` (proven), or ``(UNDECIDED, _)``.
+
+    The last is returned after ``nodes`` nodes, or once another thread sets ``cancel[0]``.
+    ``sequence`` breaks ties among buffers.
+    """
     total = np.array([s.size[_members(s, i)].sum() for i in range(s.count)], np.int64)
     if s.count and total.max() > capacity:
         return INFEASIBLE, np.zeros(0, np.int64)
@@ -93,7 +98,7 @@ def search(s: Sections, sequence: np.ndarray, capacity: int, nodes: int,
 
 
 def deadline(seconds: float) -> tuple[np.ndarray, threading.Timer]:
-    """A cancel flag that a timer sets, and the timer (to be cancelled when done)."""
+    """Return a cancel flag that a timer sets, and the timer (to be cancelled when done)."""
     flag = np.zeros(1, np.int64)
     timer = threading.Timer(seconds, flag.__setitem__, (0, 1))
     timer.daemon = True
@@ -106,7 +111,7 @@ def _members(s: Sections, i: int) -> np.ndarray:
 
 
 def _twins(s: Sections, sequence: np.ndarray) -> np.ndarray:
-    """For each buffer the one before it in ``sequence`` of equal size, alignment and sections."""
+    """Return each buffer's predecessor in ``sequence`` of equal size, alignment and sections."""
     twins = np.full(len(s.size), -1, np.int64)
     seen: dict[tuple, int] = {}
     for b in map(int, sequence):

@@ -1,6 +1,6 @@
-"""The compiled heart of :mod:`core_compiler.placement.search`; importing it imports Numba.
+"""The compiled core of :mod:`core_compiler.placement.search`; importing it imports Numba.
 
-Written with its own stack: Numba's on-disk cache crashes on functions that call themselves.
+It has its own stack: Numba's on-disk cache crashes on recursive functions.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-#: Fields of a frame: the places where its buffers and its ordering start in the heap and how many
-#: there are; its sections; the canonical bounds; candidates; cursor; ceiling; then the placement
-#: being tried: its rank, what is to be undone, and where the next part begins (-1: not split).
+#: Fields of a frame: the positions of its buffers and its ordering in the heap and their counts;
+#: its sections; the canonical bounds; candidates; cursor; ceiling; then the placement being tried:
+#: its rank, what is to be undone, and where the next part begins (-1: not split).
 (PART, PART_COUNT, ORDER, ORDER_COUNT, FIRST, LAST, BOTTOM, RANK, CANDIDATES, COUNT, CURSOR,
  CEILING, PLACE, CHANGES, CHANGE_COUNT, FROM, TO, FLOORS, BEGIN, HEAP) = range(20)  # fmt: skip
 
@@ -18,14 +18,14 @@ from numba import njit
 @njit(nogil=True, cache=True)
 def descend(size, alignment, low, high, members, member_start, overlaps, overlap_start, twins,
             capacity, sequence, total, cuts, found, budget, cancel):  # fmt: skip
-    """0: no plan within ``capacity``; 1: a plan, in ``found``; 2: budget used up or cancelled.
+    """Return 0: no plan in ``capacity``, 1: a plan in ``found``, 2: budget spent or cancelled.
 
     Per buffer: size, alignment, sections ``[low, high)``, twin.  Per section: members, ``total`` of
     unplaced sizes.  ``cuts[i]``: unplaced buffers that span sections i and i + 1.
     """
     n, sections = len(size), len(total)
     offsets = np.full(n, -1, np.int64)
-    lowest = np.zeros(n, np.int64)  # of each unplaced buffer: its lowest possible offset
+    lowest = np.zeros(n, np.int64)  # the lowest possible offset of each unplaced buffer
     floor = np.zeros(sections, np.int64)
     frames = np.zeros((2 * n + 2, 20), np.int64)
     heap = np.empty(n * n + 4 * n + 8, np.int64)  # parts and candidate lists, stacked
@@ -41,7 +41,7 @@ def descend(size, alignment, low, high, members, member_start, overlaps, overlap
     while True:
         f = frames[depth]
         part = f[PART]
-        placed = False  # whether a child of this frame's placement has just answered
+        placed = False  # whether a child of this frame's placement has just returned
         if entering:
             entering = False
             budget[0] -= 1
@@ -64,7 +64,8 @@ def descend(size, alignment, low, high, members, member_start, overlaps, overlap
                     i -= 1
                 heap[i] = place
                 count += 1
-                # At or above another buffer's lowest top, a gap would be left for that one.
+                # A placement at or above another buffer's lowest top would leave a gap for that
+                # buffer.
                 ceiling = min(ceiling, lowest[b] + size[b])
             # Later offsets are no lower, so a placement at `offset` leaves each section with at
             # least offset + total.
@@ -117,7 +118,8 @@ def descend(size, alignment, low, high, members, member_start, overlaps, overlap
                     total[i] -= size[b]
                 fits = True
                 for i in range(from_, to):
-                    # A section starts no lower than the lowest of its unplaced buffers can.
+                    # A section starts no lower than the lowest possible offset of its unplaced
+                    # buffers.
                     least = capacity + 1
                     for k in range(member_start[i], member_start[i + 1]):
                         c = members[k]
@@ -148,7 +150,7 @@ def descend(size, alignment, low, high, members, member_start, overlaps, overlap
                         break
                     result = 1  # "the part before the first one is solved"
                 else:
-                    result = -1  # nothing was entered: take the placement back
+                    result = -1  # nothing was entered: undo the placement
             else:
                 place = f[PLACE]
                 b = heap[part + place]
@@ -183,7 +185,7 @@ def descend(size, alignment, low, high, members, member_start, overlaps, overlap
                     child[HEAP] = at + 2 * inside
                     entering = True
                     break
-            # Take b back.
+            # Undo the placement of b.
             if result >= 0:
                 for i in range(low[b], high[b] - 1):
                     cuts[i] += 1

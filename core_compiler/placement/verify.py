@@ -8,10 +8,10 @@ from core_compiler.placement.problem import Plan
 
 
 def verify(plan: Plan) -> list[str]:
-    """What is wrong with a plan, in words; empty where nothing is.
+    """Return the errors of a plan as text; empty if there are none.
 
-    Checks offsets against alignment and the block's ends, and that no two buffers that live at the
-    same step share a byte.  Of overlaps, those of the first step that has any are listed.
+    Checks offsets against alignment and the block's ends, and that no two buffers live at the same
+    step share a byte.  Of overlaps, those of the first step that has any are listed.
     """
     if len(plan.offsets) != len(plan.lifetimes):
         return [f"{len(plan.offsets)} offsets for {len(plan.lifetimes)} buffers"]

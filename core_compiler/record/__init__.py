@@ -1,7 +1,7 @@
 """Recordings: one SQLite file (``*.run``) with everything that happened in a compile.
 
-The compiler writes one through :class:`Recorder`, people look at it through :class:`Recording`,
-also while it grows.  ``docs/recording.md`` documents the schema.
+The compiler writes one through :class:`Recorder`, readers use :class:`Recording`, also while it
+grows. ``docs/recording.md`` documents the schema.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Recorder", "Recording"]
 
 
 def __getattr__(name: str):
-    """The IR is imported where recordings are read or written; SQL (``record.file``) needs none."""
+    """Import on first use: reading or writing needs the IR, SQL (``record.file``) does not."""
     if name == "Recording":
         from core_compiler.record.reader import Recording
 

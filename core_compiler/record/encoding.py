@@ -1,6 +1,6 @@
-"""How IR becomes columns: attributes as JSON, lists of ids as compressed integers.
+"""Encoding of IR as columns: attributes as JSON, lists of ids as compressed integers.
 
-Decoders check sizes before they allocate and raise ValueError on what no encoder wrote.
+Decoders check sizes before they allocate and raise ValueError on data that no encoder wrote.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from core_compiler.ir.diff import longest_increasing
 from core_compiler.ir.parser import parse_type
 from core_compiler.ir.types import TensorType, Type
 
-#: More ids than this in one block are not believed.
+#: Blocks with more ids than this are rejected.
 MAX_IDS = 1 << 23
-#: Fewer ids than this are not worth compressing.
+#: Lists with fewer ids than this are not compressed.
 FEW = 64
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
@@ -30,10 +30,10 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
 
 def attributes_json(attributes: Mapping[str, Attribute]) -> str:
-    """``{"axis":1,"value":{"dense":"tensor<2xf32>","hex":"..."}}``"""
+    """Return e.g. ``{"axis":1,"value":{"dense":"tensor<2xf32>","hex":"..."}}``."""
     try:
         return _FINITE.encode(dict(attributes))
-    except ValueError:  # infinity or NaN, which JSON has not
+    except ValueError:  # infinity or NaN, which JSON lacks
         return _encode({name: _plain(value) for name, value in attributes.items()})
 
 
@@ -52,7 +52,7 @@ def _plain(value: Attribute) -> Any:
 
 
 def _named(value: Any) -> dict[str, str]:
-    """What JSON has no form for, as an object whose keys say what it is."""
+    """Return a value without a JSON form as an object whose keys name its kind."""
     if isinstance(value, Dense):
         return {"dense": str(value.type), "hex": value.data.hex()}
     if isinstance(value, Resource):
@@ -104,7 +104,7 @@ def read_ids(text: str) -> list[int]:
 
 
 def read_json_rows(texts: Sequence[str]) -> list[list]:
-    """Many JSON lists at once, which is much faster than one by one."""
+    """Parse many JSON lists at once, which is much faster than one by one."""
     lists = json.loads(f"[{','.join(texts)}]")
     if len(lists) != len(texts) or not all(type(row) is list for row in lists):
         raise ValueError("not lists")
@@ -112,15 +112,17 @@ def read_json_rows(texts: Sequence[str]) -> list[list]:
 
 
 def pack(numbers: Sequence[int]) -> str | bytes:
-    """Integers: a few as JSON, more as the compressed differences of neighbours (int64,
-    little-endian)."""
+    """Encode integers: a few as JSON, more as compressed differences (int64, little-endian).
+
+    The differences are those of neighbours.
+    """
     if len(numbers) < FEW:
         return ids_json(numbers)
     return zlib.compress(np.diff(np.array(numbers, "<i8"), prepend=0).astype("<i8").tobytes(), 3)
 
 
 def unpack(data: str | bytes, count: int) -> list[int]:
-    """The ``count`` integers of :func:`pack`."""
+    """Return the ``count`` integers of :func:`pack`."""
     if not 0 <= count <= MAX_IDS:
         raise ValueError(f"{count} ids in one block")
     if isinstance(data, str):
@@ -132,7 +134,7 @@ def unpack(data: str | bytes, count: int) -> list[int]:
 
 
 def inflate(data: bytes, size: int) -> bytes:
-    """Decompressed bytes, which must be exactly ``size``; never makes more."""
+    """Decompress bytes, which must be exactly ``size``; never produces more."""
     stream = zlib.decompressobj()
     content = stream.decompress(data, size) if size else b""
     if len(content) != size or (size and stream.decompress(stream.unconsumed_tail, 1)):
@@ -141,7 +143,10 @@ def inflate(data: bytes, size: int) -> bytes:
 
 
 def edits(old: Sequence[int], new: Sequence[int]) -> list[int]:
-    """What turns ``old`` into ``new``: runs of ``keep from, keep count, insert count, ids...``."""
+    """Return the edit script from ``old`` to ``new``.
+
+    It has runs of ``keep from, keep count, insert count, ids...``.
+    """
     place = dict(zip(old, range(len(old)), strict=True))
     places = np.array([place.get(number, -1) for number in new], np.int64)
     at = np.flatnonzero(places >= 0)
@@ -150,7 +155,7 @@ def edits(old: Sequence[int], new: Sequence[int]) -> list[int]:
         at = at[stay]
     if not len(at):
         return [0, 0, len(new), *new]
-    # Runs of kept numbers that lie together on both sides.
+    # Runs of kept numbers that are contiguous on both sides.
     breaks = 1 + np.flatnonzero((np.diff(at) != 1) | (np.diff(places[at]) != 1))
     firsts = at[np.concatenate(([0], breaks))].tolist()
     lengths = np.diff(np.concatenate(([0], breaks, [len(at)]))).tolist()
@@ -162,7 +167,7 @@ def edits(old: Sequence[int], new: Sequence[int]) -> list[int]:
 
 
 def apply_edits(old: Sequence[int], script: Sequence[int], length: int) -> list[int]:
-    """``new`` of :func:`edits`, which has ``length`` ids."""
+    """Return ``new`` of :func:`edits`, which has ``length`` ids."""
     if not 0 <= length <= MAX_IDS:
         raise ValueError(f"{length} ids in one block")
     new: list[int] = []

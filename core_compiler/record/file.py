@@ -1,6 +1,7 @@
-"""Opening a recording for reading: is it ours, of which version, and is somebody writing it?
+"""Opening of recordings for reading, with checks of the format, the version and a live writer.
 
-A recording is untrusted: read-only, no trusted schema, no object in it that our schema has not.
+A recording is untrusted: it is opened read-only, with an untrusted schema, and must not contain any
+object that our schema does not have.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from core_compiler.record import migrate, schema
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import open_regular
 
-#: What reading damaged or forged content can raise; all of it becomes one UserError.
+#: Exceptions of reading damaged or forged content; all of them become one UserError.
 DAMAGE = (
     sqlite3.Error, sqlite3.Warning, zlib.error, ValueError, KeyError, TypeError, IndexError,
     AttributeError, OverflowError, RecursionError, MemoryError,
@@ -32,7 +33,7 @@ _RECORD_AGAIN = "record the compile again"
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Rows of a query; ``truncated`` says that there were more than the limit."""
+    """Rows of a query; ``truncated`` means that there were more than the limit."""
 
     columns: tuple[str, ...]
     rows: list[tuple]
@@ -42,7 +43,7 @@ class QueryResult:
 class RecordingFile:
     """Read-only access to a recording's tables.
 
-    While the recording grows, each use opens the file anew, so that its writer can close it.
+    While the recording grows, each use reopens the file, so that its writer can close it.
     """
 
     def __init__(self, path: str | Path):
@@ -64,8 +65,10 @@ class RecordingFile:
 
     @property
     def stamp(self) -> tuple[int, ...] | None:
-        """Differs when the file was written: inode, size in bytes, time of the last change in ns;
-        None where it is gone."""
+        """Return a value that changes when the file is written, or None if it is gone.
+
+        It consists of inode, size in bytes, and modification time in ns.
+        """
         try:
             found = self.path.stat()
         except OSError:
@@ -74,7 +77,7 @@ class RecordingFile:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Whatever damaged content raises inside becomes a UserError."""
+        """Convert exceptions of damaged content inside to a UserError."""
         try:
             yield
         except UserError as problem:
@@ -85,20 +88,21 @@ class RecordingFile:
             raise self.damaged(problem) from None
 
     def damaged(self, problem: object) -> UserError:
-        # The text of others (a key, an index) says little without its kind.
+        # The bare text of some exceptions (a key, an index) says little without its type.
         told = isinstance(problem, (sqlite3.Error, UserError, ValueError)) and str(problem)
         detail = str(problem) if told else repr(problem)
-        # SQLite shows the bytes that it cannot read as they are.
+        # SQLite returns undecodable bytes unchanged.
         shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in detail[:200])
         what = f"the recording is damaged or was altered ({shown})"
         return UserError(what, str(self.path), _RECORD_AGAIN)
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees the file as it is now; one thread at a time."""
+        """Yield a connection that sees the file as it is now; one thread at a time."""
         with self._lock, self.guard():
             if self._active is None and self.stamp not in (None, self._kept_of):
-                # Copied over, maybe: a connection may have read half of it, or keep what was there.
+                # The file may have been replaced: a connection may have read half of it, or cached
+                # the old content.
                 self.close()
             current = self._kept or self._active
             if current is not None:
@@ -116,11 +120,10 @@ class RecordingFile:
     def _keep_or_close(
         self, connection: sqlite3.Connection, live: bool, of: tuple[int, ...] | None
     ) -> None:
-        """Keep a connection to a recording that is complete, as long as its file is the same
-        (``of``: its stamp before it was read).
+        """Keep a connection to a complete recording as long as its file is the same.
 
-        A writer that has said that it is finished may be about to put the file together: until
-        then a connection that stays would be in its way.
+        ``of`` is the file's stamp before it was read.  A writer that has marked the recording
+        finished may be about to merge the file: until then, an open connection would block it.
         """
         if live or Path(f"{self.path}-wal").exists():
             connection.close()
@@ -128,26 +131,32 @@ class RecordingFile:
             self._kept, self._kept_of = connection, of
 
     def rows(self, columns: str, statement: str, parameters: tuple = ()) -> list[tuple]:
-        """The rows of a statement.  ``columns`` has a letter for each: ``i`` integer, ``f`` number,
-        ``t`` text, ``b`` bytes, ``d`` either, ``v`` any but bytes; in
-        capitals where it may be NULL; ValueError where a row differs
-        (SQLite keeps whatever somebody has put in)."""
+        """Return the rows of a statement.
+
+        ``columns`` has a letter for each: ``i`` integer, ``f`` number, ``t`` text, ``b`` bytes,
+        ``d`` text or bytes, ``v`` any but bytes; in capitals if it may be NULL.  Raises ValueError
+        if a row differs (SQLite stores any type in any column).
+        """
         with self.connection() as connection:
             rows = connection.execute(statement, parameters).fetchall()
             _check_types(columns, rows, statement)
             return rows
 
     def batches(self, columns: str, statement: str, most: int) -> Iterator[list[tuple]]:
-        """As :meth:`rows`, ``most`` of them at a time: however many there are, memory stays small.
-        Until all are read or the iterator is closed nobody else reads."""
+        """Yield rows as :meth:`rows`, ``most`` of them at a time, with bounded memory.
+
+        Until all are read or the iterator is closed, no other reader may run.
+        """
         with self.connection() as connection, closing(connection.execute(statement)) as cursor:
             while rows := cursor.fetchmany(most):
                 _check_types(columns, rows, statement)
                 yield rows
 
     def query(self, sql: str, *, timeout: float = 5.0, max_rows: int = 10_000) -> QueryResult:
-        """``sql`` read-only, for at most ``timeout`` seconds and ``max_rows`` rows; UserError where
-        it is wrong, tries to change something, or takes too long."""
+        """Run ``sql`` read-only, for at most ``timeout`` seconds and ``max_rows`` rows.
+
+        Raises UserError if it is wrong, tries to write, or takes too long.
+        """
         deadline = time.monotonic() + timeout
         refused: list[str] = []
 
@@ -161,7 +170,7 @@ class RecordingFile:
             for table in (
                 "json_each",
                 "json_tree",
-            ):  # their first use declares them: not just reading
+            ):  # their first use declares them, which is a write
                 connection.execute(f"SELECT 1 FROM {table}('[]')")
             connection.set_progress_handler(lambda: int(time.monotonic() > deadline), 2000)
             connection.set_authorizer(authorize)
@@ -183,7 +192,7 @@ class RecordingFile:
         return QueryResult(columns, rows[:max_rows], len(rows) > max_rows)
 
     def export(self, target: str | Path) -> None:
-        """A copy as a single complete file, also of a recording that grows."""
+        """Copy to a single complete file, also from a growing recording."""
         with self.connection() as connection:
             try:
                 with closing(sqlite3.connect(target)) as copy:
@@ -196,7 +205,7 @@ class RecordingFile:
     # -- opening ---------------------------------------------------------------------------------
 
     def _checked(self) -> tuple[sqlite3.Connection, bool]:
-        """A connection whose content has our schema, and whether somebody is writing the file."""
+        """Return a connection with our schema, and whether another process is writing the file."""
         connection = self._connect()
         try:
             schema.harden(connection)
@@ -224,7 +233,7 @@ class RecordingFile:
             connection = sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=5)
             connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
         except sqlite3.OperationalError as problem:
-            # Copied from a live recording into a folder that cannot be written: complete as it is.
+            # Copied from a live recording into a read-only folder: complete as it is.
             if wal.exists() and wal.stat().st_size:
                 what = f"cannot be read while another program's -wal file is next to it: {problem}"
                 fix = "copy it with its -wal file to a writable folder"
@@ -264,7 +273,7 @@ def _check_types(columns: str, rows: list[tuple], statement: str) -> None:
             raise ValueError(f"values of another type in: {statement.strip()[:60]}")
 
 
-#: What a query may do (SQLite's action codes).
+#: Actions that a query may perform (SQLite's action codes).
 _READING = frozenset(
     {
         sqlite3.SQLITE_SELECT,
@@ -276,7 +285,7 @@ _READING = frozenset(
 
 
 def check_header(path: Path) -> None:
-    """UserError where ``path`` is no SQLite database, without opening it as one."""
+    """Raise UserError if ``path`` is not a SQLite database, without opening it as one."""
     with open_regular(path, "pass the path of a .run file") as file:
         head = file.read(100)
     if len(head) < 100 or not head.startswith(_MAGIC):
@@ -290,7 +299,7 @@ def check_header(path: Path) -> None:
 
 
 def is_running(writer: str, here: str) -> bool:
-    """Whether the writer ``pid@machine`` still lives (on another machine: assumed so)."""
+    """Return whether the writer ``pid@machine`` is alive (on another machine: assumed so)."""
     pid, _, machine = writer.partition("@")
     if machine != here or not pid.isdigit():
         return True

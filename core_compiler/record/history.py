@@ -1,7 +1,7 @@
-"""The life of an op: what it was made from and what became of it.
+"""The history of an op: its sources and its successors.
 
-Steps come from the rewrites, from values that another op makes again (the rewriter rebuilds the
-users of what it replaces), and, where neither says anything, from origins.
+Steps come from the rewrites, from values that another op redefines (the rewriter rebuilds the users
+of what it replaces), and, if neither gives a step, from origins.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from core_compiler.ir.origin import FrontendNode
 from core_compiler.record.links import Links, RewriteRow, Rows
 from core_compiler.record.loader import Loader
 
-#: A history follows at most this many ops each way.
+#: Maximum number of ops that a history follows each way.
 MAX_OPS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryStep:
-    """Op ``old`` gave op ``new``.  ``how``: ``rewrite`` (with its id, rule and stage), ``value``
-    (the same value made by a rebuilt op), or ``origin``."""
+    """A step from op ``old`` to op ``new``.
+
+    ``how``: ``rewrite`` (with its id, rule and stage), ``value`` (the same value defined by a
+    rebuilt op), or ``origin``.
+    """
 
     old: int
     new: int
@@ -32,9 +35,12 @@ class HistoryStep:
 
 @dataclass(frozen=True, slots=True)
 class OpHistory:
-    """``stages``: (first, last) stages the op is in, last None while it stays, None if it never
-    was in one.  ``earlier`` and ``later`` are the steps back and forth, nearest first.  ``kernels``
-    and ``buffers`` are ids of what the op or its heirs became; ``nodes`` the model's."""
+    """The history of an op.
+
+    ``stages``: (first, last) stages with the op, last None while it stays, None if it never was in
+    one. ``earlier`` and ``later`` are the steps back and forth, nearest first.  ``kernels`` and
+    ``buffers`` are ids of what the op or its successors became; ``nodes`` are the model's.
+    """
 
     op: int
     stages: tuple[int, int | None] | None
@@ -46,7 +52,7 @@ class OpHistory:
 
 
 def op_history(rows: Rows, loader: Loader, links: Links, op: int) -> OpHistory:
-    """The history of one op id; ``rows`` runs a statement on the recording."""
+    """Return the history of one op id; ``rows`` runs a statement on the recording."""
     earlier = _walk(op, lambda key: _before(rows, loader, links, key), "old")
     later = _walk(op, lambda key: _after(rows, loader, links, key), "new")
     heirs = [op, *dict.fromkeys(step.new for step in later)]
@@ -69,7 +75,7 @@ def op_history(rows: Rows, loader: Loader, links: Links, op: int) -> OpHistory:
 
 
 def presence(links: Links, op: int) -> tuple[int, int | None] | None:
-    """The first and the last stage that has the op (last None: it is still there)."""
+    """Return the first and the last stage that has the op (last None: it is still there)."""
     changes = links.stages.get(op)
     if not changes:
         return None
@@ -78,7 +84,7 @@ def presence(links: Links, op: int) -> tuple[int, int | None] | None:
 
 
 def _walk(start: int, steps: Callable[[int], list[HistoryStep]], side: str) -> list[HistoryStep]:
-    """Breadth first, each op once."""
+    """Search breadth first, each op once."""
     found: list[HistoryStep] = []
     queue, seen = [start], {start}
     for op in queue:
@@ -120,7 +126,7 @@ def _before(rows: Rows, loader: Loader, links: Links, op: int) -> list[HistorySt
 def _after(rows: Rows, loader: Loader, links: Links, op: int) -> list[HistoryStep]:
     taken = links.removed_by.get(op, ())
     found = [_step(loader, row, op, new) for row in taken for new in row.new if new != op]
-    # Equal ops are merged by rewrites that make nothing: values go to an op that was there.
+    # Merging equal ops creates no op: values move to an op that existed before.
     found += [
         _step(loader, row, op, maker)
         for row in taken if not row.new
@@ -146,7 +152,7 @@ def _makers(links: Links, values: Iterable[int | None]) -> list[int]:
 
 
 def _remade(links: Links, op: int) -> list[int]:
-    """The ops that make a value of ``op``, itself among them."""
+    """Return the ops that define a value of ``op``, including itself."""
     return _makers(links, links.results.get(op, ()))
 
 

@@ -1,6 +1,6 @@
-"""Numbering: every string, type, origin, value, op and block of a compile gets an id, once.
+"""Interning: every string, type, origin, value, op and block of a compile gets an id, once.
 
-Rows of what is new collect here until the recorder writes them, many at a time.
+New rows are buffered here until the recorder writes them in batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core_compiler.ir.origin import FrontendNode, Origin
 from core_compiler.ir.types import Type
 from core_compiler.record.encoding import FEW, attributes_json, edits, ids_json, pack
 
-#: A block stored as edits of another is at most this many steps from a whole one.
+#: Maximum length of a chain of edits from a block to one stored in full.
 CHAIN = 9
 
 INSERTS = {
@@ -33,7 +33,7 @@ INSERTS = {
     "blob": "INSERT INTO blob VALUES (?, ?, ?, ?)",
 }
 
-#: All values at once, by their types: one after the other has the next id.  Most have no name.
+#: All values at once, by their types: consecutive ids.  Most have no name.
 _VALUES = "INSERT INTO value SELECT ? + key, value, NULL FROM json_each(?)"
 _VALUE_NAMES = "UPDATE value SET name = ? WHERE id = ?"
 
@@ -41,13 +41,15 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def clean(text: str) -> str:
-    """Text that SQLite stores: lone surrogates (from odd file names) are spelled out."""
+    """Return text that SQLite can store: lone surrogates (from odd file names) are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 class Interner:
-    """Ids by dictionary; what was not written yet is kept, by table.  ``source_text`` off: the
-    lines of source in stack traces are left out."""
+    """Ids by dictionary, with unwritten rows by table.
+
+    With ``source_text`` off, source lines are omitted from stack traces.
+    """
 
     def __init__(self, source_text: bool = True) -> None:
         self._source_text = source_text
@@ -59,8 +61,8 @@ class Interner:
         self._names: dict[str, int] = {}
         self._types: dict[Type, int] = {}
         self._attributes: dict[tuple, int] = {}
-        #: Ids of attributes and types by object: most are shared.  Objects are held, so that no
-        #: other gets their address.
+        #: Ids of attributes and types by object: most are shared.  The objects are referenced, so
+        #: that their addresses are not reused.
         self._seen: dict[int, tuple[Type, int]] = {}
         self._shared: dict[int, tuple[Mapping[str, Attribute], int]] = {}
         self._nodes: dict[FrontendNode, int] = {}
@@ -69,15 +71,15 @@ class Interner:
         self._blocks: dict[Block, int] = {}
         self._functions: dict[Function, int] = {}
         self._blobs: dict[bytes, int] = {}
-        #: Of each op that has any: the ids of its regions.
+        #: The ids of the regions of each op that has any.
         self._regions: dict[int, list[int]] = {}
-        #: Of each block: the ids of its ops, and how far it is from a whole one.
+        #: The op ids of each block, and its distance from one stored in full.
         self._contents: dict[int, tuple[list[int], int]] = {}
-        #: The latest block in which an op was seen: the base of the next one that has it.
+        #: The latest block that contained an op: the base of the next block that contains it.
         self._home: dict[int, int] = {}
 
     def take(self) -> list[tuple[str, Sequence[tuple]]]:
-        """The statements to execute now, each with its rows."""
+        """Return the pending statements, each with its rows, and clear them."""
         rows, self.rows = self.rows, {table: [] for table in INSERTS}
         types, self._value_types = self._value_types, []
         names, self._value_names = self._value_names, []
@@ -150,14 +152,14 @@ class Interner:
         return found
 
     def _frame(self, frame: tuple[str, int, str, str]) -> str:
-        """One frame of a stack as JSON; the outer ones are in all stacks."""
+        """Return one stack frame as JSON; outer frames are common to all stacks."""
         found = self._frames.get(frame)
         if found is None:
             found = self._frames[frame] = _encode(frame if self._source_text else (*frame[:3], ""))
         return found
 
     def origin(self, origin: Origin | None) -> int | None:
-        """The origin's id; its parents get smaller ones."""
+        """Return the origin's id; its parents get smaller ones."""
         if origin is None:
             return None
         known = self._origins
@@ -215,7 +217,7 @@ class Interner:
         return found
 
     def _shorter(self, ops: list[int]) -> tuple[int | None, Sequence[int], int]:
-        """How to store a block: (base or None, numbers to pack, distance from a whole one)."""
+        """Return how to store a block: (base or None, numbers to pack, steps to a full one)."""
         base = next((self._home[op] for op in ops if op in self._home), None)
         if base is not None and len(ops) >= FEW:
             old, distance = self._contents[base]
@@ -235,7 +237,7 @@ class Interner:
         return found
 
     def contents(self, function: Function) -> set[int]:
-        """The ids of all ops of a function, nested ones too."""
+        """Return the ids of all ops of a function, including nested ones."""
         found: set[int] = set()
         blocks = [self._blocks[function.body]]
         while blocks:

@@ -1,7 +1,7 @@
-"""What hangs together in a recording: who makes a value, which rewrites and stages have an op.
+"""Reverse indexes of a recording: the definitions of a value, the rewrites and stages of an op.
 
-Rows name these one way (an op its results, a rewrite its ops).  Views ask the other way, so a
-reader turns the rows round once and adds what came since, each time it is asked.
+Rows store the forward direction (an op names its results, a rewrite its ops).  A reader inverts the
+rows once and adds new ones on each request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Rows = Callable[..., list[tuple]]
 
 @dataclass(frozen=True, slots=True)
 class RewriteRow:
-    """A rewrite by ids: its ops before and after, and which value took the place of which."""
+    """A rewrite by ids: its ops before and after, and the map of replaced values."""
 
     id: int
     stage: int
@@ -28,8 +28,11 @@ class RewriteRow:
 
 
 def carriers(rows: Rows, stage: int) -> dict[int, int]:
-    """Value -> the value that carries its meaning in ``stage``, by the value maps of all rewrites
-    up to it (ids); a value that lives on is not listed."""
+    """Map each replaced value to the value that carries its meaning in ``stage`` (ids).
+
+    It follows the value maps of all rewrites up to that stage; a value that still exists is not
+    listed.
+    """
     texts = rows("t", "SELECT mapped FROM rewrite WHERE stage <= ? ORDER BY id", (int(stage),))
     step = {
         old: new for pairs in read_json_rows([text for (text,) in texts]) for old, new in pairs
@@ -46,23 +49,25 @@ def carriers(rows: Rows, stage: int) -> dict[int, int]:
 
 
 class Links:
-    """Call :meth:`update` first, under the file's guard; forged rows raise ValueError or
-    TypeError."""
+    """The reverse indexes; call :meth:`update` first, under the file's guard.
+
+    Forged rows raise ValueError or TypeError.
+    """
 
     def __init__(self, rows: Rows):
         self._rows = rows
         self._last = {"op": 0, "rewrite": 0, "stage": -1}
-        #: Of each op: the values it makes.  Of each value: the ops that make it, by id.
+        #: For each op, the values that it defines; for each value, the ops that define it, by id.
         self.results: dict[int, Sequence[int]] = {}
         self.makers: defaultdict[int, list[int]] = defaultdict(list)
-        #: Of each op: the rewrites that took it away and those that made it.
+        #: For each op, the rewrites that removed it and those that created it.
         self.removed_by: defaultdict[int, list[RewriteRow]] = defaultdict(list)
         self.made_by: defaultdict[int, list[RewriteRow]] = defaultdict(list)
-        #: Of each op: (stage, +1 where it enters, -1 where it leaves).
+        #: For each op: (stage, +1 where it enters, -1 where it leaves).
         self.stages: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def update(self) -> None:
-        """Reads the rows that were written since the last time."""
+        """Read the rows written since the last call."""
         self._ops(self._new("it", "op", "id, results"))
         self._rewrites(self._new("iiittt", "rewrite", "id, stage, rule, old, new, mapped"))
         self._stages(self._new("itt", "stage", "id, added, removed"))

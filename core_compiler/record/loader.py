@@ -1,4 +1,4 @@
-"""From ids back to IR: each id becomes one object, the same in every stage that has it."""
+"""Loading of IR by ids: each id becomes one object, the same in every stage that has it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _TABLES = {
     "block": ("id, arguments, outputs, base, length, size, data", "ittIiid"),
     "op": ("id, kind, operands, results, attributes, regions, origin", "iittItI"),
 }
-#: Id lists of at least this length are kept to rebuild the blocks that are edits of them.
+#: Id lists of at least this length are kept, to rebuild the blocks stored as edits of them.
 _LONG = 64
 _KEPT_LISTS = 64
 
-#: Number of the last line that a source file may have.
+#: Maximum line number of a source file.
 MAX_LINE = (1 << 31) - 1
 
 
 class _Rows:
-    """What one load has fetched and not made into objects yet."""
+    """The rows that one load has fetched but not yet turned into objects."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, tuple[list[int], list[int]]] = {}
@@ -55,10 +55,10 @@ class _Rows:
 
 
 class Loader:
-    """Objects by id, loaded when first asked for, many at a time.  Call it under the file's guard.
+    """Objects by id, loaded on demand in batches.  Call it under the file's guard.
 
-    Origins and blocks may only be made of what was recorded before them; content that says
-    otherwise is forged and raises ValueError.
+    Origins and blocks may only refer to earlier rows; other content is forged and raises
+    ValueError.
     """
 
     def __init__(self, file: RecordingFile, weights: WeightStore):
@@ -95,7 +95,7 @@ class Loader:
         return Module({f.name: f for f in made}, self.weights, ranges)
 
     def facts(self, functions: Iterable[int], name: str) -> Mapping[str, Attribute]:
-        """The attributes of the function of this name."""
+        """Return the attributes of the function of this name."""
         for key in functions:
             ((found, facts),) = self._select(
                 "tI", "SELECT name, attributes FROM function WHERE id = ?", (key,)
@@ -109,15 +109,18 @@ class Loader:
         return self._blocks[key]
 
     def load_ops(self, keys: Sequence[int]) -> list[Op]:
-        """The ops of these ids, in their order."""
+        """Return the ops of these ids, in order."""
         self._load([], keys)
         return [self.ops[k] for k in keys]
 
     # -- blocks and ops --------------------------------------------------------------------------
 
     def _load(self, blocks: Iterable[int], ops: Iterable[int]) -> None:
-        """Makes these blocks and ops: first the rows of all that they hold, level by level, then
-        what those refer to, then the objects."""
+        """Create these blocks and ops.
+
+        First the rows of all their contents are read, level by level, then those that these refer
+        to, then the objects are created.
+        """
         found = _Rows()
         wanted = [k for k in dict.fromkeys(blocks) if k not in self._blocks]
         needed = [k for k in dict.fromkeys(ops) if k not in self.ops]
@@ -181,7 +184,7 @@ class Loader:
         return made
 
     def _fetch_blocks(self, keys: list[int], found: _Rows) -> None:
-        """Arguments, outputs and op ids of these blocks, with the blocks that they are edits of."""
+        """Fetch arguments, outputs and op ids of these blocks and of those that they edit."""
         rows: dict[int, tuple] = {}
         wanted = keys
         while wanted:
@@ -218,7 +221,7 @@ class Loader:
             self.value_ids[value] = key
 
     def load_origins(self, keys: Iterable[int | None]) -> None:
-        """These origins and all their ancestors."""
+        """Load these origins and all their ancestors."""
         rows: dict[int, tuple] = {}
         wanted = {k for k in keys if k is not None and k not in self._origins}
         while wanted:
@@ -271,14 +274,14 @@ class Loader:
     # -- reading rows ----------------------------------------------------------------------------
 
     def _table(self, cache: dict, table: str, keys: Iterable[int], make: Callable) -> dict:
-        """``cache``, with these keys in it."""
+        """Return ``cache``, with these keys in it."""
         missing = [k for k in dict.fromkeys(keys) if k not in cache]
         for row in self._by_id(table, missing):
             cache[row[0]] = make(row)
         return cache
 
     def _by_id(self, table: str, keys: list[int]) -> Iterator[tuple]:
-        """The rows of these ids; ValueError where one is missing."""
+        """Yield the rows of these ids; ValueError if one is missing."""
         columns, types = _TABLES[table]
         found = 0
         for start in range(0, len(keys), _BATCH):

@@ -1,7 +1,7 @@
-"""Old recordings in a newer program: a copy is upgraded, the file stays as it is.
+"""Migration of old recordings: a copy is upgraded, the file does not change.
 
-The rule: a change of ``schema.sql`` raises ``schema.VERSION`` by one and adds here the statements
-that turn a recording of the version before into one of the new version.
+The rule: a change of ``schema.sql`` increments ``schema.VERSION`` and adds here the statements that
+turn a recording of the previous version into one of the new version.
 """
 
 from __future__ import annotations
@@ -110,13 +110,16 @@ STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES, 2: _KERNELS_OF_ANY_TARGET, 3: _IT
 
 
 def upgraded(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:
-    """A copy of an older recording in the current schema; KeyError: no way there.  Nobody else sees
-    it: SQLite keeps a small one in memory, what is large in a temporary file."""
+    """Return a private copy of an older recording in the current schema.
+
+    SQLite keeps a small copy in memory, a large one in a temporary file.  Raises KeyError if there
+    is no migration.
+    """
     steps = [STEPS[v] for v in range(version, schema.VERSION)]
     copy = sqlite3.connect("", check_same_thread=False)
     connection.backup(copy)
     copy.execute("PRAGMA trusted_schema = OFF")
-    copy.execute("PRAGMA legacy_alter_table = ON")  # what names a renamed table goes on doing so
+    copy.execute("PRAGMA legacy_alter_table = ON")  # references to a renamed table must not change
     for step in steps:
         copy.executescript(step)
     copy.execute(f"PRAGMA user_version = {schema.VERSION}")

@@ -1,6 +1,7 @@
-"""Looking at a recording: its stages as IR, and everything else it holds.
+"""Reading of a recording: its stages as IR, and everything else in it.
 
-Open it while it is being written and it shows what is there so far; ``stages()`` grows.
+A recording can be opened while it is being written and shows what is there so far; ``stages()``
+grows.
 """
 
 from __future__ import annotations
@@ -41,9 +42,12 @@ from core_compiler.support.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage without its module.  ``rewrites`` and ``ops`` are counts (``ops`` as the compile told
-    them, where it did); ``verdicts`` counts checks by verdict; ``worst_error`` is the largest one
-    of tensors (None: unchecked)."""
+    """A stage without its module.
+
+    ``rewrites`` and ``ops`` are counts (``ops`` as the compile reported them, if it did);
+    ``verdicts`` counts checks by verdict; ``worst_error`` is the largest one of tensors (None:
+    unchecked).
+    """
 
     index: int
     pass_name: str
@@ -74,9 +78,12 @@ class RecordedRewrite:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel without its texts (see ``Recording.kernel_text``).  ``ops`` and ``launches`` are op
-    ids; ``line_map`` has (source line, op id), ``intermediate_map`` and ``assembly_map`` (its line,
-    source line); ``facts`` say what these are (``LLVM IR``, ``PTX``...)."""
+    """A kernel without its texts (see ``Recording.kernel_text``).
+
+    ``ops`` and ``launches`` are op ids; ``line_map`` has (source line, op id), ``intermediate_map``
+    and ``assembly_map`` (its line, source line); ``facts`` name their formats (``LLVM IR``,
+    ``PTX``...).
+    """
 
     id: int
     name: str
@@ -127,9 +134,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An execution of the recorded program: when it began (Unix time), on which machine, the
-    digest of its outputs ("" where seeded numbers stood for weights), and how long it took as a
-    whole, in microseconds (``samples_us``: [] in older recordings)."""
+    """An execution of the recorded program.
+
+    The start (Unix time), the machine, the digest of its outputs ("" if seeded values stood in for
+    weights), and the total times in microseconds (``samples_us``: [] in older recordings).
+    """
 
     id: int
     began: float
@@ -141,8 +150,11 @@ class Execution:
 
 
 class Recording:
-    """A recording opened for reading.  Ops, values and origins are real IR objects, and an id is
-    the same object in every stage.  All methods raise UserError where the file is damaged."""
+    """A recording opened for reading.
+
+    Ops, values and origins are real IR objects, and an id is the same object in every stage.  All
+    methods raise UserError if the file is damaged.
+    """
 
     def __init__(self, path: str | Path, weights: WeightStore | None = None):
         self._file = RecordingFile(path)
@@ -153,7 +165,7 @@ class Recording:
 
     @staticmethod
     def open(path: str | Path, weights: WeightStore | None = None) -> Recording:
-        """``weights`` is the store in which the modules' weights are looked up."""
+        """Open a recording; ``weights`` is the store that its modules' weights come from."""
         return Recording(path, weights)
 
     def close(self) -> None:
@@ -161,8 +173,10 @@ class Recording:
 
     @property
     def stamp(self) -> tuple[int, ...] | None:
-        """Differs when the file was written: inode, size in bytes, time of the last change in ns;
-        None where it is gone."""
+        """A value that changes when the file is written, or None if the file is gone.
+
+        It consists of inode, size in bytes, and modification time in ns.
+        """
         return self._file.stamp
 
     def __enter__(self) -> Recording:
@@ -173,7 +187,7 @@ class Recording:
 
     @property
     def is_old(self) -> bool:
-        """Whether it was written in an older schema: it is read, nothing can be added to it."""
+        """True if it has an older schema: it can be read, but nothing can be added to it."""
         with self._reading():
             return self._file.version < VERSION
 
@@ -188,14 +202,16 @@ class Recording:
     # -- the run ---------------------------------------------------------------------------------
 
     def meta(self) -> dict[str, Any]:
-        """Facts about the run: model, target, versions, machine, ``status``..."""
+        """Return facts about the run: model, target, versions, machine, ``status``..."""
         with self._reading():
             return {key: json.loads(value) for key, value in self._rows("tt", "SELECT * FROM meta")}
 
     @property
     def status(self) -> str:
-        """``recording``, ``finished``, ``failed``, ``cancelled``, or ``interrupted`` where the
-        writer is gone without having finished."""
+        """Return ``recording``, ``finished``, ``failed``, ``cancelled``, or ``interrupted``.
+
+        The last means that the writer is gone without having finished.
+        """
         meta = self.meta()
         status = str(meta.get("status", "recording"))
         if status == "recording" and not is_running(str(meta.get("writer", "")), machine_id()):
@@ -203,7 +219,7 @@ class Recording:
         return status
 
     def progress(self) -> dict[str, Any] | None:
-        """The last progress event, ``{what, done, total, seconds}``."""
+        """Return the last progress event, ``{what, done, total, seconds}``."""
         statement = (
             "SELECT seconds, payload FROM event WHERE kind = 'progress' ORDER BY id DESC LIMIT 1"
         )
@@ -212,13 +228,13 @@ class Recording:
             return {"seconds": rows[0][0], **json.loads(rows[0][1])} if rows else None
 
     def sources(self) -> dict[str, str]:
-        """The text of the model's source files."""
+        """Return the text of the model's source files."""
         with self._reading():
             rows = self._rows("ti", "SELECT name, text FROM source_file ORDER BY name")
             return {name: self._blob(blob).decode() for name, blob in rows}
 
     def figures(self, section: str = "run") -> dict[str, Any]:
-        """Figures of the ``run``, the ``memory`` plan or the ``timing``; later ones win."""
+        """Return figures of the ``run``, the ``memory`` plan or the ``timing``; later ones win."""
         statement = (
             "SELECT name, value FROM figure WHERE section = ? AND stage IS NULL ORDER BY rowid"
         )
@@ -227,7 +243,7 @@ class Recording:
     # -- stages ----------------------------------------------------------------------------------
 
     def stages(self) -> list[Stage]:
-        """All stages so far, with their figures and the counts of rewrites and checks."""
+        """Return all stages so far, with their figures and the counts of rewrites and checks."""
         with self._reading():
             figures: dict[int, dict[str, float]] = {}
             for stage, name, value in self._rows(
@@ -275,13 +291,13 @@ class Recording:
         return self._rows("i", "SELECT count(*) FROM stage")[0][0]
 
     def module(self, stage: int) -> Module:
-        """The module of a stage; the same objects for the same ids in every stage."""
+        """Return the module of a stage; equal ids are the same objects in every stage."""
         with self._reading() as loader:
             functions, symbols = self._stage_row(stage, "tt", "functions, symbols")
             return loader.module(read_ids(functions), json.loads(symbols))
 
     def attributes(self, stage: int, function: str = "main") -> Mapping[str, Any]:
-        """The attributes of a function of a stage, whose ops are not read for it."""
+        """Return the attributes of a function of a stage, without reading its ops."""
         with self._reading() as loader:
             (functions,) = self._stage_row(stage, "t", "functions")
             return loader.facts(read_ids(functions), function)
@@ -294,7 +310,7 @@ class Recording:
         return rows[0]
 
     def rewrites(self, stage: int) -> list[RecordedRewrite]:
-        """The rewrites that made a stage, in order, with their checks."""
+        """Return the rewrites that made a stage, in order, with their checks."""
         with self._reading() as loader:
             self._stage_row(stage, "i", "id")
             rows = self._rows(
@@ -323,8 +339,10 @@ class Recording:
     def checks(
         self, stage: int, rewrites: Sequence[RecordedRewrite] | None = None
     ) -> list[CheckRecord]:
-        """The check results of a stage; those of whole stages have no rewrite.  ``rewrites``: the
-        stage's, where they are known."""
+        """Return the check results of a stage; those of whole stages have no rewrite.
+
+        ``rewrites``: the stage's, if known.
+        """
         with self._reading():
             known = self.rewrites(stage) if rewrites is None else rewrites
             return self._checks(stage, {r.id: r.rewrite for r in known})
@@ -358,7 +376,7 @@ class Recording:
         ]  # fmt: skip
 
     def diagnostics(self, stage: int | None = None) -> list[Diagnostic]:
-        """The diagnostics of a stage, or of all."""
+        """Return the diagnostics of a stage, or of all."""
         with self._reading() as loader:
             rows = self._rows(
                 "tttIt", "SELECT severity, message, function, op, place FROM diagnostic"
@@ -370,19 +388,19 @@ class Recording:
     # -- text and differences --------------------------------------------------------------------
 
     def text(self, stage: int, *, locations: str = "") -> str:
-        """The stage's MLIR text; unnamed values are numbered by their ids, alike in all stages."""
-        with self._reading():  # forged blocks may use what no op around them makes
+        """Return the stage's MLIR text; unnamed values are numbered by id, alike in all stages."""
+        with self._reading():  # forged blocks may use values that are not defined around them
             module = self.module(stage)
             return print_module(module, locations=locations, numbers=self._loader.value_ids)
 
     def lines(self, stage: int, *, locations: str = "") -> LineTable:
-        """The lines of :meth:`text` with what each of them shows."""
+        """Return the lines of :meth:`text` with the ops that each shows."""
         with self._reading():
             module = self.module(stage)
             return line_table(module, locations=locations, numbers=self._loader.value_ids)
 
     def diff(self, a: int, b: int) -> ModuleDiff:
-        """What changed from stage ``a`` to stage ``b`` (either order), by the rewrites between."""
+        """Return the changes from stage ``a`` to ``b`` (either order), by the rewrites between."""
         with self._reading():
             low, high = min(a, b), max(a, b)
             steps = [r.rewrite for s in range(low + 1, high + 1) for r in self.rewrites(s)]
@@ -399,8 +417,11 @@ class Recording:
         found: ModuleDiff | None = None,
         spans: bool = True,
     ) -> list[dict[str, Any]]:
-        """The texts of two stages side by side (``line_diff.diff_lines``); keys are op ids, or
-        ``@name`` for a function's own lines.  ``found``: the stages' ``diff`` where it is known."""
+        """Return the texts of two stages side by side (``line_diff.diff_lines``).
+
+        Keys are op ids, or ``@name`` for a function's own lines.  ``found``: the stages' ``diff``,
+        if known.
+        """
         with self._reading():
             found = self.diff(a, b) if found is None else found
             return diff_lines(
@@ -410,7 +431,7 @@ class Recording:
             )  # fmt: skip
 
     def births(self, stage: int) -> dict[int, int]:
-        """Op id -> the first stage that has the op, of all ops up to ``stage``."""
+        """Map each op id up to ``stage`` to the first stage that has the op."""
         with self._reading():
             rows = self._rows("it", "SELECT id, added FROM stage WHERE id <= ? ORDER BY id DESC",
                               (int(stage),))  # fmt: skip
@@ -420,7 +441,7 @@ class Recording:
             }
 
     def aligned_lines(self, a: int, b: int, found: ModuleDiff | None = None) -> AlignedLines:
-        """As :meth:`diff_lines`, all rows, each printed when it is asked for."""
+        """Return all rows of :meth:`diff_lines`, each printed on demand."""
         with self._reading():
             found = self.diff(a, b) if found is None else found
             numbers = self._loader.value_ids
@@ -428,15 +449,14 @@ class Recording:
                                 numbers=numbers)  # fmt: skip
 
     def carriers(self, stage: int) -> dict[int, int]:
-        """Value id -> the id of the value that carries its meaning in ``stage``, of all values that
-        rewrites up to it have replaced."""
+        """Map each value id replaced up to ``stage`` to the id that carries its meaning there."""
         with self._reading():
             return carriers(self._rows, stage)
 
     # -- ops -------------------------------------------------------------------------------------
 
     def op(self, op_id: int) -> Op:
-        """The op of an id, whatever stage it is in."""
+        """Return the op of an id, of any stage."""
         known = self._loader.ops.get(op_id)
         if known is not None:
             return known
@@ -446,7 +466,7 @@ class Recording:
             return loader.load_ops([int(op_id)])[0]
 
     def op_id(self, op: Op) -> int:
-        """The id of an op of this recording (KeyError for a stranger)."""
+        """Return the id of an op of this recording; KeyError for other ops."""
         return self._loader.op_ids[op]
 
     def value(self, value_id: int) -> Value:
@@ -458,29 +478,31 @@ class Recording:
             return loader.values[int(value_id)]
 
     def value_id(self, value: Value) -> int:
-        """The id of a value of this recording (KeyError for a stranger)."""
+        """Return the id of a value of this recording; KeyError for other values."""
         return self._loader.value_ids[value]
 
     def key(self, thing: Op | Function) -> int | str:
-        """How views name an op (its id) or a function (``@name``)."""
+        """Return the key of an op (its id) or a function (``@name``) in views."""
         return self.op_id(thing) if isinstance(thing, Op) else f"@{thing.name}"
 
     def op_history(self, op_id: int) -> OpHistory:
-        """Where an op came from and what became of it, through all stages, kernels, buffers."""
+        """Return an op's sources and successors through all stages, kernels and buffers."""
         with self._reading() as loader:
             self.op(op_id)
             self._links.update()
             return op_history(self._rows, loader, self._links, int(op_id))
 
     def op_stages(self, op_id: int) -> tuple[int, int | None] | None:
-        """The first and the last stage that has an op (last None: it is still there); None of an op
-        that is only part of a rewrite, or of none."""
+        """Return the first and the last stage that has an op (last None: it is still there).
+
+        None for an op that only occurs in a rewrite, or nowhere.
+        """
         with self._reading():
             self._links.update()
             return presence(self._links, int(op_id))
 
     def makers(self, value_id: int) -> list[int]:
-        """The ids of all ops, of any stage, that make a value."""
+        """Return the ids of all ops, of any stage, that define a value."""
         with self._reading():
             self._links.update()
             return list(self._links.makers.get(int(value_id), ()))
@@ -516,7 +538,7 @@ class Recording:
             ]  # fmt: skip
 
     def kernel_text(self, kernel: int, what: str = "source") -> str:
-        """A kernel's ``source``, ``intermediate`` (LLVM IR, PTX) or ``assembly`` (SASS)."""
+        """Return a kernel's ``source``, ``intermediate`` (LLVM IR, PTX) or ``assembly`` (SASS)."""
         if what not in ("source", "intermediate", "assembly"):
             raise ValueError(f"kernels have no text {what!r}")
         return self._kernel_blob(kernel, what).decode()
@@ -525,7 +547,7 @@ class Recording:
         return self._kernel_blob(kernel, "machine_code")
 
     def kernel_step_text(self, kernel: int, number: int) -> str:
-        """The kernel's IR after step ``number`` (from 0) of its schedule."""
+        """Return the kernel's IR after step ``number`` (from 0) of its schedule."""
         statement = "SELECT text FROM kernel_step WHERE kernel = ? AND number = ?"
         with self._reading():
             return self._one_blob(statement, (kernel, number)).decode()
@@ -556,7 +578,7 @@ class Recording:
         return [Buffer(*row) for row in rows]
 
     def executions(self) -> list[Execution]:
-        """The executions of the program, the newest last."""
+        """Return the executions of the program, the newest last."""
         with self._reading():
             rows = self._rows(
                 "iftitFb", "SELECT id, began, machine, threads, digest, median, samples"
@@ -565,7 +587,7 @@ class Recording:
             return [Execution(*(*row[:6], np.frombuffer(row[6], "<f8"))) for row in rows]
 
     def timings(self, execution: int | None = None) -> list[Timing]:
-        """The launches of an ``execution`` (None: of the newest), in their order."""
+        """Return the launches of an ``execution`` (None: of the newest), in order."""
         table, of = ("timing", "") if execution is None else ("launch_time", " WHERE execution = ?")
         parameters = () if execution is None else (int(execution),)
         with self._reading():
@@ -577,8 +599,10 @@ class Recording:
             return [Timing(*(*row[:9], np.frombuffer(row[9], "<f8"))) for row in rows]
 
     def iterations(self, after: int = 0, most: int = -1) -> tuple[int, list[IterationRecord]]:
-        """Iterations of a training run in the order they were written (``most``: no more than
-        these): those since a reading that answered ``after``, and what to give the next time."""
+        """Return a cursor, and the iterations of a training run since the cursor ``after``.
+
+        They are in the order in which they were written, at most ``most`` of them.
+        """
         rows = self._rows(
             "iifftFFI",
             "SELECT id, number, loss, seconds, root, rate, loss_scale, skipped FROM iteration"
@@ -587,7 +611,7 @@ class Recording:
         return rows[-1][0] if rows else after, [IterationRecord(*row[1:]) for row in rows]
 
     def tensors(self, value_ids: Sequence[int] | None = None) -> list[TensorStats]:
-        """Statistics of values (of all by default) in the order they were taken."""
+        """Return statistics of values (of all by default) in the order they were taken."""
         with self._reading() as loader:
             rows = self._rows(
                 "iFFFiittittI",
@@ -611,7 +635,7 @@ class Recording:
         return TensorStats(value, low, high, mean, row[4], row[5], histogram, row[8], data)
 
     def framework_values(self) -> list[FrameworkRecord]:
-        """Values of the import beside those of the model's framework, in its order."""
+        """Return values of the import compared with the framework's own, in its order."""
         with self._reading() as loader:
             rows = self._rows(
                 "ittiftFF",
@@ -628,25 +652,25 @@ class Recording:
             ]  # fmt: skip
 
     def weight_digests(self) -> dict[str, str]:
-        """Digest -> type text of the weights the stages use; their bytes are not in the file."""
+        """Map digests to type texts of the stages' weights; their bytes are not in the file."""
         return dict(self._rows("tt", "SELECT digest, type FROM weight ORDER BY digest"))
 
     def missing_weights(self) -> list[str]:
-        """The digests that ``weights`` does not have: without them a stage cannot be run again."""
+        """Return the digests missing in ``weights``: without them a stage cannot be run again."""
         return [d for d in self.weight_digests() if d not in self.weights]
 
     # -- tables, SQL and copies ------------------------------------------------------------------
 
     def tables(self) -> list[Table]:
-        """Every table and view, with its rows as a stream (see `record/tables.py`)."""
+        """Return every table and view, with its rows as a stream (see `record/tables.py`)."""
         return tables(self._file)
 
     def query(self, sql: str, *, timeout: float = 5.0, max_rows: int = 10_000) -> QueryResult:
-        """One read-only statement; UserError where it is wrong, writes, or takes too long."""
+        """Run one read-only statement; UserError if it is wrong, writes, or takes too long."""
         return self._file.query(sql, timeout=timeout, max_rows=max_rows)
 
     def export(self, target: str | Path) -> None:
-        """A complete single-file copy, also of a recording that is being written."""
+        """Write a complete single-file copy, also of a recording that is being written."""
         self._file.export(target)
 
 

@@ -1,7 +1,7 @@
 """The recorder: an observer that writes a compile into one SQLite file as it goes.
 
-One transaction a stage, write-ahead only while recording: killed at any moment, the file keeps
-every finished stage.  Closing returns it to a single file.
+There is one transaction per stage, and a write-ahead log only while recording: if killed at any
+moment, the file keeps every finished stage.  Closing merges it into a single file.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from core_compiler.record.file import RecordingFile, is_running
 from core_compiler.record.intern import Interner, clean
 from core_compiler.support.errors import UserError
 
-#: Progress is written at most this often (seconds).
+#: Minimum interval between writes of progress (seconds).
 PROGRESS_INTERVAL = 0.2
-#: How long closing waits for readers to let go of the file (seconds).
+#: Maximum time that closing waits for readers to close the file (seconds).
 CLOSE_PATIENCE = 2.0
-#: Figures of an execution that its own row holds.
+#: Figures of an execution that are stored in its own row.
 _OF_EXECUTION = frozenset({"total_samples_us", "digest", "machine"})
 
 _encode = json.JSONEncoder(separators=(",", ":"), default=str, allow_nan=True).encode
 
 
 class Recorder(Observer):
-    """Writes a recording to ``path`` (an existing file there is replaced, but for a recording that
-    another process writes just now).
+    """The writer of a recording to ``path``.
 
+    An existing file there is replaced, except for a recording that another process is writing.
     ``source_text=False`` leaves out the model's source files.  Use as a context manager, or call
-    ``close``; ``end`` closes too.  UserError where the file cannot be written.
+    ``close``; ``end`` closes too.  Raises UserError if the file cannot be written.
     """
 
     def __init__(self, path: str | Path, *, source_text: bool = True):
@@ -89,7 +89,7 @@ class Recorder(Observer):
             id = json.dumps(secrets.token_hex(8))
             db.execute("INSERT INTO meta VALUES ('id', ?)", (id,))
         except (OSError, sqlite3.Error) as problem:
-            if db is not None:  # half a schema is no recording
+            if db is not None:  # a partial schema is not a recording
                 db.close()
                 with suppress(OSError):
                     self._remove()
@@ -102,7 +102,7 @@ class Recorder(Observer):
         try:
             with closing(RecordingFile(self.path)) as file:
                 meta = {k: json.loads(v) for k, v in file.rows("tt", "SELECT * FROM meta")}
-        except (UserError, ValueError):  # no recording, or none to keep
+        except (UserError, ValueError):  # not a recording, or not one to keep
             return
         writer, here = str(meta.get("writer")), machine_id()
         others = writer.endswith(f"@{here}") and writer != writer_id()
@@ -113,7 +113,7 @@ class Recorder(Observer):
             )  # fmt: skip
 
     def _remove(self) -> None:
-        """The file and what SQLite keeps beside it."""
+        """Delete the file and SQLite's companion files."""
         for part in ("", "-wal", "-shm", "-journal"):
             Path(f"{self.path}{part}").unlink(missing_ok=True)
 
@@ -128,7 +128,7 @@ class Recorder(Observer):
 
     @property
     def op_ids(self) -> Mapping[Op, int]:
-        """The ids of all ops told so far."""
+        """The ids of all ops reported so far."""
         return self._ids.ops
 
     # -- events ----------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class Recorder(Observer):
             self._write_rewrites(stage.index, stage.rewrites)
 
     def _changes(self, module: Module) -> tuple[set[int], set[int]]:
-        """The ops that enter with this module and those that leave."""
+        """Return the ops that enter with this module and those that leave."""
         before: set[int] = set()
         after: set[int] = set()
         for name in dict.fromkeys((*self._functions, *module.functions)):
@@ -294,7 +294,7 @@ class Recorder(Observer):
     def _execution(
         self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]
     ) -> tuple[Any, ...]:
-        """The row of an execution, without its id."""
+        """Return the row of an execution, without its id."""
         samples = np.asarray(json.loads(figures.get("total_samples_us") or "[]"), "<f8")
         median = float(np.median(samples)) if samples.size else None
         threads = max((t.threads for t in timings), default=0)
@@ -360,8 +360,10 @@ class Recorder(Observer):
         self.close()
 
     def close(self) -> None:
-        """Everything into the one file, which is then complete; a second call does nothing.
-        UserError where the disk is full: its -wal then holds the rest."""
+        """Merge everything into one file, which is then complete; a second call does nothing.
+
+        Raises UserError if the disk is full: the -wal file then holds the rest.
+        """
         with self._lock:
             db, self._db = self._db, None
             if db is None:
@@ -378,8 +380,8 @@ class Recorder(Observer):
         try:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             deadline = time.monotonic() + CLOSE_PATIENCE
-            # A reader that is just looking delays this for a moment; the file is complete by now,
-            # and only its -wal and -shm companions stay.
+            # A reader may delay this for a moment; the file is complete by now, and only its -wal
+            # and -shm companions remain.
             while not _alone(db) and time.monotonic() <= deadline:
                 time.sleep(0.02)
         except sqlite3.Error as problem:
@@ -417,7 +419,7 @@ class Recorder(Observer):
         self._pending: list[tuple[str, Sequence[tuple]]] = []
 
     def _end_rows(self, write: bool) -> None:
-        """What was collected becomes one transaction, the interned rows first."""
+        """Write the collected rows in one transaction, the interned rows first."""
         try:
             if write and self._db is not None:
                 self._write(self._db)
@@ -438,7 +440,7 @@ class Recorder(Observer):
 
 
 class _Transaction:
-    """Collects rows inside ``with``, then writes them at once."""
+    """A context manager that collects rows, then writes them at once."""
 
     def __init__(self, recorder: Recorder):
         self._recorder = recorder
@@ -451,7 +453,7 @@ class _Transaction:
 
 
 def _alone(db: sqlite3.Connection) -> bool:
-    """Make it one file; whether nobody else had it open, so that it could become one."""
+    """Merge into one file; return whether no other process had it open, as that requires."""
     try:
         db.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.OperationalError as problem:
@@ -462,7 +464,7 @@ def _alone(db: sqlite3.Connection) -> bool:
 
 
 def _file_id(path: Path) -> tuple[int, int] | None:
-    """Which file lies at ``path``; None where there is none."""
+    """Return the identity of the file at ``path``, or None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -471,7 +473,7 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 
 
 def writer_id() -> str:
-    """``pid@machine`` of this process; the machine as a short hash of its name."""
+    """Return ``pid@machine`` of this process; the machine as a short hash of its name."""
     return f"{os.getpid()}@{machine_id()}"
 
 
@@ -480,12 +482,12 @@ def machine_id() -> str:
 
 
 def _number(value: float | np.floating | None) -> float | None:
-    """A float, or None for NaN and nothing."""
+    """Return a float, or None for NaN and None."""
     return None if value is None or value != value else float(value)
 
 
 def _scalar(value: Any) -> Any:
-    """A figure as SQLite stores it: int, float or text."""
+    """Return a figure as SQLite stores it: int, float or text."""
     if isinstance(value, (bool, np.bool_)):
         return int(value)
     if isinstance(value, (int, np.integer)):

@@ -1,5 +1,7 @@
-"""Going on with a recording that is complete: a training run is resumed, a program executed again.
-What is told of the compile is in the recording already and is not written again."""
+"""Additions to a complete recording: a resumed training run, or another execution of a program.
+
+The events of the compile are in the recording already and are not written again.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ Accept = Callable[[Mapping[str, Any]], None]
 
 
 class Reopened(Recorder):
-    """Adds to the recording at ``path``.
+    """A recorder that adds to the recording at ``path``.
 
-    ``identity``: the numerics identity of what is told ("" where it is not compared); ``what`` says
-    in messages what the recording is of.  ``accept`` is given the recording's facts and raises
-    UserError where nothing may be added.  UserError, and nothing is changed, also where the
-    recording is of another identity, is being written, or has an older schema.
+    ``identity``: the numerics identity of the compile ("" if it is not compared); ``what``
+    describes the recording's subject in messages.  ``accept`` is called with the recording's facts
+    and raises UserError if nothing may be added.  Also raises UserError, and changes nothing, if
+    the recording has another identity, is being written, or has an older schema.
     """
 
     def __init__(self, path: str | Path, identity: str, what: str,
@@ -95,22 +97,22 @@ class Reopened(Recorder):
 
 
 class Resumed(Reopened):
-    """Adds iterations, figures and the end of a run to the recording of a training step."""
+    """A recorder that adds iterations, figures and the end of a run to a training recording."""
 
     def __init__(self, path: str | Path, identity: str, accept: Accept = lambda meta: None):
         super().__init__(path, identity, "training step", accept)
 
     @override
     def begin(self, meta: Mapping[str, Any]) -> None:
-        super().begin({**meta, "message": ""})  # how it ended before is past
+        super().begin({**meta, "message": ""})  # an earlier end no longer applies
 
 
 class Executed(Reopened):
-    """Adds an execution of the recorded program to its recording.
+    """A recorder that adds an execution of the recorded program to its recording.
 
-    ``module`` is the program as it was compiled again: its ops stand for the recorded ones.
-    ``digests``: whether the outputs are those of the recorded weights and inputs.  UserError where
-    the last stage of the recording is another program.
+    ``module`` is the program compiled again, whose ops correspond to the recorded ones.
+    ``digests``: whether the outputs are those of the recorded weights and inputs.  Raises UserError
+    if the last stage of the recording is another program.
     """
 
     def __init__(self, path: str | Path, identity: str, module: Module, digests: bool = True):
@@ -146,8 +148,10 @@ class Executed(Reopened):
 
 
 def _ids_of(path: str | Path, module: Module) -> dict[Op, int]:
-    """The ids that the ops of ``module`` have in a recording whose last stage is the same program;
-    UserError where it is another one."""
+    """Map the ops of ``module`` to ids in a recording whose last stage is the same program.
+
+    Raises UserError if it is another one.
+    """
     with Recording.open(path) as recording:
         last = recording.stage_count() - 1
         recorded = [] if last < 0 else list(recording.module(last).walk())

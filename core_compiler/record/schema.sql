@@ -1,6 +1,6 @@
 -- The schema of a recording (*.run), version 6.  docs/recording.md explains it with recipes.
--- Lists of ids are JSON arrays; blobs in `blob` are zlib-compressed.  What can be read off other
--- rows is a view: a compile does not wait for rows to be written twice.
+-- Lists of ids are JSON arrays; blobs in `blob` are zlib-compressed.  Data that follows from other
+-- rows is a view, so that a compile does not write it twice.
 
 -- Facts about the run: model, target, versions, machine, status, ...  Values are JSON.
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -19,24 +19,24 @@ CREATE TABLE node (
   id INTEGER PRIMARY KEY, name TEXT NOT NULL, kind TEXT NOT NULL, file TEXT NOT NULL,
   line INTEGER NOT NULL, scope TEXT NOT NULL, stack TEXT NOT NULL);
 
--- Where ops come from: a rule and the origins it started from (ids smaller than this one).
+-- Origins of ops: a rule and the origins that it was applied to (ids smaller than this one).
 CREATE TABLE origin (
   id INTEGER PRIMARY KEY, rule INTEGER NOT NULL REFERENCES name, parents TEXT NOT NULL,
   node INTEGER REFERENCES node, reason TEXT NOT NULL);
 
 CREATE TABLE value (id INTEGER PRIMARY KEY, type INTEGER NOT NULL REFERENCES type, name TEXT);
 
--- Every op that ever was in a stage or a rewrite, once.
+-- Every op that occurs in a stage or a rewrite, once.
 CREATE TABLE op (
   id INTEGER PRIMARY KEY, kind INTEGER NOT NULL REFERENCES name, operands TEXT NOT NULL,
   results TEXT NOT NULL, attributes INTEGER REFERENCES attributes, regions TEXT NOT NULL,
   origin INTEGER REFERENCES origin);
 
--- Which ops make a value (several where an op was replaced by one that makes the same value).
+-- The ops that define a value (several if an op was replaced by one that defines the same value).
 CREATE VIEW result (value, op) AS
   SELECT made.value, op.id FROM op, json_each(op.results) made;
 
--- A block's ops: `length` ids, whole (base NULL) or as edits of the block `base`; see the docs.
+-- A block's ops: `length` ids, in full (base NULL) or as edits of the block `base`; see the docs.
 CREATE TABLE block (
   id INTEGER PRIMARY KEY, arguments TEXT NOT NULL, outputs TEXT NOT NULL, length INTEGER NOT NULL,
   base INTEGER REFERENCES block, size INTEGER NOT NULL, data BLOB NOT NULL);
@@ -79,7 +79,7 @@ CREATE VIEW rewrite_op (rewrite, side, position, op) AS
   SELECT rewrite.id, 0, before.key, before.value FROM rewrite, json_each(rewrite.old) before
   UNION ALL SELECT rewrite.id, 1, after.key, after.value FROM rewrite, json_each(rewrite.new) after;
 
--- The value map of a rewrite: `new` carries the meaning of `old` (equal: made again).
+-- The value map of a rewrite: `new` carries the meaning of `old` (equal: defined again).
 CREATE VIEW rewrite_value (rewrite, old, new) AS
   SELECT rewrite.id, before.value, after.value
   FROM rewrite, json_each(rewrite.mapped) pair, json_each(pair.value) before,
@@ -119,8 +119,8 @@ CREATE TABLE buffer (
   size INTEGER NOT NULL, unpadded_size INTEGER NOT NULL, first INTEGER NOT NULL,
   last INTEGER NOT NULL);
 
--- Executions of the program on its example inputs.  began: Unix time; digest: of the outputs ('' where
--- seeded numbers stood for weights); median and samples (float64, little-endian): microseconds of
+-- Executions of the program on its example inputs.  began: Unix time; digest: of the outputs ('' if
+-- seeded values stood in for weights); median and samples (float64, little-endian): microseconds of
 -- one execution as a whole.
 CREATE TABLE execution (
   id INTEGER PRIMARY KEY, began REAL NOT NULL, machine TEXT NOT NULL, threads INTEGER NOT NULL,
@@ -139,23 +139,23 @@ CREATE VIEW timing (
   SELECT id, launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples
   FROM launch_time WHERE execution = (SELECT max(id) FROM execution);
 
--- Statistics of values on real inputs; NULL where there is no number.  data: the tensor's bytes.
+-- Statistics of values on real inputs; NULL if there is no finite value.  data: the tensor's bytes.
 CREATE TABLE tensor_stats (
   id INTEGER PRIMARY KEY, value INTEGER NOT NULL REFERENCES value, stage INTEGER NOT NULL,
   minimum REAL, maximum REAL, mean REAL, nan INTEGER NOT NULL, inf INTEGER NOT NULL,
   edges TEXT NOT NULL, counts TEXT NOT NULL, data_type TEXT NOT NULL, data_shape TEXT NOT NULL,
   data INTEGER REFERENCES blob);
 
--- Values of the import beside what the model's framework computes for its node.  element: the index
--- of the worst error, which is relative to the largest magnitude there; theirs and ours: the numbers
--- of that element, NULL where there are none.
+-- Values of the import compared with the framework's results for the same node.  element: the index
+-- of the worst error, which is relative to the largest magnitude there; theirs and ours: the values
+-- of that element, NULL if there are none.
 CREATE TABLE framework_value (
   id INTEGER PRIMARY KEY, value INTEGER NOT NULL REFERENCES value, framework TEXT NOT NULL,
   node TEXT NOT NULL, same INTEGER NOT NULL, worst_error REAL NOT NULL, element TEXT NOT NULL,
   theirs REAL, ours REAL);
 
--- Iterations of a training run, counted from 1; one that is done again replaces its row.  id: no id
--- comes twice, so what is new since a reading has larger ones.  root: of its receipt, or ''.
+-- Iterations of a training run, counted from 1; a repeated one replaces its row.  id: never reused,
+-- so rows that are new since a reading have larger ones.  root: of its receipt, or ''.
 CREATE TABLE iteration (
   id INTEGER PRIMARY KEY, number INTEGER NOT NULL UNIQUE, loss REAL NOT NULL,
   seconds REAL NOT NULL, root TEXT NOT NULL, rate REAL, loss_scale REAL, skipped INTEGER);
@@ -166,5 +166,5 @@ CREATE TABLE weight (digest TEXT PRIMARY KEY, type TEXT NOT NULL) WITHOUT ROWID;
 -- Text of the model's source files.
 CREATE TABLE source_file (name TEXT PRIMARY KEY, text INTEGER NOT NULL REFERENCES blob) WITHOUT ROWID;
 
--- What else happened, seconds since the begin: progress, end.
+-- Other events, in seconds since the start: progress, end.
 CREATE TABLE event (id INTEGER PRIMARY KEY, seconds REAL NOT NULL, kind TEXT NOT NULL, payload TEXT NOT NULL);

@@ -1,8 +1,8 @@
-"""A recording's tables as they are handed to other programs: columns with a kind, rows as a stream.
+"""A recording's tables in the form for other programs: columns with a kind, rows as a stream.
 
-Text, whole numbers and floats are as SQLite has them, lists stay JSON text.  Bytes are not handed
-out: ``NAME_bytes`` says how many there are.  Where the schema gives a column no type
-(`figure.value`) it is text, and ``NAME_type`` says what it was (`integer`, `real`, `text`, `null`).
+Text, integers and floats are as SQLite has them, lists stay JSON text.  Bytes are not exported:
+``NAME_bytes`` is their number.  A column without a type in the schema (`figure.value`) is text, and
+``NAME_type`` is its original type (`integer`, `real`, `text`, `null`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from core_compiler.record import schema
 from core_compiler.record.file import RecordingFile
 
-#: Rows that are in memory at once.
+#: Number of rows in memory at once.
 BATCH = 2_000
 
 INTEGER, REAL, TEXT, BOOLEAN = "integer", "real", "text", "boolean"
@@ -25,7 +25,7 @@ INTEGER, REAL, TEXT, BOOLEAN = "integer", "real", "text", "boolean"
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its ``kind`` is INTEGER (64 bits), REAL (float64), TEXT or BOOLEAN."""
+    """A column; its ``kind`` is INTEGER (64 bits), REAL (float64), TEXT or BOOLEAN."""
 
     name: str
     kind: str
@@ -33,9 +33,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be written: ``rows()`` gives tuples of the columns' kinds or None, anew each time.
+    """A table to be written; ``what`` says what a row is.
 
-    ``what`` says what a row is.
+    ``rows()`` returns a new iterator of tuples with values of the columns' kinds, or None.
     """
 
     name: str
@@ -50,8 +50,11 @@ class Table:
 
 @dataclass(frozen=True)
 class _Read:
-    """A column of the schema: what is selected, the letter that `RecordingFile.rows` checks it by,
-    and the columns that it is handed out as."""
+    """A column of the schema.
+
+    It has the selected expression, the letter that `RecordingFile.rows` checks it by, and the
+    columns that it is exported as.
+    """
 
     select: str
     letter: str
@@ -59,7 +62,7 @@ class _Read:
 
 
 def tables(file: RecordingFile) -> list[Table]:
-    """Every table and view of a recording, tables first, in the schema's order."""
+    """Return every table and view of a recording, tables first, in the schema's order."""
     return [_table(file, name, *found) for name, found in _layout().items()]
 
 
@@ -76,7 +79,7 @@ def _table(file: RecordingFile, name: str, what: str, reads: tuple[_Read, ...]) 
 
 
 def _typed(untyped: list[int]) -> Callable[[tuple], tuple]:
-    """A row whose cells at ``untyped`` are text and the name of what they were."""
+    """Return a function that turns the cells at ``untyped`` into text and their type's name."""
 
     def made(row: tuple) -> tuple:
         cells: list[Any] = []
@@ -92,7 +95,7 @@ def _typed(untyped: list[int]) -> Callable[[tuple], tuple]:
 
 
 _NAMES: Mapping[type, str] = {int: "integer", float: "real", str: "text", type(None): "null"}
-#: Declared type -> the letter of `RecordingFile.rows` (where it may be NULL) and the kind.
+#: Declared type -> the letter of `RecordingFile.rows` (if it may be NULL) and the kind.
 _TYPES: Mapping[str, tuple[str, str]] = {
     "INTEGER": ("I", INTEGER), "REAL": ("F", REAL), "TEXT": ("T", TEXT),
 }  # fmt: skip
@@ -100,7 +103,7 @@ _TYPES: Mapping[str, tuple[str, str]] = {
 
 @lru_cache(maxsize=1)
 def _layout() -> dict[str, tuple[str, tuple[_Read, ...]]]:
-    """What a row is, and the columns, by table; as an empty recording has them."""
+    """Return the meaning of a row, and the columns, by table, as in an empty recording."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(schema.schema_sql())
         listed = connection.execute(
@@ -122,12 +125,12 @@ def _read(row: tuple, kind: str) -> _Read:
     if declared in _TYPES:
         letter, found = _TYPES[declared]
         return _Read(quoted, letter, (Column(name, found),))
-    if kind == "view":  # an id or a place in a list
+    if kind == "view":  # an id or a position in a list
         return _Read(quoted, "I", (Column(name, INTEGER),))
     return _Read(quoted, "v", (Column(name, TEXT), Column(f"{name}_type", TEXT)))
 
 
-#: What a row of each table is.
+#: The meaning of a row of each table.
 WHAT: Mapping[str, str] = {
     "meta": "a fact about the run",
     "name": "a string that recurs: an op's kind, a rule, a rule's function",

@@ -16,7 +16,7 @@ _COLUMNS = ("launch", "thread", "start", "duration")
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """Spans in the order of their starts.
+    """The spans of an execution, ordered by start.
 
     ``launch``, ``lane``    ``int32[spans]``: an index into ``timings``, and into ``lanes``.
     ``start_us``, ``duration_us``  ``float64[spans]``: microseconds since the first launch began.
@@ -25,8 +25,8 @@ class Timeline:
     ``live_bytes``          ``int64[launches]``: temporary memory live at each launch; None without
                             a memory plan.
     ``repeat``, ``repeats`` which execution of how many it is; None: none was recorded span by span,
-                            so the launches stand end to end, each with its median.
-    ``last_iterations``     of loops only the last iteration is there: they have too many.
+                            so the launches are drawn end to end, each with its median.
+    ``last_iterations``     of loops only the last iteration is included, as there are too many.
     """
 
     launch: np.ndarray
@@ -42,12 +42,12 @@ class Timeline:
 
     @property
     def total_us(self) -> float:
-        """From the first start to the last end."""
+        """The time from the first start to the last end."""
         return float(np.max(self.start_us + self.duration_us, initial=0.0))
 
 
 def timeline(recording: Recording) -> Timeline | None:
-    """The timeline of a recording; None where nothing was executed."""
+    """Return the timeline of a recording, or None if nothing was executed."""
     timings = sorted(recording.timings(), key=lambda t: t.launch)
     if not any(t.median_us is not None for t in timings):
         return None
@@ -67,7 +67,7 @@ def timeline(recording: Recording) -> Timeline | None:
 
 
 def _recorded(text: Any, launches: int) -> dict[str, Any] | None:
-    """The spans that were recorded, in microseconds; None where there are none that make sense."""
+    """Return the recorded spans in microseconds, or None if there are no valid ones."""
     try:
         found = json.loads(str(text or "{}"))
         columns = {name: np.asarray(found[name], np.int64) for name in _COLUMNS}
@@ -97,7 +97,7 @@ def _end_to_end(timings: Sequence[Timing]) -> dict[str, Any]:
 
 
 def live_bytes(recording: Recording, timings: Sequence[Timing]) -> np.ndarray | None:
-    """Bytes of temporaries live at each launch, by the memory plan."""
+    """Return the bytes of temporaries live at each launch, by the memory plan."""
     buffers = [b for b in recording.buffers() if b.kind == "temporary"]
     if not buffers or not recording.stage_count():
         return None
@@ -108,7 +108,7 @@ def live_bytes(recording: Recording, timings: Sequence[Timing]) -> np.ndarray | 
 
 
 def live_curve(buffers: Sequence[Buffer], positions: int) -> np.ndarray:
-    """``int64[positions]``: bytes of ``buffers`` that live at each program position."""
+    """Return ``int64[positions]``: the bytes of ``buffers`` live at each program position."""
     change = np.zeros(positions + 1, np.int64)
     for buffer in buffers:
         if 0 <= buffer.start <= buffer.end < positions:

@@ -1,1 +1,1 @@
-"""Running compiled programs: devices, executables, kernel cache, profiler, limits."""
+"""The runtime of compiled programs: devices, executables, kernel cache, profiler, limits."""

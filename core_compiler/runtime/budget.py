@@ -1,4 +1,4 @@
-"""The time that measurements may take: fewer repeats where one takes long, at least one."""
+"""Time budgets of measurements: fewer repeats if one takes long, but at least one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from math import inf
 
 from core_compiler.support.errors import UserError
 
-#: Seconds that a command measures for where nobody says otherwise.
+#: The default time of a command's measurements in seconds.
 SECONDS = 60.0
-#: The share of its seconds that runs which are not timed may take.
+#: The fraction of the budget that untimed runs may take.
 WARMING = 0.25
 
 
 class TimeBudget:
-    """``seconds`` for one series of measurements, counted from when it is made; ``tell(done,
-    wanted)`` hears of each that begins."""
+    """A budget of ``seconds`` for one series of measurements, starting at its creation.
+
+    ``tell(done, wanted)`` is called for each that begins.
+    """
 
     def __init__(
         self, seconds: float = inf, tell: Callable[[int, int], None] = lambda done, wanted: None
@@ -30,16 +32,18 @@ class TimeBudget:
 
     @property
     def left(self) -> float:
-        """Seconds that are left, 0 where they are used up."""
+        """Return the remaining seconds, 0 if they are used up."""
         return max(0.0, self.seconds - (time.monotonic() - self._began))
 
     def warms(self, done: int, wanted: int) -> bool:
-        """Whether another run that is not timed is to be done."""
+        """Return whether to do another untimed run."""
         return done < wanted and time.monotonic() - self._began < WARMING * self.seconds
 
     def goes_on(self, done: int, wanted: int) -> bool:
-        """Whether another measurement is to be made after ``done`` of ``wanted``: the first always,
-        another where it fits if it takes as long as the longest so far.  Called before each."""
+        """Return whether to measure again after ``done`` of ``wanted``; called before each.
+
+        The first is always made, another if it fits when it takes as long as the longest so far.
+        """
         now = time.monotonic()
         if done:
             self._longest = max(self._longest, now - self._last)
@@ -51,5 +55,5 @@ class TimeBudget:
 
 
 def said(done: int, wanted: int, seconds: float, what: str = "repeats") -> str:
-    """``3 of 20 repeats in 60 s``, where the time ended a measurement; else ""."""
+    """Return ``3 of 20 repeats in 60 s`` if the budget ended a measurement; else ""."""
     return f"{done} of {wanted} {what} in {seconds:g} s" if done < wanted else ""

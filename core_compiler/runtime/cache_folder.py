@@ -1,11 +1,11 @@
-"""The cache on disk: entries named by the hash of what made them, checked on every read.
+"""The cache on disk: entries named by the hash of their inputs, checked on every read.
 
-An entry is a folder of plain files (a kernel's source, its object code, its assembly lie beside
-each other and can be opened by hand) with a ``manifest.json`` that holds each file's length and
-CRC-32: they tell a damaged file (whoever may write to the folder could also write a manifest).
-Folders appear by one ``rename``, so a reader sees a whole entry or none, and several processes may
-share the cache without locks.  A file that does not match is removed with its entry and
-reported as absent: whoever asked computes it again.
+An entry is a folder of plain files (a kernel's source, its object code and its assembly are stored
+together and can be opened by hand) with a ``manifest.json`` that holds each file's length and
+CRC-32.  These detect a damaged file (anyone who can write to the folder could also write a
+manifest).  Folders appear by one ``rename``, so a reader sees a whole entry or none, and several
+processes may share the cache without locks. A file that does not match is removed with its entry
+and reported as absent: the caller recomputes it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from core_compiler.support.errors import CANNOT_HERE, UserError
 
 MANIFEST = "manifest.json"
 DEFAULT_LIMIT = 4 << 30
-#: Reading an entry renews its age at most this often, in seconds (a write a read would be waste;
-#: but what a compile found must outlive what others write until it is loaded).
+#: Minimum interval in seconds between renewals of an entry's age on reads.  One write per read
+#: would be waste, but the entries of a compile must outlive those that others write until it loads
+#: them.
 RENEW_AFTER = 60
-#: The folder is measured again when this part of the limit was written since the last measurement.
+#: The folder is measured again after this fraction of the limit was written.
 MEASURE_EVERY = 1 / 16
-#: Files of at least this many bytes are mapped.
+#: Files of at least this many bytes are memory-mapped.
 MAP_FROM = 16 << 20
 
 
 def default_root() -> Path:
-    """``$COMPILER_WORKBENCH_CACHE``, else ``compiler-workbench`` in the user's cache folder."""
+    """Return ``$COMPILER_WORKBENCH_CACHE``, or ``compiler-workbench`` in the user's cache."""
     chosen = os.environ.get("COMPILER_WORKBENCH_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -43,7 +44,7 @@ def default_root() -> Path:
 
 
 def default_limit() -> int:
-    """``$COMPILER_WORKBENCH_CACHE_LIMIT`` in bytes, else 4 GiB."""
+    """Return ``$COMPILER_WORKBENCH_CACHE_LIMIT`` in bytes, else 4 GiB."""
     text = os.environ.get("COMPILER_WORKBENCH_CACHE_LIMIT", "")
     if not text:
         return DEFAULT_LIMIT
@@ -58,7 +59,7 @@ class CacheFolder:
     """Entries ``(kind, key) -> {file name: bytes}`` under ``root``, at most ``limit`` bytes in all.
 
     ``kind`` and ``key`` are short names of ``[A-Za-z0-9._-]``; keys are hashes made by the caller.
-    When the limit is passed the entries that were not read for longest go first.
+    If the limit is exceeded, the least recently read entries are removed first.
     """
 
     def __init__(self, root: Path | str | None = None, limit: int | None = None):
@@ -67,18 +68,18 @@ class CacheFolder:
         self._written = self.limit  # measure at the first write of a process
 
     def path(self, kind: str, key: str) -> Path:
-        """Where the entry's folder is, or would be."""
+        """Return the path of the entry's folder, which need not exist."""
         return self.root / kind / key[:2] / key
 
     def get(self, kind: str, key: str, file: str) -> bytes | None:
-        """One file of an entry, checked; None where the entry is absent or was damaged."""
+        """Return one file of an entry, checked, or None if the entry is absent or was damaged."""
         files = self.get_all(kind, key, (file,))
         return None if files is None else bytes(files[file])
 
     def get_all(
         self, kind: str, key: str, names: tuple[str, ...] | None = None
     ) -> dict[str, bytes | mmap.mmap] | None:
-        """The files ``names`` (default: all) of an entry, checked; None if absent or damaged."""
+        """Return the files ``names`` (default: all) of an entry, or None if absent or damaged."""
         folder = self.path(kind, key)
         try:
             manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -86,7 +87,7 @@ class CacheFolder:
             found = {n: _read(folder / n) for n in (sums if names is None else names)}
             sound = all(_sum(data) == sums[n] for n, data in found.items())
         except FileNotFoundError:
-            if (folder / MANIFEST).exists():  # a file is gone from inside an entry
+            if (folder / MANIFEST).exists():  # a file is missing inside an entry
                 self.remove(kind, key)
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -98,7 +99,7 @@ class CacheFolder:
         return found
 
     def put(self, kind: str, key: str, files: Mapping[str, bytes]) -> Path:
-        """Store an entry; one of that name that is already there stays.  Returns its folder."""
+        """Store an entry, unless one of that name exists, and return its folder."""
         folder = self.path(kind, key)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -126,19 +127,19 @@ class CacheFolder:
         return folder
 
     def remove(self, kind: str, key: str) -> None:
-        """Take an entry out in one step (nobody sees half of it), then delete its files."""
+        """Remove an entry atomically (no reader sees half of it), then delete its files."""
         self._discard(self.path(kind, key))
 
     def keys(self, kind: str) -> list[str]:
-        """The keys of all entries of a kind, sorted."""
+        """Return the keys of all entries of a kind, sorted."""
         return sorted(entry.name for shelf in _listed(self.root / kind) for entry in _listed(shelf))
 
     def size(self) -> int:
-        """Bytes of all entries."""
+        """Return the bytes of all entries."""
         return sum(size for _, size, _ in self._entries())
 
     def trim(self, limit: int | None = None) -> int:
-        """Remove entries, longest unread first, down to ``limit`` bytes; returns bytes freed."""
+        """Remove entries, least recently read first, down to ``limit``; return the bytes freed."""
         limit = self.limit if limit is None else limit
         entries = sorted(self._entries())
         self._written, excess, freed = 0, sum(size for _, size, _ in entries) - limit, 0
@@ -166,12 +167,12 @@ class CacheFolder:
             grave = Path(tempfile.mkdtemp(prefix=".gone-", dir=self.root))
             os.rename(folder, grave / folder.name)
         except OSError:
-            pass  # somebody else removed it
+            pass  # another process removed it
         else:
             shutil.rmtree(grave, ignore_errors=True)
 
     def _entries(self) -> list[tuple[float, int, Path]]:
-        """``(last read, bytes, folder)`` of each entry."""
+        """Return ``(last read, bytes, folder)`` of each entry."""
         found = []
         kinds = (kind for kind in _listed(self.root) if not kind.name.startswith("."))
         for folder in (e for kind in kinds for shelf in _listed(kind) for e in _listed(shelf)):
@@ -179,7 +180,7 @@ class CacheFolder:
                 read = (folder / MANIFEST).stat().st_mtime
                 size = sum(p.stat().st_size for p in folder.iterdir())
             except OSError:
-                continue  # removed meanwhile
+                continue  # removed in the meantime
             found.append((read, size, folder))
         return found
 
@@ -192,7 +193,7 @@ class CacheFolder:
             pass  # a read-only cache is still a cache
 
     def _remove_old_drafts(self) -> None:
-        """What processes that were killed left behind, once it is a day old."""
+        """Remove drafts of killed processes that are at least a day old."""
         for left in _listed(self.root):
             try:
                 if not left.name.startswith((".draft-", ".gone-")):
@@ -205,7 +206,7 @@ class CacheFolder:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What is in a folder; nothing where it went away (``Path.glob`` would raise)."""
+    """Return a folder's contents; empty if it was removed (``Path.glob`` would raise)."""
     try:
         return [Path(entry.path) for entry in os.scandir(folder)]
     except OSError:
@@ -213,7 +214,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> bytes | mmap.mmap:
-    """A file's bytes; a large one (a model's weights) is mapped and not copied."""
+    """Return a file's bytes; a large one (a model's weights) is memory-mapped, not copied."""
     with open(path, "rb") as stream:
         if os.fstat(stream.fileno()).st_size < MAP_FROM:
             return stream.read()

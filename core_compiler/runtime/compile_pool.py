@@ -1,4 +1,4 @@
-"""Compile worker processes kept warm: jobs in, files out, a crash named after its kernel."""
+"""A pool of warm compile workers: jobs in, files out; a crash names its kernel."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from typing_extensions import override
 from core_compiler.runtime import compile_worker
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
-#: A kernel that compiles longer than this is given up, in seconds.
+#: Time limit of the compilation of one kernel, in seconds.
 TIME_LIMIT = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``compiler`` is ``module:function``; ``function(source, name)`` compiles."""
+    """A compile job; ``compiler`` is ``module:function``; ``function(source, name)`` compiles."""
 
     name: str
     source: str | None
@@ -34,7 +34,7 @@ class Job:
 
 
 class KernelCompileError(UserError):
-    """A kernel did not compile, or took its compiler process down; ``log`` is what that printed."""
+    """A kernel did not compile, or crashed its compiler process; ``log`` is the output of that."""
 
     def __init__(self, what: str, kernel: str, fix: str, log: str = ""):
         super().__init__(what, f"kernel {kernel}", fix, CANNOT_HERE)
@@ -46,7 +46,7 @@ class KernelCompileError(UserError):
 
 
 class CompilePool:
-    """``workers`` spawned processes, started when first needed and kept until the process ends."""
+    """A pool of ``workers`` spawned processes, started on demand and kept until the exit."""
 
     def __init__(self, workers: int, time_limit: float = TIME_LIMIT):
         self.workers, self.time_limit = workers, time_limit
@@ -64,8 +64,8 @@ class CompilePool:
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, dict]]:
         """Yield ``(job, {"files", "seconds"})`` as jobs finish.
 
-        Raises :class:`KernelCompileError` at the first that fails.  Leaving early (error, Ctrl-C,
-        a closed generator) ends the processes that are still busy; what was yielded is kept.
+        Raises :class:`KernelCompileError` at the first that fails.  Leaving early (error, Ctrl-C, a
+        closed generator) ends the processes that are still busy; results yielded so far stay valid.
         """
         with self._lock:
             todo, done = list(reversed(jobs)), 0
@@ -96,7 +96,7 @@ class CompilePool:
 
     def close(self) -> None:
         if os.getpid() != self._owner:
-            return  # a forked child leaves its parent's processes alone
+            return  # a forked child must not end its parent's processes
         for worker in self._members:
             worker.end()
         self._members = []
@@ -108,7 +108,7 @@ class CompilePool:
         return self._members
 
     def _wait(self) -> list[_Worker]:
-        """Busy workers with something to read (a reply, or their end)."""
+        """Return busy workers with something to read (a reply, or their end)."""
         busy = [w for w in self._members if w.job is not None]
         with selectors.DefaultSelector() as selector:
             for worker in busy:
@@ -145,7 +145,7 @@ class _Worker:
     def send(self, job: Job) -> None:
         self.job, self.since, self.warmed = job, time.monotonic(), True
         message = {"name": job.name, "source": job.source, "compiler": job.compiler}
-        with suppress(BrokenPipeError):  # it died: receive() says so
+        with suppress(BrokenPipeError):  # it died: receive() reports that
             compile_worker.write(self._requests, message)
 
     def receive(self) -> tuple[Job, dict]:
@@ -170,7 +170,7 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         for stream in (self._requests, self.replies, self.log):
-            with suppress(OSError):  # unsent bytes to a process that is gone
+            with suppress(OSError):  # unsent bytes to a dead process
                 stream.close()
 
     def _log(self) -> str:
@@ -184,7 +184,10 @@ def _first_line(text: str) -> str:
 
 
 def _last_words(log: str) -> str:
-    """The line of a log that says most: LLVM's error, Python's fatal error, else the last."""
+    """Return the most informative line of a log.
+
+    LLVM's error, Python's fatal error, else the last line.
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if "ERROR" in line or "Fatal" in line] or lines[-1:]
     return f": {telling[0][:160]}" if telling else ""

@@ -1,9 +1,9 @@
 """A process that compiles kernels: ``python -m core_compiler.runtime.compile_worker``.
 
-Reads pickled requests from standard input and writes pickled replies to standard output, each
-after its length (8 bytes, little-endian).  It is spawned, never forked, and imports nothing of its
+Reads pickled requests from standard input and writes pickled replies to standard output, each after
+its length (8 bytes, little-endian).  It is spawned, never forked, and imports nothing of its
 parent's main module, so that a script without ``if __name__ == "__main__"`` works.  An abort in
-LLVM ends this process alone.  It leaves when its input closes, so it cannot outlive its parent.
+LLVM ends this process alone.  It exits when its input closes, so it cannot outlive its parent.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from typing import BinaryIO
 
 from core_compiler.support.errors import UserError
 
-#: A cache entry's files: what is loaded, and what people read of the way to it.
+#: Files of a cache entry: the one that is loaded, and intermediate stages for readers.
 OBJECT, INTERMEDIATE, ASSEMBLY = "kernel.o", "kernel.ir", "kernel.s"
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints goes to the log, not into the replies
+    os.dup2(2, 1)  # prints go to the log, not into the replies
     while (request := read(requests)) is not None:
         write(replies, answer(request))
 
 
 def answer(request: dict) -> dict:
-    """``{"files", "seconds"}`` of a compile request, ``{"error", "trace"}`` where it failed, with
-    ``refused``, what and fix, where the compiler says that it cannot be done here."""
+    """Return ``{"files", "seconds"}`` of a compile request, or ``{"error", "trace"}``.
+
+    The latter also has ``refused`` (what and fix) if the compiler cannot do it on this machine.
+    """
     start = time.perf_counter()
     try:
         module, function = request["compiler"].split(":")
@@ -50,9 +52,11 @@ def answer(request: dict) -> dict:
 
 
 def files_of(compiled) -> dict[str, bytes]:
-    """The cache entry's files of what a compiler returned: an object with ``object`` (bytes), and
-    optionally ``intermediate``, ``assembly`` (text), ``lines``, ``intermediate_lines``,
-    ``assembly_lines`` and ``facts`` (JSON values)."""
+    """Return the files of a cache entry for a compiler's result.
+
+    The result has ``object`` (bytes), and optionally ``intermediate``, ``assembly`` (text),
+    ``lines``, ``intermediate_lines``, ``assembly_lines`` and ``facts`` (JSON values).
+    """
     import json
 
     files = {OBJECT: bytes(compiled.object)}
@@ -71,7 +75,7 @@ def files_of(compiled) -> dict[str, bytes]:
 
 
 def read(stream: BinaryIO) -> dict | None:
-    """The next message; None at the end of the stream."""
+    """Return the next message, or None at the end of the stream."""
     head = stream.read(8)
     if len(head) < 8:
         return None

@@ -1,4 +1,4 @@
-"""The CPU device: one arena, one team of threads, one native call a run."""
+"""The CPU device: one arena, one team of threads, one native call per run."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from core_compiler.support.errors import InternalError, UserError
 class CpuDevice(Device):
     """This machine's processors.
 
-    ``threads``: how many work on a launch (default: all this process may use).  Bits do not depend
-    on it.  ``kernels``: where compiled kernels come from (default: the user's cache folder).
+    ``threads``: the number that work on a launch (default: all this process may use).  Bits do not
+    depend on it. ``kernels``: the source of compiled kernels (default: the user's cache folder).
     """
 
     name = "cpu"
@@ -70,8 +70,11 @@ class CpuDevice(Device):
 
     @override
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CpuExecutable:
-        """Raises UserError with exit code 3 (before it allocates) where memory is too small, and
-        :class:`~core_compiler.runtime.kernel_cache.MissingKernel` where a kernel is not cached."""
+        """Load a program.
+
+        Raises UserError with exit code 3 (before allocating) if memory is too small, and
+        :class:`~core_compiler.runtime.kernel_cache.MissingKernel` if a kernel is not cached.
+        """
         return CpuExecutable(program, constants, self)
 
 
@@ -104,10 +107,10 @@ class CpuExecutable(Executable):
     def __call__(
         self, *arrays, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
-        """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out.
+        """Run on arrays, or anything NumPy reads without a copy (CPU tensors); return new arrays.
 
-        An input is written only where the caller gives it as the output that takes its memory over;
-        else such an output gets a copy of it.
+        An input is written only if the caller passes it as the output that reuses its memory; else
+        such an output gets a copy of it.
         """
         outputs, buffers = self._prepare(arrays, out or {})
         with self._lock:
@@ -145,7 +148,7 @@ class CpuExecutable(Executable):
 
     @property
     def arena(self) -> np.ndarray:
-        """The temporaries' bytes as the last run left them (a view)."""
+        """Return the temporaries' bytes as the last run left them (a view)."""
         return _bytes_of(self._arena)[: self.program.arena_bytes]
 
     @override
@@ -157,9 +160,10 @@ class CpuExecutable(Executable):
         warmup=3,
         budget: TimeBudget | None = None,
     ) -> Samples:  # fmt: skip
-        """Time every launch ``repeats`` times after ``warmup`` runs, fewer where that takes more
-        than ``budget``; ``arrays`` default to seeded random ones (integers: zeros, which are valid
-        indices)."""
+        """Time every launch ``repeats`` times after ``warmup`` runs, fewer if over ``budget``.
+
+        ``arrays`` default to seeded random ones (integers: zeros, which are valid indices).
+        """
         if repeats < 1 or warmup < 0:
             raise UserError(f"cannot time {repeats} repeats after {warmup} warm-up runs", "profile",
                             "pass 1 or more repeats")  # fmt: skip
@@ -184,7 +188,10 @@ class CpuExecutable(Executable):
         ran: Callable[[int, np.ndarray], None] | None = None, first: int = 0,
         last: int | None = None,
     ) -> None:  # fmt: skip
-        """``times``: of the last run of each launch; ``ran`` is told those of every run."""
+        """Run the program.
+
+        ``times``: those of the last run of each launch; ``ran`` is called with those of every run.
+        """
         self._launches.place(buffers)
         if not self.program.loops and self.watch is None:
             last = len(self.program.launches) if last is None else last
@@ -211,7 +218,7 @@ class CpuExecutable(Executable):
 
         def once(start: int, end: int) -> None:
             if times is not None:
-                times[start:end] = 0  # a thread that has no part in it now had one before
+                times[start:end] = 0  # a thread that is idle now may have had a part before
             for stop in self.watch.stops(start, end) if self.watch is not None else ():
                 self._launches.run(self._team, start, stop + 1, times)
                 self._tell(stop, buffers)
@@ -223,7 +230,7 @@ class CpuExecutable(Executable):
         self.program.execute(run, holds, first, last)
 
     def _bytes_at(self, ref: Ref, buffers: Sequence[np.ndarray]) -> np.ndarray:
-        """A buffer's bytes; of constants, those that the host reads."""
+        """Return a buffer's bytes; for constants, those that the host reads."""
         if ref.space == "arena":
             return self.arena[ref.offset :]
         if ref.space == "constant":
@@ -253,7 +260,7 @@ class CpuExecutable(Executable):
         return _Bound(self.program, launches, self._code, addresses, self.device, constants)
 
 
-#: Launches of a loop that one native call runs, at most.
+#: Maximum number of launches of a loop that one native call runs.
 REPEATED = 4096
 
 
@@ -286,7 +293,7 @@ class _Bound:
         records = np.zeros((len(launches), len(RECORD)), np.int64)
         alone = [launch.max_threads == 1 or launch.work_items <= 1 for launch in launches]
         for i, launch in enumerate(launches):
-            # Two launches that only the first thread runs need no meeting between them.
+            # Two launches that only the first thread runs need no rendezvous between them.
             meet = threads > 1 and not (alone[i] and i + 1 < len(launches) and alone[i + 1])
             limit = 1 if alone[i] else min(launch.max_threads or threads, launch.work_items)
             arguments = self._arguments.ctypes.data + 8 * int(starts[i])
@@ -294,26 +301,29 @@ class _Bound:
         return records
 
     def place(self, buffers: Sequence[np.ndarray]) -> None:
-        """Where the inputs and outputs of the next run lie."""
+        """Set the addresses of the inputs and outputs of the next run."""
         if len(self._words):
             bases = np.array([b.ctypes.data for b in buffers], np.int64)
             self._arguments[self._words] = bases[self._which] + self._offsets
 
     def run(self, team, start: int, end: int, times: np.ndarray | None = None) -> None:
-        """The launches from ``start`` up to ``end``; ``times`` has a row for each launch of all."""
+        """Run the launches from ``start`` up to ``end``; ``times`` has a row for every launch."""
         team.run(
             self._records[start:].ctypes.data, end - start, self._scratch.address, self._stride,
             0 if times is None else times[start:].ctypes.data,
         )  # fmt: skip
 
     def repeat(self, team, start: int, end: int, trips: int) -> None:
-        """The launches from ``start`` up to ``end``, ``trips`` times: their records one after
-        another are a program of their own, so that the host has no part in each iteration."""
+        """Run the launches from ``start`` up to ``end``, ``trips`` times.
+
+        Their records one after another form a program of their own, so that the host is not
+        involved in each iteration.
+        """
         count = end - start
         most = min(trips, max(1, REPEATED // max(count, 1)))
         if (start, end) not in self._repeated:
             made = np.tile(self._records[start:end], (most, 1))
-            # What follows the last launch is the first one, not what its record was made for.
+            # The last launch is followed by the first one, for which its record was not made.
             made[count - 1 :: count, RECORD.index("wait")] = team.threads > 1
             self._repeated[start, end] = made
         records = self._repeated[start, end].ctypes.data
@@ -324,7 +334,7 @@ class _Bound:
 
 
 def example_inputs(program: Program, seed: int = 0) -> tuple[np.ndarray, ...]:
-    """Seeded random inputs for timing: normal floats, zero integers."""
+    """Return seeded random inputs for timing: normal floats, zero integers."""
     random = np.random.default_rng(seed)
 
     def one(argument):
@@ -336,7 +346,7 @@ def example_inputs(program: Program, seed: int = 0) -> tuple[np.ndarray, ...]:
 
 
 def _external(program: Program, ref: Ref) -> int:
-    """The place of an input or output among ``(*inputs, *outputs)``."""
+    """Return the index of an input or output among ``(*inputs, *outputs)``."""
     if ref.space == "input":
         return ref.index
     if ref.space == "output":
@@ -345,7 +355,7 @@ def _external(program: Program, ref: Ref) -> int:
 
 
 def _is_one_of_ours(array: np.ndarray, argument) -> bool:
-    """Whether an array can take an output: shape, dtype, and where it lies in memory."""
+    """Return whether an array can hold an output: shape, dtype, and memory layout."""
     fits = array.shape == argument.shape and array.dtype == argument.numpy
     return (
         fits
@@ -360,7 +370,7 @@ def _new(argument) -> np.ndarray:
 
 
 def _constant(constants: Mapping[str, np.ndarray], constant) -> np.ndarray:
-    """The constant's bytes, row-major and 64-byte aligned; a view where they already are."""
+    """Return the constant's bytes, row-major and 64-byte aligned; a view if they already are."""
     array = np.ascontiguousarray(constants[constant.digest])
     if array.nbytes != constant.bytes:
         raise InternalError(f"constant {constant.digest[:12]} has {array.nbytes} bytes")

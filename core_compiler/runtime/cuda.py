@@ -1,4 +1,4 @@
-"""The CUDA device: one block of memory, one stream, one launch a kernel, events for times."""
+"""The CUDA device: one block of memory, one stream, one launch per kernel, events for times."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from core_compiler.runtime.program import BUILTIN, KernelRef, Launch, Program, R
 from core_compiler.runtime.samples import Iterations, Samples
 from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
-#: What the driver answers of a launch that it cannot do; anything else is of a kernel that was
-#: started before and has failed meanwhile (CUDA Driver API, cuLaunchKernel).
+#: The driver's errors for a launch that it cannot do; any other error is of a kernel that was
+#: started before and has failed in the meantime (CUDA Driver API, cuLaunchKernel).
 _REFUSED = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
             "CUDA_ERROR_OUT_OF_MEMORY")  # fmt: skip
 #: Alignment of everything in device memory, in bytes: vector loads need 16, whole lines 128.
@@ -40,8 +40,11 @@ ALIGN = 256
 
 
 class CudaDevice(Device):
-    """One NVIDIA GPU.  ``kernels``: where compiled kernels come from; ``driver``: what reaches the
-    GPU (default: NVIDIA's, GPU ``ordinal``)."""
+    """An NVIDIA GPU.
+
+    ``kernels``: the source of compiled kernels; ``driver``: the access to the GPU (default:
+    NVIDIA's, GPU ``ordinal``).
+    """
 
     name = "cuda"
 
@@ -61,7 +64,7 @@ class CudaDevice(Device):
             return Buffer(memory.address, size, memory)
 
     def require(self, size: int, what: str) -> None:
-        """UserError (exit code 3) where ``size`` bytes are not free on the GPU."""
+        """Raise UserError (exit code 3) if ``size`` bytes are not free on the GPU."""
         if size > self.driver.free_bytes():
             raise self._too_small(size, what)
 
@@ -91,21 +94,23 @@ class CudaDevice(Device):
 
     @override
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> CudaExecutable:
-        """Raises UserError with exit code 3 (before it allocates) where the GPU's memory is too
-        small, and :class:`~core_compiler.runtime.kernel_cache.MissingKernel` where a kernel is not
-        cached."""
+        """Load a program.
+
+        Raises UserError with exit code 3 (before allocating) if the GPU's memory is too small, and
+        :class:`~core_compiler.runtime.kernel_cache.MissingKernel` if a kernel is not cached.
+        """
         with self.driver.visit():
             return CudaExecutable(program, constants, self)
 
     @override
     def limits(self) -> Limits:
-        """The GPU's roofs as its clocks and widths give them."""
+        """Return the GPU's roofs from its clocks and widths."""
         gpu = self.driver.gpu
         curve = ((1, gpu.bandwidth),)
         return Limits(1, gpu.flops, curve, curve)
 
     def function(self, kernel: KernelRef) -> Function:
-        """A kernel's code on the GPU; it stays loaded with this device."""
+        """Return a kernel's code on the GPU; it stays loaded with this device."""
         if kernel.key not in self._functions:
             facts = self.kernels.facts(kernel)
             self._check_architecture(kernel, facts["architecture"])
@@ -118,7 +123,7 @@ class CudaDevice(Device):
         return self._functions[kernel.key]
 
     def _place(self, kernel: KernelRef) -> str:
-        """Where a kernel's function stands in its generated source."""
+        """Return the position of a kernel's function in its generated source."""
         source = self.kernels.file(kernel, "source.py").decode().splitlines()
         line = next((n for n, text in enumerate(source, 1) if text.startswith("def ")), 1)
         return f"kernel {kernel.name}, source.py:{line}"
@@ -140,8 +145,11 @@ class CudaDevice(Device):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A loaded kernel: ``threads`` of a block, how many ``arguments`` it takes, ``registers``
-    of a thread, ``shared`` bytes of a block, and its ``place`` in the generated source."""
+    """A loaded kernel.
+
+    ``threads`` per block, the number of its ``arguments``, ``registers`` per thread, ``shared``
+    bytes per block, and its ``place`` in the generated source.
+    """
 
     code: Any
     threads: int
@@ -152,7 +160,7 @@ class Function:
 
 
 class _Memory:
-    """A block of GPU memory that is given back with its last user."""
+    """A block of GPU memory that is freed with its last user."""
 
     def __init__(self, driver, size: int):
         self.driver, self.address = driver, driver.allocate(size)
@@ -166,7 +174,7 @@ class _Memory:
 
 
 class _Events:
-    """Events of the driver, made once and given back with their last user."""
+    """Events of the driver, created once and freed with their last user."""
 
     def __init__(self, driver):
         self.driver, self._made = driver, list[Any]()
@@ -195,7 +203,7 @@ class _Bound:
 
 
 class CudaExecutable(Executable):
-    """A program bound to addresses on a GPU.  Thread-safe: one call runs at a time."""
+    """A program bound to addresses on a GPU. Thread-safe: one call runs at a time."""
 
     def __init__(self, program: Program, constants: Mapping[str, np.ndarray], device: CudaDevice):
         program.check()
@@ -213,14 +221,17 @@ class CudaExecutable(Executable):
         device.driver.wait()
         self._launches = [self._bind(launch) for launch in program.launches]
         self._events = _Events(device.driver)
-        self._held: dict[int, _Resident] = {}  # by input, what lies there from the last call on
+        self._held: dict[int, _Resident] = {}  # by input: what its memory holds
 
     @override
     def __call__(
         self, *arrays, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
-        """Arrays (or anything NumPy reads without a copy, such as CPU tensors) in, new arrays out:
-        to the GPU, all launches, and back.  What is held stays there."""
+        """Run on arrays, or anything NumPy reads without a copy (CPU tensors); return new arrays.
+
+        They are copied to the GPU, all launches run, and the results are copied back.  Held arrays
+        stay on the GPU.
+        """
         out = out or {}
         with self._lock, self.device.driver.visit():
             self._upload(self._given(arrays, out))
@@ -232,8 +243,11 @@ class CudaExecutable(Executable):
         return _Resident(self, number, array)
 
     def _given(self, arrays: Sequence, out: Mapping[int, Any]) -> list[np.ndarray | _Resident]:
-        """The inputs, checked.  One that is held, and that an output takes over which is not its
-        own next content, is given as a copy."""
+        """Return the inputs, checked.
+
+        A held input is passed as a copy if an output that is not its own next content reuses its
+        memory.
+        """
         check_count(self.program, arrays)
         found: list[np.ndarray | _Resident] = []
         for number, (argument, array) in enumerate(zip(self.program.inputs, arrays, strict=True)):
@@ -249,7 +263,7 @@ class CudaExecutable(Executable):
     def parts(
         self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
     ) -> Parts:
-        """What shards bring is read from the GPU, their sums are written to it."""
+        """Yield exchanges: shards' data is read from the GPU, their sums are written to it."""
         inputs, driver, at = check_inputs(self.program, arrays), self.device.driver, 0
         with self._lock:
             with driver.visit():
@@ -276,7 +290,7 @@ class CudaExecutable(Executable):
                 return self._results()
 
     def _results(self, out: Mapping[int, Any] | None = None) -> tuple:
-        """The outputs; what goes on being held is moved where it is, unless it is there."""
+        """Return the outputs; one that stays held is moved to its input's memory if needed."""
         driver, made = self.device.driver, list[Any]()
         for number, (argument, address) in enumerate(
             zip(self.program.outputs, self._places["output"], strict=True)
@@ -293,14 +307,14 @@ class CudaExecutable(Executable):
         return tuple(made)
 
     def _read(self, ref: Ref, size: int) -> np.ndarray:
-        """Bytes from a reference on, once all launches before have ended."""
+        """Return bytes from a reference on, once all earlier launches have ended."""
         held = np.empty(size, np.uint8)
         self.device.driver.download(held, self._address(ref))
         self.device.driver.wait()
         return held
 
     def _tell(self, start: int, end: int) -> None:
-        """Who watches sees copies; what it changes in one is written back before the next."""
+        """Call the watcher with copies; its changes to one are written back before the next."""
         if self.watch is None:
             return
         seen: list[tuple[Ref, np.ndarray]] = []
@@ -327,9 +341,11 @@ class CudaExecutable(Executable):
         self, launch: Callable[[int], None], after: Callable[[int, int], None], first: int = 0,
         last: int | None = None,
     ) -> None:  # fmt: skip
-        """The launches from ``first`` up to ``last`` (all) in their order, ``after(start, end)`` a
-        stretch of them, which ends where somebody wants to look; of a loop that does not say its
-        trips the host asks for the flag, and waits for it."""
+        """Run the launches from ``first`` up to ``last`` (default: all) in order.
+
+        ``after(start, end)`` is called for each stretch of them, which ends where a watcher stops.
+        For a loop without a trip count, the host reads the flag and waits for it.
+        """
 
         def run(start: int, end: int, trips: int) -> None:
             for _ in range(trips):
@@ -354,7 +370,7 @@ class CudaExecutable(Executable):
 
     @property
     def arena(self) -> np.ndarray:
-        """The temporaries' bytes as the last run left them (a copy)."""
+        """Return the temporaries' bytes as the last run left them (a copy)."""
         made = np.empty(self.program.arena_bytes, np.uint8)
         with self._lock, self.device.driver.visit():
             self.device.driver.download(made, self._places["arena"][0])
@@ -370,12 +386,11 @@ class CudaExecutable(Executable):
         warmup=3,
         budget: TimeBudget | None = None,
     ) -> Samples:  # fmt: skip
-        """Time every launch ``repeats`` times by events on the stream, after ``warmup`` runs; fewer
-        where that takes more than ``budget``.
+        """Time every launch ``repeats`` times by events on the stream, after ``warmup`` runs.
 
-        An event stands before each launch and after it.  Each timed run is queued behind one that
-        is not timed, so that the host is ahead and launches follow one another without waiting for
-        it (but for loops, whose flags it reads).
+        Fewer if ``budget`` is exceeded.  There is an event before and after each launch.  Each
+        timed run is queued behind an untimed one, so that the host is ahead and launches follow one
+        another without waiting for it (except for loops, whose flags it reads).
         """
         if repeats < 1 or warmup < 0:
             raise UserError(f"cannot time {repeats} repeats after {warmup} warm-up runs", "profile",
@@ -417,8 +432,7 @@ class CudaExecutable(Executable):
         return Samples(self.program, times, 0, loops).first(done)
 
     def _upload(self, inputs: Sequence[np.ndarray | _Resident]) -> None:
-        """Inputs to their places, but for those that are there; what was held in the place of
-        another goes to the host's memory."""
+        """Upload inputs that are not on the GPU; held arrays that they displace move to host."""
         driver = self.device.driver
         for number, given in enumerate(inputs):
             before = self._held.get(number)
@@ -431,7 +445,7 @@ class CudaExecutable(Executable):
             if isinstance(given, _Resident):
                 given.host, self._held[number] = None, given
             driver.upload(self._address(Ref("input", number)), array)
-        driver.wait()  # what was held was the arrays' last owner
+        driver.wait()  # the held array was the last owner of the arrays
 
     def _download(self, held: _Resident) -> np.ndarray:
         made = np.empty(held.shape, held.dtype)
@@ -460,7 +474,7 @@ class CudaExecutable(Executable):
                 ) from None  # fmt: skip
 
     def _address(self, ref: Ref) -> int:
-        """Where a reference points; an input whose memory an output takes over lies there."""
+        """Return the address of a reference; an input whose memory an output reuses is there."""
         if ref.space == "input" and ref.index in self._aliases:
             return self._places["output"][self._aliases[ref.index]] + ref.offset
         return self._places[ref.space][ref.index] + ref.offset
@@ -482,8 +496,10 @@ class CudaExecutable(Executable):
 
 
 class _Resident(Held):
-    """Lies in an input's place, or, until that is used and when another array is there, in the
-    host's memory."""
+    """A held array, which is in an input's memory, or in the host's while another array is there.
+
+    It stays in the host's memory until it is used again.
+    """
 
     def __init__(self, executable: CudaExecutable, number: int, array: np.ndarray):
         self.executable, self.number = executable, number
@@ -508,12 +524,14 @@ class _Resident(Held):
 
 
 def _nothing(start: int, end: int) -> None:
-    """Nobody wants to know of a stretch of launches."""
+    """Do nothing after a stretch of launches."""
 
 
 def _laid_out(program: Program) -> tuple[dict[str, list[int]], int]:
-    """Where each buffer of each space lies in one block, and the block's size; ``scratch`` is what
-    the neediest launch wants for all its blocks together."""
+    """Return the offsets of the buffers of each space in one block, and the block's size.
+
+    ``scratch`` is the largest need of a launch for all its blocks together.
+    """
     sizes = program.space_sizes()
     every = (*program.prepack, *program.launches)
     sizes["scratch"] = [max((x.work_items * x.scratch_bytes for x in every), default=0)]
@@ -527,13 +545,13 @@ def _laid_out(program: Program) -> tuple[dict[str, list[int]], int]:
     return places, end
 
 
-#: What the spaces of a program hold, in words.
+#: The contents of a program's spaces, in words.
 _HELD = {"arena": "temporaries", "constant": "weights", "packed": "packed weights",
          "input": "inputs", "output": "results", "scratch": "scratch"}  # fmt: skip
 
 
 def _parts(places: Mapping[str, list[int]], size: int) -> str:
-    """What a block of memory is made of, the largest part first."""
+    """Return the parts of a block of memory as text, the largest first."""
     starts = [(at[0], space) for space, at in places.items() if at]
     ends = [*(start for start, _ in starts[1:]), size]
     parts = [(end - start, _HELD[space]) for (start, space), end in zip(starts, ends, strict=True)]

@@ -1,7 +1,7 @@
 """NVIDIA's driver: memory, modules, launches, events of one GPU.
 
-Everything the CUDA device asks of a GPU goes through these few functions, so that the tests can put
-an interpreter of PTX in the driver's place.
+The CUDA device accesses a GPU only through these few functions, so that the tests can replace the
+driver by an interpreter of PTX.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
 @dataclass(frozen=True, slots=True)
 class GPU:
-    """What a GPU says of itself: compute ``capability``, ``processors`` (streaming
-    multiprocessors), ``memory`` in bytes, ``clock`` and ``memory_clock`` in Hz, ``bus`` in bits,
-    ``shared`` bytes of a block at most, ``cache`` bytes of the second level; the driver's CUDA
-    version."""
+    """The properties of a GPU.
+
+    Compute ``capability``, ``processors`` (streaming multiprocessors), ``memory`` in bytes,
+    ``clock`` and ``memory_clock`` in Hz, ``bus`` in bits, maximum ``shared`` bytes per block,
+    ``cache`` bytes of the second level; the driver's CUDA version.
+    """
 
     name: str
     capability: tuple[int, int]
@@ -37,13 +39,15 @@ class GPU:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second between the chip and its memory, which moves data twice a cycle."""
+        """Bytes per second between the chip and its memory, which moves data twice per cycle."""
         return 2 * self.memory_clock * self.bus / 8
 
     @property
     def flops(self) -> float:
-        """f32 operations a second: 128 lanes a processor (64 before compute capability 8.6), an
-        fma is two."""
+        """The f32 operations per second, an fma being two.
+
+        A processor has 128 lanes (64 before compute capability 8.6).
+        """
         lanes = 64 if self.capability < (8, 6) else 128
         return 2 * lanes * self.processors * self.clock
 
@@ -52,12 +56,12 @@ class GPU:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
 
-#: The oldest CUDA version of a driver that loads what CUDA 13's ptxas makes: any 13 does
-#: (CUDA compatibility, "minor version compatibility").
+#: The oldest CUDA version of a driver that loads the output of CUDA 13's ptxas: any 13 does (CUDA
+#: compatibility, "minor version compatibility").
 OLDEST_DRIVER = (13, 0)
 
 
-#: Why a GPU gives no context (CUDA Driver API, CUresult).
+#: Reasons why a GPU has no context (CUDA Driver API, CUresult).
 _NO_CONTEXT = {
     "CUDA_ERROR_DEVICE_UNAVAILABLE": "it is in exclusive mode and another process uses it, or all "
                                      "computing is prohibited on it",
@@ -66,7 +70,7 @@ _NO_CONTEXT = {
 
 
 class DriverError(InternalError):
-    """A call of the driver failed: its name and what it answered."""
+    """A call of the driver failed: its name and its result."""
 
     def __init__(self, call: str, state: str):
         super().__init__(f"{call}: {state}")
@@ -75,14 +79,14 @@ class DriverError(InternalError):
 
 @functools.cache
 def missing(ordinal: int = 0) -> str | None:
-    """What this machine lacks to execute on GPU ``ordinal``; None where nothing is."""
+    """Return what this machine lacks to execute on GPU ``ordinal``, or None."""
     try:
         from cuda.bindings import driver
     except ImportError:
         return "the package cuda-bindings is not installed (pip install 'compiler-workbench[cuda]')"
     try:
         (state,) = driver.cuInit(0)
-    except Exception:  # the loader's own kinds of error where there is no libcuda
+    except Exception:  # the loader's own kinds of error if there is no libcuda
         return "there is no NVIDIA driver (libcuda.so.1) on this machine"
     if state.value:
         return f"the NVIDIA driver cannot start ({state.name})"
@@ -98,8 +102,10 @@ def missing(ordinal: int = 0) -> str | None:
 
 @functools.cache
 def gpu(ordinal: int = 0) -> GPU | None:
-    """GPU ``ordinal``'s figures; None where there is none.  They need no context: a GPU that is
-    busy, or full, says them too."""
+    """Return the properties of GPU ``ordinal``, or None if it does not exist.
+
+    No context is needed: a GPU that is busy or full reports them too.
+    """
     if missing(ordinal):
         return None
     from cuda.bindings import driver
@@ -108,7 +114,7 @@ def gpu(ordinal: int = 0) -> GPU | None:
 
 
 def _answer(cuda, name: str, *arguments):
-    """One call of the driver; DriverError names it and what it answered."""
+    """Call the driver; DriverError names the call and its result."""
     state, *results = getattr(cuda, name)(*arguments)
     if state.value:
         raise DriverError(name, state.name)
@@ -133,11 +139,13 @@ def _described(cuda, device) -> GPU:
 
 
 class Driver:
-    """GPU ``ordinal`` with its primary context (that other libraries of the process use too) and a
-    stream of its own.  UserError (exit code 3) where there is none.  Its modules and its stream are
-    given back with it; the context stays with the process."""
+    """GPU ``ordinal`` with its primary context and a stream of its own.
 
-    #: Which file of a kernel's cache entry :meth:`function` takes.
+    Other libraries of the process share the context.  Raises UserError (exit code 3) if there is no
+    GPU. Modules and the stream are freed with it; the context stays with the process.
+    """
+
+    #: The file of a kernel's cache entry that :meth:`function` takes.
     image = OBJECT
 
     def __init__(self, ordinal: int = 0):
@@ -168,8 +176,11 @@ class Driver:
 
     @contextmanager
     def visit(self) -> Iterator[None]:
-        """The GPU current in this thread for a while, then what was so before: others of the
-        process may work on another GPU.  All below but :meth:`arguments` needs it."""
+        """Make the GPU current in this thread, then restore the previous context.
+
+        Other parts of the process may use another GPU.  All methods below except :meth:`arguments`
+        need it.
+        """
         self._ask("cuCtxPushCurrent", self._context)
         try:
             yield
@@ -183,7 +194,7 @@ class Driver:
                 for module in self._modules:
                     self._ask("cuModuleUnload", module)
                 self._ask("cuStreamDestroy", self._stream)
-        except Exception:  # it was not made, or the process ends, and its context with it
+        except Exception:  # it was not created, or the process ends, and its context with it
             pass
 
     # -- memory ------------------------------------------------------------------------------------
@@ -199,13 +210,13 @@ class Driver:
         self._ask("cuMemFree", address)
 
     def upload(self, address: int, array: np.ndarray) -> None:
-        """Copy a contiguous host array to device memory, after what was launched."""
+        """Copy a contiguous host array to device memory, after all earlier launches."""
         if array.nbytes:
             place = array.ctypes.data
             self._ask("cuMemcpyHtoDAsync", address, place, array.nbytes, self._stream)
 
     def download(self, array: np.ndarray, address: int) -> None:
-        """Copy device memory to a contiguous host array; it is there after :meth:`wait`."""
+        """Copy device memory to a contiguous host array; complete after :meth:`wait`."""
         if array.nbytes:
             place = array.ctypes.data
             self._ask("cuMemcpyDtoHAsync", place, address, array.nbytes, self._stream)
@@ -217,14 +228,16 @@ class Driver:
     # -- code --------------------------------------------------------------------------------------
 
     def function(self, image: bytes, symbol: str):
-        """A kernel of a module (cubin); the module stays loaded with this driver."""
+        """Return a kernel of a module (cubin); the module stays loaded with this driver."""
         module = self._ask("cuModuleLoadData", image)
         self._modules.append(module)
         return self._ask("cuModuleGetFunction", module, symbol.encode())
 
     def arguments(self, values: Sequence[int]) -> np.ndarray:
-        """64-bit kernel arguments (negative ones, as strides and paddings may be, in two's
-        complement), each behind its address, as :meth:`launch` takes them."""
+        """Return 64-bit kernel arguments, each behind its address, as :meth:`launch` takes them.
+
+        Negative ones, as strides and paddings may be, are in two's complement.
+        """
         made = np.zeros(2 * len(values), np.uint64)
         made[: len(values)] = [v & 0xFFFF_FFFF_FFFF_FFFF for v in values]
         made[len(values) :] = made.ctypes.data + 8 * np.arange(len(values), dtype=np.uint64)
@@ -242,16 +255,16 @@ class Driver:
         return self._ask("cuEventCreate", self._cuda.CUevent_flags.CU_EVENT_DEFAULT)
 
     def forget(self, event) -> None:
-        """Give an event back."""
+        """Free an event."""
         self._ask("cuEventDestroy", event)
 
     def record(self, event) -> None:
         self._ask("cuEventRecord", event, self._stream)
 
     def nanoseconds(self, start, end) -> int:
-        """Between two recorded events that have happened (the driver counts half microseconds)."""
+        """Return the time between two completed events; the driver counts half microseconds."""
         return round(1e6 * self._ask("cuEventElapsedTime", start, end))
 
     def wait(self) -> None:
-        """Until everything that was started is done; InternalError where a kernel failed."""
+        """Wait for everything that was started; InternalError if a kernel failed."""
         self._ask("cuStreamSynchronize", self._stream)

@@ -1,4 +1,4 @@
-"""The one runtime interface: what every target's device can do."""
+"""The runtime interface: the operations of every target's device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core_compiler.runtime.samples import Samples
 from core_compiler.support.arrays import numbers
 from core_compiler.support.errors import InternalError, UserError
 
-#: The pairs (source, target) of a round of exchanges, and in the end the outputs.
+#: Yields the pairs (source, target) of each round of exchanges, and returns the outputs.
 Parts = Generator[list[tuple[np.ndarray, np.ndarray]], None, tuple[np.ndarray, ...]]
 
 
@@ -32,29 +32,31 @@ class Event:
 
 
 class Buffer:
-    """``size`` bytes of a device's memory at ``address``."""
+    """A block of ``size`` bytes of a device's memory at ``address``."""
 
     def __init__(self, address: int, size: int, owner: object = None):
         self.address, self.size, self.owner = address, size, owner
 
 
 class Watcher(Protocol):
-    """Who wants to see, or change, memory between launches."""
+    """The interface of a watcher, which reads or changes memory between launches."""
 
     @property
     def writes(self) -> bool:
-        """Whether it changes what it sees."""
+        """Return whether it changes the memory that it sees."""
 
     def stops(self, first: int, last: int) -> Sequence[int]:
-        """The launches from ``first`` up to ``last`` after which it is told, in order."""
+        """Return the launches from ``first`` up to ``last`` after which it is called, in order."""
 
     def ended(self, launch: int, memory: Callable[[Ref, int], np.ndarray]) -> None:
-        """A launch has ended; ``memory(ref, size)`` gives so many bytes from a reference on."""
+        """Handle the end of a launch; ``memory(ref, size)`` returns bytes from a reference on."""
 
 
 class Held(ABC):
-    """An array that stays on a device from call to call (:meth:`Executable.hold`): NumPy reads a
-    copy of it."""
+    """An array that stays on a device between calls (:meth:`Executable.hold`).
+
+    NumPy reads a copy of it.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -72,23 +74,23 @@ class Held(ABC):
 
 
 class Unending(InternalError):
-    """A loop goes on for longer than whoever runs the program allows."""
+    """A loop exceeded the caller's limit on iterations."""
 
 
 class Executable(ABC):
-    """A loaded program.  Calling it with arrays in the order of ``program.inputs`` gives arrays in
-    the order of ``program.outputs``; calls from several threads are safe.
+    """A loaded program: a callable from arrays for ``program.inputs`` to arrays for the outputs.
 
-    ``out``: for some outputs, by number, arrays of the caller's (of an earlier call) that they may
-    be written into instead of new ones; or the :class:`Held` input whose next content they are.
+    The order is that of ``program.inputs`` and ``program.outputs``; calls from several threads are
+    safe. ``out``: for some outputs, by number, arrays of the caller's (of an earlier call) that may
+    be written instead of new ones; or the :class:`Held` input whose next content they are.
     """
 
     program: Program
     device: Device
-    #: Told of launches that have ended; None: nobody listens, and nothing is slower.
+    #: Called with launches that have ended; None has no overhead.
     watch: Watcher | None = None
-    #: How often a run may ask whether a loop goes on, where data decide (the CPU's): then
-    #: :class:`Unending`.
+    #: Maximum number of evaluations of data-dependent loop conditions in a run (the CPU's), after
+    #: which it raises :class:`Unending`.
     asked: int | None = None
 
     @abstractmethod
@@ -97,16 +99,20 @@ class Executable(ABC):
     ) -> tuple[np.ndarray, ...]: ...
 
     def hold(self, number: int, array: np.ndarray) -> np.ndarray | Held:
-        """What the caller gives as input ``number`` from now on, that it need not travel in every
-        call; on a device that has the host's memory, the array itself."""
+        """Return the object to pass as input ``number`` from now on, to avoid repeated transfers.
+
+        On a device that shares the host's memory, it is the array itself.
+        """
         return array
 
     def parts(
         self, arrays: Sequence, out: Mapping[int, np.ndarray] | None = None, whole: bool = True
     ) -> Parts:
-        """Run as one shard of several: up to each of the program's rounds of exchanges in turn,
-        which the caller does on the pairs (source, target) that are yielded; the outputs in the
-        end.  ``whole``: go on after the last round, which is the same for every shard."""
+        """Run as one shard of several, from one round of exchanges to the next.
+
+        The caller does each exchange on the pairs (source, target) that are yielded; the outputs
+        are returned. ``whole``: continue after the last round, where all shards compute the same.
+        """
         raise UserError(f"{self.device.name} does not support shards", "shards",
                         "train on the target cpu, or with one shard")  # fmt: skip
 
@@ -119,23 +125,27 @@ class Executable(ABC):
         warmup=3,
         budget: TimeBudget | None = None,
     ) -> Samples:  # fmt: skip
-        """Time every launch ``repeats`` times after ``warmup`` runs, fewer where that takes more
-        than ``budget``; ``arrays`` default to seeded random ones (integers: zeros, which are valid
-        indices)."""
+        """Time every launch ``repeats`` times after ``warmup`` runs, fewer if over ``budget``.
+
+        ``arrays`` default to seeded random ones (integers: zeros, which are valid indices).
+        """
 
 
 class Device(ABC):
-    """``allocate / copy / load / launch / record / synchronize``; ``name`` is the target's."""
+    """A device: ``allocate / copy / load / launch / record / synchronize``.
+
+    ``name`` is the target's.
+    """
 
     name: str
 
     @abstractmethod
     def allocate(self, size: int, what: str = "buffer") -> Buffer:
-        """``size`` bytes, 64-byte aligned; UserError (exit code 3) where they are not there."""
+        """Allocate ``size`` bytes, 64-byte aligned; UserError (exit code 3) if unavailable."""
 
     @abstractmethod
     def copy(self, to: Buffer | np.ndarray, source: Buffer | np.ndarray) -> None:
-        """Copy between host arrays and device buffers of equal size (either side may be either)."""
+        """Copy between host arrays and device buffers of equal size, in any combination."""
 
     @abstractmethod
     def load(self, program: Program, constants: Mapping[str, np.ndarray]) -> Executable:
@@ -143,17 +153,17 @@ class Device(ABC):
 
     @abstractmethod
     def limits(self) -> Limits:
-        """The roofs that times are set against."""
+        """Return the roofs that times are compared with."""
 
     def doubt_limits(self) -> None:  # noqa: B027  (roofs that follow from a description stay)
-        """A launch has passed :meth:`limits`: where they are measured, measure again next time."""
+        """Record that a launch exceeded :meth:`limits`: measured limits are measured again."""
 
     def launch(self, executable: Executable, arrays: Sequence[np.ndarray]):
-        """Start an execution; devices that queue return before it is done."""
+        """Start an execution; devices with a queue return before it is done."""
         return executable(*arrays)
 
     def record(self) -> Event:
-        """An event after everything launched so far."""
+        """Return an event after everything launched so far."""
         self.synchronize()
         return Event(time.perf_counter_ns())
 
@@ -162,7 +172,7 @@ class Device(ABC):
 
 
 def check_inputs(program: Program, arrays: Sequence) -> list[np.ndarray]:
-    """The arrays as row-major NumPy arrays; UserError names the first that does not fit.
+    """Return the arrays as row-major NumPy arrays; UserError names the first that does not fit.
 
     Dtypes must match exactly: a silent cast would hide a caller's mistake and change bits.
     """
@@ -171,7 +181,7 @@ def check_inputs(program: Program, arrays: Sequence) -> list[np.ndarray]:
 
 
 def check_count(program: Program, arrays: Sequence) -> None:
-    """UserError where there is not an array for each input."""
+    """Raise UserError unless there is one array per input."""
     if len(arrays) != len(program.inputs):
         names = ", ".join(a.name for a in program.inputs)
         raise UserError(f"expected {len(program.inputs)} inputs ({names}), got {len(arrays)}",
@@ -179,7 +189,7 @@ def check_count(program: Program, arrays: Sequence) -> None:
 
 
 def check_input(argument: Argument, array, where: str) -> np.ndarray:
-    """One of :func:`check_inputs`."""
+    """Check one array, as :func:`check_inputs` does."""
     where = f"{where}, input {argument.name!r}"
     if type(array) is not np.ndarray:
         try:

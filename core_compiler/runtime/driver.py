@@ -1,22 +1,22 @@
 """The native driver: runs a list of launches on a team of threads in one call.
 
-Why native: a launch from Python costs 70 us through a thread pool and 2.6 us through a compiled
-Numba trampoline, which needs Numba (1 s to import) and its threading layer (which aborts when two
-Python threads run kernels).  Here one call runs all launches of a program: every thread walks the
-same list.  Written as LLVM IR, it needs llvmlite alone, and its object code is cached.
+It is native because a launch from Python costs 70 us through a thread pool and 2.6 us through a
+compiled Numba trampoline, which needs Numba (1 s to import) and its threading layer (which aborts
+when two Python threads run kernels).  Here one call runs all launches of a program: every thread
+walks the same list. Written as LLVM IR, it needs only llvmlite, and its object code is cached.
 
-A launch is cut into one equal slice a thread.  A thread claims its own slice first, then slices
-that nobody has claimed, and goes on when all slices are *done*: a thread that the system has taken
-off its processor holds up nobody unless it stopped inside a slice, and one that wakes up late finds
-its work done.  Which thread runs a slice changes no bits (numerics contract).
+A launch is split into one equal slice per thread.  A thread claims its own slice first, then
+unclaimed slices, and continues when all slices are *done*: a preempted thread delays no other
+unless it stopped inside a slice, and one that wakes up late finds its work done.  The assignment of
+slices to threads changes no bits (numerics contract).
 
 Threads are POSIX threads.  Between runs they spin for a few microseconds, then sleep on a condition
 variable: an idle team costs nothing.
 
 Floating point: the *calling* thread's control register (MXCSR, FPCR) is checked at entry, and a run
-is refused where it flushes subnormals or does not round to nearest even (numerics contract); it is
+is rejected if it flushes subnormals or does not round to nearest even (numerics contract); it is
 never changed behind the caller's back.  The team's own threads set theirs to the default before
-each run, since a thread inherits the register of whoever created it.
+each run, since a thread inherits the register of its creator.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ import platform
 import time
 from string import Template
 
-#: Words of a launch record: kernel address, argument block address, work items, most threads to
-#: use (0: all), and whether the threads wait for it to be done.
+#: Words of a launch record: kernel address, argument block address, work items, maximum number of
+#: threads (0: all), and whether the threads wait for it to be done.
 RECORD = ("kernel", "arguments", "work_items", "max_threads", "wait")
 
 #: Status codes of ``cw_run``.
 OK, FLUSH_TO_ZERO, ROUNDING = 0, 1, 2
 
-#: Bytes of a team's shared block, and the offsets of what the host fills in.
+#: Bytes of a team's shared block, and the offsets of the fields that the host sets.
 TEAM_BYTES = 512
 
-#: Chunk of the built-in copy and zero kernels: bytes in one work item.
+#: Chunk of the built-in copy and zero kernels: bytes per work item.
 COPY_CHUNK = 1 << 16
 
 # Team block:   0 generation   8 stop   16 program   24 count   32 threads   40 scratch
@@ -446,17 +446,17 @@ MACHINES = {"x86_64": _X86, "amd64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
 def claims_bytes(threads: int) -> int:
-    """Bytes a launch needs for who has claimed and finished which slice: whole cache lines."""
+    """Return the bytes to track a launch's claimed and finished slices: whole cache lines."""
     return 64 + -(-8 * threads // 64) * 64
 
 
 def source(machine: str | None = None) -> str:
-    """The driver as LLVM IR for a processor family (default: this one's)."""
+    """Return the driver as LLVM IR for a processor family (default: this one's)."""
     machine = (machine or platform.machine()).lower()
     return _DRIVER.substitute(
         MACHINES[machine],
         clock=int(time.CLOCK_MONOTONIC),
-        wait_spins=200,  # some 10 us on Intel, 3 on AMD; then the processor is offered to others
+        wait_spins=200,  # some 10 us on Intel, 3 on AMD; then the thread yields
         idle_spins=200,
         chunk=COPY_CHUNK,
     )

@@ -1,4 +1,4 @@
-"""Ctrl-C where half of something would be worse than a moment's wait."""
+"""Deferral of Ctrl-C in operations that must not be left half done."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """An interrupt (SIGINT) during the block is heard when the block has ended.
+    """Defer an interrupt (SIGINT) until the end of the block.
 
-    Other threads than the main one are never interrupted; there it does nothing.
+    Threads other than the main one are never interrupted; there it does nothing.
     """
     before = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()

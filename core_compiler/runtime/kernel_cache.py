@@ -2,7 +2,7 @@
 
 An entry holds ``source.py``, ``kernel.o`` (an object file or a cubin), ``kernel.ir`` (LLVM IR or
 PTX), ``kernel.s`` (assembly or SASS), ``lines.json``, ``intermediate.json``, ``assembly.json``,
-``facts.json`` and ``about.json``.  Loading for a CPU needs llvmlite alone: a compiled model runs
+``facts.json`` and ``about.json``.  Loading for a CPU needs only llvmlite: a compiled model runs
 without importing Numba.
 """
 
@@ -27,9 +27,9 @@ from core_compiler.runtime.program import BUILTIN, KernelRef
 from core_compiler.runtime.team import native
 from core_compiler.support.errors import UserError
 
-#: Who turns generated CPU source into object code.
+#: The compiler of generated CPU source to object code.
 CPU_COMPILER = "core_compiler.codegen.cpu:compile_source"
-#: Our files whose text decides what a source compiles to: flags, intrinsics, the contract.
+#: Our files whose text affects the compiled code of a source: flags, intrinsics, the contract.
 _TOOLCHAIN = ("numerics/jit.py", "numerics/primitives.py", "numerics/functions*.py",
               "numerics/narrow.py", "kernel_ir/scalars.py", "codegen/*.py",
               "codegen/cpu/*.py")  # fmt: skip
@@ -37,13 +37,16 @@ KIND = "kernels"
 
 
 class MissingKernel(UserError):
-    """A kernel is not in the cache (any more): compile the program again."""
+    """A kernel is missing in the cache: compile the program again."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """Generated source of one kernel; ``symbol`` is its function in the object file; ``lines`` rows
-    (JSON values) that map source lines to ops are kept beside it and are not part of the key."""
+    """The generated source of one kernel; ``symbol`` is its function in the object file.
+
+    ``lines``, rows of JSON values that map source lines to ops, are stored with it and are not part
+    of the key.
+    """
 
     name: str
     source: str
@@ -53,7 +56,7 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A cached kernel.  ``seconds``: its compile time (0 where cached); ``folder``: the entry."""
+    """A cached kernel.  ``seconds``: its compile time (0 if cached); ``folder``: the entry."""
 
     ref: KernelRef
     folder: Path
@@ -61,7 +64,7 @@ class CompiledKernel:
     cached: bool
 
     def text(self, file: str) -> str:
-        """One of the entry's files, such as ``kernel.ir``; "" where there is none."""
+        """Return one of the entry's files, such as ``kernel.ir``; "" if there is none."""
         path = self.folder / file
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -70,10 +73,10 @@ Progress = Callable[[int, int, str], None]
 
 
 class KernelCache:
-    """Kernels in ``folder``, compiled by ``compiler`` (``module:function``), ``workers`` a time.
+    """The kernels in ``folder``, compiled by ``compiler`` (``module:function``).
 
-    ``identity`` says what, besides the source, decides the machine code (default: the CPU's
-    :func:`toolchain`).
+    ``workers`` compile at a time.  ``identity`` returns what affects the machine code besides the
+    source (default: the CPU's :func:`toolchain`).
     """
 
     def __init__(self, folder: CacheFolder | None = None, workers: int | None = None,
@@ -87,7 +90,7 @@ class KernelCache:
         self._lock = threading.Lock()
 
     def key(self, source: KernelSource) -> str:
-        """SHA-256 over the source, its symbol, and everything that turns it into machine code."""
+        """Return the SHA-256 of the source, its symbol, and all that affects machine code."""
         parts = (source.symbol, source.source, self.compiler, self.identity())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
@@ -97,11 +100,12 @@ class KernelCache:
 
     def compile(self, sources: Sequence[KernelSource], progress: Progress | None = None,
                 ) -> list[CompiledKernel]:  # fmt: skip
-        """The compiled kernels of ``sources``, in order; those not in the cache are compiled now,
-        the longest sources first.  ``progress(done, total, name)`` after each of these.
+        """Return the compiled kernels of ``sources``, in order.
 
-        Raises :class:`~core_compiler.runtime.compile_pool.KernelCompileError`; kernels that were
-        finished before that, or before Ctrl-C, stay in the cache.
+        Those not in the cache are compiled now, the longest sources first; ``progress(done, total,
+        name)`` is called after each of these.  Raises
+        :class:`~core_compiler.runtime.compile_pool.KernelCompileError`; kernels finished before
+        that, or before Ctrl-C, stay in the cache.
         """
         keys = [self.key(s) for s in sources]
         missing = {
@@ -125,7 +129,7 @@ class KernelCache:
         ]  # fmt: skip
 
     def missing(self, kernels: Sequence[KernelRef]) -> list[KernelRef]:
-        """Those of ``kernels`` whose object code is not there, or is damaged."""
+        """Return those of ``kernels`` whose object code is missing or damaged."""
         return [
             k for k in kernels
             if k.key != BUILTIN and k.key not in self._loaded
@@ -133,11 +137,11 @@ class KernelCache:
         ]  # fmt: skip
 
     def load(self, kernels: Sequence[KernelRef]) -> dict[str, int]:
-        """Each kernel's address in this process, by name; they stay loaded with this cache."""
+        """Return each kernel's address in this process, by name; this cache keeps them loaded."""
         return {k.name: self._address(k) for k in kernels}
 
     def file(self, kernel: KernelRef, name: str = OBJECT) -> bytes:
-        """A file of a kernel's entry; :class:`MissingKernel` where it is not there."""
+        """Return a file of a kernel's entry; :class:`MissingKernel` if it is missing."""
         data = self.folder.get(KIND, kernel.key, name)
         if data is None:
             raise MissingKernel("is not in the kernel cache", f"kernel {kernel.name}",
@@ -145,7 +149,7 @@ class KernelCache:
         return data
 
     def facts(self, kernel: KernelRef) -> dict:
-        """What the compiler said of a kernel's machine code."""
+        """Return the compiler's facts about a kernel's machine code."""
         return json.loads(self.file(kernel, "facts.json"))
 
     def _address(self, kernel: KernelRef) -> int:
@@ -176,14 +180,14 @@ class KernelCache:
 
 @functools.cache
 def toolchain() -> str:
-    """What compiles: versions, processor, and the digest of our files that shape machine code."""
+    """Return the versions, the processor, and the digest of our files that affect machine code."""
     parts = (*(f"{p} {_version(p)}" for p in ("numba", "llvmlite")), *loader.host(),
              digest_of(_TOOLCHAIN))  # fmt: skip
     return "; ".join(parts)
 
 
 def digest_of(patterns: Sequence[str]) -> str:
-    """SHA-256 over the compiler's own files that match ``patterns``: their paths and contents."""
+    """Return the SHA-256 of the compiler's files that match ``patterns``: paths and contents."""
     package = Path(core_compiler.__file__).parent
     digest = hashlib.sha256()
     for pattern in patterns:
@@ -199,12 +203,12 @@ def _pool_of(workers: int, process: int) -> CompilePool:
 
 
 def _pool(workers: int | None) -> CompilePool:
-    """This process's pool (a forked child makes its own)."""
+    """Return this process's pool (a forked child makes its own)."""
     return _pool_of(workers or default_workers(), os.getpid())
 
 
 def default_workers() -> int:
-    """``$COMPILER_WORKBENCH_COMPILE_WORKERS``, else one a processor, 8 at most."""
+    """Return ``$COMPILER_WORKBENCH_COMPILE_WORKERS``, else one per processor, at most 8."""
     text = os.environ.get("COMPILER_WORKBENCH_COMPILE_WORKERS", "")
     if text:
         if not text.isdigit() or int(text) < 1:

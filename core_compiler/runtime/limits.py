@@ -1,15 +1,15 @@
-"""What this machine can do at most, measured: multiply-adds and bytes a second.
+"""Measurement of this machine's peak performance: multiply-adds and bytes per second.
 
 The compute roof is a loop of independent fused multiply-adds that never leaves registers.  The
-memory roof depends on how much is touched: reading, and copying, are measured over footprints from
-within the first cache to far beyond the last, and the faster of the two counts at each (reading
-alone needs no ownership of the lines it touches, so it may pass copying).  A kernel's limit is the
-lower roof (Williams, Waterman, Patterson: "Roofline", CACM 2009): the time that its arithmetic or
-its compulsory bytes need, whichever is longer.
+memory roof depends on the footprint: reading and copying are measured over footprints from within
+the first cache to far beyond the last, and the faster of the two counts at each (reading alone
+needs no ownership of cache lines, so it may exceed copying).  A kernel's limit is the lower roof
+(Williams, Waterman, Patterson: "Roofline", CACM 2009): the time that its arithmetic or its
+compulsory bytes need, whichever is longer.
 
-Other work on the machine can only lower what is measured, so the best of all measurements counts.
-A kernel that is faster than the limits proves that they were measured while the machine was busy:
-they are then measured again the next time they are asked for.
+Other load on the machine can only lower a measurement, so the best of all measurements counts.  A
+kernel that exceeds the limits proves that they were measured while the machine was busy: they are
+then measured again on the next request.
 """
 
 from __future__ import annotations
@@ -30,34 +30,36 @@ from core_compiler.runtime import loader
 from core_compiler.runtime.cache_folder import CacheFolder
 from core_compiler.runtime.team import Team, aligned, team
 
-#: Changing how limits are measured changes this.
+#: Increment when the method of measurement changes.
 VERSION = 1
-#: Independent accumulators: at least latency x units of every processor we know (Zen 5: 4 x 2).
+#: Independent accumulators: at least latency x units of every known processor (Zen 5: 4 x 2).
 CHAINS = 12
 #: Iterations of the multiply-add loop in one work item.
 ITERATIONS = 2000
 #: Bytes touched (read + written) at which bandwidth is measured.
 FOOTPRINTS = tuple(2**n for n in range(15, 29, 2))
-#: Seconds that one measurement aims to last (less than a scheduler's time slice, so that some are
-#: not interrupted), and how often it is taken: the best counts, the rest is other work.
+#: Target duration of one measurement in seconds (less than a scheduler's time slice, so that some
+#: are not interrupted), and the number of them: the best counts, the rest is other load.
 DURATION, REPEATS = 0.0005, 12
-#: A measurement on several threads goes on for this long, in seconds, for they must all have had a
-#: processor at once; none goes on for longer than twice this, however busy the machine is.
+#: Minimum time of a measurement on several threads in seconds, as they must all have had a
+#: processor at once; none takes longer than twice this, however busy the machine is.
 PATIENCE = 0.03
-#: How often all of it is measured: what a burst of other work lowers is measured before or after.
+#: The number of times that everything is measured, to avoid bursts of other load.
 ROUNDS = 3
-#: Limits that launches still pass when they were measured so often are not measured again: then it
-#: is no other work that lowers them.
+#: Limits that launches still exceed after this many measurements are not measured again: then other
+#: load is not the cause.
 MOST = 10
 _ITEMS = 64
-#: Vectors that one step of a sweep touches: the loop itself must not be what is measured.
+#: Vectors that one step of a sweep touches, so that the loop itself is not measured.
 UNROLL = 4
 
 
 def limits(threads: int, folder: CacheFolder | None = None, again: bool = False) -> Limits:
-    """This machine's limits with ``threads`` threads: the best of what was measured, which is kept
-    in the cache folder.  Measured (some seconds) on the first call, with ``again``, and after
-    :func:`doubt`."""
+    """Return this machine's limits with ``threads`` threads: the best of all measurements.
+
+    They are kept in the cache folder, and measured (some seconds) on the first call, with
+    ``again``, and after :func:`doubt`.
+    """
     folder = CacheFolder() if folder is None else folder
     kept = _kept(threads, folder)
     if kept is not None and not again and not kept.doubted:
@@ -70,7 +72,7 @@ def limits(threads: int, folder: CacheFolder | None = None, again: bool = False)
 
 
 def doubt(threads: int, folder: CacheFolder | None = None) -> None:
-    """A launch has passed the limits: the next one who asks for them measures again."""
+    """Record that a launch exceeded the limits: the next request measures them again."""
     folder = CacheFolder() if folder is None else folder
     kept = _kept(threads, folder)
     if kept is not None and not kept.doubted and kept.times < MOST:
@@ -79,8 +81,10 @@ def doubt(threads: int, folder: CacheFolder | None = None) -> None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """Limits in the cache folder, how many ``times`` they were measured, and whether they are to
-    be measured again."""
+    """Limits in the cache folder, with the number of measurements (``times``).
+
+    And whether they are to be measured again.
+    """
 
     limits: Limits
     times: int
@@ -102,12 +106,12 @@ def _kept(threads: int, folder: CacheFolder) -> _Kept | None:
 def _keep(kept: _Kept, folder: CacheFolder) -> None:
     text = json.dumps({**asdict(kept.limits), "times": kept.times, "doubted": kept.doubted})
     key = _key(kept.limits.threads)
-    folder.remove("limits", key)  # an entry that is there would stay
+    folder.remove("limits", key)  # an existing entry would not be replaced
     folder.put("limits", key, {"limits.json": text.encode()})
 
 
 def measure(threads: int, footprints: Sequence[int] = FOOTPRINTS) -> Limits:
-    """Measure now, the best of ``ROUNDS``.  Other work on the machine shows as lower limits."""
+    """Measure now, the best of ``ROUNDS``.  Other load on the machine lowers the result."""
     workers = team(threads)
     return reduce(best, (_measured(workers, footprints) for _ in range(ROUNDS)))
 
@@ -128,7 +132,7 @@ def _flops(workers: Team) -> float:
 
 
 def _curve(workers: Team, kernel: str, footprints: Sequence[int]) -> Curve:
-    """Bytes a second at each footprint; every thread has its own part of it."""
+    """Return bytes per second at each footprint; every thread has its own part of it."""
     return tuple((size, _bandwidth(workers, kernel, size)) for size in footprints)
 
 
@@ -137,7 +141,7 @@ def _bandwidth(workers: Team, kernel: str, footprint: int) -> float:
     step = UNROLL * detect().vector_bytes
     chunk = max(step, footprint // arrays // _ITEMS // step * step)
     memory = aligned(arrays * chunk * _ITEMS)
-    memory[:] = 1  # touched, so that its pages are there
+    memory[:] = 1  # touched, so that its pages are mapped
     source = memory.ctypes.data
     touched = arrays * chunk * _ITEMS
     repeats = 1
@@ -151,9 +155,9 @@ def _bandwidth(workers: Team, kernel: str, footprint: int) -> float:
 
 
 def _seconds(workers: Team, kernel: str, block: np.ndarray, items: int, repeats: int) -> float:
-    """The shortest of (at least) ``repeats`` runs, from first start to last end of the threads."""
+    """Return the shortest of at least ``repeats`` runs, from first start to last end."""
     code = _code()
-    # Twice, and the second is timed: the first one wakes the threads.
+    # It runs twice, and the second is timed: the first one wakes the threads.
     record = [code[f"limit_{kernel}"], block.ctypes.data, items, 0, 1]
     records = np.array([record, record], np.int64)
     scratch, best = aligned(4096 * workers.threads), float("inf")
@@ -185,7 +189,7 @@ def _code() -> loader.LoadedCode:
 
 
 def kernels(host: Host) -> str:
-    """The measuring kernels in LLVM IR, at the host's vector width."""
+    """Return the measuring kernels in LLVM IR, at the host's vector width."""
     vector = f"<{host.vector_bytes // 4} x float>"
     chains = range(CHAINS)
     phis = "\n".join(f"  %a{i} = phi {vector} [ %x, %item ], [ %b{i}, %loop ]" for i in chains)
@@ -240,7 +244,7 @@ end:
 
 
 def _sweep(name: str, vector: str, width: int) -> str:
-    """A pass over [lo, hi) chunks, ``repeats`` times; volatile, so that nothing becomes memcpy."""
+    """Return a pass over [lo, hi) chunks, ``repeats`` times; volatile, to prevent a memcpy."""
     steps = []
     for i in range(UNROLL):
         steps.append(f"""  %at{i} = add i64 %at, {i * width}

@@ -1,4 +1,4 @@
-"""Native code into this process: object files through LLVM's ORC JIT, without Numba.
+"""Loading of native code: object files through LLVM's ORC JIT, without Numba.
 
 Every object becomes a library of its own, so that two kernels may define the same symbol.
 """
@@ -17,15 +17,15 @@ import llvmlite.binding as llvm
 
 from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
-#: What generated code may call besides itself: LLVM lowers copies, fills and loops over bytes to
-#: these.  Mathematical functions are not among them: the bits of libm depend on its version.
+#: External functions that generated code may call: LLVM lowers copies, fills and loops over bytes
+#: to these. Mathematical functions are not among them: the bits of libm depend on its version.
 ALLOWED = ("memcpy", "memmove", "memset", "memcmp", "bcmp")
-#: What the driver itself calls.
+#: External functions that the driver itself calls.
 DRIVER_ALLOWED = (
     *ALLOWED, "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait",
     "pthread_cond_broadcast", "sched_yield", "clock_gettime",
 )  # fmt: skip
-#: Named by position-independent code, defined by the linker.
+#: Referenced by position-independent code, defined by the linker.
 _LINKER_MADE = ("_GLOBAL_OFFSET_TABLE_",)
 
 _lock = threading.Lock()
@@ -42,7 +42,7 @@ class LoadedCode:
         return self.addresses[symbol]
 
     def function(self, symbol: str, result, *arguments) -> Callable:
-        """A ctypes function (it releases the GIL while it runs) that keeps the code loaded."""
+        """Return a ctypes function that keeps the code loaded and releases the GIL."""
         function = ctypes.CFUNCTYPE(result, *arguments)(self.addresses[symbol])
         function.code = self  # type: ignore[attr-defined]
         return function
@@ -52,8 +52,8 @@ def load_object(data: bytes, symbols: tuple[str, ...], *, where: str = "object f
                 allowed: tuple[str, ...] = ALLOWED) -> LoadedCode:  # fmt: skip
     """Load an object file and find ``symbols`` in it.
 
-    Raises :class:`UserError` where the object calls something not in ``allowed`` (LLVM would end
-    the process, or link any function of the C library), and where a symbol is not in it.
+    Raises :class:`UserError` if the object calls a function not in ``allowed`` (LLVM would end the
+    process, or link any function of the C library), and if a symbol is missing.
     """
     for name in undefined_symbols(data):
         if name not in allowed:
@@ -76,7 +76,7 @@ def load_object(data: bytes, symbols: tuple[str, ...], *, where: str = "object f
 
 
 def compile_ir(text: str, *, speed: int = 3) -> bytes:
-    """LLVM IR text to an object file for this processor, optimised at ``-O<speed>``."""
+    """Compile LLVM IR text to an object file for this processor, optimised at ``-O<speed>``."""
     with _lock:
         machine = _target_machine(speed)
         try:
@@ -92,14 +92,14 @@ def compile_ir(text: str, *, speed: int = 3) -> bytes:
 
 
 def host() -> tuple[str, str]:
-    """LLVM's name of this processor and its features, as in a compile key."""
+    """Return LLVM's name of this processor and its features, as in a compile key."""
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def undefined_symbols(data: bytes) -> list[str]:
-    """Names a 64-bit little-endian ELF object leaves undefined, sorted; [] for other formats.
+    """Return the undefined symbols of a 64-bit little-endian ELF object, sorted; [] for others.
 
-    Other formats (Mach-O) are left to the linker's own refusal, which does not name the symbol.
+    Other formats (Mach-O) are left to the linker's own error, which does not name the symbol.
     """
     if data[:6] != b"\x7fELF\x02\x01":
         if platform.system() == "Linux":
@@ -113,7 +113,7 @@ def undefined_symbols(data: bytes) -> list[str]:
 
 
 def _elf_undefined(data: bytes) -> list[str]:
-    """Undefined symbols of an ELF64 file (System V ABI, chapter 4)."""
+    """Return the undefined symbols of an ELF64 file (System V ABI, chapter 4)."""
     (sections_at,) = struct.unpack_from("<Q", data, 0x28)
     size, count = struct.unpack_from("<HH", data, 0x3A)
     # name, type, flags, address, offset, size, link, info, alignment, entry size
@@ -151,11 +151,11 @@ def _target_machine(speed: int):
 
 @functools.cache
 def _jit():
-    """The process's one linker.  It is never closed: kernels may run until the process ends."""
+    """Return the process's linker.  It is never closed: kernels may run until the process ends."""
     if platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
         raise UserError(f"unsupported processor {platform.machine()}", "runtime",
                         "use an x86-64 or AArch64 machine", CANNOT_HERE)  # fmt: skip
     _initialise()
     jit = llvm.create_lljit_compiler(_target_machine(3))
-    jit._owned = True  # or llvmlite would unmap code under running threads when the process ends
+    jit._owned = True  # else llvmlite would unmap code under running threads when the process ends
     return jit

@@ -1,4 +1,4 @@
-"""How much memory this process may still take, asked before anything large is allocated."""
+"""The memory available to this process, checked before any large allocation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> int:
-    """Free memory in bytes: the kernel's estimate, or what the control group leaves, if less."""
+    """Return free memory in bytes: the kernel's estimate, or the control group's rest, if less."""
     found = [n for n in (_from_meminfo(), _from_cgroup()) if n is not None]
     if found:
         return min(found)
@@ -20,7 +20,7 @@ def available_bytes() -> int:
 
 
 def require(size: int, what: str, fix: str = "use a smaller model or batch") -> None:
-    """UserError (exit code 3) where ``size`` bytes are more than this machine has free now."""
+    """Raise UserError (exit code 3) if ``size`` bytes exceed the free memory of this machine."""
     free = available_bytes()
     if size > free:
         raise UserError(f"needs {show_bytes(size)} of memory, {show_bytes(free)} are available",
@@ -28,7 +28,7 @@ def require(size: int, what: str, fix: str = "use a smaller model or batch") -> 
 
 
 def show_bytes(size: int) -> str:
-    """``1536`` as ``1.5 KiB``."""
+    """Return ``1536`` as ``1.5 KiB``."""
     for unit, scale in (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size >= 1 << scale:
             return f"{size / (1 << scale):.1f} {unit}"
@@ -46,7 +46,10 @@ def _from_meminfo() -> int | None:
 
 
 def _from_cgroup() -> int | None:
-    """Limit less use of this process's control group (version 2), page cache counted as free."""
+    """Return the limit minus the use of this process's control group (version 2).
+
+    Page cache counts as free.
+    """
     try:
         limit = (_CGROUP / "memory.max").read_text().strip()
         if limit == "max":

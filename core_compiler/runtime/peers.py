@@ -1,8 +1,8 @@
-"""Other systems on the same model in the same run: torch eager, torch.compile, onnxruntime.
+"""Comparison with other systems on the same model: torch eager, torch.compile, onnxruntime.
 
-Contenders take turns, so that a machine that slows down slows all of them.  Each turn starts with a
-pause (other systems' threads spin for some milliseconds after a run, and would be measured here)
-and an untimed run.
+Runs of the contenders are interleaved, so that a slowdown of the machine affects all of them.  Each
+turn starts with a pause (other systems' threads spin for some milliseconds after a run, which would
+be measured here) and an untimed run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from core_compiler.runtime.profiler import Timing
 from core_compiler.support.arrays import to_torch
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
-#: Names that ``--against`` takes.
+#: Values of ``--against``.
 PEERS = ("torch", "torch.compile", "onnxruntime")
-#: Seconds between two contenders' turns.  OpenMP's threads spin for up to 0.2 s after a run: with
-#: less, who runs next shares its processors with them (4 ms instead of 0.15 in one run of three).
+#: Pause in seconds between two contenders.  OpenMP's threads spin for up to 0.2 s after a run: with
+#: a shorter pause, the next contender shares its processors with them (4 ms instead of 0.15 in one
+#: run of three).
 PAUSE = 0.25
 
 
@@ -32,12 +33,12 @@ class Comparison:
 
     ours: Timing
     peers: Mapping[str, Timing]
-    #: Rounds of turns that were done, and that were asked for.
+    #: Rounds completed, and rounds requested.
     rounds: int = 0
     rounds_wanted: int = 0
 
     def to_json(self) -> dict:
-        """``ours_ms``, ``peers`` (name to ms) and ``ratios`` (peer / ours), from medians."""
+        """Return ``ours_ms``, ``peers`` (name to ms) and ``ratios`` (peer / ours), from medians."""
         ours = self.ours.median_us / 1e3
         peers = {name: t.median_us / 1e3 for name, t in self.peers.items()}
         return {
@@ -50,8 +51,10 @@ class Comparison:
 def compare(ours: Callable[[], object], peers: Mapping[str, Callable[[], object]], *,
             rounds: int = 7, runs: int = 3, warmup: int = 2,
             budget: TimeBudget | None = None) -> Comparison:  # fmt: skip
-    """Time all contenders in ``rounds`` of turns, ``runs`` timed runs in each.  ``budget`` may end
-    it after fewer rounds, and, where one run takes long, with one run in each."""
+    """Time all contenders in ``rounds`` interleaved rounds, with ``runs`` timed runs in each.
+
+    ``budget`` may end it after fewer rounds, and, if one run takes long, with one run in each.
+    """
     contenders = {"": ours, **peers}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     budget = budget or TimeBudget()
@@ -79,18 +82,18 @@ def compare(ours: Callable[[], object], peers: Mapping[str, Callable[[], object]
 
 
 def torch_eager(model, inputs: Sequence, threads: int) -> Callable[[], object]:
-    """``model(*inputs)`` of a ``torch.nn.Module`` in eval mode, without gradients."""
+    """Return ``model(*inputs)`` of a ``torch.nn.Module`` in eval mode, without gradients."""
     return _torch(model, inputs, threads)
 
 
 def torch_compile(model, inputs: Sequence, threads: int) -> Callable[[], object]:
-    """The same through ``torch.compile`` (Inductor); needs a C++ compiler on this machine."""
+    """Return the same through ``torch.compile`` (Inductor); needs a C++ compiler."""
     import torch
 
     run = _torch(torch.compile(model), inputs, threads)
     try:
         run()
-    except Exception as error:  # Inductor raises what its compiler raised
+    except Exception as error:  # Inductor raises its compiler's exceptions
         reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else "no reason"
         raise UserError(f"torch.compile failed ({type(error).__name__}: {reason})", "peer",
                         "install a C++ compiler, or remove it from --against",
@@ -100,7 +103,7 @@ def torch_compile(model, inputs: Sequence, threads: int) -> Callable[[], object]
 
 def onnxruntime(path: Path | str, inputs: Mapping[str, np.ndarray], threads: int,
                 outputs: Sequence[str] | None = None) -> Callable[[], object]:  # fmt: skip
-    """An ONNX file in onnxruntime's CPU provider with all its optimisations."""
+    """Return an ONNX file in onnxruntime's CPU provider with all its optimisations."""
     try:
         import onnxruntime as ort
     except ImportError:

@@ -1,4 +1,4 @@
-"""Times per launch and per kernel beside the work they did and the limit of this machine."""
+"""Times per launch and per kernel, with their work and the limit of this machine."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class LaunchProfile:
-    """One launch of the program: its times, its compulsory work, and how near it is to the limit.
+    """A launch of the program: its times, its compulsory work, and the percentage of the limit.
 
     ``timing``, ``flops`` and ``bytes`` are of all its ``runs`` in one execution (more than one in a
-    loop).  ``percent_of_limit`` compares the median with the time under the lower roof;
-    ``imbalance`` is the share of thread time lost to an uneven split (0: none).
+    loop). ``percent_of_limit`` compares the median with the time under the lower roof;
+    ``imbalance`` is the fraction of thread time lost to an uneven split (0: none).
     """
 
     name: str
@@ -66,9 +66,11 @@ class LaunchProfile:
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """All launches of one kernel in a run, in loops as often as they ran: ``median_us`` is their
-    sum of medians divided by ``count``, ``total_us`` the sum; rates and the share of the limit are
-    over the sum."""
+    """All launches of one kernel in a run, counted once per iteration in loops.
+
+    ``median_us`` is their sum of medians divided by ``count``, ``total_us`` the sum; rates and the
+    percentage of the limit are over the sum.
+    """
 
     name: str
     count: int
@@ -81,7 +83,7 @@ class KernelProfile:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """A profile: the whole run, each launch, and the launches gathered by kernel."""
+    """A profile: the whole run, each launch, and the launches grouped by kernel."""
 
     program: str
     threads: int
@@ -92,15 +94,17 @@ class Profile:
 
     @property
     def kernels(self) -> tuple[KernelProfile, ...]:
-        """One row a kernel, the most expensive first."""
+        """Rows by kernel, the most expensive first."""
         names = dict.fromkeys(launch.kernel for launch in self.launches)
         rows = (self._kernel(n, [x for x in self.launches if x.kernel == n]) for n in names)
         return tuple(sorted(rows, key=lambda r: (-r.total_us, r.name)))
 
     @property
     def repeats(self) -> dict[str, Any]:
-        """How often the program was timed: ``repeats`` of ``repeats_wanted``, and whether the time
-        that it was given ended it (``ended_by_budget``)."""
+        """Return the number of timed runs, ``repeats`` of ``repeats_wanted``.
+
+        ``ended_by_budget`` is whether the time budget ended them.
+        """
         done = len(self.samples.times)
         wanted = self.samples.wanted or done
         return {"repeats": done, "repeats_wanted": wanted, "ended_by_budget": done < wanted}
@@ -117,7 +121,7 @@ class Profile:
         )  # fmt: skip
 
     def to_json(self) -> dict:
-        """Plain values: ``total``, ``launches`` (with raw samples), ``kernels``, ``limits``."""
+        """Return plain values: ``total``, ``launches`` with samples, ``kernels``, ``limits``."""
         launches = [
             {"name": x.name, "kernel": x.kernel, **x.timing.to_json(), "flops": x.flops,
              "bytes": x.bytes, "gflops": x.gflops, "gbytes_per_s": x.gbytes_per_s,
@@ -133,8 +137,10 @@ class Profile:
 def profile(executable: Executable, arrays: Sequence | None = None, *, repeats: int = 20,
             warmup: int = 3, roof: Limits | None = None,
             budget: TimeBudget | None = None) -> Profile:  # fmt: skip
-    """Time every launch of an executable and set it against the limits of its device; where a
-    launch passes them, the device is told so.  ``budget`` may end it after fewer repeats."""
+    """Time every launch of an executable and compare it with the limits of its device.
+
+    The device is notified if a launch exceeds them.  ``budget`` may end it after fewer repeats.
+    """
     samples = executable.profile(arrays, repeats=repeats, warmup=warmup, budget=budget)
     found = summarise(samples, executable.device.limits() if roof is None else roof)
     if roof is None and any(found.limits.passed(x.percent_of_limit) for x in found.launches):
@@ -143,7 +149,7 @@ def profile(executable: Executable, arrays: Sequence | None = None, *, repeats: 
 
 
 def summarise(samples: Samples, roof: Limits) -> Profile:
-    """The profile of raw samples under given limits."""
+    """Return the profile of raw samples under given limits."""
     durations = samples.durations / 1e3
     imbalance = samples.imbalance
     rows = []

@@ -1,4 +1,4 @@
-"""A compiled program as plain data: what the compiler's last pass hands to a device.
+"""A compiled program as plain data: the result of the compiler's last pass, for a device.
 
 A program names its kernels by cache key and its constants by digest, and lists its launches with
 every address as a :class:`Ref`.  It serialises to JSON, so a compiled model comes out of the cache
@@ -19,7 +19,7 @@ from core_compiler.ir.types import dtype as find_dtype
 from core_compiler.support.errors import InternalError, UserError
 
 VERSION = 4
-#: Where a reference may point.  ``index`` is the number of the constant, packed buffer, input or
+#: The spaces of references.  ``index`` is the number of the constant, packed buffer, input or
 #: output; the arena is one block, and only ``offset`` counts there.
 SPACES = ("arena", "constant", "packed", "input", "output")
 #: The key of kernels that are part of the runtime (``cw_copy``: to, from, bytes; ``cw_zero``: to,
@@ -38,7 +38,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class KernelRef:
-    """A kernel by its cache key and the symbol in its object file; ``name`` is for people."""
+    """A kernel by its cache key and the symbol in its object file; ``name`` is for the user."""
 
     name: str
     key: str
@@ -60,7 +60,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An input or output: ``alias`` (outputs only) is the input whose memory it may take over."""
+    """An input or output; ``alias`` (outputs only) is the input whose memory it may reuse."""
 
     name: str
     dtype: str
@@ -82,12 +82,12 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel over ``work_items`` items; each thread gets an equal slice of them.
+    """A kernel over ``work_items`` items; each thread gets an equal slice of them.
 
     ``kernel`` is a :class:`KernelRef` name; ``buffers`` then ``indices`` are its argument block.
     ``callees`` are kernels that this one invokes: their addresses follow the indices in the block.
-    ``scratch_bytes`` a thread; ``max_threads`` 0 means all.  ``flops`` and ``bytes`` (read and
-    written once each) are what it needs at least, for the profiler.
+    ``scratch_bytes`` are per thread; ``max_threads`` 0 means all.  ``flops`` and ``bytes`` (read
+    and written once each) are its compulsory work, for the profiler.
     """
 
     name: str
@@ -104,10 +104,12 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Launches that are repeated: those from ``start`` up to ``test`` write the byte ``flag``; as
-    long as it is not 0, those from ``test`` up to ``end`` follow, and then all over again.
+    """A loop of launches.
 
-    One that says its ``trips`` has no flag: all its launches run that often."""
+    Those from ``start`` up to ``test`` write the byte ``flag``; while it is not 0, those from
+    ``test`` up to ``end`` follow, and the loop repeats.  A loop with a known trip count (``trips``)
+    has no flag: all its launches run that often.
+    """
 
     start: int
     test: int
@@ -118,8 +120,11 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A launch that the shards of a batch do together: ``target`` becomes the sum of what all have
-    in ``source`` (``elements`` of ``dtype`` each); the kernel does it for a shard that is alone."""
+    """A launch that the shards of a batch execute together.
+
+    ``target`` becomes the sum over all shards of ``source`` (``elements`` of ``dtype`` each); the
+    kernel computes it for a single shard.
+    """
 
     launch: int
     source: Ref
@@ -130,10 +135,13 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Program:
-    """Everything a device needs.  ``packed`` are buffers (bytes) that the ``prepack`` launches fill
-    once, when the program is loaded.  ``loops`` stand in the order of their starts, outer ones
-    before those inside; a launch that is in none runs once.  ``exchanges`` stand in the order of
-    their launches, outside of loops.  ``facts`` are JSON values for reports."""
+    """Everything that a device needs to execute a program.
+
+    ``packed`` are buffers (bytes) that the ``prepack`` launches fill once, when the program is
+    loaded.  ``loops`` are ordered by start, outer ones before those inside; a launch outside of
+    loops runs once.  ``exchanges`` are in the order of their launches, outside of loops.  ``facts``
+    are JSON values for reports.
+    """
 
     name: str
     inputs: tuple[Argument, ...]
@@ -149,12 +157,12 @@ class Program:
     facts: dict = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One line of JSON; ``from_json`` gives an equal program."""
+        """Return one line of JSON; ``from_json`` returns an equal program."""
         return json.dumps({"version": VERSION, **asdict(self)}, sort_keys=True)
 
     @staticmethod
     def from_json(text: str | bytes, where: str = "compiled program") -> Program:
-        """The program of a JSON text; UserError where it is damaged or of another version."""
+        """Return the program of a JSON text; UserError if it is damaged or of another version."""
         try:
             data = json.loads(text)
             version = data.pop("version")
@@ -190,7 +198,7 @@ class Program:
         return program
 
     def check(self) -> None:
-        """InternalError where a reference leaves its buffer's space or a kernel is unknown."""
+        """Raise InternalError if a reference exceeds its buffer's space or a kernel is unknown."""
         if len({k.name for k in self.kernels}) != len(self.kernels):
             raise InternalError(f"{self.name}: two kernels of one name")
         sizes = self.space_sizes()
@@ -225,7 +233,7 @@ class Program:
                 raise InternalError(f"{self.name}: {launch.name} packs what is no constant")
 
     def rounds(self) -> list[tuple[Exchange, ...]]:
-        """The exchanges, those of launches that follow one another together."""
+        """Return the exchanges, grouping those of consecutive launches."""
         made: list[list[Exchange]] = []
         for exchange in self.exchanges:
             if made and made[-1][-1].launch + 1 == exchange.launch:
@@ -238,8 +246,9 @@ class Program:
         self, run: Callable[[int, int, int], None], holds: Callable[[Ref], bool],
         first: int = 0, last: int | None = None,
     ) -> None:  # fmt: skip
-        """``run(start, end, trips)`` the launches from ``first`` up to ``last`` (all) in their
-        order, as often as ``trips`` says; loops that do not say theirs as long as ``holds(flag)``.
+        """Call ``run(start, end, trips)`` for the launches from ``first`` up to ``last`` (all).
+
+        They run in order, ``trips`` times; a loop without a trip count runs while ``holds(flag)``.
         """
 
         def part(start: int, end: int, loops: Sequence[Loop]) -> None:
@@ -273,7 +282,7 @@ class Program:
         part(first, last, [x for x in self.loops if first <= x.start and x.end <= last])
 
     def space_sizes(self) -> dict[str, list[int]]:
-        """Bytes of each buffer by space."""
+        """Return the bytes of each buffer by space."""
         return {
             "arena": [self.arena_bytes],
             "constant": [c.bytes for c in self.constants],
@@ -283,14 +292,14 @@ class Program:
         }
 
     def memory_bytes(self, threads: int) -> int:
-        """What loading allocates: arena, scratch, packed and raw constants."""
+        """Return the bytes that loading allocates: arena, scratch, packed and raw constants."""
         sizes = self.space_sizes()
         return (sum(map(sum, (sizes["arena"], sizes["constant"], sizes["packed"])))
                 + threads * scratch_stride((*self.launches, *self.prepack)))  # fmt: skip
 
 
 def scratch_stride(launches: Sequence[Launch]) -> int:
-    """Bytes between the scratch blocks of two threads: the largest need, in whole cache lines."""
+    """Return the bytes between two threads' scratch blocks: the largest need, in cache lines."""
     return max((-(-launch.scratch_bytes // 64) * 64 for launch in launches), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Raw times of profiled runs, and what follows from them without judgement."""
+"""Raw times of profiled runs, and figures derived from them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from core_compiler.runtime.program import Program
 
-#: A timeline of more spans than this has one a launch.
+#: A timeline with more spans than this has one per launch.
 MOST_SPANS = 200_000
 _NEVER = np.iinfo(np.int64).max
 
 
 def executed_on(threads: int | None) -> str:
-    """What :attr:`Samples.threads` says, in words; None: it is not known."""
+    """Return :attr:`Samples.threads` as text; None: unknown."""
     if threads is None:
         return "an unknown number of threads"
     if threads == 0:
@@ -24,21 +24,22 @@ def executed_on(threads: int | None) -> str:
 
 
 def durations(times: np.ndarray) -> np.ndarray:
-    """``int64[...]`` nanoseconds from the first start to the last end over the threads of
-    ``int64[..., threads, 2]``; 0 where no thread had a part."""
+    """Return ``int64[...]`` nanoseconds from first start to last end over the threads.
+
+    The argument is ``int64[..., threads, 2]``; the result is 0 if no thread had a part.
+    """
     start, end = times[..., 0], times[..., 1]
     first = np.where(start == 0, _NEVER, start).min(axis=-1)
     return np.where(end.any(axis=-1), end.max(axis=-1) - first, 0)
 
 
 class Iterations:
-    """What ran in each timed execution of a program with loops: ``spent`` and ``ran``,
-    ``int64[repeats, launches]``, are the nanoseconds and the number of all runs of a launch,
-    ``begun``, ``int64[repeats]``, when the first of all began.
+    """The runs in each timed execution of a program with loops.
 
-    ``parts`` has of each repeat all that ran, in order: the number of a first launch,
-    ``int64[launches, threads, 2]`` of it and those after it; nothing where that is more than
-    ``MOST_SPANS``.
+    ``spent`` and ``ran``, ``int64[repeats, launches]``, are the nanoseconds and the number of all
+    runs of a launch, ``begun``, ``int64[repeats]``, is the start of the first.  ``parts`` has all
+    runs of each repeat, in order: the number of a first launch, and ``int64[launches, threads, 2]``
+    for it and the following ones; empty if there are more than ``MOST_SPANS``.
     """
 
     def __init__(self, repeats: int, launches: int):
@@ -48,7 +49,7 @@ class Iterations:
         self._spans = [0] * repeats
 
     def first(self, repeats: int) -> Iterations:
-        """Those of the first ``repeats`` executions."""
+        """Return those of the first ``repeats`` executions."""
         made = Iterations(repeats, self.spent.shape[1])
         made.spent, made.ran = self.spent[:repeats], self.ran[:repeats]
         made.begun, made.parts = self.begun[:repeats], self.parts[:repeats]
@@ -56,7 +57,7 @@ class Iterations:
         return made
 
     def add(self, repeat: int, start: int, times: np.ndarray) -> None:
-        """Launches from ``start`` on ran, with these ``times``."""
+        """Add the ``times`` of launches from ``start`` on."""
         own = slice(start, start + len(times))
         self.spent[repeat, own] += durations(times)
         self.ran[repeat, own] += 1
@@ -71,23 +72,23 @@ class Iterations:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """``times``: ``int64[repeats, launches, threads, 2]``, start and end in nanoseconds of a
-    monotonic clock, zeros where a thread had no part in a launch.  ``threads``: of the processor
-    that executed; 0 where a GPU did.
+    """The raw times of a profile.
 
-    Of a launch in a loop ``times`` are those of its last iteration; ``loops`` has all of them (None
-    of a program without loops).
+    ``times``: ``int64[repeats, launches, threads, 2]``, start and end in nanoseconds of a monotonic
+    clock, zeros if a thread had no part in a launch.  ``threads``: of the processor that executed;
+    0 for a GPU.  For a launch in a loop ``times`` are those of its last iteration; ``loops`` has
+    all of them (None for a program without loops).
     """
 
     program: Program
     times: np.ndarray
     threads: int
     loops: Iterations | None = None
-    #: How many repeats were asked for, where their time ended them; 0: all of them are there.
+    #: The number of repeats requested, if the time budget ended them; 0: all were done.
     wanted: int = 0
 
     def first(self, repeats: int) -> Samples:
-        """The first ``repeats``, which are all that were done of those that were wanted."""
+        """Return the first ``repeats``, which are all that were done of those requested."""
         if repeats == len(self.times):
             return self
         loops = None if self.loops is None else self.loops.first(repeats)
@@ -95,21 +96,22 @@ class Samples:
 
     @property
     def runs(self) -> np.ndarray:
-        """``int64[launches]``: how often each ran in one execution (the median over the
-        repeats)."""
+        """Return ``int64[launches]``: the runs of each in one execution (median over repeats)."""
         if self.loops is None:
             return np.ones(self.times.shape[1], np.int64)
         return np.median(self.loops.ran, axis=0).astype(np.int64)
 
     @property
     def durations(self) -> np.ndarray:
-        """``int64[repeats, launches]`` nanoseconds: first start to last end over the threads, of a
-        launch in a loop the sum over its iterations."""
+        """Return ``int64[repeats, launches]`` nanoseconds: first start to last end over threads.
+
+        For a launch in a loop it is the sum over its iterations.
+        """
         return durations(self.times) if self.loops is None else self.loops.spent
 
     @property
     def totals(self) -> np.ndarray:
-        """``int64[repeats]`` nanoseconds from the first launch's start to the last one's end."""
+        """Return ``int64[repeats]`` nanoseconds from the first launch's start to the last end."""
         starts = np.where(self.times[..., 0] == 0, _NEVER, self.times[..., 0])
         flat = (self.times.shape[0], -1)
         if not self.times.any():
@@ -119,21 +121,23 @@ class Samples:
 
     @property
     def imbalance(self) -> np.ndarray:
-        """``float64[launches]``: 1 - mean busy time / longest busy time over the threads, median
-        over the repeats; 0 is an even split."""
+        """Return ``float64[launches]``: 1 - mean / longest busy time over the threads.
+
+        It is the median over the repeats; 0 is an even split.
+        """
         busy = (self.times[..., 1] - self.times[..., 0]).astype(np.float64)
         longest = busy.max(axis=2)
         share = np.divide(busy.mean(axis=2), longest, out=np.ones_like(longest), where=longest > 0)
         return np.median(1 - share, axis=0)
 
     def timeline(self) -> dict[str, Any]:
-        """One execution as it was: of each span its ``launch`` and ``thread``, its ``start`` (since
-        the first) and ``duration`` in nanoseconds.
+        """Return one execution span by span.
 
-        It is the execution (``repeat`` of ``repeats``) whose time is nearest the median.  Of a
-        program of more than ``MOST_SPANS`` launches times threads, a launch is one span, from its
-        first start to its last end; of loops of more iterations than that the last one is there
-        (``last_iterations``).
+        Each span has its ``launch`` and ``thread``, its ``start`` (since the first) and
+        ``duration`` in nanoseconds. It is the execution (``repeat`` of ``repeats``) whose time is
+        closest to the median.  For a program with more than ``MOST_SPANS`` launches times threads,
+        a launch is one span, from its first start to its last end; for loops with more iterations
+        than that only the last one is included (``last_iterations``).
         """
         totals = self.totals
         repeat = int(np.argmin(np.abs(totals - np.median(totals))))

@@ -1,9 +1,9 @@
-"""The shards of a batch on one device: the same program for each, and what they exchange.
+"""The shards of a batch on one device: the same program for each, and their exchanges.
 
-Shards meet in rounds of exchanges.  Where statistics of the whole batch are wanted in the middle of
-a program, all shards have to be there: each has a memory of its own.  Where they meet once, at the
-end, they run one after another in the memory of one, and what they bring is added on the way: this
-is gradient accumulation, in the order of the tree.
+Shards meet in rounds of exchanges (rendezvous).  If statistics of the whole batch are needed in the
+middle of a program, all shards must be present: each has its own memory.  If they meet once, at the
+end, they run one after another in one memory, and their contributions are added on the way: this is
+gradient accumulation, in the order of the tree.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core_compiler.numerics.reference.dtypes import cast, widen
 from core_compiler.runtime.device import Executable, Parts, Watcher
 from core_compiler.support.errors import InternalError
 
-#: From what each of the caller's shards brings to a round, in their order, to the sums over all.
+#: Maps the contributions of the caller's shards to a round, in order, to the sums over all.
 Join = Callable[[Iterable[Sequence[np.ndarray]]], Sequence[np.ndarray]]
 
 
@@ -27,15 +27,17 @@ class ShardWatcher(Watcher, Protocol):
 
 
 class Tree:
-    """A sum over shards that arrive in their order, with as few arrays kept as the tree allows:
-    the same bits as :func:`tree_sum` of all, which rounds once, so what is kept is wide."""
+    """A sum over shards that arrive in order, keeping as few arrays as the tree allows.
+
+    It has the same bits as :func:`tree_sum` of all, which rounds once, so partial sums are wide.
+    """
 
     def __init__(self) -> None:
-        self._held: list[tuple[int, Sequence[np.ndarray]]] = []  # of how many shards, their sums
+        self._held: list[tuple[int, Sequence[np.ndarray]]] = []  # number of shards, their sums
         self._dtypes: list[np.dtype] = []
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
-        """One more shard; its arrays may change afterwards."""
+        """Add one more shard; its arrays may change afterwards."""
         self._dtypes = [a.dtype for a in arrays]
         count, made = 1, arrays
         while self._held and self._held[-1][0] == count:
@@ -55,7 +57,7 @@ class Tree:
 
 
 def join_here(given: Iterable[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
-    """The sums of a round in which all shards are the caller's."""
+    """Return the sums of a round in which all shards are the caller's."""
     tree = Tree()
     for arrays in given:
         tree.add(arrays)
@@ -63,14 +65,13 @@ def join_here(given: Iterable[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
 
 
 class Shards:
-    """Some shards of a batch (their numbers are ``own``), run together; ``load`` gives the program
-    once more, with a memory of its own.
+    """Some shards of a batch, run together; ``own`` are their numbers.
 
-    ``join`` gives the sums over all shards of what these bring; each must be brought in every
-    round, in order.
+    ``load`` loads the program again, with its own memory.  ``join`` returns the sums of
+    contributions over all shards; each must contribute to every round, in order.
     """
 
-    #: Told of launches that have ended, with the number of their shard.
+    #: Called with launches that have ended, and the number of their shard.
     watch: ShardWatcher | None = None
 
     def __init__(
@@ -86,8 +87,10 @@ class Shards:
     def __call__(
         self, given: Sequence[Sequence], out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
-        """The outputs of the shards given, a list of arrays for each; they are the same for all
-        but where they follow no exchange: those of the first."""
+        """Return the outputs of the given shards, each with a list of arrays.
+
+        Outputs after an exchange are the same for all shards; others are those of the first.
+        """
         if self.rounds == 1:
             return self._in_turn(given, out)
         return self._together(given, out)
@@ -98,7 +101,7 @@ class Shards:
             self.watch.shard = shard
 
     def _in_turn(self, given, out) -> tuple[np.ndarray, ...]:
-        """One after another in one memory."""
+        """Run the shards one after another in one memory."""
         running: list[tuple[Parts, list[np.ndarray]]] = []
 
         def brought() -> Iterator[list[np.ndarray]]:
@@ -121,7 +124,7 @@ class Shards:
                 parts.close()
 
     def _together(self, given, out) -> tuple[np.ndarray, ...]:
-        """All at once, from exchange to exchange."""
+        """Run all shards together, from exchange to exchange."""
         every = [
             executable.parts(arrays, out, whole=executable is self.executables[0])
             for executable, arrays in zip(self.executables, given, strict=True)
@@ -150,7 +153,7 @@ def _place(sums: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
 
 
 def _finished(parts: Parts) -> tuple[np.ndarray, ...]:
-    """Run the rest; the outputs."""
+    """Run the rest and return the outputs."""
     try:
         next(parts)
     except StopIteration as end:

@@ -29,7 +29,10 @@ _NATIVE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
 class SteppedDevice(Device):
-    """``kernels``: the accelerator's code by cache key; ``host`` has the code of all others."""
+    """A device for simulated accelerators; ``kernels`` is the accelerator's code by cache key.
+
+    ``host`` has the code of all others.
+    """
 
     def __init__(self, name: str, kernels: Mapping[str, Run], host: CpuDevice):
         self.name, self.kernels, self.host = name, kernels, host
@@ -56,7 +59,7 @@ class SteppedDevice(Device):
 
 
 class SteppedExecutable(Executable):
-    """A program whose launches run one after another; calls from several threads take turns."""
+    """A program whose launches run one after another; calls from several threads are serialised."""
 
     def __init__(
         self, program: Program, constants: Mapping[str, np.ndarray], device: SteppedDevice
@@ -80,7 +83,7 @@ class SteppedExecutable(Executable):
     def __call__(
         self, *arrays, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]:
-        """Arrays in, new arrays out; inputs are never written."""
+        """Return new arrays for arrays; inputs are never written."""
         return self._run(arrays, lambda number, side: None)
 
     @override
@@ -92,8 +95,7 @@ class SteppedExecutable(Executable):
         warmup=3,
         budget: TimeBudget | None = None,
     ) -> Samples:  # fmt: skip
-        """Time every launch ``repeats`` times (fewer where that takes more than ``budget``), as the
-        host's clock saw it."""
+        """Time every launch ``repeats`` times by the host's clock, fewer if over ``budget``."""
         arrays = example_inputs(self.program) if arrays is None else arrays
         times = np.zeros((repeats, len(self.program.launches), 1, 2), np.int64)
         budget, done = budget or TimeBudget(), 0

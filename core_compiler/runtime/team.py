@@ -1,4 +1,4 @@
-"""Teams of native threads that run launch lists together (the driver's other half)."""
+"""Teams of native threads that run launch lists together (the host side of the driver)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REFUSALS = {
 
 @functools.cache
 def native() -> loader.LoadedCode:
-    """The driver, compiled once per machine and kept in the cache folder."""
+    """Return the driver, compiled once per machine and kept in the cache folder."""
     text = driver.source()
     parts = (text, llvmlite.__version__, *loader.host())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -38,7 +38,7 @@ def native() -> loader.LoadedCode:
     data = folder.get("driver", key, name)
     if data is None:
         data = loader.compile_ir(text)
-        with suppress(UserError):  # a cache that cannot be written costs 0.1 s here, no more
+        with suppress(UserError):  # an unwritable cache costs only 0.1 s here
             folder.put("driver", key, {name: data, "driver.ll": text.encode()})
     return loader.load_object(data, _SYMBOLS, where="driver", allowed=loader.DRIVER_ALLOWED)
 
@@ -61,15 +61,15 @@ def _run_function():
 
 
 class Team:
-    """``threads - 1`` sleeping native threads, joined by the caller for each run.
+    """A team of ``threads - 1`` sleeping native threads, joined by the caller for each run.
 
-    Runs of one team are one after another; a second caller waits.  A team of one thread has no
-    state, and any number of callers run on it at once.
+    Runs of one team are serialised; a second caller waits.  A team of one thread has no state, and
+    any number of callers run on it at once.
     """
 
     def __init__(self, threads: int):
         self.threads, self._lock = threads, threading.Lock()
-        self._members: list[tuple[int, np.ndarray]] = []  # thread ids, and what they were given
+        self._members: list[tuple[int, np.ndarray]] = []  # thread ids, and their arguments
         self._block = aligned(driver.TEAM_BYTES)
         self._claims_stride = driver.claims_bytes(threads)
         self._claims = aligned(0)
@@ -80,10 +80,10 @@ class Team:
     def run(self, program: int, count: int, scratch: int, stride: int, times: int = 0) -> None:
         """Run ``count`` launch records at address ``program``, without the GIL.
 
-        ``times`` is 0 or the address of ``int64[count][threads][2]``, zeros, each thread's first
-        start and last end in nanoseconds.
+        ``times`` is 0 or the address of ``int64[count][threads][2]``, zeros, for each thread's
+        first start and last end in nanoseconds.
 
-        UserError where this thread's floating-point state breaks the numerics contract.
+        Raises UserError if this thread's floating-point state violates the numerics contract.
         """
         block = self._block.ctypes.data
         if self.threads == 1:
@@ -134,7 +134,7 @@ _teams_lock = threading.Lock()
 
 
 def team(threads: int) -> Team:
-    """This process's team of ``threads`` threads."""
+    """Return this process's team of ``threads`` threads."""
     with _teams_lock:
         if threads not in _teams:
             _teams[threads] = Team(threads)
@@ -142,7 +142,7 @@ def team(threads: int) -> Team:
 
 
 def default_threads() -> int:
-    """``$COMPILER_WORKBENCH_THREADS``, else the processors this process may use."""
+    """Return ``$COMPILER_WORKBENCH_THREADS``, else the processors this process may use."""
     text = os.environ.get("COMPILER_WORKBENCH_THREADS", "")
     if text:
         if not text.isdigit() or int(text) < 1:
@@ -154,7 +154,7 @@ def default_threads() -> int:
 
 
 def aligned(size: int, alignment: int = 64) -> np.ndarray:
-    """Uninitialised ``uint8[size]`` whose address is a multiple of ``alignment``."""
+    """Return uninitialised ``uint8[size]`` whose address is a multiple of ``alignment``."""
     raw = np.empty(size + alignment, np.uint8)
     start = -raw.ctypes.data % alignment
     return raw[start : start + size]
@@ -167,7 +167,7 @@ def _stop_teams() -> None:
 
 
 def _forget_teams() -> None:
-    """A forked child has none of its parent's threads, and must not wait for them."""
+    """Forget the teams in a forked child, which has none of its parent's threads."""
     global _teams_lock
     _teams.clear()
     _teams_lock = threading.Lock()

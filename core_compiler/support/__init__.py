@@ -1,1 +1,1 @@
-"""What every part may use: errors, arrays of callers, files, processes of their own."""
+"""Utilities for all parts of the compiler: errors, callers' arrays, files, subprocesses."""

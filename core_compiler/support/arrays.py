@@ -1,4 +1,4 @@
-"""Arrays of callers: NumPy's, and tensors of torch, which is not imported for them."""
+"""Conversion of callers' arrays: NumPy's, and torch tensors without importing torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-#: Dtypes of torch that NumPy has none of its own for -> integers of as many bits, and ml_dtypes'.
+#: Torch dtypes that NumPy lacks -> integers of the same width, and ml_dtypes'.
 _NARROW = {
     "bfloat16": ("int16", ml_dtypes.bfloat16),
     "float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
@@ -19,8 +19,10 @@ _NARROW = {
 
 
 def as_numpy(given: Any) -> np.ndarray:
-    """An array with the same bits, in the same memory where that may be; a tensor of torch may be
-    on a device, part of a graph, and of any dtype."""
+    """Return an array with the same bits, sharing memory if possible.
+
+    A torch tensor may be on a device, part of a graph, and of any dtype.
+    """
     if not any((b.__module__, b.__name__) == ("torch", "Tensor") for b in type(given).__mro__):
         return np.asarray(given)
     held = given.detach().cpu().resolve_neg()
@@ -37,7 +39,7 @@ def as_numpy(given: Any) -> np.ndarray:
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """``array`` in f64 where it holds floats (of any size), else itself."""
+    """Return ``array`` in f64 if it holds floats (of any size), else itself."""
     kind = array.dtype
     is_float = kind.kind == "f" or (kind.kind == "V" and "float" in kind.name)
     if kind == np.float64 or not is_float:
@@ -47,8 +49,10 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def strided(flat: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
-    """A view of ``flat`` with this shape, ``strides`` counted in elements; of any dtype (NumPy's
-    own function takes no array of float8_e5m2)."""
+    """Return a view of ``flat`` with this shape; ``strides`` are counted in elements.
+
+    It supports any dtype (NumPy's own function rejects arrays of float8_e5m2).
+    """
     item = flat.itemsize
     plain = flat.view(f"u{item}") if item in (1, 2, 4, 8) else flat
     view = np.lib.stride_tricks.as_strided(plain, tuple(shape), [s * item for s in strides],
@@ -57,7 +61,7 @@ def strided(flat: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> n
 
 
 def numbers(given: Any) -> np.ndarray:
-    """:func:`as_numpy` of what somebody gives; ValueError says why it is no array of numbers."""
+    """Return :func:`as_numpy` of a caller's object; ValueError says why it is no numeric array."""
     try:
         made = as_numpy(given)
     except Exception as error:  # sparse, without data, of several shapes
@@ -69,8 +73,10 @@ def numbers(given: Any) -> np.ndarray:
 
 
 def write_back(given: Any, array: np.ndarray) -> None:
-    """Write an array into what a caller gave, a tensor of torch or an array that may be written;
-    others (a list, an array of JAX) nobody can have changed."""
+    """Write an array into a caller's torch tensor or writable array.
+
+    Other objects (a list, a JAX array) cannot have been changed.
+    """
     if any((b.__module__, b.__name__) == ("torch", "Tensor") for b in type(given).__mro__):
         given.detach().copy_(to_torch(array))
     elif isinstance(given, np.ndarray) and given.flags.writeable:
@@ -78,7 +84,7 @@ def write_back(given: Any, array: np.ndarray) -> None:
 
 
 def to_torch(held: np.ndarray) -> Any:
-    """An array as a tensor of torch with the same bits; it shares memory where it may."""
+    """Return an array as a torch tensor with the same bits, sharing memory if possible."""
     import torch
 
     for name, (bits, kind) in _NARROW.items():

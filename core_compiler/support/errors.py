@@ -1,4 +1,4 @@
-"""The one error a user sees: what went wrong, where, and what to do about it."""
+"""The error that users see: what went wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOPPED = 130
 
 
 class UserError(Exception):
-    """A mistake in the input or a limit of this machine, told in three short clauses.
+    """An error of the input or a limit of this machine, in three short clauses.
 
     ``what`` went wrong, ``where`` (file, op, model line), and the ``fix`` to try.  The command line
     prints it as one line, or as ``{"error": {"what", "where", "fix"}}`` with ``--json``; it is
@@ -44,7 +44,7 @@ class UserError(Exception):
 class PassRaised(UserError):
     """A pass that is not ours raised an exception: ``label`` is the pass, the exception the cause.
 
-    ``place`` is ``file:line`` of the person's own line that raised.
+    ``place`` is ``file:line`` of the user's own line that raised.
     """
 
     def __init__(self, label: str, error: BaseException):
@@ -56,7 +56,7 @@ class PassRaised(UserError):
 
 
 class PassTimeout(UserError):
-    """A pass was still running after the ``seconds`` that it was given."""
+    """A pass exceeded its time limit of ``seconds``."""
 
     def __init__(self, label: str, seconds: float, stopped: BaseException):
         place = raised_at(stopped).partition(" at ")[2]
@@ -72,25 +72,27 @@ class InternalError(Exception):
 
 
 def one_line(text: str, most: int) -> str:
-    """Text of a file for a message: on one line, what does not print as ``\\x..``, ``most``
-    characters at most."""
+    """Return text of a file for a message, on one line and at most ``most`` characters long.
+
+    Unprintable characters are escaped in hexadecimal.
+    """
     told = "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
                    for c in " ".join(text[: 4 * most].split()))  # fmt: skip
     return told if len(told) <= most else f"{told[: most - 1]}…"
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A ``fix`` for a name that nothing has: the names close to it, else ``otherwise``."""
+    """Return a ``fix`` for an unknown name: the names close to it, else ``otherwise``."""
     by_case = {k.lower(): k for k in reversed(list(known))}
     found = [by_case[k] for k in difflib.get_close_matches(name.lower(), by_case, 3, 0.76)]
     return f"did you mean {' or '.join(found)}?" if found else otherwise
 
 
 def raised_at(error: BaseException) -> str:
-    """``ValueError at model.py:12: wrong size``: what a person's code raised, and its own line.
+    """Return ``ValueError at model.py:12: wrong size``: an error in the user's code and its line.
 
-    The line is the last one outside the standard library, installed packages and this program; left
-    out where there is none.  What was noted about the exception on its way stands behind.
+    The line is the last one outside the standard library, installed packages and this program; it
+    is omitted if there is none.  Notes added to the exception are appended.
     """
     message = (str(error).strip().splitlines() or [""])[0][:200]
     place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else ""
@@ -104,8 +106,10 @@ def raised_at(error: BaseException) -> str:
 
 
 def raised_inside(error: BaseException, *packages: str) -> str:
-    """``file:line`` of this program where it raised an exception, or a library that it had called;
-    ``""`` where one of ``packages`` (installed ones) raised it, or what these had called."""
+    """Return ``file:line`` of this program if it or a library that it called raised an exception.
+
+    Returns ``""`` if one of the installed ``packages``, or code that it called, raised it.
+    """
     own = tuple(f"{_HERE / name}/" for name in ("core_compiler", "workbench"))
     theirs = tuple(f"/{name}/" for name in packages)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -1,4 +1,4 @@
-"""Modules that are executed when they are first used: declarations must not cost Numba's import."""
+"""Modules that are executed on first use: declarations must not cost Numba's import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def module(name: str) -> Any:
-    """The module ``name``, executed at its first attribute access (``LazyLoader``)."""
+    """Return the module ``name``, executed at its first attribute access (``LazyLoader``)."""
     if name in sys.modules:
         return sys.modules[name]
     spec: Any = importlib.util.find_spec(name)

@@ -1,4 +1,7 @@
-"""Files that a user names: regular files only.  Opening a FIFO or a device waits or acts."""
+"""Access to files that a user names: regular files only.
+
+Opening a FIFO or a device may block or have side effects.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,10 @@ _KINDS = {
 
 
 def need_regular(path: Path, fix: str = "check the path", where: str = "") -> os.stat_result:
-    """What the system says of a regular file (links followed), which is not opened; UserError for
-    all else: ``where`` (default: the path) and what to do."""
+    """Return the stat result of a regular file (links followed), without opening it.
+
+    Raises UserError for everything else, with ``where`` (default: the path) and the fix.
+    """
     where = where or str(path)
     try:
         found = os.stat(path)
@@ -35,8 +40,10 @@ def need_regular(path: Path, fix: str = "check the path", where: str = "") -> os
 
 
 def open_regular(path: Path, fix: str = "check the path", where: str = "") -> BufferedReader:
-    """A regular file opened for reading; UserError as :func:`need_regular` has it.  A file that is
-    exchanged for a pipe meanwhile is refused too, and not waited for."""
+    """Open a regular file for reading; UserError as in :func:`need_regular`.
+
+    A file that is replaced by a pipe in the meantime is rejected too, without blocking.
+    """
     need_regular(path, fix, where)
     try:
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) |
@@ -50,14 +57,16 @@ def open_regular(path: Path, fix: str = "check the path", where: str = "") -> Bu
 
 
 def read_regular(path: Path, fix: str = "check the path") -> bytes:
-    """The bytes of a regular file; UserError as above."""
+    """Return the bytes of a regular file; UserError as above."""
     with open_regular(path, fix) as stream:
         return stream.read()
 
 
 def inside(folder: Path, location: str, where: str) -> Path:
-    """The data file, which must be a regular file in the model's folder (links followed); it is not
-    opened."""
+    """Return the path of a data file, which must be a regular file in the model's folder.
+
+    Links are followed; the file is not opened.
+    """
     try:
         root = folder.resolve()
         path = (root / location).resolve()

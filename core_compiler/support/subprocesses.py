@@ -1,7 +1,7 @@
-"""Processes of their own for libraries that a damaged file brings down, hangs or fills.
+"""Subprocesses for libraries that a damaged file may crash, hang or fill with memory.
 
-A child imports from where this process does and is held to limits of memory and processor time.
-This is no sandbox: it has the user's rights.
+A child imports from the same folders as this process and has limits on memory and processor time.
+It is no sandbox: it has the user's rights.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import IO
 
 
 def start(module: str, errors: int | IO = subprocess.DEVNULL) -> subprocess.Popen:
-    """``python -m module``, with pipes to its standard input and output."""
-    # What this process imports from, and never (-P) the folder that it happens to be in.
+    """Start ``python -m module``, with pipes to its standard input and output."""
+    # The import path of this process, and never (-P) the current folder.
     places = (str(Path(__file__).resolve().parents[2]), *sys.path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in places if p)}
     return subprocess.Popen(
@@ -25,9 +25,11 @@ def start(module: str, errors: int | IO = subprocess.DEVNULL) -> subprocess.Pope
 
 
 def hold_to(memory: int, seconds: int) -> None:
-    """Hold this process to so many bytes of address space and seconds of processor time more than
-    it has taken.  Beyond the memory Python raises MemoryError, beyond the time it is killed
-    (SIGXCPU)."""
+    """Limit this process to additional bytes of address space and seconds of processor time.
+
+    Beyond the memory limit Python raises MemoryError, beyond the time limit the process is killed
+    (SIGXCPU).
+    """
     import psutil
 
     try:

@@ -1,9 +1,9 @@
-"""Targets: plug-ins that turn the shared tensor IR into something that executes.
+"""Targets: plug-ins that turn the shared tensor IR into an executable program.
 
 A target is found by the entry point group ``core_compiler.targets``; a third party's package needs
-no change in this one.  It brings a machine description, legality tables, a pipeline for the
-implementation half, a code generator and a device.  One that executes some ops only leaves the rest
-to a host: :class:`core_compiler.targets.hosted.HostedTarget`.
+no change in this one.  It provides a machine description, legality tables, a pipeline for the
+implementation half, a code generator and a device.  A target that executes only some ops leaves the
+rest to a host: :class:`core_compiler.targets.hosted.HostedTarget`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ GROUP = "core_compiler.targets"
 
 
 class Target:
-    """Base of all targets.  A subclass overrides what it needs; see ``docs/architecture.md``.
+    """The base class of targets.  A subclass overrides what it needs; see ``docs/architecture.md``.
 
-    ``name``     what ``-t`` takes.
+    ``name``     the value of ``-t``.
     ``machine``  a :class:`core_compiler.hardware.machine.Machine`.
     ``host``     the target that runs what this one does not claim (None: it runs everything).
     """
@@ -31,7 +31,7 @@ class Target:
     name = ""
     summary = ""
     host: Target | None = None
-    #: Whether another process can execute the target's programs, from the kernel cache alone.
+    #: Whether a subprocess can execute the target's programs from the kernel cache alone.
     apart = False
 
     @property
@@ -40,63 +40,71 @@ class Target:
 
     @property
     def costs(self) -> CostModel:
-        """What ops cost here, for passes that choose among forms of a program (``saturate``)."""
+        """Return the cost model, for passes that choose among forms of a program (``saturate``)."""
         return CostModel.of(self.machine)
 
     def claims(self, op: Op) -> bool:
-        """Whether this target executes ``op`` whole: a claimed composite is not decomposed, a
-        claimed op is not fused, and its kernel carries the target's name (attribute ``target``).
-        The answer may depend on the op's kind, attributes and types."""
+        """Return whether this target executes ``op`` whole.
+
+        A claimed composite is not decomposed, a claimed op is not fused, and its kernel carries the
+        target's name (attribute ``target``).  The result may depend on the op's kind, attributes
+        and types.
+        """
         return False
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Options of a compile for this target: name to what it does."""
+        """Return the options of a compile for this target: name to description."""
         return {}
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """What is taken here for options that are not given; a recording keeps it."""
+        """Return the defaults of options that are not given; a recording stores them."""
         return {}
 
     def prepare(self) -> None:
-        """Called when a compile starts: time to warm up what code generation will need."""
+        """Prepare code generation; called when a compile starts, to warm up."""
 
     def legal(self, level: str) -> Collection[str] | None:
-        """The kinds of op that functions of a level may hold which are for this target (``kernel``:
-        the kernels of what it claims); None accepts every declared op.  The verifier asks."""
+        """Return the additional kinds of op that functions of a level may contain for this target.
+
+        (``kernel``: the kernels of the ops that it claims.)  None accepts every declared op.  The
+        verifier uses it.
+        """
         return None
 
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
-        """The implementation half: exact passes from tensor IR to launches."""
+        """Return the implementation half: exact passes from tensor IR to launches."""
         raise NotImplementedError(f"{self.name}: pipeline")
 
     def schedule(self, kernel: Function, options: Mapping[str, Any], launches: Sequence = ()):
-        """The kernel scheduled for this target, with the named steps on the way
-        (:class:`core_compiler.scheduling.schedules.steps.Scheduled`); ``launches`` are the size
-        arguments of the launches that use it."""
+        """Return the kernel scheduled for this target, with its named steps.
+
+        The result is a :class:`core_compiler.scheduling.schedules.steps.Scheduled`; ``launches``
+        are the size arguments of the launches that use the kernel.
+        """
         raise NotImplementedError(f"{self.name}: schedule")
 
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
     ) -> Mapping[str, Any]:  # fmt: skip
-        """Machine code of scheduled kernels, by name; ``progress(what, done, total)``."""
+        """Return machine code of scheduled kernels by name; ``progress(what, done, total)``."""
         raise NotImplementedError(f"{self.name}: compile")
 
     def link(self, module: Module, facts: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-        """The program of a planned module: what :meth:`load` takes."""
+        """Return the program of a planned module, for :meth:`load`."""
         raise NotImplementedError(f"{self.name}: link")
 
     def load(self, module: Module, facts: Mapping[str, Any], threads: int = 0) -> Any:
-        """The program bound to a device: a callable of NumPy arrays."""
+        """Return the program bound to a device: a callable of NumPy arrays."""
         raise NotImplementedError(f"{self.name}: load")
 
     def device(self, **options):
-        """A device of ``core_compiler.runtime.device`` that loads and launches the code."""
+        """Return a device of ``core_compiler.runtime.device`` that loads and launches the code."""
         raise NotImplementedError(f"{self.name}: device")
 
     def available(self) -> str | None:
-        """None if this machine can execute for the target, else what is missing."""
+        """Return what is missing to execute for the target on this machine, or None."""
         return None
 
 
@@ -106,7 +114,7 @@ def _installed() -> dict[str, Any]:
 
 
 def rescan() -> None:
-    """Look again for installed targets (after a package was installed into this process)."""
+    """Search for installed targets again (after a package was installed into this process)."""
     _installed.cache_clear()
     target.cache_clear()
 
@@ -117,7 +125,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def target(name: str) -> Target:
-    """The target of this name; UserError lists those installed."""
+    """Return the target of this name; UserError lists those installed."""
     if name not in _installed():
         listed = f"choose one of {', '.join(names())}"
         raise UserError(f"unknown target {name!r}", "-t", nearest(name, names(), listed))

@@ -46,7 +46,7 @@ class CPU(Target):
 
     @override
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
-        self._tiling(options)  # a wrong option is said before the compile starts
+        self._tiling(options)  # report a wrong option before the compile starts
         return implementation()
 
     @override
@@ -57,10 +57,10 @@ class CPU(Target):
         return schedule(kernel, width, launches, tiles)
 
     def _tiling(self, options: Mapping[str, Any]) -> tuple[int, str]:
-        """The options ``vector_width`` (lanes) and ``tiles``; UserError where there is no such.
+        """Return the options ``vector_width`` (lanes) and ``tiles``; UserError if unsupported.
 
-        A width that this processor does not have is compiled all the same (LLVM takes two registers
-        for a vector, and spills a register tile): tests of bits use it.
+        A width that this processor does not have is still compiled (LLVM uses two registers per
+        vector, and spills a register tile): tests of bits use it.
         """
         from core_compiler.scheduling.schedules.library import TILINGS, WIDTHS
 
@@ -117,7 +117,7 @@ class CPU(Target):
 
 @cache
 def own_width() -> int:
-    """Lanes of f32 in the vector registers of this processor, of those there are tiles for."""
+    """Return the f32 lanes of this processor's vector registers, among widths with tiles."""
     from core_compiler.hardware import host
     from core_compiler.scheduling.schedules.library import WIDTHS
 

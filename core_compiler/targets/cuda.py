@@ -19,15 +19,15 @@ from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.targets import Target
 from core_compiler.targets.native import implementation
 
-#: What is compiled for where there is no GPU.
+#: The architecture that is compiled for if there is no GPU.
 ARCHITECTURE = "sm_90"
-#: Our files whose text decides what a source compiles to.
+#: Our files whose text affects the compiled code of a source.
 _TOOLCHAIN = ("numerics/primitives.py", "numerics/functions*.py", "numerics/narrow.py",
               "kernel_ir/scalars.py", "codegen/*.py", "codegen/cuda/*.py")  # fmt: skip
 
 
 class CUDA(Target):
-    """One NVIDIA GPU, through numba-cuda, NVVM and ptxas."""
+    """An NVIDIA GPU, through numba-cuda, NVVM and ptxas."""
 
     name = "cuda"
     summary = "Numba CUDA kernels on an NVIDIA GPU (compiles without one)"
@@ -59,7 +59,7 @@ class CUDA(Target):
     def pipeline(self, options: Mapping[str, Any]) -> Sequence:
         from core_compiler.codegen.cuda import toolchain
 
-        toolchain.require()  # this and a wrong option are said before the compile starts
+        toolchain.require()  # report this and wrong options before the compile starts
         self._tiles(options)
         self._architecture(options)
         return implementation()
@@ -81,7 +81,7 @@ class CUDA(Target):
         return tiles
 
     def _architecture(self, options: Mapping[str, Any]) -> str:
-        """The option ``architecture``; UserError where it is none."""
+        """Return the option ``architecture``; UserError if it is invalid."""
         from core_compiler.runtime.cuda_driver import gpu
 
         found = gpu()
@@ -94,7 +94,7 @@ class CUDA(Target):
         return wanted
 
     def _check_supported(self, wanted: str, found) -> None:
-        """UserError where ptxas makes no code for an architecture, the GPU's or an option's."""
+        """Raise UserError if ptxas does not support the architecture of the GPU or the option."""
         from core_compiler.codegen.cuda import toolchain
 
         known = toolchain.architectures()
@@ -152,7 +152,7 @@ class CUDA(Target):
 
 @cache
 def kernel_cache(architecture: str):
-    """Compiled kernels for an architecture."""
+    """Return the cache of compiled kernels for an architecture."""
     from core_compiler.runtime.kernel_cache import KernelCache
 
     worker = f"core_compiler.codegen.cuda.worker:{architecture}"
@@ -161,7 +161,7 @@ def kernel_cache(architecture: str):
 
 @cache
 def identity() -> str:
-    """The versions of numba-cuda and NVIDIA's tools, and the digest of our own part."""
+    """Return the versions of numba-cuda and NVIDIA's tools, and the digest of our own part."""
     from core_compiler.codegen.cuda import toolchain
     from core_compiler.runtime.kernel_cache import digest_of
 

@@ -13,23 +13,25 @@ from core_compiler.targets import Target
 
 
 class HostedTarget(Target):
-    """A target with a ``host``.  A subclass has at least ``host``, ``claims``, ``assemble`` and
-    ``device``.
+    """A target with a ``host``; subclasses have ``host``, ``claims``, ``assemble`` and ``device``.
 
-    Everything else is the host's by default: its pipeline (whose passes leave alone what this
+    Everything else is the host's by default: its pipeline (whose passes do not touch what this
     target claims), its schedules and code for the kernels that are not claimed, its linker.
     """
 
     host: Target
 
     def owns(self, kernel: Function) -> bool:
-        """Whether a kernel is of an op that this target claims."""
+        """Return whether a kernel belongs to an op that this target claims."""
         return kernel.attributes.get("target") == self.name
 
     def assemble(self, kernel: Function) -> Any:
-        """The code of a scheduled kernel that this target owns: an object with ``ref`` (a
-        :class:`~core_compiler.runtime.program.KernelRef`), ``seconds``, ``cached`` and
-        ``text(file)`` (``source.py``, ``kernel.s``...; "" where there is none)."""
+        """Return the code of a scheduled kernel that this target owns.
+
+        It is an object with ``ref`` (a :class:`~core_compiler.runtime.program.KernelRef`),
+        ``seconds``, ``cached`` and ``text(file)`` (``source.py``, ``kernel.s``...; "" if there is
+        none).
+        """
         raise NotImplementedError(f"{self.name}: assemble")
 
     @property

@@ -29,7 +29,7 @@ from core_compiler.support.errors import InternalError
 
 
 class Linker:
-    """One walk over main; ``place`` maps a buffer value to where its bytes are."""
+    """A single walk over main; ``place`` maps a buffer value to the location of its bytes."""
 
     def __init__(self, module: Module, facts: Mapping[str, Any], name: str):
         self.module, self.facts, self.name = module, facts, name
@@ -41,10 +41,10 @@ class Linker:
         self.arrays: dict[str, Any] = {}
         self.launches: list[Launch] = []
         self.launch_ops: list[Op] = []
-        #: Of each loop, by its number and in the order of their starts: the fields of a ``Loop``.
+        #: The fields of the ``Loop`` of each loop, by its number and in start order.
         self.loops: dict[int, list] = {}
         self.exchanges: list[Exchange] = []
-        #: Output -> the input whose memory it takes over.
+        #: Output -> the input whose memory it reuses.
         self.takes: dict[int, int] = {}
         self.prepack: list[Launch] = []
         self.packed: dict[tuple, int] = {}
@@ -150,7 +150,7 @@ class Linker:
         self._emit(op, scheduled, buffers, sizes)
 
     def _exchange(self, op: Op) -> None:
-        """The next launch is one that shards do together."""
+        """Mark the next launch as one that the shards execute together."""
         source, target = op.operands
         if source.type.strides != target.type.strides:
             raise InternalError(f"{source.name} and {target.name} lie in memory in two orders")
@@ -184,7 +184,7 @@ class Linker:
         )
 
     def _packed(self, kernel: str, place: int, value: Value, plan, sizes) -> Ref:
-        """Where a constant lies in the layout a schedule wants; packed once, shared by launches."""
+        """Return a constant's location in the layout a schedule wants; packed once and shared."""
         packer = self.facts["packers"][kernel, place]
         given = plan.pack_arguments(place, sizes)
         raw = self.place[value]
@@ -199,14 +199,16 @@ class Linker:
 
 
 def launch_cost(op: Op) -> tuple[int, int]:
-    """Flops of a launch, and the bytes that it must move."""
+    """Return the flops of a launch, and its compulsory bytes."""
     reads = op["reads"]
     return kernel_cost(op.regions[0], op.operands[:reads], op.operands[reads:])
 
 
 def launch_runs(ops: Iterable[Op]) -> dict[Op, int]:
-    """How often each launch runs in one execution, where the loops around it say their trips (one
-    that does not counts once)."""
+    """Return how often each launch runs in one execution.
+
+    The trip counts of enclosing loops are multiplied (an unknown one counts as one).
+    """
     around: list[int] = []
     found: dict[Op, int] = {}
     for op in ops:

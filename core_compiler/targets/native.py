@@ -1,4 +1,4 @@
-"""What targets that run all of a model have in common: their implementation half."""
+"""The implementation half shared by targets that run a whole model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from core_compiler.passes.split_strided_convolutions import SplitStridedConvolut
 
 
 def implementation() -> Sequence[Pass]:
-    """From the end of the meaning half to a program of launches."""
+    """Return the passes from the end of the meaning half to a program of launches."""
     return (
         LowerControlFlow(),
         LowerComposites(),

@@ -1,7 +1,7 @@
 """The first files of a new op, pass, view or target, each with a test that passes.
 
-A skeleton is a text file beside this one.  ``=== PATH`` begins a new file, ``+++ PATH`` what is
-appended to one, ``>>> PATH`` a line to insert before the line that follows it.  ``some_name`` and
+A skeleton is a text file beside this one.  ``=== PATH`` begins a new file, ``+++ PATH`` text to
+append to one, ``>>> PATH`` a line to insert before the line that follows it.  ``some_name`` and
 ``SomeName`` stand for the name.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from core_compiler.support.errors import UserError
 
-#: Kind -> what its command is for.
+#: Kind -> the purpose of its command.
 KINDS = {
     "op": "declare an op: a composite, with its sample",
     "pass": "write a pass: a table of one rule, with its specification",
@@ -27,14 +27,14 @@ _MARK = re.compile(r"^(===|\+\+\+|>>>) (\S+)\n", re.M)
 
 @dataclass(frozen=True)
 class Part:
-    """``text`` for a file: the whole (``===``), its end (``+++``), a line in it (``>>>``)."""
+    """The ``text`` for a file: the whole (``===``), its end (``+++``), a line in it (``>>>``)."""
 
     how: str
     path: Path
     text: str
 
     def check(self) -> None:
-        """UserError if the file is there and should not be, or the other way round."""
+        """Raise UserError if the file exists and must not, or the other way round."""
         if self.how == "===" and self.path.exists():
             raise UserError("the file exists already", str(self.path), "choose another name")
         if self.how != "===" and not self.path.is_file():
@@ -55,8 +55,10 @@ class Part:
 
 
 def write(kind: str, name: str, folder: Path) -> list[Path]:
-    """Write the skeleton of a new ``kind`` called ``name`` below ``folder``; the files touched.
-    Nothing is written where one of them cannot be (UserError)."""
+    """Write the skeleton of a new ``kind`` called ``name`` below ``folder``; return the files.
+
+    Raises UserError and writes nothing if one of them cannot be written.
+    """
     if _NAME.fullmatch(name) is None:
         raise UserError(f"invalid name {name!r}", f"new-{kind}",
                         "write it in lower case, words joined by _: my_name")  # fmt: skip

@@ -1,8 +1,8 @@
-"""Recompose: composites that arrive in primitives are raised to the ops they are.
+"""Recompose: composites that arrive as primitives are raised to the ops they implement.
 
-Each file has the spellings of one family: what ONNX, PyTorch, JAX, Keras and TensorFlow make of an
-op when they take it apart.  The composite's own decomposition is then its meaning, which may round
-differently from the primitives: every rule states its tolerance.
+Each file has the forms of one family: the primitives that ONNX, PyTorch, JAX, Keras and TensorFlow
+decompose an op into.  The result has the semantics of the composite's own decomposition, which may
+round differently from the primitives: every rule declares its tolerance.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core_compiler.passes.recompose import (
 )
 from core_compiler.passes.rules import apply_rules
 
-#: Choices that folding has decided since canonicalise ran.
+#: Selections whose condition became known by folding since canonicalise ran.
 DECIDED = tuple(r for r in canonicalise.RULES if r.name.startswith(("select(true", "select(false")))
 
 RULES = (
@@ -45,9 +45,9 @@ SMOOTH = tuple(rule for rule in RULES if not rule.kink)
 class Recompose(Pass):
     """Raises softmax, normalisations, activations, attention and losses that arrive in primitives.
 
-    The composite's own decomposition becomes the meaning; each rule states its tolerance.
-    ``kinks`` False leaves out the rules whose result has another slope where branches meet (the
-    max(x, 0) that would be a relu): a training step has the gradients of what was written.
+    The composite's own decomposition defines the result; each rule declares its tolerance.
+    ``kinks`` False excludes the rules that change the subgradient where branches meet (the max(x,
+    0) that would be a relu): a training step has the gradients of the model as written.
     """
 
     exact = False

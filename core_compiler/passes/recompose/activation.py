@@ -1,4 +1,4 @@
-"""Spellings of the activations: one row each, the commutative forms come with the matcher."""
+"""Forms of the activations: one row each; the matcher adds the commutative variants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TURNED = either(
     op("mul", "x", number("root", -_INVERSE)),
     op("div", "x", number("root", -_ROOT)),
 )
-#: Twice the share of a normal distribution below x.
+#: Twice the normal distribution function at x.
 _TWICE_SHARE = either(op("add", op("erf", _SCALED), _ONE), op("erfc", _TURNED))
 
 _SQUARE = op("mul", "x", "x")
@@ -51,7 +51,7 @@ _TWICE_BEND = op("add", op("tanh", _BENT), _ONE)
 
 
 def _halved(gate) -> tuple:
-    """The ways to write x * gate / 2."""
+    """Return the ways to write x * gate / 2."""
     return (op("mul", op("mul", "x", _HALF), gate), op("mul", op("mul", "x", gate), _HALF),
             op("mul", "x", op("mul", _HALF, gate)))  # fmt: skip
 
@@ -83,7 +83,7 @@ _LOW, _HIGH = single("low"), single("high")
 
 
 def _nothing(m: Match) -> int | float:
-    """0 as a bound of x: of integers an integer."""
+    """Return 0 as a bound of x: an integer for integers."""
     return 0.0 if m["x"].type.dtype.is_float else 0
 
 
@@ -102,7 +102,7 @@ def _ordered(m: Match) -> str | None:
 
 
 def _a_number(m: Match) -> str | None:
-    """Booleans compare as numbers do, and have no clamp."""
+    """Refuse booleans: they are ordered like numbers but have no clamp."""
     return "x is i1" if m["x"].type.dtype.kind == "bool" else None
 
 
@@ -132,7 +132,7 @@ def _sixth(o) -> bool:
 
 
 def _held(o, name: str) -> np.ndarray:
-    """A number of an op as its dtype holds it."""
+    """Return a number of an op, rounded to its dtype."""
     return np.asarray(o[name], o.result.type.dtype.numpy)
 
 
@@ -142,8 +142,11 @@ _STEP = op("mul", "x", single("slope"))
 
 
 def _branches(above, under) -> tuple:
-    """The ways to write ``above`` where x > 0, else ``under``, which are equal at 0, and whether
-    the slope at 0 is that of ``above``: the ops that are made of them have the other."""
+    """Return the ways to write ``above`` where x > 0, else ``under``, which are equal at 0.
+
+    Each comes with a flag: whether the slope at 0 is that of ``above``.  The composites have the
+    slope of ``under`` there.
+    """
     return (
         (op("select", op("gt", "x", _ZERO), above, under), False),
         (op("select", op("le", "x", _ZERO), under, above), False),
@@ -200,7 +203,7 @@ _PIECEWISE = (
 
 # -- exponential -----------------------------------------------------------------------------------
 
-#: x where only its negative part matters: it may be kept from overflowing first.
+#: x where only its negative part matters: it may be clamped first to avoid overflow.
 _NEGATIVE = either("x", op("select", op("gt", "x", _ZERO), _ZERO, "x"), op("min", "x", _ZERO))
 _GROWTH = either(op("expm1", _NEGATIVE), op("sub", op("exp", _NEGATIVE), _ONE))
 
@@ -231,7 +234,7 @@ _LARGE = Const(
 
 
 def _is_large(array: np.ndarray) -> bool:
-    """Whether softplus(x) - x is below the tolerance from here on."""
+    """Return whether softplus(x) - x is below the tolerance from here on."""
     return array.dtype.kind == "f" and array.size > 0 and bool(np.all(array >= 15))
 
 

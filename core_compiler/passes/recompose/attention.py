@@ -1,8 +1,8 @@
 """Attention: a product of queries and keys, its softmax over the keys, a product with values.
 
-One pattern, two products around a softmax.  Between them may stand views, a scale and a mask in any
-place; which axes are batch, queries, keys and widths is read off the products, whatever order they
-lie in (``bhqd``, ``bqhd``, batches and heads merged, keys shared by a group of heads).
+The pattern is two products around a softmax.  Views, a scale and a mask may occur anywhere between
+them.  The batch, query, key and width axes are derived from the products, in any order (``bhqd``,
+``bqhd``, batches and heads merged, keys shared by a group of heads).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class _Side:
-    """An operand of a product: its axes that are paired and kept, summed, and its own."""
+    """An operand of a product: its axes that are batch, summed, and free."""
 
     value: Value
     batch: tuple[int, ...]
@@ -81,8 +81,11 @@ def _sides(product: Op) -> tuple[_Side, _Side]:
 
 @dataclass(frozen=True)
 class _Mask:
-    """A mask, where it lies, and what it does: ``hidden`` None: it is added to the scores; a
-    number: it says which keys are seen (``inverted``: which are not), that is the others' score."""
+    """A mask, its axes, and its effect.
+
+    ``hidden`` None: it is added to the scores.  A number: the mask selects the visible keys
+    (``inverted``: the hidden ones), and this is the score of the hidden keys.
+    """
 
     small: Small
     hidden: float | None = None
@@ -91,8 +94,11 @@ class _Mask:
 
 @dataclass(frozen=True)
 class _Scores:
-    """What was met on the way down: the product that makes the scores, whose axes are ``axes``,
-    their ``scale``, masks from the product up, and the ops between."""
+    """The scores found below a softmax.
+
+    The product that computes the scores, whose axes are ``axes``, their ``scale``, masks from the
+    product up, and the ops between.
+    """
 
     product: Op
     axes: Axes
@@ -104,18 +110,18 @@ class _Scores:
         return replace(self, masks=(*self.masks, mask))
 
 
-#: How many ops may stand between a product and its softmax.
+#: Maximum number of ops between a product and its softmax.
 _FAR = 12
 
 
 def _number(value: Value, view: View) -> float | None:
-    """The number that a constant is everywhere."""
+    """Return the value of a uniform constant, or None."""
     array = view.constant(value)
     return float(array.flat[0]) if array is not None and is_float(array) and one(array) else None
 
 
 def _factor(maker: Op, view: View) -> tuple[Value, float] | None:
-    """What a product with or a quotient by one number scales, and by which."""
+    """Return the operand and the factor of a product with, or quotient by, a scalar, or None."""
     if maker.kind not in ("core.mul", "core.div"):
         return None
     x, y = maker.operands
@@ -127,7 +133,7 @@ def _factor(maker: Op, view: View) -> tuple[Value, float] | None:
 
 
 def _down(value: Value, axes: Axes, view: View, left: int = _FAR) -> _Scores:
-    """The scores that ``value`` is made of; Unfit says what stands between."""
+    """Return the scores that ``value`` is computed from; Unfit names an op in between."""
     maker = view.producer(value)
     if maker is None or left == 0:
         raise Unfit("the scores come from outside" if left else "the scores lie too far away")
@@ -176,7 +182,7 @@ def _chosen(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
     raise Unfit("what is hidden has no one score")
 
 
-#: What may stand between the product and its softmax, and how to go on below it.
+#: Ops allowed between the product and its softmax, and how to continue below each.
 _STEPS: tuple[tuple[frozenset[str], Callable[..., _Scores]], ...] = (
     (MOVES, _viewed),
     (frozenset({"core.mul", "core.div"}), _scaled),
@@ -190,7 +196,7 @@ _STEPS: tuple[tuple[frozenset[str], Callable[..., _Scores]], ...] = (
 
 @dataclass(frozen=True)
 class _Attention:
-    """All operands with their axes measured by those of the shares, and the axes of the op."""
+    """The operands with their axes relative to those of the softmax, and the axes of the op."""
 
     scores: _Scores
     queries: _Operand
@@ -204,7 +210,7 @@ class _Attention:
     result: Axes
 
     def masks(self) -> tuple[_Mask | None, bool, float]:
-        """The mask that is an operand, whether there is a causal one, the score of the hidden."""
+        """Return the mask operand, whether there is a causal mask, and the score of hidden keys."""
         masks = self.scores.masks
         causal = bool(masks) and self._is_causal(masks[-1])
         rest = masks[:-1] if causal else masks
@@ -216,7 +222,7 @@ class _Attention:
         return (rest[0] if rest else None), causal, (scores.pop() if scores else -inf)
 
     def _is_causal(self, mask: _Mask) -> bool:
-        """Whether a constant mask shows query i the keys 0 to i."""
+        """Return whether a constant mask shows query i the keys 0 to i."""
         array = mask.small.array
         if mask.hidden is None or array is None:
             return False
@@ -230,7 +236,7 @@ class _Attention:
 
 @dataclass(frozen=True)
 class _Operand:
-    """A value and where it lies, the number that it was multiplied by, the ops that did that."""
+    """A value and its axes, the factor that it was multiplied by, and the ops that did that."""
 
     value: Value
     axes: Axes
@@ -239,7 +245,7 @@ class _Operand:
 
 
 def _plain(value: Value, axes: Axes, view: View, repeats: bool = True) -> _Operand:
-    """An operand without its views and without a factor for all of it."""
+    """Return an operand without its views and without a scalar factor."""
     found = _Operand(value, axes)
     while True:
         *passed, (value, axes) = behind(found.value, found.axes, view, repeats)
@@ -258,13 +264,13 @@ def _pick(axes: Sequence[Axis], places: Sequence[int]) -> Axes:
 
 
 def _dealt(side: _Side, batch: Axes, summed: Axes, own: Axes) -> Axes:
-    """The axes of an operand, put together from those of its three kinds."""
+    """Return the axes of an operand, assembled from those of its three kinds."""
     at = dict(zip((*side.batch, *side.summed, *side.own), (*batch, *summed, *own), strict=True))
     return tuple(at[axis] for axis in range(side.value.type.rank))
 
 
 def _read(m: Match, shares_at: int) -> _Attention:
-    """The attention around the softmax that operand ``shares_at`` of the root comes from."""
+    """Return the attention around the softmax that operand ``shares_at`` of the root comes from."""
     soft, view = m.named["soft"], m.view
     sides = _sides(m.root)
     shares, values = sides[shares_at], sides[1 - shares_at]
@@ -315,11 +321,10 @@ def _labelled(name: str, sizes: Sequence[int]) -> Axes:
 def _grouped(
     queries: _Operand, keys: _Operand, values: _Operand, masks: Sequence[_Mask], batch: Axis
 ) -> tuple[Axes, Axis]:
-    """The batch axes and the one of queries, in the order of the queries' axes.
+    """Return the batch axes and the query axis, in the order of the queries' axes.
 
-    Keys and values that a group of heads shares are met by all queries of the group as if these
-    were more queries, unless a mask tells some of them apart (of two masks the last, which may be
-    causal): then the others are batch axes.
+    Queries of a group of heads that share keys and values are treated as more queries, unless a
+    mask distinguishes them (of two masks the last, which may be causal): then they are batch axes.
     """
     told = masks[-1].small.axes if masks else ()
     cut = refined(queries.axes, keys.axes, values.axes, told, [batch])
@@ -372,7 +377,7 @@ def _raise(shares_at: int):
 
 
 def _built(b, mask: _Mask, axes: Axes) -> Value:
-    """The mask over axes of the scores, of size 1 where all is alike."""
+    """Return the mask over axes of the scores, with size 1 where it is uniform."""
     value = mask.small.build(b)
     value = b.not_(value) if mask.inverted else value
     told = [axis if _overlap(axis, mask.small.axes) else () for axis in axes]

@@ -1,7 +1,7 @@
-"""Spellings of one_hot and of the losses: for each element first, then reduced.
+"""Forms of one_hot and of the losses: per element first, then reduced.
 
-A loss over classes is raised only where targets out of range mean the same: what gives NaN or 0 for
-them (``jnp.take_along_axis``, a product with ``jax.nn.one_hot``) stays as it is.
+A loss over classes is raised only if out-of-range targets mean the same: forms that return NaN or 0
+for them (``jnp.take_along_axis``, a product with ``jax.nn.one_hot``) are not changed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from core_compiler.passes.rules import (
 
 
 def _holds(dtype: DType, largest: int) -> bool:
-    """Whether a dtype holds every whole number from 0 to ``largest``."""
+    """Return whether a dtype represents every integer from 0 to ``largest``."""
     if dtype.is_float:
         return largest <= int(2 / float(ml_dtypes.finfo(dtype.numpy).eps))
     return dtype.is_integer and largest < 1 << (dtype.bits - (dtype.kind == "int"))
 
 
 def _indices(m: Match) -> Parameter:
-    """The index, repeated over the last axis, where the other side counts along that."""
+    """Return the index, repeated over the last axis, along which the other side counts."""
     shape, places = m.root.result.type.shape, Places(m)
     found, wanted = m["x"].type.dtype, m.root["dtype"]
     if found not in INTEGERS:
@@ -55,7 +55,7 @@ def _indices(m: Match) -> Parameter:
 
 
 def _counts(m: Match, value: Value) -> bool:
-    """Whether a value is 0, 1, 2.. along its last axis, the same along the others."""
+    """Return whether a value is 0, 1, 2.. along its last axis, and constant along the others."""
     axes = whole(value.type.shape)
     found = small(value, axes, m.view)
     if found.array is not None:
@@ -75,7 +75,7 @@ def _one_hot(b, m: Match):
 # -- negative log likelihood -----------------------------------------------------------------------
 
 UI64 = UNSIGNED[-1]
-#: No target is this: nothing is ignored.
+#: No target has this value: nothing is ignored.
 _NONE = -(2**63)
 
 _TARGETS = Any_("t")
@@ -97,7 +97,7 @@ def _picked(targets) -> object:
 
 
 def _picks_classes(m: Match) -> str | None:
-    """The element of axis 1 that the target of each position says."""
+    """Check that the element along axis 1 is selected by the target of each position."""
     pick, x = m.named["pick"], m["x"].type
     wanted = (x.shape[0], 1, *x.shape[2:])
     if pick["axis"] != 1 or x.rank < 2:
@@ -108,12 +108,12 @@ def _picks_classes(m: Match) -> str | None:
 
 
 def _fits_i64(m: Match) -> str | None:
-    """The losses read their targets as i64, where the largest of ui64 are negative."""
+    """Refuse ui64 targets: losses read them as i64, where the largest are negative."""
     return "the targets are ui64" if m["t"].type.dtype is UI64 else None
 
 
 def _never_none(m: Match) -> str | None:
-    """No target is the number that stands for nothing to ignore."""
+    """Check that no target equals the value used for "nothing is ignored"."""
     if m["t"].type.dtype is not I64 or "wrapped" in m.named:
         return None
     return "a target may be any number"
@@ -133,7 +133,7 @@ def _pick_loss(b, m: Match):
 
 
 def _losses(reduction: str, *kinds: str):
-    """A loss of one of these kinds that nobody else reads."""
+    """Return a pattern for a loss of one of these kinds that has one use."""
     return either(*(op(kind, name="loss", once=True, where=lambda o: o["reduction"] == reduction,
                        through=reshapes) for kind in kinds))  # fmt: skip
 
@@ -159,7 +159,7 @@ def _reduced(reduction: str):
 
 
 def _counts_all(m: Match) -> str | None:
-    """The divisor is the number of targets that count, of the same targets."""
+    """Check that the divisor is the count of the same targets that are not ignored."""
     loss, counts = m.named["loss"], m.named["counts"]
     if worth(m, "ignore") != loss["ignore_index"]:
         return "other targets are counted than those that the loss ignores"
@@ -172,7 +172,7 @@ def _counts_all(m: Match) -> str | None:
 
 
 def _counts_exactly(m: Match) -> str | None:
-    """The number of targets is held by the dtype in which they are counted, and by the result's."""
+    """Check that the dtype of the count and that of the result represent the number of targets."""
     count = m.named["count"]
     size = count.operands[0].type.elements
     for found in (count.result.type.dtype, m.root.result.type.dtype):
@@ -182,7 +182,7 @@ def _counts_exactly(m: Match) -> str | None:
 
 
 def _divides(inverse: bool):
-    """The divisor is the number of errors."""
+    """Return a check that the divisor is the number of errors."""
 
     def check(m: Match) -> str | None:
         size, found = m.named["loss"].operands[0].type.elements, worth(m, "n")
@@ -193,7 +193,7 @@ def _divides(inverse: bool):
 
 
 def _origin(m: Match, value: Value) -> Value:
-    """What a value is a reshape of."""
+    """Return the value that a value is a reshape of."""
     met: set[Value] = set()  # in an e-graph a value may be a reshape of itself
     maker: Op | None = m.view.producer(value)
     while maker is not None and reshapes(maker) and value not in met:
@@ -209,7 +209,7 @@ def _ignores_none(m: Match) -> str | None:
 
 
 def _weight_of_class(m: Match) -> str | None:
-    """The factor is one number for each class, axis 1."""
+    """Check that the factor is one number per class, along axis 1."""
     shape = m["x"].type.shape
     found = small(m["w"], whole(shape), m.view) if m["w"].type.shape == shape else None
     if found is None or not covers([whole(shape)[1]], found.axes):
@@ -225,7 +225,7 @@ def _weighted(b, m: Match):
 
 
 def _counts_weights(m: Match) -> str | None:
-    """The divisor is the sum of the weights that the loss used."""
+    """Check that the divisor is the sum of the weights that the loss used."""
     loss, shape = m.named["loss"], m["w"].type.shape
     if len(loss.operands) < 3:
         return "the loss has no weight"
@@ -261,7 +261,7 @@ def _cross_entropy(b, m: Match):
 
 
 def _over_classes(m: Match) -> str | None:
-    """The softmax is over the classes, axis 1 of what the loss reads."""
+    """Check that the softmax is over the classes, axis 1 of the loss's operand."""
     soft, x = m.named["soft"], m.named["loss"].operands[0].type
     shape = list(soft.result.type.shape)
     classes = shape.pop(soft["axis"])
@@ -288,7 +288,7 @@ _SMOOTHED = op("add", op("mul", _HARD, single("kept")),
 
 
 def _smooths(m: Match) -> str | None:
-    """The rest of the target is spread over all classes evenly."""
+    """Check that the remaining probability is spread evenly over all classes."""
     soft, every = m.named["soft"], (0, *range(2, m["x"].type.rank))
     if soft["axis"] != 1 or m.named["classes"]["axes"] != (1,):
         return "the classes are not axis 1"
@@ -316,7 +316,7 @@ _SQUARES = op("mul", _ERROR, _ERROR)
 
 
 def _two_values(m: Match) -> str | None:
-    """Both are values of their own: a mean that is taken away makes a variance."""
+    """Check that both are separate values: a subtracted mean makes a variance."""
     for name in "xy":
         maker = m.view.producer(m[name])
         if maker is not None and maker.kind in MOVES:

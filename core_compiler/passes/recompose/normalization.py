@@ -1,7 +1,7 @@
-"""Spellings of the normalisations: the standardised value first, its scale and bias after it.
+"""Forms of the normalisations: the standardised value first, then its scale and bias.
 
-What is normalised together is read off the axes of the mean: the last ones make a layer norm, all
-but the batch and a channel axis an instance norm, the rest of a split channel axis a group norm.
+The axes of the mean determine the normalisation: the last axes are a layer norm, all but the batch
+and a channel axis an instance norm, the rest of a split channel axis a group norm.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from core_compiler.passes.rules import (
     wide,
 )
 
-#: x r - m r for (x - m) r: what both have in common is lost, up to some 50 deviations of it here.
+#: Tolerance of x r - m r for (x - m) r: their common part cancels, here up to some 50 deviations.
 _APART = 2e-5
-#: mean(x*x) - mean**2 for the variance loses the mean's square: up to some 20 deviations of it.
+#: Tolerance of mean(x*x) - mean**2 for the variance: the mean's square cancels, up to some 20
+#: deviations.
 _RAW = 1e-4
 
 # -- the patterns ----------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ def _mean_square(of):
 
 
 _DIFFERENCE = op("sub", _mean_square("x"), _square(_MEAN), through=views)
-#: name of the form -> (the variance, what it costs).
+#: name of the form -> (the variance, its tolerance).
 _VARIANCES = {
     "variance": (
         either(_mean_square(_CENTRED),
@@ -81,7 +82,7 @@ def _deviation(variance):
 
 
 def _inverse(variance):
-    """The ways to write 1 / sqrt(variance + eps)."""
+    """Return the ways to write 1 / sqrt(variance + eps)."""
     shifted = op("add", variance, _EPSILON, through=views)
     return either(
         op("rsqrt", shifted, through=views),
@@ -98,8 +99,10 @@ def _scaled(inverse):
 
 
 def _apart(inverse):
-    """The ways to write (x - mean) * a + bias with x * a and mean * a apart, a = inverse * scale or
-    just the inverse."""
+    """Return the ways to write (x - mean) * a + bias with x * a and mean * a computed separately.
+
+    a = inverse * scale, or just the inverse.
+    """
     a = either(_scaled(inverse), inverse)
     minus = either(op("mul", op("neg", _MEAN, through=views), a, through=views),
                    op("neg", op("mul", _MEAN, a, through=views), through=views))  # fmt: skip
@@ -116,8 +119,10 @@ def _apart(inverse):
 
 @dataclass(frozen=True)
 class _Norm:
-    """The op ``kind`` of the standardised value reshaped to ``shape``; its parameters lie along the
-    axes ``over`` of the standardised value."""
+    """The op ``kind`` of the standardised value reshaped to ``shape``.
+
+    Its parameters lie along the axes ``over`` of the standardised value.
+    """
 
     kind: str
     shape: tuple[int, ...]
@@ -125,19 +130,19 @@ class _Norm:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-#: What a standardised value may be, given its shape, what the mean takes away and whether it is
-#: scaled; the likelier first.
+#: The possible normalisations of a standardised value, given its shape, the axes of the mean and
+#: whether it is scaled; the most likely first.
 Which = Callable[[tuple[int, ...], Axis, bool], Sequence[_Norm]]
 
 
 def _first_of_last(shape: tuple[int, ...], taken: Axis) -> int | None:
-    """The first of the last axes, if ``taken`` is all of them."""
+    """Return the first of the last axes if ``taken`` is exactly these, else None."""
     axes = whole(shape)
     return next((a for a in reversed(range(len(shape))) if flat(axes[a:]) == taken), None)
 
 
 def _last_axes(kind: str) -> Which:
-    """A normalisation of ``kind`` over the last axes."""
+    """Return the recogniser of a normalisation of ``kind`` over the last axes."""
 
     def which(shape: tuple[int, ...], taken: Axis, scaled: bool) -> Sequence[_Norm]:
         axis = _first_of_last(shape, taken)
@@ -149,7 +154,7 @@ def _last_axes(kind: str) -> Which:
 
 
 def _channels(shape: tuple[int, ...], taken: Axis, scaled: bool) -> Sequence[_Norm]:
-    """Instance norm of the channels, or group norm of channels that a reshape has split in two."""
+    """Return instance norm of the channels, or group norm of channels that a reshape has split."""
     axes = whole(shape)
     if not scaled and _first_of_last(shape, taken) is not None:
         raise Unfit("the mean is over the last axes: it is a layer norm")
@@ -167,7 +172,7 @@ def _channels(shape: tuple[int, ...], taken: Axis, scaled: bool) -> Sequence[_No
 
 
 def _read(m: Match, which: Which) -> tuple[_Norm, list[Parameter]]:
-    """The normalisation of a match and its scale and bias, as far as the match has them."""
+    """Return the normalisation of a match, with its scale and bias if it has them."""
     places = Places(m)
     taken = [
         places.taken(m.named[n], _source(m, m.named[n])) for n in ("mean", "square") if n in m.named
@@ -186,7 +191,7 @@ def _read(m: Match, which: Which) -> tuple[_Norm, list[Parameter]]:
 
 
 def _source(m: Match, reduction) -> Axes | None:
-    """Where a reduction's operand lies that is made of ``x`` elementwise, and so lies as ``x``."""
+    """Return the axes of a reduction's operand, which is computed from ``x`` elementwise."""
     same = reduction.operands[0].type.shape == m["x"].type.shape == m.root.result.type.shape
     return whole(m.root.result.type.shape) if same else None
 
@@ -207,7 +212,7 @@ def _check(which: Which):
 
 
 def _flattened(b, parameter: Parameter, norm: _Norm) -> Value:
-    """A parameter in the shape that the op wants: the channels of a group norm are one axis."""
+    """Return a parameter in the op's shape: a group norm has one channel axis."""
     made = parameter.build(b)
     if norm.kind in ("layer_norm", "rms_norm"):
         return made
@@ -268,8 +273,7 @@ _CHANNEL = frozenset({"group_norm", "instance_norm"})
 
 
 def _parameter(m: Match, name: str, kind: str) -> tuple[Parameter, Axes]:
-    """The scale or bias of a normalisation of ``kind`` that is being made of the one matched, and
-    where that lies."""
+    """Return the scale or bias of the normalisation of ``kind`` being built, and its axes."""
     norm, places = m.named["norm"], Places(m)
     axes = places[norm.result]
     if axes is None or spread_over(axes) != spread_over(whole(m.root.result.type.shape)):
@@ -285,8 +289,10 @@ def _parameter(m: Match, name: str, kind: str) -> tuple[Parameter, Axes]:
 
 
 def _affine(name: str, kind: str, into: str = ""):
-    """Check and rewrite of ``norm(x)`` with one more parameter, ``name``; ``into``: the kind that
-    it becomes by it."""
+    """Return check and rewrite of ``norm(x)`` with one more parameter, ``name``.
+
+    ``into``: the kind that it becomes by it.
+    """
     kind, attributes = into or kind, {"axis": 1} if into else {}
 
     def rewrite(b, m: Match):
@@ -300,7 +306,7 @@ def _affine(name: str, kind: str, into: str = ""):
 
 
 def _norms_with(operand: str) -> list[str]:
-    """The normalisations that may have an ``operand``."""
+    """Return the normalisations that may have an ``operand``."""
     return [
         op.name for op in REGISTRY.values() if operand in op.operands and op.name.endswith("_norm")
     ]
@@ -322,7 +328,7 @@ def _bias_rule(kind: str) -> Rule:
 
 
 def _instance_rule() -> Rule:
-    """A layer norm of all axes after the channels, scaled by channel."""
+    """Return the rule for a layer norm of all axes after the channels, scaled per channel."""
     norm = op("layer_norm", "x", name="norm", once=True, through=views,
               where=lambda o: len(o.operands) == 1 and o["axis"] == 2)  # fmt: skip
     check, rewrite = _affine("scale", "layer_norm", "instance_norm")
@@ -334,7 +340,7 @@ def _instance_rule() -> Rule:
 
 
 def _groups(m: Match) -> int:
-    """How many groups of channels a reshape puts together again after their layer norm."""
+    """Return the number of channel groups that a reshape merges after their layer norm."""
     norm, axes = m.named["norm"], Places(m)[m.named["norm"].result]
     shape = m.root.result.type.shape
     if axes is None or len(shape) < 3:
@@ -384,7 +390,7 @@ _BATCH_FORMS = (
 
 
 def _statistics(m: Match) -> tuple[int, list[Parameter]]:
-    """The channel axis and the four parameters of a batch norm."""
+    """Return the channel axis and the four parameters of a batch norm."""
     places = Places(m)
     axes = whole(m.root.result.type.shape)
     for axis in range(len(axes)) if len(axes) > 1 else ():

@@ -1,7 +1,7 @@
-"""Rotary position embeddings: pairs of the last axis turned by an angle each.
+"""Rotary position embeddings: pairs of the last axis, each rotated by an angle.
 
-All spellings round where the op does, so the rules are exact: a - b is a + (-b), and sums and
-products of two commute.
+All forms round where the op does, so the rules are exact: a - b is a + (-b), and sums and products
+of two commute.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from core_compiler.passes.rules import Match, Rule, either, op
 
 
 def _run(op_: Op, first: int, last: int, step: int) -> bool:
-    """Whether a slice takes elements ``first``, ``first + step``... before ``last`` of the last
-    axis, all of the others."""
+    """Return whether a slice takes part of the last axis and all of the others.
+
+    The part is ``first``, ``first + step``... before ``last``.
+    """
     *lead, _ = op_.operands[0].type.shape
     rest = (0,) * len(lead)
     return (
@@ -29,7 +31,7 @@ def _width(op_: Op) -> int:
 
 
 def _half(part: int) -> Callable[[Op], bool]:
-    """The lower or the upper half of the last axis."""
+    """Match the lower or the upper half of the last axis."""
 
     def where(op_: Op) -> bool:
         half = _width(op_) // 2
@@ -39,7 +41,7 @@ def _half(part: int) -> Callable[[Op], bool]:
 
 
 def _every_other(part: int) -> Callable[[Op], bool]:
-    """The even or the odd elements of the last axis."""
+    """Match the even or the odd elements of the last axis."""
 
     def where(op_: Op) -> bool:
         width = _width(op_)
@@ -51,7 +53,7 @@ def _every_other(part: int) -> Callable[[Op], bool]:
 
 
 def _of_pair(part: int) -> Callable[[Op], bool]:
-    """One of the two elements of the last axis."""
+    """Match one of the two elements of the last axis."""
     return lambda op_: op_.operands[0].type.shape[-1] == 2 and _run(op_, part, part + 1, 1)
 
 
@@ -60,7 +62,7 @@ def _last_axis(op_: Op) -> bool:
 
 
 def _drops_one(op_: Op) -> bool:
-    """A reshape that only leaves out a last axis of one element."""
+    """Match a reshape that only removes a last axis of size 1."""
     return op_.operands[0].type.shape == (*op_.result.type.shape, 1)
 
 
@@ -71,7 +73,7 @@ def _adds_one(op_: Op) -> bool:
 
 
 def _with_one(part):
-    """``part`` with a last axis of one element."""
+    """Match ``part`` with a last axis of size 1."""
     return either(*(op(kind, part, where=_adds_one) for kind in ("reshape", "broadcast")))
 
 
@@ -91,13 +93,13 @@ def _of_whole(b, m: Match) -> Value:
 
 
 def _parts(u, v) -> tuple:
-    """The turned parts of each pair."""
+    """Return the rotated parts of each pair."""
     return (op("sub", op("mul", u, "cos"), op("mul", v, "sin")),
             op("add", op("mul", u, "sin"), op("mul", v, "cos")))  # fmt: skip
 
 
 def _halves(m: Match) -> str | None:
-    """Sizes of angles are known, one for each pair."""
+    """Check that the shapes of the angles are known, one angle per pair."""
     return _of_floats(m) or (None if m["cos"].type.is_static else "a size is not known")
 
 
@@ -113,7 +115,7 @@ def _of_halves(b, m: Match) -> Value:
 
 
 def _of_pairs(b, m: Match) -> Value:
-    """``x`` has the pairs along its last axis, or side by side along the one before."""
+    """Return the op; ``x`` has pairs along its last axis, or adjacent along the one before."""
     pairs = m.root.result.type.shape
     whole = (*pairs[:-2], pairs[-2] * 2)
     x = m["x"] if m["x"].type.shape == whole else b.reshape(m["x"], shape=whole)

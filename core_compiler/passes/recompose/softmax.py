@@ -1,4 +1,4 @@
-"""Spellings of softmax and its logarithm, and of the mean."""
+"""Forms of softmax and its logarithm, and of the mean."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SUM = op("reduce_sum", "x", name="sum", through=reshapes)
 
 
 def _divides(name: str, inverse: bool) -> Check:
-    """The constant is the number of elements summed up, or its reciprocal."""
+    """Return a check that the constant is the number of summed elements, or its reciprocal."""
 
     def check(m: Match) -> str | None:
         total = m.named["sum"]
@@ -65,7 +65,7 @@ _MEANS = (
 
 
 def _axis(m: Match, digits: Axis) -> int:
-    """The one axis of the result that the digits make up."""
+    """Return the one axis of the result that the digits form."""
     shape = m.root.result.type.shape
     for axis in range(len(shape)):
         if digits == whole(shape)[axis]:
@@ -100,16 +100,16 @@ def _gives_nan(m: Match) -> str | None:
 
 
 def _rows_of_softmax(m: Match) -> None:
-    """A condition on whole rows is on those of the softmax."""
+    """Check that a condition on whole rows is on those of the softmax."""
     digits = Places(m).taken(m.named["any"], whole(m["x"].type.shape))
     if _axis(m, digits) != m.named["soft"]["axis"]:
         raise Unfit("the rows are not those of the softmax")
 
 
 def _rows_of_mask(m: Match) -> None:
-    """A condition on whole rows of a mask that is added to the scores is on those of the softmax.
+    """Check that a condition on whole rows of an added mask is on those of the softmax.
 
-    Where every key of a row is masked the sum is -infinity for all finite scores.
+    If every key of a row is masked, the sum is -infinity for all finite scores.
     """
     places = Places(m)
     for operand in m.named["scores"].operands:
@@ -126,7 +126,7 @@ def _zero_rows(b, m: Match):
 
 
 _LOWEST = lowest("low")
-#: Whether anything of a row is above -infinity; the same asked of the row's largest.
+#: Whether any element of a row is above -infinity; or the same test on the row's maximum.
 _SEEN = op("reduce_or", op("not", op("eq", "x", _LOWEST)), name="any", through=views)
 _HIDDEN = op("eq", op("reduce_max", "x", name="any", through=views), _LOWEST, through=views)
 _MASKED = op("eq", op("reduce_max", Any_("mask", views), name="any", through=views), _LOWEST,

@@ -1,10 +1,8 @@
-"""erf and erfc as StableHLO takes them apart in f32 (chlo-legalize-to-stablehlo).
+"""erf and erfc as StableHLO decomposes them in f32 (chlo-legalize-to-stablehlo).
 
-Programs that were serialised (``jax.export``, TensorFlow's bridge) hold these approximations
-instead of the functions.
-
-The numbers are those of the legalisation: a quotient of polynomials for erf (Eigen's), three
-polynomials for erfc (Cephes).
+Serialised programs (``jax.export``, TensorFlow's bridge) contain these approximations instead of
+the functions.  The coefficients are those of the legalisation: a quotient of polynomials for erf
+(Eigen's), three polynomials for erfc (Cephes).
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _ZERO = Const("zero", lambda a: bool(np.all(a == 0)), "zero")
 
 
 def _polynomial(name: str, factors: Sequence[float], of):
-    """Horner's form, the highest power first."""
+    """Return Horner's form, highest power first."""
     made: Const | Node = number(f"{name}0", factors[0])
     for power, factor in enumerate(factors[1:], 1):
         made = op("add", op("mul", made, of), number(f"{name}{power}", factor))

@@ -1,4 +1,4 @@
-"""What the tables of spellings share: constants that stand for a number."""
+"""Helpers shared by the tables of forms: constants that stand for a number."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import numpy as np
 from core_compiler.ir import Op
 from core_compiler.passes.rules import Const, Match, is_float
 
-#: What a composite may differ by from primitives that mean the same, in f32 (some 16 roundings).
+#: Tolerance of a composite against equivalent primitives, in f32 (some 16 roundings).
 TOLERANCE = 2e-6
 #: Classes of values for which intermediate results overflow in one form and not in the other.
 OVERFLOWS = ("infinities", "largest")
 
 
-#: How far a constant may be from the number that it stands for, relative to it: in f64 one of f32's
-#: digits is another number.
+#: Relative tolerance of a constant: in f64, a number with f32's digits is a different one.
 _NEAR = {np.dtype(np.float64): 1e-12}
 
 
 def near(number: float, relative: float = 1e-6) -> Callable[[np.ndarray], bool]:
-    """Whether a constant equals ``number`` everywhere, up to the rounding of its dtype."""
+    """Return a test that a constant equals ``number`` everywhere, up to its dtype's rounding."""
 
     def test(array: np.ndarray) -> bool:
         if array.size == 0 or array.dtype.kind != "f":
             return False
         bound = min(relative, _NEAR.get(array.dtype, relative)) * abs(number)
-        if not abs(float(array.flat[0]) - number) <= bound:  # weights are large: mostly this tells
+        if not abs(float(array.flat[0]) - number) <= bound:  # weights are large: test one first
             return False
         return bool(np.all(np.abs(array.astype(np.float64) - number) <= bound))
 
@@ -39,7 +38,7 @@ def number(name: str, value: float) -> Const:
 
 
 def one(array: np.ndarray) -> bool:
-    """Whether a constant is one number everywhere, a zero of one sign."""
+    """Return whether a constant is one number everywhere, with one sign if it is zero."""
     if array.size == 0 or array.flat[0] != array.flat[-1]:
         return False
     signs = np.signbit(array) if is_float(array) else np.zeros((), bool)
@@ -47,23 +46,23 @@ def one(array: np.ndarray) -> bool:
 
 
 def single(name: str) -> Const:
-    """A constant that is one number everywhere."""
+    """Match a constant that is one number everywhere."""
     return Const(name, one, "one number")
 
 
 def worth(m: Match, name: str):
-    """The number that a constant is everywhere, as Python has it."""
+    """Return a uniform constant as a Python number."""
     found = m.array(name).flat[0]
     return float(found) if is_float(m.array(name)) else found.item()
 
 
 def lowest(name: str) -> Const:
-    """A constant of -infinity."""
+    """Match a constant of -infinity."""
     return Const(name, lambda a: is_float(a) and bool(np.all(np.isneginf(a))), "-infinity")
 
 
 def reshapes(op: Op) -> bool:
-    """Looks through what keeps elements in their order."""
+    """Skip ops that keep elements in their order."""
     if op.kind == "core.broadcast":
         return op.operands[0].type.elements == op.result.type.elements
     return op.kind == "core.reshape"

@@ -1,10 +1,10 @@
-"""Equality saturation: the tables of rules on an e-graph, then the forms that cost least.
+"""Equality saturation: the tables of rules on an e-graph, then extraction of the cheapest form.
 
-A pass that rewrites decides at each step and never goes back.  Here nothing is decided until all
-forms that the rules know (within limits) are held side by side in the e-graph of a block; then the
-cheapest is taken out.  The rules are those of the other passes, and a table of moves that only
-make sense with both sides at hand (moves.py).  It stands in no pipeline: insert it where it is
-wanted (docs/saturation.md).
+A rewriting pass decides at each step and never backtracks.  Here no decision is made until all
+forms that the rules find (within limits) are in the e-graph of a block; then the cheapest is
+extracted.  The rules are those of the other passes, and a table of moves that only make sense with
+both sides present (moves.py).  The pass is in no default pipeline: insert it where it is wanted
+(docs/saturation.md).
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ TABLES = (
 
 
 def rules_of(kinds: str) -> tuple[Rule, ...]:
-    """The rules of all tables: ``exact`` those that keep every bit, ``tolerant`` all."""
+    """Return the rules of all tables: ``exact`` those that keep every bit, ``tolerant`` all."""
     every = dict.fromkeys(rule for table in TABLES for rule in table)
     return tuple(rule for rule in every if kinds == "tolerant" or rule.tolerance is None)
 
 
 @dataclass(frozen=True)
 class Merged:
-    """A class of several forms: the ``type`` of its values, the kinds of the ``forms``, the
-    ``rules`` that found them equal, and the kind that is ``taken`` ("" of what the block does not
-    need).  ``changed``: it had another form."""
+    """An e-class with several forms.
+
+    The ``type`` of its values, the kinds of the ``forms``, the ``rules`` that found them equal, and
+    the kind that is ``taken`` ("" if the block does not need it).  ``changed``: it had another
+    form.
+    """
 
     type: str
     forms: tuple[str, ...]
@@ -53,13 +56,13 @@ class Merged:
 
 @dataclass(frozen=True)
 class Figures:
-    """What happened to one block.
+    """Statistics of the saturation of one block.
 
-    ``cost`` of the block as it was and as it is now, in bytes (see hardware/costs.py); ``forms`` of
-    its values (e-nodes), in ``classes`` of equal ones, found in ``iterations``; ``merged``: the
-    classes of more than one form; ``changed``: how many took another form than they had;
-    ``stopped``: ``saturated``, or the limit that ended it; ``rules``: how many equalities each rule
-    found.
+    ``cost`` of the block before and after, in bytes (see hardware/costs.py); ``forms`` of its
+    values (e-nodes), in ``classes`` of equal ones, found in ``iterations``; ``merged``: the classes
+    of more than one form; ``changed``: how many took another form than they had; ``stopped``:
+    ``saturated``, or the limit that ended it; ``rules``: the number of equalities found by each
+    rule.
     """
 
     function: str
@@ -89,12 +92,12 @@ class Figures:
 class Saturate(Pass):
     """Holds all forms of each value that the rules know side by side and takes the cheapest.
 
-    ``rules``: ``exact`` for those that keep every bit, ``tolerant`` for all.  It stops where
-    nothing new is found, after ``iterations``, or beyond ``nodes`` forms; ``seconds`` are for
-    emergencies: what is found by then depends on the machine, and a warning says so.
+    ``rules``: ``exact`` for those that keep every bit, ``tolerant`` for all.  It stops when nothing
+    new is found, after ``iterations``, or beyond ``nodes`` forms; ``seconds`` are for emergencies:
+    the result then depends on the machine, and a warning says so.
 
-    Costs are the target's, but for tolerant rules, where a choice changes bits: then they are the
-    same for all targets, so that these go on computing the same numbers.
+    Costs are the target's, except for tolerant rules, where a choice changes bits: then they are
+    the same for all targets, so that all compute the same values.
     """
 
     tolerance = "the rules' own, added where one value is made by several"
@@ -120,7 +123,7 @@ class Saturate(Pass):
             saturation = _Saturation(self, rewriter, module.weights, model)
             try:
                 saturation.run()
-            finally:  # also where the budget of rewrites ends
+            finally:  # also if the budget of rewrites is exhausted
                 found.append(saturation.figures())
 
         made = context.rewrite(module, edit)
@@ -131,7 +134,7 @@ class Saturate(Pass):
 
 
 class _Saturation:
-    """One block: fill, saturate, choose, rebuild."""
+    """The saturation of one block: fill, saturate, choose, rebuild."""
 
     def __init__(self, pass_: Saturate, rewriter: Rewriter, weights: WeightStore, model: CostModel):
         self.started = time.perf_counter()
@@ -157,7 +160,7 @@ class _Saturation:
             )  # fmt: skip
 
     def figures(self) -> Figures:
-        """What has happened so far."""
+        """Return the statistics so far."""
         counts: dict[str, int] = {}
         for _, rule, _ in self.reasons:
             counts[rule] = counts.get(rule, 0) + 1
@@ -170,7 +173,7 @@ class _Saturation:
     # -- saturating --------------------------------------------------------------------------------
 
     def _saturate(self) -> None:
-        """Ask the rules until they have nothing to add, or a limit ends it."""
+        """Apply the rules until they add nothing, or a limit is reached."""
         asker = Asker(rules_of(self.pass_.rules))
         self.stopped = "iterations"
         while self.iterations < self.pass_.iterations:
@@ -201,7 +204,7 @@ class _Saturation:
     # -- choosing ----------------------------------------------------------------------------------
 
     def _choose(self, view: ClassView) -> int:
-        """Settle on what is ``taken`` and in which ``order``; what that costs."""
+        """Choose the nodes ``taken`` and their ``order``, and return their cost."""
         roots = list(dict.fromkeys(map(self._class, self.rewriter.outputs)))
         prices = Prices(view.ops, self.model)
         by_order = {
@@ -215,7 +218,7 @@ class _Saturation:
         return self.classes.of[self.egraph.number(value)]
 
     def _given(self) -> dict[int, Value]:
-        """The classes of arguments and of values of the blocks around this one."""
+        """Return the classes of arguments and of values of the enclosing blocks."""
         return {self._class(v): v for v in reversed(self.egraph.given)}
 
     def _reasons(self) -> dict[int, Reasons]:
@@ -242,7 +245,7 @@ class _Saturation:
 
 
 def live(rewriter: Rewriter) -> list[Op]:
-    """The ops of a block that its outputs need."""
+    """Return the ops of a block that its outputs need."""
     found: dict[Op, None] = {}
     work = list(rewriter.outputs)
     while work:
@@ -254,6 +257,6 @@ def live(rewriter: Rewriter) -> list[Op]:
 
 
 def _taken(view: ClassView, taken: Taken, order: Sequence[int]) -> list[Op]:
-    """The ops of a choice, one of several results once."""
+    """Return the ops of a choice; an op with several results occurs once."""
     nodes = [(number, node) for number in order if (node := taken[number]) is not None]
     return list(dict.fromkeys(view.op(number, node) for number, node in nodes))

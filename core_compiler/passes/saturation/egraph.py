@@ -1,9 +1,10 @@
-"""The e-graph of a block: values, the ops known to make each, and which values are equal.
+"""The e-graph of a block: values, the ops known to define each, and which values are equal.
 
-egglog (Zhang et al., "Better Together: Unifying Datalog and Equality Saturation", 2023) holds it: a
-constructor for each number of operands, the signature of an op (kind, attributes, result type) as a
-number, so that congruence, commutativity and rebuilding are egglog's.  What our rules do with an op
-(attributes, constants, types) is Python; they match on the classes that egglog answers.
+It is stored in egglog (Zhang et al., "Better Together: Unifying Datalog and Equality Saturation",
+2023): a constructor for each number of operands, and the signature of an op (kind, attributes,
+result type) as a number, so that congruence, commutativity and rebuilding are egglog's.  The
+properties of ops that our rules read (attributes, constants, types) are Python; they match on
+egglog's classes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _COMMUTES = "(rule ((= e (Op2 s a b)) (Commutes s)) ((union e (Op2 s b a))) :rul
 
 
 def need_egglog() -> Any:
-    """egglog's bindings; UserError (exit code 3) where it is not installed."""
+    """Return egglog's bindings; UserError (exit code 3) if it is not installed."""
     if importlib.util.find_spec("egglog") is None:
         raise UserError("egglog is not installed", "pass saturate",
                         "pip install 'compiler-workbench[egglog]'", 3)  # fmt: skip
@@ -39,8 +40,11 @@ def need_egglog() -> Any:
 
 @dataclass(frozen=True)
 class Signature:
-    """What an op does, its operands aside.  ``op``: the one op of the block that this is, of an op
-    with regions or several results (then also which ``result``): it is never matched."""
+    """The signature of an op: what it does, without its operands.
+
+    ``op``: the op of the block, if it has regions or several results (then also which ``result``):
+    it is never matched.
+    """
 
     kind: str
     attributes: tuple[tuple[str, Any], ...]
@@ -54,18 +58,18 @@ class Signature:
 
     @property
     def key(self) -> tuple:
-        """What tells it from others: floats by their bits (+0 is not -0)."""
+        """Return the identity of a signature: floats by their bits (+0 is not -0)."""
         return self.kind, attributes_key(self.attributes), self.type, self.op, self.result
 
 
 def is_plain(op: Op) -> bool:
-    """Whether rules may look at an op: one result, no code of its own."""
+    """Return whether rules may match an op: one result, no regions."""
     return not op.regions and len(op.results) == 1
 
 
 @dataclass(frozen=True)
 class Node:
-    """An op on classes.  ``order``: when it was added; those of the block come first."""
+    """An op on classes; ``order`` is the order of insertion, starting with the block's ops."""
 
     signature: Signature
     operands: tuple[int, ...]
@@ -73,16 +77,16 @@ class Node:
 
     @property
     def whole(self) -> Op | None:
-        """The op of the block that this e-node is a result of, where that is never matched."""
+        """Return the block's op that this e-node is a result of, if it is never matched."""
         return self.signature.op
 
 
 @dataclass
 class Classes:
-    """What is equal: the classes by the least number of their values, in that order.
+    """The equivalence classes, keyed by the least number of their values, in that order.
 
-    ``nodes``: the ops that each make the class (none of an argument's, unless something equal is
-    known); ``values``: the values that it holds; ``of``: the class of a value's number.
+    ``nodes``: the ops that define the class (none for an argument, unless something equal is
+    known); ``values``: the values in it; ``of``: the class of a value's number.
     """
 
     of: dict[int, int]
@@ -90,7 +94,7 @@ class Classes:
     nodes: dict[int, list[Node]] = field(default_factory=dict)
 
     def readers(self) -> dict[int, dict[int, None]]:
-        """The classes that an e-node of which reads each class."""
+        """Return, for each class, the classes with an e-node that reads it."""
         made: dict[int, dict[int, None]] = {}
         for number, nodes in self.nodes.items():
             for node in nodes:
@@ -100,7 +104,7 @@ class Classes:
 
 
 class EGraph:
-    """Values by number; ops and equalities wait until :meth:`classes` asks egglog."""
+    """Values by number; ops and equalities are queued until :meth:`classes` asks egglog."""
 
     def __init__(self) -> None:
         self._api = need_egglog()
@@ -111,26 +115,26 @@ class EGraph:
         self._signatures: dict[tuple, int] = {}
         self._held: list[Signature] = []
         self.values: list[Value] = []
-        self.given: tuple[Value, ...] = ()  # no op makes these
+        self.given: tuple[Value, ...] = ()  # defined by no op
         self._numbers: dict[Value, int] = {}
-        self._again: list[Value] = []  # that have the number of an equal one
-        #: When it was added, signature, operands, result.
+        self._again: list[Value] = []  # values with the number of an equal one
+        #: Order of insertion, signature, operands, result.
         self._nodes: list[tuple[int, int, tuple[int, ...], int]] = []
         self._added = 0
         self._commuting: set[int] = set()
         self._known: dict[tuple[int, tuple[int, ...]], int] = {}
-        #: Number -> one that is equal, or its own: of each class one leads to itself.
+        #: Union-find: maps a number to an equal one, or to itself for a class's representative.
         self._equal: dict[int, int] = {}
         self._waiting: list[Any] = []
 
     def __len__(self) -> int:
-        """How many e-nodes it has."""
+        """Return the number of e-nodes."""
         return len(self._nodes)
 
     # -- filling ---------------------------------------------------------------------------------
 
     def number(self, value: Value) -> int:
-        """The number of a value, given when it is met first."""
+        """Return the number of a value, which is assigned on first use."""
         if value not in self._numbers:
             self._numbers[value] = len(self.values)
             self.values.append(value)
@@ -138,7 +142,7 @@ class EGraph:
         return self._numbers[value]
 
     def add(self, op: Op) -> None:
-        """``op`` makes its results; one that is known already makes nothing new."""
+        """Add ``op`` as the definition of its results; a known one adds nothing."""
         if is_plain(op):
             self._add(Signature.of(op), op.operands, op.result)
             return
@@ -163,7 +167,7 @@ class EGraph:
         self._tell(self._api.Union(self._span, self._id(made), term))
 
     def union(self, one: Value, other: Value) -> bool:
-        """The two values are equal; whether that is news."""
+        """Record that two values are equal and return whether that is new."""
         a, b = self._leader(self.number(one)), self._leader(self.number(other))
         if a == b:
             return False
@@ -172,7 +176,7 @@ class EGraph:
         return True
 
     def _key(self, name: int, operands: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-        """What tells an e-node from others."""
+        """Return the identity of an e-node."""
         return name, tuple(sorted(operands)) if name in self._commuting else operands
 
     def _leader(self, number: int) -> int:
@@ -183,10 +187,10 @@ class EGraph:
     # -- asking ----------------------------------------------------------------------------------
 
     def classes(self) -> Classes:
-        """The classes now, congruence and commutativity closed.
+        """Return the current classes, closed under congruence and commutativity.
 
-        E-nodes that have become equal are one from here on.  Those that read their own class are
-        left out: nothing can be made of them, and that they do nothing is known.
+        E-nodes that have become equal are merged from here on.  Those that read their own class are
+        left out: nothing can be built from them, and they are known to be no-ops.
         """
         api, span = self._api, self._span
         self._run(*self._waiting)
@@ -233,7 +237,7 @@ class EGraph:
         return self._signatures[key]
 
     def _ensure(self, count: int) -> None:
-        """A constructor for ops of ``count`` operands."""
+        """Declare a constructor for ops of ``count`` operands."""
         if count not in self._arities:
             self._arities.add(count)
             text = _OPS.format(count=count, operands=" V" * count)
@@ -254,7 +258,7 @@ class EGraph:
 
 
 def filled(ops: Iterable[Op], arguments: Iterable[Value]) -> EGraph:
-    """The e-graph of a block: its values have the numbers of program order."""
+    """Return the e-graph of a block, with values numbered in program order."""
     made = EGraph()
     ops = list(ops)
     own = {v for op in ops for v in op.results}

@@ -1,6 +1,7 @@
-"""Which e-node stands for each class: the one whose ops, shared ones counted once, cost least.
+"""Extraction: choose an e-node for each class so that the total cost is least.
 
-Finding the best choice is NP-hard; these are two greedy searches and a climb from each.
+Shared ops count once.  Optimal extraction is NP-hard; these are two greedy searches and hill
+climbing from each.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from core_compiler.ir import Op
 from core_compiler.passes.saturation.egraph import Classes, Node
 from core_compiler.support.errors import InternalError
 
-#: Class -> the e-node that makes it; None: it is an argument.
+#: Class -> the e-node that defines it; None: it is an argument.
 Taken = dict[int, Node | None]
 
 
 def choose(
     classes: Classes, prices: Mapping[int, int], given: Collection[int], roots: Sequence[int]
 ) -> tuple[Taken, list[int]]:
-    """The e-nodes taken for the classes that the roots need, and these classes in order.
+    """Return the chosen e-nodes of the classes that the roots need, and these classes in order.
 
-    ``prices``: what each e-node costs, by its order; ``given``: classes that are arguments.  The
-    best of three beginnings, each improved class by class: the block as it was written, and what
-    the greedy searches found.  Its prices add up to no more than those of the block.
+    ``prices``: the cost of each e-node, by its order; ``given``: classes that are arguments.  It is
+    the best of three starting points, each improved class by class: the block as written, and the
+    results of the greedy searches.  Its total price is at most that of the block.
     """
     first: Taken = {
         number: None if number in given else min(nodes, key=lambda node: node.order)
@@ -46,9 +47,12 @@ def in_order(
     node: Taken, starts: Iterable[int], known: Callable[[int], bool] = lambda number: False,
     above: int | None = None,
 ) -> list[int] | None:  # fmt: skip
-    """The classes that ``starts`` need, each after those that it needs, without those ``known``
-    (nor what they need); None where one needs itself or the one ``above`` them all."""
-    done: dict[int, bool] = {} if above is None else {above: False}  # False: on the way
+    """Return the classes that ``starts`` need in topological order, or None.
+
+    Those ``known`` (and their operands) are left out.  None if a class needs itself or the one
+    ``above`` them all.
+    """
+    done: dict[int, bool] = {} if above is None else {above: False}  # False: on the current path
     order: list[int] = []
     stack = [(start, False) for start in reversed(list(starts))]
     while stack:
@@ -79,8 +83,7 @@ def _operands(node: Node | None) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Choice:
-    """The e-node that makes a class; what it costs with all that it needs, and the places (a bit
-    each) of what that is."""
+    """The chosen e-node of a class, its total cost, and a bit set of the classes that it needs."""
 
     node: Node | None
     total: int
@@ -89,23 +92,23 @@ class _Choice:
 
 @dataclass
 class _Search:
-    """Greedy on the acyclic graph (``greedy-dag`` of the extraction gym): a class takes the e-node
-    that costs least with everything below it, until none changes its choice.
+    """Greedy search on the acyclic graph (``greedy-dag`` of the extraction gym).
 
-    Of equal ones the earliest wins: that of the block before one that a rule made.  ``shared``:
-    what several operands need counts once; else each time.  Either way a class costs more than
-    what it needs, and ever less the longer this takes: no circle is chosen.
+    A class takes the e-node with the least total cost until no choice changes.  Of equal ones the
+    earliest wins: the block's before one that a rule made.  ``shared``: a shared operand counts
+    once, else each time.  Either way a class costs more than its operands, and costs only decrease,
+    so no cycle is chosen.
     """
 
     classes: Classes
     prices: Mapping[int, int]
     given: Collection[int]
-    order: Sequence[int]  # in which what one needs comes first, mostly
+    order: Sequence[int]  # operands mostly come first
     shared: bool
     made: dict[int, _Choice] = field(default_factory=dict)
-    #: Class -> its place; an op of several results has one of its own, after them.
+    #: Class -> its index; an op with several results has its own, after them.
     places: dict[int | Op, int] = field(default_factory=dict)
-    #: Of each place, what the choice for it costs by itself.
+    #: The cost of each index's own choice.
     own: list[int] = field(default_factory=list)
 
     def run(self) -> Taken:
@@ -141,7 +144,7 @@ class _Search:
         return best
 
     def _with(self, number: int, node: Node, below: list[_Choice]) -> _Choice | None:
-        """``node`` on these choices for its operands; None where it would need itself."""
+        """Return ``node`` on these choices of its operands, or None if it would need itself."""
         price, bit = self.prices[node.order], 1 << self.places[number]
         if not self.shared:
             return _Choice(node, price + sum(choice.total for choice in below))
@@ -178,7 +181,7 @@ def _better(one: _Choice, other: _Choice | None) -> bool:
 
 
 def _bits(of: int) -> Iterator[int]:
-    """The places of the bits that are set."""
+    """Yield the indices of the bits that are set."""
     while of:
         low = of & -of
         yield low.bit_length() - 1
@@ -189,38 +192,38 @@ def _bits(of: int) -> Iterator[int]:
 
 
 class _Climb:
-    """A choice that is improved class by class, by what all that is needed costs.
+    """A choice that is improved class by class, by the total cost of all needed classes.
 
-    ``node``: what is taken for each class, also for those not needed now.
+    ``node``: the chosen e-node of each class, also of those not needed now.
     """
 
     def __init__(self, classes: Classes, prices: Mapping[int, int], begin: Taken, aside: Taken,
                  roots: Sequence[int]):  # fmt: skip
-        """``begin`` with what the roots need; ``aside`` for classes that come to be needed."""
+        """Start from ``begin``; ``aside`` holds the choice of classes that become needed later."""
         self.classes, self.prices, self.roots = classes, prices, roots
         self.node = dict(begin)
         order = self.order()
         self.node = begin | aside | {number: begin[number] for number in order}
-        #: Where a class that is needed stands in an order of them.
+        #: The position of a needed class in a topological order.
         self.place = {number: i for i, number in enumerate(order)}
-        #: The e-node that stands for an op of several results.
+        #: The e-node of an op with several results.
         self.whole = {node.whole: node for nodes in classes.nodes.values() for node in nodes
                       if node.whole is not None}  # fmt: skip
-        #: How often a class, or an op of several results, is needed.
+        #: The number of uses of a class, or of an op with several results.
         self.users: dict[int | Op, int] = {}
         change: dict[int | Op, int] = {}
         self.cost = self._count(roots, 1, change)
         self.users = change
 
     def order(self) -> list[int]:
-        """The classes that the roots need, each after those that it needs."""
+        """Return the classes that the roots need, in topological order."""
         found = in_order(self.node, self.roots)
         if found is None:
             raise InternalError("the classes of a block need each other in a circle")
         return found
 
     def run(self) -> None:
-        """Until no class has an e-node with which all costs less."""
+        """Improve until no class has an e-node that lowers the total cost."""
         improved = True
         while improved:
             improved = False
@@ -231,7 +234,7 @@ class _Climb:
                         improved |= self._try(number, held, node)
 
     def _try(self, number: int, held: Node, node: Node) -> bool:
-        """Take ``node`` instead of ``held`` for a class, where all costs less then."""
+        """Replace ``held`` by ``node`` for a class if that lowers the total cost."""
         change: dict[int | Op, int] = {}
         less = self._price(node) + self._count(_reads(node), 1, change)
         less -= self._price(held) - self._count(_reads(held), -1, change)
@@ -247,19 +250,21 @@ class _Climb:
         return True
 
     def _fits(self, number: int, node: Node) -> bool:
-        """Whether ``node`` does not need the class that it is to make."""
+        """Return whether ``node`` does not depend on the class that it would define."""
         found = in_order(
             self.node, node.operands, lambda operand: self._before(operand, number), number
         )
         return found is not None
 
     def _before(self, operand: int, number: int) -> bool:
-        """Whether a class is needed now and stands before another (which it then cannot need)."""
+        """Return whether a class is needed now and precedes another (and so cannot need it)."""
         return bool(self.users.get(operand)) and self.place[operand] < self.place[number]
 
     def _count(self, units: Iterable[int | Op], step: int, change: dict[int | Op, int]) -> int:
-        """Enter into ``change`` that all of ``units`` are needed once more (``step`` 1) or less
-        (-1), with what they need in turn; what that costs."""
+        """Add ``step`` (1 or -1) uses of ``units`` to ``change`` and return the cost of that.
+
+        Their operands are counted too when a unit becomes needed or unneeded.
+        """
         cost, stack = 0, list(units)
         while stack:
             unit = stack.pop()
@@ -276,7 +281,7 @@ class _Climb:
         return cost
 
     def _price(self, node: Node) -> int:
-        """What an e-node costs beside what it reads; one of several results reads the whole op."""
+        """Return an e-node's own cost; one of several results costs nothing beyond its op."""
         return 0 if node.whole is not None else self.prices[node.order]
 
 

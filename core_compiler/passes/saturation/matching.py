@@ -1,4 +1,4 @@
-"""Our rules on an e-graph: the matcher asks for all ops that make a value, not for one."""
+"""Rules on an e-graph: the matcher asks for all ops that define a value, not for one."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from core_compiler.passes.patterns import Node as PatternNode
 from core_compiler.passes.rules import Rule
 from core_compiler.passes.saturation.egraph import Classes, Node
 
-#: Ways that one rule may match at one op, and how many it is tried: patterns with alternatives that
-#: look through views have very many.
+#: Maximum number of matches of one rule at one op, and of attempts: patterns with alternatives that
+#: skip views have very many.
 _WAYS, _TRIES = 24, 1000
-#: Results up to this many bytes are folded where all operands are constants.
+#: Maximum size in bytes of a result that is folded if all operands are constants.
 _FOLDED = 4096
 
 
 class _Anywhere:
-    """What a pattern asks of a block: in an e-graph no value has a user that would keep it."""
+    """The uses that a pattern may ask about: in an e-graph, no value is kept alive by a user."""
 
     def has_one_use(self, value: Value) -> bool:
         return True
@@ -35,8 +35,10 @@ class _Anywhere:
 
 
 class ClassView(View):
-    """The classes as a view: each class is the value that it holds first, each of its e-nodes an
-    op on such values.  ``touched`` gets the values that anybody asks about."""
+    """The classes as a view: each class is its first value, each e-node an op on such values.
+
+    ``touched`` collects the values that are asked about.
+    """
 
     def __init__(self, classes: Classes, weights: WeightStore):
         super().__init__(_Anywhere(), weights)  # type: ignore[arg-type]
@@ -50,7 +52,7 @@ class ClassView(View):
         self._chosen: dict[Value, Op] = {}
 
     def op(self, number: int, node: Node) -> Op:
-        """An e-node as an op on such values; one of several results as it is in the block."""
+        """Return an e-node as an op on such values, or the block's op if it has several results."""
         if node.whole is not None:
             return node.whole
         signature = node.signature
@@ -70,7 +72,7 @@ class ClassView(View):
         return self.ops.get(value, ())
 
     def kinds(self, value: Value) -> Collection[str]:
-        """The kinds of op that make ``value``."""
+        """Return the kinds of op that define ``value``."""
         self.touched.add(value)
         return self._kinds.get(value, ())
 
@@ -101,7 +103,7 @@ class ClassView(View):
 
 @dataclass(frozen=True)
 class Equality:
-    """``value`` equals ``root`` by ``rule``, where ``ops`` make it."""
+    """The equality of ``value`` and ``root`` by ``rule``; ``ops`` define the value."""
 
     rule: str
     tolerance: float | None
@@ -111,25 +113,24 @@ class Equality:
 
 
 class Asker:
-    """Asks the rules of a table, again and again as the classes grow.
+    """Applies a table of rules repeatedly as the classes grow.
 
-    An op is asked anew only where something has changed of what its rules looked at; a match is
-    used once.
+    An op is tried again only if something that its rules read has changed; a match is used once.
     """
 
     def __init__(self, rules: Sequence[Rule]):
-        #: Kind of root -> rules, with the kinds that the pattern wants to make the operands.
+        #: Kind of root -> rules, with the kinds that the pattern requires of the operands' ops.
         self._table: dict[str, list[tuple[Rule, tuple[str, ...]]]] = {}
         for rule in rules:
             self._table.setdefault(rule.pattern.kind, []).append((rule, _wanted(rule.pattern)))
         self._used: set[tuple] = set()
         #: Op -> the values that its rules looked at.
         self._looked: dict[tuple, set[Value]] = {}
-        #: Value of a class -> its ops, when it was asked last.
+        #: Value of a class -> its ops at the last attempt.
         self._known: dict[Value, list[tuple]] = {}
 
     def equalities(self, view: ClassView, late: Callable[[], bool]) -> Iterator[Equality]:
-        """What the rules say of the classes; it ends early when it is ``late``."""
+        """Yield the equalities that the rules find; stop early when it is ``late``."""
         known = {value: list(map(_key, ops)) for value, ops in view.ops.items()}
         changed = {v for v in {**known, **self._known} if known.get(v) != self._known.get(v)}
         self._known = known
@@ -168,7 +169,7 @@ class Asker:
 
 
 def _wanted(pattern: PatternNode) -> tuple[str, ...]:
-    """The kinds of op that the operands must have ("": any); () where that is not to be told."""
+    """Return the kinds of op that the operands must have ("": any); () if unknown."""
     kinds = tuple(
         p.kind if isinstance(p, PatternNode) and p.through is None else ""
         for p in pattern.operands
@@ -187,7 +188,7 @@ def _key(op: Op) -> tuple:
 
 
 def _folded(op: Op, view: ClassView) -> Op | None:
-    """The constant that an op on constants is, by the reference."""
+    """Return the constant that an op on constants evaluates to, by the reference."""
     if op.kind == "core.constant" or not op.operands or "random" in definition(op).traits:
         return None
     known = any(o.kind == "core.constant" for o in view.makers(op.result))

@@ -1,9 +1,9 @@
-"""Rules for exploring: where a view may stand.  All keep every bit.
+"""Exploration rules that move views past other ops.  All keep every bit.
 
 A pipeline of rewrites needs one direction for these, and no direction is right everywhere; an
 e-graph holds both sides.  Views sink below elementwise ops (there they meet their inverse, and a
-broadcast repeats results instead of operands); slices rise above them (less is computed), and
-transposes where one operand may be their inverse.
+broadcast repeats results instead of operands); slices rise above them (less is computed), and so do
+transposes if one operand may be their inverse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SINKING = tuple(definition(kind).name for kind in reversed(kinds_with("shape_on
 
 
 def _kinds(count: int) -> tuple[str, ...]:
-    """Elementwise ops of ``count`` operands."""
+    """Return the elementwise ops of ``count`` operands."""
     return tuple(
         declared.name for declared in REGISTRY.values()
         if "elementwise" in declared.traits and len(declared.operands) == count
@@ -26,7 +26,7 @@ def _kinds(count: int) -> tuple[str, ...]:
 
 
 def _same_view(m: Match) -> str | None:
-    """All operands are moved alike."""
+    """Check that all operands are moved alike."""
     first, *others = [m.named[name] for name in sorted(m.named)]
     for other in others:
         alike = first.attributes == other.attributes
@@ -55,7 +55,7 @@ def _sink(kind: str, count: int, view: str) -> Rule:
 
 
 def _splat(m: Match) -> str | None:
-    """What is repeated is one number: it looks the same before a view as behind it."""
+    """Check that a single number is repeated: it looks the same before and after a view."""
     kind = m["c"].type
     return None if kind.is_static and kind.elements == 1 else "it is no single number"
 
@@ -77,12 +77,15 @@ def _with_number(kind: str, view: str, first: bool) -> Rule:
 
 
 def _along_one_axis(m: Match) -> str | None:
-    """The other operand is repeated from one axis (or none), so its transpose is a broadcast."""
+    """Check that the other operand is repeated from at most one axis.
+
+    Its transpose is then a broadcast.
+    """
     return None if m["c"].type.rank == 1 else "the other operand has more axes than one"
 
 
 def _with_vector(kind: str, first: bool) -> Rule:
-    """A transpose sinks below an op with one number a channel."""
+    """Return a rule that sinks a transpose below an op with one number per channel."""
     moved, vector = op("transpose", "x", name="v"), op("broadcast", "c", name="spread")
 
     def rewrite(b, m: Match):
@@ -99,7 +102,7 @@ def _with_vector(kind: str, first: bool) -> Rule:
 
 
 def _one_is_transposed(m: Match) -> str | None:
-    """What rises may meet its inverse on one operand, and leave one transpose for two."""
+    """Check that a rising transpose may cancel on one operand, leaving one transpose for two."""
     for name in sorted(m.values):
         if any(maker.kind == "core.transpose" for maker in m.view.makers(m[name])):
             return None
@@ -119,7 +122,7 @@ def _rise(kind: str, count: int, view: str, check=None) -> Rule:
 
 
 def _of_number(view: str) -> Rule:
-    """However one number is moved that stands everywhere, it stands everywhere."""
+    """Return a rule that a view of a uniform value is a uniform value."""
 
     def rewrite(b, m: Match):
         c = m["c"] if m["c"].type.shape == () else b.reshape(m["c"], shape=())

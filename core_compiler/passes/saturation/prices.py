@@ -1,4 +1,4 @@
-"""What the ops of a block and of its e-graph cost: a target's model, and what is around an op."""
+"""The costs of the ops of a block and of its e-graph, by a target's model and an op's context."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ops.base import definition
 
-#: Constants up to this many bytes are folded whatever they are made of (as fold_constants does).
+#: Constants of at most this many bytes are folded, whatever they are computed from (as in
+#: fold_constants).
 _SMALL = 256
 
 
 class Prices:
-    """What an op costs among others; ``makers``: the ops that each make a value.
+    """The cost of an op among others; ``makers``: the ops that define each value.
 
-    Elementwise ops read what a broadcast repeats where it lies.  An op on constants alone costs 1
-    where it is worth a constant of its own: constant folding makes it one.  Where a value may be
-    made by a broadcast or in another way, the other way pays for what its reader then reads more.
+    Elementwise ops read the operand of a broadcast in place.  An op on constants alone costs 1 if
+    it is worth a constant of its own, which constant folding makes of it.  If a value may be
+    defined by a broadcast or in another way, the other way includes the cost of the additional
+    bytes that its reader reads.
     """
 
     def __init__(self, makers: Mapping[Value, Sequence[Op]], model: CostModel):
@@ -27,7 +29,7 @@ class Prices:
         self._read: dict[Value, int] = {}
 
     def of(self, op: Op) -> int:
-        """The price of ``op`` in bytes."""
+        """Return the price of ``op`` in bytes."""
         made = None if op.kind == "core.constant" else _made_of(op, self.constants)
         if made is not None and op.result.type.bytes <= max(_SMALL, made):
             return 1
@@ -35,7 +37,7 @@ class Prices:
         return self.model.price(op, self.read) + (0 if op.kind == "core.broadcast" else more)
 
     def read(self, value: Value) -> int:
-        """The bytes that the elements of ``value`` take where they lie."""
+        """Return the bytes of the elements of ``value`` in memory."""
         if value not in self._read:
             self._read[value] = least = _bytes(value)
             for op in self.makers.get(value, ()):
@@ -46,20 +48,20 @@ class Prices:
 
 
 def _bytes(value: Value) -> int:
-    """The size of a value; 0 where it cannot be told."""
+    """Return the size of a value, or 0 if unknown."""
     kind = value.type
     return kind.bytes if isinstance(kind, TensorType) and kind.is_static else 0
 
 
 def total(ops: Iterable[Op], model: CostModel) -> int:
-    """What ops cost together, in bytes."""
+    """Return the total cost of ops in bytes."""
     ops = list(ops)
     prices = Prices({v: (op,) for op in ops for v in op.results}, model)
     return sum(map(prices.of, ops))
 
 
 def _constants(makers: Mapping[Value, Sequence[Op]]) -> dict[Value, int]:
-    """The values that depend on constants alone, with the bytes of those."""
+    """Return the values that depend on constants alone, with the bytes of those."""
     made: dict[Value, int] = {}
     readers: dict[Value, dict[Value, None]] = {}
     for value, ops in makers.items():

@@ -1,8 +1,8 @@
-"""The chosen forms put into the block through the rewriter, one event for each class that changes.
+"""Rebuilding of a block from the chosen forms, with one event for each class that changes.
 
-An event holds the ops that a class no longer needs, the ops of its new form (with classes that the
-block did not have) and the map of its values, so that origins, checks and the page work as for any
-rewrite; its note lists the forms of the class and the rules that made them equal.
+An event holds the ops that a class no longer needs, the ops of its new form (with new classes) and
+the map of its values, so that origins, checks and the page work as for any rewrite; its note lists
+the forms of the class and the rules that made them equal.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from core_compiler.ir import Op, Rewriter, Value, attributes_key
 from core_compiler.passes.saturation.egraph import Classes, Node
 from core_compiler.passes.saturation.extraction import Taken
 
-#: Forms and rules that a note lists.
+#: Maximum number of forms and rules that a note lists.
 _LISTED = 4
 
 
 @dataclass
 class Reasons:
-    """The rules that have put values into one class, how often each, and the tolerances of these
-    equalities: no two members are further apart than their sum."""
+    """The rules that merged values into one class, with counts and the sum of their tolerances.
+
+    No two members differ by more than that sum.
+    """
 
     rules: dict[str, int] = field(default_factory=dict)
     tolerances: list[float] = field(default_factory=list)
@@ -35,10 +37,10 @@ def rebuild(
     rewriter: Rewriter, classes: Classes, taken: Taken, order: Sequence[int],
     given: Mapping[int, Value], reasons: Mapping[int, Reasons], changed: list[int],
 ) -> None:  # fmt: skip
-    """Bring the block into the chosen form; ``changed`` gets the classes that change.
+    """Rebuild the block in the chosen form; ``changed`` collects the classes that change.
 
-    ``order``: the classes that the block needs, each after those that it needs; ``given``: those
-    that are no op's of the block, with the values that they are.
+    ``order``: the classes that the block needs, topologically sorted; ``given``: those defined
+    outside the block, with their values.
     """
     _Rebuild(rewriter, classes, taken, order, given, reasons, changed).run()
 
@@ -55,7 +57,7 @@ class _Rebuild:
             known.update(op.results)
         #: The block's own values of each class, in program order.
         self.own = {c: [v for v in classes.values[c] if v in known] for c in order}
-        #: What must stay: values of classes that are not settled, and one of each that is.
+        #: Values to keep: those of unprocessed classes, and one of each processed class.
         self.kept = {v for values in self.own.values() for v in values}
 
     def run(self) -> None:
@@ -83,8 +85,10 @@ class _Rebuild:
             self.values[number], self.waiting[number] = value, op
 
     def _merge(self, number: int, kept: Value, new: Op | None) -> None:
-        """``kept`` is the class from here on (where given, made by ``new``); the block's others of
-        the class are replaced by it."""
+        """Let ``kept`` (given, or defined by ``new``) represent the class.
+
+        It replaces the block's other values of the class.
+        """
         self.values[number] = kept
         gone = [v for v in self.own[number] if new is not None or v is not kept]
         self.kept -= set(gone)
@@ -102,7 +106,7 @@ class _Rebuild:
         self.changed.append(number)
 
     def _needed(self, op: Op) -> list[Op]:
-        """The waiting ops that ``op`` reads, each after those that it reads."""
+        """Return the waiting ops that ``op`` reads, in topological order."""
         out: list[Op] = []
         makers = {op.result: number for number, op in self.waiting.items()}
         stack = [(v, False) for v in reversed(op.operands)]
@@ -120,7 +124,7 @@ class _Rebuild:
         return out
 
     def _old(self, makers: Sequence[Op], placed: Sequence[Op]) -> list[Op]:
-        """The ops replaced, with those that nobody needs once they are gone, in program order."""
+        """Return the replaced ops, and those that become dead with them, in program order."""
         needed = {v for op in placed for v in op.uses()} | self.kept
         gone = dict.fromkeys(makers)
         work = list(makers)
@@ -137,7 +141,7 @@ class _Rebuild:
         return [*reversed([op for op in gone if op not in makers]), *makers]
 
     def _told(self, number: int) -> str:
-        """What the e-class holds, and by which rules."""
+        """Return the forms of the e-class and their rules as text."""
         nodes, chosen = self.classes.nodes[number], self.taken[number]
         forms = listed([n.signature.kind.removeprefix("core.") for n in nodes])
         rules = list(self.reasons[number].rules) if number in self.reasons else []
@@ -147,8 +151,11 @@ class _Rebuild:
         return text + (f"; equal by {listed([f'`{rule}`' for rule in rules])}" if rules else "")
 
     def _tolerance(self, number: int, placed: Sequence[Op]) -> float | None:
-        """What the rules between the event's operands and its result may change in all: those of
-        the classes that any form of it goes through, down to values that are settled."""
+        """Return the total tolerance of the rules between the event's operands and its result.
+
+        These are the rules of all classes that any of its forms goes through, down to processed
+        values.
+        """
         stated: list[float] = []
         fresh = {v for op in placed for v in op.results}
         seen, work = {number}, [number]
@@ -164,7 +171,7 @@ class _Rebuild:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names, equal ones once with how many they are; the first few."""
+    """Return the first few names as text, with equal ones counted."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
@@ -177,7 +184,7 @@ _SOURCE = "core_compiler/passes/saturation/rebuild.py"
 
 
 def _is(op: Op, node: Node, operands: tuple[Value, ...]) -> bool:
-    """Whether an op of the block is an e-node on these values."""
+    """Return whether an op of the block is an e-node on these values."""
     signature = node.signature
     return (
         op.kind == signature.kind and op.operands == operands
