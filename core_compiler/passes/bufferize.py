@@ -35,7 +35,7 @@ def buffer_type(kind) -> BufferType:
 
 @dataclass(frozen=True)
 class Bufferize(Pass):
-    """Gives every value memory: inputs, constants and results as buffers, reshapes and transposes
+    """Give every value memory: inputs, constants and results as buffers, reshapes and transposes
     as views, launches that write the buffers they are given.
 
     A loop is a stretch of the same list that the device repeats; loop-carried values lie in buffers

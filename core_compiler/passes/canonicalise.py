@@ -137,7 +137,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class Canonicalise(Pass):
-    """Rewrites small algebraic identities to one form.
+    """Rewrite small algebraic identities to one form.
 
     One rule changes bits and declares it: ``x ** 2 => x * x``.  Zeros keep their signs: ``x +
     (-0)`` and ``x - (+0)`` become x, ``x + (+0)`` only for integers and for values that are never

@@ -20,7 +20,7 @@ from core_compiler.passes.layouts import Order, normal, view_order
 
 @dataclass(frozen=True)
 class ChooseLayouts(Pass):
-    """Places axes in memory: convolutions channels-last, transposes as free views where possible.
+    """Place axes in memory: convolutions channels-last, transposes as free views where possible.
 
     With ``channels_last`` off, convolutions keep the layout of the model.
     """

@@ -30,7 +30,7 @@ def expand(op: Op, rewriter: Rewriter, weights) -> None:
 
 @dataclass(frozen=True)
 class Decompose(Pass):
-    """Expands the composites whose parts other passes want to see (linear layers into products).
+    """Expand the composites whose parts other passes want to see (linear layers into products).
 
     ``kinds`` lists them, separated by commas, without the ``core.`` prefix.
     """

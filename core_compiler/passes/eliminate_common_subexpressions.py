@@ -17,7 +17,7 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpressions(Pass):
-    """Merges equal ops on the same operands; the merged op keeps the origins of both.
+    """Merge equal ops on the same operands; the merged op keeps the origins of both.
 
     Random ops differ in their ``stream`` and so are never merged.  Neither are casts that widen a
     narrow float: repeating them costs less than keeping their results.

@@ -13,7 +13,7 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class EliminateDeadCode(Pass):
-    """Removes ops whose results are never used (the tensor level is pure)."""
+    """Remove ops whose results are never used (the tensor level is pure)."""
 
     asks = 1
 

@@ -33,7 +33,7 @@ class Life:
 
 @dataclass(frozen=True)
 class FindLifetimes(Pass):
-    """Marks every allocation with the first and the last step that needs it (views followed).
+    """Mark every allocation with the first and the last step that needs it (views followed).
 
     Steps count the ops of main; two buffers with disjoint live intervals may share memory.  Values
     that a loop reads from outside are live to the loop's end.

@@ -60,7 +60,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class FoldBatchNorm(Pass):
-    """Folds inference batch normalisation into the weights of the convolution before it.
+    """Fold inference batch normalisation into the weights of the convolution before it.
 
     Weights of bf16 or f16 are not folded: scaling would round them a second time.
     """

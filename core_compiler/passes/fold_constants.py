@@ -21,7 +21,7 @@ _SMALL = 4096
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Evaluates ops whose operands are all constants, with the contract's own reference.
+    """Evaluate ops whose operands are all constants, with the contract's own reference.
 
     Empty results are constants, whatever they are computed from.  ``growth`` bounds the ratio of a
     result's size to its operands' (broadcasting a scalar to a large shape costs nothing as an op

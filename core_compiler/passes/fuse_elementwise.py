@@ -1,4 +1,4 @@
-"""Fuses chains of elementwise ops and index maps into one loop nest."""
+"""Fuse chains of elementwise ops and index maps into one loop nest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applies the elementwise ops that follow a product or a convolution on its output tile."""
+"""Apply the elementwise ops that follow a product or a convolution on its output tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fuses reductions over the same rows, with what feeds and follows them, into row programs."""
+"""Fuse reductions over the same rows, with what feeds and follows them, into row programs."""
 
 from __future__ import annotations
 

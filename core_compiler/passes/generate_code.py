@@ -11,7 +11,7 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class GenerateCode(Pass):
-    """Compiles every distinct kernel once, in parallel and through the kernel cache.
+    """Compile every distinct kernel once, in parallel and through the kernel cache.
 
     The launches, with their addresses, form a program.
     """

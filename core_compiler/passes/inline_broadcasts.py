@@ -20,7 +20,7 @@ from core_compiler.passes.grouping import (
 
 @dataclass(frozen=True)
 class InlineBroadcasts(Pass):
-    """Copies constants of one element, iotas and broadcasts into each op that reads them.
+    """Copy constants of one element, iotas and broadcasts into each op that reads them.
 
     A broadcast only indexes its operand; as a kernel of its own it would write the repeated values
     to memory.

@@ -16,7 +16,7 @@ from core_compiler.passes.grouping import not_claimed
 
 @dataclass(frozen=True)
 class LowerComposites(Pass):
-    """Expands every composite that the target does not claim whole into its decomposition.
+    """Expand every composite that the target does not claim whole into its decomposition.
 
     Concatenations of more parts than one kernel can hold are expanded too.
     """

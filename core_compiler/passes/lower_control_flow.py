@@ -16,7 +16,7 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class LowerControlFlow(Pass):
-    """Replaces a conditional by both of its branches and selects their results.
+    """Replace a conditional by both of its branches and select their results.
 
     Ops are pure and total, so the branch that is not taken costs time and changes no bit.  An
     exception is a loop with a data-dependent trip count in that branch, which then runs no

@@ -28,7 +28,7 @@ def is_exchange(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class OutlineKernels(Pass):
-    """Turns every group into a launch of a kernel function; structurally equal kernels are shared.
+    """Turn every group into a launch of a kernel function; structurally equal kernels are shared.
 
     The launch keeps the group as its region: the kernel must compute it bit for bit, and checks
     evaluate it.  Kernels are generic in sizes, so the many convolutions of a network share a few

@@ -21,7 +21,7 @@ ALIGNMENTS = (ALIGNMENT, 32)
 
 @dataclass(frozen=True)
 class PlanMemory(Pass):
-    """Assigns offsets in the arena to temporaries by their lifetimes; results stay the caller's.
+    """Assign offsets in the arena to temporaries by their lifetimes; results stay the caller's.
 
     ``planner`` names the strategy; the plan reports its lower bound and the gap to it, and an
     independent check proves that no two live buffers overlap.  ``alignment`` (bytes, 64 or 32) is

@@ -25,7 +25,7 @@ from core_compiler.support.errors import UserError
 
 @dataclass(frozen=True)
 class Rematerialise(Pass):
-    """Launches a kernel again if its result would otherwise wait in memory through the peak.
+    """Launch a kernel again if its result would otherwise wait in memory through the peak.
 
     Only if that lowers the peak; at most ``launches`` times, the largest value first.
     """

@@ -54,7 +54,7 @@ def rules_of(names: tuple[str, ...]) -> tuple[Rule, ...]:
 
 @dataclass(frozen=True)
 class RoundCorrectly(Pass):
-    """Computes functions of f32 in f64 and rounds the result once.
+    """Compute functions of f32 in f64 and round the result once.
 
     ``functions`` lists them, separated by commas; ``composites``: also those inside softmax, gelu
     and the like, which are then decomposed.

@@ -14,7 +14,7 @@ from core_compiler.passes.outline_kernels import LAUNCH
 
 @dataclass(frozen=True)
 class ScheduleKernels(Pass):
-    """Tiles, packs, vectorises, unrolls and parallelises every kernel, step by named step.
+    """Tile, pack, vectorise, unroll and parallelise every kernel, step by named step.
 
     Each step is a kernel that runs in the interpreter and has the same bits as the step before;
     accumulation orders never change.  The steps are kept with the kernels; the final one is

@@ -22,7 +22,7 @@ MOST_ELEMENTS = 64
 
 @dataclass(frozen=True)
 class SimplifyLoops(Pass):
-    """Drops unused loop-carried values, and computes the trip counts of loops.
+    """Drop unused loop-carried values, and compute the trip counts of loops.
 
     A value that is never read is not carried; one that does not change is read from outside; an op
     that depends on nothing in the loop is hoisted.  If the condition follows from constants alone,

@@ -178,7 +178,7 @@ RULES = (
 
 @dataclass(frozen=True)
 class SimplifyShapes(Pass):
-    """Collapses chains of reshape, transpose, broadcast and slice."""
+    """Collapse chains of reshape, transpose, broadcast and slice."""
 
     @override
     def table(self):

@@ -49,7 +49,7 @@ def phases(size: int, window: int, stride: int, low: int, dilation: int) -> list
 
 @dataclass(frozen=True)
 class SplitStridedConvolutions(Pass):
-    """Splits a transposed convolution with strides into one without strides per phase.
+    """Split a transposed convolution with strides into one without strides per phase.
 
     Positions a stride apart meet the same taps, so each phase is an ordinary product; the phases
     are then interleaved.  Terms, their order and their chunks do not change: exact.

@@ -29,7 +29,7 @@ AVERAGES = frozenset({"core.reduce_sum", "core.mean"})
 
 @dataclass(frozen=True)
 class WidenSums(Pass):
-    """Computes sums and differences, with the arithmetic that makes their operands, in f64.
+    """Compute sums and differences, with the arithmetic that makes their operands, in f64.
 
     ``lines`` lists lines of the model, separated by commas (``model.py:12``); empty: all.
     ``depth``: the number of ops before the sum that are repeated.

@@ -13,7 +13,7 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class CleanInitializers(Pass):
-    """Turns Constant nodes into initializers, merges equal ones and makes all of them constant.
+    """Turn Constant nodes into initializers, merge equal ones and make all of them constant.
 
     ``keep_overridable``: keep initializers that are also inputs overridable.
     """

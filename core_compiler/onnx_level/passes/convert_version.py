@@ -22,7 +22,7 @@ OLDEST = 7
 
 @dataclass(frozen=True)
 class ConvertVersion(Pass):
-    """Converts every op to another version of ONNX (``to``; 0 leaves the model unchanged)."""
+    """Convert every op to another version of ONNX (``to``; 0 leaves the model unchanged)."""
 
     to: int = 0
 

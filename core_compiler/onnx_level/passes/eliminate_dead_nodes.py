@@ -13,7 +13,7 @@ from core_compiler.passes.eliminate_dead_code import erase_unread, still_read
 
 @dataclass(frozen=True)
 class EliminateDeadNodes(Pass):
-    """Removes nodes and initializers whose results are never used."""
+    """Remove nodes and initializers whose results are never used."""
 
     half = "source"
     asks = 1

@@ -43,7 +43,7 @@ _TYPES_READ = {f"{PREFIX}{name}": place for name, place in (
 
 @dataclass(frozen=True)
 class FoldNodes(Pass):
-    """Computes nodes whose inputs are constants, and shapes that are known.
+    """Compute nodes whose inputs are constants, and shapes that are known.
 
     ``most`` is the maximum size in bytes of a result that is larger than its inputs.
     """

@@ -19,7 +19,7 @@ from core_compiler.support.errors import UserError, one_line
 
 @dataclass(frozen=True)
 class ImportOnnx(Pass):
-    """Translates nodes into tensor ops.
+    """Translate nodes into tensor ops.
 
     ``sizes`` (``batch=4,seq=64``) binds symbolic sizes that the example inputs do not bind.
     """

@@ -15,7 +15,7 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class InferShapes(Pass):
-    """Infers the types of values by ONNX's shape inference, including values of small tensors."""
+    """Infer the types of values by ONNX's shape inference, including values of small tensors."""
 
     half = "source"
     requires = frozenset({"onnx_nodes"})

@@ -24,7 +24,7 @@ NODES = 500_000
 
 @dataclass(frozen=True)
 class InlineFunctions(Pass):
-    """Replaces calls of the model's own functions by their bodies."""
+    """Replace calls of the model's own functions by their bodies."""
 
     half = "source"
     requires = frozenset({"onnx_nodes"})

@@ -41,7 +41,7 @@ LEVELS["onnx"] = NodeView
 
 @dataclass(frozen=True)
 class RewriteNodes(Pass):
-    """Rewrites nodes by a table of rules: removes no-ops and merges adjacent nodes."""
+    """Rewrite nodes by a table of rules: remove no-ops and merge adjacent nodes."""
 
     half = "source"
     exact = False

@@ -27,7 +27,7 @@ from core_compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class SimplifyControlFlow(Pass):
-    """Inlines branches that are always taken, and unrolls short loops.
+    """Inline branches that are always taken, and unroll short loops.
 
     ``unroll``: the maximum trip count of an unrolled loop.
     """

@@ -43,7 +43,7 @@ SMOOTH = tuple(rule for rule in RULES if not rule.kink)
 
 @dataclass(frozen=True)
 class Recompose(Pass):
-    """Raises softmax, normalisations, activations, attention and losses that arrive in primitives.
+    """Raise softmax, normalisations, activations, attention and losses that arrive in primitives.
 
     The composite's own decomposition defines the result; each rule declares its tolerance.
     ``kinks`` False excludes the rules that change the subgradient where branches meet (the max(x,

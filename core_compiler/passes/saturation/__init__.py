@@ -90,7 +90,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Saturate(Pass):
-    """Holds all forms of each value that the rules know side by side and takes the cheapest.
+    """Hold all forms of each value that the rules know side by side and take the cheapest.
 
     ``rules``: ``exact`` for those that keep every bit, ``tolerant`` for all.  It stops when nothing
     new is found, after ``iterations``, or beyond ``nodes`` forms; ``seconds`` are for emergencies:
