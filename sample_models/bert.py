@@ -44,9 +44,9 @@ class TextEncoder(nn.Module):
         return output.last_hidden_state, output.pooler_output
 
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Two-sentence inputs whose end is padding, the same for the same seed.
+        """Return two-sentence inputs with padding at the end, the same for the same seed.
 
-        Every row keeps at least half of its positions and not all, so that the mask has work.
+        Every row keeps at least half of its positions but not all, so that the mask has an effect.
         """
         shape = (batch, self.sequence)
         positions = torch.arange(self.sequence).expand(shape)
@@ -67,12 +67,12 @@ def bert_base(
     seed: int = 0,
     attention: str = "sdpa",
 ) -> tuple[TextEncoder, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """BERT-base in evaluation mode and its example inputs.
+    """Return BERT-base in evaluation mode and its example inputs.
 
     width: factor on the heads (12, at least 1; a head keeps its 64 features), with them on the
     hidden size, and on the vocabulary (30,522, at least 100). depth: layers; None: 12. sequence:
-    tokens a row, at most 512. attention: "sdpa" keeps scaled dot product attention one op in
-    what torch.export gives; "eager" spells it out.
+    tokens per row, at most 512. attention: "sdpa" keeps scaled dot product attention one op in the
+    output of torch.export; "eager" decomposes it.
     """
     from transformers.initialization import no_init_weights
     from transformers.models.bert.configuration_bert import BertConfig

@@ -1,4 +1,4 @@
-"""The catalogue of sample models: what there is, how large, and how to build it.
+"""The catalogue of sample models: their names, their sizes, and their builders.
 
 A new model is one builder, `name(*, width, depth, batch, seed, ...) -> (module, example_inputs)`
 whose module has `input_names`, `output_names` and `make_inputs(batch, seed)`, and one entry here.
@@ -30,12 +30,12 @@ class Input:
 
 @dataclass(frozen=True)
 class SampleModel:
-    """An entry of the catalogue. All figures are for default sizes: width 1, full depth, batch 1.
+    """An entry of the catalogue; all figures are for default sizes: width 1, full depth, batch 1.
 
-    parameters: trained numbers, batch-norm statistics not counted. flops: floating-point
-    operations of the convolutions, linear layers and matrix products of one execution, a
-    multiply-add being two. sizes: what the builder accepts beside width, depth, batch and seed,
-    with its default. builder: "module:function".
+    parameters: trained values, without batch-norm statistics. flops: floating-point operations of
+    the convolutions, linear layers and matrix products of one execution; a multiply-add counts as
+    two. sizes: the builder's arguments besides width, depth, batch and seed, with their defaults.
+    builder: "module:function".
     """
 
     name: str
@@ -177,11 +177,11 @@ def build(
     seed: int = 0,
     **sizes: Any,
 ) -> Built:
-    """Build a model of the catalogue; the same arguments give the same bits on any machine.
+    """Build a model of the catalogue; equal arguments give equal bits on any machine.
 
     width scales channels or features; depth replaces the number of blocks or layers (None: as
-    published); both are explained by the builder. sizes: see `SampleModel.sizes`.
-    Raises UserError for an unknown name or size, or a size out of range.
+    published); the builder documents both. sizes: see `SampleModel.sizes`. Raises UserError for an
+    unknown name or size, or a size out of range.
     """
     entry = check_sizes(name, width=width, depth=depth, batch=batch, seed=seed, **sizes)
     module_name, _, function_name = entry.builder.partition(":")
@@ -199,7 +199,7 @@ def build(
 def check_sizes(
     name: str, *, width: float, depth: int | None, batch: int, seed: int, **sizes: Any
 ) -> SampleModel:
-    """The entry `name`, after the checks on sizes that need no framework. Raises UserError."""
+    """Return the entry `name` after all size checks that need no framework. Raises UserError."""
     if name not in CATALOGUE:
         raise UserError(
             f"unknown sample model {name!r}", "", f"choose one of {', '.join(CATALOGUE)}"

@@ -1,5 +1,7 @@
-"""Text decoders of `transformers`: GPT-2 (Radford et al., 2019) and a small Llama (Touvron et al.,
-2023): rotary positions, RMS norms, gated feed-forward, fewer key than query heads.
+"""Text decoders of `transformers`: GPT-2 (Radford et al., 2019) and a small Llama.
+
+The Llama (Touvron et al., 2023) has rotary positions, RMS norms, gated feed-forward layers, and
+fewer key than query heads.
 
     from sample_models.decoders import gpt2, gpt2_decode, llama_4l
     module, inputs = gpt2()
@@ -42,15 +44,15 @@ class Decoder(nn.Module):
         return self.network(input_ids=input_ids, use_cache=False).logits
 
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, ...]:
-        """Token ids without padding, the same for the same seed."""
+        """Return token ids without padding, the same for the same seed."""
         return (seeded.integers("ids", seed, (batch, self.sequence), 0, self.vocabulary),)
 
 
 class DecodeStep(nn.Module):
-    """One token of a causal language model, with the keys and values of the tokens before it.
+    """A decoding step of a causal language model, given the keys and values of earlier tokens.
 
-    input_ids i64[batch, 1], keys and values f32[batch, layers, heads, past, head size] ->
-    logits f32[batch, 1, vocabulary], and the keys and values with the token's own, past + 1 long.
+    input_ids i64[batch, 1], keys and values f32[batch, layers, heads, past, head size] -> logits
+    f32[batch, 1, vocabulary], and the keys and values including the token's own, past + 1 long.
     """
 
     input_names = ("input_ids", "keys", "values")
@@ -79,7 +81,7 @@ class DecodeStep(nn.Module):
         )
 
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, ...]:
-        """A token and a cache of the size of what the layers make, the same for the same seed."""
+        """Return a token and a cache of the size that the layers need, chosen by the seed."""
         config: Any = self.network.config
         shape = (batch, config.n_layer, config.n_head, self.past, _HEAD_SIZE)
         ids = seeded.integers("ids", seed, (batch, 1), 0, self.vocabulary)
@@ -87,14 +89,14 @@ class DecodeStep(nn.Module):
 
 
 def _ready(module: _M, batch: int, seed: int) -> tuple[_M, tuple[torch.Tensor, ...]]:
-    """The module with its weights, in evaluation mode, and its example inputs."""
+    """Return the module with its weights, in evaluation mode, and its example inputs."""
     seeded.fill(module, seed)
     module.eval()
     return module, module.make_inputs(batch, seed)
 
 
 def _gpt2(width: float, depth: int | None, positions: int, attention: str) -> tuple[Any, int]:
-    """(GPT-2 with a language model's head, its vocabulary)."""
+    """Return GPT-2 with a language-model head, and the size of its vocabulary."""
     from transformers.initialization import no_init_weights
     from transformers.models.gpt2.configuration_gpt2 import GPT2Config
     from transformers.models.gpt2.modeling_gpt2 import GPT2LMHeadModel
@@ -125,12 +127,12 @@ def gpt2(
     seed: int = 0,
     attention: str = "sdpa",
 ) -> tuple[Decoder, tuple[torch.Tensor, ...]]:
-    """GPT-2 (124M) in evaluation mode and its example inputs.
+    """Return GPT-2 (124M) in evaluation mode and its example inputs.
 
     width: factor on the heads (12, at least 1; a head keeps its 64 features), with them on the
     hidden size, and on the vocabulary (50,257, at least 100). depth: layers; None: 12. sequence:
-    tokens a row. attention: "sdpa" keeps scaled dot product attention one op in what torch.export
-    gives; "eager" spells it out.
+    tokens per row. attention: "sdpa" keeps scaled dot product attention one op in the output of
+    torch.export; "eager" decomposes it.
     """
     network, vocabulary = _gpt2(width, depth, sequence, attention)
     module = Decoder(network, sequence, vocabulary)
@@ -146,7 +148,10 @@ def gpt2_decode(
     seed: int = 0,
     attention: str = "sdpa",
 ) -> tuple[DecodeStep, tuple[torch.Tensor, ...]]:
-    """One step of GPT-2: a token, given the keys and values of `past` tokens; else as `gpt2`."""
+    """Return one step of GPT-2: a token, given the keys and values of `past` tokens.
+
+    The other arguments are those of `gpt2`.
+    """
     network, vocabulary = _gpt2(width, depth, past + 1, attention)
     module = DecodeStep(network, past, vocabulary)
     return _ready(module, batch, seed)
@@ -161,11 +166,12 @@ def llama_4l(
     seed: int = 0,
     attention: str = "sdpa",
 ) -> tuple[Decoder, tuple[torch.Tensor, ...]]:
-    """A Llama of 4 layers in evaluation mode and its example inputs.
+    """Return a Llama of 4 layers in evaluation mode and its example inputs.
 
     width: factor on the query heads (8, in pairs of two groups; a head keeps its 64 features), on
-    the hidden size with them, on the feed-forward (1,376) and the vocabulary (8,192, at least 100);
-    2 key and value heads. depth: layers; None: 4. sequence: tokens a row. attention: as `gpt2`.
+    the hidden size with them, on the feed-forward (1,376) and the vocabulary (8,192, at least
+    100); 2 key and value heads. depth: layers; None: 4. sequence: tokens per row. attention: as
+    `gpt2`.
     """
     from transformers.initialization import no_init_weights
     from transformers.models.llama.configuration_llama import LlamaConfig

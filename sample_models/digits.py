@@ -1,10 +1,10 @@
-"""Two small classifiers trained, while you wait, on the 8x8 digits of scikit-learn.
+"""Two small classifiers, trained on demand on the 8x8 digits of scikit-learn.
 
     from sample_models.digits import digits_cnn
     module, inputs = digits_cnn()
 
-The data are the 1,797 real images of the UCI "Optical Recognition of Handwritten Digits" test
-set that scikit-learn carries; the last 360 are never trained on.
+The data are the 1,797 real images of the UCI "Optical Recognition of Handwritten Digits" test set
+that scikit-learn includes; the last 360 are never used for training.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOMENTUM = 0.9
 class DigitsCnn(nn.Module):
     """Convolutions, one max-pool, one global average, one linear layer.
 
-    The last convolution has a bias, the others a batch norm (before which a bias means nothing).
+    The last convolution has a bias, the others a batch norm (before which a bias has no effect).
 
     pixels f32[batch, 1, 8, 8] in [0, 1] -> logits f32[batch, 10].
     """
@@ -57,7 +57,7 @@ class DigitsCnn(nn.Module):
         return self.classifier(self.average(self.features(pixels)).flatten(1))
 
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor]:
-        """Real images f32[batch, 1, 8, 8] that were not trained on, chosen by the seed."""
+        """Return real images f32[batch, 1, 8, 8] not used for training, chosen by the seed."""
         return (_unseen_images(batch, seed).reshape(batch, 1, 8, 8),)
 
 
@@ -82,14 +82,14 @@ class DigitsMlp(nn.Module):
         return self.layers(pixels)
 
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor]:
-        """Real images f32[batch, 64] that were not trained on, chosen by the seed."""
+        """Return real images f32[batch, 64] not used for training, chosen by the seed."""
         return (_unseen_images(batch, seed),)
 
 
 def digits_cnn(
     *, width: float = 1.0, depth: int | None = None, batch: int = 1, seed: int = 0
 ) -> tuple[DigitsCnn, tuple[torch.Tensor]]:
-    """A trained convolutional classifier and its example inputs.
+    """Return a trained convolutional classifier and its example inputs.
 
     width: factor on the channels (16 in the first layer, at least 4). depth: convolutions, each
     after the first doubling the channels; None: 3.
@@ -102,7 +102,7 @@ def digits_cnn(
 def digits_mlp(
     *, width: float = 1.0, depth: int | None = None, batch: int = 1, seed: int = 0
 ) -> tuple[DigitsMlp, tuple[torch.Tensor]]:
-    """A trained multi-layer perceptron and its example inputs.
+    """Return a trained multi-layer perceptron and its example inputs.
 
     width: factor on the hidden features (128, at least 8). depth: hidden layers; None: 2.
     """
@@ -112,7 +112,7 @@ def digits_mlp(
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
-    """All images f32[1797, 64] in [0, 1], steps of 1/16, and their classes i64[1797]."""
+    """Return all images f32[1797, 64] in [0, 1], in steps of 1/16, and their classes i64[1797]."""
     table = _table()
     return torch.from_numpy(table[:, :64] / np.float32(16)), torch.from_numpy(
         table[:, 64].astype(np.int64)
@@ -121,7 +121,7 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 @functools.lru_cache(maxsize=1)
 def _table() -> np.ndarray:
-    # Read the file itself: importing scikit-learn for it takes 1.5 s.
+    # Read the file directly: importing scikit-learn for it takes 1.5 s.
     package = importlib.util.find_spec("sklearn")
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError(
@@ -141,7 +141,9 @@ def _unseen_images(batch: int, seed: int) -> torch.Tensor:
 
 
 def _train(module: DigitsCnn | DigitsMlp, shape: tuple[int, ...], seed: int) -> None:
-    """Seeded weights, then a few passes over the data, on one thread in f64; leaves f32, eval.
+    """Train from seeded weights for a few epochs, on one thread in f64.
+
+    The module ends in f32, eval.
 
     Stochastic gradient descent with momentum, its rate falling linearly to zero; the weights are
     rounded at the end so that they are the same on any machine.

@@ -1,8 +1,8 @@
 """Sample models as files: `.onnx` with external data, and `.pt2` of torch.export.
 
-Exports are kept in `models` of the compiler's cache folder, under a key of everything that decides
-their content: name, sizes, the source of this package and the versions of the exporting libraries.
-A hit imports no framework.
+Exports are cached in `models` of the compiler's cache folder, under a key of everything that
+determines their content: name, sizes, the source of this package and the versions of the exporting
+libraries. A cache hit imports no framework.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def export_onnx(
     optimize: bool = False,
     **sizes: Any,
 ) -> Path:
-    """Write `NAME.onnx` and its weights `NAME.onnx.data`; answer the path of the first.
+    """Write `NAME.onnx` and its weights `NAME.onnx.data`; return the path of the first.
 
-    folder: where to put copies of the two files; None: answer the cached ones (do not change
+    folder: where to put copies of the two files; None: return the cached ones (do not change
     them). optimize: let torch's exporter fold constants and batch norms; by default the file is
-    the exporter's plain translation, so that the compiler's own passes have that work to do.
-    sizes: as for `build`.
+    the exporter's plain translation, which leaves that work to the compiler's own passes. sizes:
+    as for `build`.
     """
 
     def write(built: Built, path: Path) -> None:
@@ -57,17 +57,17 @@ def export_onnx(
             output_names=list(built.output_names),
             verbose=False,
         )
-        assert program is not None  # dynamo=True answers a program
+        assert program is not None  # dynamo=True returns a program
         program.save(path, external_data=True)
 
     return _cached(name, "onnx", folder, {"opset": opset, "optimize": optimize}, sizes, write)
 
 
 def export_pt2(name: str, folder: Path | str | None = None, **sizes: Any) -> Path:
-    """Write `NAME.pt2`, the archive of `torch.export.save`; answer its path.
+    """Write `NAME.pt2`, the archive of `torch.export.save`; return its path.
 
-    folder: where to put a copy; None: answer the cached file (do not change it).
-    sizes: as for `build`.
+    folder: where to put a copy; None: return the cached file (do not change it). sizes: as for
+    `build`.
     """
 
     def write(built: Built, path: Path) -> None:
@@ -86,12 +86,12 @@ def _exported(built: Built) -> torch.export.ExportedProgram:
 
 
 def cache_folder() -> Path:
-    """Where exports are kept: `models` in the compiler's cache folder."""
+    """Return the folder of cached exports: `models` in the compiler's cache folder."""
     return default_root() / "models"
 
 
 def content_key(name: str, kind: str, options: dict[str, Any], sizes: dict[str, Any]) -> str:
-    """SHA-256 of all that decides an export's content, in hexadecimal."""
+    """Return the SHA-256 of everything that determines an export's content, in hexadecimal."""
     sources = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(Path(__file__).parent.glob("*.py"))
@@ -122,7 +122,7 @@ def _cached(
     path = home / f"{name}.{kind}"
     if not path.exists():
         home.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside its place and renamed, so that nobody ever reads half an export.
+        # Write to a temporary name and rename, so that no process reads a partial export.
         with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
             fresh = Path(scratch) / "export"
             fresh.mkdir()

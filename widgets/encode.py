@@ -2,7 +2,7 @@
 
 Any numpy array inside the data becomes `{"$": dtype, "at": byte offset, "n": length}` in the JSON
 and its little-endian bytes go into the blob. The blob starts with an 8-byte header: the CRC-32 of
-the rest (also `stamp` in the JSON) and zero, so that the browser can tell whether the two traits
+the rest (also `stamp` in the JSON) and zero, so that the browser can check whether the two traits
 that it received belong together.
 """
 
@@ -30,10 +30,13 @@ _NAMES = {
 
 
 def pack(data: Mapping[str, Any]) -> tuple[str, bytes]:
-    """JSON text and blob of `data` (mappings, sequences, strings, numbers, 1-d numpy arrays).
+    """Return JSON text and blob of `data`.
 
-    64-bit integers travel as 32-bit ones where they fit, else as f64; beyond 2**53 is an error.
-    Outside arrays, NaN and infinities, which JSON has not, are None. Equal data gives equal bytes.
+    `data` consists of mappings, sequences, strings, numbers and 1-d numpy arrays.
+
+    64-bit integers are sent as 32-bit ones if they fit, else as f64; beyond 2**53 is an error.
+    Outside arrays, NaN and infinities, which JSON lacks, become None. Equal data gives equal
+    bytes.
     """
     parts: list[bytes] = []
     at = HEADER_BYTES
@@ -74,7 +77,7 @@ def pack(data: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def finite(value: Any) -> Any:
-    """Numbers that JSON has not (NaN, infinities) as None."""
+    """Return `value` with numbers that JSON lacks (NaN, infinities) as None."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, dict):
@@ -89,7 +92,7 @@ def _dumps(value: Any) -> str:
 
 
 def _portable(array: np.ndarray) -> np.ndarray:
-    """The array as one of the little-endian types that JavaScript has."""
+    """Return the array in one of the little-endian types of JavaScript."""
     if array.ndim != 1:
         raise ValueError(f"only 1-d arrays can be packed, got shape {array.shape}")
     if array.dtype == np.bool_:

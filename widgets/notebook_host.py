@@ -1,5 +1,7 @@
-"""The views as notebook widgets: `GraphWidget`, `DiffWidget`, `CodeWidget`, `MemoryWidget`,
-`TimelineWidget`."""
+"""The views as notebook widgets.
+
+These are `GraphWidget`, `DiffWidget`, `CodeWidget`, `MemoryWidget` and `TimelineWidget`.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ _TRAITLETS = {str: traitlets.Unicode, bytes: traitlets.Bytes, dict: traitlets.Di
 
 
 class Widget(anywidget.AnyWidget):
-    """Shared behaviour; the synchronised traits come from `widgets.views.TRAITS`."""
+    """Shared behaviour of the widgets; the synchronised traits come from `widgets.views.TRAITS`."""
 
     def show(self, data: Mapping[str, Any]) -> None:
-        """Show `data` (the view's schema in README.md; numpy arrays travel as bytes)."""
+        """Show `data` (the view's schema in README.md; numpy arrays are sent as bytes)."""
         text, blob = pack(data)
         with self.hold_sync():
             self.data, self.blob = text, blob
@@ -38,8 +40,10 @@ class Widget(anywidget.AnyWidget):
 
 
 def widget(name: str, esm: Any) -> type[Widget]:
-    """A widget class with the synchronised traits of a view, drawn by the module ``esm`` (its text
-    or its path)."""
+    """Return a widget class with the synchronised traits of a view.
+
+    The module ``esm`` (its text or its path) draws it.
+    """
     traits = {
         trait.name: _TRAITLETS[type(trait.default)](trait.default, help=trait.doc).tag(sync=True)
         for trait in TRAITS

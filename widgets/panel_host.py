@@ -1,5 +1,4 @@
-"""The views as Panel components: `GraphView`, `DiffView`, `CodeView`, `MemoryView`,
-`TimelineView`."""
+"""The Panel components: `GraphView`, `DiffView`, `CodeView`, `MemoryView`, `TimelineView`."""
 
 from __future__ import annotations
 
@@ -19,14 +18,17 @@ _PARAMETERS = {str: param.String, bytes: param.Bytes, dict: param.Dict}
 
 
 class View(AnyWidgetComponent):
-    """Shared behaviour; the synchronised parameters come from `widgets.views.TRAITS`."""
+    """Shared behaviour of the components.
+
+    The synchronised parameters come from `widgets.views.TRAITS`.
+    """
 
     __abstract = True
 
-    # Panel's own `show` opens a server for one component, which no view is for: hence the ignore.
+    # Panel's own `show` starts a server for one component, which no view needs: hence the ignore.
     @override
     def show(self, data: Mapping[str, Any]) -> None:  # type: ignore[override]
-        """Show `data` (the view's schema in README.md; numpy arrays travel as bytes)."""
+        """Show `data` (the view's schema in README.md; numpy arrays are sent as bytes)."""
         text, blob = pack(data)
         self.param.update(data=text, blob=blob)
 
@@ -45,9 +47,11 @@ class View(AnyWidgetComponent):
     def _update_model(
         self, events: Any, msg: Any, root: Any, model: Any, doc: Any, comm: Any
     ) -> None:
-        """Panel (1.9.4) drops what a component is given after the browser has fetched the document
-        and before it has heard that all of it is drawn.  What is held by us, it leaves to Bokeh,
-        which sends it."""
+        """Update the model, holding the document's events while the browser loads it.
+
+        Panel (1.9.4) drops values set after the browser has fetched the document and before it has
+        reported that all of it is drawn. It leaves held events to Bokeh, which sends them.
+        """
         parameters = (events, msg, root, model, doc, comm)
         if comm is not None or state.loaded or doc.callbacks.hold_value:
             super()._update_model(*parameters)
@@ -60,8 +64,12 @@ class View(AnyWidgetComponent):
 
 
 def component(name: str, esm: Any, base: type = View) -> Any:
-    """A component class with the synchronised parameters of a view, drawn by the module ``esm``
-    (its text or its path).  To a type checker it is no class, as it is made while running."""
+    """Return a component class with the synchronised parameters of a view.
+
+    The module ``esm`` (its text or its path) draws it.
+
+    It is created at run time, so a type checker does not see a class.
+    """
     parameters = {
         trait.name: _PARAMETERS[type(trait.default)](
             default=trait.default, doc=trait.doc, allow_refs=True

@@ -1,4 +1,4 @@
-"""Answering the browser's numbered requests, the same way in every Python host."""
+"""Responses to the browser's numbered requests, the same way in every Python host."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Handler = Callable[[Mapping[str, Any]], Any]
 
 
 class Requests:
-    """Calls `handler` once for each new request and builds the text of the `response` trait.
+    """The dispatcher that calls `handler` once per new request and builds the `response` trait.
 
-    The browser's `request` trait holds all requests that have no answer yet, so that none is lost
+    The browser's `request` trait contains all requests without a response, so that none is lost
     when two changes of the trait arrive as one.
     """
 
@@ -23,7 +23,7 @@ class Requests:
         self._answered: dict[tuple[str, int], None] = {}
 
     def answer(self, text: str) -> str | None:
-        """The response for the open requests in `text`; None where all were answered before."""
+        """Return the response for the open requests in `text`; None if all were answered before."""
         answers = []
         for request in json.loads(text or "[]"):
             identity = (str(request.get("session", "")), int(request["id"]))
@@ -36,5 +36,5 @@ class Requests:
     def _reply(self, request: Mapping[str, Any], whose: Mapping[str, Any]) -> str:
         try:
             return json.dumps({"value": finite(self._handler(request)), **whose}, allow_nan=False)
-        except Exception as error:  # a failed request must not end the page: the view shows why
+        except Exception as error:  # a failed request must not end the page: the view shows it
             return json.dumps({"error": f"{type(error).__name__}: {error}", **whose})

@@ -12,7 +12,7 @@ from widgets import colours
 from widgets.encode import pack
 from widgets.views import TRAITS, module_path
 
-# Nothing may leave the page: no connection of any kind, scripts only from the page itself.
+# The page must not communicate: no connections of any kind, scripts only from the page itself.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; "
     "img-src data: blob:; font-src 'none'; connect-src 'none'; form-action 'none'; base-uri 'none'"
@@ -85,10 +85,10 @@ def page(
     selection: Mapping[str, Any] | None = None,
     state: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """One HTML page that shows `views`, each `(view name, data)`, with one selection across them.
+    """Return one HTML page that shows `views`, each `(view name, data)`, with one common selection.
 
-    The page holds the modules and the data, needs no server and can reach none. `headings` and
-    `state` go with the views by position; `theme` is 'light', 'dark' or 'auto'.
+    The page contains the modules and the data, needs no server and can reach none. `headings` and
+    `state` correspond to the views by position; `theme` is 'light', 'dark' or 'auto'.
     """
     defaults = {trait.name: trait.default for trait in TRAITS if trait.name != "blob"}
     entries, sections = [], []
@@ -127,5 +127,5 @@ def _source(view: str) -> str:
 
 
 def script_safe(source: str) -> str:
-    """JavaScript that cannot end its script element early."""
+    """Return JavaScript that cannot end its script element early."""
     return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")

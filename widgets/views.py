@@ -12,7 +12,7 @@ VIEWS = ("graph", "diff", "code", "memory", "timeline")
 
 @dataclass(frozen=True)
 class Trait:
-    """One synchronised value: `default` also gives its type (str, bytes or dict)."""
+    """A synchronised value; `default` also determines its type (str, bytes or dict)."""
 
     name: str
     default: str | bytes | dict
@@ -33,7 +33,7 @@ TRAITS = (
 
 
 def module_path(view: str) -> Path:
-    """The built ES module of a view; raises FileNotFoundError which says how to build it."""
+    """Return the built ES module of a view; FileNotFoundError states how to build it."""
     if view not in VIEWS:
         raise ValueError(f"no view named {view!r}; there are {', '.join(VIEWS)}")
     path = BUNDLE / f"{view}.js"

@@ -2,7 +2,7 @@
 
 
 def load_ipython_extension(shell) -> None:
-    """``%load_ext workbench``: the cell magic ``%%workbench``."""
+    """Register the cell magic ``%%workbench`` for ``%load_ext workbench``."""
     from workbench.notebook.magic import WorkbenchMagics
 
     shell.register_magics(WorkbenchMagics)

@@ -1,9 +1,9 @@
-"""Advice with evidence: hazards seen in a recording, what each costs, what shows it, what to try.
+"""Advice with evidence: hazards found in a recording, their costs, the evidence, and suggestions.
 
-Nothing is compiled or executed here.  A hazard is a function of the `Program`; each threshold is a
-named constant that says why.  What to try is an edit of the recording's own pipeline, in the form
-that the view Pipeline and `workbench compile` take (`workbench.model.pipeline_editor`), or a
-sentence where the model itself would have to change.
+Nothing is compiled or executed here. A hazard is a function of the `Program`; each threshold is a
+named constant with its reason. A suggestion is an edit of the recording's own pipeline, in the
+form that the view Pipeline and `workbench compile` take (`workbench.model.pipeline_editor`), or a
+sentence if the model itself would have to change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.queries.run import Run
 
 log = logging.getLogger("workbench")
 
-#: What is looked for, by name; several rows may tell of the same hazard in their own ways.
+#: The hazards by name; several functions may report the same hazard in their own ways.
 HAZARDS: Mapping[str, Callable[[Program], Iterator[Finding]]] = {
     "unfused chain": launches.unfused,
     "layouts": launches.layouts,
@@ -41,7 +41,10 @@ HAZARDS: Mapping[str, Callable[[Program], Iterator[Finding]]] = {
 
 
 def advise(run: Run) -> list[Finding]:
-    """The hazards of a finished recording, the worst and dearest first; [] while it grows."""
+    """Return the hazards of a finished recording, the worst and most expensive first.
+
+    Returns [] while the recording grows.
+    """
     key = "advice", run.version, run.status
     return [] if run.live else run.kept(key, lambda: _advise(run))
 
@@ -53,7 +56,10 @@ def _advise(run: Run) -> list[Finding]:
 
 
 def _looked_for(hazard: str, program: Program) -> list[Finding]:
-    """What is found of a hazard; a fault of ours is told as one, and does not hide the others."""
+    """Return the findings of a hazard.
+
+    An internal error is reported as a finding and does not hide others.
+    """
     try:
         return [
             replace(each, tries=tuple(map(program.bench.resolve, each.tries)))

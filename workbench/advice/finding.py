@@ -1,4 +1,4 @@
-"""What advice consists of: findings, what they cost, what shows them, what to try."""
+"""The data of advice: findings, their costs, evidence, and suggestions."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-#: What costs at least this part of its whole is a warning, less is a note.
+#: A cost of at least this fraction of its total is a warning, less is a note.
 LARGE = 0.10
 
 
-#: How sentences of what to try begin: of what no edit of the pipeline can do, and of what only
-#: measuring it shows.
+#: The prefixes of suggestions that no edit of the pipeline can implement, and of those whose effect
+#: only a measurement shows.
 NOTHING, EXPERIMENT = "Nothing to try here: ", "An experiment: "
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a hazard costs.
+    """The cost of a hazard.
 
     ``value``      in ``unit``: ``us``, ``B``, or ``relative`` (to the largest magnitude).
-    ``how``        how the figure was got; ``estimated``: it was not measured or counted.
-    ``part``       of what there is in all (0 to 1), by which findings are ordered; of an error the
-                   error itself.  ``of`` says of what ("" where that goes without saying).
+    ``how``        how the figure was obtained; ``estimated``: it was not measured or counted.
+    ``part``       the fraction of the total (0 to 1) by which findings are sorted; for an error,
+                   the error itself.  ``of`` names the total ("" if that is obvious).
     """
 
     value: float
@@ -44,13 +44,15 @@ class Fact:
 
 @dataclass(frozen=True)
 class Try:
-    """What to try: a ``sentence``, and where our pipeline can do it the gestures of
-    ``workbench.model.pipeline_editor.change`` (``done``) that lead to it.  Where it cannot the
-    sentence begins with ``NOTHING`` and says why; one whose effect nobody knows beforehand with
+    """A suggestion.
+
+    It has a ``sentence`` and, if the pipeline can implement it, the gestures of
+    ``workbench.model.pipeline_editor.change`` (``done``) that lead to it. If not, the sentence
+    begins with ``NOTHING`` and gives the reason; if its effect cannot be predicted, with
     ``EXPERIMENT``.
 
     The rest is filled in by ``offers.resolve``: the ``draft`` to compile, the edit in ``words``,
-    the ``command`` line and, where none of that is possible, the ``reason``.
+    the ``command`` line and, if none of that is possible, the ``reason``.
     """
 
     sentence: str
@@ -63,9 +65,12 @@ class Try:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a person should look at: how bad, what, and the link (`navigation.follow`) that
-    shows it; ``hazard`` names its row of ``advice.HAZARDS`` ("" of what is no advice); ``look``:
-    searching the first bad pass leads to its cause."""
+    """A problem or hazard that the user should look at.
+
+    It has its severity, a title, and the link (`navigation.follow`) that shows it; ``hazard``
+    names its row of ``advice.HAZARDS`` ("" if it is not advice); ``look``: searching the first bad
+    pass leads to its cause.
+    """
 
     severity: str
     title: str
@@ -79,7 +84,7 @@ class Finding:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """By which findings are ordered: how bad, then the larger part first."""
+        """Return the sort key: severity, then the larger fraction first."""
         return (ERROR, WARNING, NOTE).index(self.severity), -(self.cost.part if self.cost else 0.0)
 
 

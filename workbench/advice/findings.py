@@ -1,7 +1,7 @@
 """Findings about a run: the one list that every surface shows.
 
-The overview, `workbench show`, `advise` and `numerics`, the tables and the report all read it here,
-so none of them can say that there is nothing where another counts something.
+The overview, `workbench show`, `advise` and `numerics`, the tables and the report all read it
+here, so that they always agree on the number of findings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.queries.run import Run
 
 #: The hazards of values.
 NUMERIC = frozenset({"precision loss", "cancellation"})
-#: Titles of checks of the import, by what was checked.
+#: Titles of checks of the import, by the kind of check.
 _OF_IMPORT = {
     "translation": "A translation of the import is wrong",
     "function": "An elementary function errs by more than the contract states",
@@ -26,17 +26,20 @@ _OF_IMPORT = {
 
 
 def listed(run: Run) -> list[Finding]:
-    """Problems and hazards together, the worst first."""
+    """Return problems and hazards together, the worst first."""
     return sorted([*problems(run), *advise(run)], key=lambda each: each.rank)
 
 
 def of_numbers(run: Run) -> list[Finding]:
-    """Those of :func:`listed` that are about the values of a run, not about time and memory."""
+    """Return the findings of :func:`listed` about values, not about time and memory."""
     return [each for each in listed(run) if not each.hazard or each.hazard in NUMERIC]
 
 
 def problems(run: Run) -> list[Finding]:
-    """What went wrong or was not done, the worst first; known at once, also while a run grows."""
+    """Return the problems and omissions of a run, the worst first.
+
+    They are available while a run grows, too.
+    """
     found = [*_ending(run), *_import(run), *_failed(run), *_executions(run), *_diagnostics(run),
              *_numbers(run), *_unchecked(run)]  # fmt: skip
     return sorted(found, key=lambda each: each.rank)
@@ -63,7 +66,7 @@ def _ending(run: Run) -> Iterator[Finding]:
 
 
 def _not_finite(run: Run) -> Finding | None:
-    """The loss that ended a training run, with a link to the op that first made it so."""
+    """Return a finding for the loss that ended a training run, with a link to its first cause."""
     found = training_run.not_finite(run)
     if found is None:
         return None
@@ -76,7 +79,7 @@ def _not_finite(run: Run) -> Finding | None:
 
 
 def _import(run: Run) -> Iterator[Finding]:
-    """The first node of the import that is not what the framework computes."""
+    """Yield a finding for the first node of the import that differs from the framework's."""
     told = numeric_results.framework((), run.figures())
     if told is not None and told["beyond"]:
         first, *lines = numeric_results.beyond_lines(told["beyond"])
@@ -107,8 +110,10 @@ def _failed(run: Run) -> Iterator[Finding]:
 
 
 def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
-    """The rewrites of one rule whose checks failed in a pass: one finding, which shows the worst of
-    them (the first, where all are as bad)."""
+    """Return one finding for the rewrites of a rule whose checks failed in a pass.
+
+    It shows the worst of them (the first, if all are equally bad).
+    """
 
     def error(step: RecordedRewrite) -> float:
         found = math.nan if step.check is None else step.check.worst_error
@@ -128,7 +133,10 @@ def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
 
 
 def _executions(run: Run) -> Iterator[Finding]:
-    """One program on the same inputs gives the same bits, whenever and wherever it is executed."""
+    """Yield a finding if executions of one program on the same inputs have different bits.
+
+    They must agree on any machine and at any time.
+    """
     if (pair := executions.differing(run)) is not None:
         later, first = pair
         where = " and ".join(dict.fromkeys(str(e["machine"] or "this machine") for e in pair))
@@ -150,7 +158,10 @@ def _diagnostics(run: Run) -> Iterator[Finding]:
 
 
 def _numbers(run: Run) -> Iterator[Finding]:
-    """The first value with NaN, and the first with Inf: those after them mostly inherit theirs."""
+    """Yield findings for the first NaN and the first Inf.
+
+    Later values mostly inherit them.
+    """
     for column, severity, what in (("nan", ERROR, "NaN"), ("inf", NOTE, "Inf")):
         found = run.recording.query(
             f"SELECT value, stage, {column}, count(*) OVER (PARTITION BY stage) FROM tensor_stats"

@@ -1,4 +1,4 @@
-"""Hazards of kernels on a GPU: spilled registers, few warps, few blocks."""
+"""Hazards of GPU kernels: spilled registers, few warps, few blocks."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from workbench.queries.kernel_table import launches as counted
 from workbench.queries.kernel_table import table
 from workbench.queries.numeric_results import as_count
 
-#: Fewer resident warps than this part of the most there can be hide little of memory's latency.
-#: Products run well at a quarter: what they keep in registers is reuse (Volkov, "Better performance
-#: at lower occupancy", GTC 2010).
+#: With a smaller fraction of the maximum resident warps a kernel hides little of memory's latency.
+#: Matrix products run well at a quarter: what they keep in registers is reuse (Volkov, "Better
+#: performance at lower occupancy", GTC 2010).
 OCCUPANCY = 0.25
-#: Kernels below this share of the time are not worth a word.
+#: Kernels below this share of the time are not reported.
 DEAR = 0.10
-#: What allows no more warps, as the calculator calls it.
+#: Descriptions of the resources that limit the warps, by the calculator's names.
 _LIMITS = {"registers": "registers", "shared": "shared memory", "blocks": "blocks of a "
            "multiprocessor", "warps": "warps of a multiprocessor"}  # fmt: skip
 
-#: What of a family was joined, and by which pass.
+#: The pass that fuses the ops of each family.
 _FUSION = {"contraction": FuseEpilogues.name(), "reduction": FuseReductions.name(),
            "map": FuseElementwise.name()}  # fmt: skip
 
 
 def spills(program: Program) -> Iterator[Finding]:
-    """Kernels that ran out of registers and keep values in memory."""
+    """Yield findings for kernels that ran out of registers and spill values to memory."""
     for row in table(program.run):
         if not row["spilled"] or not row["count"]:
             continue
@@ -48,7 +48,7 @@ def spills(program: Program) -> Iterator[Finding]:
 
 
 def occupancy(program: Program) -> Iterator[Finding]:
-    """Kernels of which few warps fit a multiprocessor at once."""
+    """Yield findings for kernels of which few warps fit a multiprocessor at once."""
     for row in table(program.run):
         share, part = _share(row), row["occupancy"]
         if part is None or part >= OCCUPANCY or share < DEAR:
@@ -63,7 +63,7 @@ def occupancy(program: Program) -> Iterator[Finding]:
 
 
 def grid(program: Program) -> Iterator[Finding]:
-    """Kernels with fewer blocks than the GPU has multiprocessors."""
+    """Yield findings for kernels with fewer blocks than the GPU has multiprocessors."""
     processors = as_count(program.run.figures().get("machine_units"))
     for row in table(program.run):
         if row["registers"] is None or row["grid"] is None or _share(row) < DEAR:
@@ -78,12 +78,12 @@ def grid(program: Program) -> Iterator[Finding]:
 
 
 def _share(row: dict[str, Any]) -> float:
-    """Of the time; where it was not measured of the least time."""
+    """Return the share of the time, or of the least time if it was not measured."""
     return float(row["share"] if row["share"] is not None else row["predicted_share"] or 0.0)
 
 
 def _kernel(row: dict[str, Any]) -> Cost:
-    """What the kernel takes: what more warps would save of it nobody knows beforehand."""
+    """Return the time of the kernel: how much more warps would save cannot be predicted."""
     measured = row["total_us"] is not None
     us = row["total_us"] if measured else row["predicted_us"] or 0.0
     how = "measured, all of the kernel" if measured else "the least time for its work"
@@ -91,7 +91,10 @@ def _kernel(row: dict[str, Any]) -> Cost:
 
 
 def _tries(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
-    """Smaller tiles for products; for what fusion made, less in a kernel; else words."""
+    """Yield suggestions for fewer resources per kernel.
+
+    They are smaller tiles for products, less fusion for fused kernels, else a sentence.
+    """
     family = family_of([op for launch in mine for op in launch.computes])
     product = family == "contraction"
     small = program.bench.target("tiles") not in ("", "default")

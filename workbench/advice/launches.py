@@ -1,5 +1,4 @@
-"""Hazards of launches: ops that run alone, layouts changed to and fro, kernels far from their
-limit, work done again."""
+"""Hazards of launches: unfused ops, layout changes, kernels far from their limit, repeated work."""
 
 from __future__ import annotations
 
@@ -30,20 +29,20 @@ from workbench.queries.kernel_table import launches as counted
 from workbench.queries.kernel_table import table
 from workbench.support import units
 
-#: A kernel that takes at least this share of the time is worth a word when it reaches less than so
-#: many percent of its limit: kernels of one machine lie between 30 and 90 % where they are well.
+#: A kernel that takes at least this share of the time is reported if it reaches less than this
+#: percentage of its limit: kernels of one machine normally reach between 30 and 90 %.
 DEAR, FAR = 0.10, 25.0
-#: ... and each launch of it takes this much longer (us) than its limit: caches that the launch
-#: before left cold, and handing out the work, are of that size.
+#: In addition each of its launches must take this much longer (us) than its limit: caches left cold
+#: by the previous launch, and dispatch, cost about as much.
 FAR_US = 20.0
-#: Pairs of launches that the fusion passes are asked about again, the dearest first: a question
-#: steps through all passes of the pipeline.
+#: The number of launch pairs, most expensive first, for which the fusion passes are queried again:
+#: a query steps through all passes of the pipeline.
 MAX_ASKED = 8
-#: The most elements of a tensor that is moved to see whether it comes back as it was.
+#: The most elements of a tensor that is moved to check whether two moves cancel.
 MAX_MOVED = 1 << 22
-#: Weights that folding may add (bytes): more is not worth a launch to anybody.
+#: The bytes of weights that folding may add: more is not worth a launch.
 MAX_FOLDED = 64 << 20
-#: How many launches on the way are looked at between two changes of a layout.
+#: The number of launches that are examined between two changes of a layout.
 MAX_BETWEEN = 6
 
 _FUSIONS = tuple(p.name() for p in (InlineBroadcasts, FuseElementwise, FuseEpilogues,
@@ -51,7 +50,7 @@ _FUSIONS = tuple(p.name() for p in (InlineBroadcasts, FuseElementwise, FuseEpilo
 
 _ALONE = ("One of the two is a kernel of its own by nature (a running sum, a sort, a window). Do "
           "what follows on what it reads, where the result is the same.")  # fmt: skip
-#: What to change in a model where a condition keeps two ops apart (by the condition's words).
+#: Suggestions for the model if a condition prevents a fusion (by the condition's words).
 _MODEL = {
     "not alone": _ALONE,
     "elementwise ops": _ALONE,
@@ -73,11 +72,11 @@ _MODEL = {
 }  # fmt: skip
 
 
-# -- what another launch just wrote ----------------------------------------------------------------
+# -- unfused launches ------------------------------------------------------------------------------
 
 
 def unfused(program: Program) -> Iterator[Finding]:
-    """Launches of elementwise ops that read what another launch wrote only for them."""
+    """Yield findings for elementwise launches that read an intermediate result only they need."""
     pairs: dict[tuple[str, str], list[tuple[Launch, Launch, int]]] = {}
     for reader in program.launches:
         for value, writer in dict(reader.reads).items():
@@ -101,7 +100,7 @@ def unfused(program: Program) -> Iterator[Finding]:
 
 
 def _fused_better(program: Program) -> Iterator[Finding]:
-    """What the fusions leave because of the order in which they come."""
+    """Yield findings for fusions that the order of the fusion passes prevents."""
     if any(program.bench.changed(*_FUSIONS)):
         return
     tried = trials.fusions(program)
@@ -122,8 +121,10 @@ def _fused_better(program: Program) -> Iterator[Finding]:
 
 
 def _between(program: Program, value: Value, writer: Launch, reader: Launch) -> int:
-    """Bytes that one kernel of both would not move: the read, and the write where nobody else
-    reads it."""
+    """Return the bytes that one fused kernel would save.
+
+    These are the read, and the write if there are no other readers.
+    """
     others = value in program.results or any(
         value in dict(each.reads) for each in writer.readers if each is not reader
     )
@@ -157,7 +158,10 @@ def _names(op: Op | None) -> str:
 
 
 def _closest(program: Program, writer: Launch, reader: Launch) -> Answer | None:
-    """The refusal of the fusion that came closest to joining the two; None where nobody can say."""
+    """Return the refusal of the fusion pass that came closest to joining two launches.
+
+    Returns None if it is unknown.
+    """
     first, second = program.last_computing(writer), program.last_computing(reader)
     if first is None or second is None:
         return None
@@ -167,12 +171,12 @@ def _closest(program: Program, writer: Launch, reader: Launch) -> Answer | None:
         stage = first_stage(recording, first, second)
         answers = why_not(recording, stage, first, second, claims=claims)
     except UserError:
-        return None  # a pass of a person's own may have made the ops
+        return None  # a user pass may have made the ops
     labels = _labels(program)
     refused = [a for a in answers if a.outcome == REFUSED and a.pass_label in labels]
     nearest = [a for a in refused if a.condition not in ABOUT]
     if not nearest and any(program.bench.changed(*_FUSIONS)):
-        return None  # the passes that are about such ops did not run
+        return None  # the passes for such ops did not run
     return max(nearest or refused, key=lambda a: a.held, default=None)
 
 
@@ -200,7 +204,7 @@ def _join(program: Program, answer: Answer | None) -> list[Try]:
 
 
 def layouts(program: Program) -> Iterator[Finding]:
-    """Launches that only move elements to other places: undone by another one, and the others."""
+    """Yield findings for launches that only move elements, first those that undo each other."""
     moving = [launch for launch in program.launches if launch.only_moves]
     undone: list[tuple[Launch, Launch]] = []
     taken: set[Launch] = set()
@@ -262,7 +266,7 @@ def _laid(value: Value) -> str:
 
 
 def _of_images(program: Program, every: Sequence[Launch]) -> bool:
-    """Whether what is moved comes from a convolution or pool, or goes to one."""
+    """Return whether the moved values come from a convolution or pool, or go to one."""
     for launch in every:
         beside = [w for _, w in launch.reads if w is not None] + launch.readers
         if any(family_of(other.computes) in ("contraction", "window") and any(
@@ -272,7 +276,7 @@ def _of_images(program: Program, every: Sequence[Launch]) -> bool:
 
 
 def _undoes(program: Program, second: Launch) -> Launch | None:
-    """The earlier launch whose move ``second`` takes back, elementwise launches between aside."""
+    """Return the earlier launch whose move ``second`` undoes, past elementwise launches."""
     launch: Launch | None = second
     for _ in range(MAX_BETWEEN):
         made = None if launch is None else next((w for _, w in launch.reads if w is not None), None)
@@ -287,7 +291,7 @@ def _undoes(program: Program, second: Launch) -> Launch | None:
 
 
 def _is_identity(first: Launch, second: Launch) -> bool:
-    """Whether both moves together leave every element where it was, in the same memory order."""
+    """Return whether both moves together keep every element in place, in the same memory order."""
     before, after = first.reads[0][0].type, second.writes[0].type
     if (before.shape, before.strides) != (after.shape, after.strides):
         return False
@@ -304,11 +308,11 @@ def _is_identity(first: Launch, second: Launch) -> bool:
     return moved.shape == places.shape and bool((moved == places).all())
 
 
-# -- far from the limit ----------------------------------------------------------------------------
+# -- kernels far from their limit ------------------------------------------------------------------
 
 
 def far(program: Program) -> Iterator[Finding]:
-    """Kernels that take much of the time and reach little of what the machine allows."""
+    """Yield findings for kernels that take much time and reach little of the machine's limits."""
     for row in table(program.run):
         spent, limit, share = row["total_us"], row["predicted_us"], row["share"]
         if share is None or limit is None or share < DEAR or row["percent"] >= FAR:
@@ -357,12 +361,14 @@ def _faster(program: Program, row: dict) -> Iterator[Try]:
                   "it more to do.")  # fmt: skip
 
 
-# -- work that is not needed -----------------------------------------------------------------------
+# -- unnecessary work ------------------------------------------------------------------------------
 
 
 def constant(program: Program) -> Iterator[Finding]:
-    """Launches that read nothing but constants: they compute the same at every execution.  One that
-    only fills memory with a number computes nothing."""
+    """Yield findings for launches of constants, which compute the same at every execution.
+
+    A launch that only fills memory with a number is not work and is not reported.
+    """
     mine = [
         launch for launch in program.launches
         if launch.kinds and launch.reads and not program.has_loops
@@ -415,9 +421,9 @@ def _fold(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
 
 
 def twice(program: Program) -> Iterator[Finding]:
-    """Launches of one kernel on the same memory as another launch: the result is there already."""
+    """Yield findings for launches that repeat another launch's kernel on the same memory."""
     if any("recompute" in s.pass_name for s in program.stages) or program.has_loops:
-        return  # doing work again is what was asked for; iterations look alike
+        return  # recomputation was requested; iterations look alike
     seen: dict[tuple, Launch] = {}
     again: list[tuple[Launch, Launch]] = []
     for launch in program.launches:

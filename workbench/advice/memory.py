@@ -1,4 +1,4 @@
-"""Hazards of memory: what sets the peak, a plan above its bound, padding, what nobody reads."""
+"""Hazards of memory: idle buffers at the peak, plans above their bound, padding, unused results."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from workbench.queries.kernel_table import launches as counted
 from workbench.queries.links import written_by
 from workbench.queries.numeric_results import as_count
 
-#: A plan further above its lower bound than this is worth a word.
+#: A plan is reported if it exceeds its lower bound by more than this.
 GAP = 0.02
-#: A buffer that waits sets the peak where the peak would be lower by this part without it.
+#: An idle buffer is reported if the peak would be lower by this fraction without it.
 WAITS = 0.05
-#: Padding above this part of the arena is waste: 64 bytes a buffer are what vectors need.
+#: Padding above this fraction of the arena is waste: 64 bytes per buffer are needed for vectors.
 PADDING = 0.05
-#: Buffers at the peak that are named.
+#: The number of buffers at the peak that are named.
 MAX_NAMED = 6
 
 _FUSIONS = tuple(p.name() for p in (FuseElementwise, FuseEpilogues, FuseReductions))
@@ -41,7 +41,7 @@ def arena(program: Program) -> list[Buffer]:
 
 
 def live(buffers: Sequence[Buffer]) -> tuple[int, int]:
-    """The most bytes alive at once, and the first position where they are."""
+    """Return the most bytes alive at once, and the first position at which they are."""
     change: dict[int, int] = {}
     for b in buffers:
         change[b.start] = change.get(b.start, 0) + b.size
@@ -63,7 +63,7 @@ def _memory(program: Program, value: float, how: str, whole: float, of: str) -> 
 
 
 def peak(program: Program) -> Iterator[Finding]:
-    """A buffer that nobody touches at the peak, and without which the peak would be lower."""
+    """Yield a finding for a buffer that is idle at the peak and raises it."""
     buffers = arena(program)
     most, where = live(buffers)
     launch = next((each for each in program.launches if each.at >= where), None)
@@ -127,15 +127,17 @@ def _lower(program: Program) -> Iterator[Try]:
 
 
 def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
-    """To hold another part for the backward pass, where that lowers the peak: with another budget
-    of the recorded recompute, or with that pass where there is none."""
+    """Suggest holding another fraction for the backward pass, if that lowers the peak.
+
+    It changes the budget of the recorded recompute pass, or adds that pass.
+    """
     chosen = next((plan for plan in plans if plan["chosen"]), None)
     if chosen is None:
         return None
     best = min(plans, key=lambda plan: (plan["peak"], plan["extra"]))
     if best["peak"] >= chosen["peak"] or not best["part"]:
         return None
-    # Rounded up, so that the plan is within it.
+    # Rounded up, so that the plan is within the budget.
     part = min(1.0, math.ceil(best["part"] * 1000) / 1000)
     return Try(f"Hold {part:.1%} for the backward pass: the values alive at once need "
                f"{show_bytes(best['peak'])} instead of {show_bytes(chosen['peak'])}, for "
@@ -145,7 +147,7 @@ def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
 
 
 def _holding(program: Program, part: str) -> tuple[Gesture, ...]:
-    """What makes a step hold that part for its backward pass."""
+    """Return the gestures that make a step hold that fraction for its backward pass."""
     made = last_stage(program.stages, Recompute)
     if made is not None:
         return (option(made.pass_name, "budget", part),)
@@ -156,7 +158,7 @@ def _holding(program: Program, part: str) -> tuple[Gesture, ...]:
 
 
 def recomputed(program: Program) -> Iterator[Finding]:
-    """Launches done again for the backward pass, where the peak is no lower for it."""
+    """Yield findings for launches recomputed for the backward pass that do not lower the peak."""
     plans = memory_plans.again(program.run)
     chosen = next((plan for plan in plans if plan["chosen"]), None)
     none = next((plan for plan in plans if not plan["again"]), None)
@@ -189,7 +191,7 @@ def _in_vain(program: Program, plans: Sequence[dict]) -> Iterator[Try]:
 
 
 def plan(program: Program) -> Iterator[Finding]:
-    """A memory plan above its lower bound."""
+    """Yield a finding for a memory plan above its lower bound."""
     figures = program.run.figures("memory")
     used, bound = (as_count(figures.get(n)) for n in ("arena_bytes", "lower_bound_bytes"))
     if not used or not bound or used <= bound * (1 + GAP):
@@ -208,7 +210,7 @@ def plan(program: Program) -> Iterator[Finding]:
         Try(f"{NOTHING}no planner of ours needs less; fewer or smaller buffers at once would.")
     ]
     if rows and made is not None and rows[0]["bytes"] < used:
-        # Of those that need as little the one that a pipeline has by itself.
+        # Of the planners that need least, prefer the default one.
         least = [row["planner"] for row in rows if row["bytes"] == rows[0]["bytes"]]
         name = PlanMemory().planner if PlanMemory().planner in least else least[0]
         saved = show_bytes(int(used - rows[0]["bytes"]))
@@ -222,7 +224,7 @@ def plan(program: Program) -> Iterator[Finding]:
 
 
 def padding(program: Program) -> Iterator[Finding]:
-    """Bytes between buffers that nobody asked for, at the peak."""
+    """Yield findings for padding between buffers, at the peak."""
     buffers = arena(program)
     most, where = live(buffers)
     alive = [b for b in buffers if b.start <= where <= b.end]
@@ -247,7 +249,7 @@ def padding(program: Program) -> Iterator[Finding]:
 
 
 def _narrower(program: Program, buffers: Sequence[Buffer], most: int, unit: int) -> Iterator[Try]:
-    """A smaller alignment, where the values alive at once need less with it."""
+    """Yield a suggestion of a smaller alignment, if that reduces the memory alive at once."""
     made, least = last_stage(program.stages, PlanMemory), min(ALIGNMENTS)
     padded = [replace(b, size=-(-b.unpadded_size // least) * least) for b in buffers]
     saved = most - live(padded)[0]
@@ -261,7 +263,7 @@ def _narrower(program: Program, buffers: Sequence[Buffer], most: int, unit: int)
 
 
 def unread(program: Program) -> Iterator[Finding]:
-    """What launches write and nobody reads."""
+    """Yield findings for results of launches that are never read."""
     read = {v for each in program.launches for v, _ in each.reads} | program.results
     read |= {program.roots[v] for op in program.ops if "writes" not in op.attributes
              for v in op.operands if v in program.roots}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Hazards of numbers: a pass that moves the outputs, an op that cancels most of its digits."""
+"""Numerical hazards: a pass that changes the outputs, an op that cancels most of its digits."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from workbench.advice.offers import insert, option, skip
 from workbench.advice.program import Program, of_line
 from workbench.queries import numeric_results
 
-#: A pass loses precision where the outputs come out this many roundings of their dtype further from
-#: the import's (relative to the largest magnitude): sums in another order move them by a few, and
-#: by the square root of their length at worst.
+#: A pass loses precision if the outputs differ from the import's by this many more roundings of
+#: their dtype (relative to the largest magnitude): sums in another order change them by a few, at
+#: worst by the square root of their length.
 ROUNDINGS = 100
-#: An op cancels where its result is smaller than its operands by this part of its dtype's digits:
-#: half of them are gone then.
+#: An op cancels if its result is smaller than its operands by this fraction of its dtype's digits:
+#: half of them are then lost.
 DIGITS = 0.5
-#: Checks of a pass that are named, the worst first.
+#: The checks of a pass that are named, the worst first.
 MAX_NAMED = 3
 
 
 def _epsilon(value: Value) -> float | None:
-    """The distance from 1 to the next number of a value's dtype; None where it is no float."""
+    """Return the distance from 1 to the next number of a value's dtype; None if not a float."""
     dtype = getattr(value.type, "dtype", None)
     return float(ml_dtypes.finfo(dtype.numpy).eps) if dtype is not None and dtype.is_float else None
 
 
 def passes(program: Program) -> Iterator[Finding]:
-    """Passes after which the outputs are further from the import's than rounding explains."""
+    """Yield findings for passes that change the outputs by more than rounding explains."""
     if not program.stages:
         return
     outputs = program.run.index(0).module.main.body.outputs
@@ -92,7 +92,7 @@ def _checked(check: dict[str, Any]) -> str:
 
 
 def cancellations(program: Program) -> Iterator[Finding]:
-    """Sums and differences whose result is so small that most of their digits cancel."""
+    """Yield findings for sums and differences in which most digits of the result cancel."""
     run = program.run
     stats = [s for s in run.recording.tensors() if s.stage == 0]
     by_value = {s.value: s for s in stats}
@@ -106,7 +106,7 @@ def cancellations(program: Program) -> Iterator[Finding]:
             worst[place] = error, op
     for (file, line), (error, op) in worst.items():
         if _is_widened(program, op):
-            continue  # the model's own digits are not what this program computes
+            continue  # the model's own digits are not computed by this program
         eps = _epsilon(op.result) or 0.0
         operands = ", ".join(f"{_largest(by_value[v]):.3g}" for v in op.operands if v in by_value)
         where = of_line(f"{file}:{line}" if file else "")
@@ -129,13 +129,13 @@ _BEFORE = ("subtract what is common before it grows (a mean from the data, not f
 
 
 def _digits(program: Program, op: Op) -> Iterator[Try]:
-    """How the digits of a sum may be kept: they are where its operands are computed."""
+    """Yield suggestions that keep the digits of a sum, where its operands are computed."""
     makers, rows = program.run.index(0).module.main.body.producers(), program.stages
     line = next(iter(sorted(lines_of(op))), "")
     if len(rows) > 1 and can_widen(op, makers.get):
         name = WidenSums.name()
         there = program.bench.row(name)
-        # Where the ops are those of the model still: the lines are theirs.
+        # If the ops are still those of the model, the lines are theirs.
         done = [insert(rows[1].pass_name, name)] if there is None else []
         chosen = [] if there is None else [there.options.get("lines", "")]
         wanted = ", ".join([*chosen, line]) if line else ""
@@ -149,7 +149,7 @@ def _digits(program: Program, op: Op) -> Iterator[Try]:
 
 
 def _is_widened(program: Program, op: Op) -> bool:
-    """Whether this run computes a sum in f64 already."""
+    """Return whether this run already computes a sum in f64."""
     row = program.bench.row(WidenSums.name())
     if row is None or row.skipped:
         return False
@@ -159,8 +159,10 @@ def _is_widened(program: Program, op: Op) -> bool:
 
 
 def _cancelled(op: Op, stats: dict[Value, TensorStats]) -> float | None:
-    """One rounding of the largest operand, relative to the result; None where half of the digits
-    are left, or numbers are not known."""
+    """Return one rounding of the largest operand, relative to the result.
+
+    None if half of the digits are left, or the values are not known.
+    """
     if op.kind not in ("core.add", "core.sub") or op.result not in stats:
         return None
     eps, result = _epsilon(op.result), _largest(stats[op.result])

@@ -1,4 +1,4 @@
-"""From what to try to the edit that does it: the draft, the command line, or why there is none."""
+"""Resolution of suggestions into edits: the draft and command line, or the reason for failure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ Gesture = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Changed:
-    """Something that the recording's own edit changed of a pass: in words, and the gesture that
-    takes it back."""
+    """A change by the recording's own edit: a description, and the gesture that reverts it."""
 
     words: str
     done: Gesture
 
 
 class Bench:
-    """What can be tried with a recording.  ``reason``: why nothing can ("" where it can)."""
+    """The possible trials of a recording; ``reason``: why there are none ("" if there are)."""
 
     def __init__(self, run: Run):
         self._run = run
@@ -45,7 +44,7 @@ class Bench:
         return self._reason
 
     def changed(self, *names: str) -> Iterator[Changed]:
-        """What this recording left out of the passes of these names, or stopped early."""
+        """Yield the changes of this recording to the named passes: skipped, or stopped early."""
         for row in self._rows:
             if row.pass_.name() not in names:
                 continue
@@ -59,15 +58,15 @@ class Bench:
         return next((row for row in self._rows if row.label == label), None)
 
     def target(self, name: str) -> str:
-        """The text of an option of the target that this recording was made with ("": default)."""
+        """Return the text of a target option that this recording was made with ("": default)."""
         return "" if self.ground is None else str(self.ground.base["target"].get(name, ""))
 
     def default(self, name: str) -> str:
-        """What the target took for that option where it was not given ("": not recorded)."""
+        """Return the target's default of that option ("": not recorded)."""
         return str((self._run.meta().get("target_defaults") or {}).get(name, ""))
 
     def resolve(self, wanted: Try) -> Try:
-        """``wanted`` with its draft and command, or the reason why it has none."""
+        """Return ``wanted`` with its draft and command, or the reason why it has none."""
         if not wanted.done or self.ground is None:
             return replace(wanted, reason=self.reason if wanted.done else "")
         on = self.ground
@@ -92,12 +91,12 @@ def repeat(label: str) -> Gesture:
 
 
 def move(label: str, before: str) -> Gesture:
-    """A pass to stand right before another one."""
+    """Return the gesture that moves a pass right before another one."""
     return {"do": "move", "label": label, "before": before}
 
 
 def insert(after: str, name: str) -> Gesture:
-    """One of our passes that stand in no pipeline, right after another one."""
+    """Return the gesture that inserts an optional built-in pass right after another one."""
     return {"do": "insert", "label": after, "pass": name}
 
 
@@ -106,12 +105,12 @@ def option(label: str, name: str, text: str) -> Gesture:
 
 
 def target_option(name: str, text: str) -> Gesture:
-    """An option of the target; "" for its default."""
+    """Return the gesture that sets an option of the target; "" for its default."""
     return {"do": "target", "option": name, "text": text}
 
 
 def take_back(changed: Sequence[Changed]) -> list[Try]:
-    """To have the passes back that the recording's own edit took away."""
+    """Suggest restoring the passes that the recording's own edit disabled."""
     if not changed:
         return []
     told = "; ".join(each.words for each in changed)
@@ -124,6 +123,6 @@ def take_back(changed: Sequence[Changed]) -> list[Try]:
 
 
 def last_stage(stages: Sequence[Stage], pass_: type[Pass]) -> Stage | None:
-    """The last stage that a pass of this class made."""
+    """Return the last stage that a pass of this class made."""
     named = (s for s in reversed(stages) if s.pass_name.partition("#")[0] == pass_.name())
     return next(named, None)

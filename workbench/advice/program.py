@@ -1,4 +1,4 @@
-"""The launches of a recording with what flows between them through memory, and what they cost."""
+"""The launches of a recording with their data flow through memory, and their costs."""
 
 from __future__ import annotations
 
@@ -20,31 +20,33 @@ from workbench.queries.links import kernel_by_name
 from workbench.queries.run import Run
 from workbench.queries.work import Roofs, Work, roofs, work
 
-#: Hazards of time cost at least this part of an execution: medians of one program differ by about
-#: as much from run to run ...
+#: Hazards of time cost at least this fraction of an execution: medians of one program differ by
+#: about as much from run to run.
 LEAST_PART = 0.01
-#: ... and at least this long (us): handing a launch to the threads takes some 3 us on a CPU, as
-#: much on a GPU, so that less is lost in the launches themselves.
+#: They also cost at least this long (us): dispatching a launch takes some 3 us on a CPU and on a
+#: GPU, so smaller costs are lost in the launches themselves.
 LEAST_US = 10.0
-#: Where no time is known, what is moved for nothing is at least this much (bytes) and the same part
-#: of all that launches move: some ``LEAST_US`` of the slowest memories compiled for.
+#: If no time is known, a hazard moves at least this many bytes needlessly and the same fraction of
+#: all bytes that launches move: about ``LEAST_US`` of the slowest supported memory.
 LEAST_BYTES = 1 << 16
-#: Hazards of memory cost at least a page: a system gives no less.
+#: Hazards of memory cost at least a page, the granularity of the system.
 PAGE = 4096
-#: Lines of the model that a title names.
+#: The number of model lines that a title names.
 MAX_LINES = 3
 
 
 def _is_light(op: Op) -> bool:
-    """Whether a member of a launch brings or repeats operands and is no work of its own."""
+    """Return whether a member of a launch only supplies or broadcasts operands."""
     return not op.operands or op.kind == "core.broadcast"
 
 
 @dataclass(eq=False)
 class Launch:
-    """A launch at position ``at`` of the last stage: what it ``computes`` (the tensor ops of its
-    kernel), the memory it ``reads`` and who wrote that last (None: an input or a constant), the
-    memory it ``writes``."""
+    """A launch at position ``at`` of the last stage.
+
+    It has the tensor ops it ``computes``, the memory it ``reads`` with its last writer (None: an
+    input or a constant), and the memory it ``writes``.
+    """
 
     op: Op
     id: int
@@ -62,33 +64,33 @@ class Launch:
 
     @property
     def us(self) -> float | None:
-        """Microseconds, measured; else the least that its work needs; None: not known."""
+        """Return the measured microseconds, else the least time for its work; None: not known."""
         return self.work.least_us if self.work.median_us is None else self.work.median_us
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of op it computes, without constants and broadcasts."""
+        """Return the kinds of op it computes, without constants and broadcasts."""
         found = dict.fromkeys(op.kind for op in self.computes if not _is_light(op))
         return list(found)
 
     @property
     def only_moves(self) -> bool:
-        """Whether it changes no number: it moves elements to other places."""
+        """Return whether it only moves elements and changes no values."""
         return bool(self.kinds) and all(has_trait(kind, "shape_only") for kind in self.kinds)
 
     @property
     def is_map(self) -> bool:
-        """Whether it computes elementwise ops (and index maps), and no loop of its own."""
+        """Return whether it computes only elementwise ops and index maps, without reductions."""
         return bool(self.kinds) and not self.only_moves and family_of(self.computes) == "map"
 
 
 def family_of(ops: Sequence[Op]) -> str:
-    """What the fusion passes take these ops for: the first that is more than a map decides."""
+    """Return the family of these ops for the fusion passes: that of the first non-map op."""
     return next((f for f in map(family, ops) if f != "map"), "map")
 
 
 class Program:
-    """A finished recording as hazards look at it.  ``launches`` are those of the last stage."""
+    """A finished recording as hazards see it; ``launches`` are those of the last stage."""
 
     def __init__(self, run: Run):
         self.run, self.bench = run, Bench(run)
@@ -102,7 +104,7 @@ class Program:
         self.launches = self._launches() if lowered else []
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
-        """What ``make`` returned the first time: several hazards may ask for one trial."""
+        """Return ``make()``, called once: several hazards may need the same trial."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
@@ -148,14 +150,19 @@ class Program:
 
     @cached_property
     def total_us(self) -> float:
-        """Of one execution: the medians of its launches, else the least times; 0: not known."""
+        """Return the time of one execution: the medians of its launches, else the least times.
+
+        Returns 0 if it is not known.
+        """
         return sum(launch.us or 0.0 for launch in self.launches)
 
     # -- costs -----------------------------------------------------------------------------------
 
     def time_of(self, launches: Sequence[Launch]) -> Cost | None:
-        """What these launches take, or move where no time is known; None where that is too little
-        to speak of."""
+        """Return the time of these launches, or the bytes they move if no time is known.
+
+        Returns None if the cost is negligible.
+        """
         if not launches:
             return None
         times = [launch.us for launch in launches]
@@ -167,7 +174,10 @@ class Program:
         return self._time(spent, measured, _how(len(launches), measured, self.roofs))
 
     def traffic(self, nbytes: float, what: str) -> Cost | None:
-        """What moving ``nbytes`` takes at the bandwidth for so many; None as of ``time_of``."""
+        """Return the time of moving ``nbytes`` at the bandwidth for that size.
+
+        Returns None as ``time_of`` does.
+        """
         roof = self.roofs
         if roof is None:
             return self._moved(nbytes, what)
@@ -179,7 +189,7 @@ class Program:
         return self._time(1e6 * nbytes / rate, False, how)
 
     def _moved(self, nbytes: float, what: str) -> Cost | None:
-        """Bytes, where the recording says nothing of times."""
+        """Return a cost in bytes, for a recording without times."""
         total = sum(launch.work.bytes for launch in self.launches)
         part = nbytes / total if total else 0.0
         if nbytes < LEAST_BYTES or part < LEAST_PART:
@@ -188,7 +198,7 @@ class Program:
         return Cost(nbytes, "B", how, min(part, 1.0), "of the bytes moved")
 
     def above(self, spent: float, limit: float, how: str) -> Cost | None:
-        """Measured time above a limit."""
+        """Return the measured time above a limit."""
         return self._time(spent - limit, True, how)
 
     def _time(self, us: float, measured: bool, how: str) -> Cost | None:
@@ -197,7 +207,7 @@ class Program:
             return None
         return Cost(us, "us", how, min(part, 1.0), "of the time", not measured)
 
-    # -- words -----------------------------------------------------------------------------------
+    # -- text ------------------------------------------------------------------------------------
 
     def go(self, launch: Launch, *panes: str) -> dict:
         return {"op": launch.id, "kernel": kernel_by_name(self.run).get(launch.kernel),
@@ -205,7 +215,7 @@ class Program:
                 "panes": list(panes or ("kernels", "graph"))}  # fmt: skip
 
     def last_computing(self, launch: Launch) -> Op | None:
-        """The last tensor op of a launch that computes."""
+        """Return the last tensor op of a launch that computes."""
         return next((op for op in reversed(launch.computes) if not _is_light(op)), None)
 
 
@@ -217,17 +227,17 @@ def _how(count: int, measured: bool, roof: Roofs | None) -> str:
 
 
 def at(launches: Iterable[Launch]) -> str:
-    """The model's lines of launches: `` (model.py:12, model.py:30)``; "" where none is known."""
+    """Return the model's lines of launches: `` (model.py:12, model.py:30)``; "" if unknown."""
     found = list(dict.fromkeys(file_line(each.place) for each in launches if each.place))
     more = f" and {len(found) - MAX_LINES} more" if len(found) > MAX_LINES else ""
     return f" ({', '.join(found[:MAX_LINES])}{more})" if found else ""
 
 
 def file_line(place: str) -> str:
-    """``folder/model.py:12`` -> ``model.py:12``."""
+    """Return the file name and line of a path: ``folder/model.py:12`` -> ``model.py:12``."""
     return place.replace("\\", "/").rpartition("/")[2]
 
 
 def of_line(place: str | None) -> str:
-    """A place behind a title: `` (model.py:12)``; "" where it is not known."""
+    """Return the suffix of a title with a line: `` (model.py:12)``; "" if it is not known."""
     return f" ({file_line(place)})" if place else ""

@@ -1,5 +1,7 @@
-"""What an edit would change, tried on the recorded stages before it is offered: a pass runs again
-on the module that it was given, without code and without inputs."""
+"""Trials of edits on the recorded stages, before they are suggested.
+
+A pass runs again on its recorded input module, without code generation and without inputs.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,9 @@ from workbench.advice.offers import insert, move, option, repeat
 from workbench.advice.program import LEAST_PART, Program
 from workbench.queries.kernel_table import launches as counted
 
-#: Fusions that may come in another order; each is tried in all of them.
+#: Fusions whose order may change; all orders are tried.
 FUSIONS = tuple(p.name() for p in (FuseElementwise, FuseEpilogues, FuseReductions))
-#: Programs of more ops are not fused again to see what comes of it: eight times takes seconds.
+#: Larger programs are not fused again for a trial: eight times takes seconds.
 MAX_OPS = 400
 #: Passes that leave a program of launches, in their order.
 _LAUNCHED = tuple(p.name() for p in (OutlineKernels, OrderLaunches, Recompute, Rematerialise))
@@ -38,7 +40,7 @@ _LAUNCHED = tuple(p.name() for p in (OutlineKernels, OrderLaunches, Recompute, R
 
 @dataclass(frozen=True)
 class Fused:
-    """How many launches a program becomes, and the bytes that they read and write."""
+    """The number of launches of a fused program, and the bytes that they read and write."""
 
     launches: int
     bytes: int
@@ -46,7 +48,7 @@ class Fused:
 
 @dataclass(frozen=True)
 class Better:
-    """An edit of the fusions: what to try (``offer``), and what it saves."""
+    """An edit of the fusions: the suggestion (``offer``), and the savings."""
 
     offer: Try
     launches: int
@@ -54,8 +56,10 @@ class Better:
 
 
 def fusions(program: Program) -> Better | None:
-    """Another order of the fusions, or one of them once more, where that makes launches that move
-    fewer bytes; None where nothing does."""
+    """Return another order of the fusions, or a repetition, whose launches move fewer bytes.
+
+    Returns None if there is none.
+    """
     return program.kept("fusions", lambda: _fusions(program))
 
 
@@ -76,7 +80,7 @@ def _fusions(program: Program) -> Better | None:
     first = min(stages[label].index for label in FUSIONS) - 1
     last = max(stages[label].index for label in FUSIONS)
     if first < 0 or last != first + len(FUSIONS):
-        return None  # a person's pass stands between them
+        return None  # a user pass is between them
     module = program.run.recording.module(first)
     if len(module.main.body.ops) > MAX_OPS:
         return None
@@ -130,7 +134,7 @@ def _fused(program: Program, module: Module, passes: Sequence[Pass]) -> Fused | 
 
 
 def rematerialised(program: Program) -> Try | None:
-    """To do launches again where that lowers the peak; None where it does not."""
+    """Suggest recomputing launches if that lowers the peak; None if it does not."""
     return program.kept("rematerialised", lambda: _rematerialised(program))
 
 

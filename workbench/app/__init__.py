@@ -1,4 +1,4 @@
-"""The workbench's page, served on this machine.  Importing this package does not import panel."""
+"""The workbench's page, served on this machine. Importing this package does not import panel."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def serve(
     job: dict[str, Any] | None = None,
     as_json: bool = False,
 ) -> None:
-    """Serve the page until Ctrl-C.  The first line printed is its URL, which answers by then
-    (``as_json``: as ``{"url": ...}``).
+    """Serve the page until Ctrl-C; the first line printed is its URL, which is ready by then.
 
     ``opened``: a recording (``.run``) to open, or a model to compile and show (with the options
-    ``job``: frontend, target, sizes, check, execute); None shows the start page.  ``port`` 0 takes
-    any free one.  On an address other than this machine's own, ``package.module:function`` is off
-    unless ``allow_code``.  ``root``: the cache folder whose ``recordings/`` is the library.
-    UserError where the port is in use, the recording cannot be opened, or panel is not installed.
+    ``job``: frontend, target, sizes, check, execute); None shows the start page. ``port`` 0 takes
+    any free one. On an address other than localhost, ``package.module:function`` is disabled
+    unless ``allow_code``. ``root``: the cache folder whose ``recordings/`` is the library.
+    ``as_json``: the line is ``{"url": ...}``. UserError if the port is in use, the recording
+    cannot be opened, or panel is not installed.
     """
     _server("open").serve(opened, port, address, open_browser, allow_code, root, job, as_json)
 
@@ -47,13 +47,13 @@ def serve_team(
     origins: tuple[str, ...] = (),
     as_json: bool = False,
 ) -> None:
-    """Serve a library to several people until Ctrl-C or SIGTERM.
+    """Serve a library to several users until Ctrl-C or SIGTERM.
 
-    ``store``: the library's folder (None: the cache).  ``access``: who may do what.  ``limits`` of
-    compiles; ``max_upload`` of a file and ``quota`` of all that a user uploads (of everybody
-    together where nobody signs in; 0: no limit) in bytes.  Whatever the address, files outside the
-    store are not opened, and code runs only with ``allow_code``.  ``origins``: more hosts from
-    which browsers connect.  ``as_json`` and UserError as :func:`serve`.
+    ``store``: the library's folder (None: the cache). ``access``: the roles of users. ``limits``
+    of compiles; ``max_upload`` of a file and ``quota`` of all uploads of a user (of all users
+    together without sign-in; 0: no limit) in bytes. On any address, files outside the store are
+    not opened, and code runs only with ``allow_code``. ``origins``: additional hosts from which
+    browsers connect. ``as_json`` and UserError as for :func:`serve`.
     """
     server = _server("serve")
     from workbench.app.workspace import Workspace

@@ -1,9 +1,9 @@
-"""Who may do what on a server that several people use.
+"""Access control for a server with several users.
 
-Panel signs people in (passwords or OAuth) and keeps the name in a signed cookie.  Here a name
-becomes a role: an *editor* does everything, a *viewer* looks at any run and changes nothing.  Roles
-of users who sign in were chosen over links that carry a token: links are forwarded and logged, and
-nobody knows who uses them.
+Panel signs users in (passwords or OAuth) and keeps the name in a signed cookie. Here a name is
+mapped to a role: an *editor* can do everything, a *viewer* can look at any run and change nothing.
+Roles of signed-in users were chosen over links that carry a token: links are forwarded and logged,
+and their users are unknown.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from core_compiler.support.errors import UserError
 
 EDITOR, VIEWER = "editor", "viewer"
-#: Stands for everybody who has signed in.
+#: Matches every user who has signed in.
 EVERYBODY = "*"
 
 
 class Refused(UserError):
-    """Somebody who may only look asked for more."""
+    """A viewer requested an action that needs the editor role."""
 
     def __init__(self, what: str):
         super().__init__("you have read-only access", what,
@@ -29,9 +29,11 @@ class Refused(UserError):
 
 @dataclass(frozen=True)
 class Access:
-    """The names of editors and viewers.  Without ``sign_in`` everybody who reaches the server is
-    an editor, or a viewer where ``viewers`` has ``*``.  ``options``: what
-    :func:`panel.io.server.get_server` is given to have people sign in."""
+    """The names of editors and viewers.
+
+    Without ``sign_in``, every user who reaches the server is an editor, or a viewer if ``viewers``
+    contains ``*``. ``options``: the arguments of :func:`panel.io.server.get_server` for sign-in.
+    """
 
     sign_in: bool = False
     editors: frozenset[str] = frozenset()
@@ -39,8 +41,10 @@ class Access:
     options: dict[str, Any] = field(default_factory=dict)
 
     def role(self, user: str | None) -> str | None:
-        """``editor``, ``viewer``, or None for somebody who may not even look.  A name counts more
-        than ``*``, and of two roles the lesser one counts."""
+        """Return ``editor``, ``viewer``, or None for a user without access.
+
+        A name takes precedence over ``*``, and of two roles the lesser one wins.
+        """
         if not self.sign_in:
             return VIEWER if EVERYBODY in self.viewers else EDITOR
         if not user:
@@ -53,7 +57,7 @@ class Access:
         return None
 
     def user_of(self, handler: Any) -> str | None:
-        """Who has signed in, of a Tornado request; None where nobody has."""
+        """Return the user who has signed in, for a Tornado request; None if nobody has."""
         if not self.sign_in:
             return None
         from panel import config
@@ -62,8 +66,10 @@ class Access:
         return name.decode() if name else None
 
     def user_in(self, cookies: Mapping[str, str]) -> str | None:
-        """Who has signed in, by the cookies of a request; None where nobody has.  Panel's own
-        ``state.user`` believes an unsigned cookie (``is_guest``)."""
+        """Return the user who has signed in, from the cookies of a request; None if nobody has.
+
+        Panel's own ``state.user`` trusts an unsigned cookie (``is_guest``).
+        """
         from panel import config
         from tornado.web import decode_signed_value
 
@@ -75,12 +81,12 @@ class Access:
         return name.decode() if name else None
 
     def user_of_session(self) -> str | None:
-        """Who has signed in, of the Bokeh session that is being made."""
+        """Return the user who has signed in, for the Bokeh session that is being created."""
         from panel import state
 
         return self.user_in(state.cookies)
 
 
 def names(texts: Iterable[str]) -> frozenset[str]:
-    """The names in lists that are separated by commas."""
+    """Return the names in comma-separated lists."""
     return frozenset(n.strip() for text in texts for n in text.split(",") if n.strip())

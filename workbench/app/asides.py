@@ -1,4 +1,4 @@
-"""Jobs beside what a page shows: the compile of its edited pipeline, searches in it."""
+"""Background jobs of a page: the compile of its edited pipeline, searches in its recording."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Then = Callable[[Compile], None]
 
 
 class Asides:
-    """One for each view that says how it goes, with what is done when it has ended."""
+    """The background jobs of a page, one per view that reports it, each with an end callback."""
 
     def __init__(self) -> None:
-        self._all: dict[str, tuple[Compile, Then]] = {}  # in the order in which they came
+        self._all: dict[str, tuple[Compile, Then]] = {}  # in order of arrival
 
     def begin(self, view: str, job: Compile, then: Then) -> None:
         """Follow a job; ``then`` is called with it when it has ended."""
@@ -21,7 +21,7 @@ class Asides:
         self._all[view] = job, then
 
     def clear(self) -> None:
-        """They go on, and nobody here follows them any further."""
+        """Stop following all jobs; they continue to run."""
         self._all = {}
 
     def __bool__(self) -> bool:
@@ -31,11 +31,11 @@ class Asides:
         return self._all[view][0] if view in self._all else None
 
     def newest(self) -> tuple[str, Compile] | None:
-        """The one that began last of those that run, and its view."""
+        """Return the running job that started last, and its view."""
         running = [(view, job) for view, (job, _) in self._all.items() if job.running]
         return running[-1] if running else None
 
     def take_ended(self) -> tuple[Compile, Then] | None:
-        """One that has ended, which is not followed from now on."""
+        """Return a job that has ended, and stop following it."""
         ended = next((view for view, (job, _) in self._all.items() if not job.running), None)
         return None if ended is None else self._all.pop(ended)

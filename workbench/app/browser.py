@@ -1,4 +1,4 @@
-"""What is sent to a page's browser, and when: from the server's loop, once the browser is there."""
+"""Messages to a page's browser, sent from the server's loop once the browser is connected."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from tornado.ioloop import IOLoop
 
 
 class Browser:
-    """The other side of a page: ``document`` is its Bokeh document, ``roots`` its components by
-    name.
+    """The browser of a page: ``document`` is its Bokeh document, ``roots`` its components by name.
 
-    While the document is made, what is set is part of it: the browser has it at once.  What is set
-    while the browser fetches the document can be in neither the document nor a message, so it waits
-    until the browser says that it is connected.
+    Values set while the document is created are part of it: the browser has them at once. Values
+    set while the browser fetches the document can be in neither the document nor a message, so
+    they wait until the browser reports that it is connected.
     """
 
     def __init__(self, document: Any, roots: Mapping[str, Any]):
@@ -31,7 +30,7 @@ class Browser:
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """The document is made inside, by this thread."""
+        """Mark the code inside as creating the document, in this thread."""
         self._maker = threading.current_thread()
         try:
             yield
@@ -43,8 +42,11 @@ class Browser:
         return self._maker is not None
 
     def ready(self) -> None:
-        """The browser is connected: do what has waited for it.  The bar says so when it is drawn;
-        Bokeh's own event waits for all components, and does not always come."""
+        """Run the callbacks that waited for the browser to connect.
+
+        The bar reports the connection when it is drawn; Bokeh's own event waits for all
+        components, and does not always arrive.
+        """
         with self._gate:
             self.is_ready, waiting = True, self._waiting
             self._waiting = []
@@ -52,7 +54,7 @@ class Browser:
             callback()
 
     def when_ready(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` when the browser is connected; only before it is."""
+        """Run ``callback`` when the browser connects; call this only before it has."""
         self._waiting.append(callback)
 
     def later(self, callback: Callable[[], None]) -> None:
@@ -68,8 +70,11 @@ class Browser:
             self._loop.add_callback(self._next_tick, callback)
 
     def _next_tick(self, callback: Callable[[], None]) -> None:
-        """From the loop: Panel collects a document's events while it writes, and one that another
-        thread adds at that moment can be lost."""
+        """Schedule ``callback`` from the loop.
+
+        Panel collects a document's events while it writes; an event that another thread adds at
+        that moment can be lost.
+        """
         with suppress(RuntimeError, ValueError):  # the session is gone
             self._document.add_next_tick_callback(callback)
 
@@ -83,13 +88,15 @@ class Browser:
         self._roots[name].param.update(**values)
 
     def told(self) -> None:
-        """Something was sent."""
+        """Note that a message was sent."""
         self._sent = True
 
     def beat(self) -> None:
-        """Send a message that says nothing after those that said something: Panel (1.9.4) forgets
-        a message that it is given in the very moment when the one before it has been written, until
-        it is given another."""
+        """Send an empty message after messages with content.
+
+        Panel (1.9.4) holds back a message that it receives at the very moment when the previous
+        one has been written, until it receives another.
+        """
         if self._sent and self.is_ready:
             self._sent = False
             self._roots["bar"].beat += 1

@@ -1,5 +1,7 @@
-"""What a person may ask of a page, beside the moves of :mod:`workbench.ui.navigation`: functions of
-the page and the command, which comes from the browser and is checked here."""
+"""The commands of a page, besides the navigation of :mod:`workbench.ui.navigation`.
+
+Each is a function of the page and the command, which comes from the browser and is checked here.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,17 @@ if TYPE_CHECKING:
     from workbench.app.page import Page
 
 Command = dict[str, Any]
-#: The views that compile again with an edit, and say how that goes.
+#: The views that compile again with an edit, and report its progress.
 EDITING = ("pipeline", "overview")
-#: Under which such a compile goes on beside what is shown.
+#: The key of such a compile among the page's background jobs.
 EDITED = "pipeline"
 
 
-# -- what is shown --------------------------------------------------------------------------------
+# -- state of the page ----------------------------------------------------------------------------
 
 
 def url(page: Page, command: Command) -> None:
-    """The address was changed, by the way back or by hand."""
+    """Show the address that was entered, or that the back button restored."""
     state = ViewState.parse(str(command.get("query", "")))
     if state.run != page.view_state.run:
         page.load(state)
@@ -52,8 +54,10 @@ def home(page: Page, _command: Command) -> None:
 
 
 def compare(page: Page, command: Command) -> None:
-    """Compare with the recording ``with`` (a name of the library or a path); "": with none.
-    ``view``: one that shows both then."""
+    """Compare with the recording ``with`` (a name of the library or a path); "": stop comparing.
+
+    ``view``: a view that then shows both.
+    """
     if page.run is not None:
         name = str(command.get("with", "")).strip()
         name = page.workspace.library.name(page.workspace.path(name)) if name else ""
@@ -82,7 +86,7 @@ def search_for(page: Page, command: Command) -> None:
         try:
             with run.lock:
                 told |= asdict(search.find(run, state, text))
-        except Exception as error:  # an expression that is none while it is typed, or a fault
+        except Exception as error:  # an expression that is invalid while it is typed, or a bug
             told["problem"] = instead("search", error)
         answer = json.dumps(told)
         page.browser.later(lambda: page.browser.set("bar", detail=answer))
@@ -109,8 +113,10 @@ def open_(page: Page, command: Command) -> None:
 
 
 def again(page: Page, _command: Command) -> None:
-    """The start page with this recording's model and options filled in; the new recording is then
-    shown where this one was left."""
+    """Show the start page with this recording's model and options filled in.
+
+    The new recording is then shown in the same view state as this one.
+    """
     origin = None if page.run is None else rerun.origin(page.workspace, page.run, page.view_state)
     page.load(ViewState(), push=True)
     page.origin = origin
@@ -118,7 +124,7 @@ def again(page: Page, _command: Command) -> None:
 
 
 def take_tour(page: Page, _command: Command) -> None:
-    """Open the tour's recording, or make it."""
+    """Open the tour's recording, or compile it."""
     page.problem = None
 
     def then(entries: Result) -> None:
@@ -133,8 +139,12 @@ def take_tour(page: Page, _command: Command) -> None:
 
 
 def execute(page: Page, command: Command) -> None:
-    """Execute this recording's program once more: its times are added to the recording, and what is
-    shown stays.  Code that a recording from elsewhere names runs when the user says so."""
+    """Execute this recording's program once more and add its times to the recording.
+
+    The views stay.
+
+    Code that a foreign recording names runs only if the user allows it.
+    """
     run = page.run
     if run is None:
         return
@@ -151,8 +161,10 @@ def execute(page: Page, command: Command) -> None:
 
 
 def compile_again(page: Page, command: Command) -> None:
-    """Compile again with an edited pipeline (``draft``); until then what is shown stays.
-    ``compare``: show the comparison then."""
+    """Compile again with an edited pipeline (``draft``); until it is done the page does not change.
+
+    ``compare``: show the comparison then.
+    """
     run = page.run
     if run is None:
         return
@@ -161,7 +173,7 @@ def compile_again(page: Page, command: Command) -> None:
     def then(wanted: Result) -> None:
         try:
             job = wanted()
-            if job["hold"]:  # it is looked at while it goes on
+            if job["hold"]:  # it is shown while it runs
                 page.start(job)
                 return
             made = page.workspace.compiles.start(job, page.user)
@@ -178,7 +190,7 @@ def compile_again(page: Page, command: Command) -> None:
 
 
 def _tell_pipeline(page: Page, what: Mapping[str, Any]) -> None:
-    # The same is news again: who pressed once more waits for it.
+    # The same message is sent again: a user who repeated the command waits for it.
     facts = {**what, "run": page.run and page.run.path.name, "n": time.time()}
     for name in EDITING:
         page.browser.set(name, detail=json.dumps(finite(facts)))
@@ -197,16 +209,14 @@ def _edited_ended(page: Page, job: Compile, start: str, view: str) -> None:
 
 
 def hold(page: Page, command: Command) -> None:
-    """What a compile that waits before a pass is to do (``do``, see
-    :mod:`workbench.model.stepping`)."""
+    """Send a held compile its next action (``do``, see :mod:`workbench.model.stepping`)."""
     if page.job is not None:
         page.job.tell({"do": str(command.get("do", "")), "stops": list(page.view_state.stops)})
         page.show_bar()
 
 
 def cancel(page: Page, command: Command) -> None:
-    """Stop the job beside what is shown that view ``of`` began; "": the compile of what is
-    shown."""
+    """Cancel the background job of view ``of``; "": the compile of the shown recording."""
     view = str(command.get("of", ""))
     job = page.asides.job(view) if view else page.job
     if job is not None:
@@ -215,7 +225,7 @@ def cancel(page: Page, command: Command) -> None:
 
 
 def leave(page: Page) -> None:
-    """Something else will be shown: what goes on beside it is not followed any further."""
+    """Stop following the background jobs, because another recording will be shown."""
     if page.asides.job(EDITED) is not None:
         _tell_pipeline(page, {"state": "done"})
     page.asides.clear()
@@ -226,7 +236,7 @@ def leave(page: Page) -> None:
 
 
 def diverge(page: Page, command: Command) -> None:
-    """Look for the op in which the two shown training runs differ first."""
+    """Search the op in which the two shown training runs differ first."""
     run, other = page.run, page.other
     if run is None or other is None:
         return
@@ -237,8 +247,10 @@ def diverge(page: Page, command: Command) -> None:
 
 
 def bisect(page: Page, command: Command) -> None:
-    """Show the view of the first bad pass (``beside`` another), and look for it; unless ``again``,
-    only where nothing is kept."""
+    """Show the view of the first bad pass (``beside`` another), and search it.
+
+    Unless ``again`` is set, it searches only if no result is stored.
+    """
     run = page.run
     if run is None:
         return
@@ -252,7 +264,7 @@ def bisect(page: Page, command: Command) -> None:
 def _begin_search(
     page: Page, view: str, facts: dict[str, Any], job: Callable[[], dict]
 ) -> None:  # fmt: skip
-    """Start the worker that looks, and say in the view how that goes."""
+    """Start the worker that searches, and show its progress in the view."""
 
     def work() -> dict:
         with held(page.run, page.other):
@@ -289,7 +301,7 @@ def restore(page: Page, command: Command) -> None:
 
 
 def purge(page: Page, command: Command) -> None:
-    """Delete for good what ``token`` names in the trash; "": all of it."""
+    """Delete permanently the run that ``token`` names in the trash; "": all of them."""
 
     def then(count: Result) -> None:
         number = count()
@@ -301,7 +313,7 @@ def purge(page: Page, command: Command) -> None:
 
 
 def discard(page: Page, command: Command) -> None:
-    """Delete an uploaded file for good, by its ``token``."""
+    """Delete an uploaded file permanently, by its ``token``."""
 
     def then(done: Result) -> None:
         done()
@@ -320,7 +332,7 @@ def annotate(page: Page, command: Command) -> None:
 
 
 def find_runs(page: Page, command: Command) -> None:
-    """Another search, or another part of what it found, on the first page."""
+    """Run another search, or show another page of its results, on the start page."""
     if page.run is None and page.job is None:
         state = ViewState.of({
             "find": str(command.get("find", ""))[:MAX_TEXT], "skip": str(command.get("skip") or ""),
@@ -329,7 +341,7 @@ def find_runs(page: Page, command: Command) -> None:
         page.list_at(state, push=bool(command.get("push", True)))
 
 
-# -- by name --------------------------------------------------------------------------------------
+# -- dispatch -------------------------------------------------------------------------------------
 
 COMMANDS: Mapping[str, Callable[[Page, Command], None]] = {
     "url": url, "home": home, "search": search_for, "open": open_, "again": again,
@@ -339,12 +351,12 @@ COMMANDS: Mapping[str, Callable[[Page, Command], None]] = {
     "discard": discard,
 }  # fmt: skip
 
-#: What somebody who may only look may ask for; opening is of recordings alone.
+#: The commands of a viewer; ``open`` applies to recordings only.
 LOOKING = {"url", "home", "search", "open", "compare", "swap", "runs"}
 
 
 def opens(name: str, command: Command) -> list[str]:
-    """The recordings that a command shows, by their names."""
+    """Return the recordings that a command shows, by their names."""
     if name == "url":
         state = ViewState.parse(str(command.get("query", "")))
         return [state.run, state.other]
@@ -353,7 +365,7 @@ def opens(name: str, command: Command) -> list[str]:
 
 
 def run(name: str, page: Page, command: Command, viewer: bool = False) -> None:
-    """Do what the command ``name`` asks, if there is one; Refused where a ``viewer`` may not."""
+    """Run the command ``name``, if it exists; Refused if a ``viewer`` may not."""
     if viewer and not _may_look(name, command):
         raise Refused(name)
     if name in COMMANDS:

@@ -1,6 +1,6 @@
-"""Compiles that the page started: a worker process each, its progress, its errors, cancelling.
+"""Compiles started by the page: one worker process each, its progress, errors and cancellation.
 
-A server has so many at a time; further ones wait in a queue, and all may be held to limits.
+A server runs a limited number at a time; others wait in a queue, and all may have limits.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from typing import IO, Any
 
 from core_compiler.support.errors import BAD_INPUT, UserError
 
-#: How long a worker may take to stop before it is terminated, then killed (seconds).
+#: The time a worker may take to stop before it is terminated, then killed (seconds).
 PATIENCE = 15.0
-#: How much of what a worker prints beside its lines is kept, for errors (characters).
+#: The amount of a worker's other output that is kept, for errors (characters).
 MAX_NOISE = 4000
-#: Longest line of a worker that is heard: what it runs can write there too (characters).
+#: The longest line of a worker that is parsed: the code it runs can write there too (characters).
 MAX_LINE = 1 << 20
-#: How long each step of stopping takes at most when the server ends (seconds).
+#: The time limit of each step of stopping when the server ends (seconds).
 HASTE = 4.0
-#: How long what a worker printed is read after its end (seconds): what it left running may keep the
-#: pipe open.
+#: The time for which a worker's output is read after its end (seconds): processes it left behind
+#: may keep the pipe open.
 DRAIN = 2.0
-#: How long a compile that is held waits for a page after the last one has gone (seconds): that may
-#: just be loading again.
+#: The time a held compile waits for a page after the last one has gone (seconds): the page may just
+#: be reloading.
 ALONE = 60.0
-#: How many compiles that have ended are remembered, for pages that ask how they went.
+#: The number of finished compiles that are remembered, for pages that ask for their outcome.
 MAX_ENDED = 50
 
 
 @dataclass(frozen=True)
 class Limits:
-    """``compiles`` that run at a time and how many more may wait (``queue``); of each the bytes of
-    ``memory`` that it may take and the ``seconds`` that it may last (0: as much as it wants).
-    ``bound``: none outlives the server, however that ends."""
+    """The limits of a server's compiles.
+
+    ``compiles`` run at a time and ``queue`` more may wait; each may take ``memory`` bytes and last
+    ``seconds`` (0: no limit). ``bound``: no worker outlives the server, however it ends.
+    """
 
     compiles: int = 1
     queue: int = 0
@@ -53,20 +55,23 @@ class Limits:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a worker is told of them."""
+        """Return the environment variables that pass the limits to a worker."""
         told = {"MEMORY": self.memory, "SECONDS": self.seconds, "BOUND": int(self.bound)}
         return {f"COMPILER_WORKBENCH_JOB_{k}": f"{v:g}" if k == "SECONDS" else str(v)
                 for k, v in told.items() if v}  # fmt: skip
 
 
-#: What a job beside a recording does with its model, by the kind of the job.
+#: The predicate of messages about a background job's model, by the kind of the job.
 _DOING = {"diverge": "are being compared", "bisect": "is being searched for a bad pass",
           "append": "is being executed"}  # fmt: skip
 
 
 class Compile:
-    """A worker process and what it has told so far.  ``outcome`` is None while it waits or runs;
-    ``owner`` is the name of who started it, "" where nobody has one."""
+    """A worker process and its reports so far.
+
+    ``outcome`` is None while it waits or runs; ``owner`` is the user who started it, "" without
+    sign-in.
+    """
 
     def __init__(self, job: Mapping[str, Any], limits: Limits = Limits(), owner: str = "",
                  ended: Callable[[], None] = lambda: None):  # fmt: skip
@@ -77,14 +82,14 @@ class Compile:
         self.progress: dict[str, Any] = {"what": "starting", "done": 0, "total": 0}
         self.outcome: str | None = None
         self.error: dict[str, str] | None = None
-        #: Where a compile that is held waits: :mod:`workbench.model.stepping` says what it holds.
+        #: The position at which a held compile waits (see :mod:`workbench.model.stepping`).
         self.paused: dict[str, Any] | None = None
         self._noise = ""
-        self._gate = threading.Lock()  # it begins, or is cancelled before it has
+        self._gate = threading.Lock()  # it either begins or is cancelled before
         self._stopping = False
-        self._looked = 0.0  # when a page looked at it last
+        self._looked = 0.0  # time of the last look by a page
         self._patience = PATIENCE
-        self._heard = False  # whether the process has said anything
+        self._heard = False  # whether the process has written anything
         self._process: subprocess.Popen[str] | None = None
         self._clock: threading.Timer | None = None
 
@@ -119,18 +124,18 @@ class Compile:
 
     @property
     def waits(self) -> bool:
-        """Whether it stands in the queue."""
+        """Return whether it is in the queue."""
         return self.running and self._process is None
 
     @property
     def facts(self) -> dict[str, Any]:
-        """How far it is."""
+        """Return its progress."""
         elapsed = int(time.time() - self.started)
         return {**self.progress, "elapsed": elapsed, "paused": self.paused}
 
     @property
     def pid(self) -> int:
-        """Of its process; 0 while it has none."""
+        """Return its process id; 0 if it has no process."""
         return 0 if self._process is None else self._process.pid
 
     def tell(self, command: Mapping[str, Any]) -> None:
@@ -138,13 +143,15 @@ class Compile:
         if self.paused is None or self._process is None or self._process.stdin is None:
             return
         self.paused = None
-        with suppress(OSError):  # it is gone: the watcher tells why
+        with suppress(OSError):  # it is gone: the watcher reports why
             self._process.stdin.write(json.dumps(dict(command)) + "\n")
             self._process.stdin.flush()
 
     def cancel(self, patience: float = PATIENCE) -> None:
-        """Ask it to stop; terminate it where it does not after ``patience`` seconds.  Returns at
-        once."""
+        """Request it to stop; terminate it if it has not after ``patience`` seconds.
+
+        Returns at once.
+        """
         with self._gate:
             self._patience = min(self._patience, patience)
             waited = self.waits
@@ -158,8 +165,10 @@ class Compile:
             self._ended()
 
     def looked_at(self) -> None:
-        """A page shows it.  One that is held is cancelled when none has done so for a while: nobody
-        is there who could tell it to go on."""
+        """Note that a page shows it.
+
+        A held compile is cancelled if no page has shown it for a while: no user could resume it.
+        """
         first, self._looked = not self._looked, time.monotonic()
         if first and self.job.get("hold"):
             threading.Thread(target=self._attend, daemon=True).start()
@@ -173,7 +182,7 @@ class Compile:
             time.sleep(min(left, 1.0))
 
     def _late(self) -> None:
-        """It has lasted as long as it may."""
+        """Cancel it because its time limit has passed."""
         if self.running and not self._stopping:
             self.error = {"what": f"it has taken longer than the {self._limits.seconds:g} s that a "
                                   "job may last here", "where": str(self.job["model"]),
@@ -183,8 +192,8 @@ class Compile:
 
     def _stop(self) -> None:
         assert self._process is not None
-        # Until it says something there is nothing to keep; and it hears no interrupt before it asks
-        # for that, where the server itself was started with interrupts ignored.
+        # Before its first output there is no result to keep, and if the server was started with
+        # interrupts ignored, the worker ignores them until it installs its handler.
         first = (signal.SIGINT,) if self._heard else ()
         for sign in (*first, signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is not None:
@@ -203,7 +212,7 @@ class Compile:
         self._ended()
 
     def _feed(self, to: IO[str]) -> None:
-        with suppress(BrokenPipeError):  # it died at once: its exit code tells why
+        with suppress(BrokenPipeError):  # it died at once: its exit code says why
             to.write(json.dumps(self.job) + "\n")
             to.flush()
             if not self.job.get("hold"):
@@ -213,7 +222,7 @@ class Compile:
         begins = True
         for part in _parts(lines, MAX_LINE):
             self._heard = True
-            if begins:  # the rest of a line that is too long is none
+            if begins:  # the rest of an overlong line is not a line
                 self._hear(part)
             begins = part.endswith("\n")
 
@@ -222,7 +231,7 @@ class Compile:
             self._noise = (self._noise + part)[-MAX_NOISE:]
 
     def _watch(self) -> None:
-        """Until the process ends, whoever has its pipes then."""
+        """Wait until the process ends, even if others still hold its pipes."""
         assert self._process is not None
         process: Any = self._process
         readers = [
@@ -249,7 +258,7 @@ class Compile:
                     "what it finished is kept; compile again")  # fmt: skip
                 self.error = {"what": f"its process ended: {last[:300]}",
                               "where": self.job["model"], "fix": fix}  # fmt: skip
-            if self._limits.memory and code != BAD_INPUT:  # what hits it raises all kinds of errors
+            if self._limits.memory and code != BAD_INPUT:  # raises many kinds of errors
                 self.error["fix"] = (
                     f"a job may take {self._limits.memory / 2**30:.3g} GiB of address space here "
                     "(--job-memory), which may be why: compile something smaller, or have it raised"
@@ -272,12 +281,12 @@ class Compile:
 
 
 def _parts(lines: IO[str], longest: int) -> Iterator[str]:
-    """Lines, those that are too long in several parts."""
+    """Yield lines; overlong ones in several parts."""
     return iter(partial(lines.readline, longest), "")
 
 
 def _end_children(worker: int) -> None:
-    """Kill what a worker that has ended left running: it led a session of its own."""
+    """Kill the processes left by a worker that has ended: it led a session of its own."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(worker, signal.SIGKILL)
@@ -290,12 +299,14 @@ class Compiles:
         self._lock = threading.Lock()
         self._limits = limits
         self._closed = False
-        self._all: dict[Path, Compile] = {}  # in the order in which they came
+        self._all: dict[Path, Compile] = {}  # in order of arrival
 
     def start(self, job: Mapping[str, Any], owner: str = "") -> Compile:
-        """Start a worker for ``owner``, or put it in the queue; a job beside a recording that goes
-        on already is that one.  UserError where the queue is full, or another job on the recording
-        goes on."""
+        """Start a worker for ``owner``, or put it in the queue.
+
+        If the same job on a recording is already running, it is returned. UserError if the queue
+        is full, or another job on the recording is running.
+        """
         with self._lock:
             out = Path(job["out"])
             if _DOING.keys() & job.keys():
@@ -318,7 +329,7 @@ class Compiles:
         return made
 
     def _free(self, out: Path) -> Path:
-        """``out``, with a number where another compile has that name: its file comes later."""
+        """Return ``out``, with a number if another compile has reserved that name."""
         free, number = out, 1
         while free in self._all or (free != out and free.exists()):
             number += 1
@@ -326,13 +337,13 @@ class Compiles:
         return free
 
     def _forget(self) -> None:
-        """Those that ended long ago."""
+        """Forget the compiles that ended long ago."""
         ended = [path for path, each in self._all.items() if not each.running]
         for path in ended[: max(0, len(ended) - MAX_ENDED)]:
             del self._all[path]
 
     def _go_on(self) -> None:
-        """Begin what may begin, and tell the others their place."""
+        """Start the compiles that may start, and update the queue positions of the others."""
         with self._lock:
             going = [c for c in self._all.values() if c.running and not c.waits]
             waiting = [c for c in self._all.values() if c.waits]
@@ -349,7 +360,7 @@ class Compiles:
         return self._all.get(path)
 
     def stop_all(self) -> None:
-        """Cancel what runs and wait for it, when the server ends."""
+        """Cancel the running compiles and wait for them, when the server ends."""
         with self._lock:
             self._closed = True
             running = [c for c in self._all.values() if c.running]
@@ -361,7 +372,7 @@ class Compiles:
 
 
 def _doing(running: list[Compile]) -> str:
-    """Who has what compiled."""
+    """Return who is compiling what, as text."""
     told = []
     for one in running[:3]:
         doing = next((w for kind, w in _DOING.items() if kind in one.job), "is being compiled")

@@ -10,8 +10,8 @@ import param
 from widgets.panel_host import View, component
 from workbench.state.view_state import VIEWS
 
-#: What Panel is given for a component.  The module itself comes from the server by its own address:
-#: Panel would send it inside every page and compile it there, half a second for all of them.
+#: The module that Panel gets for a component.  It imports the real one from its own URL: Panel
+#: would embed that in every page and compile it there, half a second for all of them.
 _STUB = """
 export default { render({ model, el }) {
   const name = NAME;
@@ -40,8 +40,10 @@ export default { render({ model, el }) {
 
 
 class Prompt(View):
-    """Fetches its module when it has something to show, and is acted on at once: Panel otherwise
-    waits 50 ms for more of what the browser writes."""
+    """A component that loads its module when it has something to show and reacts at once.
+
+    Panel otherwise waits 50 ms for further values from the browser.
+    """
 
     __abstract = True
     _debounce = 0
@@ -50,7 +52,7 @@ class Prompt(View):
 
 
 class Beating(Prompt):
-    """Carries the page's beat."""
+    """A component with the page's heartbeat."""
 
     __abstract = True
     beat = param.Integer(default=0, doc="counts messages that say nothing")
@@ -60,7 +62,7 @@ def _component(name: str, module: str, base: type = Prompt) -> Any:
     return component(name.title(), _STUB.replace("NAME", json.dumps(module)), base)
 
 
-#: What stands around the views.
+#: The components around the views.
 FRAME = {
     "bar": _component("bar", "bar", Beating), "rail": _component("rail", "passes"),
     "inspector": _component("inspector", "inspector"), "start": _component("start", "start"),

@@ -1,4 +1,4 @@
-"""What grows under a page: the recordings that it shows, the compile or search that it follows."""
+"""Updates of a page: growth of the shown recordings, progress of the followed job."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from workbench.state.view_state import ViewState
 if TYPE_CHECKING:
     from workbench.app.page import Page
 
-#: How long a file may hold no recording before the page says so: one that is being written anew or
-#: copied over holds half of one (seconds).
+#: The time for which a file may be unreadable before the page reports it: a file that is being
+#: rewritten or copied is incomplete (seconds).
 PATIENCE = 3.0
 
 
 @dataclass
 class _News:
-    """``anew``: recordings that others were written in the place of, with these; ``problem``: why
-    one cannot be read any more; ``telling``: what a search tells of itself."""
+    """The result of a look.
+
+    ``anew``: recordings whose files were replaced, with the new ones; ``problem``: why one cannot
+    be read any more; ``telling``: the report of a search.
+    """
 
     anew: list[tuple[Run, Run]] = field(default_factory=list)
     problem: UserError | None = None
@@ -35,18 +38,18 @@ class _News:
 
 
 class Growth:
-    """Looks at it when it is told to.  ``lost``: what is shown, and was deleted meanwhile."""
+    """The watcher of a page; it looks when called. ``lost``: shown recordings that were deleted."""
 
     def __init__(self, page: Page):
         self._page = page
         self.lost: set[Run] = set()
-        self._held: set[Compile] = set()  # that were shown, and wait for what they are told
-        self._seen: list[tuple] = []  # how far the recordings had come that are shown
+        self._held: set[Compile] = set()  # shown, waiting for a command
+        self._seen: list[tuple] = []  # versions of the shown recordings
         self._looking = False
-        self._broken: dict[Run, float] = {}  # that cannot be read, and when that was to be told
+        self._broken: dict[Run, float] = {}  # unreadable recordings, and when to report them
 
     def look(self) -> None:
-        """Show what has grown, and how what has ended did."""
+        """Show the growth of recordings, and the outcome of jobs that have ended."""
         page = self._page
         page.guard(self._look_for_files)
         news = any(run.live or run.is_touched or run in self._broken for run in self._runs())
@@ -56,7 +59,7 @@ class Growth:
             page.in_turn(self._looked, self._read)
 
     def stay_with_held(self) -> None:
-        """A compile that is held goes on as long as a page is there that has shown it."""
+        """Keep a held compile alive while a page that has shown it is open."""
         job = self._page.job
         if job is not None and job.job.get("hold"):
             self._held.add(job)
@@ -65,7 +68,7 @@ class Growth:
             held.looked_at()
 
     def _look_for_files(self) -> None:
-        """Say so, once, when a recording that is shown is deleted."""
+        """Report, once, that a shown recording was deleted."""
         page = self._page
         for run in (page.run, page.other):
             if run is None or run.path.exists() != (run in self.lost):
@@ -79,13 +82,15 @@ class Growth:
             page.show_bar()
 
     def _runs(self) -> list[Run]:
-        """What is shown and may still grow."""
+        """Return the shown recordings that may still grow."""
         shown = (self._page.run, self._page.other)
         return [run for run in shown if run is not None and run not in self.lost]
 
     def _versions(self) -> list[tuple]:
-        """How far the shown recordings have come.  Other pages read them too: that one of them has
-        grown is news to each page once."""
+        """Return the versions of the shown recordings.
+
+        Other pages read the same recordings, so each page detects growth by comparing versions.
+        """
         return [(run.path, run.version, run.status) for run in self._runs()]
 
     def _grown(self) -> bool:
@@ -93,7 +98,7 @@ class Growth:
         return before != self._seen
 
     def _read(self) -> _News:
-        """In the page's thread: how far the recordings are, and what else is new."""
+        """Refresh the recordings and collect other changes, in the page's thread."""
         page, news = self._page, _News()
         for run in self._runs():
             try:
@@ -106,8 +111,10 @@ class Growth:
         return news
 
     def _open_anew(self, run: Run, news: _News) -> None:
-        """Open what lies in the place of a recording.  As long as that cannot be read it may be
-        half written: what is wrong with it is told once, and not at once."""
+        """Open the file that has replaced a recording.
+
+        While it cannot be read it may be incomplete: the error is reported once, after a delay.
+        """
         workspace = self._page.workspace
         try:
             found = workspace.acquire(run.path)
@@ -116,15 +123,15 @@ class Growth:
                 self._broken[run], news.problem = math.inf, problem
             return
         self._broken.pop(run, None)
-        if found is run:  # it was there after all
+        if found is run:  # the file is the same recording after all
             workspace.release(found)
         else:
             news.anew.append((run, found))
 
     def _take_anew(self, old: Run, new: Run) -> None:
-        """Show what was written in the place of a recording."""
+        """Show the recording that has replaced another."""
         page = self._page
-        if old not in (page.run, page.other):  # the page has gone elsewhere
+        if old not in (page.run, page.other):  # the page shows something else now
             page.workspace.release(new)
             return
         page.workspace.release(old)
@@ -166,8 +173,7 @@ class Growth:
             then(job)
 
     def _stay_at_the_end(self, run: Run, stages: int) -> None:
-        """Of a compile that is stepped through the newest stage is shown, unless the person has
-        gone to an earlier one."""
+        """Show the newest stage of a stepped compile, unless the user chose an earlier one."""
         page = self._page
         held = page.job is not None and page.job.job.get("hold")
         newest = run.version.stages - 1
@@ -175,7 +181,7 @@ class Growth:
             page.view_state = page.view_state.with_(stage=newest, rewrite=None)
 
     def _quietly(self, action: Callable[[], None]) -> None:
-        with suppress(UserError):  # the recording is being created at this moment
+        with suppress(UserError):  # the recording is just being created
             action()
 
     def _ended(self) -> None:

@@ -1,8 +1,9 @@
-"""Under which names the server answers.
+"""Host names under which the server answers.
 
-A page elsewhere whose name is made to point here (DNS rebinding) is of one origin with us to a
-browser, and to Tornado, which compares the origin with the ``Host`` header alone.  So the host
-itself has to be known.  A bare IP address is no name that somebody else could point here.
+A foreign page whose name is made to resolve to this machine (DNS rebinding) has the same origin as
+ours for a browser, and for Tornado, which compares the origin only with the ``Host`` header. The
+host itself must therefore be known. A bare IP address is not a name that an attacker could make
+resolve to this machine.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from tornado.web import HTTPError, RequestHandler
 
 
 def refuse_unknown(handler: RequestHandler) -> None:
-    """HTTPError 421 (RFC 9110, 15.5.20) where a request names a host that is not ours.  Ports are
-    not compared: a proxy may leave them out."""
-    origins = getattr(handler.application, "websocket_origins", ())  # Bokeh's keeps them
+    """Raise HTTPError 421 (RFC 9110, 15.5.20) if a request names an unknown host.
+
+    Ports are not compared: a proxy may omit them.
+    """
+    origins = getattr(handler.application, "websocket_origins", ())  # stored there by Bokeh
     if not known(handler.request.host, origins):
         raise HTTPError(421, "no such host: name it with --origin", reason="Misdirected Request")
 
 
 def known(host: str, origins: Iterable[str]) -> bool:
-    """Whether a ``Host`` header (``name``, ``name:port``, ``[IPv6]:port``) names one of ``origins``
-    (``name:port``; ``*`` stands for anything between dots) or is an IP address."""
+    """Return whether a ``Host`` header is an IP address or matches one of ``origins``.
+
+    The header is ``name``, ``name:port`` or ``[IPv6]:port``; an origin is ``name:port``, in which
+    ``*`` matches anything between dots.
+    """
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

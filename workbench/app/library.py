@@ -1,4 +1,4 @@
-"""The library of runs: a folder of recordings with an index, where uploads go, and the trash."""
+"""The library of runs: a folder of recordings with an index, imported uploads, and the trash."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from workbench.app.uploaded import UploadFolder, not_stored
 
 Tags = Callable[[tuple[str, ...]], Iterable[str]]
 
-#: How many recordings the views offer to compare with.
+#: The number of recordings that the views offer for comparison.
 MAX_OFFERED = 50
-#: Recordings that come with the sample models (`make gpu-recordings`).
+#: Recordings shipped with the sample models (`make gpu-recordings`).
 SHIPPED = Path(sample_models.__file__).parent / "recordings"
 
 
 def stem_of(model: str) -> str:
-    """The name of a file for a model: what a model is called may be a path, or anything."""
+    """Return a file name for a model, whose name may be a path or any text."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[:60] or "model"
 
 
 class Library:
-    """A store, ``root`` (default: the cache folder): ``recordings/`` (what was made here),
-    ``recordings/imported/`` (what was uploaded), ``library.sqlite``, their index, ``trash/`` and
-    ``uploads/``."""
+    """A store in ``root`` (default: the cache folder).
+
+    It has ``recordings/`` (made here), ``recordings/imported/`` (uploaded), ``library.sqlite``
+    (their index), ``trash/`` and ``uploads/``.
+    """
 
     def __init__(self, root: Path | None = None):
         self.root = (root or default_root()).absolute()
@@ -50,17 +52,17 @@ class Library:
         self.index = Index(self.root / "library.sqlite",
                            {"": self.folder, "imported/": self.imported})  # fmt: skip
         self.trash = Trash(self.root / "trash")
-        self._moving = threading.Lock()  # a name that is free stays free until it is taken
+        self._moving = threading.Lock()  # a free name stays free until it is taken
         self._shipped: dict[tuple[str, int, int], Entry] = {}
 
     # -- names -----------------------------------------------------------------------------------
 
     def new_path(self, model: str) -> Path:
-        """Where a new recording of ``model`` goes: its name, the date, a number if need be."""
+        """Return the path of a new recording of ``model``: its name and date, made unique."""
         return self._free(self.folder / f"{stem_of(model)}-{time.strftime('%Y%m%d-%H%M%S')}.run")
 
     def _free(self, path: Path) -> Path:
-        """``path``, with a number where there is such a file."""
+        """Return ``path``, with a number if that file exists."""
         path.parent.mkdir(parents=True, exist_ok=True)
         for number in range(1000):
             free = path.with_name(f"{path.stem}{f'-{number}' if number else ''}.run")
@@ -69,21 +71,21 @@ class Library:
         raise UserError("too many recordings at once", str(path.parent), "wait a moment")
 
     def name(self, path: Path) -> str:
-        """How the URL names a recording: short inside the library, else its whole path."""
+        """Return the name of a recording in the URL: short inside the library, else its path."""
         path = path.absolute()
         if path.parent == self.imported:
             return f"imported/{path.name}"
         return path.name if path.parent == self.folder else str(path)
 
     def find(self, name: str) -> Path:
-        """The path of a name that :meth:`name` gave; UserError where it can be none."""
+        """Return the path of a name from :meth:`name`; UserError if it is invalid."""
         path = file_of(name)
         if path.is_absolute():
             return path
         return (self.imported if path.parts[:-1] == ("imported",) else self.folder) / path.name
 
     def _own(self, name: str) -> Path:
-        """The path of a run of the library; UserError where there is none of that name."""
+        """Return the path of a run of the library; UserError if it is not found."""
         path = self.find(name)
         own = path.parent in (self.folder, self.imported) and path.suffix == ".run"
         if not own or not path.is_file():
@@ -94,30 +96,31 @@ class Library:
     # -- listings --------------------------------------------------------------------------------
 
     def listing(self, text: str = "", limit: int = 50, offset: int = 0) -> Found:
-        """A page of the runs that a query finds, as the index has them now."""
+        """Return a page of the runs that a query finds, from the index as it is now."""
         return self.index.find(text, limit, offset)
 
     def version(self) -> tuple:
-        """Changes with the index, the trash and the uploads, whoever changes them."""
+        """Return a value that changes with the index, trash and uploads, from any process."""
         return self.index.version(), self.trash.version(), self.uploads.version()
 
     def entries(self, text: str = "", limit: int = MAX_OFFERED) -> list[Entry]:
-        """The runs that a query finds, pinned ones and then the newest first, after a look at the
-        folder."""
+        """Return the runs that a query finds after a scan: pinned ones, then the newest."""
         self.index.refresh(seconds=1.0)
         return self.index.find(text, limit).entries
 
     def alike(self, model: str, limit: int = MAX_OFFERED) -> list[Entry]:
-        """The recordings of a model that can be read, pinned ones and then the newest first."""
+        """Return the readable recordings of a model, pinned ones and then the newest first."""
         self.index.refresh(seconds=1.0, quick=True)
-        name = model[: run_entry.MAX_NAME].replace('"', "")  # the index has no more of it
+        name = model[: run_entry.MAX_NAME].replace('"', "")  # the index stores no more of it
         found = self.index.find(f'model:="{name}"', limit).entries
         return [entry for entry in found if entry.status not in ("", "unreadable")]
 
     def trend(self, text: str) -> dict[str, Any]:
-        """The runs of one model, built one way, on one target, the oldest first: ``model``,
-        ``variant``, ``target``, ``runs`` and how many there are in all (``total``); where the query
-        finds several, these as ``groups`` (model, variant, target, number, the query of its own).
+        """Return the runs of one model, variant and target, the oldest first.
+
+        The keys are ``model``, ``variant``, ``target``, ``runs`` and their ``total`` number; if
+        the query finds several such groups, these are ``groups`` (model, variant, target, number,
+        a query for each).
         """
         groups = self.index.groups(text)
         if len(groups) != 1:
@@ -129,7 +132,7 @@ class Library:
                 "runs": [asdict(run) for run in runs if run.status]}  # fmt: skip
 
     def recorded(self) -> list[Entry]:
-        """The recordings that came with the sample models, by name: made on a GPU."""
+        """Return the recordings shipped with the sample models, by name: made on a GPU."""
         found = []
         for path in sorted(SHIPPED.glob("*.run")):
             stat = path.stat()
@@ -143,8 +146,7 @@ class Library:
 
     def annotate(self, name: str, *, tags: Iterable[str] | Tags | None = None,
                  note: str | None = None, pinned: bool | None = None) -> None:  # fmt: skip
-        """Give a run tags (or what a function makes of those it has), a note or a pin, in place of
-        those it has; UserError."""
+        """Replace a run's tags (or apply a function to them), note or pin; UserError."""
         path = self._own(name)
 
         def change() -> None:
@@ -155,7 +157,10 @@ class Library:
         self.index.update(self.name(path), change)
 
     def remove(self, name: str) -> Deleted:
-        """Move a run and what lies beside it into the trash; UserError while it is being made."""
+        """Move a run and its accompanying files into the trash.
+
+        UserError while it is being written.
+        """
         path = self._own(name)
         entry = run_entry.read(path, self.name(path))
         if entry.status == "recording" and not entry.elsewhere:
@@ -166,7 +171,7 @@ class Library:
         return gone
 
     def restore(self, token: str) -> str:
-        """Bring a deleted run back; its name, another one where its own is taken by now."""
+        """Restore a deleted run; return its name, a new one if its own has been taken."""
         deleted = next((d for d in self.trash.content() if d.token == token), None)
         if deleted is None:
             raise UserError("deleted run not found", token[:80],
@@ -182,7 +187,7 @@ class Library:
         return self.name(to)
 
     def discard(self, token: str) -> str:
-        """Delete an uploaded file for good; its name.  UserError where there is none."""
+        """Delete an uploaded file permanently and return its name; UserError if it is not found."""
         name = self.uploads.drop(token)
         if not name:
             raise UserError("upload not found", token[:60],
@@ -190,8 +195,10 @@ class Library:
         return name
 
     def purge(self, token: str) -> int:
-        """Delete a run in the trash for good, all of them where ``token`` is ""; how many these
-        were.  UserError where there is none of that token."""
+        """Delete a run in the trash permanently, or all if ``token`` is ""; return their number.
+
+        UserError if the token is not found.
+        """
         if not token:
             return self.trash.empty()
         if not self.trash.drop(token):
@@ -200,20 +207,22 @@ class Library:
         return 1
 
     def deleted(self) -> list[Deleted]:
-        """The trash; what is older than 30 days goes now."""
+        """Return the trash; entries older than 30 days are removed first."""
         self._tidy()
         return self.trash.content()
 
     def _tidy(self) -> None:
-        """What was deleted or uploaded 30 days ago, and not used since, goes."""
+        """Remove entries that were deleted or uploaded 30 days ago and not used since."""
         self.trash.empty(trash.KEPT)
         self.uploads.tidy()
 
     # -- uploads ---------------------------------------------------------------------------------
 
     def uploaded(self) -> Iterator[tuple[Path, int]]:
-        """Every uploaded file and its size in bytes: models, imported recordings, and those of them
-        in the trash."""
+        """Yield every uploaded file and its size in bytes.
+
+        These are models and imported recordings, also those in the trash.
+        """
         gone = (d.token for d in self.trash.content() if d.name.startswith("imported/"))
         files = chain(self.uploads.files(), self.imported.glob("*.run"),
                       *((self.trash.folder / token).glob("*.run") for token in gone))  # fmt: skip
@@ -222,8 +231,10 @@ class Library:
                 yield file, file.stat().st_size
 
     def take_in(self, path: Path) -> str:
-        """Copy a recording from elsewhere into the library, among the imported ones; its name.
-        UserError where it is none."""
+        """Copy a foreign recording into the library, among the imported ones; return its name.
+
+        UserError if it is not a recording.
+        """
         recording = RecordingFile(path)
         try:
             to = self._free(self.imported / f"{path.stem}.run")
@@ -233,8 +244,12 @@ class Library:
         return self.name(to)
 
     def adopt(self, upload: Path) -> Path:
-        """Take an uploaded recording into the library, among the imported ones: code that it names
-        is never run unasked.  UserError where it is no recording; the upload is deleted then."""
+        """Move an uploaded recording into the library, among the imported ones.
+
+        Code that an imported recording names never runs without consent.
+
+        UserError if it is not a recording; the upload is then deleted.
+        """
         try:
             RecordingFile(upload).close()
             with self._moving:
@@ -250,19 +265,19 @@ class Library:
 
 
 def file_of(text: str) -> Path:
-    """The path that a person gave; UserError where it can be none."""
+    """Return the path that a user entered; UserError if it is invalid."""
     try:
         if "\0" not in text:
             return Path(text).expanduser()
-    except RuntimeError:  # ~somebody whom nobody knows
+    except RuntimeError:  # ~ of an unknown user
         pass
     raise UserError("file not found", text[:300].replace("\0", "\N{REPLACEMENT CHARACTER}"),
                     "check the path")  # fmt: skip
 
 
 def files_of(path: Path) -> list[Path]:
-    """A recording and all that lies beside it."""
-    from workbench.model import (  # bring numba, which a list does without
+    """Return a recording and its accompanying files."""
+    from workbench.model import (  # import numba, which a list does not need
         divergences,
         first_bad_pass,
     )

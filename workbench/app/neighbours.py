@@ -1,5 +1,7 @@
-"""The recordings that lie beside those that were opened from outside the library: whoever writes
-with ``-o`` into a folder finds all of that folder in the page."""
+"""Recordings in the folders of those that were opened from outside the library.
+
+A user who writes with ``-o`` into a folder finds all of that folder in the page.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +14,34 @@ from pathlib import Path
 from workbench.app import run_entry
 from workbench.app.run_entry import Entry
 
-#: How many folders are looked into, the one that was used last first, and how many recordings of
-#: each are listed, the newest first.
+#: The number of folders that are listed, the last used first, and of recordings in each, the newest
+#: first.
 FOLDERS, LISTED = 3, 50
 
 
 class Neighbours:
-    """``may_open`` says whether the page may open a path; what it may not is not listed."""
+    """The folders of opened recordings.
+
+    ``may_open`` returns whether the page may open a path; other paths are not listed.
+    """
 
     def __init__(self, may_open: Callable[[Path], bool]):
         self._may_open = may_open
         self._folders: list[Path] = []
-        self._known: dict[tuple[str, int, int], Entry] = {}  # by path, size and time of change
+        self._known: dict[tuple[str, int, int], Entry] = {}  # by path, size and modification time
         self._lock = threading.Lock()
 
     def opened(self, path: Path) -> None:
-        """A recording outside the library was opened."""
+        """Note that a recording outside the library was opened."""
         folder = path.absolute().parent
         with self._lock:
             self._folders = [folder, *(f for f in self._folders if f != folder)][:FOLDERS]
 
     def entries(self, model: str = "") -> list[Entry]:
-        """What lies beside them (of a ``model``, where one is named); an entry's name is its whole
-        path, which opens it."""
+        """Return the recordings in these folders (of ``model``, if given).
+
+        An entry's name is its path.
+        """
         with self._lock:
             found = [entry for folder in self._folders for entry in self._listed(folder)]
         return [entry for entry in found if not model or entry.model == model]

@@ -1,4 +1,4 @@
-"""What a page offers to compare its recording with, in the views that can show two."""
+"""The recordings that a page offers for comparison, in the views that can show two."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from workbench.app.workspace import Workspace
 from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS, ViewState
 
-#: How long what was found in the library is offered before somebody looks again (seconds).
+#: How long a result from the library is used before the next look (seconds).
 LOOK = 5.0
-#: How many recordings of the model are offered; the comparison offers all.
+#: The number of recordings of the model that are offered; the comparison offers all.
 MAX_OFFERED = 20
 
 
 class Offers:
-    """The other recordings of the shown model, as they were at the last look: in the library, and
-    beside what was opened from elsewhere."""
+    """The other recordings of the shown model, as of the last look.
+
+    They are in the library, or next to files opened from elsewhere.
+    """
 
     def __init__(self, workspace: Workspace):
         self._workspace = workspace
@@ -26,7 +28,7 @@ class Offers:
         self._found: list[Entry] = []
 
     def look(self, run: Run, state: ViewState) -> bool:
-        """Look for them where a shown view can use them; True where they are others now."""
+        """Look for them if a shown view can use them; return True if they have changed."""
         if not any(VIEWS[name].two for name in state.panes):
             return False
         model, now = str(run.meta().get("model", "")), time.monotonic()
@@ -37,8 +39,11 @@ class Offers:
         return before != self._found
 
     def facts(self, run: Run, state: ViewState, other: Run | None) -> dict[str, Any]:
-        """``views``: the titles of the switch of each view that can show two; ``on``: those that
-        do; ``other``: the name of what is compared with; ``offered``: what else can be."""
+        """Return the views that can show two recordings, and the recordings to compare with.
+
+        ``views``: the titles of their switches; ``on``: those that show two; ``other``: the name
+        of the recording compared with; ``offered``: the other candidates.
+        """
         return {
             "views": {name: view.two for name, view in VIEWS.items() if view.two},
             "on": [name for name in state.panes if VIEWS[name].two and state.shows_two(name)],

@@ -1,8 +1,8 @@
-"""One open page: its state, and what a person asks it for.
+"""An open page: its state, and the commands it receives.
 
-Commands arrive on the server's loop, which all pages share: it does not wait until others have
-derived what they show of a recording.  What they ask for is read in a thread of the page's own, in
-the order in which they came.  What the views show of the state is in :mod:`workbench.app.shown`.
+Commands arrive on the server's loop, which all pages share: it does not wait for other pages that
+are deriving data from a recording. Data that commands need is read in a thread of the page's own,
+in order of arrival. The views' data is in :mod:`workbench.app.shown`.
 """
 
 from __future__ import annotations
@@ -37,20 +37,23 @@ from workbench.ui.updates import unexpected
 
 log = logging.getLogger("workbench")
 
-#: How long the loop waits for a recording that is being made ready ahead (seconds).
+#: The time for which the loop waits for a recording that is being prefetched (seconds).
 PATIENCE = 0.01
-#: Under which the execution of the shown recording goes on beside it.
+#: The key of the execution of the shown recording among the background jobs.
 EXECUTION = "execution"
-#: How often a growing recording and a running compile are looked at, and messages that Panel may
-#: have forgotten are sent (milliseconds).
+#: The interval at which a growing recording and a running compile are checked, and messages that
+#: Panel may have held back are sent (milliseconds).
 POLL = 400
-#: Findings in the note that stands until the page is drawn.
+#: Findings in the note that is shown until the page is drawn.
 FINDINGS = 3
 
 
 class Page:
-    """A session.  ``roots`` are its components by name; ``document`` is its Bokeh document;
-    ``user`` and ``role`` of who has signed in."""
+    """A session.
+
+    ``roots`` are its components by name; ``document`` is its Bokeh document; ``user`` and ``role``
+    those of the signed-in user.
+    """
 
     def __init__(self, workspace: Workspace, document: Any, query: str = "", user: str = "",
                  role: str = EDITOR):  # fmt: skip
@@ -59,14 +62,14 @@ class Page:
         self.view_state = ViewState()
         self.run: Run | None = None
         self.other: Run | None = None
-        self.job: Compile | None = None  # that writes what is shown
+        self.job: Compile | None = None  # the compile that writes the shown recording
         self.problem: dict[str, str] | None = None
-        self.origin: rerun.Origin | None = None  # what the first page compiles again
-        self._place: ViewState | None = None  # where the recording that is made is to be shown
+        self.origin: rerun.Origin | None = None  # the recording that the start page compiles again
+        self._place: ViewState | None = None  # the view state for the recording being made
         self.asides = Asides()
         self.searches = searches.Searches()
         self._tour: dict[str, Any] | None = None
-        self._commands = 0  # that came: an answer is news even where it leads nowhere else
+        self._commands = 0  # received: a reply is new even if the state is the same
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
             for name, make in {**components.FRAME, **components.COMPONENTS}.items()
@@ -90,14 +93,17 @@ class Page:
             self.load(ViewState.parse(query))
 
     def first_modules(self) -> list[str]:
-        """The modules that the first view needs, for the browser to fetch beforehand."""
+        """Return the modules that the first view needs, for the browser to preload."""
         if self.run is None:
             return ["bar", "start"]
         return ["bar", "passes", "inspector", *self.view_state.panes]
 
     def opening(self) -> dict[str, Any]:
-        """What the page says until it is drawn: ``title``, and the ``findings`` about what it
-        shows, unless others hold the recording.  What keeps them from being read, the views say."""
+        """Return the text shown until the page is drawn: ``title`` and ``findings``.
+
+        There are no findings if other pages hold the recording. The views report errors in reading
+        them.
+        """
         run = self.run
         if run is None:
             return {"title": "Opening the workbench", "findings": []}
@@ -111,7 +117,7 @@ class Page:
                 run.lock.release()
         return {"title": f"Opening {run.path.name}", "findings": found[:FINDINGS]}
 
-    # -- listening -------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         for name, root in self.roots.items():
@@ -136,7 +142,7 @@ class Page:
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
-        if name == "ready":  # what was asked for before it waits for it
+        if name == "ready":  # releases the messages that waited for the browser
             self.browser.ready()
         elif navigation.known(name):
             self.move(
@@ -153,7 +159,7 @@ class Page:
             )
 
     def _do(self, name: str, command: dict[str, Any], result: Result) -> None:
-        """A command, with the recordings open that it will show."""
+        """Run a command, with the recordings open that it will show."""
         held = result() or []
         self._commands += 1
         try:
@@ -164,21 +170,27 @@ class Page:
 
     def in_turn(self, then: Callable[[Result], None], work: Callable[[], Any] | None = None,
                 hurry: bool = False) -> None:  # fmt: skip
-        """When what was asked for before is done: ``work`` in the page's thread, then ``then`` on
-        the loop with what it gave.  ``hurry``: what is shown is not derived any further."""
+        """Run ``work`` in the page's thread after earlier commands, then ``then`` on the loop.
+
+        ``then`` receives the result.
+
+        ``hurry``: stop deriving the data of the current state.
+        """
         if hurry:
             self.shown.outdate()
         self._turns.take(Turn(lambda result: self.guard(lambda: then(result)), work, hurry))
 
     def of_library(self, then: Callable[[Result], None], work: Callable[[], Any]) -> None:
-        """As :meth:`in_turn`; what lists the library, in the same thread, does not hold it up."""
+        """Run as :meth:`in_turn`, after stopping the listing of the library in the same thread."""
         self._listing.end()
         self.in_turn(then, work)
 
     def move(self, move: Callable[[Run | None, ViewState], ViewState], push: bool = True,
              quick: bool = False) -> None:  # fmt: skip
-        """Go where a command leads; say so where there is nothing further.  ``quick``: it takes no
-        time, so it is done on the loop where the recording is free."""
+        """Go to the state that a command leads to; report if there is nothing further.
+
+        ``quick``: it takes no time, so it runs on the loop if the recording is free.
+        """
 
         def work() -> ViewState | None:
             run = self.run
@@ -192,7 +204,7 @@ class Page:
             try:
                 state = result()
             except Exception as error:
-                self.refresh()  # what had begun to be derived
+                self.refresh()  # its derivation was interrupted
                 if not isinstance(error, navigation.Nowhere):
                     raise
                 self.tell({"what": str(error)})
@@ -202,7 +214,7 @@ class Page:
 
         run = self.run
         if quick and self._turns.idle:
-            self.shown.outdate()  # what is made ready ahead ends
+            self.shown.outdate()  # stops prefetching
             if run is None or run.lock.acquire(timeout=PATIENCE):
                 try:
                     self.in_turn(lambda _: then(work))
@@ -213,7 +225,7 @@ class Page:
         self.in_turn(then, work, hurry=True)
 
     def guard(self, action: Callable[[], None]) -> None:
-        """Run an action; whatever goes wrong is told on the page, and the page goes on."""
+        """Run an action; any error is reported on the page, and the page continues."""
         try:
             action()
         except UserError as error:
@@ -229,10 +241,10 @@ class Page:
             self.show_start()
         self.show_bar()
 
-    # -- going somewhere -------------------------------------------------------------------------
+    # -- navigation ------------------------------------------------------------------------------
 
     def go(self, state: ViewState, push: bool = True) -> None:
-        """Show another view state; ``push``: the way back leads through it."""
+        """Show another view state; ``push``: add it to the browser's history."""
         self._push = push and state != self.view_state
         self.view_state = state
         self._open_other()
@@ -260,7 +272,7 @@ class Page:
         self.refresh()
 
     def _find_searches(self) -> None:
-        """Searches in the shown recording go on, whoever began them."""
+        """Follow the running searches in the shown recording, of any user."""
         if self.run is not None:
             for view, job in searches.running(self.workspace.compiles, self.run.path):
                 self.follow_search(view, job)
@@ -276,7 +288,7 @@ class Page:
         self.asides.begin(EXECUTION, job, self._execution_ended)
 
     def _execution_ended(self, job: Compile) -> None:
-        """The new times are in the recording: the views have seen that it grew."""
+        """Refresh the page after an execution: the new times are in the recording."""
         if job.outcome == "failed" and job.error is not None:
             self.tell(job.error, error=True)
         elif job.outcome == "cancelled":
@@ -287,14 +299,14 @@ class Page:
         self.refresh()
 
     def _open_other(self) -> None:
-        """Have the recording open that the view state compares with."""
+        """Open the recording that the view state compares with."""
         wanted, there = self.view_state.other, self.other
         if there is not None and self.workspace.library.name(there.path) != wanted:
             self.workspace.release(there)
             self.other = None
         if not wanted or self.other is not None:
             return
-        self.view_state = self.view_state.with_(other="")  # where it cannot be opened
+        self.view_state = self.view_state.with_(other="")  # if it cannot be opened
         self.guard(partial(self._take_other, wanted))
 
     def _take_other(self, name: str) -> None:
@@ -312,28 +324,28 @@ class Page:
             self.run = self.workspace.acquire(path)
         except UserError:
             if not runs:
-                raise  # a compile that has just begun writes it in a moment
+                raise  # a compile that has just begun will write it
 
     def refresh(self) -> None:
-        """Show what is new in the views that can be seen."""
+        """Show the changes in the visible views."""
         self.shown.outdate()
         layout = self.view_state.panes, self.view_state.zoom, self.view_state.fold, self.run is None
         if layout != self._layout:
-            # A view must have its place before it gets data: it centres what is selected.
+            # A view needs its size before it gets data: it centres the selection.
             self._layout = layout
             self.show_bar(done=False)
-        if not self._turns.hurried:  # it shows what comes of it
+        if not self._turns.hurried:  # the waiting command will show its result
             self.shown.begin()
 
     def aside_of_views(self, work: Callable[[], None]) -> None:
-        """In the page's thread: ``work`` whatever is shown by then."""
+        """Run ``work`` in the page's thread, whatever is shown by then."""
         with suppress(RuntimeError):  # the page is closed
             self._thread.submit(work)
 
     # -- the bar and the start page --------------------------------------------------------------
 
     def show_bar(self, done: bool = True) -> None:
-        """``done``: all views show the view state (the page stops saying that it works)."""
+        """Update the bar; ``done``: all views show the view state, so it stops indicating work."""
         run, job, state = self.run, self.job, self.view_state
         shown: dict[str, Any] | None = None
         if run is not None:
@@ -370,8 +382,10 @@ class Page:
 
     @property
     def working(self) -> tuple[str, Compile] | None:
-        """The job that the bar tells of: the compile of what is shown (""), else the newest beside
-        it, with its view; None where nothing goes on."""
+        """Return the job that the bar reports, with its view; None if there is none.
+
+        It is the compile of the shown recording (view ""), else the newest background job.
+        """
         if self.job is not None and self.job.running:
             return "", self.job
         return self.asides.newest()
@@ -381,17 +395,17 @@ class Page:
         return None if working is None else {**working[1].facts, "of": working[0]}
 
     def begin_tour(self) -> None:
-        """Walk through what is shown, once its recording is complete."""
+        """Start the tour of the shown recording, once that is complete."""
         self._tour = {"n": time.time(), "steps": []}
         self.show_bar(done=False)
 
     def _tour_facts(self) -> dict[str, Any] | None:
-        """The tour that was asked for; its steps are there when its recording is complete."""
+        """Return the requested tour; its steps exist when its recording is complete."""
         run = self.run
         if self._tour is None or self._tour["steps"] or (self.job is not None and self.job.running):
             return self._tour
         if run is None or run.status != "finished":
-            self._tour = None  # the compile failed or was cancelled, which is told
+            self._tour = None  # the compile failed or was cancelled, which is reported
         elif not self._tour.get("asked"):
             self._tour = {**self._tour, "asked": True}
             self.in_turn(self._guide, partial(_steps, run, self.view_state.run))
@@ -403,8 +417,7 @@ class Page:
             self.show_bar()
 
     def show_start(self) -> None:
-        """The first page; with the model and the options of the recording that is compiled again
-        filled in."""
+        """Show the start page; model and options of a recording to compile again are filled in."""
         facts = self.workspace.start_page()
         facts |= {"error": self.problem, "user": self.user, "viewer": self.viewer,
                   "again": None if self.origin is None else self.origin.to_json()}  # fmt: skip
@@ -412,13 +425,13 @@ class Page:
         self.list_runs()
 
     def list_at(self, state: ViewState, push: bool) -> None:
-        """Show another part of the library."""
+        """Show another page of the library."""
         self.view_state, self._push = state, push
         self.list_runs()
         self.show_bar()
 
     def list_runs(self, quick: bool = False) -> None:
-        """Show the library, and what is new in it as it is read."""
+        """Show the library, and new runs as they are read."""
         self.aside_of_views(self._listing.begin(self.view_state, quick))
 
     def _show_runs(self, detail: str) -> None:
@@ -438,7 +451,7 @@ class Page:
             self.list_runs(quick=True)
 
     def take(self, run: Run) -> None:
-        """Show the recording of a compile, which is there now."""
+        """Show the recording of a compile, which now exists."""
         self.run = run
         self.shown.clear()
         self.refresh()
@@ -446,8 +459,10 @@ class Page:
     # -- compiling ---------------------------------------------------------------------------------
 
     def start(self, job: dict[str, Any], place: ViewState | None = None) -> None:
-        """Compile into a new recording, and show it as it grows, in the panes of ``place`` and in
-        the end at its pass."""
+        """Compile into a new recording and show it as it grows.
+
+        It is shown in the panes of ``place``, and at the end at its pass.
+        """
         made = self.workspace.compiles.start(job, self.user)
         commands.leave(self)
         self._listing.end()
@@ -463,8 +478,10 @@ class Page:
         self.show_bar()
 
     def take_place(self) -> None:
-        """The compile is done: show the pass that was shown of the recording that it repeats,
-        unless the user has gone elsewhere."""
+        """Show, after a repeated compile, the pass that was shown of the original recording.
+
+        It does nothing if the user has gone elsewhere.
+        """
         place, self._place = self._place, None
         if place is None or self.run is None or self.view_state.stage is not None:
             return

@@ -18,9 +18,11 @@ from workbench.state.view_state import ViewState
 
 
 def execution(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
-    """The worker's job that executes a recording's program once more and adds its times to the
-    recording.  Distrust where the recording comes from elsewhere and brings or names code, unless
-    the person says that they ``trust`` it; UserError where nothing can be executed or added."""
+    """Return the worker's job that executes a recording's program again and adds its times.
+
+    Distrust if the recording is foreign and contains or names code, unless the user trusts it
+    (``trust``); UserError if nothing can be executed or added.
+    """
     if missing := workspace.not_executable(run):
         raise UserError(missing, run.path.name, "compile the model again")
     meta = run.meta()
@@ -31,18 +33,17 @@ def execution(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dic
 
 
 def execution_key(path: Path) -> Path:
-    """Under which the execution of a recording is known among the jobs; no file lies there."""
+    """Return the key of a recording's execution among the jobs; no file exists there."""
     return path.with_name(f"{path.name}.execution")
 
 
 def job(
     workspace: Workspace, run: Run, command: Mapping[str, Any], user: str = ""
 ) -> dict[str, Any]:  # fmt: skip
-    """The worker's job for the ``draft`` of a command; UserError where it is refused.
+    """Return the worker's job for the ``draft`` of a command; UserError if it is rejected.
 
-    A recording from elsewhere may bring code of its own, a link may: code that neither ``user`` has
-    typed here nor a recording that was made here has runs only once the person has said that they
-    ``trust`` it.
+    A foreign recording or a link may contain code: code that neither ``user`` has typed here nor a
+    recording made here contains runs only once the user trusts it (``trust``).
     """
     on = pipeline_editor.ground_of(run)
     draft = pipeline_editor.clean(command.get("draft"), on.base)
@@ -66,10 +67,12 @@ def job(
 
 @dataclass(frozen=True)
 class Origin:
-    """A recording whose model is compiled again from the first page: what it is called there, the
-    ``options`` that the form does not show (sizes, pipeline edit, options of the target), those
-    that it does (``form``), what the hidden ones come to in ``words``, and the view state that is
-    left; its ``find`` is the name of the shown pass."""
+    """A recording whose model is compiled again from the start page.
+
+    It has the model's name there, the ``options`` that the form does not show (sizes, pipeline
+    edit, options of the target), those that it does (``form``), the hidden ones in ``words``, and
+    the view state that is left; its ``find`` is the name of the shown pass.
+    """
 
     what: str
     options: Mapping[str, Any]
@@ -84,8 +87,7 @@ class Origin:
 
 
 def origin(workspace: Workspace, run: Run, left: ViewState) -> Origin:
-    """How the model of a recording was compiled.  Code that a recording from elsewhere brings is
-    left out."""
+    """Return how the model of a recording was compiled, without the code of a foreign recording."""
     meta = run.meta()
     wanted, figures = recorded_model.spec_of(meta, run.path), run.figures()
     options = as_recorded(meta, wanted)
@@ -110,8 +112,10 @@ def origin(workspace: Workspace, run: Run, left: ViewState) -> Origin:
 
 
 def beside(place: ViewState | None, name: str) -> ViewState:
-    """The view state of a recording that is being made: in the panes of ``place``, compared with
-    what is shown there."""
+    """Return the view state of a recording being made, in the panes of ``place``.
+
+    It is compared with the recording of ``place``.
+    """
     if place is None:
         return ViewState(run=name)
     views = tuple((view, text) for view, text in place.views if view != "pipeline")
@@ -122,8 +126,12 @@ def beside(place: ViewState | None, name: str) -> ViewState:
 def state_of(
     workspace: Workspace, before: ViewState, made: Compile, start: str, view: str = ""
 ) -> ViewState:  # fmt: skip
-    """What is shown when a compile has finished: its recording, compared with the one before, at
-    the pass that it began with; in ``view``, else in the panes as they were."""
+    """Return the view state after a compile, at the pass it began with.
+
+    It shows the new recording compared with the previous one.
+
+    It is shown in ``view``, else in the same panes.
+    """
     path = made.path
     run = workspace.acquire(path)
     try:
@@ -137,7 +145,7 @@ def state_of(
 
 
 def failure(workspace: Workspace, made: Compile) -> dict[str, Any]:
-    """What the view says of a compile that was stopped or failed: the error, and what is kept."""
+    """Return the report of a compile that was stopped or failed: the error, and what is kept."""
     error = made.error
     if made.outcome == "cancelled":
         error = {"what": "The compile was cancelled", "where": "", "fix": ""}

@@ -1,5 +1,7 @@
-"""What the library says about a recording: read from the file with a few cheap questions, and what
-people have said about it (tags, a note, a pin), which lies beside the file."""
+"""The library's entry for a recording: facts from a few cheap queries, and annotations.
+
+Annotations (tags, a note, a pin) are in a file next to the recording.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,14 @@ from core_compiler.record.file import is_running
 from core_compiler.record.recorder import machine_id
 from core_compiler.support.errors import UserError
 
-#: How many tags a run may have, how long one may be, and a note (characters).
+#: The most tags of a run, and the longest tag and note (characters).
 MAX_TAGS, MAX_TAG, MAX_NOTE = 20, 40, 2000
-#: Longest name of a model, target or device that is kept: a recording is untrusted (characters).
+#: The longest name of a model, target or device that is kept: a recording is untrusted
+#: (characters).
 MAX_NAME = 200
-#: The first second that is no date to Python and browsers (since 1970; of the year 10,000).
+#: The first second that Python and browsers reject as a date (since 1970; of the year 10,000).
 MAX_DATE = 253_402_300_800
-#: How long reading one may take: it may not be what it says it is (seconds).
+#: The time limit for reading one: the file may not be a real recording (seconds).
 MAX_SECONDS = 5.0
 
 
@@ -35,14 +38,13 @@ MAX_SECONDS = 5.0
 class Entry:
     """A recording in the library.
 
-    ``variant``: the sizes that the model was built with, where they are not its own, the frontend,
-    where it was chosen, and what was edited of the pipeline (``width 0.25; by onnx; skip
-    fuse_elementwise``); ``began``: seconds since 1970;
-    ``checks`` counts verdicts; ``device`` is the GPU it was made on ("" where none is named);
-    ``mode`` is ``inference`` or ``training``; ``elsewhere``: another machine writes it; ``error``:
-    why it cannot be read.  Figures that it does not have are None: ``total_ms`` of one execution,
-    ``compile_s``, ``peak_bytes`` of the arena, ``kernels`` that are launched, ``worst_error`` of a
-    checked rewrite (relative).
+    ``variant``: the sizes that the model was built with unless they are the defaults, the frontend
+    if it was selected, and the edits of the pipeline (``width 0.25; by onnx; skip
+    fuse_elementwise``); ``began``: seconds since 1970; ``checks`` counts verdicts; ``device`` is
+    the GPU it was made on ("" if none is named); ``mode`` is ``inference`` or ``training``;
+    ``elsewhere``: another machine writes it; ``error``: why it cannot be read. Missing figures are
+    None: ``total_ms`` of one execution, ``compile_s``, ``peak_bytes`` of the arena, ``kernels``
+    that are launched, ``worst_error`` of a checked rewrite (relative).
     """
 
     name: str
@@ -81,7 +83,7 @@ _FIGURES = f"""SELECT
 
 
 def read(path: Path, name: str) -> Entry:
-    """What a recording says of itself; ``error`` where it cannot be read.  FileNotFoundError."""
+    """Return the entry of a recording; ``error`` is set if it cannot be read. FileNotFoundError."""
     stat = path.stat()
     blank = Entry(name, str(path), _text(path.stem), "", stat.st_mtime, stat.st_size, "", 0, {},
                   None, **about(path))  # fmt: skip
@@ -101,7 +103,7 @@ def read(path: Path, name: str) -> Entry:
 def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
     schema.harden(db)
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    if version > schema.VERSION:  # its tables may mean something else
+    if version > schema.VERSION:  # its tables may have another meaning
         return replace(blank, status="unreadable", error=schema.made_by_newer(version))
     meta = {k: json.loads(v) for k, v in db.execute("SELECT key, value FROM meta")}
     checks = dict(db.execute("SELECT verdict, count(*) FROM check_result GROUP BY verdict"))
@@ -128,7 +130,7 @@ def _text(value: Any, otherwise: str = "") -> str:
 
 
 def _whole(text: str) -> str:
-    """``text`` as the index can hold it: no halves of surrogate pairs, which JSON may bring."""
+    """Return ``text`` without lone surrogates, which JSON may have and the index cannot store."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -145,7 +147,7 @@ def _variant(meta: Mapping[str, Any]) -> str:
 
 
 def _way(meta: Mapping[str, Any]) -> str:
-    """By which frontend a model came that another one would have read as well."""
+    """Return the frontend of a model, as text, if another one is the default for it."""
     frontend = _text(meta.get("frontend"))
     usual = "torch" if meta.get("kind") == "sample" else "onnx"
     chosen = frontend not in ("", usual) and (usual == "torch" or frontend == "onnx-passes")
@@ -153,12 +155,12 @@ def _way(meta: Mapping[str, Any]) -> str:
 
 
 def _edited(meta: Mapping[str, Any]) -> str:
-    """What was edited of the pipeline, in words."""
+    """Return the edits of the pipeline as text."""
     edit, options = meta.get("edit"), meta.get("target_options")
     given = options if isinstance(options, dict) else {}
     if not given and not (isinstance(edit, dict) and any(edit.values())):
         return ""
-    from workbench.model import edits  # knows all passes, which takes a while to import
+    from workbench.model import edits  # knows all passes, slow to import
 
     try:
         return edits.words(edits.checked(edit), given)
@@ -167,7 +169,7 @@ def _edited(meta: Mapping[str, Any]) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """A number, an infinite one too, or None."""
+    """Return a number (infinities included), or None."""
     with suppress(TypeError, ValueError, OverflowError):
         number = float(value)
         return None if math.isnan(number) else number
@@ -175,33 +177,33 @@ def _number(value: Any) -> float | None:
 
 
 def _date(value: Any) -> float | None:
-    """Seconds since 1970 of a date that calendars have (up to the year 9999); None for others."""
+    """Return a date as seconds since 1970; None if calendars lack it (after the year 9999)."""
     number = _float(value)
     return number if number is not None and 0 <= number < MAX_DATE else None
 
 
 def _bytes(value: Any) -> int | None:
-    """A number of bytes, None where there is none or no file is that large."""
+    """Return a number of bytes; None if it is missing or too large for a file."""
     number = _float(value)
     return None if number is None or abs(number) >= 1 << 63 else int(number)
 
 
 def _float(value: Any) -> float | None:
-    """A finite number, or None."""
+    """Return a finite number, or None."""
     number = _number(value)
     return None if number is None or math.isinf(number) else number
 
 
-# -- what people say about it ---------------------------------------------------------------------
+# -- annotations ----------------------------------------------------------------------------------
 
 
 def about_path(recording: Path) -> Path:
-    """The file beside a recording that keeps its tags, its note, its pin and who uploaded it."""
+    """Return the file next to a recording with its tags, note, pin and uploader."""
     return recording.with_suffix(".about.json")
 
 
 def about(recording: Path) -> dict[str, Any]:
-    """``tags``, ``note`` and ``pinned`` of a recording; what is damaged counts as not there."""
+    """Return ``tags``, ``note`` and ``pinned`` of a recording; damaged values count as missing."""
     found = _kept(recording)
     tags, note = found.get("tags"), found.get("note")
     tags = (
@@ -215,13 +217,13 @@ def about(recording: Path) -> dict[str, Any]:
 
 
 def uploader(file: Path) -> str:
-    """Who uploaded a file; "" where nobody who signed in has."""
+    """Return the user who uploaded a file; "" if it was not a signed-in user."""
     by = _kept(file).get("by")
     return by if isinstance(by, str) else ""
 
 
 def sign(file: Path, by: str) -> None:
-    """Keep beside a file that ``by`` uploads it; OSError."""
+    """Record next to a file that ``by`` uploaded it; OSError."""
     about_path(file).write_text(json.dumps({"by": by}) + "\n", "utf-8")
 
 
@@ -235,7 +237,7 @@ def _kept(recording: Path) -> dict[str, Any]:
 
 def checked(*, tags: Iterable[str] | None = None, note: str | None = None,
             pinned: bool | None = None) -> dict[str, Any]:  # fmt: skip
-    """What of it is given (not None), as :func:`about` has it; UserError where it cannot be."""
+    """Return the given annotations (not None) as :func:`about` does; UserError if invalid."""
     made: dict[str, Any] = {}
     if tags is not None:
         made["tags"] = tuple(dict.fromkeys(_tag(tag) for tag in tags))
@@ -262,8 +264,10 @@ def _tag(text: str) -> str:
 
 
 def annotate(recording: Path, changes: Mapping[str, Any]) -> None:
-    """Keep what :func:`checked` gave beside a recording; UserError where its folder cannot be
-    written."""
+    """Write the result of :func:`checked` next to a recording.
+
+    UserError if its folder is not writable.
+    """
     if not recording.is_file():
         raise UserError("run not found", recording.name, "see workbench runs")
     path = about_path(recording)

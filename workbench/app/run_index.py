@@ -1,8 +1,8 @@
-"""The index of the library: a SQLite file that answers listings and searches of thousands of runs.
+"""The index of the library: a SQLite file for listing and searching thousands of runs.
 
-It is never the truth about a recording.  A row is read again where the file or what lies beside it
-has changed, it goes with its file, and the whole index is made anew where it is missing, damaged or
-of an older version.  Several processes may use it: each question opens it, and writes are short.
+It is never authoritative. A row is read again if the recording or its annotations have changed, it
+is removed with its file, and the whole index is rebuilt if it is missing, damaged or of an older
+version. Several processes may use it: each query opens it, and writes are short.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from workbench.app.run_entry import Entry
 T = TypeVar("T")
 
 VERSION = 5
-#: How long another process may keep the index for itself (seconds).
+#: The time for which another process may lock the index (seconds).
 PATIENCE = 10.0
-#: How many rows are written in one transaction.
+#: The number of rows written in one transaction.
 BATCH = 64
-#: How long what was found is read before somebody looks again (seconds).
+#: The time for which results are read before the folders are scanned again (seconds).
 SCAN = 5.0
-#: How long nobody looks at each file while no file comes or goes (seconds).
+#: The time for which single files are not checked while none is created or deleted (seconds).
 SETTLED = 30.0
-#: How many runs a trend shows.
+#: The number of runs that a trend shows.
 MAX_TREND = 2000
 
 _SCHEMA = """CREATE TABLE run (
@@ -56,8 +56,11 @@ _UNREAD = ""
 
 @dataclass(frozen=True)
 class Found:
-    """A page of the runs that a query found: ``total`` of them, and of all runs in the library how
-    many are still to be read (``pending`` of ``known``)."""
+    """A page of the runs that a query found.
+
+    ``total``: the number of runs found; ``pending`` of all ``known`` runs in the library are still
+    to be read.
+    """
 
     entries: list[Entry]
     total: int
@@ -66,15 +69,15 @@ class Found:
 
 
 class Index:
-    """``file`` holds the index of the recordings in ``folders`` (a prefix of names -> folder)."""
+    """The index in ``file`` of the recordings in ``folders`` (a prefix of names -> folder)."""
 
     def __init__(self, file: Path, folders: Mapping[str, Path]):
         self.file, self._folders = file, dict(folders)
         self._refreshing = threading.Lock()
         self._todo: list[tuple[str, str]] = []  # names and stamps still to be read
         self._scanned = 0.0
-        self._settled: tuple = ()  # the folders when everything in them was read, and when
-        # Where nothing can be written the index lives as long as this object.
+        self._settled: tuple = ()  # the folders and the time when everything had been read
+        # If no file can be written, the index lives as long as this object.
         self._memory: sqlite3.Connection | None = None
         self._memory_lock = threading.RLock()
 
@@ -82,12 +85,14 @@ class Index:
         prefix, _, base = name.rpartition("/")
         return self._folders[f"{prefix}/" if prefix else ""] / base
 
-    # -- keeping it true -------------------------------------------------------------------------
+    # -- refresh ---------------------------------------------------------------------------------
 
     def refresh(self, seconds: float = float("inf"), quick: bool = False) -> int:
-        """Look at the folders and read what is new or has changed, newest first, for about so long.
-        Returns how many are still to be read.  ``quick``: where no file has come or gone since, and
-        none is being written, not even their sizes are asked for."""
+        """Scan the folders and read new or changed recordings, newest first, for about ``seconds``.
+
+        Returns the number still to be read. ``quick``: if no file was created or deleted since,
+        and none is being written, not even file sizes are checked.
+        """
         with self._refreshing:
             folders = [_changed(folder) for folder in self._folders.values()]
             now = time.monotonic()
@@ -106,7 +111,7 @@ class Index:
             return len(self._todo)
 
     def _scan(self) -> None:
-        """Find what is to be read, the newest last."""
+        """Find the recordings to read, the newest last."""
         seen = self._seen()
         names = self._asked(lambda db: self._compare(db, seen))
         names.sort(key=lambda name: seen[name][1])
@@ -114,7 +119,7 @@ class Index:
         self._scanned = time.monotonic()
 
     def _read_some(self, deadline: float) -> None:
-        """Read at least one run, and write what was read."""
+        """Read at least one run, and write the rows."""
         rows = []
         for _ in range(min(BATCH, len(self._todo))):
             rows.append(self._row(*self._todo.pop()))
@@ -123,7 +128,7 @@ class Index:
         self._asked(partial(_write, rows=[row for row in rows if row is not None]))
 
     def update(self, name: str, before: Callable[[], None] = lambda: None) -> None:
-        """Do ``before`` while no other process writes, then read one run again."""
+        """Run ``before`` while no other process writes, then read one run again."""
 
         def change(db: sqlite3.Connection) -> None:
             db.execute("BEGIN IMMEDIATE")
@@ -138,7 +143,7 @@ class Index:
         self._asked(change)
 
     def _seen(self) -> dict[str, tuple[str, float, int]]:
-        """Stamp, time of change and size of each recording there is."""
+        """Return stamp, modification time and size of each recording."""
         found = {}
         for prefix, folder in self._folders.items():
             for base, stamp, stat in _stamps(folder):
@@ -146,7 +151,7 @@ class Index:
         return found
 
     def _compare(self, db: sqlite3.Connection, seen: Mapping[str, tuple]) -> list[str]:
-        """Leave out what has gone, enter what is new by its name; the names to read."""
+        """Remove deleted runs, insert new ones by name, and return the names to read."""
         known = {n: (s, live) for n, s, live in db.execute(
             "SELECT name, stamp, status = 'recording' FROM run")}  # fmt: skip
         gone = [(n,) for n in known if n not in seen and not self.path(n).exists()]
@@ -162,12 +167,12 @@ class Index:
     def _row(self, name: str, stamp: str) -> tuple | None:
         try:
             entry = run_entry.read(self.path(name), name)
-        except OSError:  # it has gone, or may not be read
+        except OSError:  # it is gone, or not readable
             return None
         return _values(entry, stamp)
 
     def version(self) -> tuple[int, int]:
-        """Changes when anybody writes to the index."""
+        """Return a value that changes whenever the index is written."""
         if self._memory is not None:
             return 0, self._memory.total_changes
         try:
@@ -176,12 +181,14 @@ class Index:
             return 0, 0
         return stat.st_mtime_ns, stat.st_size
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------
 
     def find(self, text: str = "", limit: int = 50, offset: int = 0,
              group: tuple[str, str, str] | None = None) -> Found:  # fmt: skip
-        """The runs that a query finds (:mod:`workbench.app.run_query`), pinned ones first; of one
-        ``group`` (model, variant, target) the newest first."""
+        """Return the runs that a query finds (:mod:`workbench.app.run_query`), pinned ones first.
+
+        With a ``group`` (model, variant, target), only its runs, the newest first.
+        """
         query = run_query.parse(text)
         query = query if group is None else run_query.within(query, *group)
 
@@ -200,7 +207,7 @@ class Index:
         return self._asked(ask)
 
     def groups(self, text: str, limit: int = 20) -> list[tuple[str, str, str, int]]:
-        """Model, variant, target and number of the runs that a query finds, most first."""
+        """Return model, variant, target and count of the runs that a query finds, most first."""
         query = run_query.parse(text)
         return self._asked(lambda db: db.execute(
             f"SELECT model, variant, target, count(*) FROM run WHERE ({query.where}) "
@@ -217,7 +224,7 @@ class Index:
     # -- the file --------------------------------------------------------------------------------
 
     def _asked(self, ask: Callable[[sqlite3.Connection], T]) -> T:
-        """``ask`` in a transaction; a damaged index is made anew and asked again."""
+        """Run ``ask`` in a transaction; rebuild a damaged index and run it again."""
         for attempt in range(2):
             try:
                 with self._connection() as db:
@@ -234,7 +241,7 @@ class Index:
         raise AssertionError("not reached")
 
     def _renew(self, problem: sqlite3.DatabaseError) -> None:
-        """Make the index anew; where the folder cannot be written, in memory."""
+        """Rebuild the index; in memory if the folder is not writable."""
         refused = isinstance(problem, sqlite3.OperationalError) and "no such" not in str(problem)
         try:
             if refused:
@@ -256,7 +263,7 @@ class Index:
             db = sqlite3.connect(self.file, timeout=PATIENCE, isolation_level=None)
             try:
                 (version,) = db.execute("PRAGMA user_version").fetchone()
-                if version > VERSION:  # a newer program's: it keeps it
+                if version > VERSION:  # of a newer program, which keeps it
                     self._keep_in_memory()
                 elif version < VERSION:
                     _create(db)
@@ -282,7 +289,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 def _create(db: sqlite3.Connection) -> None:
-    """The empty table; of two processes one makes it."""
+    """Create the empty table; of two processes one creates it."""
     db.execute("BEGIN IMMEDIATE")
     (version,) = db.execute("PRAGMA user_version").fetchone()
     if version < VERSION:
@@ -305,13 +312,13 @@ def _write(db: sqlite3.Connection, rows: list[tuple]) -> None:
 
 
 def _unsettled(db: sqlite3.Connection) -> bool:
-    """Whether a run is still to be read, or being written."""
+    """Return whether a run is still to be read, or being written."""
     asked = "SELECT EXISTS (SELECT 1 FROM run WHERE stamp = '' OR status = 'recording')"
     return bool(db.execute(asked).fetchone()[0])
 
 
 def _changed(folder: Path) -> int:
-    """When a file of the folder came or went."""
+    """Return when a file of the folder was last created or deleted."""
     try:
         return folder.stat().st_mtime_ns
     except OSError:
@@ -331,15 +338,17 @@ def _blank(name: str, path: Path, made: float, size: int) -> Entry:
 
 
 def _stamps(folder: Path, only: str = "") -> list[tuple[str, str, os.stat_result]]:
-    """Name, stamp and state of each recording of a folder.  The stamp changes with the file, with
-    what is still in its write-ahead log, and with what was said about it."""
+    """Return name, stamp and state of each recording of a folder.
+
+    The stamp changes with the file, its write-ahead log, and its annotations.
+    """
     stats: dict[str, os.stat_result] = {}
     try:
         with os.scandir(folder) as found:
             for each in found:
                 if each.name.endswith((".run", ".run-wal", ".about.json")) and not only:
                     with suppress(OSError, UnicodeEncodeError):
-                        each.name.encode()  # another name no address and no index can hold
+                        each.name.encode()  # other names fit neither an address nor the index
                         stats[each.name] = each.stat()
     except OSError:
         return []

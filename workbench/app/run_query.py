@@ -1,7 +1,7 @@
-"""The language in which runs are searched: words, ``field:value``, ``-`` before what is not wanted.
+"""The query language for runs: words, ``field:value``, and ``-`` for negation.
 
 resnet target:cuda -status:failed tag:release after:2026-05-01 sort:time
-"several words" model:="the very name", in which "" stands for one "
+"several words" model:="the very name", in which "" represents one "
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from datetime import datetime
 
 from core_compiler.support.errors import UserError, nearest
 
-#: Fields whose text contains the value (``=value``: is it), and their columns.
+#: Fields whose text contains the value (``=value``: equals it), and their columns.
 TEXTS = ("name", "model", "variant", "target", "device", "mode", "status", "note")
-#: What runs can be sorted by, with the column; ``-`` before it turns the order round.
+#: The sort keys of runs with their columns; a ``-`` before one reverses the order.
 SORTS = {
     "newest": "began DESC", "model": "model COLLATE NOCASE", "target": "target COLLATE NOCASE",
     "status": "status", "compile": "compile_s", "time": "total_ms", "peak": "peak_bytes",
     "kernels": "kernels", "error": "worst_error", "size": "size", "stages": "stages",
 }  # fmt: skip
-#: Longest search (characters): the text of ``exactly``, and some words.
+#: The longest query (characters): the text of ``exactly``, and some words.
 MAX_TEXT = 1000
 _DATES = {"after": "began >= ?", "before": "began < ?"}
 _IS = {"pinned": "pinned", "live": "status = 'recording'", "training": "mode = 'training'",
@@ -42,14 +42,16 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """The query of a text; UserError where a date, a sort or ``is:`` is none that we know.  A field
-    that does not exist is a word as any other: models are called ``package.module:function``."""
+    """Return the query of a text; UserError if a date, a sort key or an ``is:`` value is unknown.
+
+    A field that does not exist is treated as a word: models are named ``package.module:function``.
+    """
     conditions: list[str] = []
     parameters: list[object] = []
     order = SORTS["newest"]
     text = (
         text[:MAX_TEXT].encode("utf-8", "replace").decode()
-    )  # bytes of a command line may be none
+    )  # bytes of a command line may be invalid
     for term in _TERM.finditer(text):
         word = term["word"]
         if word is None:
@@ -68,13 +70,13 @@ def parse(text: str) -> Query:
 
 
 def within(query: Query, model: str, variant: str, target: str) -> Query:
-    """Those of one model, built one way, on one target, the newest first."""
+    """Restrict a query to one model, variant and target, the newest first."""
     where = f"({query.where}) AND model = ? AND variant = ? AND target = ?"
     return Query(where, (*query.parameters, model, variant, target), "began DESC, name")
 
 
 def exactly(model: str, variant: str, target: str) -> str:
-    """The text that finds the runs of one model, built one way, on one target."""
+    """Return the text that finds the runs of one model, variant and target."""
     return " ".join(
         f'{field}:="{value.replace(chr(34), 2 * chr(34))}"'
         for field, value in (("model", model), ("variant", variant), ("target", target))

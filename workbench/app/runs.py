@@ -1,4 +1,4 @@
-"""The library on the first page: which runs it lists, and what a person does to them."""
+"""The library on the start page: the listed runs, and the actions on them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ from workbench.ui.updates import unexpected
 
 log = logging.getLogger("workbench")
 
-#: How many runs are listed at a time.
+#: The number of runs listed at a time.
 LISTED = 25
-#: How many deleted runs, how many uploads are listed.
+#: The number of deleted runs, and of uploads, that are listed.
 MAX_TRASH = 500
-#: How long new recordings are read before what is there is shown again (seconds).
+#: The time for which new recordings are read before the list is updated (seconds).
 READING = 0.4
-#: How often the first page looks for new recordings (seconds).
+#: The interval at which the start page looks for new recordings (seconds).
 LOOK = 2.0
 
 
 def facts(library: Library, state: ViewState, viewer: bool = False) -> dict[str, Any]:
-    """What the first page shows of the library for a state: ``runs`` of ``total`` found among
-    ``known``, of which ``pending`` are still to be read; how many are ``deleted``, how many
-    files ``uploaded``; where they are asked for the ``trash``, the ``uploads`` (a ``viewer`` gets
-    nothing to restore or delete them by) and a ``trend``."""
+    """Return the facts that the start page shows of the library.
+
+    ``runs`` of ``total`` found among ``known``, of which ``pending`` are still to be read; the
+    numbers of ``deleted`` runs and ``uploaded`` files; on request the ``trash``, the ``uploads``
+    (a ``viewer`` gets no tokens to restore or delete them) and a ``trend``.
+    """
     problem, found, trend = None, Found([], 0, 0, 0), None
     try:
         found = library.listing(state.find, LISTED, state.skip or 0)
-        if not found.entries and state.skip:  # what stood there has gone
+        if not found.entries and state.skip:  # the runs on that page are gone
             found = library.listing(state.find, LISTED)
             state = state.with_(skip=None)
         trend = _trend(library, state.find) if state.shelf == "trend" else None
@@ -68,29 +70,34 @@ def _trend(library: Library, text: str) -> dict[str, Any]:
 
 
 class Listing:
-    """What one page shows of the library.  ``show`` is given the facts as JSON, ``failed`` what
-    went wrong; both are called from the thread in which the work is done."""
+    """The listing of the library on one page.
+
+    ``show`` receives the facts as JSON, ``failed`` an error; both are called from the working
+    thread.
+    """
 
     def __init__(self, library: Library, show: Callable[[str], None],
                  failed: Callable[[Mapping[str, str]], None], viewer: bool = False):  # fmt: skip
         self._library, self._show, self._failed = library, show, failed
         self._viewer = viewer
-        self._number = 0  # of the listing that is wanted: earlier ones end
+        self._number = 0  # of the current listing: earlier ones end
         self._began = 0.0
-        self._shown: tuple | None = None  # the version of the library that was shown last
+        self._shown: tuple | None = None  # the version of the library shown last
 
     @property
     def is_old(self) -> bool:
-        """Whether it is time to look for new recordings."""
+        """Return whether it is time to look for new recordings."""
         return time.monotonic() - self._began > LOOK
 
     def end(self) -> None:
-        """Nobody looks at it any more."""
+        """End the current listing."""
         self._number += 1
 
     def begin(self, state: ViewState, quick: bool = False) -> Callable[[], None]:
-        """The work that shows the library as it was indexed, then reads what is new.  ``quick``:
-        only look whether something has changed."""
+        """Return a function that shows the library as indexed, then reads new recordings.
+
+        ``quick``: only check whether something has changed.
+        """
         self._number += 1
         self._began = time.monotonic()
         number = self._number
@@ -100,7 +107,7 @@ class Listing:
                 self._follow(number, state, quick)
             except UserError as error:
                 self._failed(error.to_json()["error"])
-            except Exception as error:  # a thread's exception would vanish
+            except Exception as error:  # an exception in a thread would be lost
                 log.exception("the library could not be listed")
                 self._failed(unexpected(error))
 
@@ -120,7 +127,7 @@ class Listing:
 
 
 def annotate(library: Library, command: Mapping[str, Any]) -> None:
-    """The ``tags`` (to ``add``, to ``drop``), ``note`` or ``pinned`` that a page gives to a run."""
+    """Apply the ``tags`` (to ``add``, to ``drop``), ``note`` or ``pinned`` sent for a run."""
     tags, note, pinned = (command.get(each) for each in ("tags", "note", "pinned"))
     library.annotate(
         str(command.get("run", "")), tags=None if tags is None else _changed(tags),
@@ -129,13 +136,13 @@ def annotate(library: Library, command: Mapping[str, Any]) -> None:
 
 
 def _changed(tags: Mapping[str, Any]) -> Tags:
-    """What becomes of the tags that a run has by now."""
+    """Return the new tags, given a run's current ones."""
     add, drop = ([str(tag) for tag in tags.get(each, ())] for each in ("add", "drop"))
     return lambda had: [*(tag for tag in had if tag not in drop), *add]
 
 
 def removed(library: Library, name: str) -> dict[str, Any]:
-    """Delete a run; the notice that says so and undoes it."""
+    """Delete a run; return the notice with its undo action."""
     gone = library.remove(name)
     return {"what": f"{gone.model} was deleted.", "where": gone.name,
             "fix": "It is kept in the trash for 30 days.",
@@ -143,7 +150,7 @@ def removed(library: Library, name: str) -> dict[str, Any]:
 
 
 def lost(library: Library, name: str, viewer: bool = False) -> dict[str, Any]:
-    """The notice that a run which is shown has been deleted; no ``viewer`` brings it back."""
+    """Return the notice that a shown run was deleted; a ``viewer`` cannot restore it."""
     found = next((d for d in library.deleted() if d.name == name), None)
     undo = found and {"label": "Undo", "name": "restore", "data": {"token": found.token}}
     act = None if viewer else undo

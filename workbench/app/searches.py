@@ -1,5 +1,7 @@
-"""The searches of a page, which go on beside what it shows: where training runs part, the first bad
-pass of a compile.  Each has a view that says how it goes, and keeps what it found."""
+"""The background searches of a page: divergence of training runs, first bad pass of a compile.
+
+Each has a view that shows its progress, and stores its result.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,28 @@ from workbench.app.compiles import Compile, Compiles
 from workbench.app.workspace import Distrust
 from workbench.model import divergences, first_bad_pass
 
-#: The views that search, and where what they find is kept.
+#: The views that search, and the storage of their results.
 KEPT = {"divergence": divergences.RESULTS, "bisect": first_bad_pass.RESULTS}
-#: The view that shows how far its search is.
+#: The view that shows the progress of its search.
 TELLING = "bisect"
 
 
 class Searches:
-    """How the searches in the shown recording go, by their view."""
+    """The state of the searches in the shown recording, by their view."""
 
     def __init__(self) -> None:
         self._facts: dict[str, dict[str, Any]] = {}
 
     def clear(self) -> None:
-        """Another recording is shown."""
+        """Forget the searches, because another recording is shown."""
         self._facts = {}
 
     def facts(self, view: str, progress: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What a view says of its search: ``state``, ``error``, ``ask`` (code is to be allowed),
-        and while it runs the ``progress`` of its job."""
+        """Return the state of a view's search.
+
+        It has ``state``, ``error``, ``ask`` (code needs consent), and while it runs the
+        ``progress`` of its job.
+        """
         found = dict(self._facts.get(view, {}))
         return found | {"progress": progress} if self.runs(view) else found
 
@@ -44,7 +49,7 @@ class Searches:
         self._facts[view] = facts
 
     def refused(self, view: str, error: UserError, facts: Mapping[str, Any]) -> None:
-        """It may not run; ``facts``: which recordings are meant."""
+        """Note that a search was rejected; ``facts``: the recordings concerned."""
         ask = isinstance(error, Distrust)
         self._facts[view] = {"state": "failed", "ask": ask, **facts, **error.to_json()}
 
@@ -54,7 +59,7 @@ class Searches:
 
 
 def running(compiles: Compiles, recording: Path) -> Iterator[tuple[str, Compile]]:
-    """The searches in a recording that go on, whoever began them, with their views."""
+    """Yield the running searches in a recording, of any user, with their views."""
     for view, results in KEPT.items():
         job = compiles.of(results.path_of(recording))
         if job is not None and job.running:

@@ -1,7 +1,7 @@
-"""The server of the page: one address, its own resources, nothing from outside.
+"""The server of the page: one address, its own resources, no external ones.
 
-The host that a request names and the websocket's origin are checked, uploads need the page's token,
-and a URL answers as soon as it is printed.
+The host of a request and the websocket's origin are checked, uploads need the page's token, and a
+URL is ready as soon as it is printed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from workbench.ui.page_frame import frame
 
 HERE = Path(__file__).parent
 LOCAL = ("127.0.0.1", "localhost", "::1")
-#: Largest message of the websocket in bytes: views stay far below.
+#: The largest message of the websocket in bytes: views stay far below.
 MAX_MESSAGE = 64 << 20
-#: Largest body of a request in bytes; an upload has a limit of its own.
+#: The largest body of a request in bytes; an upload has a limit of its own.
 MAX_BODY = 1 << 20
-#: How long a page that lost its connection is kept (milliseconds); its URL brings it back anyway.
+#: How long a page that lost its connection is kept (milliseconds); its URL restores it anyway.
 UNUSED = 15_000
 
 TRANSFERS = {"upload": Upload, "file": Download, "runs.csv": Table}
@@ -63,7 +63,7 @@ _KEPT = (HERE / "kept.js").read_text(encoding="utf-8")
 
 
 class Health(RequestHandler):
-    """``/health``: the server answers."""
+    """The health check ``/health``: the server responds."""
 
     @override
     def get(self) -> None:
@@ -72,7 +72,7 @@ class Health(RequestHandler):
 
 
 class Module(RequestHandler):
-    """``/modules/NAME-DIGEST.js``: a module of the page; its address changes with its text."""
+    """A module of the page, ``/modules/NAME-DIGEST.js``; its address changes with its text."""
 
     @override
     def initialize(self, modules: dict[str, tuple[str, str]]) -> None:
@@ -89,7 +89,7 @@ class Module(RequestHandler):
 
 
 def _modules() -> dict[str, tuple[str, str]]:
-    """Address and text of each module."""
+    """Return address and text of each module."""
     texts = {name: browser_modules.module_text(name) for name in browser_modules.NAMES}
     return {
         name: (f"modules/{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.js", text)
@@ -98,7 +98,7 @@ def _modules() -> dict[str, tuple[str, str]]:
 
 
 class _Template(pn.Template):
-    """Panel writes out all components for each one that is added; nobody reads that."""
+    """A template without Panel's unused listing of all components for each one added."""
 
     @override
     def __repr__(self) -> str:
@@ -106,8 +106,10 @@ class _Template(pn.Template):
 
 
 def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
-    """The function that makes a page for each session; ``first``: what a bare URL shows;
-    ``addresses`` of the modules by name."""
+    """Return the function that makes a page for each session.
+
+    ``first``: the state that a bare URL shows; ``addresses`` of the modules by name.
+    """
 
     def page() -> pn.Template:
         arguments = pn.state.session_args or {}
@@ -115,7 +117,7 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         query = urlencode(parts) if parts else first
         user = workspace.access.user_of_session()
         role = workspace.access.role(user)
-        if role is None:  # whoever made this session came around Panel's own check
+        if role is None:  # the session bypassed Panel's own check
             raise PermissionError("not signed in")
         made = Page(workspace, curdoc(), query, user or "", role)
         pn.state.onload(made.browser.ready)
@@ -161,12 +163,14 @@ def run(
     as_json: bool = False,
 ) -> None:
     """Serve a workspace's pages until Ctrl-C or SIGTERM; the first line printed is the URL.
-    ``first``: what a bare URL shows; ``origins``: more hosts (``name:port``) from which browsers
-    may connect; ``as_json``: the line is ``{"url": ...}``."""
+
+    ``first``: the state that a bare URL shows; ``origins``: additional hosts (``name:port``) from
+    which browsers may connect; ``as_json``: the line is ``{"url": ...}``.
+    """
     port = _free_port(address, port)
     shown = "127.0.0.1" if address in ("0.0.0.0", "::", "") else address
     local = ("localhost", "127.0.0.1") if address in LOCAL else ()
-    # Bokeh takes no IPv6 address here; a page under one is of its own origin all the same.
+    # Bokeh accepts no IPv6 address here; a page at one has its own origin anyway.
     hosts = {f"{name}:{port}" for name in (shown, *local) if ":" not in name} | set(origins)
     if shown != address:
         hosts.add(f"{socket.gethostname()}:{port}")
@@ -217,19 +221,18 @@ def run(
         workspace.compiles.stop_all()
         workspace.uploads.stop()
         server.stop()
-        gc.freeze()  # the interpreter's last collection takes seconds to find what ends anyway
+        gc.freeze()  # a last collection takes seconds to free memory that the exit frees anyway
 
 
 def _told(loop: Any, context: dict[str, Any]) -> None:
-    """What nobody waited for is told, except that a page was closed while it was written to."""
+    """Log exceptions that nothing awaited, except writes to a page that was closed."""
     if not isinstance(context.get("exception"), (WebSocketClosedError, StreamClosedError)):
         loop.default_exception_handler(context)
 
 
 async def _warm(url: str) -> None:
-    """Ask for the page once: what a server does only for its first page is then done, and what it
-    keeps for all of them is nothing for the collector to look through again."""
-    with suppress(Exception):  # whatever is wrong is told to the person who asks
+    """Request the page once, so that its initialization is done and frozen for the collector."""
+    with suppress(Exception):  # any error is reported to the user who requests the page
         await AsyncHTTPClient().fetch(url, request_timeout=60)
     gc.freeze()
 
@@ -241,14 +244,17 @@ def _first_query(workspace: Workspace, opened: str | Path | None, job: dict | No
 
     if str(opened).lower().endswith(".run"):
         path = Path(opened).expanduser().absolute()
-        workspace.release(workspace.acquire(path))  # says now what is wrong with it
+        workspace.release(workspace.acquire(path))  # reports errors in it now
         return ViewState(run=workspace.library.name(path)).query()
     made = workspace.compiles.start(workspace.own_job(str(opened), job or {}))
     return ViewState(run=workspace.library.name(made.path)).query()
 
 
 def _free_port(address: str, port: int) -> int:
-    """``port`` if it is free (0: any); UserError where it is in use or the address is not ours."""
+    """Return ``port`` if it is free (0: any).
+
+    UserError if it is in use or the address is not local.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

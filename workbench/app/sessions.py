@@ -1,8 +1,8 @@
-"""Whose session a browser may join, and what every answer of the server says.
+"""Session ownership, and the headers of every response of the server.
 
-Bokeh lets a browser name the session that it wants (an argument, a header, or a token that nobody
-has to sign), and asks of a websocket only that somebody has signed in.  Here the server alone makes
-sessions and signs their tokens, and a websocket joins only a session of its own user.
+Bokeh lets a browser name the session that it wants (an argument, a header, or a token that need
+not be signed), and requires of a websocket only that a user has signed in. Here the server alone
+creates sessions and signs their tokens, and a websocket joins only a session of its own user.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _NAMING = ("bokeh-session-id", "bokeh-token")
 
 
 class Document(DocHandler):
-    """The page; whoever names the session that it is to be of is refused.  ``workspace`` and
-    ``first``, what a bare address shows, are set by :func:`guard`."""
+    """The page; requests that name a session are refused.
+
+    ``workspace`` and ``first``, the state of a bare address, are set by :func:`guard`.
+    """
 
     workspace: Workspace
     first: str = ""
@@ -42,8 +44,10 @@ class Document(DocHandler):
 
     @override
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """The recordings that it shows are opened before it is made: that may take a while, and the
-        loop is everybody's."""
+        """Open the shown recordings before the page is created.
+
+        This may take a while, and all pages share the loop.
+        """
         access = self.workspace.access
         asked = self.request.query or self.first
         names = [dict(parse_qsl(asked)).get(name, "") for name in ("run", "other")]
@@ -52,7 +56,7 @@ class Document(DocHandler):
             held = await IOLoop.current().run_in_executor(None, self.workspace.hold, names)
         try:
             made: Any = super().get(*args, **kwargs)
-            if made is not None:  # None: sent away to sign in
+            if made is not None:  # None: redirected to sign in
                 await made
         finally:
             for run in held:
@@ -60,7 +64,7 @@ class Document(DocHandler):
 
 
 class Socket(WSHandler):
-    """The websocket of a page; ``access`` (:func:`guard`) knows who has signed in."""
+    """The websocket of a page; ``access`` (:func:`guard`) knows the signed-in user."""
 
     access: Access
 
@@ -83,15 +87,20 @@ class Socket(WSHandler):
 
 
 def guard(workspace: Workspace, first: str = "") -> None:
-    """Have Bokeh serve the page by these handlers, and nothing that other pages could include
-    (``autoload.js``, which makes sessions too).  ``first``: the query that a bare address means."""
+    """Make Bokeh serve the page with these handlers.
+
+    Nothing is served that other pages could include (``autoload.js``, which creates sessions too).
+    ``first``: the query that a bare address means.
+    """
     Socket.access, Document.workspace, Document.first = workspace.access, workspace, first
     per_app_patterns[:] = [(r"/ws", Socket), (r"/?", Document)]
 
 
 class Absent(RequestHandler):
-    """Panel imports any module that an address under ``components/`` names, for whoever asks; the
-    page has no use for that."""
+    """A handler that disables Panel's ``components/``, which imports any module an address names.
+
+    The page does not use it.
+    """
 
     @override
     def prepare(self) -> None:
@@ -99,8 +108,11 @@ class Absent(RequestHandler):
 
 
 class Headers(OutputTransform):
-    """What every answer says: no page from elsewhere shows it in a frame, for its clicks would be
-    ours, and none sends a browser to another site by an address without a scheme."""
+    """The headers of every response, against framing and redirects by other sites.
+
+    A framed page could receive clicks meant for ours; an address without a scheme could redirect a
+    browser to another site.
+    """
 
     @override
     def transform_first_chunk(
@@ -109,7 +121,7 @@ class Headers(OutputTransform):
         headers["X-Frame-Options"] = "SAMEORIGIN"
         headers["Content-Security-Policy"] = "frame-ancestors 'self'"
         headers["X-Content-Type-Options"] = "nosniff"
-        # Panel takes what an address names as the page to go to for a path of ours; to a browser
+        # Panel treats an address as the page to redirect to for one of our paths; for a browser
         # more than one slash names another host.
         if headers.get("Location", "").strip().startswith("//"):
             headers["Location"] = "/"

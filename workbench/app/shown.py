@@ -1,7 +1,7 @@
-"""The views of one open page: what each of them shows, and what each of them tells.
+"""The views of one open page: the data sent to each of them, and the messages received from them.
 
-What they show is derived in the page's thread and shown on the loop when it is ready.  A newer
-command makes it worthless: it is then not derived any further, and not shown.
+The data is derived in the page's thread and shown on the loop when it is ready. A newer command
+invalidates it: derivation stops, and the result is not shown.
 """
 
 from __future__ import annotations
@@ -34,15 +34,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("workbench")
 
-#: What is ready within this time (seconds) is shown together.
+#: Updates that are ready within this time (seconds) are shown together.
 TOGETHER = 0.1
-#: How long after it is connected the browser has the machine for itself (milliseconds).
+#: How long after connecting the browser has the machine to itself (milliseconds).
 AFTER_OPENING = 400
 
 
 class Shown:
-    """``messages``: what views say instead of data; ``offers``: what the recording can be compared
-    with; ``not_executable``: why its program is not executed from here (None: not known yet)."""
+    """The state of a page's views.
+
+    ``messages``: messages of views in place of data; ``offers``: recordings to compare with;
+    ``not_executable``: why its program is not executed from here (None: not known yet).
+    """
 
     def __init__(self, page: Page):
         self._page = page
@@ -52,12 +55,12 @@ class Shown:
         self._showing = Showing()
         self._selections: dict[str, dict[str, Any]] = {}
         self._states: dict[str, dict[str, Any]] = {}
-        # States told by views, which the view state lacks yet.
+        # States reported by views that the view state does not have yet.
         self._telling: Counter[str] = Counter()
         self._generation = 0
 
     def listen(self) -> None:
-        """Hear what the views tell."""
+        """Watch the views for messages."""
         for name in VIEWS:
             view = self._page.roots[name]
             view.param.watch(partial(self._on_selection, name), "selection")
@@ -66,15 +69,15 @@ class Shown:
                 requests = Requests(partial(self._answer, name))
                 view.param.watch(partial(self._on_request, name, requests), "request")
 
-    # -- what they show --------------------------------------------------------------------------
+    # -- data sent to the views ------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Nothing is shown any more."""
+        """Forget what is shown."""
         self._showing.clear()
         self.not_executable = None
 
     def outdate(self) -> None:
-        """What is being derived is not wanted any more."""
+        """Invalidate the running derivation."""
         self._generation += 1
 
     def begin(self) -> None:
@@ -92,7 +95,7 @@ class Shown:
             self._submit(self._work)
 
     def _submit(self, work: Callable[[int, ViewState, Run | None], None]) -> None:
-        """In the page's thread: ``work`` for what is shown now."""
+        """Run ``work`` for the current state in the page's thread."""
         page = self._page
         page.aside_of_views(partial(work, self._generation, page.view_state, page.run))
 
@@ -101,13 +104,13 @@ class Shown:
         try:
             self._derive(generation, view_state, run)
             self._look_around(generation, view_state, run)
-        except Exception as error:  # a thread's exception would vanish, and the page stay empty
+        except Exception as error:  # a thread would lose it, and the page stay empty
             log.exception("the page could not be derived")
             told = unexpected(error)
             page.browser.later(lambda: page.tell(told, error=True))
 
     def _look_around(self, generation: int, view_state: ViewState, run: Run | None) -> None:
-        """When what is shown is there: what it can be compared with, then what comes next."""
+        """Find recordings to compare with, then prefetch, once the views are up to date."""
         if run is None:
             return
         known, self.not_executable = (
@@ -122,7 +125,7 @@ class Shown:
             self._page.show_bar()
 
     def _derive(self, generation: int, view_state: ViewState, run: Run | None) -> None:
-        """Derive what changed, then show it on the loop."""
+        """Derive the changes, then show them on the loop."""
         page = self._page
         messages: dict[str, Message] = {}
         made: list[Update] = []
@@ -141,8 +144,10 @@ class Shown:
         page.browser.later(partial(self._apply, generation, view_state, made, messages))
 
     def choices(self, name: str) -> str:
-        """The ``detail`` of a view that compares or searches: the library, what may run here, how
-        its search goes, and what an upload needs."""
+        """Return the ``detail`` of a view that compares or searches.
+
+        It has the library, what may run here, the state of its search, and the data for an upload.
+        """
         page = self._page
         found = views.module(name).choices(page.workspace.entries())
         job = page.asides.job(name)
@@ -153,29 +158,31 @@ class Shown:
         return json.dumps(finite({**found, **more}))
 
     def _look_ahead(self, generation: int, view_state: ViewState, run: Run) -> None:
-        """Make what the next keys lead to ready, piece by piece, while nobody waits."""
+        """Prefetch the states that the next keys lead to, piece by piece, while idle."""
         with run.lock:
             work = list(pieces(run, view_state)) if run.version.stages else []
         self._ahead(generation, run, iter(work))
 
     def _ahead(self, generation: int, run: Run, work: Iterator[Callable[[], Any]]) -> None:
-        """The next piece, then the others behind whatever else was asked for meanwhile."""
+        """Make the next piece, then queue the others behind any commands that have arrived."""
         if generation != self._generation:
             return
         piece = next(work, None)
         if piece is None:
             heap.trim()
             return
-        # Whatever is wrong with a stage is told when it is shown.
+        # Errors in a stage are reported when it is shown.
         with suppress(Exception), run.lock:
             piece()
-        time.sleep(0)  # the server's loop first
+        time.sleep(0)  # yield to the server's loop
         self._page.aside_of_views(partial(self._ahead, generation, run, work))
 
     def _apply(self, generation: int, view_state: ViewState, made: list[Update],
                messages: dict[str, Message] | None = None) -> None:  # fmt: skip
-        """Show what was made of ``state``, in one message: the browser then draws once.
-        ``messages``: instead of views, and this is all of the view_state."""
+        """Show the updates made for ``view_state`` in one message, so that the browser draws once.
+
+        ``messages``: messages in place of views; the updates then cover the whole view state.
+        """
         if generation != self._generation:
             return
         with unlocked():
@@ -189,8 +196,10 @@ class Shown:
                 self._page.show_bar()
 
     def _is_old_state(self, name: str, view_state: ViewState) -> bool:
-        """Whether somebody has set something in the view since ``state`` was shown: a live run is
-        derived all the time, and must not undo it."""
+        """Return whether the user has changed the view since ``view_state`` was shown.
+
+        The data of a live run is derived all the time, and must not undo the change.
+        """
         now = self._page.view_state.own_state(name)
         return bool(self._telling[name]) or now != view_state.own_state(name)
 
@@ -204,10 +213,10 @@ class Shown:
         if changed:
             self._page.browser.set(name, **changed)
 
-    # -- what they tell --------------------------------------------------------------------------
+    # -- messages from the views -----------------------------------------------------------------
 
     def hear(self, name: str, told: Mapping[str, Any]) -> None:
-        """Component ``name`` told something that may choose, with a number."""
+        """Note that component ``name`` sent a message that may select, with a number."""
         self._showing.hear(name, told)
 
     def _on_selection(self, name: str, event: Any) -> None:
@@ -247,7 +256,7 @@ class Shown:
         page.aside_of_views(reply)
 
     def _answer(self, name: str, request: Mapping[str, Any]) -> Any:
-        """What the browser module of view ``name`` asks for; in the page's thread."""
+        """Return the answer to a request of view ``name``, in the page's thread."""
         page = self._page
         run, other, view_state = page.run, page.other, page.view_state
         if run is None:
@@ -261,7 +270,7 @@ class Shown:
 
 
 def _is_free(run: Run | None) -> bool:
-    """Whether nobody derives anything from a recording at this moment."""
+    """Return whether no thread derives anything from a recording at this moment."""
     if run is None or not run.lock.acquire(blocking=False):
         return run is None
     run.lock.release()

@@ -1,4 +1,4 @@
-"""The guided tour: what to look at first in a small recording, and where it stands on the page."""
+"""The guided tour: the first things to look at in a small recording, with their positions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from workbench.state.view_state import ViewState
 
 #: The sample model that the tour shows; its weights are trained when it is built.
 MODEL = "digits-cnn"
-#: What it is compiled with.
+#: Its compile options.
 OPTIONS: Mapping[str, Any] = {"check": True, "execute": True}
 
 
 @dataclass(frozen=True)
 class Step:
-    """``place``: a CSS selector of what ``text`` is about, which the page outlines; ``state`` is
-    shown meanwhile."""
+    """A step of the tour.
+
+    ``place``: a CSS selector of the element that ``text`` describes, which the page outlines;
+    ``state`` is shown meanwhile.
+    """
 
     title: str
     text: str
@@ -29,15 +32,18 @@ class Step:
 
 
 def suits(entry: Entry) -> bool:
-    """Whether a recording of the library has everything that the tour shows."""
+    """Return whether a recording of the library has everything that the tour shows."""
     of_it = entry.model == MODEL and entry.target == "cpu" and entry.mode != "training"
-    of_it = of_it and not entry.variant  # as the tour itself would make it
+    of_it = of_it and not entry.variant  # as the tour itself would compile it
     return of_it and entry.status == "finished" and bool(entry.checks) and bool(entry.total_ms)
 
 
 def steps(run: Run, name: str) -> list[dict[str, Any]]:
-    """The steps as the page takes them: ``title``, ``text``, ``place`` and the ``query`` of the
-    URL; ``name``: the recording's in the URL."""
+    """Return the steps for the page.
+
+    A step has ``title``, ``text``, ``place`` and the ``query`` of the URL; ``name`` is the
+    recording's in the URL.
+    """
     return [
         {"title": s.title, "text": s.text, "place": s.place, "query": s.view_state.query()}
         for s in _steps(run, ViewState(run=name))
@@ -109,7 +115,10 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
 
 
 def _telling(run: Run) -> tuple[int, int | None]:
-    """The stage that moved the numbers most, or else had most rewrites; its first rewrite."""
+    """Return the stage that changed the values most, and its first rewrite.
+
+    Without measured values it is the stage with most rewrites.
+    """
     done = [s for s in run.stages() if s.rewrites]
     if not done:
         return run.stage_number(None), None
@@ -117,8 +126,8 @@ def _telling(run: Run) -> tuple[int, int | None]:
 
 
 def _dearest(run: Run) -> tuple[int | None, int]:
-    """The kernel that takes the most time, and a convolution of the import."""
-    launched = [row for row in table(run) if row["count"]]  # the dearest first
+    """Return the kernel that takes the most time, and a convolution of the import."""
+    launched = [row for row in table(run) if row["count"]]  # the most expensive first
     imported = run.index(0).ops
     heavy = next((n for n, op in imported.items() if op.kind == "core.conv"), min(imported))
     return launched[0]["id"] if launched else None, heavy

@@ -1,6 +1,6 @@
-"""Files that go to the server and come from it over HTTP: uploads, recordings, the list of runs.
+"""File transfers over HTTP: uploads, recordings, the list of runs.
 
-Each request brings the page's token: it comes over the websocket, whose origin and host are
+Each request carries the page's token: it comes over the websocket, whose origin and host are
 checked.
 """
 
@@ -31,7 +31,7 @@ from workbench.app.workspace import Workspace
 
 T = TypeVar("T")
 
-#: How much of a file is sent at a time (bytes), and how many runs the list has at most.
+#: The size of the parts in which a file is sent (bytes), and the most runs in the list.
 CHUNK = 1 << 20
 MAX_ROWS = 100_000
 COLUMNS = ("name", "model", "variant", "target", "device", "mode", "began", "status",
@@ -40,7 +40,7 @@ COLUMNS = ("name", "model", "variant", "target", "device", "mode", "began", "sta
 
 
 class Guarded(RequestHandler):
-    """Answers only who brings the page's token and, where people sign in, may do this."""
+    """A handler for requests with the page's token, by users with the required role."""
 
     changes = False
 
@@ -65,8 +65,11 @@ class Guarded(RequestHandler):
 
 @stream_request_body
 class Upload(Guarded):
-    """``PUT /upload?name=``: a dropped file, streamed to disk; a recording goes to the library.
-    ``GET /upload?name=&size=``: whether such a file would be taken, for who would send much."""
+    """The upload handler.
+
+    ``PUT /upload?name=``: a dropped file, streamed to disk; a recording goes to the library. ``GET
+    /upload?name=&size=``: whether such a file would be accepted, before much data is sent.
+    """
 
     changes = True
 
@@ -74,7 +77,7 @@ class Upload(Guarded):
     def initialize(self, workspace: Workspace) -> None:
         super().initialize(workspace)
         self.file: IO[bytes] | None = None
-        self.path: Path | None = None  # of what comes, until it is complete
+        self.path: Path | None = None  # of the incoming file, until it is complete
         self.problem: UserError | None = None
         self.refused: HTTPError | None = None
         self.received = 0
@@ -83,11 +86,11 @@ class Upload(Guarded):
     async def prepare(self) -> None:  # type: ignore[override]
         if self.request.method not in ("PUT", "GET"):
             raise HTTPError(405)
-        connection: Any = self.request.connection  # HTTP/1.1's, of which Tornado's base says less
+        connection: Any = self.request.connection  # HTTP/1.1's; Tornado's base class declares less
         connection.set_max_body_size(self.workspace.max_upload)
         try:
             super().prepare()
-        except HTTPError as error:  # told at the end: who is still sending would not hear it
+        except HTTPError as error:  # reported at the end: a sending client would not read it
             self.refused = error
             return
         name, uploads = self.get_query_argument("name", ""), self.workspace.uploads
@@ -104,7 +107,7 @@ class Upload(Guarded):
                 self._fail(error)
 
     async def _attempt(self, work: Callable[[], T]) -> T | None:
-        """``work`` in a thread (it looks at many files); None where there is a problem."""
+        """Return the result of ``work`` in a thread (it reads many files); None after an error."""
         try:
             return await IOLoop.current().run_in_executor(None, work)
         except UserError as error:
@@ -130,13 +133,13 @@ class Upload(Guarded):
         try:
             if self.file is not None:
                 self.file.close()
-        except OSError as error:  # what was buffered has no room
+        except OSError as error:  # the disk is full
             self._fail(error)
-        came, self.file, self.path = self.path, None, None  # whether somebody waits for it or not
+        came, self.file, self.path = self.path, None, None  # even if the client has gone
         path = came
         if came is not None:
             try:
-                if came.suffix.lower() == ".run":  # it is read, and one of an old version whole
+                if came.suffix.lower() == ".run":  # it is read, an old version completely
                     path = await self._attempt(partial(self.workspace.library.adopt, came))
             finally:
                 self.workspace.uploads.end(came)
@@ -158,7 +161,7 @@ class Upload(Guarded):
         self._drop()
 
     def _drop(self) -> None:
-        """Leave nothing of what has come."""
+        """Delete the partial upload."""
         if self.file is not None:
             with suppress(OSError):
                 self.file.close()
@@ -168,12 +171,12 @@ class Upload(Guarded):
 
 
 def _count(text: str) -> int | None:
-    """A number of bytes that somebody says; None where it is none."""
+    """Return a number of bytes given as text; None if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 class Download(Guarded):
-    """``GET /file?run=``: a recording as one file, also one that is still being written."""
+    """The download handler, ``GET /file?run=``: a recording as one file, even if unfinished."""
 
     @override
     async def get(self) -> None:
@@ -200,7 +203,7 @@ class Download(Guarded):
 
 
 def _whole(path: Path, folder: Path) -> Path:
-    """A complete recording as it is; of one that is being written a copy in ``folder``."""
+    """Return a complete recording itself; one that is being written is copied into ``folder``."""
     recording = RecordingFile(path)
     try:
         if not Path(f"{path}-wal").exists():
@@ -216,12 +219,12 @@ def _plain(name: str) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A cell that a spreadsheet does not take for a formula, whoever named the run."""
+    """Return a cell that a spreadsheet does not treat as a formula: run names are untrusted."""
     return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
 
 
 class Table(Guarded):
-    """``GET /runs.csv?find=``: all runs that a search finds."""
+    """The handler of ``GET /runs.csv?find=``: all runs that a search finds."""
 
     @override
     async def get(self) -> None:

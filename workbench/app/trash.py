@@ -1,5 +1,4 @@
-"""Deleted runs: each in a folder of its own in the store's ``trash/``, until it is restored or a
-month has passed."""
+"""Deleted runs, each in a folder of the store's ``trash/``, until restored or a month old."""
 
 from __future__ import annotations
 
@@ -22,8 +21,11 @@ _LABEL = "deleted.json"
 
 @dataclass(frozen=True)
 class Deleted:
-    """A deleted run: the ``token`` that restores it, its ``name``, ``model`` and ``target``,
-    ``when`` it was deleted (seconds since 1970) and its ``size`` in bytes."""
+    """A deleted run.
+
+    The ``token`` that restores it, its ``name``, ``model`` and ``target``, ``when`` it was deleted
+    (seconds since 1970) and its ``size`` in bytes.
+    """
 
     token: str
     name: str
@@ -65,32 +67,34 @@ class Trash:
         return Deleted(token, name, model, target, float(str(facts["when"])), size)
 
     def take(self, deleted: Deleted, to: Path) -> None:
-        """Move the files of a deleted run to where the recording is ``to``, which does not exist;
-        UserError where they cannot be moved."""
+        """Move the files of a deleted run next to the recording ``to``, which does not exist yet.
+
+        UserError if they cannot be moved.
+        """
         place, stem = self.folder / deleted.token, Path(deleted.name).name.removesuffix(".run")
         to.parent.mkdir(parents=True, exist_ok=True)
         files = [f for f in place.iterdir() if f.name != _LABEL and f.name.startswith(stem)]
-        # The recording last: it must not be read without what lies beside it.
+        # The recording last: it must not be read without its accompanying files.
         for file in sorted(files, key=lambda f: f.name.endswith(".run")):
             os.rename(file, to.with_name(to.name.removesuffix(".run") + file.name[len(stem) :]))
         shutil.rmtree(place, ignore_errors=True)
 
     def version(self) -> int:
-        """Changes when a run comes or goes."""
+        """Return a value that changes when a run is added or removed."""
         try:
             return self.folder.stat().st_mtime_ns
         except OSError:
             return 0
 
     def __len__(self) -> int:
-        """How many runs are in it."""
+        """Return the number of runs in it."""
         try:
             return sum(entry.is_dir() for entry in os.scandir(self.folder))
         except OSError:
             return 0
 
     def content(self) -> list[Deleted]:
-        """The deleted runs, the newest first."""
+        """Return the deleted runs, the newest first."""
         try:
             places = [p for p in self.folder.iterdir() if p.is_dir()]
         except OSError:
@@ -99,14 +103,14 @@ class Trash:
         return sorted((d for d in found if d is not None), key=lambda d: (-d.when, d.token))
 
     def empty(self, older: float = 0.0) -> int:
-        """Delete for good what was deleted at least ``older`` seconds ago; how many that were."""
+        """Delete permanently the runs deleted ``older`` or more seconds ago; return the count."""
         gone = [d for d in self.content() if time.time() - d.when >= older]
         for deleted in gone:
             shutil.rmtree(self.folder / deleted.token, ignore_errors=True)
         return len(gone)
 
     def drop(self, token: str) -> bool:
-        """Delete one for good; whether there was one of that token."""
+        """Delete one permanently; return whether the token was found."""
         there = any(deleted.token == token for deleted in self.content())
         if there:
             shutil.rmtree(self.folder / token, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Code that a page is asked to run: where it stands, and whether the person has typed it here."""
+"""The code that a page is asked to run: its origin, and whether the user has typed it here."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from typing import Any
 
 from workbench.model import edits, user_pass
 
-#: A pass of a person's own: its text, or the file or module that has it.
+#: A user pass: its text, or the file or module that contains it.
 Code = tuple[str, str]
-#: What a person does to a draft that brings code into it.
+#: The gestures on a draft that add code to it.
 _TYPING = ("code", "insert")
-#: Most texts that are remembered.
+#: The most texts that are remembered.
 MAX_TYPED = 10_000
 
 
 def names_code(model: str) -> bool:
-    """Whether ``model`` is code by its place (package.module:function)."""
+    """Return whether ``model`` names code (package.module:function)."""
     return ":" in model and "/" not in model and "\\" not in model
 
 
 def foreign(edit: Any) -> list[dict[str, Any]]:
-    """The inserted passes of an edit that are none of ours."""
+    """Return the inserted user passes of an edit."""
     inserted = edits.checked(edit)["insert"]
     return [item for item in inserted if user_pass.of_ours(item) is None]
 
 
 def code_of(edit: Any) -> set[Code]:
-    """The code that an edit brings."""
+    """Return the code that an edit contains."""
     return {(item.get("code", ""), item.get("source", "")) for item in foreign(edit)}
 
 
 class Typed:
-    """The code that people typed into pages of this server, by their names: it may come from a
-    link otherwise."""
+    """The code that users typed into pages of this server, by user name.
+
+    Other code may come from a link.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # pages hear in threads of their own
+        self._lock = threading.Lock()  # pages report in threads of their own
         self._known: dict[tuple[str, str], None] = {}  # the oldest first
 
     def hear(self, user: str, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Remember what a gesture in the view of the pipeline has brought into its draft."""
+        """Remember the code that a gesture in the pipeline view has added to its draft."""
         done, before = request.get("done"), request.get("draft")
         if not isinstance(done, Mapping) or done.get("do") not in _TYPING or "refused" in answer:
             return

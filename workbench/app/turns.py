@@ -1,7 +1,7 @@
-"""The order in which a page does what it is asked for.
+"""The order in which a page executes its commands.
 
-What takes long is done in a thread of the page's own; what changes the page is done on the server's
-loop, which all pages share.  A turn begins when the one before it has ended.
+Slow work runs in a thread of the page's own; changes of the page run on the server's loop, which
+all pages share. A turn begins when the previous one has ended.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-#: Gives what the work of a turn gave, or raises what it raised.
+#: A function that returns the result of a turn's work, or raises its exception.
 Result = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Turn:
-    """``work`` off the loop (None: there is none), then ``then`` on it.  ``hurry``: what is shown
-    meanwhile is out of date."""
+    """The ``work`` off the loop (None: none), and ``then``, which follows on it.
+
+    ``hurry``: the data shown meanwhile is out of date.
+    """
 
     then: Callable[[Result], None]
     work: Callable[[], Any] | None = None
@@ -27,18 +29,23 @@ class Turn:
 
 
 class Turns:
-    """The turns of a page; all methods are called on the loop.  ``aside`` runs something in the
-    page's thread, ``later`` on the loop."""
+    """The turns of a page; all methods are called on the loop.
+
+    ``aside`` runs a function in the page's thread, ``later`` on the loop.
+    """
 
     def __init__(self, aside: Callable[[Callable[[], None]], None],
                  later: Callable[[Callable[[], None]], None]):  # fmt: skip
         self._aside, self._later = aside, later
         self._waiting: deque[Turn] = deque()
         self._working: Turn | None = None
-        self._inside: list[Turn] | None = None  # what the turn that ends now asks for
+        self._inside: list[Turn] | None = None  # the turns requested by the turn that is ending
 
     def take(self, turn: Turn) -> None:
-        """At once where nothing is before it.  What a turn asks for comes next."""
+        """Run a turn, at once if none is before it.
+
+        Turns requested inside a turn follow it directly.
+        """
         if self._inside is not None:
             self._inside.append(turn)
             return
@@ -47,12 +54,12 @@ class Turns:
 
     @property
     def idle(self) -> bool:
-        """Whether what is asked for now is done at once."""
+        """Return whether a new turn would run at once."""
         return self._working is None and self._inside is None and not self._waiting
 
     @property
     def hurried(self) -> bool:
-        """Whether one that hurries is still to end."""
+        """Return whether a turn that hurries has yet to end."""
         begun = self._working is not None and self._working.hurry
         return begun or any(turn.hurry for turn in (*self._waiting, *(self._inside or ())))
 

@@ -1,5 +1,8 @@
-"""Files that were uploaded to be compiled or given to a search: each in a folder of its own in the
-store's ``uploads/``, until somebody deletes it, or it has not been used for a month."""
+"""Files uploaded for a compile or a search.
+
+Each has a folder of its own in the store's ``uploads/``, until it is deleted or has not been used
+for a month.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,18 @@ from core_compiler.support.errors import UserError
 from workbench.app import run_entry
 from workbench.app.trash import KEPT
 
-#: Files that can be dropped on the page, and how large one may be (bytes).
+#: The types of files that can be dropped on the page, and the maximum size (bytes).
 KINDS = (".run", ".npz", *FILES)
 MAX_UPLOAD = 8 << 30
 
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A file: the ``token`` that it is deleted by, its ``name``, ``size`` in bytes, ``when`` it was
-    used last (seconds since 1970), and who uploaded it (``by``; "": nobody who signed in)."""
+    """An uploaded file.
+
+    The ``token`` that deletes it, its ``name``, ``size`` in bytes, ``when`` it was last used
+    (seconds since 1970), and the user who uploaded it (``by``; "": not signed in).
+    """
 
     token: str
     name: str
@@ -42,8 +48,7 @@ class UploadFolder:
         self.folder = folder
 
     def place(self, name: str, by: str = "") -> Path:
-        """Where a file that ``by`` uploads goes; UserError where it is of no kind that can be
-        opened."""
+        """Return the path for a file that ``by`` uploads; UserError for an unsupported type."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(name.replace("\\", "/")))[-80:]
         if Path(clean).suffix.lower() not in KINDS:
             raise UserError("unrecognised file extension", name[-120:],
@@ -60,13 +65,13 @@ class UploadFolder:
         return path
 
     def files(self) -> Iterator[Path]:
-        """All of them, in no order."""
+        """Yield all of them, in no particular order."""
         for file in self.folder.glob("*/*"):
-            if file.suffix != ".json":  # what is said about one
+            if file.suffix != ".json":  # facts about a file
                 yield file
 
     def content(self) -> list[Uploaded]:
-        """All of them, the one used last first."""
+        """Return all of them, the most recently used first."""
         found = []
         for file in self.files():
             with suppress(OSError):
@@ -76,7 +81,7 @@ class UploadFolder:
         return sorted(found, key=lambda each: (-each.when, each.token))
 
     def version(self) -> int:
-        """Changes when a file comes, goes or is used."""
+        """Return a value that changes when a file is added, removed or used."""
         try:
             times = [os.stat(self.folder), *(each.stat() for each in os.scandir(self.folder))]
         except OSError:
@@ -87,20 +92,20 @@ class UploadFolder:
         return sum(1 for _ in self.files())
 
     def drop(self, token: str) -> str:
-        """Delete one; its name, "" where it was not there."""
+        """Delete one; return its name, "" if it was not found."""
         name = next((each.name for each in self.content() if each.token == token), "")
         if name:
             shutil.rmtree(self.folder / token, ignore_errors=True)
         return name
 
     def used(self, file: Path) -> None:
-        """A file is used: one that was uploaded is kept for 30 more days."""
+        """Note that a file is used: an uploaded one is kept for 30 more days."""
         if file.parent.parent == self.folder:
             with suppress(OSError):
                 os.utime(file.parent)
 
     def tidy(self) -> None:
-        """What has not been used for 30 days goes."""
+        """Delete files that have not been used for 30 days."""
         with suppress(OSError):
             for each in os.scandir(self.folder):
                 with suppress(OSError):
@@ -109,6 +114,6 @@ class UploadFolder:
 
 
 def not_stored(error: OSError, name: str) -> UserError:
-    """What is said where the store takes no file."""
+    """Return the error for a file that the store cannot write."""
     return UserError(f"cannot store the file: {error.strerror}", name,
                      "free disk space, or make the store writable")  # fmt: skip

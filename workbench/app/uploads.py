@@ -1,8 +1,8 @@
-"""What people upload: where it goes as it comes, and how much of it a server keeps.
+"""Uploads by users: where they are written, and how much of them a server keeps.
 
-What counts lies in the store and is looked at each time: uploaded models, imported recordings, and
-those of them in the trash.  Who uploaded a file stands beside it, so that nothing else has to be
-kept true.
+The quota is computed from the store each time: uploaded models, imported recordings, and those in
+the trash. The uploader is recorded next to each file, so that no other state must be kept
+consistent.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ _MAKE_ROOM = "delete uploaded models or imported runs and empty the trash, or "
 
 
 class Uploads:
-    """The uploads of a server into ``library``.  ``quota``: bytes of all that is uploaded (0: as
-    many as there is room for), of each user's where people sign in (``apart``)."""
+    """The uploads of a server into ``library``.
+
+    ``quota``: bytes of all uploads (0: no limit), of each user with sign-in (``apart``).
+    """
 
     def __init__(self, library: Library, quota: int = 0, apart: bool = False):
         self._library, self._quota, self._apart = library, quota, apart
         self._lock = threading.Lock()
-        self._coming: dict[Path, tuple[str, int]] = {}  # whose, and how large it will be
+        self._coming: dict[Path, tuple[str, int]] = {}  # the uploader, and the final size
 
     def check(self, name: str, size: int | None, user: str = "") -> None:
-        """UserError where a file of ``size`` bytes has no room, or where nobody says how large it
-        is."""
+        """Raise UserError if ``size`` (bytes) is missing or exceeds the user's quota."""
         if not self._quota:
             return
         if size is None:
@@ -48,25 +49,27 @@ class Uploads:
             )  # fmt: skip
 
     def begin(self, name: str, size: int | None, user: str = "") -> Path:
-        """Where a file that begins to come is written; its room is taken from now on.  UserError
-        as :meth:`check`, or where it cannot be stored."""
-        with self._lock:  # of two that come at once the second one finds the first
+        """Return the path for an upload that begins; its space is reserved.
+
+        UserError as :meth:`check`, or if it cannot be stored.
+        """
+        with self._lock:  # of two at once the second sees the first
             self.check(name, size, user)
             path = self._library.uploads.place(name, user)
             self._coming[path] = user, size or 0
         return path
 
     def end(self, path: Path) -> None:
-        """It has come."""
-        self._coming.pop(path, None)  # from the loop, which waits for no one who counts
+        """Note that an upload is complete."""
+        self._coming.pop(path, None)  # from the loop, which must not wait for the lock
 
     def drop(self, path: Path) -> None:
-        """It does not come, or cannot be taken: what was written of it goes."""
+        """Delete what was written of an upload that was aborted or is unusable."""
         shutil.rmtree(path.parent, ignore_errors=True)
         self.end(path)
 
     def stop(self) -> None:
-        """The server ends: nothing comes any more."""
+        """Reject further uploads, because the server ends."""
         for path in [*self._coming]:
             self.drop(path)
 

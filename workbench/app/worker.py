@@ -1,25 +1,27 @@
-"""``python -m workbench.app.worker``: one compile in a process of its own, from a JSON job on
-stdin, or a search: for where two training runs differ, for the first bad pass of a compile.
+"""The worker process ``python -m workbench.app.worker``: one job, compile or search, from stdin.
 
-A compile's job says ``model``, ``out`` (the recording to write) and optionally ``frontend``,
+A compile's job has ``model``, ``out`` (the recording to write) and optionally ``frontend``,
 ``target``, ``sizes``, ``check``, ``against`` (compare the import's values with the framework's),
 ``execute``, ``threads``, ``trust``, ``edit`` (see ``workbench.model.edits``; the code of inserted
 passes runs here), ``target_options``, ``pass_timeout`` (seconds), ``append`` (a recording: its
-program is compiled again, executed, and timed into it; nothing is written to ``out``), ``hold``:
+program is compiled again, executed, and its times added; nothing is written to ``out``), ``hold``:
 wait before each pass for a command, a JSON object on a further line
-(:mod:`workbench.model.stepping`).  With ``diverge``, the folders of two runs, it also says for
-which ``recording`` and under which ``key`` the result is kept (see
-``workbench.model.divergences``). With ``bisect`` (``recording``, its ``identity``, ``tolerance``,
-``inputs``: an ``.npz`` or "") a compile's job looks for its first bad pass instead, and keeps that
-(``workbench.model.first_bad_pass``).
+(:mod:`workbench.model.stepping`).
+
+With ``diverge``, the folders of two training runs, it searches where they differ; the result is
+stored for ``recording`` under ``key`` (see ``workbench.model.divergences``). With ``bisect``
+(``recording``, its ``identity``, ``tolerance``, ``inputs``: an ``.npz`` or ""), a compile's job
+searches for its first bad pass instead and stores that (``workbench.model.first_bad_pass``).
 
 Each line on stdout is a JSON object:
-``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` of a compile that waits, at last
+``{"progress": {"what", "done", "total"}}``, ``{"paused": ...}`` for a compile that waits, at last
 ``{"done": path}`` or ``{"error": {"what", "where", "fix"}}``.
-``$COMPILER_WORKBENCH_JOB_MEMORY``: how many bytes of address space it may take; ``..._SECONDS``:
-how long it may last; ``..._BOUND``: it ends when nobody reads its lines any more.
-SIGINT (or SIGTERM) stops it; the recording keeps the stages that are finished.
-Exit codes as the command line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
+
+``$COMPILER_WORKBENCH_JOB_MEMORY``: the bytes of address space it may take; ``..._SECONDS``: how
+long it may run; ``..._BOUND``: it ends when nothing reads its lines any more.
+
+SIGINT (or SIGTERM) stops it; the recording keeps the finished stages. Exit codes are the command
+line's: 0, 2 and 3 for errors of the input or the machine, 130 stopped.
 """
 
 from __future__ import annotations
@@ -42,13 +44,14 @@ from core_compiler.ir.events import Observer
 from core_compiler.support.errors import UserError
 from workbench.model.stepping import Hold
 
-#: Exit code of a compile that was stopped.
+#: The exit code of a compile that was stopped.
 STOPPED = 130
-#: Seconds of processor time, bytes of memory, that are as good as no limit.
+#: Seconds of processor time and bytes of memory that are effectively no limit.
 NO_LIMIT, NO_MEMORY = 10**9, 1 << 60
-#: How much longer than it may this lasts by itself (seconds): the server stops it, if it still can.
+#: How much longer than its limit this runs by itself (seconds): the server stops it, if it still
+#: can.
 LATE = 60.0
-#: How long it may take to stop before it is killed (seconds).
+#: The time it may take to stop before it is killed (seconds).
 PATIENCE = 15.0
 _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "against", "execute",
            "threads", "trust", "edit", "target_options", "pass_timeout", "hold",
@@ -57,7 +60,7 @@ _DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
 
 
 class _Lines(Observer):
-    """Tells progress on stdout: what is begun, and at most ten times a second how far it is."""
+    """Progress lines on stdout: the start of each task, and at most ten updates a second."""
 
     def __init__(self) -> None:
         self._last, self._what = 0.0, ""
@@ -71,13 +74,13 @@ class _Lines(Observer):
 
 
 def main() -> int:
-    """Run the job on stdin; returns the exit code."""
+    """Run the job on stdin; return the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     try:
         _give_way()
         _keep_to_limits()
-        sys.stdout = sys.stderr  # what a person's own code prints is no line of ours
+        sys.stdout = sys.stderr  # output of user code must not mix with our lines
         lines = _stdin()
         job = _read_job(next(lines, ""))
         if "diverge" in job:
@@ -154,7 +157,7 @@ def _execute(job: Mapping[str, Any]) -> None:
 
 
 def _home(model: Any) -> str:
-    """The framework that has the nodes of a model; UserError where none has."""
+    """Return the framework whose nodes a model has; UserError if there is none."""
     from workbench.model import peers
 
     home = peers.HOME.get(model.spec.frontend)
@@ -168,7 +171,7 @@ def _home(model: Any) -> str:
 
 
 def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
-    """The model of a job, imported, and the options that it is compiled with."""
+    """Return the imported model of a job, and its compile options."""
     lines.progress(f"importing {job['model']}", 0, 0)
     from core_compiler.driver.compilation import Options
     from core_compiler.pipelines.pipeline import build
@@ -181,7 +184,7 @@ def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
     )
     edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})
     level, training = recorded_model.begins(wanted)
-    # what is wrong is said at once
+    # Reject invalid options before the import.
     build(target(job.get("target") or "cpu"), chosen, edit, level, training)
     model = models.load(wanted)
     options = Options(
@@ -192,8 +195,11 @@ def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
 
 
 def _stdin() -> Iterator[str]:
-    """The lines of stdin.  Read without Python's own buffer: a thread that waits in it when the
-    interpreter ends would bring the process down."""
+    """Yield the lines of stdin.
+
+    It is read without Python's own buffer: a thread that waits in it when the interpreter ends
+    would crash the process.
+    """
     rest = b""
     while part := os.read(0, 1 << 16):
         *lines, rest = (rest + part).split(b"\n")
@@ -203,7 +209,10 @@ def _stdin() -> Iterator[str]:
 
 
 def _hold(lines: Iterable[str]) -> Hold:
-    """Waits for the commands on the further lines of stdin; after the last nobody is there."""
+    """Return a hold that reads commands from the further lines of stdin.
+
+    After the last it is cancelled.
+    """
     commands: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
 
     def read() -> None:
@@ -260,13 +269,13 @@ def _bisect(job: Mapping[str, Any]) -> None:
     first_bad_pass.RESULTS.keep(recording, key, result)
 
 
-#: Whether a signal to stop has come.  Python drops an exception that is raised in a destructor: the
-#: compile asks for this too.
+#: Whether a signal to stop has arrived. Python drops an exception that is raised in a destructor,
+#: so the compile checks this too.
 _stopped = False
 
 
 def _interrupt(*_: object) -> None:
-    """Stop at the first signal; a second one must not disturb the recording's end."""
+    """Stop at the first signal; a second one must not disturb finishing the recording."""
     global _stopped
     if not _stopped:
         _stopped = True
@@ -274,14 +283,13 @@ def _interrupt(*_: object) -> None:
 
 
 def _give_way() -> None:
-    """Run a little below the page, which should stay quick meanwhile."""
+    """Lower this process's priority below the page's, which should stay responsive."""
     if hasattr(os, "nice"):
         os.nice(5)
 
 
 def _keep_to_limits() -> None:
-    """Take no more memory than the server allows (bytes), no more time (seconds), and end with the
-    server where it says so."""
+    """Apply the server's limits on memory (bytes) and time (seconds); end with it if requested."""
     memory, seconds, bound = (
         float(os.environ.get(f"COMPILER_WORKBENCH_JOB_{name}") or 0)
         for name in ("MEMORY", "SECONDS", "BOUND")
@@ -297,8 +305,10 @@ def _keep_to_limits() -> None:
 
 
 def _end_in_time(seconds: float | None, bound: bool) -> None:
-    """Stop this process after so many seconds, or (``bound``) when nobody reads what it says any
-    more: the server has gone, however that happened."""
+    """Stop this process after ``seconds``, or (``bound``) when nothing reads its output any more.
+
+    The latter means that the server has gone, for whatever reason.
+    """
     began = time.monotonic()
     while seconds is None or time.monotonic() - began < seconds:
         if bound and _unread(sys.__stdout__):
@@ -307,16 +317,16 @@ def _end_in_time(seconds: float | None, bound: bool) -> None:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(PATIENCE)
     if hasattr(os, "killpg"):
-        os.killpg(os.getpgrp(), signal.SIGKILL)  # it leads its group: what it started goes too
+        os.killpg(os.getpgrp(), signal.SIGKILL)  # leads its group: children are killed too
     os._exit(STOPPED)
 
 
 def _unread(pipe: Any) -> bool:
-    """Whether the reading end of a pipe is closed."""
+    """Return whether the reading end of a pipe is closed."""
     if not hasattr(select, "poll"):
         return False
     watch = select.poll()
-    watch.register(pipe.fileno(), 0)  # errors are told unasked
+    watch.register(pipe.fileno(), 0)  # errors are always reported
     return any(what & select.POLLERR for _, what in watch.poll(0))
 
 
@@ -328,7 +338,7 @@ def _say(line: Mapping[str, Any]) -> None:
     try:
         print(json.dumps(line), file=_answers, flush=True)
     except BrokenPipeError:
-        # The page that started us is gone; the recording is what counts.
+        # The page that started this process is gone; finishing the recording matters more.
         _answers = open(os.devnull, "w")  # noqa: SIM115
 
 

@@ -1,4 +1,4 @@
-"""What all pages of a server share: open recordings, the library, compiles, and what is allowed."""
+"""The state shared by all pages of a server: recordings, library, compiles, permissions."""
 
 from __future__ import annotations
 
@@ -29,29 +29,32 @@ from workbench.queries.numeric_results import sent
 from workbench.queries.run import Run
 from workbench.views import divergence
 
-#: Recordings that stay open after their last page has gone, for the next reload.
+#: Recordings that stay open after their last page has closed, for the next reload.
 KEPT_OPEN = 3
 
 
 class Distrust(UserError):
-    """What is to run has code in it that comes from elsewhere."""
+    """The job contains foreign code that the user has not trusted."""
 
     def __init__(self, what: str, name: str):
         super().__init__(what, name, "read the code, then allow it to run")
 
 
 class Workspace:
-    """``local``: only this machine reaches the server.  Elsewhere files outside the cache and code
-    (``package.module:function``) are off unless ``allow_code``.  ``given``: files that the person
-    who started the server named; they may always be opened.  ``max_upload`` in bytes of a file,
-    ``quota`` of all that is uploaded (:class:`workbench.app.uploads.Uploads`)."""
+    """The shared state of a server.
+
+    ``local``: only this machine reaches the server. Otherwise files outside the cache and code
+    (``package.module:function``) are disabled unless ``allow_code``. ``given``: files that the
+    user who started the server named; they may always be opened. ``max_upload`` in bytes of a
+    file, ``quota`` of all uploads (:class:`workbench.app.uploads.Uploads`).
+    """
 
     def __init__(self, *, local: bool = True, allow_code: bool = False,
                  given: tuple[Path, ...] = (), root: Path | None = None,
                  max_upload: int = MAX_UPLOAD, quota: int = 0,
                  access: Access | None = None, limits: Limits | None = None):  # fmt: skip
         self.library = Library(root)
-        self.library.deleted()  # what is too old goes
+        self.library.deleted()  # removes entries that are too old
         self.compiles = Compiles(limits or Limits())
         self.access = access or Access()
         self.uploads = Uploads(self.library, quota, apart=self.access.sign_in)
@@ -62,14 +65,14 @@ class Workspace:
         self._given = {p.absolute() for p in given}
         self._lock = threading.Lock()
         self.neighbours = Neighbours(self._may_open)
-        self._open: dict[Path, list] = {}  # path -> [Run, users], the least recently used first
-        self._devices: dict[str, str] = {}  # what is missing to execute for a target
-        self._replaced: list[list] = []  # the same, of files that others have taken the place of
+        self._open: dict[Path, list] = {}  # path -> [Run, users], least recently used first
+        self._devices: dict[str, str] = {}  # missing devices, by target
+        self._replaced: list[list] = []  # the same, for files that were replaced
 
     # -- recordings ------------------------------------------------------------------------------
 
     def path(self, name: str) -> Path:
-        """The file of a recording's name; UserError where it may not be opened from here."""
+        """Return the file of a recording's name; UserError if it may not be opened from here."""
         path = self.library.find(name)
         self._check_place(path)
         return path
@@ -88,25 +91,25 @@ class Workspace:
         return any(resolved.is_relative_to(p.resolve()) for p in shown)
 
     def check_deleted(self, path: Path) -> None:
-        """UserError where a recording lies in the trash."""
+        """Raise UserError if a recording is in the trash."""
         name = self.library.name(path)
         if not path.exists() and any(d.name == name for d in self.library.deleted()):
             raise UserError("this run was deleted", name, "restore it from the trash, below")
 
     def made_here(self, path: Path) -> bool:
-        """Whether a recording lies where this workspace records, and not with the imported ones."""
+        """Return whether a recording was made in this workspace, and not imported."""
         return path.absolute().parent == self.library.folder
 
     def acquire(self, path: Path) -> Run:
-        """The recording of a path, shared by all pages that show it."""
+        """Return the recording at a path, shared by all pages that show it."""
         key = path.absolute()
         run = self._opened(key)
         if Path(self.library.name(key)).is_absolute() and SHIPPED.absolute() not in key.parents:
             self.neighbours.opened(key)
         try:
-            run.refresh(wait=False)  # who looks at it sees to it that it grows
+            run.refresh(wait=False)  # pages that show it refresh it themselves
         except UserError:
-            # Another recording was written there, by now or in part.
+            # Another recording was written there, completely or in part.
             with self._lock:
                 if (entry := self._open.get(key)) is not None and entry[0] is run:
                     self._replaced.append(self._open.pop(key))
@@ -118,12 +121,11 @@ class Workspace:
         return run
 
     def entries(self) -> list[Entry]:
-        """The recordings that others are compared with: the library's, then those that lie beside
-        what was opened from elsewhere."""
+        """Return the recordings to compare with: the library's, then neighbours of opened files."""
         return [*self.library.entries(), *self.neighbours.entries()]
 
     def alike(self, model: str, limit: int) -> list[Entry]:
-        """Those of a model that can be read, at most ``limit``, as :meth:`entries`."""
+        """Return the readable ones of a model, at most ``limit``, as :meth:`entries`."""
         beside = [e for e in self.neighbours.entries(model) if e.status not in ("", "unreadable")]
         return [*beside[: limit // 2], *self.library.alike(model, limit)][:limit]
 
@@ -131,7 +133,7 @@ class Workspace:
         with self._lock:
             entry = self._open.pop(key, None)
             if entry is not None and not key.exists():
-                self._replaced.append(entry)  # some may show it still
+                self._replaced.append(entry)  # pages may still show it
                 entry = None
             if entry is not None:
                 entry[1] += 1
@@ -147,7 +149,7 @@ class Workspace:
         return entry[0]
 
     def hold(self, names: Iterable[str]) -> list[Run]:
-        """Have recordings open by their names, those that can be; to be released."""
+        """Open those of the named recordings that can be opened; the caller releases them."""
         held = []
         for name in filter(None, names):
             with suppress(UserError):
@@ -155,7 +157,7 @@ class Workspace:
         return held
 
     def release(self, run: Run) -> None:
-        """A page has gone; the recordings used least recently are closed."""
+        """Release a page's use of a recording; the least recently used ones are closed."""
         with self._lock:
             for key, entry in list(self._open.items()):
                 if entry[0] is run:
@@ -176,13 +178,15 @@ class Workspace:
     # -- compiles --------------------------------------------------------------------------------
 
     def own_job(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The job of who started the server: nothing of this machine is off, ``threads`` and
-        ``trust`` count."""
+        """Return the job of the user who started the server, without restrictions.
+
+        ``threads`` and ``trust`` apply to it.
+        """
         whole = Workspace(root=self.library.root).job(model, {"execute": True, **options})
         return whole | {k: options[k] for k in ("threads", "trust") if k in options}
 
     def job(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A page's job for the worker; UserError where the model may not be opened from here."""
+        """Return a page's job for the worker; UserError if the model may not be opened."""
         if not model:
             raise UserError("missing model", "path", "enter a model, a file, or a sample's name")
         code = names_code(model)
@@ -198,7 +202,7 @@ class Workspace:
             model = str(file.absolute())
             if file.suffix.lower() != RECORDING:
                 self.library.uploads.used(Path(model))
-        elif self._may_open(file) and is_saved_model(file):  # whether it is one is told nobody else
+        elif self._may_open(file) and is_saved_model(file):  # not revealed to other users
             of_file, file = True, file.absolute()
             model = str(file)
         elif not code:
@@ -227,7 +231,7 @@ class Workspace:
         }  # fmt: skip
 
     def not_executable(self, run: Run) -> str:
-        """Why the program of a recording is not executed from here; "" where it is."""
+        """Return why the program of a recording is not executed from here; "" if it is."""
         if run.live:
             return "the model is still being compiled"
         if run.status != "finished":
@@ -241,7 +245,7 @@ class Workspace:
         return self._missing_device(str(run.meta().get("target")))
 
     def _missing_device(self, target: str) -> str:
-        """What this machine lacks to execute for a target, asked once."""
+        """Return the device that this machine lacks to execute for a target, checked once."""
         known = "" if target == "cpu" else self._devices.get(target)
         if known is None:
             try:
@@ -252,8 +256,7 @@ class Workspace:
         return known
 
     def check_trust(self, run: Run, model: str, edit: Any = None, *, trust: bool) -> None:
-        """Distrust where a recording was not made here, and its ``model`` or ``edit`` is code; the
-        person may ``trust`` it."""
+        """Raise Distrust if code in ``model`` or ``edit`` is foreign, unless ``trust``."""
         code = [f"contains custom pass code: {edits.name_of(e)}" for e in foreign(edit)]
         if names_code(model):
             code.append(f"names code to run: {model[:200]}")
@@ -262,13 +265,15 @@ class Workspace:
 
     @property
     def runs_code(self) -> bool:
-        """Whether pages may have code run that is named by its place (package.module:function)."""
+        """Return whether pages may run code named as package.module:function."""
         return self._code
 
     def search(self, run: Run, other: Run, trust: bool = False) -> dict[str, Any]:
-        """The job that finds where two training runs differ: it compiles what their folders name;
-        UserError where that may not run from here.  Code that the folder of a recording from
-        elsewhere names runs only once the person has said that they ``trust`` it."""
+        """Return the job that finds where two training runs differ.
+
+        It compiles the models that their folders name; UserError if they may not run from here.
+        Code that the folder of a foreign recording names runs only with the user's ``trust``.
+        """
         if not self._code:
             raise UserError("repeating an iteration is disabled on this address", run.path.name,
                             "start the server with --allow-code, or on localhost")  # fmt: skip
@@ -279,9 +284,11 @@ class Workspace:
         return divergence.job(run, other)
 
     def bisect(self, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
-        """The job that finds the first bad pass of a recorded compile, with a ``tolerance`` and
-        ``inputs`` (an ``.npz``, or "": the model's own); UserError where it may not run from here.
-        Code that a recording from elsewhere brings runs only with ``trust``."""
+        """Return the job that finds the first bad pass of a recorded compile.
+
+        It uses a ``tolerance`` and ``inputs`` (an ``.npz``, or "": the model's own); UserError if
+        it may not run from here. Code in a foreign recording runs only with ``trust``.
+        """
         meta = run.meta()
         if run.live:
             raise UserError("the model is still being compiled", run.path.name,
@@ -314,7 +321,7 @@ class Workspace:
     # -- the start page --------------------------------------------------------------------------
 
     def start_page(self) -> dict[str, Any]:
-        """What the start page lists."""
+        """Return the contents of the start page."""
         from core_compiler.targets import GROUP
         from sample_models.catalogue import CATALOGUE
 
@@ -329,7 +336,7 @@ class Workspace:
 
 
 def as_recorded(meta: Mapping[str, Any], wanted: Spec) -> dict[str, Any]:
-    """The options of a job that compiles ``wanted``, the model of a recording, as that was."""
+    """Return the recorded options, for a job that compiles ``wanted``, a recording's model."""
     return {"frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
             "edit": meta.get("edit"), "target_options": meta.get("target_options"),
             "pass_timeout": meta.get("pass_timeout")}  # fmt: skip

@@ -1,4 +1,4 @@
-"""``workbench advise RUN``: what went wrong in a run, and hazards: what each costs, what to try."""
+"""``workbench advise RUN``: the problems of a run, and hazards with their costs and suggestions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core_compiler.runtime.memory import show_bytes
 from workbench.commands.printing import emit, painter, printable
 from workbench.support import units
 
-#: Letters of a line of text.
+#: The width of a line of text (characters).
 WIDTH = 96
 _COLOURS = {"error": "red", "warning": "yellow", "note": "blue"}
 

@@ -1,7 +1,7 @@
 """``workbench why-not RUN|MODEL OP [OP2] [--rule RULE] [--stage N]``: why two ops were not fused.
 
 Each pass that could have fused them (or applied a rule to one) answers in pass order: where it
-did, or the first of its conditions that refused, with the facts and the line it is written on.
+did, or the first of its conditions that failed, with the facts and its source line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def run(arguments) -> None:
 
 
 def _claims(opened):
-    """What the recording's target executes whole; nothing where it is not installed here."""
+    """Return the ops that the recording's target claims as a whole.
+
+    Returns None if the target is not installed here.
+    """
     from core_compiler import targets
 
     try:

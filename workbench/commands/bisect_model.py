@@ -1,5 +1,4 @@
-"""``workbench bisect MODEL|RUN``: the first pass, and the rewrite in it, that changes the
-numbers."""
+"""``workbench bisect MODEL|RUN``: the first pass, and its rewrite, that changes the values."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def run(arguments) -> int:
 
 
 def _recorded(arguments):
-    """The options of a recorded compile, and its model, imported again."""
+    """Return the options of a recorded compile, and its model, imported again."""
     from core_compiler.record import Recording
     from workbench.model import memory_need, models, recorded_model
 

@@ -1,4 +1,4 @@
-"""``workbench doctor``: what this machine has, what it lacks, and what to do about each."""
+"""``workbench doctor``: the capabilities of this machine, and fixes for missing ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.commands.printing import emit, painter, table
 
 DISTRIBUTION = "compiler-workbench"
 PYTHON = (3, 11)
-#: Packages without which nothing compiles, and the extra that brings each other one.
+#: Packages that every compile needs, and the extra that installs each other one.
 REQUIRED = {"numpy": "", "numba": "", "llvmlite": "", "ml_dtypes": "", "psutil": "", "pyyaml": ""}
 OPTIONAL = {
     "torch": "torch",
@@ -27,14 +27,17 @@ OPTIONAL = {
     "panel": "ui",
     "anywidget": "ui",
 }
-#: Free memory and disk below which the larger sample models will not do.
+#: With less free memory or disk the larger sample models do not fit.
 MEMORY, DISK = 4 << 30, 1 << 30
 OK, WARNING, PROBLEM = "ok", "note", "problem"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: ``status`` is ok, note (what some lack) or problem; ``fix`` says what to do."""
+    """A line of the report.
+
+    ``status`` is ok, note (needed by some features only) or problem; ``fix`` is the suggested fix.
+    """
 
     name: str
     status: str
@@ -43,7 +46,7 @@ class Finding:
 
 
 def add_arguments(parser) -> None:
-    """None of its own."""
+    """Add no arguments of its own."""
 
 
 def run(arguments) -> int:
@@ -91,7 +94,7 @@ def _package(name: str, absent: str, install: str) -> Finding:
 
 
 def tested_range(name: str) -> str:
-    """The versions our own package asks for (``>=2.1,<3``); "" where that is not known."""
+    """Return the versions that our own package requires (``>=2.1,<3``); "" if unknown."""
     try:
         lines = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -105,7 +108,7 @@ def tested_range(name: str) -> str:
 
 
 def within(version: str, tested: str) -> bool:
-    """Whether a version meets ``>=a,<b`` (numbers alone are compared)."""
+    """Return whether a version satisfies ``>=a,<b`` (only numbers are compared)."""
     compare = {
         ">=": lambda a, b: a >= b,
         "<": lambda a, b: a < b,
@@ -188,7 +191,10 @@ def _cache():
 
 
 def _can_write(root: Path) -> bool:
-    """Whether files can be made in ``root`` (or it can be made); leaves nothing behind."""
+    """Return whether files can be created in ``root``, which may be created too.
+
+    Leaves nothing behind.
+    """
     place = _existing(root)
     probe = place / f".doctor-{os.getpid()}"
     try:

@@ -1,6 +1,6 @@
-"""The command line: ``workbench COMMAND ...``; every command also speaks JSON.
+"""The command line ``workbench COMMAND ...``; every command supports JSON output.
 
-Exit codes: 0 done, 1 the answer is no (a check failed, a comparison is off), 2 bad input, 3 this
+Exit codes: 0 done, 1 the answer is no (a check failed, a comparison differs), 2 bad input, 3 this
 machine cannot do it, 70 a bug of ours (with its traceback), 130 stopped by Ctrl-C.
 """
 
@@ -27,8 +27,8 @@ from core_compiler import __version__
 from core_compiler.support.errors import BAD_INPUT, CANNOT_HERE, STOPPED, UserError, nearest
 from workbench.commands.printing import OutputLost, printable, say
 
-#: Command -> (module, one line).  A module has ``add_arguments(parser)`` and ``run(arguments)``,
-#: which answers the exit code or None.  Only the module of the command asked for is imported.
+#: Command -> (module, one line). A module has ``add_arguments(parser)`` and ``run(arguments)``,
+#: which returns the exit code or None. Only the module of the requested command is imported.
 COMMANDS = {
     "open": ("open_page", "open a model, a model file or a recording in the page"),
     "serve": ("serve_team", "the page for several people, who sign in"),
@@ -60,21 +60,23 @@ COMMANDS = {
     "doctor": ("check_machine", "what this machine has, lacks, and what to do about it"),
 }
 
-#: A bug of ours (``EX_SOFTWARE`` of sysexits.h).
+#: The exit code of a bug of ours (``EX_SOFTWARE`` of sysexits.h).
 BUG = 70
 _OURS = ("core_compiler", "workbench", "widgets", "sample_models")
-#: Seconds in which a second Ctrl-C (an impatient hand) does not disturb what the first one ends.
+#: Seconds within which a second Ctrl-C is ignored, so that the cleanup after the first one
+#: completes.
 GRACE = 2.0
-#: What the system refuses and no other input would change: the machine's fault.
+#: System errors that no other input would avoid: the machine is at fault.
 _MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENOMEM}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code.  A user's mistake is one line, never a traceback."""
-    # The IR is a large graph that lives on: collecting often finds nothing and costs its size.
+    """Run a command and return the exit code; a user's mistake is one line, never a traceback."""
+    # The IR is a large, long-lived graph: frequent collections find nothing and cost time in its
+    # size.
     gc.set_threshold(50_000, 20, 20)
-    if arguments is None:  # this process is ours: where native code ends it, say what called it
-        with suppress(AttributeError, OSError, ValueError):  # no standard error to write to
+    if arguments is None:  # this process is ours: print a traceback if native code crashes
+        with suppress(AttributeError, OSError, ValueError):  # there is no standard error
             faulthandler.enable()
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next((w for w in words if not w.startswith("-")), None)
@@ -101,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return report(_stopped(parsed), wants_json)
         except Exception as error:
-            if ctrl_c.pressed:  # a library made something else of the interrupt
+            if ctrl_c.pressed:  # a library converted the interrupt
                 return report(_stopped(parsed), wants_json)
             missing = (getattr(error, "name", None) or "").partition(".")[0]
             if isinstance(error, ModuleNotFoundError) and missing not in _OURS:
@@ -112,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(error: UserError, as_json: bool) -> int:
-    """Tell a mistake on one line (or as JSON on standard output); returns its exit code."""
+    """Report an error on one line (or as JSON on standard output); return its exit code."""
     if as_json:
         try:
             say(json.dumps(_as_json(error)))
@@ -124,8 +126,10 @@ def report(error: UserError, as_json: bool) -> int:
 
 
 def _as_json(error: UserError) -> dict:
-    """A mistake; of a checked compile that a pass ended also its ``failures``, as of one that came
-    to its end."""
+    """Return an error as JSON; if a pass ended a checked compile, with its ``failures``.
+
+    They have the same form as those of a compile that completed.
+    """
     finding = getattr(error, "finding", None)
     if finding is None:
         return error.to_json()
@@ -143,7 +147,7 @@ def _usage(message: str, command: str | None) -> UserError:
 
 
 def _stopped(parsed) -> UserError:
-    """What Ctrl-C left."""
+    """Return the error for a command stopped by Ctrl-C, with what it left."""
     output = getattr(parsed, "output", None)
     kept = output is not None and Path(output).exists()
     return UserError(
@@ -153,7 +157,7 @@ def _stopped(parsed) -> UserError:
 
 
 def _refused(error: OSError, where: str = "") -> UserError:
-    """An error of the system: a full disk, a folder that cannot be written."""
+    """Return the error for a failure of the system: a full disk, a folder that is not writable."""
     machine = error.errno in _MACHINE
     return UserError(
         error.strerror or str(error), str(error.filename or where),
@@ -163,13 +167,13 @@ def _refused(error: OSError, where: str = "") -> UserError:
 
 
 def _not_installed(package: str) -> UserError:
-    """A package of an extra that is not there."""
+    """Return the error for a missing package of an extra."""
     fix = "pip install 'compiler-workbench[all]' (`workbench doctor` lists what is missing)"
     return UserError(f"{package} is not installed", "", fix, CANNOT_HERE)
 
 
 def _bug(error: Exception) -> UserError:
-    """An exception that nobody expected: its traceback is printed, and one line names it."""
+    """Return the error for an unexpected exception, whose traceback is printed."""
     import traceback
 
     traceback.print_exception(error)
@@ -182,13 +186,13 @@ def _bug(error: Exception) -> UserError:
 
 
 def _lost(lost: OutputLost) -> int:
-    """Standard output takes nothing more: a full disk is told, a reader that has gone is not."""
+    """Handle lost standard output: a full disk is reported, a closed pipe is not."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0 if lost.error.errno == errno.EPIPE else report(_refused(lost.error, "output"), False)
 
 
 class _CtrlC:
-    """While a command runs: Ctrl-C raises KeyboardInterrupt once, and ``pressed`` remembers it."""
+    """A context in which Ctrl-C raises KeyboardInterrupt once, and ``pressed`` records it."""
 
     def __init__(self) -> None:
         self.pressed: float | None = None
@@ -203,8 +207,8 @@ class _CtrlC:
         return self
 
     def __exit__(self, *_) -> None:
-        # Once pressed, what the interpreter does at its end is not to be disturbed either: it sets
-        # back a handler of Python's, and the next press would kill it, but not this.
+        # After a Ctrl-C the interpreter's shutdown must not be interrupted either: it restores
+        # Python handlers, and the next press would kill it, but it keeps SIG_IGN.
         if self._set:
             after = signal.default_int_handler if self.pressed is None else signal.SIG_IGN
             signal.signal(signal.SIGINT, after)
@@ -227,7 +231,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands; the arguments of ``command`` alone are filled in."""
+    """Return the parser of all commands; only the arguments of ``command`` are filled in."""
     parser = _Parser(
         prog="workbench",
         description="Compile ML models step by step, and see into it.",

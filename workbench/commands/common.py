@@ -1,7 +1,7 @@
-"""What commands share: naming a model, compile options, importing it, progress.
+"""Shared parts of commands: naming a model, compile options, importing it, progress.
 
-The compiler is imported inside the functions that need it: ``--help`` and commands that compile
-nothing stay light.
+The compiler is imported inside the functions that need it, so that ``--help`` and commands that
+compile nothing stay fast.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing_extensions import override
 from core_compiler.support.errors import UserError
 from workbench.model.arguments import pairs, threads
 
-#: What is compiled for where nobody says it.
+#: The default target.
 TARGET = "cpu"
 
 
 def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
-    """The arguments that name a model."""
+    """Add the arguments that name a model."""
     files = "a .onnx, .pt2, .keras or .mlir file, a SavedModel's folder"
     say = f"a sample (see `workbench models`), {files}, or package.module:function"
     parser.add_argument(
@@ -60,7 +60,7 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
 
 
 def add_compile(parser: argparse.ArgumentParser) -> None:
-    """The arguments that say how to compile."""
+    """Add the arguments for compile options."""
     parser.add_argument("-t", "--target", default=TARGET,
                         help=f"what to compile for (default {TARGET})")  # fmt: skip
     parser.add_argument("--threads", type=int, default=0, help="threads to execute with (0: all)")
@@ -87,7 +87,7 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
-    """The arguments that change the pipeline."""
+    """Add the arguments that change the pipeline."""
     parser.add_argument(
         "--skip", action="append", default=[], metavar="PASS", help="leave a pass out"
     )
@@ -134,7 +134,7 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     )
 
 
-#: The optional arguments of add_model and add_compile that mean nothing for a recording.
+#: The optional arguments of add_model and add_compile that do not apply to a recording.
 COMPILE_ONLY = (
     "frontend",
     "width",
@@ -157,7 +157,7 @@ COMPILE_ONLY = (
 
 
 def spec(arguments):
-    """What the arguments name (a ``spec.Spec``); UserError says what is wrong with it."""
+    """Return the model that the arguments name (a ``spec.Spec``); UserError if it is invalid."""
     from workbench.model.spec import read_spec
 
     sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
@@ -169,7 +169,10 @@ def spec(arguments):
 
 
 def load(arguments):
-    """The model that the arguments name, imported; refused before the import if it cannot fit."""
+    """Return the model that the arguments name, imported.
+
+    It is rejected before the import if it cannot fit in memory.
+    """
     from workbench.model import memory_need, models
 
     wanted = spec(arguments)
@@ -180,8 +183,11 @@ def load(arguments):
 
 
 def options(arguments, check: bool = False, begins: tuple[str, Any] | None = None):
-    """The compile options that the arguments say; UserError names a malformed one.  ``begins``: the
-    level that the pipeline begins with and how the model is trained (default: of their model)."""
+    """Return the compile options from the arguments; UserError names a malformed one.
+
+    ``begins``: the level that the pipeline begins with and the training of the model (default:
+    those of their model).
+    """
     from core_compiler import targets
     from core_compiler.driver.compilation import Options
     from core_compiler.pipelines.pipeline import build
@@ -195,7 +201,7 @@ def options(arguments, check: bool = False, begins: tuple[str, Any] | None = Non
     chosen = pairs(arguments.target_option, "--target-option")
     edit = pipeline_edit(arguments)
     level, training = begins or recorded_model.begins(spec(arguments))
-    # what is wrong is said at once
+    # Reject invalid options before the import.
     build(targets.target(arguments.target), chosen, edit, level, training)
     return Options(
         check=check,
@@ -207,7 +213,7 @@ def options(arguments, check: bool = False, begins: tuple[str, Any] | None = Non
 
 
 def recorded_options(arguments, meta: Mapping[str, Any]):
-    """The compile's options as the recording tells them, with ``--insert`` given again."""
+    """Return the compile's options as recorded, with ``--insert`` from the arguments."""
     from dataclasses import replace
 
     from workbench.model import edits, recorded_model, user_pass
@@ -245,7 +251,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
 
 
 def pipeline_edit(arguments):
-    """What the arguments change about the pipeline; UserError names a malformed one."""
+    """Return the pipeline edit from the arguments; UserError names a malformed one."""
     from core_compiler.pipelines.pipeline import PipelineEdit
     from workbench.model.edits import read_cuts
 
@@ -276,7 +282,10 @@ def pipeline_edit(arguments):
 
 
 def _own_pass(text: str) -> tuple[int | str, Any]:
-    """(place, pass) of ``FILE.py:CLASS@PLACE``; without a place at the end of the meaning half."""
+    """Return (place, pass) of ``FILE.py:CLASS@PLACE``.
+
+    The default place is the end of the meaning half.
+    """
     from core_compiler.pipelines.pipeline import labels, meaning
     from workbench.model.user_code import load_pass
 
@@ -289,7 +298,7 @@ def _own_pass(text: str) -> tuple[int | str, Any]:
 
 
 def seconds(arguments) -> float:
-    """``--seconds``, checked: what measurements may take."""
+    """Return the validated ``--seconds``: the time budget of measurements."""
     from core_compiler.runtime.budget import SECONDS
 
     given = SECONDS if arguments.seconds is None else arguments.seconds
@@ -299,14 +308,15 @@ def seconds(arguments) -> float:
     return given
 
 
-#: Seconds after which work that goes on is told where there is no terminal, and again after each
-#: doubling.
+#: Seconds after which long work is reported without a terminal, and again after each doubling.
 TOLD_AFTER = 10.0
 
 
 class _Patience:
-    """Tells on standard error what is being measured, where that takes more than ``TOLD_AFTER``
-    seconds and no terminal shows it: a line each time that the wait has doubled."""
+    """A reporter of long measurements on standard error, for use without a terminal.
+
+    It prints a line after ``TOLD_AFTER`` seconds, and again each time that the wait has doubled.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -338,14 +348,16 @@ class _Patience:
 
 
 def progress(enabled: bool | None = None, measures: bool = False):
-    """An observer that shows long work on one line of standard error, only on a terminal, and
-    each warning of a pass on a line of its own.  Without a terminal measuring that takes long is
-    told in lines of its own; with ``measures`` all work that leads to it, too."""
+    """Return an observer that shows long work on one line of standard error, only on a terminal.
+
+    Each warning of a pass has a line of its own. Without a terminal, long measurements are
+    reported in lines of their own; with ``measures`` all work that precedes them, too.
+    """
     from core_compiler.ir.events import WARNING, Diagnostic, Observer, StageRecord
     from core_compiler.runtime.budget import said
 
     class Progress(Observer):
-        """At most ten times a second."""
+        """A progress line, updated at most ten times a second."""
 
         shown = enabled if enabled is not None else sys.stderr.isatty()
         last = 0.0

@@ -10,7 +10,7 @@ from core_compiler.support.errors import CANNOT_HERE, UserError
 from workbench.commands import common
 from workbench.commands.printing import emit, table
 
-#: Failed checks that the text lists.
+#: The most failed checks that the text lists.
 SHOWN = 20
 
 
@@ -89,17 +89,17 @@ def run(arguments) -> int:
 
 
 def exit_code(verdict: str) -> int:
-    """1 where values differ from a framework's, 3 where nothing could be compared."""
+    """Return 1 if values differ from a framework's, 3 if nothing could be compared."""
     return {"differs": 1, "not_compared": CANNOT_HERE}.get(verdict, 0)
 
 
 def counted(checks) -> str:
-    """How many checks had which verdict, as a line."""
+    """Return the number of checks with each verdict, as a line."""
     return "checks: " + ", ".join(f"{n} {verdict}" for verdict, n in checks.items() if n)
 
 
 def listed(rows) -> list[str]:
-    """Failed checks (``failures.rows``) as lines."""
+    """Return failed checks (``failures.rows``) as lines."""
     if not rows:
         return []
     shown = [
@@ -112,7 +112,7 @@ def listed(rows) -> list[str]:
 
 
 def output(text: str, suffix: str = ".run") -> Path:
-    """The file to write; UserError before any work where it cannot be written."""
+    """Return the file to write; UserError, before any work, if it is not writable."""
     path = Path(text)
     if path.suffix.lower() != suffix:
         raise UserError(f"the name does not end in {suffix}", text, f"use {path.stem}{suffix}")
@@ -132,7 +132,10 @@ def _beside(against) -> str:
 
 
 def _text(made, model, data, told) -> str:
-    """``told``: failures that are said with what the import was compared with."""
+    """Return the report as text.
+
+    ``told``: failures already printed with the comparison of the import.
+    """
     from workbench.commands import execution_times
     from workbench.queries import numeric_results
 

@@ -1,5 +1,7 @@
-"""``workbench diverge RUN_A RUN_B``: the first iteration, op, value and element in which two
-training runs differ; of two pipelines the pass that does it."""
+"""``workbench diverge RUN_A RUN_B``: the first difference of two training runs.
+
+It is given by iteration, op, value and element; for two pipelines, by the pass that causes it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def run(arguments) -> int:
     here = f"{Path.cwd()}/"
     found = replace(found, origin=found.origin.replace(here, ""))
     told = found.to_json()
-    if not found.count:  # no numbers are known
+    if not found.count:  # the values are not known
         told |= {"element": None, "ulps": None}
     if not isinstance(found, Difference):
         emit(arguments, told, lambda: _text_of_pass(found))
@@ -49,8 +51,11 @@ def run(arguments) -> int:
 
 
 def _remedy(found, one, other) -> list[str]:
-    """What to do where both runs can be done again; of an op that is not known also what hashes
-    the values of the one that cannot, so that its receipts say it here."""
+    """Return the suggested fixes if iterations of a run could not be repeated.
+
+    They say how to repeat both; for an unknown op also the command that hashes the values of the
+    run that cannot be repeated here, so that its receipts contain them.
+    """
     from workbench.training import runs as training_runs
 
     runs = one, other

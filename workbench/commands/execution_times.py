@@ -1,4 +1,4 @@
-"""What executing a compiled model took, for the command that compiles it."""
+"""The execution times of a compiled model, for the command that compiles it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from workbench.support import intervals, units
 
 
 class ExecutionTimes(Observer):
-    """Hears what the executions took: ``median_us`` with its interval (``low_us``, ``high_us``;
-    None: too few), how many ``samples``, and the ``digest`` of the outputs."""
+    """An observer of execution times.
+
+    It collects ``median_us`` with its interval (``low_us``, ``high_us``; None: too few samples),
+    the number of ``samples``, and the ``digest`` of the outputs.
+    """
 
     told: dict[str, Any] | None = None
 
@@ -29,7 +32,7 @@ class ExecutionTimes(Observer):
 
 
 def said(found: dict[str, Any]) -> str:
-    """A line of them."""
+    """Return them as a line of text."""
     sure = intervals.said(found["low_us"], found["high_us"])
     times = f"{found['samples']} time{'' if found['samples'] == 1 else 's'}"
     return (f"executed {times} on {executed_on(found['threads'])}: median "

@@ -1,7 +1,10 @@
-"""``workbench export RUN -o FILE.run``: a complete copy; ``-o FILE.trace.json``: a trace for
-Perfetto; ``--stage N -o x.mlir`` (or ``.dot``, ``.svg``): a stage; ``-o x.onnx`` (or ``.py``,
-``.tosa.mlir``, ``.linalg.mlir``): a stage with its weights, for other tools; ``-o x.graph.json``:
-graphs for Model Explorer; ``--tables csv``: every table."""
+"""``workbench export RUN -o FILE``: a copy, a trace, a stage or tables of a recording.
+
+``-o FILE.run``: a complete copy; ``-o FILE.trace.json``: a trace for Perfetto; ``--stage N -o
+x.mlir`` (or ``.dot``, ``.svg``): a stage; ``-o x.onnx`` (or ``.py``, ``.tosa.mlir``,
+``.linalg.mlir``): a stage with its weights, for other tools; ``-o x.graph.json``: graphs for Model
+Explorer; ``--tables csv``: every table.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from workbench.commands import common, export_tables, subject
 from workbench.commands.compile_model import output
 from workbench.commands.printing import emit
 
-#: A stage as a drawing: Graphviz's text, or laid out.
+#: A stage as a drawing: Graphviz's text, or a layout.
 DRAWINGS = (".dot", ".svg")
 #: Stages as graphs for Model Explorer.
 GRAPHS = ".graph.json"
@@ -112,7 +115,7 @@ def _graphs(arguments) -> None:
 
 
 def _for_other_tools(arguments) -> None:
-    """A stage of a compile that runs now, as far as that stage: a recording has no weights."""
+    """Export a stage with its weights, from a new compile: a recording has no weights."""
     path = output(arguments.output, Path(arguments.output).suffix.lower())
     made = _begun(arguments)
     wanted = arguments.stage
@@ -140,8 +143,7 @@ def _is_stage(stage, wanted: str | None) -> bool:
 
 
 def _begun(arguments):
-    """The compile that the arguments name, or that their recording tells of, before its first
-    pass."""
+    """Return the compile that the arguments or their recording describe, before its first pass."""
     from core_compiler.driver import compilation
     from workbench.model import edits, memory_need, models, recorded_model
 
@@ -189,7 +191,7 @@ def _told(arguments, path: Path, stage: int | None) -> None:
 
 
 def _copy(opened, path: Path) -> None:
-    """The whole recording; what was at ``path`` before goes only when the copy is complete."""
+    """Copy the whole recording; only a complete copy replaces a file at ``path``."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         opened.export(draft)

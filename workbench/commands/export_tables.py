@@ -1,5 +1,7 @@
-"""``workbench export RUN -o FOLDER --tables csv`` or ``-o kernels.csv``: tables; with ``--other
-RUN`` those of two recordings as well."""
+"""``workbench export RUN -o FOLDER --tables csv`` or ``-o kernels.csv``: tables.
+
+With ``--other RUN`` also those of two recordings.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from workbench.queries.run import Run
 
 FORMATS = ("csv", "parquet")
-#: What lies in a folder of tables, and by which it is known as one.
+#: The file in a folder of tables that identifies it as one.
 INDEX = "tables.json"
-#: Asks what tables there are.
+#: The argument that lists the tables.
 HELP = "help"
 
 
@@ -43,7 +45,7 @@ def add_arguments(parser) -> None:
 
 
 def is_meant(arguments) -> bool:
-    """Whether tables are asked for."""
+    """Return whether tables are requested."""
     written = Path(arguments.output or "").suffix.lower().lstrip(".") in FORMATS
     return bool(arguments.tables or arguments.table) or written
 
@@ -59,13 +61,13 @@ def run(arguments) -> None:
     if "parquet" in (arguments.tables, Path(arguments.output or "").suffix.lower().lstrip(".")):
         from core_compiler.exporters.tables import need_pyarrow
 
-        need_pyarrow()  # before any work
+        need_pyarrow()  # fail before any work
     (_all if arguments.tables else _one)(arguments)
 
 
 @contextmanager
 def _opened(arguments, execute: bool = True) -> Iterator[Run]:
-    """The recording for the views; of one that grows a copy, so that all tables agree."""
+    """Open the recording for the views; a growing one is copied, so that all tables agree."""
     from workbench.queries.run import Run
 
     with subject.recording(arguments, execute) as opened, tempfile.TemporaryDirectory() as folder:
@@ -79,7 +81,7 @@ def _opened(arguments, execute: bool = True) -> Iterator[Run]:
 
 @contextmanager
 def _beside(arguments) -> Iterator[Run | None]:
-    """The recording of ``--other``, if there is one."""
+    """Open the recording of ``--other``, if there is one."""
     from workbench.queries.run import Run
 
     if not arguments.other:
@@ -121,7 +123,7 @@ def _one(arguments) -> None:
 
 
 def _all(arguments) -> None:
-    """Every table in a folder.  It is made beside its place and put there when it is complete."""
+    """Write every table into a folder, which is moved into place when complete."""
     if not arguments.output:
         raise UserError("missing output folder", "-o", "pass the folder to write the tables to")
     folder = Path(arguments.output)
@@ -143,7 +145,7 @@ def _all(arguments) -> None:
 
 
 def _check(folder: Path) -> None:
-    """UserError, before any work, where it cannot be made or has files that are not ours."""
+    """Raise UserError if the folder cannot be created or contains foreign files."""
     if not folder.parent.is_dir():
         raise UserError("folder not found", str(folder.parent), "create it first")
     if not os.access(folder.parent, os.W_OK):
@@ -165,7 +167,7 @@ def _files(folder: Path) -> set[str]:
 
 
 def _ours(folder: Path) -> set[str]:
-    """The files that an earlier export says it wrote."""
+    """Return the files that an earlier export lists as its own."""
     try:
         held = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         return {INDEX, *(str(each["file"]) for each in held["tables"])}
@@ -199,7 +201,7 @@ def _written(each: Table, family: str, folder: Path, ending: str, write: Any) ->
 
 
 def _put(draft: Path, folder: Path) -> None:
-    """``draft`` in the place of ``folder``, which has nothing but what an export wrote."""
+    """Replace ``folder``, which contains only the files of an export, by ``draft``."""
     old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
     if folder.exists():
         folder.rename(old)
@@ -213,7 +215,7 @@ def _put(draft: Path, folder: Path) -> None:
 
 
 def _warning(formulas: int) -> str:
-    """What to know before a spreadsheet opens it."""
+    """Return the warning to read before a spreadsheet opens it."""
     if not formulas:
         return ""
     return (f"\n{formulas:,} cells begin as formulas do (= + - @): in a spreadsheet, import the "

@@ -6,7 +6,7 @@ from workbench.commands.printing import emit, table
 
 
 def add_arguments(parser) -> None:
-    """None of its own."""
+    """Add no arguments of its own."""
 
 
 def run(arguments) -> None:

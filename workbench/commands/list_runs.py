@@ -14,10 +14,10 @@ from workbench.app.run_entry import Entry
 from workbench.app.run_query import FIELDS
 from workbench.commands.printing import emit, number, printable, table
 
-#: What may stand first: ``workbench runs tag RUN TAG ...``.
+#: The actions that may come first: ``workbench runs tag RUN TAG ...``.
 ACTIONS = ("tag", "untag", "note", "pin", "unpin", "delete", "restore", "empty-trash", "import",
            "delete-upload")  # fmt: skip
-#: Largest ``--limit`` and ``--offset``.
+#: The maximum of ``--limit`` and ``--offset``.
 MOST = 10**9
 
 
@@ -149,7 +149,7 @@ def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None
 
 
 def _name(library: Library, word: str) -> str:
-    """The run that a word names: a name, also without ``.run``, or a path."""
+    """Return the run that a word names: a name, with or without ``.run``, or a path."""
     path = Path(word)
     if path.exists() and path.suffix == ".run":
         return library.name(path)
@@ -157,7 +157,7 @@ def _name(library: Library, word: str) -> str:
 
 
 def _token(library: Library, word: str) -> str:
-    """The deleted run that a word names: its token, or its name (the one deleted last)."""
+    """Return the deleted run that a word names: its token, or its name (the last one deleted)."""
     named = (word, f"{word}.run")
     return next((d.token for d in library.deleted() if word == d.token or d.name in named), word)
 

@@ -1,4 +1,4 @@
-"""``workbench targets``: the installed targets; ``--ops``: the ops they know."""
+"""``workbench targets``: the installed targets; ``--ops``: the ops they support."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _registry():
 
 
 def _op(declared, found) -> dict:
-    """How an op runs: ``kernel`` (it has a lowering), ``decomposed`` or ``not yet``."""
+    """Return how an op runs: ``kernel`` (it has a lowering), ``decomposed`` or ``not yet``."""
     how = (
         "kernel"
         if declared.lower is not None

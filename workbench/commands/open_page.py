@@ -73,7 +73,7 @@ def run(arguments) -> None:
 
 
 def _job(arguments) -> dict:
-    """How the page's worker compiles the model."""
+    """Return the worker's options for compiling the model."""
     sizes = {name: getattr(arguments, name) for name in ("width", "depth", "batch", "seed")}
     sizes |= pairs(arguments.size, "--size")
     job = {
@@ -88,7 +88,7 @@ def _job(arguments) -> dict:
 
 
 def _check_model(arguments) -> None:
-    """A wrong name is told here, not in the page."""
+    """Report a wrong name here, not in the page."""
     if subject.is_recording(arguments.model):
         from core_compiler.record.file import RecordingFile
 
@@ -105,15 +105,14 @@ def _check_model(arguments) -> None:
 
 
 def need_local(address: str, what: str, fix: str) -> None:
-    """UserError for an address that others can reach, where nobody signs in: they could do
-    ``what``."""
+    """Raise UserError for a public address without sign-in: others could do ``what``."""
     if address not in LOCAL:
         raise UserError(f"any client that reaches this address could {what}",
                         f"--address {address}", fix)  # fmt: skip
 
 
 def check_port(address: str, port: int) -> None:
-    """UserError where ``port`` of ``address`` cannot be listened on."""
+    """Raise UserError if ``port`` of ``address`` cannot be listened on."""
     if not 0 <= port <= 65535:
         raise UserError(f"invalid port {port}", "--port", "choose a number from 0 to 65535")
     try:

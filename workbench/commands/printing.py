@@ -1,4 +1,4 @@
-"""What commands print: JSON or text, tables, colours where somebody looks at them."""
+"""Output of commands: JSON or text, tables, colours on a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def emit(
 
 
 def say(text: str) -> None:
-    """Print a line on standard output; OutputLost where that takes no more."""
+    """Print a line on standard output; OutputLost if that fails."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -39,7 +39,7 @@ def say(text: str) -> None:
 
 
 class OutputLost(Exception):
-    """Standard output takes no more: its reader has gone (``| head``), or the disk is full."""
+    """Standard output is lost: its reader has gone (``| head``), or the disk is full."""
 
     def __init__(self, error: OSError):
         self.error = error
@@ -47,7 +47,7 @@ class OutputLost(Exception):
 
 
 def plain(value: Any) -> Any:
-    """``value`` as strict JSON has it: floats that are not finite become "inf", "-inf", "nan"."""
+    """Return ``value`` as strict JSON: floats that are not finite become "inf", "-inf", "nan"."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -60,8 +60,10 @@ def plain(value: Any) -> Any:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[int] = ()) -> str:
-    """Columns padded to their widest cell; ``right`` are the columns aligned to the right.  Each
-    row is a line, whatever names are in it."""
+    """Return columns padded to their widest cell; ``right`` are the columns aligned to the right.
+
+    Each row is one line, whatever its names contain.
+    """
     cells = [[*map(_on_one_line, row)] for row in (head, *rows)]
     widths = [max(_width(row[i]) for row in cells) for i in range(len(head))]
     lines = [
@@ -79,7 +81,7 @@ def _room(cell: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal a text takes: some letters take two, marks on them none."""
+    """Return the terminal columns of a text: some letters take two, combining marks none."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
@@ -92,26 +94,26 @@ def _on_one_line(cell: Any) -> str:
 
 
 def wants_colour() -> bool:
-    """Colours only on a terminal, and not where ``NO_COLOR`` is set (no-color.org)."""
+    """Return whether to use colours: on a terminal, without ``NO_COLOR`` (no-color.org)."""
     return (
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
 
 
 def painter(enabled: bool | None = None) -> Callable[[str, str], str]:
-    """``paint(colour, text)``; gives the text back where colours are off."""
+    """Return ``paint(colour, text)``, which returns the text unchanged if colours are off."""
     if not (wants_colour() if enabled is None else enabled):
         return lambda colour, text: text
     return lambda colour, text: f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
 def printable(text: str) -> str:
-    """``text`` without control characters: names in model files must not steer a terminal."""
+    """Return ``text`` without control characters, which names in model files may contain."""
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A float for a table cell; empty for None."""
+    """Return a float as a table cell; empty for None."""
     if value is None:
         return ""
     return (

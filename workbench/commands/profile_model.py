@@ -1,4 +1,4 @@
-"""``workbench profile MODEL``: every kernel's time, beside other frameworks in the same run."""
+"""``workbench profile MODEL``: every kernel's time, and other frameworks' in the same run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(arguments) -> None:
     threads = options.threads or default_threads()
     progress = common.progress(measures=True)
     try:
-        # Two series of measurements share the time, or three where one is recorded.
+        # Two series of measurements share the time, or three if one is recorded.
         made = jobs.compile(
             model, arguments.target, options, path=path, observer=progress,
             execute=path is not None, seconds=seconds / 3,
@@ -113,17 +113,17 @@ def run(arguments) -> None:
 
 
 def _contender(model, name: str, threads: int, progress):
-    """The model in another framework as a call without arguments, warmed up once."""
+    """Return the model in another framework as a call without arguments, warmed up once."""
     from workbench.model import peers
 
     progress.progress(f"prepare {name}", 0, 0)
     run = peers.peer(model, name, threads)
-    inputs = [np.array(a) for a in model.inputs]  # frameworks warn of arrays they may not write
+    inputs = [np.array(a) for a in model.inputs]  # frameworks warn about read-only arrays
     try:
         run(*inputs)
     except UserError:
         raise
-    except Exception as error:  # whatever a framework's own compiler raises
+    except Exception as error:  # any exception of a framework's own compiler
         reason = (str(error).strip().splitlines() or ["no reason given"])[0][:160]
         raise UserError(
             f"{name} cannot run this model ({type(error).__name__}: {reason})",

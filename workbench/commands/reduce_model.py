@@ -72,12 +72,15 @@ def run(arguments) -> int:
     return 1
 
 
-# -- where the failure is --------------------------------------------------------------------------
+# -- location of the failure -----------------------------------------------------------------------
 
 
 def _suspect(arguments, progress) -> Suspect:
-    """What to reduce: of a recording the stage that is named, or the first whose check failed;
-    else, and where a pass ended the compile, what bisecting finds."""
+    """Return the case to reduce.
+
+    For a recording it is the given stage, or the first one whose check failed; otherwise, and if a
+    pass ended the compile, the result of bisecting.
+    """
     from core_compiler.driver import compilation
     from workbench.model import first_bad_pass, recorded_model, reducing
 
@@ -121,7 +124,7 @@ def _suspect(arguments, progress) -> Suspect:
 
 
 def _found(arguments, made, inputs, progress) -> int:
-    """The stage that shows the first wrong pass of a compile, as bisecting finds it."""
+    """Return the stage that shows the first wrong pass of a compile, by bisecting."""
     from core_compiler.debug.bisect import bisect
     from core_compiler.driver.legality import levels
 
@@ -144,8 +147,11 @@ def _found(arguments, made, inputs, progress) -> int:
 
 
 def _recorded(arguments):
-    """The options of a recorded compile, its model, the stage that is wrong (None: no check says),
-    the passes that made its stages, and the one pass that ran (None: a pipeline did)."""
+    """Return the facts of a recorded compile.
+
+    They are its options, its model, the wrong stage (None: no check names one), the passes that
+    made its stages, and the one pass that ran (None: a pipeline did).
+    """
     from core_compiler.pipelines.pipeline import PipelineEdit, Step
     from core_compiler.record import Recording
     from workbench.model import models, recorded_model
@@ -161,7 +167,7 @@ def _recorded(arguments):
     model = models.load(wanted, cache=not arguments.no_import_cache)
     names = [stage.pass_name for stage in stages[1:]]
     alone = None
-    if meta.get("alone") and options.edit.insert:  # the pytest fixture run_pass made it
+    if meta.get("alone") and options.edit.insert:  # made by the pytest fixture run_pass
         ((_, pass_), *_), limits = options.edit.insert, options.edit.limits
         alone = Step(pass_.name(), pass_, limits.get(pass_.name()))
         options = replace(options, edit=PipelineEdit())
@@ -172,11 +178,15 @@ def _recorded(arguments):
 
 
 def _wrong_stage(arguments, opened, stages) -> int | None:
-    """The stage that is named (one past the last where its pass made none), or the first whose
-    check failed; None where there is none."""
+    """Return the given stage, or the first whose check failed.
+
+    The number of stages denotes the stage that the failing pass did not make.
+
+    None if there is none.
+    """
     if arguments.stage is not None:
         text = arguments.stage
-        if text == str(len(stages)):  # the pass that ended the compile left no stage
+        if text == str(len(stages)):  # the pass that ended the compile made no stage
             return len(stages)
         number = subject.find_stage(opened, text, "--stage")
         if number == 0:
@@ -185,11 +195,11 @@ def _wrong_stage(arguments, opened, stages) -> int | None:
     return next((s.index for s in stages if s.index and s.verdicts.get("failed")), None)
 
 
-# -- arguments and answers -------------------------------------------------------------------------
+# -- arguments and output --------------------------------------------------------------------------
 
 
 def _seconds(text: str) -> float:
-    """``90``, ``90s`` or ``5m``."""
+    """Return the seconds of ``90``, ``90s`` or ``5m``."""
     unit = {"s": 1.0, "m": 60.0}.get(text[-1:])
     try:
         seconds = float(text if unit is None else text[:-1]) * (unit or 1.0)

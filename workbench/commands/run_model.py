@@ -1,5 +1,7 @@
-"""``workbench run MODEL``: execute, print the digest, and compare with another framework;
-``-o FILE.run`` records all of it."""
+"""``workbench run MODEL``: execute, print the digest, and compare with another framework.
+
+``-o FILE.run`` records it.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def run(arguments) -> int:
         from core_compiler.record import Recorder
 
         class Unfinished(Observers):
-            """Told more after the compile: what the comparison says belongs to the recording."""
+            """Observers that stay open after the compile, to record the comparison's result."""
 
             @override
             def end(self, status, message=""):
@@ -85,7 +87,7 @@ def run(arguments) -> int:
 
 
 def _executed(arguments, model, options, peer, observer, timed: bool = False):
-    """The outputs, and what there is to say about them."""
+    """Return the outputs, and the report about them."""
     from core_compiler.ir.events import Observers
     from core_compiler.numerics.reference.digest import digest
     from workbench.model import jobs
@@ -122,13 +124,16 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
 
 
 def _knows_nodes(model, against: str | None) -> str:
-    """The framework of the nodes of a model's import, where it is compared with that; else ""."""
+    """Return the framework of the nodes of a model's import if it is the one compared with.
+
+    Otherwise returns "".
+    """
     home = peers.HOME.get(model.spec.frontend, "")
     return home if against and against.removesuffix(".compile") == home else ""
 
 
 def _own(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Copies that may be written: frameworks warn of arrays that may not."""
+    """Return writable copies: frameworks warn about read-only arrays."""
     return [np.array(a) for a in arrays]
 
 
@@ -142,16 +147,15 @@ def compare(
     tolerance: float | None = None,
     left: Sequence[np.ndarray] = (),
 ) -> dict[str, Any]:
-    """The outputs of a compiled model (``ours``) beside those of ``peer``.
+    """Compare the outputs of a compiled model (``ours``) with those of ``peer``.
 
-    ``worst_relative_error``: the largest difference of an output, of its largest value;
+    ``worst_relative_error``: the largest difference of an output, relative to its largest value;
     ``worst_ulp``: in ulps, at elements of at least 1/1024 of that (None: not finite);
-    ``other_integers``: outputs of integers that ties or rounding made others, which have no such
-    figures; ``verdict``
-    (see `core_compiler.debug.verdict`), that on the import's ``values`` too where those were
-    compared; ``beyond``: the first node or output that differs; how many outputs were
-    ``not_compared``.  With a ``tolerance`` that alone decides on the outputs.  ``left`` is the
-    state that the call left: it is held to what the import makes of the inputs.
+    ``other_integers``: outputs of integers that ties or rounding changed, which have no such
+    figures; ``verdict`` (see `core_compiler.debug.verdict`), including that on the import's
+    ``values`` if those were compared; ``beyond``: the first node or output that differs;
+    ``not_compared``: the number of such outputs. With a ``tolerance`` that alone decides on the
+    outputs. ``left`` is the state after the call: it is compared with the import's.
     """
     from core_compiler.debug import framework, metric, verdict, whole
     from workbench.queries import numeric_results
@@ -194,7 +198,7 @@ def compare(
                 )
     if values and (
         values["verdict"] == "differs" or all(j.kept or j.verdict in _SAYS for j in judged)
-    ):  # what could not be compared has the bits of an import whose values could
+    ):  # outputs that were not compared are fine if the import's values were
         verdicts.append(values["verdict"])
     return {
         "worst_relative_error": max((d.relative for d in distances), default=None),
@@ -207,8 +211,10 @@ def compare(
 
 
 def tensor_module(model: Model, made: Compilation) -> Module:
-    """The import as ops that have a meaning in f64: of a model that was read as a graph of another
-    level, the first stage of the compile that has them."""
+    """Return the import as ops with a meaning in f64.
+
+    For a model that was read as a graph of another level, this is the first stage that has them.
+    """
     module = model.imported.module
     if module.main.level == "tensor":
         return module
@@ -217,18 +223,18 @@ def tensor_module(model: Model, made: Compilation) -> Module:
 
 
 def _are_right(values: Mapping[str, Any] | None) -> bool:
-    """Whether every value of the import was compared with the framework's own, and none differs."""
+    """Return whether every value of the import was compared with the framework's and equal."""
     if values is None:
         return False
     return not values["left_out"] and values["verdict"] in ("equal", "within")
 
 
-#: Verdicts on a result that say something of it.
+#: Verdicts that say something about a result.
 _SAYS = ("equal", "within", "differs")
 
 
 def _worst_ulp(distances: Sequence[Distance]) -> int | None:
-    """The most ulps of an output (0 of integers that are equal); None where one is not finite."""
+    """Return the most ulps of any output (0 for equal integers); None if one is not finite."""
     if any(d.ulps is None and d.relative > 0 for d in distances):
         return None
     return max((d.ulps or 0 for d in distances), default=None)

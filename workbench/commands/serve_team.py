@@ -1,4 +1,4 @@
-"""``workbench serve``: the page for several people, who sign in; what they make is one library."""
+"""``workbench serve``: the page for several users, who sign in; their runs form one library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.commands.open_page import check_port, need_local
 
 _TEMPLATES = Path(__file__).parents[1] / "app"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-#: What an OAuth provider of Panel's is given in the environment.
+#: The environment variables for an OAuth provider of Panel's.
 _OAUTH = ("PANEL_OAUTH_KEY", "PANEL_OAUTH_SECRET")
 
 
@@ -90,14 +90,14 @@ def _limits(arguments) -> Limits:
 
 
 def _bytes(option: str, text: str) -> int:
-    """A number of bytes, also as 512M or 2GiB."""
+    """Return a number of bytes, also given as 512M or 2GiB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
         raise UserError(f"invalid size {text[:40]!r}", option, "write it as 512M or 2G")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
-# -- who may do what ------------------------------------------------------------------------------
+# -- access control -------------------------------------------------------------------------------
 
 
 def _access(arguments) -> Access:
@@ -132,7 +132,7 @@ def _access(arguments) -> Access:
 
 
 def _users(file: Path) -> dict[str, str]:
-    """Names and passwords, as Panel's basic authentication takes them."""
+    """Return names and passwords in the form of Panel's basic authentication."""
     try:
         users = json.loads(file.read_text("utf-8"))
         others = stat.S_IMODE(file.stat().st_mode) & 0o077

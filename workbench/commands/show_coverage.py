@@ -1,4 +1,4 @@
-"""``workbench coverage``: which ops of the frameworks are translated."""
+"""``workbench coverage``: the supported ops of the frameworks."""
 
 from __future__ import annotations
 

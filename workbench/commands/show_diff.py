@@ -59,7 +59,7 @@ def run(arguments) -> None:
 def unified(
     rows, first: int, last: int, names: tuple[str, str], colour: bool | None = None
 ) -> Iterator[str]:
-    """The lines of a unified diff, coloured for a terminal."""
+    """Yield the lines of a unified diff, coloured for a terminal."""
     paint = painter(colour)
     colours = {BEFORE: "red", AFTER: "green", GAP: "cyan"}
     yield paint("bold", printable(f"--- stage {first} ({names[0]})"))

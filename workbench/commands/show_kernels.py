@@ -44,8 +44,11 @@ def _is_file(arguments) -> bool:
 
 
 def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
-    """A row a kernel, the most expensive first; times are None where nothing was executed.  Shares
-    are of all launches, copies too.  ``runs``: how often launches ran, where that is not once."""
+    """Return one row per kernel, the most expensive first; times are None if nothing was executed.
+
+    Shares are of all launches, including copies. ``runs``: how often launches ran, if more than
+    once.
+    """
     whole = sum(t.median_us or 0.0 for t in timings)
     measured: dict[str, list] = {}
     for timing in timings:
@@ -77,7 +80,7 @@ def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
 
 
 def _rate(amount: int, microseconds: float) -> float | None:
-    """Billions a second."""
+    """Return 1e9 units per second."""
     return amount / (microseconds * 1e-6) / 1e9 if microseconds else None
 
 
@@ -133,7 +136,7 @@ def _show(arguments, opened, kernels) -> None:
 
 
 def _check_language(what: str, kernel) -> None:
-    """UserError where a CPU's kernel is asked for PTX, or a GPU's for LLVM IR."""
+    """Raise UserError if PTX of a CPU kernel is requested, or LLVM IR of a GPU kernel."""
     has = "ptx" if kernel.facts.get("intermediate") == "PTX" else "llvm"
     if what in ("llvm", "ptx") and what != has:
         name = {"llvm": "LLVM IR", "ptx": "PTX"}
@@ -142,10 +145,12 @@ def _check_language(what: str, kernel) -> None:
 
 
 def _derived(opened, kernel) -> list[dict]:
-    """The steps of a kernel's schedule: made again from the stage before it, as none are stored.
+    """Return the steps of a kernel's schedule, derived again from the stage before it.
 
-    Where this program has no such target any more, or the kernel is a core that others invoke, only
-    what was recorded.
+    They are not stored in the recording.
+
+    If this program no longer has the target, or the kernel is an inner function that others
+    invoke, the recorded facts are all there is.
     """
     from core_compiler import targets
     from core_compiler.driver.kernel_records import schedule_steps

@@ -1,4 +1,4 @@
-"""``workbench lines RUN|MODEL``: what each line of the model costs."""
+"""``workbench lines RUN|MODEL``: the cost of each line of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
 from workbench.queries.model_lines import NODES, Line, ModelLines, model_lines
 
-#: Longest text of a line in the table.
+#: The longest text of a line in the table.
 WIDTH = 60
 
 

@@ -60,7 +60,7 @@ def run(arguments) -> None:
 
 
 def summary(buffers) -> dict:
-    """Of one tier: how many buffers, the bytes to its end, the most live at once."""
+    """Return the number of buffers of one tier, the bytes to its end, and the most live bytes."""
     return {
         "buffers": len(buffers),
         "bytes": max((b.offset + b.size for b in buffers), default=0),
@@ -69,7 +69,7 @@ def summary(buffers) -> dict:
 
 
 def live(buffers) -> list[tuple[int, int]]:
-    """(program position, live bytes from there on), where it changes."""
+    """Return (program position, live bytes from there on) at each change."""
     change: dict[int, int] = {}
     for b in buffers:
         change[b.start] = change.get(b.start, 0) + b.size
@@ -82,7 +82,10 @@ def live(buffers) -> list[tuple[int, int]]:
 
 
 def drawn(curve: list[tuple[int, int]], height: int = HEIGHT, width: int = WIDTH) -> list[str]:
-    """The curve in characters; a column shows the most that is live in its share of the program."""
+    """Return the curve in characters.
+
+    A column shows the most live bytes in its part of the program.
+    """
     if not curve or not (peak := max(n for _, n in curve)):
         return []
     end = max(curve[-1][0], 1)

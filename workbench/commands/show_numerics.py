@@ -1,4 +1,4 @@
-"""``workbench numerics RUN|MODEL``: the pass that changed the numbers; statistics of values."""
+"""``workbench numerics RUN|MODEL``: the pass that changed the values; statistics of values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(arguments) -> None:
 
 
 def _findings(opened) -> list[dict[str, Any]]:
-    """What the other surfaces list of this run's values."""
+    """Return the findings about this run's values, the same as on other surfaces."""
     from workbench.advice.findings import of_numbers
     from workbench.queries.run import Run
 
@@ -81,7 +81,7 @@ def _text(data, top: int) -> str:
     if data["peer"]:
         lines.append(numeric_results.peer_line(data["peer"]))
     if data["framework"]:
-        # (What differs is among the findings.)
+        # (Differences are among the findings.)
         lines.append(numeric_results.against({**data["framework"], "beyond": None}))
     for each in data["findings"]:
         said = printable(f"{each['severity']}: {each['title']}")
@@ -118,7 +118,7 @@ def _checks(rows) -> str:
 
 
 def _values(rows, top: int, paint) -> list[str]:
-    """The values with NaN or Inf, then the largest ones."""
+    """Return the values with NaN or Inf, then the largest ones."""
     bad = [r for r in rows if r["nan"] or r["inf"]]
     order = sorted(rows, key=lambda r: -(r["largest"] or 0.0))
     shown = [*bad, *(r for r in order if r not in bad)][:top]

@@ -1,4 +1,4 @@
-"""``workbench op RUN|MODEL %name|id|text``: where an op came from and what became of it."""
+"""``workbench op RUN|MODEL %name|id|text``: the sources and the results of an op."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core_compiler.support.errors import UserError, nearest
 from workbench.commands import subject
 from workbench.commands.printing import emit, painter, printable, table
 
-#: Lines of each section, and candidates listed where a text is found in several ops.
+#: The most lines of each section, and candidates listed if a text matches several ops.
 MOST = 24
 _NODE = ("name", "kind", "scope")
 _RESULTS = re.compile(r"^\s*((?:%\S+(?:,\s*)?)+) = ")
@@ -28,7 +28,7 @@ def run(arguments) -> None:
         data = life(opened, op_id, where)
         shown = Run(opened.path)
         try:
-            # What leads to gradients and back is that of the last stage that has the op.
+            # The links to gradients are those of the last stage that contains the op.
             last = opened.op_history(op_id).stages
             at = shown.version.stages - 1 if last is None or last[1] is None else last[1]
             data["timeline"] = timeline(shown, op_id, at)
@@ -38,8 +38,10 @@ def run(arguments) -> None:
 
 
 def find(opened, wanted: str, only: int | None = None) -> tuple[int, int | None]:
-    """The op's id and the first stage it is found in (None for an id), or in stage ``only``;
-    UserError where none or several are meant."""
+    """Return the op's id and the first stage it is found in (None for an id), or in stage ``only``.
+
+    UserError if none or several match.
+    """
     if wanted.isdecimal() and len(wanted) < 19:  # SQLite's ids have 63 bits
         opened.op(int(wanted))
         return int(wanted), None
@@ -90,7 +92,7 @@ def _ambiguous(wanted, found, stage) -> None:
 
 
 def life(opened, op_id: int, where: int | None = None) -> dict:
-    """An op's history as plain data."""
+    """Return an op's history as plain data."""
     history = opened.op_history(op_id)
     stages = opened.stages()
     kernels = {k.id: k for k in opened.kernels()}
@@ -154,7 +156,7 @@ def _results(op) -> list[str]:
 
 
 def _once(steps) -> list[dict]:
-    """Each op once, by its strongest evidence (a rewrite says more than an origin)."""
+    """Return each op once, by its strongest evidence (a rewrite is stronger than an origin)."""
     rank = {"rewrite": 0, "value": 1, "origin": 2}
     best: dict[int, dict] = {}
     for step in steps:

@@ -1,4 +1,4 @@
-"""``workbench passes RUN|MODEL``: what each pass did, and what the checks said."""
+"""``workbench passes RUN|MODEL``: the effect of each pass, and the verdicts of its checks."""
 
 from __future__ import annotations
 

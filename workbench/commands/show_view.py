@@ -1,7 +1,7 @@
-"""``workbench show RUN VIEW --json``: a view's data as the page has them, arrays as lists.
+"""``workbench show RUN VIEW --json``: a view's data in the form of the page, arrays as lists.
 
-What the page shows and a command of its own prints better (``workbench kernels``...) is text there;
-here the overview and the comparison of two recordings are.
+Views that a command of its own prints better (``workbench kernels``...) are text there; the
+overview and the comparison of two recordings are text here.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from workbench.state.view_state import VIEWS, ViewState
 if TYPE_CHECKING:
     from workbench.queries.run import Run, Runs
 
-#: Longest text of a fact beside another (``--json`` has all of it).
+#: The longest text of a fact beside another (``--json`` has all of it).
 WIDEST = 24
-#: Parts of the page beside the views.
+#: Parts of the page besides the views.
 PARTS = {
     "rail": "the passes, and the rewrites of the shown one",
     "inspector": "the selected op, kernel or buffer",
     "search": "what matches the text of --ask",
 }
-#: Which command prints a view as text.
+#: The command that prints a view as text.
 ELSEWHERE = {
     "graph": "export RUN --stage N -o stage.svg", "diff": "diff RUN --pass NAME",
     "rewrites": "export RUN -o rewrites.csv", "source": "lines RUN",
@@ -78,7 +78,7 @@ def run(arguments) -> None:
 
 
 def _state(arguments, run: Run) -> ViewState:
-    """What is selected; UserError names what is not there."""
+    """Return the selection; UserError names items that do not exist."""
     chosen: dict[str, Any] = {}
     recording = run.recording
     if arguments.stage is not None:
@@ -112,8 +112,10 @@ def _state(arguments, run: Run) -> ViewState:
 
 
 def _data(arguments, runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``view``, what is ``shown`` (the stage, and what is selected), ``data``; of views that know
-    the selection, ``selection``; the ``answer`` to what was asked."""
+    """Return ``view``, ``shown`` (the stage and the selection), and ``data``.
+
+    Views with a selection add ``selection``; ``answer`` is the response to the request.
+    """
     from workbench import views
 
     name, run = arguments.view, runs[0]
@@ -128,7 +130,7 @@ def _data(arguments, runs: Runs, state: ViewState) -> dict[str, Any]:
         if arguments.ask is not None:
             return {**found, "answer": _answer(arguments, runs, state)}
         found["data"] = views.data(name, runs, state)
-        if name == "overview":  # the page asks for it as soon as the rest is drawn
+        if name == "overview":  # the page requests it when the rest is drawn
             asked = {"kind": "advice"}
             found["data"] = {**found["data"], "advice": views.answer(name, runs, state, asked)}
         chosen = views.selection(name, runs, state)
@@ -168,8 +170,8 @@ def _answer(arguments, runs: Runs, state: ViewState) -> Any:
 
 
 def as_lists(value: Any) -> Any:
-    """``value`` as JSON has it: arrays as lists, numbers that are not finite as None."""
-    if hasattr(value, "tolist"):  # NumPy is not imported for the sake of its name
+    """Return ``value`` as JSON: arrays as lists, numbers that are not finite as None."""
+    if hasattr(value, "tolist"):  # avoids an import of NumPy
         value = value.tolist()
     if isinstance(value, float):
         return value if value - value == 0 else None
@@ -208,7 +210,7 @@ def _overview_of_two(data: Mapping[str, Any]) -> str:
 
 
 def _findings(data: Mapping[str, Any]) -> list[str]:
-    """The findings and the advice, a line each; of two recordings with the sides that have it."""
+    """Return the findings and the advice, one line each; for two recordings with their sides."""
     paint, every = painter(), [*data["findings"], *data["advice"]]
     lines = ["", paint("bold", "findings"), *([] if every else ["nothing to look at"])]
     colours = {"error": "red", "warning": "yellow", "note": "dim"}

@@ -1,7 +1,7 @@
-"""What reading commands look at: a recording, or a model that is compiled into one first.
+"""The subject of reading commands: a recording, or a model that is compiled into one first.
 
-Such a recording is kept in the cache folder under everything that decides it (the model, the
-options, our own sources), so that a second question about the same compile is answered at once.
+Such a recording is cached under a key of everything that determines it (the model, the options,
+our own sources), so that a second query about the same compile is answered at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SQLITE = b"SQLite format 3\0"
 
 
 def add_subject(parser: argparse.ArgumentParser) -> None:
-    """RUN or MODEL, with the options of a compile."""
+    """Add RUN or MODEL, with the options of a compile."""
     common.add_model(parser, "RUN|MODEL")
     common.add_compile(parser)
     parser.add_argument(
@@ -38,7 +38,7 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
 
 
 def need_no_options(arguments) -> None:
-    """UserError where the arguments name a recording and say how to compile it."""
+    """Raise UserError if the arguments name a recording and say how to compile it."""
     given = [
         f"--{name.replace('_', '-')}"
         for name in (*common.COMPILE_ONLY, "check")
@@ -54,7 +54,10 @@ def need_no_options(arguments) -> None:
 
 @contextmanager
 def recording(arguments, execute: bool = False) -> Iterator[Recording]:
-    """The recording that the arguments name; a model is compiled first (``execute``: and timed)."""
+    """Open the recording that the arguments name.
+
+    A model is compiled first, and with ``execute`` also timed.
+    """
     from core_compiler.record import Recording
 
     if is_recording(arguments.model):
@@ -70,7 +73,7 @@ def recording(arguments, execute: bool = False) -> Iterator[Recording]:
 
 
 def is_recording(text: str) -> bool:
-    """Whether ``text`` names a recording (a missing ``.run`` file too: opening it says so)."""
+    """Return whether ``text`` names a recording, or a missing ``.run`` file (reported later)."""
     if text.lower().endswith(".run"):
         return True
     path = Path(text)
@@ -89,23 +92,23 @@ def _compiled(arguments, execute: bool, folder: Path) -> Path:
     options = common.options(arguments, arguments.check)
     wanted = common.spec(arguments)
     cache = CacheFolder()
-    # What a pass of a person's own does depends on more than can be told: it is compiled anew.
+    # The result of a user pass may depend on anything: compile it again.
     kept = not arguments.no_import_cache and not options.edit.insert
     imported = import_cache.key(wanted) if kept else None
-    # A recording that was also executed answers every question.
+    # A recording that was also executed answers every query.
     for executed in dict.fromkeys((True, execute)):
         key = imported and _key(imported, arguments.target, options, executed)
         if key and cache.get(KIND, key, FILE) is not None:
             return cache.path(KIND, key) / FILE
     path = folder / FILE
     record(arguments, options, path, execute)
-    if imported is None or import_cache.key(wanted) != imported:  # its files changed meanwhile
+    if imported is None or import_cache.key(wanted) != imported:  # its files have changed since
         return path
     try:
         key = _key(imported, arguments.target, options, execute)
         return cache.put(KIND, key, {FILE: path.read_bytes()}) / FILE
     except UserError:
-        return path  # a full or read-only cache costs the cache, not the answer
+        return path  # errors of a full or read-only cache are ignored
 
 
 def record(arguments, options, path: Path, execute: bool = False):
@@ -142,7 +145,7 @@ def _key(imported: str, target: str, options, execute: bool) -> str:
 
 
 def sources() -> str:
-    """One hash over our own sources: another compiler makes another recording."""
+    """Return one hash over our own sources: another compiler makes another recording."""
     state = hashlib.sha256()
     root = Path(core_compiler.__file__).parent
     for path in sorted(root.rglob("*")):
@@ -153,7 +156,10 @@ def sources() -> str:
 
 
 def find_stage(opened: Recording, text: str, option: str = "--pass") -> int:
-    """The stage that a pass's name (``fold_constants#2``) or number says; UserError lists them."""
+    """Return the stage that a pass's name (``fold_constants#2``) or number denotes.
+
+    UserError lists the stages.
+    """
     stages = opened.stages()
     names = [stage.pass_name for stage in stages]
     if text.isdecimal():

@@ -1,5 +1,8 @@
-"""``workbench train MODEL``: train it with the compiled step; ``--folder`` keeps checkpoints, from
-which ``--resume`` goes on; ``-o FILE.run`` records the compile and every iteration."""
+"""``workbench train MODEL``: train it with the compiled step.
+
+``--folder`` keeps checkpoints, from which ``--resume`` continues; ``-o FILE.run`` records the
+compile and every iteration.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from workbench.commands.compile_model import counted, listed, output
 from workbench.commands.printing import emit
 from workbench.model.arguments import TILINGS
 
-#: Examples of a batch where nobody says how many.
+#: The default batch size.
 BATCH = 8
 
 
@@ -201,7 +204,7 @@ def _run(arguments) -> int:
 
 
 def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
-    """What Ctrl-C left in the folder, and how to go on; None where nothing is there."""
+    """Return what Ctrl-C left in the folder, and how to continue; None if nothing is there."""
     from core_compiler.training.fit import Stopped
     from core_compiler.training.run import checkpoint
 
@@ -220,7 +223,7 @@ def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
 
 
 def recorder_at(path: Path, step, resumed: bool):
-    """Writes a new recording, or goes on with the one of the run that is resumed."""
+    """Open a new recording, or continue the one of the run that is resumed."""
     from core_compiler.numerics import CONTRACT_VERSION
     from core_compiler.numerics.contract import need_current
     from core_compiler.record import Recorder
@@ -234,7 +237,7 @@ def recorder_at(path: Path, step, resumed: bool):
 
 
 def _watch(arguments):
-    """One line on a terminal, anew after every iteration."""
+    """Return an observer that updates one line on a terminal after every iteration."""
     if not sys.stderr.isatty():
         return lambda progress: None
 

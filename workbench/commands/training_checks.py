@@ -1,5 +1,4 @@
-"""What ``workbench train`` says of its step: ``--check`` of the compile, ``--against`` of a run
-beside the model's own framework."""
+"""Checks of ``workbench train``: ``--check``, and ``--against`` the model's own framework."""
 
 from __future__ import annotations
 
@@ -21,15 +20,17 @@ from workbench.training import runs
 if TYPE_CHECKING:
     from core_compiler.debug.framework import Compared
 
-#: What of a run is kept: nothing of one that is compared.
+#: Arguments that save or change a run; a compared run is not saved.
 _KEEPING = ("folder", "output", "resume", "inject", "scheduler")
 _PLURAL = {"start": "values at the start", "loss": "losses", "gradient": "gradients",
            "parameter": "parameters", "buffer": "buffers"}  # fmt: skip
 
 
 def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> dict[str, Any]:
-    """What checking the compile, and two iterations of the step, says; with failures it is recorded
-    at once."""
+    """Return the results of checking the compile and two iterations of the step.
+
+    Failures are recorded at once.
+    """
     from core_compiler.debug.carried import check_carried
     from core_compiler.debug.check import summary
     from workbench.model import failures
@@ -49,7 +50,7 @@ def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> di
 
 
 def run(arguments: Namespace) -> int:
-    """Train the same batches with the step and in torch, and print what differs."""
+    """Train the same batches with the step and in torch, and print the differences."""
     from core_compiler.debug.against_torch import compare
 
     given = [name for name in _KEEPING if getattr(arguments, name)]
@@ -91,8 +92,10 @@ def run(arguments: Namespace) -> int:
 
 
 def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Compared:
-    """Each op of a torch module that trains, on the inputs of a batch, beside torch's own: what it
-    draws too, by its distribution."""
+    """Compare each op of a torch module in training, on the inputs of a batch, with torch's own.
+
+    Random values are compared by their distribution.
+    """
     import torch
 
     from core_compiler.debug.framework import Compared, compare
@@ -102,7 +105,7 @@ def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Com
     if not model.training:
         model.train()
     if not isinstance(losses.loss(training.loss), losses.Own):
-        batch = batch[:-1]  # the targets
+        batch = batch[:-1]  # without the targets
     given = [torch.from_numpy(np.array(a)) for a in batch]
     made = import_module(model, given, name=type(model).__name__, training=True)
     if made.nodes is None:
@@ -111,13 +114,13 @@ def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Com
 
 
 def _worst(rows: Sequence[Any]) -> dict[str, Any]:
-    """The row that is nearest to its bound, or farthest beyond it."""
+    """Return the row that is nearest to its bound, or farthest beyond it."""
     said = [row for row in rows if row.verdict != "not_compared"] or rows
     return _row(max(said, key=lambda row: row.error / row.allowed if row.allowed else row.error))
 
 
 def _row(row: Any) -> dict[str, Any]:
-    """A compared value as plain values."""
+    """Return a compared value as plain values."""
     plain = {name: numeric_results.as_number(v) if isinstance(v, float) else v
              for name, v in asdict(row).items()}  # fmt: skip
     return {**plain, "element": list(row.element), "line": row.line or None}

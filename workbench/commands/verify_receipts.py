@@ -1,4 +1,4 @@
-"""``workbench verify RECEIPT``: do an iteration of a training run again and compare its hashes."""
+"""``workbench verify RECEIPT``: repeat an iteration of a training run and compare its hashes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(arguments) -> int:
 
 
 def _told(run, name: str | None) -> str | None:
-    """A mismatch in words: a value by its op and where that comes from."""
+    """Return a mismatch as text: a value by its op and origin."""
     kind, _, key = (name or "").partition(" ")
     if kind != "value":
         return name

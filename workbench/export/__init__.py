@@ -1,1 +1,1 @@
-"""What the page shows, written to files: tables, a report, graphs for Model Explorer."""
+"""Export of the page's contents to files: tables, a report, graphs for Model Explorer."""

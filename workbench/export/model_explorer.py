@@ -1,8 +1,8 @@
 """Stages as graphs for Google's Model Explorer (github.com/google-ai-edge/model-explorer).
 
 The file is one *graph collection*, the JSON that Model Explorer opens: ``label`` and ``graphs`` of
-nodes with ``incomingEdges``; the classes in its ``graph_builder.py`` say what a node has.  Nodes
-and namespaces are those of the graph view; the model's inputs and outputs are nodes beside them.
+nodes with ``incomingEdges``; the classes in its ``graph_builder.py`` define a node. Nodes and
+namespaces are those of the graph view; the model's inputs and outputs are additional nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INPUTS, OUTPUTS = "model inputs", "model outputs"
 
 
 def write(run: Run, stages: Sequence[int], path: Path) -> int:
-    """Write these stages of a recording, a graph each; how many nodes they have."""
+    """Write these stages of a recording, one graph each; return the numbers of their nodes."""
     count = 0
     head = json.dumps({"label": _label(run), "graphSorting": "name_asc"})
     with replacing(path) as draft, draft.open("w", encoding="utf-8") as stream:
@@ -44,12 +44,12 @@ def write(run: Run, stages: Sequence[int], path: Path) -> int:
 
 
 def changed(stages: Sequence[Stage]) -> list[int]:
-    """The import and the stages of passes that changed something: the others look the same."""
+    """Return the import and the stages of passes that changed something."""
     return [s.index for s in stages if s.changed or not s.index]
 
 
 def graph_of(run: Run, stage: int) -> dict[str, Any]:
-    """A stage as a graph.  Nodes come in an order in which every edge leads from an earlier one."""
+    """Return a stage as a graph, with nodes in topological order."""
     flat, record = flat_graph.flat(run, stage), run.stages()[stage]
     about = {
         "model": str(run.meta().get("model", run.path.stem)),
@@ -114,7 +114,7 @@ def _facts(run: Run, node: Node) -> Iterator[tuple[str, Any]]:
 
 
 def _edges(sources: Any) -> Iterator[dict[str, str]]:
-    """The edges from ``(node, port)`` of each operand; of what comes from nowhere none."""
+    """Yield the edges from ``(node, port)`` of each operand that has a source."""
     for at, (maker, port) in enumerate(sources):
         if maker is None and port < 0:
             continue
@@ -127,7 +127,10 @@ def _edges(sources: Any) -> Iterator[dict[str, str]]:
 
 
 def _made(run: Run, values: Sequence[Value]) -> list[dict[str, Any]]:
-    """What a node's outputs are; Model Explorer writes ``tensor_shape`` on their edges."""
+    """Return the metadata of a node's outputs.
+
+    Model Explorer writes ``tensor_shape`` on their edges.
+    """
     return [
         {"id": str(at), "attrs": _pairs([("__tensor_tag", _name(run, v)),
                                          ("tensor_shape", v.type)])}
@@ -136,7 +139,7 @@ def _made(run: Run, values: Sequence[Value]) -> list[dict[str, Any]]:
 
 
 def _groups(run: Run, flat: Flat) -> Iterator[tuple[str, dict[str, str]]]:
-    """Of each group or kernel: what the op is, and its time where it was measured."""
+    """Yield, for each group or kernel, its op and its measured time, if any."""
     times = {t.op: t.median_us for t in run.timings()}
     for op, scope in flat.holders.items():
         found = {"op": str(op), "name": run.name_of(op), "kind": run.recording.op(op).kind}
@@ -146,7 +149,7 @@ def _groups(run: Run, flat: Flat) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _namespace(scope: str) -> str:
-    """A scope as Model Explorer reads it: of texts with semicolons it takes only the last."""
+    """Return a scope for Model Explorer, which keeps only the last of semicolon-separated parts."""
     return "/".join(part for part in scope.replace(";", ",").split("/") if part)
 
 
@@ -159,7 +162,7 @@ def _name(run: Run, value: Value) -> str:
 
 
 def _figure(overlay: dict[str, Any], at: int) -> tuple[str, str] | None:
-    """What an overlay says of a node; None for nothing."""
+    """Return the figure of an overlay for a node; None if it has none."""
     value = overlay["values"][at]
     if "labels" in overlay:
         return overlay["name"], overlay["labels"][int(value)]

@@ -1,4 +1,4 @@
-"""What the page shows of two recordings side by side, as tables to be written: every row."""
+"""Comparison tables of two recordings for export: every row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from workbench.views import compare
 
 
 def tables(run: Run, other: Run) -> list[Table]:
-    """The tables of two recordings; in their columns ``a`` is ``run`` and ``b`` is ``other``."""
+    """Return the tables of two recordings.
+
+    In their columns ``a`` is ``run`` and ``b`` is ``other``.
+    """
     made = []
     for name, (view, what, columns, rows) in _TABLES.items():
         made.append(Shown(view, what, columns, partial(rows, other=other)).table(name, run))
@@ -24,7 +27,7 @@ def tables(run: Run, other: Run) -> list[Table]:
 
 
 def _beside(row: Row) -> Row:
-    """A row whose sides are dictionaries, their entries beside each other: ``a_x``, ``b_x``."""
+    """Return a row with the entries of its sides as columns: ``a_x``, ``b_x``."""
     sides = {
         f"{side}_{name}": value
         for side in ("a", "b") for name, value in (row[side] or {}).items()
@@ -59,7 +62,7 @@ def _launches(run: Run, other: Run) -> Iterator[Row]:
 
 
 def _named(row: Row) -> Row:
-    """A pair of kernels or launches: the kernels by name."""
+    """Return a pair of kernels or launches, with kernels by name."""
     return _beside({**row, **{
         side: row[side] and {**row[side], "kernels": [k["name"] for k in row[side]["kernels"]]}
         for side in ("a", "b")
@@ -86,7 +89,7 @@ def _iterations(run: Run, other: Run) -> Iterator[Row]:
 
 
 def _both(columns: str) -> str:
-    """Columns of each side, ``name:kind`` or ``name:kind=key``, first those of ``a``."""
+    """Return columns for each side, ``name:kind`` or ``name:kind=key``, those of ``a`` first."""
     made = []
     for side in ("a", "b"):
         for text in columns.split():
@@ -113,7 +116,7 @@ _LINE = _both(
 )
 _MATCH = "how:t why:t"
 
-#: Name -> view, what a row is, columns, rows.
+#: Name -> view, description of a row, columns, rows.
 _TABLES: Mapping[str, tuple[str, str, str, Callable[..., Iterable[Row]]]] = {
     "two_facts": ("compare", "what the two recordings are", "name:t a:t b:t equal:b hint:t",
                   _listed("facts")),

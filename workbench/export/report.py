@@ -1,8 +1,8 @@
 """A recording as one HTML file: the page's own views, without a server and without a network.
 
-What the server would derive for each stage, kernel and selected op is derived once and lies in the
-file, compressed; `report.js` stands in the server's place.  What needs a live compiler (editing the
-pipeline, why-not questions, comparing) says so.
+The data that the server would derive for each stage, kernel and selected op is derived once and
+stored in the file, compressed; `report.js` replaces the server. Features that need a live compiler
+(editing the pipeline, why-not queries, comparing) say so.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ from workbench.ui.updates import Message, instead
 from workbench.views import bisect, code, diff, inspector, memory, passes, training
 
 WORKBENCH = Path(__file__).parents[1]
-#: Views that show a stage: their data are kept for each; those of a kernel; all others once.
+#: Views of a stage, whose data is stored for each stage; views of a kernel; all others are stored
+#: once.
 PER_STAGE = ("graph", "diff", "rewrites", "numerics", "source")
 PER_KERNEL = ("code",)
 #: Views that are of no use without a server.
 LEFT_OUT = ("compare", "divergence")
 SHOWN = tuple(name for name in VIEWS if name not in LEFT_OUT)
-#: Ops whose facts lie together in the file.
+#: The number of ops whose facts form one chunk of the file.
 BLOCK = 64
-#: Ops of the model's function, over all stages, that can be selected; those of later stages first.
+#: The most ops of the model's function, over all stages, that can be selected; those of later
+#: stages first.
 MAX_OPS = 20_000
 _FIXED = "This is a report. Open the recording in the workbench to edit its pipeline."
 _TRY = "this is a report: open the recording in the workbench, or copy the command"
@@ -49,8 +51,11 @@ _TRY = "this is a report: open the recording in the workbench, or copy the comma
 
 @dataclass
 class Report:
-    """What a report holds: ``boot`` (small, JSON), ``chunks`` (compressed, by name) and what had to
-    be left out to keep within the size."""
+    """The contents of a report.
+
+    ``boot`` (small, JSON), ``chunks`` (compressed, by name) and the parts omitted to limit its
+    size.
+    """
 
     boot: dict[str, Any] = field(default_factory=dict)
     chunks: dict[str, str] = field(default_factory=dict)
@@ -69,8 +74,8 @@ class Report:
 def write(recording: str | Path, path: str | Path, *, max_bytes: int = 10_000_000) -> Report:
     """Write the report of a recording to ``path``.
 
-    Where it would be larger than ``max_bytes``, machine code of the kernels that take least time is
-    left out first; the report and ``left_out`` say which.  UserError where it still is too large.
+    If it would be larger than ``max_bytes``, machine code of the kernels that take least time is
+    omitted first; the report and ``left_out`` list it. UserError if it is still too large.
     """
     run = Run(recording)
     try:
@@ -107,7 +112,7 @@ def _kernels_by_time(run: Run) -> list[int]:
     return [row["id"] for row in table(run)]
 
 
-# -- what is derived ------------------------------------------------------------------------------
+# -- derived data ---------------------------------------------------------------------------------
 
 
 def _derive(run: Run) -> Report:
@@ -152,7 +157,7 @@ def _derive(run: Run) -> Report:
 def _states(
     run: Run, base: ViewState, name: str, stages: list[int]
 ) -> Iterator[tuple[str, ViewState]]:
-    """The keys of a view's data, each with a view state that shows it."""
+    """Yield the keys of a view's data, each with a view state that shows it."""
     if name in PER_STAGE:
         yield from ((f"/{stage}", base.with_(stage=stage)) for stage in stages)
     elif name in PER_KERNEL:
@@ -174,18 +179,18 @@ def _put_view(run: Run, made: Report, name: str, key: str, state: ViewState) -> 
     if name == "training":
         made.put(key, *pack({**training.whole(run), "alone": True}))
         return
-    if name == "bisect":  # whoever reads it has the recording elsewhere
+    if name == "bisect":  # its reader has the recording elsewhere
         there = {"path": run.path.name, "command": bisect.command(run, run.path.name)}
         made.put(key, *pack({**views.data(name, (run,), state), **there}))
         return
-    if name == "diff":  # whole: there is nobody to ask for further lines
+    if name == "diff":  # whole: no server can send further lines
         rows = diff.lines(run, run.stage_number(state.stage))
         made.put_json(f"lines/{key.rpartition('/')[2]}", rows)
     made.put(key, *packed(name, (run,), state))
 
 
 def _advice(run: Run) -> list[dict[str, Any]]:
-    """The advice without what only a server can do: there is a reason where a button would be."""
+    """Return the advice without actions that need a server: each button is replaced by a reason."""
     found = views.answer("overview", (run,), ViewState(), {"kind": "advice"})
     for offer in (offer for each in found for offer in each["tries"] if offer["draft"]):
         offer |= {"draft": None, "reason": offer["reason"] or _TRY}
@@ -193,7 +198,7 @@ def _advice(run: Run) -> list[dict[str, Any]]:
 
 
 def _put_stage(run: Run, made: Report, state: ViewState) -> None:
-    """What the rail and the inspector say of a stage, and each of its rewrites."""
+    """Store the data of the rail and the inspector for a stage and each of its rewrites."""
     stage = run.stage_number(state.stage)
     rewrites = []
     for number in range(len(run.rewrites(stage)) if stage else 0):
@@ -209,8 +214,11 @@ def _put_stage(run: Run, made: Report, state: ViewState) -> None:
 
 
 def _ops(run: Run, stages: list[int]) -> list[tuple[int, int]]:
-    """``(op, stage)``: the ops of the model's function that can be selected, each with the first
-    stage that has it (of a training step: that has it and its gradient, where there is one)."""
+    """Return ``(op, stage)`` for the ops of the model's function that can be selected.
+
+    The stage is the first one that contains the op (for a training step: the op and its gradient,
+    if it has one).
+    """
     found: dict[int, int] = {}
     linked = joint.first_linked(run)
     for stage in reversed(stages):
@@ -245,8 +253,11 @@ def _places(run: Run, stages: list[int]) -> list[_Stage]:
 def _op_facts(
     run: Run, base: ViewState, op: int, home: int, places: list[_Stage]
 ) -> dict[str, Any]:
-    """What the views show when an op is selected: ``at`` (from which stage on it is which op or
-    scope), ``kernel``, ``buffer``, ``marks`` (by view), ``sections`` (of the inspector)."""
+    """Return the data of the views for a selected op.
+
+    ``at`` (its op or scope, with the first stage of each), ``kernel``, ``buffer``, ``marks`` (by
+    view), ``sections`` (of the inspector).
+    """
     at: list[tuple[int, Any]] = []
     history = run.op_history(op)
     for place in places:
@@ -268,7 +279,7 @@ def _op_facts(
 
 
 def _answers(run: Run) -> dict[str, Any]:
-    """What the memory view asks for."""
+    """Return the responses to the requests of the memory view."""
     if not run.buffers():
         return {}
     base = ViewState()
@@ -318,6 +329,6 @@ def _json_safe(text: str) -> str:
 
 
 def facts(made: Report, path: Path) -> Mapping[str, Any]:
-    """What the command prints."""
+    """Return the data that the command prints."""
     return {"file": str(path), "bytes": path.stat().st_size, "views": list(SHOWN),
             "left_out": made.left_out}  # fmt: skip

@@ -1,4 +1,4 @@
-"""A table that the page shows, to be written: its columns with units, and how its rows are made."""
+"""A table of the page for export: its columns with units, and the source of its rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _KINDS = {"i": INTEGER, "r": REAL, "t": TEXT, "b": BOOLEAN}
 
 @dataclass(frozen=True)
 class Shown:
-    """A table of the page: its ``view``, what a row is, and the columns as ``name:kind`` or
-    ``name:kind=key``; ``rows`` makes dictionaries in which the view's data have these keys."""
+    """A table of the page.
+
+    It has its ``view``, the description of a row, and the columns as ``name:kind`` or
+    ``name:kind=key``; ``rows`` returns dictionaries with these keys.
+    """
 
     view: str
     what: str
@@ -46,7 +49,7 @@ class Shown:
 
 
 def _cell(column: Column, value: Any) -> Any:
-    """A value of a view's data as a cell: lists as JSON, arrays' numbers as Python's."""
+    """Return a value of a view's data as a cell: lists as JSON, NumPy scalars as Python numbers."""
     if value is None:
         return None
     if column.kind == TEXT:

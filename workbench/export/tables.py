@@ -1,7 +1,7 @@
-"""The tables that the page shows, as tables to be written: every row, no limit, units in the names.
+"""The tables of the page for export: every row, no limit, units in the names.
 
-Each is made by the functions that its view is made by.  The schema's own tables are
-`Recording.tables`; names differ, so that one name means one table.
+Each is made by the same functions as its view. The schema's own tables are `Recording.tables`;
+names are unique across both.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from workbench.views import (
     timeline,
 )
 
-#: Iterations that are read at once.
+#: The number of iterations read at once.
 _PAGE = 20_000
 
 
 def tables(run: Run, other: Run | None = None) -> dict[str, list[Table]]:
-    """All tables of a recording in two families: ``page`` and ``schema``; of two recordings
-    ``compare`` as well."""
+    """Return all tables of a recording in two families, ``page`` and ``schema``.
+
+    For two recordings also ``compare``.
+    """
     found = {"page": [shown.table(name, run) for name, shown in PAGE.items()],
              "schema": run.recording.tables()}  # fmt: skip
     if other is not None:
@@ -43,7 +45,7 @@ def tables(run: Run, other: Run | None = None) -> dict[str, list[Table]]:
 
 
 def find(run: Run, name: str, other: Run | None = None) -> Table:
-    """The table of a name; UserError names the near ones, or all."""
+    """Return the table of a name; UserError lists similar names, or all."""
     every = {table.name: table for family in tables(run, other).values() for table in family}
     if name not in every:
         if other is None and name.startswith("two_"):
@@ -134,7 +136,7 @@ def _launches(run: Run) -> Iterator[Row]:
 
 
 def _measured(value: float) -> float | None:
-    """The timeline says NaN of what was not measured."""
+    """Return the value, or None for NaN: the timeline's mark of unmeasured values."""
     return None if value != value else value
 
 

@@ -1,1 +1,1 @@
-"""Models, and what is done with them: imports, pipeline edits, compiles, fault searches."""
+"""Models and operations on them: imports, pipeline edits, compiles, fault searches."""

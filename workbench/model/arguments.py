@@ -1,4 +1,4 @@
-"""Arguments of commands, checked: what a training run that is repeated has of them too."""
+"""Validation of command arguments that repeated training runs share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
-#: ``--tiling``: how loops are cut; the bits do not depend on it.
+#: ``--tiling``: the choice of loop tilings; the bits do not depend on it.
 TILINGS = {"default": "default", "alternate": "small"}
 
 
 def threads(arguments) -> int:
-    """``--threads``, checked; 0 means all."""
+    """Return the validated ``--threads``; 0 means all."""
     if arguments.threads < 0:
         raise UserError(f"expected 0 or more threads, got {arguments.threads}", "--threads",
                         "pass 0 (all) or more")  # fmt: skip
@@ -22,7 +22,10 @@ def threads(arguments) -> int:
 
 
 def pairs(texts: list[str], option: str) -> dict[str, Any]:
-    """``NAME=VALUE`` texts as a dictionary, whole numbers as such; UserError names a wrong one."""
+    """Return ``NAME=VALUE`` texts as a dictionary, whole numbers as int.
+
+    UserError names an invalid one.
+    """
     made: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -33,7 +36,10 @@ def pairs(texts: list[str], option: str) -> dict[str, Any]:
 
 
 def require_execution(target: str) -> None:
-    """UserError (exit code 3) where this machine cannot execute for a target, before any work."""
+    """Raise UserError (exit code 3) if this machine cannot execute for a target.
+
+    It is called before any work.
+    """
     from core_compiler import targets
 
     missing = targets.target(target).available()

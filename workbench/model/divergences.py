@@ -1,4 +1,4 @@
-"""First differences of training runs that were found, kept beside the recording."""
+"""Stored results of divergence searches between training runs, next to the recording."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from workbench.model.kept_results import Results
 
 
 def key_of(identity: str, iteration: int, roots: tuple[str, str]) -> str:
-    """What a result depends on: the computation, and both runs up to where they part."""
-    # The identity holds the contract's version.
+    """Return the key of a result: the computation, and both runs up to where they diverge."""
+    # The identity includes the version of the numerics contract.
     return hashlib.sha256("\n".join([identity, str(iteration), *roots]).encode()).hexdigest()
 
 
-#: What a result is like: the op, or of two pipelines the pass.
+#: The types of a result: the op, or for two pipelines the pass.
 _LIKE = tuple(
     json.loads(json.dumps(each.to_json()))
     for each in (Difference(0, True), Change(0, "", ("", "")))
 )
-#: Lists of a result by what they hold.
+#: The element types of the lists in a result.
 _LISTS = {"element": int, "numbers": float, "history": str, "kernels": str, "how": str,
           "missing": str, "passing": str}  # fmt: skip
 _PAIRS = ("numbers", "kernels", "how", "missing", "passing")
@@ -32,7 +32,7 @@ _PAIRS = ("numbers", "kernels", "how", "missing", "passing")
 def _sound(found: Mapping[str, Any]) -> dict[str, Any] | None:
     like = _LIKE["pass" in found]
     try:
-        found = {"missing": ["", ""], "passing": ["", ""], **found}  # results of before lack them
+        found = {"missing": ["", ""], "passing": ["", ""], **found}  # older results lack them
         made = {name: type(part)(found[name]) for name, part in like.items()}
         for name in made.keys() & _LISTS.keys():
             made[name] = [_LISTS[name](each) for each in made[name]]

@@ -1,4 +1,4 @@
-"""An edit of a pipeline as plain data: in a recording, from the page, as a command, as Python."""
+"""A pipeline edit as plain data: in a recording, from the page, as a command, as Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core_compiler.pipelines.pipeline import MAX_PARTS, PipelineEdit
 from core_compiler.support.errors import UserError
 from workbench.model import user_pass
 
-#: How many entries an edit may have, and how long a short text of it may be.
+#: The most entries of an edit, and the longest short text in it.
 MAX_ENTRIES, MAX_SHORT = 500, 300
 _NAMES = ("skip", "order", "repeat")
 _CUTS = re.compile(r"((?P<times>[1-9][0-9]{0,3})x)?(?P<count>[1-9][0-9]{0,8})")
@@ -23,8 +23,11 @@ _CUTS = re.compile(r"((?P<times>[1-9][0-9]{0,3})x)?(?P<count>[1-9][0-9]{0,8})")
 def from_json(
     data: Any, load: Callable[[Mapping[str, Any]], Pass] = user_pass.load
 ) -> PipelineEdit:
-    """The edit that ``data`` says; ``load`` makes an inserted pass of its item (the default
-    executes its code, ``own_pass.stand_in`` does not).  UserError where it is malformed."""
+    """Return the edit that ``data`` describes; UserError if it is malformed.
+
+    ``load`` makes an inserted pass of its item (the default executes its code,
+    ``user_pass.stand_in`` does not).
+    """
     clean = checked(data)
     insert = tuple((item["place"], load(item)) for item in clean["insert"])
     return PipelineEdit(
@@ -35,7 +38,10 @@ def from_json(
 
 
 def checked(data: Any) -> dict[str, Any]:
-    """``data`` with every part of its type and nothing else; UserError where that cannot be."""
+    """Return ``data`` with every part of its type and nothing else.
+
+    UserError if that is impossible.
+    """
     given = data if isinstance(data, Mapping) else {}
     found: dict[str, Any] = {name: [_short(n) for n in _list(given, name)] for name in _NAMES}
     limits = _mapping(given, "limits")
@@ -58,7 +64,7 @@ def checked(data: Any) -> dict[str, Any]:
 
 
 def _item(item: Any) -> dict[str, Any]:
-    if isinstance(item, list) and len(item) == 3:  # as recordings of earlier versions have it
+    if isinstance(item, list) and len(item) == 3:  # the form in recordings of earlier versions
         item = dict(zip(("place", "pass", "file"), item, strict=True))
     if not isinstance(item, Mapping):
         raise _malformed("insert")
@@ -102,11 +108,11 @@ def _malformed(name: str) -> UserError:
                      "undo the edit and edit again")  # fmt: skip
 
 
-# -- as words --------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------
 
 
 def words(edit: Mapping[str, Any], target: Mapping[str, Any]) -> str:
-    """``skip fold_constants; fuse_elementwise stops after 3 rewrites``; "" for no edit."""
+    """Return ``skip fold_constants; fuse_elementwise stops after 3 rewrites``; "" for no edit."""
     parts = []
     if edit["skip"]:
         parts.append(f"skip {', '.join(edit['skip'])}")
@@ -127,13 +133,13 @@ def words(edit: Mapping[str, Any], target: Mapping[str, Any]) -> str:
 
 
 def spelled(cuts: Sequence[int]) -> str:
-    """``1,1,1,5`` as ``3x1,5``: also how a person writes it."""
+    """Return ``1,1,1,5`` as ``3x1,5``, the form that users write."""
     runs = [(len(list(same)), count) for count, same in groupby(cuts)]
     return ",".join(str(count) if times == 1 else f"{times}x{count}" for times, count in runs)
 
 
 def read_cuts(text: str, where: str) -> tuple[int, ...]:
-    """The cuts that a person wrote as :func:`spelled` does; UserError where it is none."""
+    """Return the cuts of a text in the form of :func:`spelled`; UserError if it is invalid."""
     made: list[int] = []
     for part in filter(None, text.replace(" ", "").split(",")):
         found = _CUTS.fullmatch(part)
@@ -150,20 +156,20 @@ def _spoken(place: int | str) -> str:
 
 
 def name_of(item: Mapping[str, Any]) -> str:
-    """How a person calls an inserted pass."""
+    """Return the display name of an inserted pass."""
     return user_pass.stand_in({**item, "options": {}}).name()
 
 
 def command(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
             check: bool, execute: bool, seconds: float | None) -> str:  # fmt: skip
-    """The command line that compiles what ``meta`` (of a recording) says with this edit."""
+    """Return the command line that compiles the model in ``meta`` (recorded) with this edit."""
     flags = (["--check"] if check else []) + (["--execute"] if execute else [])
     return _wrapped([*compiling(meta, edit, target, seconds), *flags, "-o", "edited.run"])
 
 
 def compiling(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
               seconds: float | None) -> list[str]:  # fmt: skip
-    """The words of such a command, which says nothing yet of what is done besides compiling."""
+    """Return the arguments of such a command, except those for actions besides compiling."""
     sizes = dict(meta.get("sizes") or {})
     flags: list[str] = [str(meta.get("spec") or meta.get("model") or "MODEL")]
     if meta.get("kind") == "sample" and meta.get("frontend") not in (None, "", "torch"):
@@ -206,7 +212,7 @@ def _reference(item: Mapping[str, Any]) -> str:
 
 
 def _wrapped(parts: Sequence[str]) -> str:
-    """A shell command in lines: each flag with its value stays together."""
+    """Return a shell command in lines; each flag stays with its value."""
     lines = [" ".join(map(shlex.quote, parts[:3]))]
     for part in parts[3:]:
         text = shlex.quote(part)
@@ -221,8 +227,10 @@ def _wrapped(parts: Sequence[str]) -> str:
 
 def python(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
            check: bool) -> str:  # fmt: skip
-    """The Python that compiles with this edit, ``model`` and ``inputs`` at hand (``training``: of a
-    training step)."""
+    """Return the Python that compiles with this edit, given ``model`` and ``inputs``.
+
+    ``training``: for a training step.
+    """
     lines = ["import core_compiler as cc"]
     own = []
     for item in edit["insert"]:
@@ -244,7 +252,7 @@ def python(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str
 
 
 def _home(item: Mapping[str, Any]) -> tuple[str, str]:
-    """The module that an inserted pass is imported from, and its class."""
+    """Return the module that an inserted pass is imported from, and its class."""
     ours = user_pass.of_ours(item)
     if ours is not None:
         return type(ours).__module__, type(ours).__name__
@@ -253,7 +261,7 @@ def _home(item: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _literal(text: str) -> str:
-    """An option's text as Python: numbers and truth as such."""
+    """Return an option's text as Python: numbers and booleans as literals."""
     if text in ("True", "False"):
         return text
     try:

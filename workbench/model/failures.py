@@ -1,4 +1,4 @@
-"""What failed in a checked compile, as plain rows: for the command line, plugin and training."""
+"""The failures of a checked compile, as plain rows: for the command line, plugin and training."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from core_compiler.ir.text import print_op
 from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.queries import numeric_results
 
-#: What the rows of an import's values have for a pass, and those of an op's own reference.
+#: The ``pass`` of the rows for an import's values, and for an op's own reference.
 IMPORT, REFERENCE = "import", "reference"
 
 
 def rows(made: Compilation) -> list[dict[str, Any]]:
-    """A row for each failed check, in the order of the passes.
+    """Return a row for each failed check, in the order of the passes.
 
-    ``pass``, ``rule`` (or what was checked: results, kernel, memory...), ``op`` as text, ``line``
+    ``pass``, ``rule`` (or the kind of check: results, kernel, memory...), ``op`` as text, ``line``
     of the model (``file:line``), ``element``, the values there (``want``, ``got``), ``error``
-    relative to the largest magnitude, ``ulps``, ``note``.  Before them the rows of references that
-    two independent checks find at fault.
+    relative to the largest magnitude, ``ulps``, ``note``. Rows of references that two independent
+    checks find at fault come first.
     """
     found = [
         (stage, record)
@@ -42,8 +42,12 @@ def rows(made: Compilation) -> list[dict[str, Any]]:
 
 
 def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """The row of the first node of an import that is not what its framework computes, ``told``
-    being :func:`workbench.queries.numeric_results.framework`; empty where none differs."""
+    """Return the row of the first node of an import that differs from its framework.
+
+    [] if none differs.
+
+    ``told`` is the result of :func:`workbench.queries.numeric_results.framework`.
+    """
     beyond = told and told["beyond"]
     if not told or not beyond:
         return []
@@ -55,9 +59,12 @@ def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _of_references(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str, Any]]:
-    """The rows of ops whose reference neither a numerical derivative agrees with (where a gradient
-    is made of them) nor the kernel that lowering makes of them: no rule and no lowering is at fault
-    in the same op by chance."""
+    """Return the rows of ops whose reference implementation is wrong.
+
+    It agrees neither with a numerical derivative (if a gradient is made of the op) nor with the
+    kernel that lowering makes of the op: a rule and a lowering are not at fault in the same op by
+    chance.
+    """
     derived = {op.kind: op for _, record in found if record.rewrite is not None
                and isinstance(record.rewrite.claim, Gradient)
                for op in record.rewrite.new}  # fmt: skip
@@ -78,12 +85,12 @@ def _of_references(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str,
 
 
 def of_step(wrong: str) -> list[dict[str, Any]]:
-    """The row of a training step that does not carry on what its program makes."""
+    """Return the row of a training step that does not carry over its program's results."""
     return [_told("training step", "state", None, None, (), (None, None), math.inf, wrong)]
 
 
 def of_finding(found: Finding) -> dict[str, Any]:
-    """The row of what ended a checked compile."""
+    """Return the row of the failure that ended a checked compile."""
     modules = [found.before] if found.before is not None else []
     rule = found.rewrite.rule if found.rewrite is not None else found.how
     return _told(
@@ -95,7 +102,7 @@ def of_finding(found: Finding) -> dict[str, Any]:
 def _row(made: Compilation, stage: Stage, record: CheckRecord, first: bool) -> dict[str, Any]:
     finding = made.finding
     rewrite, value, name = record.rewrite, record.value, stage.name
-    if finding is not None and first:  # narrowed further than the check alone
+    if finding is not None and first:  # more precise than the check alone
         name, rewrite = finding.pass_label, finding.rewrite or rewrite
         value = value if value is not None else finding.value
     modules = [stage.module] if stage.before is None else [stage.before, stage.module]
@@ -127,8 +134,10 @@ def _told(
 
 
 def _op(modules: Sequence[Module], rewrite: Any, value: Value | None) -> Op | None:
-    """The op that made the value before the pass, or that the rewrite replaced; of a gradient the
-    op that it is of."""
+    """Return the op that made the value before the pass, or that the rewrite replaced.
+
+    For a gradient it is the op that is differentiated.
+    """
     claim = None if rewrite is None else rewrite.claim
     if isinstance(claim, Gradient) and claim.forward:
         return claim.forward[-1]

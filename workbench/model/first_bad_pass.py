@@ -1,5 +1,7 @@
-"""The first pass of a compile that is wrong, as plain data: for the command line, the page, and
-kept beside the recording."""
+"""The first bad pass of a compile, as plain data that is stored next to the recording.
+
+The command line and the page share it.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +39,17 @@ from workbench.model.models import Model
 from workbench.model.spec import RECORDED
 from workbench.queries import numeric_results
 
-#: Largest error of the outputs since the import, relative, that is no fault.
+#: The largest relative error of the outputs against the import that is not a fault.
 TOLERANCE = 1e-3
-#: How long the program is made smaller for the page (seconds).
+#: The time for which the program is reduced for the page (seconds).
 REDUCE_SECONDS = 60.0
-#: A reproducer beyond this many bytes is not kept beside the recording.
+#: A larger reproducer (bytes) is not stored next to the recording.
 MOST = 1 << 20
 Progress = Callable[[str, int, int], None]
 
 
 def tolerance(value: Any, where: str = "--tolerance") -> float:
-    """A tolerance that a person gave, checked."""
+    """Return the validated tolerance of a user."""
     try:
         found = float(value)
     except (TypeError, ValueError):
@@ -60,10 +62,12 @@ def tolerance(value: Any, where: str = "--tolerance") -> float:
 
 
 def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
-    """The model's inputs from an ``.npz``: by their names, or ``arr_0``, ``arr_1``... in order.
+    """Return the model's inputs from an ``.npz``: by their names, or ``arr_0``, ``arr_1``.
 
-    Of a training step the batch; what else it carries may be there too.  UserError where the file
-    cannot be read, or an array is missing or has another shape or dtype.
+    In order.
+
+    For a training step these are the batch; the rest of its state may be included. UserError if
+    the file cannot be read, or an array is missing or has another shape or dtype.
     """
     need_regular(path)
     try:
@@ -92,14 +96,17 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
             raise UserError(f"expected {names[0]} to be {kind}, got {given.dtype} of shape "
                             f"{list(given.shape)}", str(path),
                             "pass an array as the model takes it")  # fmt: skip
-        made.append(np.ascontiguousarray(given).reshape(given.shape))  # it gives rank 0 an axis
+        made.append(np.ascontiguousarray(given).reshape(given.shape))  # gives rank 0 an axis
     return (*made, *model.inputs[own:])
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """Where to look.  ``inputs`` are arrays for main's arguments; ``tolerance`` is the largest
-    error of the outputs that is no fault; ``execute``: compare machine code too."""
+    """The parameters of a search.
+
+    ``inputs`` are arrays for main's arguments; ``tolerance`` is the largest error of the outputs
+    that is not a fault; ``execute``: compare machine code too.
+    """
 
     model: Model
     target: str
@@ -109,8 +116,7 @@ class Search:
     execute: bool = True
 
     def run(self, progress: Progress) -> tuple[dict[str, Any], Compilation, Finding | None]:
-        """What was found as plain data (see :func:`facts`), the compilation as far as it is right,
-        and the finding."""
+        """Return the result (:func:`facts`), the compilation up to the fault, and the finding."""
         options = recorded_model.whole(self.options, self.model)
         made = compilation.start(
             self.model.imported.module, self.target, options, list(self.inputs)
@@ -122,8 +128,8 @@ class Search:
             made, self.inputs, levels=levels(), tolerance=self.tolerance, execute=self.execute,
             progress=progress, looked=looked,
         )  # fmt: skip
-        if found is None:  # what moves no number: a wrong translation that another stands in for,
-            module = self.model.imported.module  # a function that all stages compute in one way
+        if found is None:  # faults that change no value between stages: a substituted translation,
+            module = self.model.imported.module  # or a function that all stages compute alike
             wrong = [
                 *translations.checks(self.model.imported.facts, module),
                 *elementary.checks(made.module, module),
@@ -137,7 +143,7 @@ class Search:
         return {**data, **given}, made, found
 
     def suspect(self, made: Compilation, found: Finding) -> reducing.Suspect:
-        """What to reduce; UserError where no pass is wrong but the import."""
+        """Return the case to reduce; UserError if the import is wrong and no pass."""
         if not found.stage:
             raise UserError(f"the import is wrong, not a pass: {found.note}", self.model.name,
                             "compile a model of that node alone to reproduce it")  # fmt: skip
@@ -149,13 +155,14 @@ class Search:
 
 
 def facts(found: Finding | None, looked: Looked, made: Compilation) -> dict[str, Any]:
-    """A search as plain data; where nothing is wrong, the fields of the finding are None or empty.
+    """Return a search as plain data.
 
-    ``first_bad_pass``, its ``stage``, ``how`` that was seen, the ``note``;
-    ``first_bad_rewrite`` (``number`` from 0); the ``value`` with the ``index`` of its worst
-    element, the ``numbers`` there (right, wrong), ``ulps`` and ``absolute`` apart, the relative
-    ``error``;
-    ``model_lines`` (``file:line``) that the value comes from.  ``looked``: what was right.
+    If nothing is wrong, the fields of the finding are None or empty.
+
+    ``first_bad_pass``, its ``stage``, ``how`` it was detected, the ``note``; ``first_bad_rewrite``
+    (``number`` from 0); the ``value`` with the ``index`` of its worst element, the ``numbers``
+    there (right, wrong), their distance ``ulps`` and ``absolute``, the relative ``error``;
+    ``model_lines`` (``file:line``) that the value comes from. ``looked``: what was found correct.
     """
     data: dict[str, Any] = {
         "first_bad_pass": None, "first_bad_rewrite": None, "value": None, "stage": None, "how": "",
@@ -209,16 +216,19 @@ def _told(found: Finding) -> dict[str, Any]:
     }
 
 
-# -- with the program that shows it ----------------------------------------------------------------
+# -- reduction -------------------------------------------------------------------------------------
 
 
 def reduced(
     search: Search, made: Compilation, found: Finding, progress: Progress,
     seconds: float = REDUCE_SECONDS,
 ) -> dict[str, Any]:  # fmt: skip
-    """The smallest program that shows a finding: ``problem`` ("" where there is one), the counts of
-    ``workbench reduce --json``, its IR as ``text``, and ``download``: the reproducer, one file or a
-    zip of those that it needs, in base64 (None where it is too large to be kept)."""
+    """Return the smallest program that reproduces a finding.
+
+    ``problem`` ("" if there is one), the counts of ``workbench reduce --json``, its IR as
+    ``text``, and ``download``: the reproducer, one file or a zip, in base64 (None if it is too
+    large to store).
+    """
     with tempfile.TemporaryDirectory(prefix="compiler-workbench-") as name:
         folder = Path(name) / "reproducer"
         try:
@@ -260,18 +270,21 @@ def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
 
 
-# -- kept beside the recording ---------------------------------------------------------------------
+# -- stored results --------------------------------------------------------------------------------
 
 
 def key_of(identity: str | None, tolerance: float, inputs: str) -> str:
-    """What a result depends on: the recording (``Run.identity``: its file may be written anew),
-    the numerics contract's version, and how it was looked; ``inputs``: the path of an ``.npz``,
-    or ""."""
+    """Return the key of a result.
+
+    It depends on the recording (``Run.identity``: its file may be rewritten), the version of the
+    numerics contract, and the parameters of the search; ``inputs``: the path of an ``.npz``, or
+    "".
+    """
     return f"{_whose(identity)}{tolerance!r} {inputs}"
 
 
 def newest(recording: Path, identity: str | None) -> Result | None:
-    """What was found last in a recording."""
+    """Return the result that was stored last for a recording."""
     return RESULTS.newest(recording, _whose(identity))
 
 
@@ -303,8 +316,11 @@ _LIKE: dict[str, Any] = {
 
 
 def _fits(value: Any, like: Any) -> bool:
-    """Whether ``value`` has the types that ``like`` shows: a type, a list of one kind, a dictionary
-    by name, or a tuple of what it may be."""
+    """Return whether ``value`` has the types of ``like``.
+
+    ``like`` is a type, a list of one element type, a dictionary by name, or a tuple of
+    alternatives.
+    """
     if isinstance(like, tuple):
         return any(_fits(value, each) for each in like)
     if isinstance(like, list):

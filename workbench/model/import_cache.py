@@ -1,7 +1,7 @@
-"""Imported models kept on disk, so that opening a known model again imports no framework.
+"""A disk cache of imported models, so that opening a known model again imports no framework.
 
 An entry is the module's text (with origins), the weights as raw arrays, the example inputs and the
-source files.  Its key holds everything that decides them: the model file's own hash (or the
+source files. Its key covers everything that determines them: the model file's own hash (or the
 sample's sizes), the source of the frontends, and the versions of the libraries.
 """
 
@@ -41,14 +41,16 @@ _LIBRARIES = (
     "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "jax", "jaxlib", "keras", "numpy",
     "scikit-learn",
 )  # fmt: skip
-#: Folders whose sources decide what an import is.
+#: Folders whose sources affect an import.
 _OWN = ("ir", "ops", "frontends")
 
 
 def key(spec: Spec) -> str | None:
-    """The entry's name; None for what may not be cached (a function can return anything, a
-    SavedModel is a folder that may grow, a recording is one already), and for an ``.onnx`` file
-    that does not say which data files it has."""
+    """Return the entry's name; None for models that may not be cached.
+
+    These are functions (which can return anything), SavedModels (folders that may grow),
+    recordings (already in the right form), and ``.onnx`` files that do not name their data files.
+    """
     if spec.kind in ("function", "saved_model", "recording"):
         return None
     if spec.kind == "sample":
@@ -68,7 +70,7 @@ def _state(spec: Spec):
 
 
 def _file_key(spec: Spec) -> str:
-    """What the model file itself and the way to read it decide."""
+    """Return the key of the model file itself and the way it is read."""
     state = _state(spec)
     # A .keras file is lowered by the backend that Keras runs on.
     backend = _keras_backend() if spec.kind == "keras" else ""
@@ -82,18 +84,20 @@ def _keras_backend() -> str:
 
     try:
         return backend()
-    except UserError:  # the import says what is wrong
+    except UserError:  # the import reports the error
         return ""
 
 
 def _data_files(spec: Spec, own: str) -> list[str] | None:
-    """The data files that an ``.onnx`` file of the key ``own`` names, remembered from now on; None
-    where it cannot be read, or is another one meanwhile."""
+    """Return the data files that an ``.onnx`` file of the key ``own`` names, and remember them.
+
+    None if it cannot be read, or has changed meanwhile.
+    """
     try:
         from core_compiler.frontends.onnx.reading import external_files, read_model
 
         names = external_files(read_model(Path(spec.text)))
-    except (ImportError, UserError, RecursionError):  # the import says what is wrong
+    except (ImportError, UserError, RecursionError):  # the import reports the error
         return None
     if _file_key(spec) != own:
         return None
@@ -103,13 +107,13 @@ def _data_files(spec: Spec, own: str) -> list[str] | None:
 
 
 def _with_data(own: str, path: Path, names: Sequence[str]) -> str | None:
-    """The key of a model file with its external data; None where a data file is missing."""
+    """Return the key of a model file with its external data; None if a data file is missing."""
     state = hashlib.sha256(own.encode())
     try:
         for name in names:
             state.update(json.dumps(name).encode())
             _add_file(state, inside(path.parent, name, "external data"))
-    except (OSError, UserError):  # the import says what is wrong
+    except (OSError, UserError):  # the import reports the error
         return None
     return state.hexdigest()
 
@@ -120,7 +124,7 @@ def _add_file(state, path: Path) -> None:
 
 
 def model_files(path: Path) -> list[Path]:
-    """A model file with the files beside it that carry its name: where external data usually is."""
+    """Return a model file and the files that include its name, usually its external data."""
     return [
         path,
         *sorted(p for p in path.parent.glob(f"{glob.escape(path.name)}*")
@@ -129,15 +133,17 @@ def model_files(path: Path) -> list[Path]:
 
 
 def put(name: str | None, spec: Spec, imported: Imported, inputs, others) -> None:
-    """Store an import under its :func:`key` from before it; not where the files are others by now:
-    it may be of these.  A full or read-only cache costs the cache, not the compile."""
+    """Store an import under its :func:`key` from before it, unless the files have changed since.
+
+    Errors of a full or read-only cache are ignored.
+    """
     with suppress(UserError, OSError):
         if name is not None and key(spec) == name:
             CacheFolder().put(KIND, name, _written(imported, inputs, others))
 
 
 def _written(imported: Imported, inputs, others) -> dict[str, bytes]:
-    """The files of an entry."""
+    """Return the files of an entry."""
     module = imported.module
     arrays = _Arrays()
     digests = dict.fromkeys(
@@ -158,11 +164,11 @@ def _written(imported: Imported, inputs, others) -> dict[str, bytes]:
 
 
 def get(name: str):
-    """``(imported, inputs, other inputs)`` of an entry, or None."""
+    """Return ``(imported, inputs, other inputs)`` of an entry, or None."""
     files = CacheFolder().get_all(KIND, name)
     if files is None:
         return None
-    head = json.loads(bytes(files["head.json"]))  # a large file comes mapped
+    head = json.loads(bytes(files["head.json"]))  # a large file is memory-mapped
     data = files["arrays.bin"]
     store = WeightStore()
     for digest, place in head["weights"].items():
@@ -179,10 +185,10 @@ def get(name: str):
 
 
 def find_weights(digests: Set[str]) -> dict[str, np.ndarray]:
-    """The weights of these digests, from whichever entries have them."""
+    """Return the weights of these digests, from any entries that have them."""
     cache, found = CacheFolder(), dict[str, np.ndarray]()
     for name in cache.keys(KIND) if digests else ():
-        try:  # an entry is not used, and kept longer, for being looked into
+        try:  # a lookup does not count as a use of the entry
             held = json.loads((cache.path(KIND, name) / "head.json").read_bytes())["weights"]
             wanted = [d for d in held if d in digests and d not in found]
         except (OSError, ValueError, KeyError, TypeError):
@@ -196,7 +202,7 @@ def find_weights(digests: Set[str]) -> dict[str, np.ndarray]:
 
 
 class _Arrays:
-    """Arrays written one after another, 64-byte aligned; ``add`` answers (dtype, shape, offset)."""
+    """Arrays written consecutively, 64-byte aligned; ``add`` returns (dtype, shape, offset)."""
 
     def __init__(self):
         self.stream = io.BytesIO()
@@ -217,7 +223,7 @@ def _array(data: bytes | mmap.mmap, place) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _sources() -> str:
-    """One hash over the sources that decide an import: our frontends, and the sample models."""
+    """Return one hash over the sources of our frontends and the sample models."""
     import sample_models
 
     state = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""The one road from a model to a recording, for the command line, the page and notebooks."""
+"""The one path from a model to a recording, for the command line, the page and notebooks."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def compile(
 ) -> Compilation:
     """Compile ``model`` for ``target``; with ``path``, record everything into that ``.run`` file.
 
-    ``execute`` runs the program once on the model's inputs and times every launch (``seconds`` is
-    what the timing may take), into the same recording, or records why this machine cannot.
-    ``against`` names the framework whose values are compared with the import's, each with its
-    node's.  A compile that fails or is stopped keeps the stages it has finished; the recording then
-    says how it ended.  ``hold`` says before each pass whether to run it.
+    ``execute`` runs the program once on the model's inputs and times every launch (within
+    ``seconds``), into the same recording, or records why this machine cannot. ``against`` names
+    the framework whose values are compared with the import's, node by node. A compile that fails
+    or is stopped keeps its finished stages; the recording then states how it ended. ``hold``
+    decides before each pass whether to run it.
     """
-    # Refused, if at all, before a recording of that name is replaced.
+    # Reject invalid options before a recording of that name is replaced.
     compared = peers.values(model, against) if against else None
     watchers = [o for o in (observer,) if o is not None]
     recorder = None if path is None else Recorder(Path(path), source_text=source_text)
@@ -62,7 +62,7 @@ def compile(
     try:
         started = time.perf_counter()
         if not model.cached:
-            # A model seen for the first time will need kernels that no cache has yet.
+            # A new model will need kernels that no cache has yet.
             (targets.target(target) if isinstance(target, str) else target).prepare()
         made = compilation.start(
             model.imported.module, target, recorded_model.whole(options, model), model.inputs,
@@ -107,12 +107,11 @@ def execute(
     cancelled: Callable[[], bool] = lambda: False,
     seconds: float = SECONDS,
 ) -> Compilation:
-    """Execute the program of the recording ``path`` once more and add what its launches took to the
-    recording, which is otherwise left as it is.
+    """Execute the program of the recording ``path`` again and add its launch times.
 
     ``model``, ``target`` and ``options`` are those it was compiled with: the program is compiled
-    again, mostly from caches.  UserError where that makes another program than the recorded one, or
-    where this machine cannot execute it.
+    again, mostly from caches. UserError if that results in another program than the recorded one,
+    or if this machine cannot execute it.
     """
     made = compile(model, target, replace(options, check=False), observer=observer,
                    cancelled=cancelled)  # fmt: skip
@@ -130,7 +129,7 @@ def execute(
 
 
 def _compare(compared: Callable[..., Any], against: str, watching: Observer) -> None:
-    """Tell how the import's values compare with the framework's."""
+    """Report the comparison of the import's values with the framework's."""
     what = f"compare with {against}"
     found = compared(lambda done, total: watching.progress(what, done, total))
     watching.framework(found.records)
@@ -144,8 +143,10 @@ def _compare(compared: Callable[..., Any], against: str, watching: Observer) -> 
 def describe(
     model: Model, target: str, options: Options, source_text: bool = True
 ) -> dict[str, Any]:
-    """What a recording says about how it was made; ``source_text``: with the code of inserted
-    passes."""
+    """Return the facts that a recording states about its compile.
+
+    ``source_text``: with the code of inserted passes.
+    """
     facts = dict(model.imported.facts)
     trained = facts.get("training")
     return {

@@ -1,5 +1,4 @@
-"""Results of a search, kept in a file beside the recording: a reload shows them again without
-running anything."""
+"""Results of a search in a file next to the recording, shown again without searching."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import Any
 from core_compiler.support.errors import UserError
 
 Result = dict[str, Any]
-#: How many results are kept beside a recording; the oldest go first.
+#: The number of results stored for a recording; the oldest are dropped first.
 KEPT = 20
 
 
@@ -22,9 +21,9 @@ KEPT = 20
 class Results:
     """The results of one kind of search.
 
-    ``suffix``  ends the name of their file, in place of the recording's.
-    ``sound``   a result whose parts have the types that a result has; None of anything else.
-    ``words``   the result in a few words, for the error where it cannot be kept.
+    ``suffix``  the end of their file's name, in place of the recording's.
+    ``sound``   returns a result if its parts have the right types; None otherwise.
+    ``words``   a short description of the result, for the error if it cannot be stored.
     """
 
     suffix: str
@@ -32,15 +31,15 @@ class Results:
     words: Callable[[Mapping[str, Any]], str]
 
     def path_of(self, recording: Path) -> Path:
-        """The file with the results that were found for a recording."""
+        """Return the file with the results stored for a recording."""
         return recording.with_suffix(self.suffix)
 
     def kept(self, recording: Path, key: str) -> Result | None:
-        """The result of ``key``; None where none is kept, or what is there is none of ours."""
+        """Return the result of ``key``; None if there is none, or it is invalid."""
         return self._sound(_read(self.path_of(recording)).get(key))
 
     def newest(self, recording: Path, begins: str) -> Result | None:
-        """The result that was kept last of those whose key ``begins`` so."""
+        """Return the result that was stored last among those whose key starts with ``begins``."""
         held = reversed(_read(self.path_of(recording)).items())
         return self._sound(next((found for key, found in held if key.startswith(begins)), None))
 
@@ -48,8 +47,10 @@ class Results:
         return self.sound(found) if isinstance(found, Mapping) else None
 
     def keep(self, recording: Path, key: str, result: Mapping[str, Any]) -> None:
-        """UserError where the folder of the recording cannot be written; it says the result
-        then."""
+        """Store a result.
+
+        UserError, which includes the result, if the recording's folder is not writable.
+        """
         path = self.path_of(recording)
         held = _read(path)
         held.pop(key, None)

@@ -1,4 +1,4 @@
-"""Whether a model fits in this machine's memory, said before anything large is tried."""
+"""Estimation of whether a model fits in this machine's memory, before any large allocation."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _BYTES = {"f32": 4, "i64": 8}
 
 
 def before_import(wanted: Spec) -> None:
-    """UserError (exit code 3) where importing needs more memory than is free.
+    """Raise UserError (exit code 3) if importing needs more memory than is free.
 
-    Files count by their size (external data too), samples by the catalogue: weights grow with the
-    square of ``width``, inputs with ``batch``.
+    Files count by their size (including external data), samples by the catalogue: weights grow
+    with the square of ``width``, inputs with ``batch``.
     """
     require(import_bytes(wanted), wanted.text)
 
 
 def import_bytes(wanted: Spec) -> int:
-    """An estimate from below of the bytes that importing takes; 0 where nothing is known."""
+    """Return a lower bound of the bytes that importing takes; 0 if nothing is known."""
     if wanted.kind in ("onnx", "pt2"):
         return 2 * sum(p.stat().st_size for p in import_cache.model_files(Path(wanted.text)))
     if wanted.kind in ("ir", "stablehlo"):  # bytes, text and tokens
@@ -50,7 +50,7 @@ def import_bytes(wanted: Spec) -> int:
 
 
 def _smaller(entry, sizes) -> float:
-    """How much smaller the inputs are where a sample's own sizes were set."""
+    """Return the ratio by which a sample's own sizes shrink its inputs."""
     share = 1.0
     for name, default in entry.sizes.items():
         if isinstance(default, int) and isinstance(sizes.get(name), int):
@@ -59,14 +59,14 @@ def _smaller(entry, sizes) -> float:
 
 
 def before_compile(model: Model) -> None:
-    """UserError (exit code 3) where executing the imported model needs more memory than is free."""
+    """Raise UserError (exit code 3) if executing the model needs more memory than is free."""
     require(execute_bytes(model.imported.module), model.name)
 
 
 def execute_bytes(module: Module) -> int:
-    """An estimate from below: the weights, the inputs and the largest product's tensors.
+    """Return a lower bound: the weights, the inputs and the tensors of the largest product.
 
-    The exact need is known when memory is planned; loading the program asks again.
+    The exact need is known when memory is planned; loading the program checks again.
     """
     weights = {
         v.digest: v.type.bytes

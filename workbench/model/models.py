@@ -1,6 +1,6 @@
-"""From what names a model to tensor IR with inputs to run it on.
+"""Loading of models: from a model's name to tensor IR with inputs.
 
-Frameworks are imported only where the import is not in the cache.
+Frameworks are imported only if the import is not in the cache.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from workbench.model.spec import AS_GRAPH, OF_FUNCTIONS, Spec
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """An imported model with two sets of inputs (the second scales errors) and where it came from.
+    """An imported model with two sets of inputs (the second scales errors) and its origin.
 
-    ``live`` is the torch module that a Python function returned, or of JAX and Keras a function of
-    arrays: weights may be random, so that calling the function again would make another model.
+    ``live`` is the torch module that a Python function returned, or for JAX and Keras a function
+    of arrays: weights may be random, so calling the function again would make another model.
     """
 
     spec: Spec
@@ -43,7 +43,7 @@ class Model:
 
 
 def load(wanted: Spec, cache: bool = True) -> Model:
-    """Import a model, from the import cache where it is there (``cache`` off: always anew)."""
+    """Import a model, from the import cache if possible (``cache`` False: always import it)."""
     if wanted.frontend == AS_GRAPH:
         return _as_graph(wanted, cache)
     key = import_cache.key(wanted) if cache else None
@@ -55,7 +55,7 @@ def load(wanted: Spec, cache: bool = True) -> Model:
     imported, inputs, others, *live = _IMPORTERS.get(wanted.kind, _file)(wanted)
     if wanted.kind == "function" and (own := imported.facts.get("frontend")) in OF_FUNCTIONS:
         wanted = replace(wanted, frontend=str(own))
-    own = len(imported.inputs) - len(imported.state)  # the state is what it is at first
+    own = len(imported.inputs) - len(imported.state)  # the state has its initial values
     first, second = ((*tuple(given)[:own], *imported.state) for given in (inputs, others))
     model = Model(wanted, imported, first, second, live=live[0] if live else None)
     import_cache.put(key, wanted, model.imported, model.inputs, model.others)
@@ -63,8 +63,11 @@ def load(wanted: Spec, cache: bool = True) -> Model:
 
 
 def _as_graph(wanted: Spec, cache: bool) -> Model:
-    """The model as a graph of ONNX, with the names and the inputs of its import; of one that cannot
-    be imported (its passes may work all the same) with inputs of the graph's own types."""
+    """Return the model as an ONNX graph, with the names and inputs of its import.
+
+    If it cannot be imported (its passes may still work), the inputs follow from the graph's own
+    types.
+    """
     from core_compiler.onnx_level.read import read_file
 
     if wanted.kind == "sample":
@@ -86,11 +89,11 @@ def _as_graph(wanted: Spec, cache: bool) -> Model:
         return Model(wanted, imported, example_inputs(imported, 0), example_inputs(imported, 1))
 
 
-# -- the kinds --------------------------------------------------------------------------------
+# -- kinds of models --------------------------------------------------------------------------
 
 
 def need(framework: str, extra: str) -> None:
-    """UserError (exit code 3) where a framework is not installed."""
+    """Raise UserError (exit code 3) if a framework is not installed."""
     if importlib.util.find_spec(framework) is None:
         raise UserError(f"{framework} is not installed", "frontend",
                         f"pip install 'compiler-workbench[{extra}]'", 3)  # fmt: skip
@@ -118,7 +121,7 @@ def _file(wanted: Spec):
 
 
 def _opened(model: Any, inputs: Sequence | None, wanted: Spec):
-    """What the core's front door makes of a model, with two sets of inputs."""
+    """Open a model with ``core_compiler``, with two sets of inputs."""
     for framework, extra in _NEEDS.get(wanted.kind, ()):
         need(framework, extra)
     found = open_model(model, inputs, name=wanted.text, trust=wanted.trust, as_is=True)
@@ -140,7 +143,7 @@ def _function(wanted: Spec):
 
 
 _IMPORTERS = {"sample": _sample, "function": _function, "recording": _recording}
-#: What a file needs installed, and the extra that brings it.
+#: The package that a file type needs, and the extra that installs it.
 _NEEDS = {
     "onnx": (("onnx", "onnx"),), "pt2": (("torch", "torch"),), "stablehlo": (("jax", "jax"),),
 }  # fmt: skip
@@ -153,5 +156,5 @@ def _numpy(tensors: Sequence) -> tuple[np.ndarray, ...]:
 
 
 def example_inputs(imported: Imported, seed: int, like: Sequence[np.ndarray] = ()):
-    """Seeded inputs for a model that brings none (see ``stand_ins.inputs``)."""
+    """Return seeded inputs for a model that has none (see ``stand_ins.inputs``)."""
     return stand_ins.inputs(imported.module, seed, like)

@@ -1,4 +1,4 @@
-"""The same model in another framework, to compare numbers and speed with."""
+"""The same model in another framework, to compare values and speed with."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ HOME = {
 
 
 def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
-    """The same model in another framework, as a function of NumPy arrays (which holds its own
-    state, if it has one).
+    """Return the same model in another framework, as a function of NumPy arrays.
 
-    ``framework``: one of :data:`PEERS`.  UserError where the model cannot run there, or the
-    framework is not installed.
+    It has its own state, if any.
+
+    ``framework``: one of :data:`PEERS`. UserError if the model cannot run there, or the framework
+    is not installed.
     """
     found = _peer(model, framework, threads)
     own = len(model.inputs) - len(model.imported.state)
@@ -40,11 +41,11 @@ def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[
 
 
 def values(model: Model, framework: str) -> Callable[..., Compared]:
-    """Compares each value of the model's import with ``framework``'s own: a function of how to hear
-    of progress (done, total).
+    """Return a function that compares each value of the model's import with ``framework``'s own.
 
-    Only the framework that a model comes from has the nodes of its import (:data:`HOME`; a program
-    of StableHLO is JAX's).  UserError for others, and where it is not installed.
+    Its argument is a progress callback (done, total). Only the framework that a model comes from
+    has the nodes of its import (:data:`HOME`; a program of StableHLO is JAX's). UserError for
+    others, and if it is not installed.
     """
     home = HOME.get(model.spec.frontend)
     if framework not in PEERS:
@@ -81,7 +82,7 @@ def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.
 
 
 def _own_peer(model: Model, framework: str):
-    """The model in the framework that it came from."""
+    """Return the model in the framework that it came from."""
     if model.spec.frontend == framework and model.live is not None:
         return model.live
     if model.spec.kind == "stablehlo" and framework == "jax":
@@ -125,7 +126,7 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
 
     def run(*arrays):
         with torch.no_grad():
-            for name, tensor in state.items():  # what a call before wrote is no part of this one
+            for name, tensor in state.items():  # values written by an earlier call must not persist
                 tensor.copy_(begin[name])
             made = module(*map(to_torch, arrays))
         leaves = torch.utils._pytree.tree_leaves(made)
@@ -139,7 +140,7 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
 
 
 def _state(module) -> dict[str, Any]:
-    """The tensors that a torch module holds, by name."""
+    """Return the tensors that a torch module holds, by name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -170,13 +171,15 @@ def _onnxruntime_peer(model: Model, threads: int):
     return _telling(run, "onnxruntime", wanted.text)
 
 
-#: Where frameworks are installed.
+#: The folders in which frameworks are installed.
 _PACKAGES = ("torch", "onnxruntime", "jax", "jaxlib", "keras", "tensorflow")
 
 
 def _telling(function: Callable, framework: str, where: str) -> Callable:
-    """``function``, what the framework raises in it told as a UserError; what our own ops raise on
-    the framework's values is a finding, with exit code 1."""
+    """Wrap ``function`` so that exceptions of the framework become a UserError.
+
+    Exceptions of our own ops on the framework's values are a finding, with exit code 1.
+    """
 
     def told(*arguments, **keywords):
         try:

@@ -1,8 +1,8 @@
-"""Editing a pipeline: a list of rows, what a person's hand does to it, and what may not be done.
+"""Pipeline editing: a list of rows, the user's gestures on it, and their limits.
 
 A *draft* is plain data: ``edit`` (see ``workbench.model.edits``), ``target`` (its options),
 ``check``, ``execute``, ``timeout`` (seconds a pass may take) and ``start``: the pass that the next
-compile begins with; what stands before it stays as it was.
+compile begins with; the passes before it stay as they were.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from workbench.model import edits, recorded_model, user_pass
 from workbench.queries.run import Run
 
 Draft = dict[str, Any]
-#: Longest limit of rewrites, longest time of a pass (seconds).
+#: The largest limit of rewrites, and the longest time of a pass (seconds).
 MOST = 10**9
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """A pass in its place with what is set of it; ``item`` describes one that a person inserted.
+    """A pass at its position with its settings; ``item`` describes a user pass that was inserted.
 
     ``pass_`` has the defaults; ``options`` are those that are set, as text.
     """
@@ -61,8 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ground:
-    """What drafts stand on: a target, the draft that the shown recording was made with, the level
-    that its model begins with, and how that is trained."""
+    """The basis of drafts: target, original draft, initial level, and training."""
 
     target: Any
     base: Draft
@@ -73,7 +72,7 @@ class Ground:
         return arrange(self.target, draft["target"], edit, self.level, self.training)
 
     def rows(self, draft: Draft) -> list[Row]:
-        """The pipeline of ``draft``, its skipped passes too."""
+        """Return the pipeline of ``draft``, including its skipped passes."""
         edit = edits.checked(draft["edit"])
         given_edit = edits.from_json(edit, user_pass.stand_in)
         steps = self._arranged(draft, replace(given_edit, cuts={}))
@@ -98,7 +97,7 @@ class Ground:
         return made
 
     def edit(self, rows: Sequence[Row], draft: Draft) -> dict[str, Any]:
-        """The edit that makes the target's pipeline into ``rows``."""
+        """Return the edit that turns the target's pipeline into ``rows``."""
         plain = [s.label for s in self._arranged(draft)]
         rows = _labelled(rows, plain)
         builtin = [row.label for row in rows if not row.own]
@@ -112,18 +111,18 @@ class Ground:
         }  # fmt: skip
 
     def check(self, draft: Draft) -> None:
-        """UserError where the draft's pipeline cannot be compiled."""
+        """Raise UserError if the draft's pipeline cannot be compiled."""
         edit = edits.from_json(draft["edit"], user_pass.stand_in)
         build(self.target, draft["target"], edit, self.level, self.training)
 
     def locked(self, rows: Sequence[Row], draft: Draft) -> int:
-        """How many rows stay as they were: those before the pass to begin with."""
+        """Return the number of unchanged rows: those before the pass to begin with."""
         labels = [row.label for row in rows]
         return labels.index(draft["start"]) if draft["start"] in labels else 0
 
 
 def _in_place(steps: Sequence[Any], items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The items of the inserted passes in the order in which these stand."""
+    """Return the items of the inserted passes in pipeline order."""
     given: list[str] = []
     for item in items:
         name = edits.name_of(item)
@@ -132,7 +131,7 @@ def _in_place(steps: Sequence[Any], items: Sequence[Mapping[str, Any]]) -> list[
     numbered: dict[str, list[int]] = {}
     for number, name in enumerate(given):
         numbered.setdefault(name, []).append(number)
-    # Labels count up in the order of the items, whatever the places are.
+    # Labels count up in the order of the items, not of their positions.
     order = []
     for label in stands:
         name = label.partition("#")[0]
@@ -147,7 +146,7 @@ def _count(label: str) -> int:
 
 
 def _labelled(rows: Sequence[Row], plain: Sequence[str]) -> list[Row]:
-    """``rows`` with the labels that their inserted passes get in this order."""
+    """Return ``rows`` with the labels that their inserted passes get in this order."""
     taken = list(plain)
     made = []
     for row in rows:
@@ -161,8 +160,11 @@ def _labelled(rows: Sequence[Row], plain: Sequence[str]) -> list[Row]:
 
 
 def _by_name(rows: Sequence[Row], value: Callable[[Row], Any]) -> dict[str, Any]:
-    """``value`` of the rows where there is one: by the name of a pass where all of that name have
-    the same, else by the names that are theirs alone."""
+    """Return the non-empty ``value`` of rows by name.
+
+    The key is the name of a pass if all passes of that name have the same value, else their
+    labels.
+    """
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.pass_.name(), []).append(row)
@@ -199,7 +201,7 @@ def _items(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def recorded(meta: Mapping[str, Any], executed: bool) -> Draft:
-    """The draft that a recording was made with; UserError where its edit makes no sense."""
+    """Return the draft that a recording was made with; UserError if its edit is invalid."""
     given = meta.get("target_options")
     return {
         "edit": edits.checked(meta.get("edit")), "target": dict(given or {}),
@@ -209,12 +211,12 @@ def recorded(meta: Mapping[str, Any], executed: bool) -> Draft:
 
 
 def plain(draft: Draft) -> Draft:
-    """``draft`` without edits: the target's own pipeline."""
+    """Return ``draft`` without edits: the target's own pipeline."""
     return {**draft, "edit": edits.checked({}), "target": {}, "start": ""}
 
 
 def clean(draft: Any, otherwise: Draft) -> Draft:
-    """A draft from the browser, each part of its type; UserError where that cannot be."""
+    """Return a draft from the browser, each part of its type; UserError if that is impossible."""
     given = draft if isinstance(draft, Mapping) else {}
     chosen = given.get("target", otherwise["target"])
     seconds = given.get("timeout", otherwise["timeout"])
@@ -230,8 +232,11 @@ def clean(draft: Any, otherwise: Draft) -> Draft:
 
 
 def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
-    """What the drafts of a recording stand on; UserError where its target is not installed, or it
-    does not say how its model is trained."""
+    """Return the basis of a recording's drafts.
+
+    UserError if its target is not installed, or the recording does not state how its model is
+    trained.
+    """
     target = targets.target(str(meta.get("target") or "cpu"))
     level, training = recorded_model.level(meta), recorded_model.training(meta)
     as_told = Ground(target, recorded(meta, executed), level, training)
@@ -240,16 +245,19 @@ def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
 
 
 def ground_of(run: Run) -> Ground:
-    """What edits of a recording's pipeline stand on; UserError where they cannot be made."""
+    """Return the basis of edits of a recording's pipeline; UserError if editing is impossible."""
     executed = bool({"digest", "not_executed"} & run.figures("run").keys())
     return ground(run.meta(), executed)
 
 
-# -- what a person's hand does ---------------------------------------------------------------------
+# -- gestures --------------------------------------------------------------------------------------
 
 
 def change(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
-    """``draft`` after the gesture ``done`` (its kind is ``do``); UserError where it is refused."""
+    """Return ``draft`` after the gesture ``done`` (its kind is ``do``).
+
+    UserError if it is rejected.
+    """
     kind = str(done.get("do"))
     if kind in _OF_DRAFT:
         made = _OF_DRAFT[kind](on, draft, done)
@@ -313,7 +321,7 @@ def _option(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
 
 
 def _move(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    """By so many places (``by``), or to stand ``before`` a pass ("": at the end of its half)."""
+    """Move a pass by a number of rows (``by``), or ``before`` another ("": end of its half)."""
     row, rest = rows[at], [*rows[:at], *rows[at + 1 :]]
     if "before" in done:
         before = str(done["before"] or "")
@@ -342,12 +350,15 @@ def _end(rows: Sequence[Row], row: Row) -> int:
 
 
 def _ensured(rows: Sequence[Row]) -> set[str]:
-    """What holds of the module somewhere in a pipeline: a pass that needs more has no place."""
+    """Return the properties of the module that hold somewhere in a pipeline.
+
+    A pass that requires others cannot be placed.
+    """
     return {*AT_FIRST, *(fact for row in rows for fact in row.pass_.ensures)}
 
 
 def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    """A pass after row ``at``: one of ours (``pass``), else one's own with the template's text."""
+    """Insert a pass after row ``at``: a built-in one (``pass``), else a user pass template."""
     name = str(done.get("pass") or "")
     if name and name not in OPTIONAL:
         raise UserError(f"unknown pass {name[:60]!r}", "edit of the pipeline",
@@ -358,7 +369,7 @@ def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
 
 
 def _code(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    """Another text (``code``) or another ``source`` of an inserted pass."""
+    """Set the text (``code``) or the ``source`` of an inserted pass."""
     row = rows[at]
     if row.item is None:
         raise UserError(f"cannot edit built-in pass {row.label}", "edit of the pipeline",
@@ -373,7 +384,7 @@ def _code(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
 
 
 def _remove(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    """Take out an inserted pass; of another one: all that was set of it."""
+    """Remove an inserted pass; for any other, reset all its settings."""
     if rows[at].own:
         return [*rows[:at], *rows[at + 1 :]]
     return _with(rows, at, options={}, limit=None, skipped=False, repeat=False, cuts=())
@@ -386,14 +397,14 @@ _OF_ROWS: Mapping[str, Callable[[Ground, list[Row], int, Mapping[str, Any]], lis
 
 
 def _target(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
-    """An option of the target; no text: its default."""
+    """Set an option of the target; an empty text means its default."""
     name, text = str(done.get("option", "")), str(done.get("text", "")).strip()
     chosen = {k: v for k, v in draft["target"].items() if k != name}
     return {**draft, "target": {**chosen, name: text} if text else chosen}
 
 
 def _set(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
-    """``check``, ``execute`` on or off, or the ``timeout`` in seconds ("": none)."""
+    """Set ``check`` or ``execute``, or the ``timeout`` in seconds ("": none)."""
     made = dict(draft)
     made |= {name: bool(done[name]) for name in ("check", "execute") if name in done}
     if "timeout" in done:
@@ -410,13 +421,13 @@ def _set(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
 
 
 def _undo(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
-    """Back to what the shown recording was made with; ``plain``: to the target's own pipeline."""
+    """Restore the draft of the shown recording; ``plain``: the target's own pipeline."""
     kept = {name: draft[name] for name in ("check", "execute", "timeout")}
     return {**(plain(draft) if done.get("plain") else on.base), **kept, "start": ""}
 
 
 def _start(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
-    """The pass to begin with ("": the first): what stands before it is as it was."""
+    """Set the pass to begin with ("": the first): passes before it stay as they were."""
     label = str(done.get("label") or "")
     if not label:
         return {**draft, "start": ""}
@@ -442,11 +453,11 @@ _OF_DRAFT: Mapping[str, Callable[[Ground, Draft, Mapping[str, Any]], Draft]] = {
 }  # fmt: skip
 
 
-# -- what is shown of a draft ----------------------------------------------------------------------
+# -- drafts for the browser ------------------------------------------------------------------------
 
 
 def shown(on: Ground, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """A draft for the browser: its ``rows``, whether it is ``edited``, as text."""
+    """Return a draft for the browser: its ``rows``, whether it is ``edited``, its description."""
     rows = on.rows(draft)
     base = {row.label: row for row in on.rows(on.base)}
     locked = on.locked(rows, draft)

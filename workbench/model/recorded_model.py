@@ -1,5 +1,4 @@
-"""The model of a recording: what its facts name where that can be imported again, else stage 0 of
-the recording itself."""
+"""The model of a recording: the one it names, if it can be imported again, else its stage 0."""
 
 from __future__ import annotations
 
@@ -31,10 +30,11 @@ if TYPE_CHECKING:
 def spec_of(
     meta: Mapping[str, Any], path: str | Path, trust: bool = False, code: bool = True
 ) -> Spec:
-    """The model of the recording at ``path``, by its facts.  Of a training step, of what was
-    compiled from Python and of a model that is not here it is the recording itself.
+    """Return the model of the recording at ``path``, by its facts.
 
-    ``code`` False: a Python function is not called, the recording stands for it too.
+    For a training step, a compile from Python and a model that is not available it is the
+    recording itself. ``code`` False: a Python function is not called, the recording replaces it
+    too.
     """
 
     text, sizes = str(meta.get("spec") or ""), meta.get("sizes")
@@ -46,7 +46,7 @@ def spec_of(
     try:
         found = read_spec(text, chosen, trust, **(sizes if isinstance(sizes, dict) else {}))
     except (UserError, TypeError, ValueError, OSError):
-        # Its file is gone, it was recorded where there are other models, or it makes no sense.
+        # Its file is gone, it was recorded where other models exist, or its facts are invalid.
         return itself
     if found.kind == "function" and not (code and _is_here(found.text)):
         return itself
@@ -54,15 +54,17 @@ def spec_of(
 
 
 def compiled_as(run: Run) -> dict[str, Any]:
-    """What a recording says of itself, with the model as it is compiled again: that which it names,
-    or the recording itself."""
+    """Return the facts of a recording, with the model to compile again.
+
+    This is the named one, or the recording itself.
+    """
     meta = run.meta()
     wanted = spec_of(meta, run.path)
     return {**meta, "spec": wanted.text, "kind": wanted.kind, "sizes": dict(wanted.sizes)}
 
 
 def itself(meta: Mapping[str, Any], path: str | Path) -> str:
-    """What is said where a recording stands for its model; "" where that is imported again."""
+    """Return the message for a recording that replaces its model; "" if that is imported again."""
     if spec_of(meta, path).kind != RECORDED:
         return ""
     if recorded_stage.is_training(meta):
@@ -73,8 +75,11 @@ def itself(meta: Mapping[str, Any], path: str | Path) -> str:
 
 
 def for_search(meta: Mapping[str, Any], path: str | Path, stages: int) -> Spec:
-    """The model to look for a bad pass in; UserError where the recording can neither name it nor,
-    with so many ``stages``, stand for it."""
+    """Return the model in which to search a bad pass.
+
+    UserError if the recording neither names it nor, with that number of ``stages``, can replace
+    it.
+    """
     found = spec_of(meta, path)
     training(meta)
     if found.kind == RECORDED and not stages:
@@ -83,7 +88,7 @@ def for_search(meta: Mapping[str, Any], path: str | Path, stages: int) -> Spec:
 
 
 def _is_here(function: str) -> bool:
-    """Whether the package of a function could be imported; none of it runs for the answer."""
+    """Return whether the package of a function could be imported, without running any of it."""
     try:
         return importlib.util.find_spec(function.partition(":")[0].partition(".")[0]) is not None
     except (ImportError, ValueError):
@@ -91,21 +96,22 @@ def _is_here(function: str) -> bool:
 
 
 def level(meta: Mapping[str, Any]) -> str:
-    """The level of a recording's stage 0."""
-    from core_compiler.pipelines.pipeline import level_of  # needs the compiler: a library does not
+    """Return the level of a recording's stage 0."""
+    from core_compiler.pipelines.pipeline import level_of  # slow; a library does not need it
 
     return level_of(recorded_stage.frontend_of(meta))
 
 
 def training(meta: Mapping[str, Any]) -> Training | None:
-    """How the recorded step was trained; None of an inference compile.  UserError where that
-    cannot be told."""
+    """Return how the recorded step was trained; None for an inference compile.
+
+    UserError if that is unknown.
+    """
     return training_of(meta.get("training")) if recorded_stage.is_training(meta) else None
 
 
 def begins(wanted: Spec) -> tuple[str, Training | None]:
-    """What the pipeline of a model depends on besides its target: the level that it begins with,
-    and how it is trained."""
+    """Return the initial level and the training, on which the pipeline of a model depends."""
     if wanted.kind != RECORDED:
         return level({"frontend": wanted.frontend}), None
     with Recording.open(wanted.text) as opened:
@@ -114,7 +120,7 @@ def begins(wanted: Spec) -> tuple[str, Training | None]:
 
 
 def whole(options: Options, model: Model) -> Options:
-    """``options`` with how the model is trained, where it is a training step."""
+    """Return ``options`` with the training of the model, if it is a training step."""
     how = _training(model.imported)
     return options if how is None else replace(options, training=how)
 
@@ -125,7 +131,7 @@ def _training(imported: Imported) -> Training | None:
 
 
 def load(wanted: Spec) -> tuple[Imported, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """Stage 0 of the recording with two sets of inputs; what is not in it is made up."""
+    """Return stage 0 of the recording with two sets of inputs; missing values are synthesized."""
     imported = recorded_stage.import_file(Path(wanted.text), import_cache.find_weights)
     how = _training(imported)
     first, second = (recorded_stage.inputs(imported.module, seed, training=how) for seed in (0, 1))
@@ -133,8 +139,10 @@ def load(wanted: Spec) -> tuple[Imported, tuple[np.ndarray, ...], tuple[np.ndarr
 
 
 def stood_in(model: Model, given: bool = False) -> str:
-    """Which numbers of a model are made up for want of its own, in plain words; "" where none are.
-    ``given``: its inputs are given."""
+    """Return which values of a model are synthesized, as text; "" if none are.
+
+    ``given``: its inputs are given.
+    """
     module = model.imported.module
     missing = int(model.imported.facts.get("stand_ins") or 0)
     if model.spec.kind != RECORDED and not missing:
@@ -149,16 +157,20 @@ def stood_in(model: Model, given: bool = False) -> str:
 
 
 def batch_of(model: Model) -> list[int]:
-    """The places of the inputs that a training step is given anew in each iteration; [] of an
-    inference compile."""
+    """Return the indices of the inputs that a training step receives in each iteration.
+
+    Returns [] for an inference compile.
+    """
     if "training" not in model.imported.facts:
         return []
     return Roles.of(model.imported.module.main).numbers("batch")
 
 
 def check_pipeline(path: str | Path, steps: list[Step]) -> None:
-    """UserError where ``steps`` are not the passes of a recording, as far as it goes: what was
-    compiled from Python did not say its edit once."""
+    """Raise UserError if ``steps`` are not the passes of a recording, as far as it goes.
+
+    Early recordings of compiles from Python did not state their edit.
+    """
     with Recording.open(path) as opened:
         if "edit" in opened.meta():
             return
@@ -168,6 +180,6 @@ def check_pipeline(path: str | Path, steps: list[Step]) -> None:
 
 
 def another_pipeline(path: str | Path) -> UserError:
-    """The recording was made by passes that are not those at hand."""
+    """Return the error for a recording made by other passes than the given ones."""
     return UserError("the recording was made with another pipeline", str(path),
                      "pass the same --insert as when it was made, or compile again")  # fmt: skip

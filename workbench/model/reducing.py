@@ -1,4 +1,4 @@
-"""From a wrong pass to the smallest program that shows it: what to run on what, and the files."""
+"""Reduction of a wrong pass to the smallest program that shows it: the trial, and the files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from core_compiler.ir import Module
 from core_compiler.pipelines.pipeline import Step
 from core_compiler.support.errors import UserError
 
-#: Seconds that one pass may take where nothing else is said: it is taken for endless then.
+#: The default time limit of one pass (seconds): longer is treated as an endless loop.
 PASS_SECONDS = 60.0
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A module, what to run on it, and the whole that it was found in: the ``model``'s name and the
-    ``stage`` that shows what is wrong.  ``notes`` are for people.  ``whole``: the same from the
-    first stage on, where a pass is wrong only by what was done before."""
+    """A module, the trial to run on it, and its context.
+
+    The context is the ``model``'s name and the ``stage`` that shows the fault. ``notes`` are for
+    the user. ``whole``: the same from the first stage on, in case a pass is wrong only after
+    earlier passes.
+    """
 
     module: Module
     inputs: Sequence[np.ndarray]
@@ -42,9 +45,12 @@ def suspect(
     inputs: Sequence[np.ndarray], target: Any, options: Options, tolerance: float,
     notes: tuple[str, ...] = (),
 ) -> Suspect:  # fmt: skip
-    """What to run: the pass that makes ``stage`` alone where its module is plain tensor ops, else
-    the passes since the last such module.  ``modules`` are those of the stages before it.
-    UserError where there is no such module."""
+    """Return the trial: the passes to run, from the last module of plain tensor ops.
+
+    This is the pass that makes ``stage`` alone if its own module has plain tensor ops.
+
+    ``modules`` are those of the stages before it. UserError if there is no such module.
+    """
     plain = [n for n in range(stage) if is_plain(modules[n])]
     if not plain:
         raise UserError(
@@ -66,7 +72,7 @@ def suspect(
 
 
 def _inputs_at(modules: Sequence[Module], stage: int, inputs) -> Sequence[np.ndarray]:
-    """The inputs in the order of a stage's arguments (passes keep them, by value)."""
+    """Return the inputs in the order of a stage's arguments (passes keep them, by value)."""
     given = dict(zip(modules[0].main.arguments, inputs, strict=True))
     arguments = modules[stage].main.arguments
     return [given[v] for v in arguments] if all(v in given for v in arguments) else inputs
@@ -75,15 +81,17 @@ def _inputs_at(modules: Sequence[Module], stage: int, inputs) -> Sequence[np.nda
 def written(
     found: Suspect, folder: Path, seconds: float, progress: Progress
 ) -> tuple[dict[str, Any], Reduced] | None:
-    """Reduce a suspect for at most ``seconds`` and write the program that runs alone into
-    ``folder``: what there is to say, as plain data, and the case.  None where nothing fails when
-    the passes run on their own."""
+    """Reduce a suspect for at most ``seconds`` and write a standalone program into ``folder``.
+
+    Returns the report as plain data, and the case. None if nothing fails when the passes run on
+    their own.
+    """
     made = reduce(found.module, found.inputs, found.trial, seconds=seconds, progress=progress)
     if made is None:
         return written(found.whole, folder, seconds, progress) if found.whole else None
     target = found.trial.target.name
     files = reproducer.write(folder, made, target, found.model)
-    # Who has lost patience does not wait for a process more.
+    # A user who interrupted does not want to wait for another process.
     shows, said = (
         (False, "not tried") if made.stopped == "interrupted" else reproducer.shows(files[0])
     )

@@ -1,8 +1,8 @@
-"""What the text that names a model stands for.
+"""Parsing of the text that names a model.
 
 ``resnet50`` (the catalogue), ``model.onnx``, ``model.pt2``, ``model.keras``, ``model.mlir``
-(StableHLO, or our own IR), a folder with a SavedModel, ``package.module:function``, and a recording
-(its stage 0).
+(StableHLO, or our own IR), a folder with a SavedModel, ``package.module:function``, and a
+recording (its stage 0).
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from core_compiler.support.regular_files import need_regular
 
 _FUNCTION = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 FRONTENDS = ("torch", "onnx", "onnx-passes", "jax", "keras", "tensorflow", "stablehlo", "ir")
-#: Reads what ``onnx`` reads, as a graph of ONNX: the passes of that level run before the import.
+#: The frontend that reads ONNX files as a graph of ONNX: the passes of that level run before the
+#: import.
 AS_GRAPH = "onnx-passes"
-#: What reads a function's model: by what it returns.
+#: The frontends of a function's model; the returned object determines which.
 OF_FUNCTIONS = ("torch", "jax", "keras", "tensorflow")
-#: A recording, whose stage 0 is a model too: its file's ending, its kind and its frontend.
+#: A recording, whose stage 0 is a model too: its file extension, its kind and its frontend.
 RECORDING, RECORDED = ".run", recorded_stage.FRONTEND
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A model as asked for: ``kind`` is ``sample``, ``function``, ``recording``,
-    ``saved_model``, or of a file ``onnx``, ``pt2``, ``keras``, ``stablehlo`` or ``ir``.
+    """A requested model.
 
-    ``sizes`` are builder arguments of a sample (width, depth, batch, seed...).
+    ``kind`` is ``sample``, ``function``, ``recording``, ``saved_model``, or for a file ``onnx``,
+    ``pt2``, ``keras``, ``stablehlo`` or ``ir``. ``sizes`` are builder arguments of a sample
+    (width, depth, batch, seed...).
     """
 
     text: str
@@ -45,14 +47,14 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """A short name for files and titles."""
+        """Return a short name for files and titles."""
         if self.kind not in ("sample", "function"):
             return Path(self.text).stem
         return self.text.rsplit(":", 1)[-1] if self.kind == "function" else self.text
 
 
 def read_spec(text: str, frontend: str | None = None, trust: bool = False, **sizes: Any) -> Spec:
-    """What ``text`` names; UserError says what could be named instead."""
+    """Return the model that ``text`` names; UserError lists the alternatives."""
     sizes = {k: v for k, v in sizes.items() if v is not None}
     if frontend is not None and frontend not in FRONTENDS:
         raise UserError(

@@ -1,4 +1,4 @@
-"""A compile that waits before its passes until it is told to go on: the page's step by step."""
+"""Step-by-step compilation for the page: a compile that waits before its passes for a command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core_compiler.record.recorder import Recorder
 from core_compiler.support.errors import UserError
 from workbench.queries.breakpoints import OP, PASS, RULE, known
 
-#: How long one wait for a command lasts before it is looked whether to stop (seconds).
+#: The interval at which a wait for a command checks for cancellation (seconds).
 PATIENCE = 0.2
 
 Command = Mapping[str, Any]
@@ -25,17 +25,17 @@ Command = Mapping[str, Any]
 
 #: The breakpoints of each kind.
 Named = Mapping[str, Set[str]]
-#: Whether the next pass, prepared, is to be run without asking.
+#: A predicate: whether to run the next pass, after its preparation, without waiting.
 Going = Callable[[Compilation], bool]
 
 
 class Hold:
-    """Waits for ``commands`` (None: nobody will send any more) and says where it stands.
+    """A hold that waits for ``commands`` (None: there will be no more) and reports its position.
 
     ``apply`` runs the next pass, ``rewrite`` only as far as its next rewrite, ``skip`` leaves it
-    out, ``change`` runs until a pass changed something, ``run`` until a breakpoint (``stops``: a
-    pass that comes next, the rewrite that a rule or an op was met in), ``finish`` runs all that is
-    left.  A pass that is interrupted is done in parts, which the recording's edit says.
+    out, ``change`` runs until a pass changed something, ``run`` until a breakpoint (``stops``: the
+    next pass, or a rewrite by a rule or of an op), ``finish`` runs all remaining passes. A pass
+    that is interrupted runs in parts, which the recording's edit states.
     """
 
     def __init__(self, commands: queue.Queue[Command | None], say: Callable[[dict], None],
@@ -46,12 +46,16 @@ class Hold:
         self._watching = Observer()
 
     def begin(self, watching: Observer, recorder: Recorder | None) -> None:
-        """Who is told of an edit, and who knows the numbers of ops."""
+        """Set the observer of edits, and the recorder that knows the numbers of ops."""
         self._watching, self._recorder = watching, recorder
 
     def go_on(self, made: Compilation) -> bool:
-        """Wait for what is to happen to the next pass: True to run it, False to run all that is
-        left.  Cancelled where nobody is there any more."""
+        """Wait for the command for the next pass.
+
+        Returns True to run it, False to run all remaining passes.
+
+        Cancelled if there will be no more commands.
+        """
         problem: UserError | None = None
         while made.next is not None:
             if self._going is not None and self._going(made):
@@ -99,7 +103,7 @@ class Hold:
         }})  # fmt: skip
 
     def _skip(self, made: Compilation) -> None:
-        """The rest of the pipeline without the next pass; UserError where it cannot do without."""
+        """Continue the pipeline without the next pass; UserError if that is impossible."""
         assert made.next is not None
         self._change(made, leave(made.options.edit, made.next))
 
@@ -108,7 +112,10 @@ class Hold:
         self._watching.amend({"edit": edit_facts(edit)})
 
     def _to_rewrite(self, done: int, made: Compilation) -> bool:
-        """Until something has changed, by one rewrite where the pass can be interrupted."""
+        """Return True until something has changed.
+
+        A pass that can be interrupted runs only one rewrite.
+        """
         if not _to_change(done, made):
             return False
         if _can_be_cut(made):
@@ -116,7 +123,7 @@ class Hold:
         return True
 
     def _to_breakpoint(self, done: int, stops: Named, made: Compilation) -> bool:
-        """Until a breakpoint holds: before a pass, after a rule was applied or an op changed."""
+        """Return True until a breakpoint holds: before a pass, or after a rule or op matched."""
         assert made.next is not None
         rules, values = stops[RULE], self._values(made, {int(op) for op in stops[OP]})
         if len(made.stages) > done:
@@ -129,15 +136,17 @@ class Hold:
         return True
 
     def _cut(self, made: Compilation, count: int, of: int) -> None:
-        """Let the next pass stop after ``count`` rewrites ``of`` all, and the others come next;
-        where it cannot, it is run as a whole."""
+        """Make the next pass stop after ``count`` of its ``of`` rewrites; the rest comes next.
+
+        If that is impossible it runs as a whole.
+        """
         assert made.next is not None
         if 0 < count < of:
             with suppress(UserError):
                 self._change(made, cut(made.options.edit, made.next, count))
 
     def _values(self, made: Compilation, ops: set[int]) -> set[Value]:
-        """What the ops that are followed made in any stage, and what came of it."""
+        """Return the results of the followed ops in any stage, and the values derived from them."""
         if self._recorder is None or not ops:
             return set()
         ids = self._recorder.op_ids
@@ -148,7 +157,7 @@ class Hold:
 
 
 def _named(stops: Iterable[str]) -> Named:
-    """The breakpoints of each kind."""
+    """Return the breakpoints of each kind."""
     found: dict[str, set[str]] = {PASS: set(), RULE: set(), OP: set()}
     for stop in filter(known, stops):
         what, _, name = stop.partition(":")
@@ -169,8 +178,10 @@ def _can_be_cut(made: Compilation) -> bool:
 
 
 def _met(rewrites: Sequence[Rewrite], rules: Set[str], values: set[Value]) -> int:
-    """The number of the first rewrite that applied one of ``rules``, or took one of ``values``;
-    0 where there is none.  What was made of ``values`` is added to them."""
+    """Return the number of the first rewrite that applied ``rules`` or used ``values``, or 0.
+
+    Values derived from ``values`` are added to them.
+    """
     first = 0
     for number, rewrite in enumerate(rewrites, 1):
         taken = values.intersection(value for op in rewrite.old for value in op.results)

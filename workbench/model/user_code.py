@@ -1,5 +1,7 @@
-"""A person's own code, its mistakes told by their line: ``package.module:function`` that makes a
-model, ``my_pass.py:Class`` that is a pass."""
+"""User code, with errors reported by their line.
+
+Models are ``package.module:function``, passes ``my_pass.py:Class``.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ _WHOLE = "call it in Python to see the full traceback"
 
 
 def returned(text: str, sizes: Mapping[str, Any]) -> Any:
-    """What the function that ``text`` names returns, called with ``sizes`` as keyword arguments;
-    UserError where it cannot be imported, called, or raises.  What it prints goes to standard
-    error: standard output is for answers."""
+    """Return the result of the function that ``text`` names, called with ``sizes``.
+
+    They are passed as keyword arguments.
+
+    UserError if it cannot be imported, called, or raises. Its output goes to standard error,
+    because standard output is for results.
+    """
     function = found(text)
     sys.path.insert(0, "")
     try:
@@ -38,7 +44,7 @@ def returned(text: str, sizes: Mapping[str, Any]) -> Any:
 
 
 def found(text: str) -> Any:
-    """What ``package.module:function`` names; UserError where it cannot be imported."""
+    """Return the object ``package.module:function``; UserError if it cannot be imported."""
     module_name, _, name = text.partition(":")
     sys.path.insert(0, "")
     try:
@@ -52,10 +58,10 @@ def call(text: str, sizes: Mapping[str, Any]):
     """Call the function that ``text`` names with ``sizes`` as keyword arguments.
 
     It must return ``(model, example inputs)``: an nn.Module and a tensor or a tuple of tensors, a
-    JAX function and its arguments (a tuple of trees of arrays), or a Keras model or ``tf.function``
-    and an array or a tuple of arrays.  Answers the model and the tuple, which is None for a Keras
-    model alone: it may say what its inputs are.
-    UserError as :func:`returned` has it, and where it returned something else.
+    JAX function and its arguments (a tuple of trees of arrays), or a Keras model or
+    ``tf.function`` and an array or a tuple of arrays. Returns the model and the tuple, which is
+    None for a Keras model alone: it may state its inputs. UserError as for :func:`returned`, and
+    if it returned anything else.
     """
     made = returned(text, sizes)
     if of_keras(made):
@@ -78,17 +84,17 @@ def call(text: str, sizes: Mapping[str, Any]):
 
 
 def of_torch(model: Any) -> bool:
-    """Whether a model is a torch module (else it is a function for JAX to trace)."""
+    """Return whether a model is a torch module (else it is a function for JAX to trace)."""
     return hasattr(model, "state_dict")
 
 
 def of_keras(model: Any) -> bool:
-    """Whether a model is one of Keras (on whichever backend)."""
+    """Return whether a model is a Keras model (on any backend)."""
     return _is_of(model, "keras")
 
 
 def of_tensorflow(model: Any) -> bool:
-    """Whether a model is a ``tf.function``, a ``tf.Module`` or a signature of a SavedModel."""
+    """Return whether a model is a ``tf.function``, ``tf.Module`` or SavedModel signature."""
     return _is_of(model, "tensorflow")
 
 
@@ -97,11 +103,11 @@ def _is_of(model: Any, package: str) -> bool:
 
 
 def load_pass(text: str) -> Pass:
-    """The pass that ``my_pass.py:Class`` or ``package.module:Class`` names, or the name of one of
-    ours that stands in no pipeline (``saturate``), with its defaults.
+    """Return the pass that ``text`` names, with its defaults.
 
-    The class may be left out of a file that defines one pass.  UserError where it cannot be
-    imported, is no pass, or needs options.
+    It is ``my_pass.py:Class``, ``package.module:Class``, or the name of an optional built-in pass
+    (``saturate``). The class may be omitted for a file that defines one pass. UserError if it
+    cannot be imported, is not a pass, or needs options.
     """
     from core_compiler.passes.base import Pass
     from core_compiler.pipelines.pipeline import OPTIONAL
@@ -139,7 +145,7 @@ def load_pass(text: str) -> Pass:
 
 
 def _from_file(path: Path, text: str):
-    """The module of a file; it is entered under its own name unless that is taken."""
+    """Return the module of a file; it is registered under its own name unless that is taken."""
     if not path.is_file():
         raise UserError("file not found", str(path), "check the path")
     name = path.stem if path.stem.isidentifier() else "own_pass"
@@ -153,7 +159,8 @@ def _from_file(path: Path, text: str):
     sys.path.insert(0, str(path.resolve().parent))
     try:
         with _told(text):
-            # Not by way of bytecode, which outlives an edit of the same second and size.
+            # Do not use bytecode, which survives an edit within the same second and of the same
+            # size.
             source = loader.get_data(loader.path)
             exec(loader.source_to_code(source, loader.path), vars(module))
     except BaseException as error:
@@ -184,7 +191,7 @@ def _module(module_name: str, text: str):
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if module_name != missing and not module_name.startswith(f"{missing}."):
-            raise _error(error, text) from None  # what it imports in its turn
+            raise _error(error, text) from None  # a module that it imports
         raise UserError(
             f"module {missing!r} not found", text,
             "check the module path, and run from a folder where it can be imported",
@@ -208,7 +215,7 @@ def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:
 
 @contextlib.contextmanager
 def _told(text: str) -> Iterator[None]:
-    """What the person's code raises (leaving Python too) becomes one UserError."""
+    """Convert any exception of user code (SystemExit too) into one UserError."""
     try:
         with contextlib.redirect_stdout(sys.stderr), backends.chosen():
             yield

@@ -1,4 +1,4 @@
-"""A pass of a person's own as text: read without running it, run where that is allowed.
+"""A user pass as text: read without running it, run only if that is allowed.
 
 The page's process only reads (``outline``, ``stand_in``); ``load`` executes, in the worker process
 or on the command line.
@@ -23,7 +23,7 @@ from core_compiler.pipelines.edit_data import MAX_TEXT, TEXTS
 from core_compiler.pipelines.pipeline import OPTIONAL
 from core_compiler.support.errors import UserError, raised_at
 
-#: What a new pass of a person's own begins as.
+#: The template of a new user pass.
 TEMPLATE = '''\
 from dataclasses import dataclass
 
@@ -55,8 +55,11 @@ _HALVES = ("meaning", "implementation")
 
 @dataclass(frozen=True)
 class Outline:
-    """What can be read from a pass's text: class ``name`` ("" where there is none), its facts and
-    options, and the ``problem`` that keeps it from being loaded (``line`` in the text)."""
+    """The facts that can be read from a pass's text.
+
+    Class ``name`` ("" if there is none), its facts and options, and the ``problem`` that prevents
+    loading it (``line`` in the text).
+    """
 
     name: str = ""
     summary: str = ""
@@ -68,7 +71,7 @@ class Outline:
 
 @lru_cache(maxsize=64)
 def outline(code: str, wanted: str = "") -> Outline:
-    """The class in ``code`` that derives from Pass (``wanted``: the one of that name)."""
+    """Return the class in ``code`` that derives from Pass (``wanted``: the one of that name)."""
     if len(code) > MAX_TEXT:
         return Outline(problem=f"{len(code):,} characters exceed the limit of {MAX_TEXT:,}", line=0)
     try:
@@ -118,7 +121,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _constant(node: ast.expr | None) -> Any:
-    """The value of a literal, of a ``frozenset`` of literals, of ``field(default=...)``."""
+    """Return the value of a literal, a ``frozenset`` of literals, or ``field(default=...)``."""
     if isinstance(node, ast.Call):
         name = _name(node.func)
         if name == "frozenset":
@@ -133,13 +136,15 @@ def _constant(node: ast.expr | None) -> Any:
 
 
 def of_ours(item: Mapping[str, Any]) -> Pass | None:
-    """The pass that ``item`` describes where it is one of ours (it has no code of a person's)."""
+    """Return the pass that ``item`` describes if it is a built-in one (without user code)."""
     return None if item.get("code") else OPTIONAL.get(str(item.get("source") or ""))
 
 
 def stand_in(item: Mapping[str, Any]) -> Pass:
-    """A pass that has the name, the facts and the options of the one that ``item`` describes, as
-    far as they can be read, and does nothing (one of ours: itself)."""
+    """Return a pass that does nothing, with the name, facts and options of ``item``.
+
+    They are given as far as they can be read. A built-in pass is returned itself.
+    """
     code = str(item.get("code") or "")
     ours = of_ours(item)
     if ours is not None:
@@ -161,9 +166,11 @@ def stand_in(item: Mapping[str, Any]) -> Pass:
 
 
 def load(item: Mapping[str, Any]) -> Pass:
-    """The pass that ``item`` describes: ``code`` (and which ``class`` of it), or ``source`` (a file
-    or module, ``my_pass.py:Class``, or one of ours by name), and its ``options``.  This executes
-    the person's code."""
+    """Return the pass that ``item`` describes; this executes user code.
+
+    ``item`` has ``code`` (and which ``class`` of it), or ``source`` (a file or module,
+    ``my_pass.py:Class``, or a built-in one by name), and its ``options``.
+    """
     code = str(item.get("code") or "")
     if code:
         pass_ = _load_text(code, str(item.get("class") or ""), str(item.get("file") or ""))
@@ -208,6 +215,6 @@ def _load_text(code: str, wanted: str, file: str) -> Pass:
 
 
 def file_name(found: Outline) -> str:
-    """The file that a pass's text would be saved as: ``OwnPass`` is in ``own_pass.py``."""
+    """Return the file name for a pass's text: ``OwnPass`` is in ``own_pass.py``."""
     words = re.sub(r"(?<!^)(?=[A-Z])", "_", found.name or "OwnPass").lower()
     return f"{words}.py"

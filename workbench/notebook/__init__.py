@@ -1,7 +1,7 @@
-"""The workbench in a notebook: every view as a live widget, one selection, controls beside them.
+"""The workbench in a notebook: every view as a live widget, one selection, and controls.
 
-``c.show()`` of a compilation, ``cc.show("x.run")`` of a recording.  A compile that goes on
-(``c.step()``, ``c.profile()``) goes on in what is shown.
+``c.show()`` of a compilation, ``cc.show("x.run")`` of a recording. When a compilation continues
+(``c.step()``, ``c.profile()``), the widgets follow it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def show(
     view: str | None = None,
     other: Compilation | TrainingStep | str | Path | None = None,
 ) -> Workbench | Pane:
-    """The workbench of a compilation or of a recording, or one ``view`` of it, for a cell.
+    """Return the workbench of a compilation or of a recording, or one ``view`` of it, for a cell.
 
-    ``other``: B, what it is compared with (:meth:`Workbench.compare`); what can show both does.
-    UserError where no view is called that, or where a recording cannot be opened.
+    ``other``: B, the one it is compared with (:meth:`Workbench.compare`), in all views that can
+    show both. UserError for an unknown view, or if a recording cannot be opened.
     """
     if isinstance(what, Compilation):
         made = SHOWN.get(id(what))

@@ -1,4 +1,4 @@
-"""``%%workbench``: compile what a cell defines and show it.
+"""``%%workbench``: compile the model that a cell defines and show it.
 
 ::
 
@@ -10,8 +10,8 @@
 
     model, (x, w)                  # the last line: the model and its example inputs
 
-Where the last line is no such pair, the model is the function or the ``torch.nn.Module`` that the
-cell defines last, and its inputs are the notebook's variables of the names of its parameters.
+If the last line is not such a pair, the model is the function or the ``torch.nn.Module`` that the
+cell defines last, and its inputs are the notebook's variables named like its parameters.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _WHERE = "%%workbench"
 
 @magics_class
 class WorkbenchMagics(Magics):
-    """The magic of a notebook."""
+    """The magics of the workbench."""
 
     @property
     def _shell(self) -> InteractiveShell:
-        assert self.shell is not None  # magics are registered with one
+        assert self.shell is not None  # magics are registered with a shell
         return self.shell
 
     @magic_arguments()
@@ -68,10 +68,13 @@ class WorkbenchMagics(Magics):
         return made.show(chosen.view)
 
     def _run(self, cell: str) -> tuple[Any, str]:
-        """Execute the cell; the value of its last line (None where that is none), and the function
-        or class that it defines last ("" where it defines none)."""
+        """Execute the cell; return the value of its last line and its last definition.
+
+        The value is None if the last line is not an expression; the function or class is "" if
+        there is none.
+        """
         text = self._shell.transform_cell(cell)
-        file = self._shell.compile.cache(text)  # tracebacks and the model's lines find the text
+        file = self._shell.compile.cache(text)  # for tracebacks and the model's lines
         lines = ast.parse(text, file)
         kinds = ast.FunctionDef | ast.ClassDef
         names = [node.name for node in lines.body if isinstance(node, kinds)]
@@ -84,7 +87,7 @@ class WorkbenchMagics(Magics):
         return value, names[-1] if names else ""
 
     def _pair(self, last: Any, defined: str) -> tuple[Any, Sequence | None]:
-        """The model and its inputs; UserError where the cell has none."""
+        """Return the model and its inputs; UserError if the cell has none."""
         names: Mapping[str, Any] = self._shell.user_ns
         if isinstance(last, tuple) and len(last) == 2 and isinstance(last[1], tuple | list):
             return _of_torch(*last)
@@ -108,7 +111,7 @@ class WorkbenchMagics(Magics):
 
 
 def _of_torch(model: Any, inputs: Sequence) -> tuple[Any, Sequence]:
-    """A plain function of torch tensors as a module, which is what torch exports."""
+    """Return a plain function of torch tensors as a module, because torch exports modules."""
     owners = {type(each).__module__.partition(".")[0] for each in inputs}
     if "torch" not in owners or not inspect.isfunction(model):
         return model, inputs

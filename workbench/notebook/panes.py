@@ -1,4 +1,4 @@
-"""What stands in a cell: panes, each a view as a widget, and the controls around them."""
+"""The contents of a cell: panes, each a view as a widget, and the controls around them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from workbench.views.passes import check
 if TYPE_CHECKING:
     from workbench.notebook.session import Workbench
 
-#: Heights of a pane (pixels): alone or beside another, and above or below another.
+#: Heights of a pane (pixels): alone or side by side, and one of two stacked.
 HEIGHT, STACKED = 460, 340
-#: What stands around the views, with the modules that draw it.
+#: The components around the views, with their modules.
 FRAME = {"rail": "passes", "inspector": "inspector"}
 
 
@@ -34,7 +34,7 @@ def _widget_class(module: str) -> type:
 
 
 class Pane:
-    """One view in a cell: the widget, or what is to be said instead."""
+    """A view in a cell: the widget, or a message in its place."""
 
     def __init__(self, owner: Workbench, name: str):
         self._owner, self.name = owner, name
@@ -54,7 +54,7 @@ class Pane:
 
     @property
     def height(self) -> int:
-        """In pixels; can be set."""
+        """The height in pixels; can be set."""
         return int(self.view.layout.height.removesuffix("px"))
 
     @height.setter
@@ -69,7 +69,7 @@ class Pane:
                     setattr(self.view, name, value)
 
     def say(self, message: Message | None) -> None:
-        """A message instead of the view; None: the view."""
+        """Show a message instead of the view; None: the view."""
         if message is not None:
             parts = [message["what"], message.get("where", ""), message.get("fix", "")]
             lines = "<br>".join(html.escape(str(part)) for part in parts if part)
@@ -135,7 +135,7 @@ class Controls:
             chooser.observe(lambda _change: self._arrange(), "value")
         self._arrange()
 
-    # -- what the person does ------------------------------------------------------------------
+    # -- user actions --------------------------------------------------------------------------
 
     def _step(self, by: int) -> None:
         owner = self._owner
@@ -148,7 +148,7 @@ class Controls:
             self._owner.stage = change["new"]
 
     def _on_two(self, change: Mapping[str, Any]) -> None:
-        """All shown views that can show both recordings do so, or show only this one."""
+        """Switch all shown views that can show both recordings to both, or to this one only."""
         if self._quiet:
             return
         state = self._owner.view_state
@@ -157,7 +157,7 @@ class Controls:
         self._owner.move(lambda: state)
 
     def _able(self) -> list[str]:
-        """The shown views that can show two recordings, where there are two."""
+        """Return the shown views that can show two recordings, if there are two."""
         shown = (self._left.value, self._right.value)
         return [n for n in shown if n and VIEWS[n].two] if self._owner.other is not None else []
 
@@ -168,7 +168,7 @@ class Controls:
         self._arrange()
 
     def open(self, panes: tuple[str, ...]) -> None:
-        """Show views that a link leads to."""
+        """Show the views that a link leads to."""
         self._layout(panes[0], panes[1] if len(panes) > 1 else self._right.value)
 
     def _arrange(self) -> None:
@@ -201,14 +201,14 @@ class Controls:
         except UserError as error:
             self.note(str(error))
 
-    # -- what it shows -------------------------------------------------------------------------
+    # -- display -------------------------------------------------------------------------------
 
     def note(self, text: str) -> None:
-        """A line under the panes."""
+        """Show a line under the panes."""
         self._note.value = f'<span style="opacity:.75">{html.escape(text)}</span>'
 
     def follow(self) -> None:
-        """Bring the controls up to the state."""
+        """Update the controls from the state."""
         owner = self._owner
         self._quiet = True
         options = [(_title(stage), stage.index) for stage in owner.run.stages()]

@@ -1,4 +1,4 @@
-"""The recordings behind what a notebook shows: of a compilation, by a path, of the library."""
+"""The recordings behind a notebook's views: of a compilation, at a path, or in the library."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from workbench.queries.run import Run
 
 
 class Written(Run):
-    """A recording of a compilation as far as it has come; its file goes when it is closed.
-    ``op_ids``: the ids of the compilation's ops in it."""
+    """A recording of a compilation so far; its file is deleted when it is closed.
+
+    ``op_ids``: the ids of the compilation's ops in it.
+    """
 
     def __init__(self, made: Compilation):
         self._folder = tempfile.TemporaryDirectory(prefix="workbench-")
@@ -35,8 +37,7 @@ class Written(Run):
 
 
 def find(name: str | Path) -> Path:
-    """The recording at a path, or that of this name in the library; UserError where there is
-    none."""
+    """Return the recording at a path, or of this name in the library; UserError if missing."""
     path, library = file_of(str(name)), Library()
     for each in (path, library.find(str(name)), library.find(f"{name}.run")):
         if each.is_file():

@@ -1,4 +1,4 @@
-"""A notebook's session: what is shown of a compilation or a recording, and what is selected."""
+"""A notebook's session: the shown compilation or recording, and the selection."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui import navigation
 from workbench.ui.updates import Message, Showing, held, unexpected
 
-#: What is shown of compilations (by their ``id``: a workbench keeps its compilation), so that a
-#: second ``show()`` shares the selection of the first.
+#: The workbenches of compilations (by their ``id``: a workbench keeps its compilation alive), so
+#: that a second ``show()`` shares the selection of the first.
 SHOWN: weakref.WeakValueDictionary[int, Workbench] = weakref.WeakValueDictionary()
 
 
 class Workbench:
-    """The views of one recording.  A cell that ends with it shows the whole; ``view(name)`` one.
+    """The views of one recording; at the end of a cell it shows all, ``view(name)`` shows one.
 
     The selection is the same in all of them and here::
 
-        w.selection              # {'stage': 7, 'op': 123, 'kernel': 4, ...}, what was clicked last
+        w.selection              # {'stage': 7, 'op': 123, 'kernel': 4, ...}, the last selection
         w.op                     # the selected op: an object of the IR
         w.select(op=..., stage=7)
         w.observe(lambda w: ...) # after each change
@@ -58,15 +58,18 @@ class Workbench:
         if self._compilation is not None:
             self._follow(self._compilation)
         self.run = self._record() if self._compilation is not None else Run(Path(str(shown)))
-        # What is compared with: the compile before the last edit, or what somebody gave.
+        # The recording to compare with: the compile before the last edit, or one that the user
+        # gave.
         self.other: Run | None = None
         self.view_state = ViewState(run=self.run.path.name, panes=())
 
     # -- the recording -----------------------------------------------------------------------------
 
     def _record(self) -> Run:
-        """A recording of the compilation as far as it has come.  Equal beginnings give equal ids,
-        so that the selection keeps its meaning when more is recorded."""
+        """Record the compilation so far.
+
+        Equal prefixes have equal ids, so that the selection stays valid when more is recorded.
+        """
         made = self._compilation
         assert made is not None
         run = recordings.Written(made)
@@ -77,14 +80,14 @@ class Workbench:
         made.observer = Observers(made.observer, _Follower(weakref.ref(self), made))
 
     def reload(self) -> None:
-        """Show what the compilation has done meanwhile, or what the file holds by now."""
+        """Show the compilation's progress, or the current contents of the file."""
         old = self.run
         if self._compilation is not None:
             self.run = self._record()
         else:
             try:
                 old.refresh()
-            except UserError:  # another recording lies there
+            except UserError:  # the file is another recording
                 self.run = Run(old.path)
         if self.run is not old:
             old.close()
@@ -93,15 +96,18 @@ class Workbench:
 
     @property
     def compilation(self) -> Compilation | None:
-        """What is shown; None where it is a recording.  After an edit of the pipeline: the new
-        one."""
+        """The shown compilation, the new one after an edit; None for a recording."""
         return self._compilation
 
     def rerun(self, edit: PipelineEdit, *, check: bool | None = None, target=None, execute=False,
               pass_timeout: float | None = None) -> Compilation:  # fmt: skip
-        """Compile the same model with an edited pipeline (and ``target`` options), show that, and
-        compare it with what was shown; UserError where there is no compilation, or where the edit
-        or a pass of it is wrong: what was shown then stays."""
+        """Compile the same model with an edited pipeline, show it, and compare.
+
+        ``target`` sets options of the target.
+
+        It is compared with the one shown before; UserError if there is no compilation, or if the
+        edit or one of its passes fails: the views then stay.
+        """
         old = self._compilation
         if old is None:
             raise UserError("a recording cannot be rerun", "rerun",
@@ -123,7 +129,7 @@ class Workbench:
         self.run = self._record()
         self._follow(made)
         SHOWN[id(made)] = self
-        weakref.finalize(old, SHOWN.pop, id(old), None)  # another one may get its id
+        weakref.finalize(old, SHOWN.pop, id(old), None)  # another object may get its id
         stage = next(
             (s.index for s in self.run.stages() if s.pass_name == self._shown_pass()), None
         )
@@ -135,10 +141,12 @@ class Workbench:
         return made
 
     def compare(self, other: Compilation | TrainingStep | str | Path | None, *shown: str) -> None:
-        """Compare with ``other``, B: another compilation as far as it has come, the path of a
-        recording, or the name of a run in the library; None: with nothing.  One B is compared with
-        in all views; of those that can show two, ``shown`` do so from now on.  UserError where
-        there is no such recording."""
+        """Compare with ``other``, B; None: stop comparing.
+
+        B is another compilation so far, the path of a recording, or the name of a run in the
+        library. All views compare with the same B; those in ``shown`` show both from now on, if
+        they can. UserError if the recording is not found.
+        """
         if isinstance(other, TrainingStep):
             other = other.compilation
         found: Run | None = None
@@ -158,7 +166,7 @@ class Workbench:
         self._go(view_state)
 
     def _shown_pass(self) -> str:
-        """The label of the pass that was shown before the last edit."""
+        """Return the label of the pass that was shown before the last edit."""
         if self.other is None:
             return ""
         return self.other.stages()[self.other.stage_number(self.view_state.stage)].pass_name
@@ -176,8 +184,11 @@ class Workbench:
 
     @property
     def selection(self) -> Mapping[str, Any]:
-        """What is selected: ``stage``, and where there is one ``rewrite``, ``op``, ``kernel``,
-        ``buffer`` (ids of the recording), ``kernel_name``, ``scope``."""
+        """Return the selection: ``stage``, and the other selected items.
+
+        These are ``rewrite``, ``op``, ``kernel``, ``buffer`` (ids of the recording),
+        ``kernel_name``, ``scope``.
+        """
         with self.run.lock:
             found = linked(self.run, self.view_state)
             names = {k.id: k.name for k in self.run.kernels()}
@@ -191,7 +202,7 @@ class Workbench:
 
     @property
     def op(self) -> Op | None:
-        """The selected op in the shown stage: the compilation's own object where there is one."""
+        """Return the selected op in the shown stage: the compilation's own object, if any."""
         number = self.selection.get("op")
         if number is None:
             return None
@@ -201,8 +212,11 @@ class Workbench:
 
     def select(self, *, op: Op | int | None = None, kernel: str | int | None = None,
                buffer: int | None = None, stage: int | None = None) -> None:  # fmt: skip
-        """Select an op (an object of the IR or an id), a kernel (a name or an id) or a buffer, in
-        ``stage`` or in the shown one; nothing where nothing is given.  Every view follows."""
+        """Select an op (an object of the IR or an id), a kernel (a name or an id) or a buffer.
+
+        It is selected in ``stage``, by default the shown one; no argument selects nothing. Every
+        view follows.
+        """
         view_state = self.view_state.select(
             op=self._op_id(op), kernel=self._kernel_id(kernel), buffer=buffer
         )
@@ -233,7 +247,7 @@ class Workbench:
     # -- views -------------------------------------------------------------------------------------
 
     def view(self, name: str) -> Pane:
-        """One view as a widget of its own; it shares the selection."""
+        """Return one view as a widget of its own; it shares the selection."""
         self.check(name)
         pane = self._panes.get(name)
         if pane is None:
@@ -243,14 +257,14 @@ class Workbench:
 
     @staticmethod
     def check(name: str) -> None:
-        """UserError where no view is called that."""
+        """Raise UserError for an unknown view."""
         if name not in VIEWS and name not in FRAME:
             raise UserError(f"unknown view {name!r}", "show",
                             nearest(name, list(VIEWS), f"views: {', '.join(VIEWS)}"))  # fmt: skip
 
     @property
     def widget(self) -> ipywidgets.Widget:
-        """The whole: controls, two panes, the inspector."""
+        """Return the complete workbench: controls, two panes, the inspector."""
         if self._controls is None:
             self._controls = Controls(self)
             self._controls.follow()
@@ -261,7 +275,7 @@ class Workbench:
         return {**shown, **self.fallback()}
 
     def fallback(self) -> dict[str, str]:
-        """What is read where widgets are not: text, and the stages as a table."""
+        """Return the output for frontends without widgets: text, and the stages as a table."""
         if self._compilation is not None:
             return self._compilation._repr_mimebundle_()
         from core_compiler.exporters.notebook import table
@@ -275,10 +289,10 @@ class Workbench:
     def __repr__(self) -> str:
         return f"<workbench of {self.run.path.stem}, stage {self.stage}, views {', '.join(VIEWS)}>"
 
-    # -- what the browser tells --------------------------------------------------------------------
+    # -- messages from the browser -----------------------------------------------------------------
 
     def command(self, view: str, text: str) -> None:
-        """A command of a view (JSON); those that are the page's own do nothing here."""
+        """Execute a command of a view (JSON); commands that only the page has are ignored."""
         try:
             command = json.loads(text)
             self._showing.hear(view, command)
@@ -289,13 +303,13 @@ class Workbench:
             self.move(lambda: navigation.move(name, self.run, self.view_state, command))
         elif name == "rerun":
             self._rerun(command)
-        elif name == "bisect":  # what is kept, and the command that looks
+        elif name == "bisect":  # the stored result, and the command that searches
             asked = {**command, "view": "bisect"}
             self.move(lambda: navigation.move("show", self.run, self.view_state, asked))
 
     def _rerun(self, command: Mapping[str, Any]) -> None:
-        """The draft of the pipeline view, compiled here; the view is told what was wrong."""
-        # The same fault is news again: who pressed once more waits for it.
+        """Compile the draft of the pipeline view; errors are reported to the view."""
+        # The same error is sent again: a user who repeated the command waits for it.
         told: dict[str, Any] = {"run": self.run.path.name, "n": time.time()}
         self._tell_editing({**told, "state": "running"})
         told |= {"state": "failed", "kept": None}
@@ -315,18 +329,18 @@ class Workbench:
         self._tell_editing(told)
 
     def _tell_editing(self, told: Mapping[str, Any]) -> None:
-        """How a compile with an edit goes, for the views that begin one."""
+        """Send the progress of a compile with an edit to the views that can start one."""
         for name in ("pipeline", "overview"):
             if name in self._panes:
                 self._panes[name].update({"detail": json.dumps(told)})
 
     def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
-        """What a view of `widgets` says is selected."""
+        """Apply the selection of a view of `widgets`."""
         self._showing.hear(view, selection)
         self.move(lambda: navigation.chosen_in(self.run, self.view_state, view, dict(selection)))
 
     def remember(self, view: str, state: Mapping[str, Any]) -> None:
-        """What the person set in a view."""
+        """Remember the user's settings of a view."""
         self.view_state = self.view_state.remember(view, state)
 
     def move(self, move: Callable[[], ViewState]) -> None:
@@ -340,7 +354,7 @@ class Workbench:
         else:
             self._go(view_state)
             return
-        self.refresh()  # a view shows at once what was chosen in it
+        self.refresh()  # the view shows the choice at once
         self._tell(told)
 
     def _tell(self, text: str) -> None:
@@ -357,7 +371,7 @@ class Workbench:
             watcher(self)
 
     def refresh(self) -> None:
-        """Bring all widgets up to the view_state."""
+        """Update all widgets from the view state."""
         panes = tuple(name for name in self._panes if name in VIEWS)
         self.view_state = self.view_state.with_(panes=panes, zoom=None)
         self.refreshing = True
@@ -375,14 +389,14 @@ class Workbench:
             self._controls.follow()
 
     def answer(self, view: str, request: Mapping[str, Any]) -> Any:
-        """What the browser module of a view asks for."""
+        """Return the response to a request of a view's browser module."""
         runs = views.runs_for(view, self.view_state, self.run, self.other)
         with held(*runs):
             return views.answer(view, runs, self.view_state, dict(request))
 
 
 class _Follower(Observer):
-    """Shows what a compilation that is shown goes on to do."""
+    """An observer that shows the progress of a shown compilation."""
 
     def __init__(self, shown: weakref.ref[Workbench], made: Compilation):
         self._shown, self._made = shown, weakref.ref(made)
@@ -397,7 +411,7 @@ class _Follower(Observer):
             self._finishing = False
             self._reload()
         elif made.next is not None and what == made.next.label and total == len(made.steps):
-            self._finishing = True  # every pass is told; they are shown together in the end
+            self._finishing = True  # every pass is reported; show them together at the end
 
     @override
     def stage(self, stage):

@@ -1,1 +1,1 @@
-"""Questions asked of a recording, each answered as plain data for views, advice and commands."""
+"""Queries over a recording; each returns plain data for views, advice and commands."""

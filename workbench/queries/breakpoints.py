@@ -1,7 +1,7 @@
-"""Breakpoints: passes, rules and ops at which running on through a recording stops.
+"""Breakpoints: passes, rules and ops at which stepping through a recording stops.
 
 In the view state (and the URL) a breakpoint is a text: ``pass:fold_constants#2``, ``rule:TEXT``,
-``op:NUMBER``.  A place is a stage and the number of a rewrite of it, -1 for the stage itself.
+``op:NUMBER``. A place is a stage and the index of one of its rewrites, -1 for the stage itself.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from workbench.queries.links import exists
 from workbench.queries.run import Run
 
 PASS, RULE, OP = "pass", "rule", "op"
-#: Breakpoints of one view state at most: they are part of the URL.
+#: The most breakpoints of one view state: they are part of the URL.
 MOST = 20
 
 Place = tuple[int, int]
 
 
 def known(text: str) -> bool:
-    """Whether a text is a breakpoint; a URL may hold anything."""
+    """Return whether a text is a valid breakpoint; a URL may contain anything."""
     what, colon, value = text.partition(":")
     if not colon or not value or what not in (PASS, RULE, OP):
         return False
@@ -27,14 +27,14 @@ def known(text: str) -> bool:
 
 
 def toggled(stops: Sequence[str], stop: str) -> tuple[str, ...]:
-    """With the breakpoint, or without it where it was there."""
+    """Return ``stops`` with the breakpoint added, or removed if it was present."""
     if stop in stops:
         return tuple(s for s in stops if s != stop)
     return (*stops, stop)[-MOST:]
 
 
 def following(run: Run, stops: Sequence[str], at: Place, by: int) -> Place | None:
-    """The nearest place after (``by`` 1) or before (-1) ``at`` where a breakpoint holds."""
+    """Return the nearest place after (``by`` 1) or before (-1) ``at`` with a breakpoint."""
     passes, rules = (
         {value for what, _, value in (s.partition(":") for s in stops) if what == wanted}
         for wanted in (PASS, RULE)
@@ -60,7 +60,7 @@ def _ops(stops: Sequence[str]) -> Iterator[int]:
 
 
 def changes(run: Run, op: int) -> list[Place]:
-    """Where an op was made or changed, and what became of it: the places of these rewrites."""
+    """Return the places of the rewrites that created or changed an op or its descendants."""
     history = run.op_history(op)
     return sorted(set(_places(run, history.earlier)) | set(_places(run, history.later)))
 

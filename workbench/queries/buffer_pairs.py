@@ -1,4 +1,4 @@
-"""Buffers of two recordings that hold the same."""
+"""Matching of the buffers of two recordings that have the same contents."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from workbench.queries.run import Run
 
 
 def same_buffers(run: Run, other: Run) -> list[Same]:
-    """The buffers (ids) of both that hold the same, each once: what carries the meaning of one
-    imported value, what has the same name, what launches that compute the same write, what ops that
-    are the same define (constants)."""
+    """Return the matching buffers (ids) of both recordings, each buffer once.
+
+    Buffers match if they carry the same imported value, have the same name, are written by
+    launches that compute the same, or are defined by ops that are the same (constants).
+    """
     key = "same buffers", str(other.path), other.identity, run.version, other.version
     return run.kept(key, lambda: _same_buffers(run, other))
 
@@ -44,7 +46,7 @@ def _by_meaning(run: Run, other: Run) -> Iterator[Same]:
 
 
 def _by_name(run: Run, other: Run) -> Iterator[Same]:
-    """Weights, inputs and results of the same name."""
+    """Match weights, inputs and results of the same name."""
     ones, twos = ({(b.tier, b.kind, b.name): b.id for b in each.buffers() if b.name}
                   for each in (run, other))  # fmt: skip
     for name in ones.keys() & twos.keys():
@@ -52,8 +54,11 @@ def _by_name(run: Run, other: Run) -> Iterator[Same]:
 
 
 def _by_launch(run: Run, other: Run) -> Iterator[Same]:
-    """What launches write that compute the same: where each side has one launch and as many
-    buffers it is known; else as many as follow each other in size are a guess."""
+    """Match the buffers written by launches that compute the same.
+
+    The match is certain if each side has one launch and equally many buffers; otherwise buffers
+    are matched by the order of their sizes, as a guess.
+    """
     mine, theirs = _written(run), _written(other)
     for pair in pairs(run, other):
         ones = [b for each in pair.first for b in mine.get(each.op, ())]
@@ -88,7 +93,7 @@ def _by_size(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 
 def _written(run: Run) -> dict[int, list[Buffer]]:
-    """What each launch writes, in the order of the plan."""
+    """Return the buffers that each launch writes, in the order of the plan."""
     found: dict[int, list[Buffer]] = {}
     for buffer in run.buffers():
         op = written_by(run, buffer)

@@ -1,4 +1,4 @@
-"""The texts of a kernel of A beside those of the kernels of B which compute the same."""
+"""The texts of a kernel of A next to those of the kernels of B that compute the same."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from workbench.queries import kernel_texts
 from workbench.queries.pairs import pairs
 from workbench.queries.run import Run
 
-#: Kernels of B that are shown beside one of A, the dearest first.
+#: Kernels of B shown next to one of A, the most expensive first.
 MAX_PARTNERS = 8
 
 
-#: Texts of more lines than this are not compared: each would take seconds.
+#: Texts with more lines than this are not compared: each would take seconds.
 MAX_LINES = 20_000
 
 
-#: How the texts of a kernel end as files, by their titles.
+#: File extensions of the texts of a kernel, by their titles.
 _ENDINGS = {"Generated source": "py", "LLVM IR": "ll", "PTX": "ptx", "SASS": "sass"}
 
 
 @dataclass(frozen=True)
 class Partner:
-    """A kernel of B whose launches compute what those of a kernel of A do: how many, how long
-    (microseconds; None: not known), and whether only flops, bytes and order say so."""
+    """A kernel of B whose launches compute the same as those of a kernel of A.
+
+    It has the number of launches, their time in microseconds (None: unknown), and whether the
+    match is a guess from flops, bytes and order.
+    """
 
     kernel: Kernel
     launches: int
@@ -39,7 +42,7 @@ class Partner:
 
 @dataclass(frozen=True)
 class Part:
-    """One text of both kernels, its lines aligned."""
+    """A text of both kernels, with aligned lines."""
 
     title: str
     language: str
@@ -51,7 +54,7 @@ class Part:
 
 
 def partners_of(run: Run, other: Run, kernel: Kernel) -> list[Partner]:
-    """The kernels of B whose launches compute what those of ``kernel`` do, the dearest first."""
+    """Return the kernels of B that compute the same as ``kernel``, the most expensive first."""
     launches = set(kernel.launches)
     known = {each.name: each for each in other.kernels()}
     found: dict[str, list[tuple[float | None, bool]]] = {}
@@ -74,7 +77,7 @@ def partners_of(run: Run, other: Run, kernel: Kernel) -> list[Partner]:
 def parts_of(
     run: Run, other: Run, kernel: Kernel, partners: Sequence[Partner]
 ) -> tuple[list[Part], list[str]]:
-    """The texts that both have, and in words which of them are too long to compare."""
+    """Return the texts that both kernels have, and the titles of those too long to compare."""
     key = ("code beside", kernel.id, run.version.kernels, run.version.stages, str(other.path),
            other.identity, tuple(each.kernel.id for each in partners))  # fmt: skip
     return run.kept(key, lambda: _made(run, other, kernel, partners))
@@ -106,12 +109,12 @@ def _made(
 
 
 def _file(letter: str, kernel: str, title: str) -> str:
-    """What a text is saved as."""
+    """Return the file name that a text is saved under."""
     return f"{letter}_{kernel}.{_ENDINGS.get(title, 's')}"
 
 
 def _keys(run: Run, kernel: Kernel, texts: list[str]) -> list[dict[int, int]]:
-    """Of each text the ops by line."""
+    """Return the ops by line, for each text."""
     found: list[dict[int, int]] = [{} for _ in texts]
     for group in kernel_texts.groups_of(run, kernel, texts, [True] * len(texts)):
         if "op" in group:
@@ -122,7 +125,7 @@ def _keys(run: Run, kernel: Kernel, texts: list[str]) -> list[dict[int, int]]:
 
 
 class _TextLines(AlignedLines):
-    """Lines of two texts that are aligned already: its rows are whole."""
+    """Lines of two texts that are already aligned: all rows are known."""
 
     def __init__(self, rows: list[dict[str, Any]]):
         self._rows = list(rows)
@@ -135,8 +138,10 @@ def text_lines(text: str) -> list[str]:
 def _aligned(
     left: str, right: str, names: tuple[str, str], ops: Mapping[int, int]
 ) -> tuple[AlignedLines, bool]:
-    """The lines of both texts, and whether they are the same but for the kernels' names; lines of A
-    have the ops that they compute."""
+    """Return the aligned lines of both texts, and whether they differ only in the kernels' names.
+
+    Lines of A carry the ops that they compute.
+    """
     a, b = text_lines(left), text_lines(right)
     bare = [
         [re.sub(rf"\b{re.escape(name)}\b", "\0", line) for line in lines]

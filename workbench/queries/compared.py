@@ -1,4 +1,4 @@
-"""Two recordings side by side: what they are, passes by name, kernels by what they compute."""
+"""Comparison of two recordings: facts, passes by name, kernels by the work they do."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workbench.queries.run import Run
 from workbench.queries.work import roofs
 from workbench.support import intervals
 
-#: How many rows, the slowest, have an interval: each is a bootstrap of a millisecond.
+#: The number of rows, slowest first, that get an interval: each is a bootstrap of a millisecond.
 MAX_INTERVALS = 100
 
 
 def about(run: Run) -> dict[str, Any]:
-    """What one of two recordings is."""
+    """Return the facts that describe one of two recordings."""
     meta, found = run.meta(), roofs(run)
     return {
         "name": run.path.name, "path": str(run.path),
@@ -33,7 +33,7 @@ def about(run: Run) -> dict[str, Any]:
 
 
 def _wrong(run: Run) -> str:
-    """Why the numbers of a recording are not to be trusted; "" where nothing says so."""
+    """Return why the values of a recording cannot be trusted; "" if nothing indicates it."""
     failed = [s for s in run.stages() if s.verdicts.get("failed")]
     if failed:
         count = sum(s.verdicts["failed"] for s in failed)
@@ -50,10 +50,13 @@ def _wrong(run: Run) -> str:
 
 
 def passes(run: Run, other: Run) -> list[dict[str, Any]]:
-    """Passes by name, in the first recording's order; None where a pass is only in one."""
+    """Return the passes by name, in the first recording's order.
+
+    The side that lacks a pass is None.
+    """
     first, second = ({s.pass_name: s for s in each.stages()} for each in (run, other))
     names = list(first)
-    for at, name in enumerate(second):  # where it stands in the second: after what is before it
+    for at, name in enumerate(second):  # its position in the second: after the passes before it
         if name not in first:
             before = [n for n in list(second)[:at] if n in names]
             names.insert(names.index(before[-1]) + 1 if before else 0, name)
@@ -73,8 +76,10 @@ def _stage(stage: Stage | None) -> dict[str, Any] | None:
 
 
 def kernels_of(run: Run, other: Run) -> dict[str, Any]:
-    """``kernels``: pairs of kernels that compute the same; ``by_work`` and ``by_nodes`` as
-    :func:`data` has them."""
+    """Return ``kernels``, the pairs of kernels that compute the same.
+
+    ``by_work`` and ``by_nodes`` as in `workbench.views.compare.data`.
+    """
     return matched(run, other, pairs(run, other))
 
 
@@ -87,7 +92,7 @@ def matched(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
 
 
 def _kernels(run: Run, other: Run, found: Iterable[Pair]) -> list[dict[str, Any]]:
-    """Pairs of launches, gathered by the kernels that they launch."""
+    """Return the pairs of launches, grouped by the kernels that they launch."""
     groups: dict[tuple, list[Pair]] = {}
     for pair in found:
         names = tuple(
@@ -102,7 +107,7 @@ def _kernels(run: Run, other: Run, found: Iterable[Pair]) -> list[dict[str, Any]
 
 
 def launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
-    """A pair of launches, or all of a pair of kernels: title, place, and each side's figures."""
+    """Return a pair of launches or kernels: title, position, and each side's figures."""
     every = pair.first or pair.second
     dearest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.least_us or 0.0))
     return {
@@ -114,7 +119,7 @@ def launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
 def with_intervals(
     run: Run, other: Run, rows: list[dict[str, Any]], found: Sequence[Pair]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The rows of pairs, the slowest of them with the interval of their speedup."""
+    """Return the rows of pairs; the slowest ones include the interval of their speedup."""
     spent = [max((row[side] or {}).get("us") or 0.0 for side in ("a", "b")) for row in rows]
     slowest = sorted(range(len(rows)), key=lambda i: -spent[i])[:MAX_INTERVALS]
     of_a, of_b = _samples(run), _samples(other)
@@ -129,12 +134,12 @@ def with_intervals(
 
 
 def _samples(run: Run) -> dict[int, np.ndarray]:
-    """The samples of each launch by its op, in microseconds."""
+    """Return the samples of each launch by its op, in microseconds."""
     return {t.op: t.samples_us for t in run.timings() if t.op is not None}
 
 
 def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
-    """Time (measured, else predicted), rate and what the kernels need."""
+    """Return the time (measured, else predicted), the rate and the resource use of the kernels."""
     if not launches:
         return None
     known = run.kept(("kernels by name", run.version.kernels),
@@ -156,7 +161,7 @@ def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
 
 
 def _needs(kernels: list[Kernel]) -> dict[str, float | None]:
-    """Of a GPU's kernels: the most that any of them needs (the least occupancy)."""
+    """Return the highest resource use of any of a GPU's kernels (the lowest occupancy)."""
     found: dict[str, float | None] = {}
     for fact in GPU_FACTS:
         values = [float(k.facts[fact]) for k in kernels if k.facts.get(fact) is not None]

@@ -1,12 +1,11 @@
-"""Under which version of the numerics contract a recording was made, and whether the bits of two
-may be compared."""
+"""The numerics contract of a recording, and whether the bits of two recordings are comparable."""
 
 from __future__ import annotations
 
 from core_compiler.numerics import CONTRACT_VERSION
 from workbench.queries.run import Run
 
-#: What recordings that do not say it were made under.
+#: The version assumed for recordings that do not state one.
 FIRST = 1
 
 
@@ -16,7 +15,7 @@ def version(run: Run) -> int:
 
 
 def refusal(run: Run, other: Run) -> str:
-    """Why the bits of two recordings are not compared; "" where they may be."""
+    """Return why the bits of two recordings are not compared; "" if they may be."""
     a, b = version(run), version(other)
     if a == b:
         return ""
@@ -25,7 +24,7 @@ def refusal(run: Run, other: Run) -> str:
 
 
 def remedy(run: Run, other: Run) -> str:
-    """What to do about it."""
+    """Return the suggested fix for :func:`refusal`."""
     a, b = version(run), version(other)
     older = "A" if a < b else "B"
     if max(a, b) == CONTRACT_VERSION:

@@ -1,4 +1,4 @@
-"""The executions of a recorded program, each with its median and how sure that is."""
+"""The executions of a recorded program, each with its median and confidence interval."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from workbench.support import intervals, units
 
 
 def facts(run: Run) -> list[dict[str, Any]]:
-    """A row an execution, the newest first: ``median_ms`` with its interval (``low_ms``,
-    ``high_ms``; None: too few samples), how many samples, when, where, and the outputs' digest."""
+    """Return one row per execution, the newest first.
+
+    A row has ``median_ms`` with its interval (``low_ms``, ``high_ms``; None: too few samples), the
+    number of samples, the date, the machine, and the digest of the outputs.
+    """
     return run.kept(("execution rows", run.version.timings),
                     lambda: [_row(each) for each in reversed(run.executions())])  # fmt: skip
 
@@ -28,13 +31,13 @@ def _row(each: Execution) -> dict[str, Any]:
 
 
 def spread(row: dict[str, Any]) -> str:
-    """The interval of an execution's median as text; "" where there are too few samples."""
+    """Return the interval of an execution's median as text; "" if there are too few samples."""
     bounds = (None if row[name] is None else 1e3 * row[name] for name in ("low_ms", "high_ms"))
     return intervals.said(*bounds)
 
 
 def told(run: Run) -> str:
-    """What the newest execution came to, beside the one before it."""
+    """Return the newest execution time as text, compared with the previous one."""
     newest, *before = facts(run)
     if newest["median_ms"] is None:
         return "Executed."
@@ -47,6 +50,6 @@ def told(run: Run) -> str:
 
 
 def differing(run: Run) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Two executions of the program whose outputs have other bits; None where all agree."""
+    """Return two executions of the program whose outputs have different bits; None if all agree."""
     known = [row for row in facts(run) if row["digest"]]
     return next(((row, known[-1]) for row in known if row["digest"] != known[-1]["digest"]), None)

@@ -1,8 +1,9 @@
-"""The ops of a stage as a flat graph: groups and kernels as scopes, edges of buffers.
+"""The ops of a stage as a flat graph: groups and kernels as scopes, edges between buffers.
 
 Ops inside a fused group or a launch are nodes inside it; edges of buffers go from the launch that
-wrote a buffer to the one that reads it.  The regions of a loop or a branch are scopes before the op
-itself, which gathers what they hand on: so every edge runs with the program."""
+wrote a buffer to the one that reads it. The regions of a loop or a branch are scopes before the op
+itself, which collects what they yield, so every edge follows program order.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ SAME, ADDED, REMOVED, CHANGED, MOVED = range(5)
 HOLDERS = ("core.group", LAUNCH)
 
 
-#: Ops that hand their operands to their regions.
+#: Ops that pass their operands to their regions.
 _CONTROL = ("core.if", "core.while")
 
 
 def op_of_scope(run: Run, stage: int, scope: str) -> int | None:
-    """The group or launch that a scope stands for."""
+    """Return the group or launch that a scope represents."""
     table = holders(run, stage)
     return next((op for op, path in table.items() if path == scope), None)
 
@@ -39,7 +40,7 @@ def holders(run: Run, stage: int) -> dict[int, str]:
 
 
 def flat(run: Run, stage: int) -> Flat:
-    """The drawn ops of a stage, without those that its pass removed."""
+    """Return the drawn ops of a stage, without those that its pass removed."""
 
     def make() -> Flat:
         graph = Flat(run, stage, joint.joint(run, stage))
@@ -53,8 +54,11 @@ def flat(run: Run, stage: int) -> Flat:
 
 @dataclass(slots=True)
 class Node:
-    """An op as drawn; ``inputs`` are the nodes (by key) that make what it reads, or None, and
-    ``ports`` which of their values that is (where None: which argument of main, or -1)."""
+    """An op as drawn.
+
+    ``inputs``: the nodes (by key) that produce its operands, or None. ``ports``: the index of the
+    result that is read (if the node is None: the index of main's argument, or -1).
+    """
 
     key: int
     op: Op
@@ -67,8 +71,10 @@ class Node:
 
 @dataclass
 class Flat:
-    """The drawn ops of a module in program order; ``outputs``: the node and its port of each result
-    of main."""
+    """The drawn ops of a module in program order.
+
+    ``outputs``: the node and port of each result of main.
+    """
 
     run: Run
     stage: int
@@ -145,7 +151,7 @@ class Flat:
         scope = "/".join(part for part in (inside or self._scope(op), name) if part)
         branches = op.kind == "core.if"
         given = op.operands[1:] if branches else op.operands
-        # What a loop carries is its result where the body never runs.
+        # A loop-carried value is the loop's result if the body never runs.
         read = list(op.operands[:1] if branches else op.operands)
         for region, called in zip(op.regions, _regions(op), strict=True):
             if op.kind in _CONTROL:
@@ -168,7 +174,7 @@ class Flat:
 
 
 def _regions(op: Op) -> Sequence[str]:
-    """The names of an op's regions."""
+    """Return the names of an op's regions."""
     if op.kind in _CONTROL:
         return definition(op.kind).regions
     called = [str(name) for name in op.get("onnx.regions", ())]
@@ -183,7 +189,7 @@ def _phase_after_phase(nodes: Sequence[Node]) -> list[Node]:
 
 
 def ghosts(run: Run, stage: int) -> frozenset[int]:
-    """The ops (by key) that the pass of a stage removed, and that are drawn."""
+    """Return the drawn ops (by key) that the pass of a stage removed."""
 
     def make() -> frozenset[int]:
         gone = {run.op_id(op) for op in run.diff(stage - 1, stage).removed}
@@ -194,7 +200,7 @@ def ghosts(run: Run, stage: int) -> frozenset[int]:
 
 
 def with_ghosts(nodes: Sequence[Node], diff: ModuleDiff, run: Run, stage: int) -> list[Node]:
-    """The nodes with those that the pass removed where they stood."""
+    """Return the nodes with those that the pass removed, at their former positions."""
     partner = {run.op_id(m.old): run.op_id(m.new) for m in diff.changed}
     place = {node.key: i for i, node in enumerate(nodes)}
     stand = ghosts(run, stage)

@@ -1,7 +1,7 @@
-"""Overlays of a graph: what is measured or known of each drawn op, as heat.
+"""Heat overlays of a graph: figures measured or known of each drawn op.
 
-Time and error are shown at every stage: what was measured of a launch goes back to the ops that it
-came from, what a checked rewrite erred by goes on to what was made of its result.
+Time and error are shown at every stage: the time measured of a launch is attributed to the ops it
+came from, the error of a checked rewrite to the ops derived from its result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.queries.run import Run
 
 
 class Drawn(Protocol):
-    """A drawn op: ``key`` is its id in the recording; a ghost is one that the stage lacks."""
+    """A drawn op: ``key`` is its id in the recording; a ghost is an op that the stage lacks."""
 
     op: Op
     key: int
@@ -30,7 +30,7 @@ class Drawn(Protocol):
 def overlays(
     run: Run, stage: int, nodes: Sequence[Drawn], rows: Mapping[str, np.ndarray]
 ) -> list[dict[str, Any]]:
-    """The overlays of drawn ops (widgets/README.md); ``rows``: their facts, a column each."""
+    """Return the overlays of drawn ops (widgets/README.md) from ``rows``, columns of facts."""
     found = []
     for name, unit, values in (
         ("work", "Mflop", rows["flops"] / 1e6), ("traffic", "B", rows["bytes"]),
@@ -63,12 +63,13 @@ def overlay(name: str, unit: str, values: Sequence[float] | np.ndarray) -> dict[
 
 
 def measured_times(run: Run, stage: int, nodes: Sequence[Drawn], flops: np.ndarray) -> list[float]:
-    """Microseconds of what was measured, by node; the sum is that of all launches whose ops the
-    stage has.
+    """Return the measured microseconds by node.
 
-    A launch that the stage has, or whose ops it has, is shared among these by flops.  Of another
-    the time goes to the nodes of the model that its ops came from, as in the source view, and from
-    there to the stage's ops that came from them, by flops too.
+    They add up to those of all launches whose ops the stage has.
+
+    A launch that the stage contains, or whose ops it contains, is divided among these by flops.
+    The time of any other launch goes to the model's nodes that its ops came from, as in the source
+    view, and from there to the ops of the stage that came from those nodes, also by flops.
     """
     measured = {t.op: t.median_us for t in run.timings() if t.op is not None and t.median_us}
     if not measured:
@@ -92,7 +93,7 @@ def measured_times(run: Run, stage: int, nodes: Sequence[Drawn], flops: np.ndarr
 
 
 def _members(run: Run) -> dict[int, list[int]]:
-    """The ops that the kernels of the measured launches compute, by launch."""
+    """Return the ops that the kernels of the measured launches compute, by launch."""
 
     def make() -> dict[int, list[int]]:
         index, found = run.index(len(run.stages()) - 1), {}
@@ -107,7 +108,10 @@ def _members(run: Run) -> dict[int, list[int]]:
 
 
 def _drawn(ops: Sequence[int], places: Mapping[int, int], around: Mapping[int, int]) -> list[int]:
-    """Where all of ``ops`` are drawn, alone or as what holds them; nothing where one is not."""
+    """Return the positions at which all of ``ops`` are drawn, alone or inside another op.
+
+    Returns [] if one of them is not drawn.
+    """
     found = (places.get(op, places.get(around.get(op, op))) for op in ops)
     drawn = list(dict.fromkeys(found))
     return [] if None in drawn else [place for place in drawn if place is not None]
@@ -117,7 +121,7 @@ def _share_by_origin(
     run: Run, launches: Mapping[int, float], places: Mapping[int, int],
     weights: np.ndarray, values: np.ndarray,
 ) -> None:  # fmt: skip
-    """Adds the microseconds of ``launches`` to the ops that came from the same nodes."""
+    """Add the microseconds of ``launches`` to the ops that came from the same nodes."""
     from workbench.queries.model_lines import traced
 
     lines = traced(run)
@@ -141,8 +145,11 @@ def _share(values: np.ndarray, us: float, places: Sequence[int], weights: np.nda
 
 
 def _errors(run: Run, stage: int, nodes: Sequence[Drawn]) -> list[float]:
-    """The worst relative error of the checked rewrites that made each op, or what it was made from,
-    or the group or launch that it is in; whichever pass that was."""
+    """Return the worst relative error of the checked rewrites behind each op.
+
+    These are the rewrites, of any pass, that made the op, its sources, or the group or launch that
+    contains it.
+    """
     known = _worst_errors(run, stage)
     if not known.of_op:
         return []
@@ -157,7 +164,7 @@ def _errors(run: Run, stage: int, nodes: Sequence[Drawn]) -> list[float]:
 
 
 class _WorstErrors:
-    """Of the checked rewrites up to a stage: ``of_op``, by the ops that they made."""
+    """The worst errors of the checked rewrites up to a stage; ``of_op``: by created op."""
 
     def __init__(self, run: Run, stage: int) -> None:
         rows = run.recording.query(
@@ -172,12 +179,12 @@ class _WorstErrors:
         self._own: dict[Origin, float] = {}
         for op, error in self.of_op.items():
             origin = run.recording.op(op).origin
-            if origin is not None and origin.node is None:  # not shared with what others made
+            if origin is not None and origin.node is None:  # not shared with ops of another origin
                 self._own[origin] = max(self._own.get(origin, 0.0), error)
         self._known: dict[Origin, float] = {}
 
     def inherited(self, origin: Origin | None) -> float:
-        """The worst error of the rewrites that led to an origin."""
+        """Return the worst error of the rewrites that led to an origin."""
         known, waiting = self._known, [] if origin is None else [origin]
         while waiting:
             at = waiting[-1]

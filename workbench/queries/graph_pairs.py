@@ -1,5 +1,4 @@
-"""The op graphs of two recordings after the same pass as one: what both have is drawn once, what
-only one has beside it."""
+"""The merged op graph of two recordings after the same pass; common ops are drawn once."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from workbench.queries.flat_graph import ADDED, CHANGED, MOVED, REMOVED, SAME, N
 from workbench.queries.op_facts import FOLDED
 from workbench.queries.run import Run
 
-#: Longest text of an attribute in a tooltip.
+#: The longest text of an attribute in a tooltip.
 MAX_TEXT = 40
 
 
@@ -25,14 +24,17 @@ MAX_TEXT = 40
 _PLACES = ("start", "end")
 
 
-#: The key of a drawn op: its id in A; of an op that only B has a text, "b" and its id there.
+#: The key of a drawn op: its id in A; for an op only in B, the text "b" followed by its id there.
 Key = int | str
 
 
 @dataclass(slots=True)
 class Drawn:
-    """An op of the drawing: ``node`` is that of A, of what only B has that of B (``only_b``);
-    ``twin`` that of B of what both have.  ``inputs`` are those of both; ``note``: what differs."""
+    """An op of the merged drawing.
+
+    ``node`` is that of A, or that of B if only B has the op (``only_b``); ``twin`` is the node of
+    B of a common op. ``inputs`` are those of both; ``note``: the differences.
+    """
 
     key: Key
     node: Node
@@ -46,8 +48,11 @@ class Drawn:
 
 @dataclass
 class StagePair:
-    """Two stages, and which of their nodes are the same: ``of_b`` the node of A by the key of B's,
-    ``twins`` the node of B (and whether that is guessed) by the key of A's."""
+    """Two stages and the matching of their nodes.
+
+    ``of_b``: the node of A by the key of B's node; ``twins``: the node of B (and whether the match
+    is guessed) by the key of A's node.
+    """
 
     run: Run
     other: Run
@@ -80,14 +85,18 @@ class StagePair:
         return flat_graph.flat(self.other, self.there)
 
     def key_of(self, number: int | None) -> Key | None:
-        """How a node of B (by its key) is called in the drawing."""
+        """Return the key that a node of B (given by its key) has in the drawing."""
         if number is None:
             return None
         return self.of_b[number].key if number in self.of_b else f"b{number}"
 
     def groups(self) -> tuple[dict[int, int | None], dict[int, int | None], dict[int, int]]:
-        """The group or launch of each node, of A and of B by key; and for those of A the one of B
-        that does the same: each of both has most ops in common with the other."""
+        """Return the group or launch of each node of A and of B by key, and their matching.
+
+        The matching maps those of A to those of B.
+
+        Two groups match if each has the most ops in common with the other.
+        """
         ones = _groups(self.run, self.stage, self.mine)
         twos = _groups(self.other, self.there, self.theirs)
         votes: Counter[tuple[int, int]] = Counter()
@@ -103,7 +112,7 @@ class StagePair:
 
 
 def _core(node: Node) -> Op:
-    """What a node computes: of a group or launch of one op, that op."""
+    """Return the op that a node computes: for a group or launch of one op, that op."""
     if node.op.kind in flat_graph.HOLDERS and node.op.regions:
         inside = [op for op in node.op.regions[0].ops if op.kind not in FOLDED]
         return inside[0] if len(inside) == 1 else node.op
@@ -111,13 +120,15 @@ def _core(node: Node) -> Op:
 
 
 def _by_op(nodes: Sequence[Node]) -> dict[Op, Node]:
-    """The nodes by their ops, and by what these compute."""
+    """Return the nodes by their ops, and by the ops that these compute."""
     return {op: node for node in nodes for op in (node.op, _core(node))}
 
 
 def _last(op: Op) -> Op:
-    """Of a group or launch the op that makes its (first) result: a group has the meaning of an op
-    alone where that one is last in it."""
+    """Return the op that makes the (first) result of a group or launch.
+
+    A group is equivalent to a single op only if that op is the last one in it.
+    """
     if op.kind in flat_graph.HOLDERS and op.regions and op.regions[0].outputs:
         wanted = op.regions[0].outputs[0]
         return next((o for o in op.regions[0].ops if wanted in o.results), op)
@@ -159,7 +170,7 @@ def drawn_of(pair: StagePair) -> list[Drawn]:
 
 
 def _differences(pair: StagePair, node: Node, twin: Node) -> list[str]:
-    """In what an op of B differs from that of A."""
+    """Return the differences between an op of B and its match in A."""
     a, b = _core(node), _core(twin)
     found = []
     if a.kind != b.kind:
@@ -185,15 +196,18 @@ def _other_attributes(a: Op, b: Op) -> list[str]:
 
 
 def _text(op: Op, name: str) -> str:
-    """An attribute as the IR has it, without the type of its numbers."""
+    """Return an attribute as the IR prints it, without the type of its numbers."""
     if name not in op.attributes:
         return "none"
     return print_attribute(op.attributes[name]).removesuffix(" : i64").removesuffix(" : f64")
 
 
 def _reads(pair: StagePair, node: Node, twin: Node, second: bool) -> Any:
-    """What an op reads, in the words of A, without the memory it writes to.  Of a group beside a
-    single op: whatever the order, without what stands in the group itself."""
+    """Return the operands of an op in the names of A, without the memory it writes to.
+
+    For a group compared with a single op, the order is ignored, and so are operands defined in the
+    group itself.
+    """
     alone = (node.op.kind in flat_graph.HOLDERS) != (twin.op.kind in flat_graph.HOLDERS)
     index = pair.other.index(pair.there) if second else pair.run.index(pair.stage)
     own = twin if second else node
@@ -206,8 +220,10 @@ def _reads(pair: StagePair, node: Node, twin: Node, second: bool) -> Any:
 
 
 def _scopes_of_b(pair: StagePair, groups: Mapping[int, int]) -> dict[str, str]:
-    """What the scopes of B are called that only its own ids name (groups, loops): as those of A
-    that do the same, else so that none of A has the name."""
+    """Return names for the scopes of B that only its own ids identify (groups, loops).
+
+    A scope gets the name of the matching one of A, else a name that A does not use.
+    """
     mine, theirs = _named(pair.mine), _named(pair.theirs)
     same = {theirs[b]: mine[a] for a, b in groups.items() if a in mine and b in theirs}
     for number, node in pair.of_b.items():
@@ -222,7 +238,7 @@ def _scopes_of_b(pair: StagePair, groups: Mapping[int, int]) -> dict[str, str]:
 
 
 def _named(flat: flat_graph.Flat) -> dict[int, str]:
-    """The scopes that ops stand for, by the op."""
+    """Return the scopes that ops represent, by op."""
     control = {
         n.key: n.scope for n in flat.nodes if n.op.regions and n.op.kind not in flat_graph.HOLDERS
     }
@@ -230,7 +246,7 @@ def _named(flat: flat_graph.Flat) -> dict[int, str]:
 
 
 def _called(path: str, scopes: Mapping[str, str]) -> str:
-    """A scope of B as the drawing has it."""
+    """Return the path of a scope of B in the drawing."""
     at = path
     while at and at not in scopes:
         at = at.rpartition("/")[0]
@@ -238,7 +254,7 @@ def _called(path: str, scopes: Mapping[str, str]) -> str:
 
 
 def _with_others(made: Sequence[Drawn], pair: StagePair, scopes: Mapping[str, str]) -> list[Drawn]:
-    """With the ops that only B has, each before what follows it in both."""
+    """Insert the ops that only B has, each before its successor that both have."""
     users = _scopes_of_users(pair, scopes)
     place = {each.key: i for i, each in enumerate(made)}
     waiting: dict[int, list[Drawn]] = {}
@@ -261,8 +277,12 @@ def _with_others(made: Sequence[Drawn], pair: StagePair, scopes: Mapping[str, st
 
 
 def _scopes_of_users(pair: StagePair, scopes: Mapping[str, str]) -> dict[int, str]:
-    """Of constants that only B has: the scope of what reads them first, in which they are a label.
-    Their own may have nothing else in A."""
+    """Return, for constants that only B has, the scope of their first reader.
+
+    They are drawn as a label there.
+
+    Their own scope may contain nothing else in A.
+    """
     found: dict[int, str] = {}
     folded = {n.key for n in pair.theirs.nodes if n.op.kind in FOLDED and not n.inputs}
     for node in pair.theirs.nodes:
@@ -275,7 +295,10 @@ def _scopes_of_users(pair: StagePair, scopes: Mapping[str, str]) -> dict[int, st
 
 
 def _in_order(drawn: Sequence[Drawn]) -> list[Drawn]:
-    """Each after what it reads where that can be: the two programs need not have one order."""
+    """Sort the ops so that each follows its operands if possible.
+
+    The two programs may differ in order.
+    """
     by_key = {each.key: each for each in drawn}
     begun: set[Key] = set()
     found: list[Drawn] = []

@@ -1,5 +1,7 @@
-"""The joint graph of a training step: the phase of every op, and what links forward, backward and
-update.  Of recordings that train nothing: None."""
+"""The joint graph of a training step: phases, and links of forward, backward and update ops.
+
+For recordings that do not train, the functions return None.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ NO_PHASE = 255
 
 
 class Joint:
-    """What is known of a recording's phases and gradients; it grows from stage to stage."""
+    """The known phases and gradients of a recording; it grows from stage to stage."""
 
     def __init__(self, run: Run):
         self._run = run
@@ -52,7 +54,7 @@ class Joint:
         self.roles = [role for role, _, _ in rows]
 
     def up_to(self, stage: int) -> Joint:
-        """Itself, with at least the stages up to this one taken."""
+        """Return self after including at least the stages up to this one."""
         while self._taken < stage:
             number = self._taken + 1
             module = self._run.recording.module(number)
@@ -69,23 +71,23 @@ class Joint:
         return self
 
     def linked(self, stage: int) -> bool:
-        """Whether a stage has gradients to lead to."""
+        """Return whether a stage has gradients to link to."""
         return self.begins is not None and self.begins <= stage
 
 
 def trains(run: Run) -> bool:
-    """Whether a recording is of a training step."""
+    """Return whether a recording is of a training step."""
     if not run.version.stages:
         return False
     return run.kept("trains", lambda: "results" in run.recording.attributes(0))
 
 
 def joint(run: Run, stage: int) -> Joint | None:
-    """What is known up to ``stage``; None of what trains nothing."""
+    """Return the joint graph up to ``stage``; None if the recording does not train."""
     return run.kept("joint", lambda: Joint(run)).up_to(stage) if trains(run) else None
 
 
-#: Where the graph draws what is not of the forward pass: names that no module of a model has.
+#: Scopes for ops that do not belong to the forward pass: names that no module of a model has.
 _FIRST, _BACK, _RESULTS = "step inputs", "backward pass", "step results"
 _SCOPES = {
     LOSS: "training loss", RECOMPUTED: _BACK, BACKWARD: _BACK, OPTIMIZER: "optimizer update"
@@ -98,10 +100,13 @@ _INPUTS = {
 
 
 def scope(found: Joint, stage: int, op: Op, path: str) -> str:
-    """The scope in which the graph draws an op of main, ``path`` being its module's: the backward
-    pass repeats the modules of the forward pass, the update has a scope for each parameter."""
+    """Return the scope in which the graph draws an op of main; ``path`` is its module's.
+
+    The backward pass repeats the modules of the forward pass; the update has a scope per
+    parameter.
+    """
     while op.kind == ALLOC and found.phases.parents.get(op):
-        op = found.phases.parents[op][0]  # memory stands where the launch does that fills it
+        op = found.phases.parents[op][0]  # an allocation belongs to the launch that fills it
     if op.kind == INPUT:
         return f"{_FIRST}/{_INPUTS[found.roles[op['index']]]}"
     begins = found.phases.begins(op)
@@ -119,10 +124,12 @@ def scope(found: Joint, stage: int, op: Op, path: str) -> str:
 
 
 def order(scopes: Sequence[str], inputs: Sequence[Sequence[int]]) -> list[int]:
-    """Places of a stage's ops, phase after phase and in each in program order, so that edges lead
-    from the forward pass through the loss to the backward pass and on: passes move launches of a
-    few numbers, and updates, to where they need least memory.  ``inputs``: places each op reads,
-    which come before it in the answer too."""
+    """Return the positions of a stage's ops, phase by phase, each phase in program order.
+
+    Edges then lead from the forward pass through the loss to the backward pass and on: passes move
+    launches of a few elements, and updates, to where they need least memory. ``inputs``: the
+    positions that each op reads, which precede it in the result too.
+    """
     rank: list[int] = []
     for path, read in zip(scopes, inputs, strict=True):
         own = _RANKS.get(path.partition("/")[0], 1)
@@ -135,8 +142,10 @@ def _parameter(found: Joint, number: int) -> str:
 
 
 def same_phase(run: Run, stage: int, number: int) -> Callable[[Op], bool]:
-    """Whether an op of ``stage`` does work of the phases of op ``number``, whatever stage that is
-    in."""
+    """Return a predicate of ops of ``stage``: whether they share a phase with op ``number``.
+
+    Op ``number`` may be of any stage.
+    """
     found = joint(run, run.version.stages - 1)
     if found is None:
         return lambda op: True
@@ -146,7 +155,7 @@ def same_phase(run: Run, stage: int, number: int) -> Callable[[Op], bool]:
 
 
 def first_linked(run: Run) -> int:
-    """The first stage whose ops have gradients; 0 of what trains nothing."""
+    """Return the first stage whose ops have gradients; 0 if the recording does not train."""
     found = joint(run, run.version.stages - 1)
     return found.begins or 0 if found is not None else 0
 
@@ -155,7 +164,10 @@ def first_linked(run: Run) -> int:
 
 
 def phase_column(run: Run, stage: int, ops: Iterable[Op]) -> np.ndarray | None:
-    """The phase of each of ``ops`` as a number in ``PHASES``; None of what trains nothing."""
+    """Return the phase of each of ``ops`` as an index into ``PHASES``.
+
+    Returns None if the recording does not train.
+    """
     found = joint(run, stage)
     if found is None:
         return None
@@ -164,9 +176,13 @@ def phase_column(run: Run, stage: int, ops: Iterable[Op]) -> np.ndarray | None:
 
 
 def link_columns(run: Run, stage: int, ops: Sequence[Op | None]) -> dict[str, np.ndarray]:
-    """``link_start`` and ``link``: from each of ``ops`` (None: left out) the numbers of its
-    gradient's ops, of its second copies, and of the ops that update the parameter whose gradient
-    it makes."""
+    """Return ``link_start`` and ``link``: the numbers of the linked ops for each of ``ops``.
+
+    None in ``ops`` is omitted.
+
+    Linked are the ops of its gradient, its recomputed copies, and the ops that update the
+    parameter whose gradient it makes.
+    """
     found = joint(run, stage)
     if found is None or not found.linked(stage):
         return {}
@@ -183,7 +199,7 @@ def link_columns(run: Run, stage: int, ops: Sequence[Op | None]) -> dict[str, np
             for root in roots[place]:
                 table.setdefault(root, []).append(place)
             updated = derivation.updates(op, stage)
-            if len(updated) == 1:  # what all parameters share (the rate) is no one's
+            if len(updated) == 1:  # shared by all parameters (the rate): belongs to none
                 updating.setdefault(updated[0], []).append(place)
     starts, links = [0], []
     for place, op in enumerate(ops):
@@ -213,11 +229,11 @@ class Saved:
 
 @dataclass
 class Table:
-    """The links of one stage.  A *unit* is an op of main: a group or launch as a whole.
+    """The links of one stage. A *unit* is an op of main: a group or launch as a whole.
 
-    ``carriers``  of each op after ``differentiate``: ``(member, unit)`` that do its work now;
-    ``again``     the units that do it a second time; ``saved`` by the unit that makes the value;
-    ``readers``   of each parameter (its place among main's arguments): the values it is read by;
+    ``carriers``  for each op after ``differentiate``: the ``(member, unit)`` that do its work now;
+    ``again``     the units that recompute it; ``saved``: by the unit that makes the value;
+    ``readers``   for each parameter (its index among main's arguments): the values it is read by;
     ``nexts``     the unit that makes its next value.
     """
 
@@ -229,7 +245,7 @@ class Table:
     nexts: dict[int, Op] = field(default_factory=dict)
 
     def units(self, roots: Iterable[Op]) -> dict[Op, list[Op]]:
-        """The units that do the work of ``roots``, in program order, with the members that do."""
+        """Return the units, and their members, that do the work of ``roots``, in program order."""
         found: dict[Op, dict[Op, None]] = {}
         for root in roots:
             for member, unit in self.carriers.get(root, ()):
@@ -238,7 +254,7 @@ class Table:
 
 
 def table(run: Run, stage: int) -> Table:
-    """The links of a stage that has a backward pass."""
+    """Return the links of a stage that has a backward pass."""
     return run.kept(("joint", stage), lambda: _table(run, stage))
 
 
@@ -273,36 +289,35 @@ def _table(run: Run, stage: int) -> Table:
 
 
 def _memory(module: Module) -> Mapping[Value, Value]:
-    """Of each value whose memory it is, where it is not its own."""
+    """Return the value that owns the memory of each value that has none of its own."""
     buffers = module.main.level == "target"
     return root_of(module.main.body.ops) if buffers else memory_of(module.main.body)
 
 
 def written(launch: Op) -> tuple:
-    """The buffers that a launch writes: its last operands."""
+    """Return the buffers that a launch writes: its last operands."""
     count = launch.get("writes", 0)
     return launch.operands[len(launch.operands) - count :] if count else ()
 
 
 def makes(op: Op) -> tuple[Value, ...]:
-    """The values that an op makes, or the buffers that a launch writes."""
+    """Return the results of an op, or the buffers that a launch writes."""
     return op.results or (written(op) if op.kind == LAUNCH else ())
 
 
 def reads(op: Op) -> tuple[Value, ...]:
-    """The values or buffers that an op reads."""
+    """Return the values or buffers that an op reads."""
     return op.operands[: op["reads"]] if "reads" in op.attributes else op.uses()
 
 
 def _makers(ops: Sequence[Op], memory: Mapping[Value, Value]) -> dict[Value, Op]:
-    """The op that makes each value which has memory of its own."""
+    """Return the op that makes each value that owns memory."""
     return {v: op for op in ops if not is_quiet(op) for v in makes(op) if memory.get(v, v) is v}
 
 
 def _save(made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value, Value],
           loss: int) -> None:  # fmt: skip
-    """Values of the forward pass that the backward pass reads after op number ``loss``, which makes
-    the loss."""
+    """Collect the forward values that the backward pass reads after op ``loss``."""
     before = [op for op in ops if not BEFORE.isdisjoint(phases.mix(op))]
     maker = _makers(before, memory)
     readers: dict[Value, dict[Op, None]] = {}
@@ -319,12 +334,12 @@ def _save(made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value,
 
 
 def is_quiet(op: Op) -> bool:
-    """Whether an op computes nothing: constants, and what stands for memory."""
+    """Return whether an op computes nothing: constants and memory declarations."""
     return op.kind in CONSTANTS or op.kind in (ALLOC, INPUT, OUTPUT)
 
 
 def _ends(module: Module) -> dict[int, Value]:
-    """Of each result the value, or the buffer, that holds it."""
+    """Return the value or the buffer that holds each result."""
     main = module.main
     held = {op["index"]: op.operands[0] for op in main.body.ops if op.kind == OUTPUT}
     return {**dict(enumerate(main.outputs)), **held}
@@ -333,8 +348,10 @@ def _ends(module: Module) -> dict[int, Value]:
 def _parameters(
     module: Module, places: Iterable[int], memory: Mapping[Value, Value]
 ) -> dict[Value, int]:
-    """Values and buffers that are parameters, views of them too, with their places among main's
-    arguments."""
+    """Return the parameters, or views of them, with their index among main's arguments.
+
+    They are values or buffers.
+    """
     main = module.main
     found = {main.arguments[i]: i for i in places}
     inputs = (op for op in main.body.ops if op.kind == INPUT and op["index"] in places)
@@ -347,9 +364,11 @@ def _parameters(
 
 @dataclass(frozen=True)
 class Share:
-    """A phase of the step: ops that all targets share, launches (those of several phases are
-    counted where they have most ops), and their measured time where there is one; ``stage``: one
-    that has ops of it."""
+    """A phase of the step: its ops common to all targets, its launches, their measured time.
+
+    Launches of several phases count in the one with most of their ops. ``stage``: a stage that has
+    ops of the phase.
+    """
 
     phase: str
     stage: int
@@ -359,7 +378,7 @@ class Share:
 
 
 def shares(run: Run) -> list[Share]:
-    """The phases of the step, in their order; those that are empty are left out."""
+    """Return the phases of the step in order, without empty ones."""
     version = run.version
     return run.kept(("shares", version.stages, version.timings), lambda: list(_shares(run)))
 
@@ -391,8 +410,10 @@ def _shares(run: Run) -> Iterator[Share]:
 
 
 def saved_bytes(run: Run) -> tuple[int, int] | None:
-    """Bytes of the forward pass that are kept when the backward pass begins, and how many would be
-    if nothing were computed again; None where launches are not ordered yet."""
+    """Return the forward bytes kept when the backward pass begins, with and without recomputation.
+
+    Returns None if launches are not ordered yet.
+    """
     made = {s.pass_name: s.index for s in run.stages()}
     ordered = made.get(OrderLaunches.name())
     if ordered is None:
@@ -410,8 +431,11 @@ def saved_bytes(run: Run) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Held:
-    """What a step carries on: ``parameters`` tensors of ``numbers`` elements, bytes of them and of
-    the optimiser's state."""
+    """The sizes of a step's parameters and state.
+
+    ``parameters`` tensors of ``numbers`` elements, their bytes, and the bytes of the optimizer's
+    state.
+    """
 
     parameters: int
     numbers: int
@@ -420,7 +444,7 @@ class Held:
 
 
 def held(run: Run) -> Held:
-    """What the step trains, and what its optimiser keeps of it."""
+    """Return the parameters that the step trains and the state that its optimizer keeps."""
     main = run.recording.module(0).main
     roles = Roles.of(main)
     trained = [main.arguments[i].type for i in roles.numbers("parameter")]

@@ -1,5 +1,4 @@
-"""What the inspector says of an op of a training step: its phase, its gradient, what it updates,
-and what is kept of it for the backward pass."""
+"""Inspector rows for an op of a training step: phase, gradient, parameters, saved values."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ Rows = list[dict[str, Any]]
 
 
 def phase(run: Run, stage: int, op: Op) -> Rows:
-    """The phase of an op as a row; of a kernel of several, how many ops of each."""
+    """Return the phase of an op as a row; for a kernel with several, the number of ops of each."""
     found = joint(run, stage)
     mix = {} if found is None else found.phases.mix(op)
     if not mix:
@@ -38,7 +37,7 @@ def phase(run: Run, stage: int, op: Op) -> Rows:
 
 
 def sections(run: Run, stage: int, op: Op) -> list[dict[str, Any]]:
-    """The sections of an op in a stage; [] where there is no backward pass yet."""
+    """Return the sections of an op in a stage; [] if there is no backward pass yet."""
     found = joint(run, stage)
     if found is None or not found.linked(stage) or (is_quiet(op) and op.kind != INPUT):
         return []
@@ -55,7 +54,7 @@ def sections(run: Run, stage: int, op: Op) -> list[dict[str, Any]]:
 
 
 def gradient_ops(run: Run, stage: int, op: int) -> list[tuple[str, str, list[int]]]:
-    """What leads from an op of a stage to its gradient and back: ``(what, words, ops)``."""
+    """Return the links from an op of a stage to its gradient and back: ``(what, words, ops)``."""
     found, there = joint(run, stage), run.index(stage).ops.get(op)
     if there is None or found is None or not found.linked(stage):
         return []
@@ -69,7 +68,7 @@ def gradient_ops(run: Run, stage: int, op: int) -> list[tuple[str, str, list[int
 
 
 def _unit(run: Run, stage: int, op: Op) -> Op:
-    """The op of main that an op is in."""
+    """Return the op of main that contains an op."""
     index = run.index(stage)
     around = index.around.get(run.op_id(op))
     return op if around is None or members(index.ops[around]) == (op,) else index.ops[around]
@@ -78,7 +77,7 @@ def _unit(run: Run, stage: int, op: Op) -> Op:
 def _gradients(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows:
     derivation = found.derivation
     roots = [root for root in derivation.roots(op, stage) if root in derivation.gradients]
-    if not roots or found.phases.when(op) == RECOMPUTED:  # they are those of the first time
+    if not roots or found.phases.when(op) == RECOMPUTED:  # else those of the first time
         return []
     whole = {g for root in roots for g in derivation.gradients[root]}
     units = lists.units(whole)
@@ -128,7 +127,7 @@ def _updates(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows:
 
 
 def _parameters(run: Run, found: Joint, lists: Table, op: Op) -> Rows:
-    """The parameters that an op of the forward pass reads (or that an input is)."""
+    """Return the parameters that an op of the forward pass reads (or that an input is)."""
     mix = found.phases.mix(op)
     if mix and BEFORE.isdisjoint(mix):
         return []
@@ -142,7 +141,7 @@ def _parameters(run: Run, found: Joint, lists: Table, op: Op) -> Rows:
 
 
 def _from(run: Run, found: Joint, lists: Table, parameters: Sequence[int], op: Op) -> Rows:
-    """To the ops that make the gradients of parameters."""
+    """Return links to the ops that make the gradients of parameters."""
     wanted = [g for g, of in found.derivation.makes.items() if of in parameters]
     units = (unit for unit in lists.units(wanted) if unit is not op)
     return [as_link(_title(run, unit), "makes its gradient", {"op": run.op_id(unit)})
@@ -150,7 +149,7 @@ def _from(run: Run, found: Joint, lists: Table, parameters: Sequence[int], op: O
 
 
 def _to(run: Run, lists: Table, parameters: Iterable[int]) -> Rows:
-    """To the ops that make the next values of parameters."""
+    """Return links to the ops that make the next values of parameters."""
     units = dict.fromkeys(lists.nexts[p] for p in parameters if p in lists.nexts)
     return [as_link(_title(run, unit), "makes its next value", {"op": run.op_id(unit)})
             for unit in units]  # fmt: skip
@@ -179,7 +178,7 @@ def _saved(run: Run, stage: int, found: Joint, lists: Table, unit: Op) -> Rows:
 
 
 def _alike(stage: int, found: Joint, units: Sequence[Op], unit: Op) -> Sequence[Op]:
-    """Of units that share work with ``unit`` those that do all of it and no more, if there are."""
+    """Return the units that share work with ``unit``, if possible only those with equal work."""
     roots = found.derivation.roots
     return [u for u in units if roots(u, stage) == roots(unit, stage)] or units
 
@@ -200,7 +199,7 @@ def _title(run: Run, unit: Op) -> str:
 
 
 def _parts(unit: Op, parts: Sequence[Op]) -> str:
-    """Which members of a group or launch are meant."""
+    """Return the members of a group or launch that are meant, as text."""
     if len(members(unit)) == 1:
         return ""
     kinds = dict.fromkeys(part.kind.rpartition(".")[2] for part in parts)

@@ -1,5 +1,4 @@
-"""What the inspector says of a kernel: its time beside its limit, its launches and tiles, what a
-GPU gives it, what it computes and where that came from."""
+"""Inspector rows for a kernel: time, limit, launches, tiles, GPU resources, source ops."""
 
 from __future__ import annotations
 
@@ -14,14 +13,14 @@ from workbench.queries.rows import MAX_LISTED, as_fact, as_link, as_section, as_
 from workbench.queries.run import Run
 from workbench.support import units
 
-#: The step of a schedule that cuts a loop: its name, and how long the inner one is.
+#: The schedule step that splits a loop: its name, and the trip count of the inner loop.
 _SPLIT = re.compile(r"split\((\w+), (\w+),")
 #: Kinds of steps that are counted.
 MAX_KINDS = 4
 
 
 def sections(run: Run, number: int) -> list[dict[str, Any]]:
-    """The sections of kernel ``number``; [] where the recording has none of that id."""
+    """Return the sections of kernel ``number``; [] if the recording has no kernel of that id."""
     kernel = next((k for k in run.kernels() if k.id == number), None)
     row = next((r for r in table(run) if r["id"] == number), None)
     if kernel is None or row is None:
@@ -40,7 +39,7 @@ def name_of(run: Run, number: int) -> str:
 
 
 def _kernel(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Its time, and how near that is to the limit."""
+    """Return its time, and its ratio to the limit."""
     rows: list[dict[str, Any]] = []
     if row["core"]:
         rows.append(as_text("Called by other kernels; it is not launched."))
@@ -72,7 +71,7 @@ def _kernel(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _schedule(run: Run, kernel: Kernel, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """How its loops were cut, how many steps that took, and the kernels it calls."""
+    """Return how its loops were split, the number of steps, and the kernels it calls."""
     rows: list[dict[str, Any]] = []
     tiles = dict.fromkeys(f"{m[1]} by {m[2]}" for step in kernel.steps if (m := _SPLIT.match(step)))
     if tiles:
@@ -90,7 +89,7 @@ def _schedule(run: Run, kernel: Kernel, row: dict[str, Any]) -> list[dict[str, A
 
 
 def _gpu(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the assembler says of it; [] of a kernel for a processor."""
+    """Return the resource use that the assembler reports; [] for a CPU kernel."""
     if row["registers"] is None:
         return []
     rows = []
@@ -110,7 +109,7 @@ def _gpu(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _computes(run: Run, kernel: Kernel) -> list[dict[str, Any]]:
-    """Its source ops, and why the slowest launch was not fused with another."""
+    """Return its source ops, and why the slowest launch was not fused with another."""
     shown = kernel.ops[:MAX_LISTED]
     rows = [
         as_link(f"{run.name_of(op)} {run.recording.op(op).kind}", "", {"op": op}) for op in shown

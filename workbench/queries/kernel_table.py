@@ -1,4 +1,4 @@
-"""The kernels of a recording as rows: launches, times beside the machine's limits, GPU facts."""
+"""The kernels of a recording as rows: launches, times and the machine's limits, GPU resources."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from workbench.queries import executions
 from workbench.queries.run import Run
 from workbench.queries.work import Roofs, Work, roofs, work
 
-#: What ptxas says of a GPU's kernel: of a block, of a thread, and bytes.
+#: Resource use that ptxas reports of a GPU kernel: per block, per thread, and bytes.
 GPU_FACTS = ("threads", "registers", "shared", "spilled", "occupancy")
 
 
 def known(run: Run) -> tuple:
-    """What the kernels of a recording depend on."""
+    """Return the cache key of a recording's kernels."""
     return run.version.kernels, run.version.timings, run.version.figures, run.status
 
 
 def table(run: Run) -> list[dict[str, Any]]:
-    """The rows of the table; figures that were not measured are None."""
+    """Return the rows of the table; figures that were not measured are None."""
     return run.kept(("kernel table", known(run)), lambda: _table(run))
 
 
@@ -57,7 +57,7 @@ def _table(run: Run) -> list[dict[str, Any]]:
 
 
 def _before(run: Run) -> dict[str, float]:
-    """What the launches of each kernel took in the execution before the newest, in microseconds."""
+    """Return the time of each kernel's launches in the previous execution, in microseconds."""
     older = executions.facts(run)[1:]
     spent: dict[str, float] = {}
     for timing in run.timings_of(older[0]["id"]) if older else ():
@@ -66,7 +66,7 @@ def _before(run: Run) -> dict[str, float]:
 
 
 def _static(kernel: Kernel) -> dict[str, Any]:
-    """What is known of a kernel before it is launched."""
+    """Return the facts that are known of a kernel before it is launched."""
     items = [int(n) for n in kernel.facts.get("work_items", ())]
     return {
         "id": kernel.id, "name": kernel.name, "count": len(kernel.launches),
@@ -79,7 +79,7 @@ def _static(kernel: Kernel) -> dict[str, Any]:
 
 
 def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
-    """What its launches have to do, the least time for that, the model's line of the dearest."""
+    """Return the work of its launches, the least time for it, and the costliest model line."""
     row: dict[str, Any] = dict.fromkeys(
         ("flops", "bytes", "intensity", "predicted_us", "predicted_share", "bound", "place", "op")
     )
@@ -103,7 +103,7 @@ def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
 
 
 def _bound(found: Roofs, works: list[Work]) -> str:
-    """The roof that holds most of the time of its launches."""
+    """Return the roof that bounds most of the time of its launches."""
     times = {"arithmetic": 0.0, "memory": 0.0}
     for each in works:
         times[found.bound(each.flops, each.bytes)] += each.least_us or 0.0

@@ -1,4 +1,4 @@
-"""The texts of a kernel: source, LLVM IR and assembly, or PTX and SASS; which lines correspond."""
+"""The texts of a kernel (source, LLVM IR, assembly; or PTX, SASS) with matching lines."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 from core_compiler.record.reader import Kernel
 from workbench.queries.run import Run
 
-#: What a kernel's texts are called where its facts do not say, and how they are highlighted.
+#: Titles and syntax of a kernel's texts if its facts do not state them.
 _TITLES = {"source": "Generated source", "intermediate": "LLVM IR", "assembly": "Assembly"}
 
 
 _LANGUAGES = {"Generated source": "python", "LLVM IR": "llvm"}
 
 
-#: Longer texts are cut: a person reads a kernel, not megabytes.
+#: Longer texts are truncated: users read a kernel, not megabytes.
 MAX_CHARACTERS = 1_000_000
 
 
-#: Nodes of the framework named beside a line.
+#: The number of framework nodes named next to a line.
 MAX_NODES = 3
 
 
-#: A call of a kernel's inner function that reduces a tile, and as how many loops it counts: what it
-#: has of its own.
+#: A call of a kernel's inner function that reduces a tile, and the number of loops it counts as:
+#: those that the function itself contains.
 _TILE = re.compile(r"\binvoke_\d+\(tile_")
 
 
@@ -45,11 +45,13 @@ _ASSEMBLY_PLACE = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)")
 
 
 def hot_line(source: str) -> int | None:
-    """The line (from 1) of a kernel's generated source where most of its time goes, by its loops: a
-    call of a tile, which is a reduction, in the deepest loop that has one, else the first line in
-    the deepest loop.  None where there is no loop."""
+    """Return the line (from 1) of a kernel's generated source that takes most of the time.
+
+    It is judged by its loops: a call of a tile, which is a reduction, in the deepest loop that has
+    one, else the first line in the deepest loop. None if there is no loop.
+    """
     best, found = 0, None
-    loops: list[int] = []  # the indents of the loops around
+    loops: list[int] = []  # the indents of the enclosing loops
     for number, line in enumerate(source.split("\n"), 1):
         text = line.lstrip()
         if not text or text.startswith("#"):
@@ -66,7 +68,7 @@ def hot_line(source: str) -> int | None:
 
 
 def texts_of(run: Run, kernel: Kernel) -> list[tuple[str, str, str]]:
-    """Title, language and text of each text that a kernel may have; "" where it has none."""
+    """Return title, language and text of each text that a kernel may have; "" if it lacks it."""
     titles = [(what, str(kernel.facts.get(what, title))) for what, title in _TITLES.items()]
     return [(t, _LANGUAGES.get(t, "asm"), _text(run, kernel, what)) for what, t in titles]
 
@@ -83,8 +85,11 @@ def _text(run: Run, kernel: Kernel, what: str) -> str:
 def groups_of(
     run: Run, kernel: Kernel, texts: list[str], kept: list[bool]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Lines by source line, from the recording's maps, else from LLVM's debug locations and the
-    assembly's ``.loc`` directives; ops from the line map, with what they are labelled by."""
+    """Return the lines grouped by source line, with their ops and labels.
+
+    They come from the recording's maps, else from LLVM's debug locations and the assembly's
+    ``.loc`` directives; the ops come from the line map.
+    """
     source, intermediate, assembly = texts
     ops: dict[int, int] = {}
     for line, op in kernel.line_map:
@@ -111,7 +116,7 @@ def groups_of(
 
 
 def _label(run: Run, number: int) -> str:
-    """A kernel's op, the nodes of the framework that it computes, and their line of the model."""
+    """Return a kernel's op, the framework nodes that it computes, and their line of the model."""
     op = run.index(run.version.stages - 1).ops.get(number)
     if op is None:
         return ""

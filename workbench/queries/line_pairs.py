@@ -1,7 +1,8 @@
-"""Lines of the model in two recordings: what each costs in both.
+"""Lines of the model in two recordings, with the cost of each in both.
 
-Lines of one file are the same where its text says so, so that a line keeps its row when others
-were added above it; nodes of a graph are the same by name and kind."""
+Lines of one file match by their text, so that a line keeps its row when others were added above
+it; nodes of a graph match by name and kind.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +16,18 @@ from workbench.queries.model_lines import NODES, Line, ModelLines, Place, traced
 from workbench.queries.rows import short_path
 from workbench.queries.run import Run
 
-#: Lines of a file beyond which they are the same by their numbers alone.
+#: Files with more lines than this are matched by line number alone.
 MAX_LINES = 20_000
 
 
 def lines(run: Run, other: Run) -> dict[str, Any]:
-    """``rows``: the lines that either has ops of: ``place``, ``text``, and for each side (None: it
-    has none there) ``us`` of its own ops, ``all_us`` with what is called from it, ``bytes``,
-    ``import`` and ``now`` ops (at the import, at the end of the compile); ``nodes``: they are the
-    nodes of the graph, since no line is known.  No rows where a side knows no line."""
+    """Return ``rows``: the lines that have ops in either recording.
+
+    A row has ``place``, ``text``, and for each side (None: no ops there) ``us`` of its own ops,
+    ``all_us`` including callees, ``bytes``, and the numbers of ops ``import`` (at the import) and
+    ``now`` (at the end of the compile). ``nodes``: the rows are the nodes of the graph because no
+    lines are known. There are no rows if a side knows no lines.
+    """
     sides = [traced(each) for each in (run, other)]
     if not all(each.lines for each in sides):
         return {"rows": [], "nodes": False}
@@ -100,7 +104,7 @@ def _by_file(found: ModelLines, nodes: bool) -> dict[str, dict[int, Line]]:
 
 
 def _files(ones: list[str], twos: list[str]) -> dict[str, str]:
-    """The file of B that each of A is: of the same path, else the only one of the same name."""
+    """Return the file of B for each file of A: by path, else the only one of the same name."""
     found = {file: file for file in ones if file in twos}
     for file in ones:
         alike = [t for t in twos if t.rpartition("/")[2] == file.rpartition("/")[2]]
@@ -110,7 +114,7 @@ def _files(ones: list[str], twos: list[str]) -> dict[str, str]:
 
 
 def _same_lines(run: Run, other: Run, file: str, there: str | None) -> Mapping[int, int]:
-    """The number in B of each line of A's ``file``."""
+    """Return the line number in B of each line of A's ``file``."""
     if there is None:
         return {}
     left, right = _texts(run, file), _texts(other, there)
@@ -123,7 +127,7 @@ def _same_lines(run: Run, other: Run, file: str, there: str | None) -> Mapping[i
 
 
 class _Itself(dict[int, int]):
-    """Each number is its own partner."""
+    """The identity mapping: each number is matched with itself."""
 
     @override
     def get(self, number: int, default: Any = None) -> int:
@@ -131,7 +135,7 @@ class _Itself(dict[int, int]):
 
 
 def _same_nodes(a: ModelLines, b: ModelLines) -> Mapping[int, int]:
-    """The number in B of each node of A: the next one of the same name and kind."""
+    """Return the number in B of each node of A: the next one of the same name and kind."""
     waiting: dict[tuple[str, str], list[int]] = {}
     for number, node in enumerate(b.nodes, 1):
         waiting.setdefault((node.name, node.kind), []).append(number)

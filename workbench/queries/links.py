@@ -1,4 +1,4 @@
-"""How one selection reaches every view: an op followed to a stage, its kernel, its buffer."""
+"""Propagation of one selection to every view: an op followed to a stage, its kernel, its buffer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from workbench.queries.joint import same_phase, written
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 
-#: Ops that only bring operands, by how little they say about what became of another op.
+#: Ops that only supply operands, ranked by how little they say about what became of another op.
 FEEDS = {"core.constant": 2, "target.constant": 2, "core.iota": 2, "core.broadcast": 1,
           "target.alloc": 1}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Linked:
-    """What the selection is in the shown stage: ids, None where it is nothing there.
+    """The selection in the shown stage: ids, None if it does not exist there.
 
     ``ops``: all ops of the stage that carry its meaning, the nearest first.
     """
@@ -35,7 +35,7 @@ class Linked:
 
 
 def linked(run: Run, state: ViewState) -> Linked:
-    """The selection of ``state`` in its stage, and what it became."""
+    """Return the selection of ``state`` in its stage, and what it became."""
     if not run.version.stages:
         return Linked(0)
     stage = run.stage_number(state.stage)
@@ -61,7 +61,7 @@ def _linked(run: Run, state: ViewState, stage: int) -> Linked:
 
 
 def linked_to(run: Run, op: int, history: OpHistory) -> tuple[int | None, int | None]:
-    """The kernel and the buffer that an op became."""
+    """Return the kernel and the buffer that an op became."""
     return _kernel_of(run, op, history.kernels), _buffer_of(run, op, history.buffers)
 
 
@@ -70,15 +70,19 @@ def exists(run: Run, op: int) -> bool:
 
 
 def follow(run: Run, op: int, stage: int) -> tuple[int, ...]:
-    """The ops of ``stage`` that op ``op`` is, became, or was made from, the nearest first."""
+    """Return the ops of ``stage`` that ``op`` is, became, or was made from, nearest first."""
     present = run.index(stage).ops
     return (op,) if op in present else among(run, present, stage, run.op_history(op))
 
 
 def among(run: Run, present: Mapping[int, Op], stage: int, history: OpHistory) -> tuple[int, ...]:
-    """The ops ``present`` in ``stage`` that another op became or was made from, by its history.
-    Of a training step those of its phase, if there are: its gradient comes from it, but is not what
-    it became."""
+    """Return the ops ``present`` in ``stage`` that another op became or was made from.
+
+    They follow from its history.
+
+    In a training step they are restricted to those of its phase if any: its gradient derives from
+    it but is not what it became.
+    """
     heirs = dict.fromkeys(_ranked([s.new for s in history.later], present))
     makers = dict.fromkeys(_ranked([s.old for s in history.earlier], present))
     later = history.stages is not None and history.stages[0] > stage
@@ -88,7 +92,7 @@ def among(run: Run, present: Mapping[int, Op], stage: int, history: OpHistory) -
 
 
 def outermost(run: Run, op: int, stage: int) -> int:
-    """The op of ``main`` that ``op`` is in: itself, or the group or launch around it."""
+    """Return the op of ``main`` that contains ``op``: itself, or the enclosing group or launch."""
     around = run.index(stage).around
     while op in around:
         op = around[op]
@@ -96,13 +100,16 @@ def outermost(run: Run, op: int, stage: int) -> int:
 
 
 def _ranked(keys: Iterable[int], present: Mapping[int, Op]) -> list[int]:
-    """Those that are present; what computes before what only feeds it (constants, broadcasts)."""
+    """Return the keys that are present.
+
+    Ops that compute come before their inputs (constants, broadcasts).
+    """
     found = [k for k in dict.fromkeys(keys) if k in present]
     return sorted(found, key=lambda k: FEEDS.get(present[k].kind, 0))
 
 
 def launches(run: Run) -> dict[int, Op]:
-    """The launch ops of the last stage, by id, in program order."""
+    """Return the launch ops of the last stage, by id, in program order."""
     last = run.version.stages - 1
     return run.kept(("launches", last), lambda: {
         run.op_id(op): op for op in run.index(last).module.main.body.ops if op.kind == LAUNCH
@@ -110,7 +117,7 @@ def launches(run: Run) -> dict[int, Op]:
 
 
 def planned_runs(run: Run) -> dict[int, int]:
-    """How often each launch runs in an execution, by its id, as far as the program says."""
+    """Return how often each launch (by id) runs in an execution, as far as it is static."""
     last = run.version.stages - 1
     return run.kept(("planned runs", last), lambda: {
         run.op_id(op): n for op, n in launch_runs(run.index(last).module.main.body.ops).items()
@@ -124,7 +131,7 @@ def kernel_by_name(run: Run) -> dict[str, int]:
 
 
 def dearest_launch(run: Run, kernel: int) -> int | None:
-    """The launch of a kernel that takes longest (the first one where nothing was measured)."""
+    """Return the slowest launch of a kernel (the first one if nothing was measured)."""
     found = next((k for k in run.kernels() if k.id == kernel), None)
     if found is None or not found.launches:
         return None
@@ -133,7 +140,7 @@ def dearest_launch(run: Run, kernel: int) -> int | None:
 
 
 def writers(run: Run) -> dict[int, int]:
-    """Value id of a buffer -> the first launch that writes it, or what takes over its memory."""
+    """Return the first launch that writes each buffer (value id), also after reuse in place."""
 
     def make() -> dict[int, int]:
         table: dict[int, int] = {}
@@ -150,14 +157,14 @@ def writers(run: Run) -> dict[int, int]:
 
 
 def written_by(run: Run, buffer: Buffer) -> int | None:
-    """The launch that fills a buffer, else the op that defines it."""
+    """Return the launch that fills a buffer, else the op that defines it."""
     if buffer.value is None:
         return buffer.op
     return writers(run).get(buffer.value, buffer.op)
 
 
 def writer_of(run: Run, buffer: int) -> int | None:
-    """The launch that fills a buffer, else the op that defines it."""
+    """Return the launch that fills a buffer, else the op that defines it."""
     found = next((b for b in run.buffers() if b.id == buffer), None)
     if found is None:
         return None
@@ -165,7 +172,7 @@ def writer_of(run: Run, buffer: int) -> int | None:
 
 
 def _kernel_of(run: Run, op: int, kernels: tuple[int, ...]) -> int | None:
-    around = run.index(run.version.stages - 1).around.get(op)  # of an op that a launch computes
+    around = run.index(run.version.stages - 1).around.get(op)  # for an op inside a launch
     launch = launches(run).get(op) or launches(run).get(around if around is not None else op)
     if launch is not None:
         return kernel_by_name(run).get(launch["kernel"])

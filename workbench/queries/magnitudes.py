@@ -1,8 +1,8 @@
-"""How large values and gradients are: overlays of the graph, from the recorded statistics.
+"""Magnitudes of values and gradients: overlays of the graph, from the recorded statistics.
 
-Checking looks at the values of the import, the gradients of parameters and the last stage that is
-the same for all targets: what an op of ``main`` makes, or what leaves a group.  Ops that another
-stage still has, have their figures there too.
+Checking evaluates the values of the import, the gradients of parameters, and the last stage that
+all targets share: the results of ops of ``main``, or the results of a group. Ops that another
+stage still has get their figures there too.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from workbench.queries.run import Run
 
 
 def values(run: Run, ops: Sequence[Op]) -> np.ndarray | None:
-    """The largest finite magnitude of what each of ``ops`` makes; NaN where nobody looked.  None
-    where nobody looked at any."""
+    """Return the largest finite magnitude of the results of each of ``ops``; NaN if not evaluated.
+
+    None if none of them was evaluated.
+    """
     return _any([_sizes(run).get(op, math.nan) for op in ops])
 
 
 def gradients(run: Run, stage: int, ops: Sequence[Op]) -> np.ndarray | None:
-    """The largest finite magnitude of the gradients of those parameters that each of ``ops`` reads
-    or, in the backward pass, makes the gradient of.  NaN and None as in :func:`values`."""
+    """Return the largest finite magnitude of the gradients of the parameters that each op uses.
+
+    These are the parameters that it reads or, in the backward pass, makes the gradient of. NaN and
+    None as in :func:`values`.
+    """
     step = joint.joint(run, stage)
     if step is None or not step.linked(stage):
         return None
@@ -43,7 +48,7 @@ def gradients(run: Run, stage: int, ops: Sequence[Op]) -> np.ndarray | None:
 
 
 def _sizes(run: Run) -> dict[Op, float]:
-    """The largest finite magnitudes by op: of the ops of ``main``, and of members of groups."""
+    """Return the largest finite magnitudes of ops of ``main`` and of members of groups."""
     version = run.version.checks, run.version.figures
     return run.kept(("magnitudes", version), lambda: _read(run.recording))
 
@@ -61,7 +66,7 @@ def _read(recording: Recording) -> dict[Op, float]:
 
 
 def _inside(op: Op, result: int) -> list[Op]:
-    """The op of a group or launch that makes one of its results."""
+    """Return the op inside a group or launch that makes one of its results."""
     if op.kind not in ("core.group", LAUNCH) or not op.regions:
         return []
     value = op.regions[0].outputs[result]

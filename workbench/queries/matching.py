@@ -1,8 +1,8 @@
-"""Which ops and values of two recordings are the same.
+"""Matching of the ops and values of two recordings.
 
-Nothing is recorded from one file to another, but each says where its ops come from (the nodes of
-the framework's graph) and which value took the place of which (the value maps of its rewrites).  A
-match is *recorded* where both files say the same of both sides, else *guessed*, by structure.
+Nothing is recorded from one file to another, but each states where its ops come from (the nodes of
+the framework's graph) and which value replaced which (the value maps of its rewrites). A match is
+*recorded* if both files agree on both sides, else *guessed*, by structure.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.diff import GUESSED, RECORDED
 from workbench.queries.run import Run
 
-#: Ops of each side that are matched by kind, type and order at the most.
+#: The most ops of each side that are matched by kind, type and order.
 MAX_GUESSED = 2_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Same:
-    """What stands in the second recording for a thing of the first: ``how`` it is known (recorded
-    or guessed), ``why``: by what."""
+    """The counterpart in the second recording of an item of the first.
+
+    ``how``: whether it is recorded or guessed; ``why``: the evidence.
+    """
 
     first: Any
     second: Any
@@ -32,8 +34,11 @@ class Same:
 
 
 def same_ops(first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same] = ()) -> list[Same]:
-    """The ops that two programs both have, in the order of the first.  ``meaning``: values that are
-    known to be the same (:func:`same_meaning`), so that their makers are too."""
+    """Return the ops that two programs have in common, in the order of the first.
+
+    ``meaning``: values known to be the same (:func:`same_meaning`), so that their defining ops
+    match.
+    """
     found = list(_by_results(first, second, meaning))
     found += _by_nodes(*_left(first, second, found))
     left = _left(first, second, found)
@@ -44,7 +49,7 @@ def same_ops(first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same] 
 
 
 def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
-    """The ops that a stage of ``run`` and one of ``other`` both have, those inside others too."""
+    """Return the ops that two stages of ``run`` and ``other`` have in common, also nested."""
     key = "same ops", str(other.path), other.identity, stages
     return run.kept(key, lambda: same_ops(
         list(run.index(stages[0]).module.walk()), list(other.index(stages[1]).module.walk()),
@@ -52,14 +57,16 @@ def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
 
 
 def same_values(first: Module, second: Module) -> list[Same]:
-    """The values that two modules both have: arguments of main, then results of its ops."""
+    """Return the common values of two modules: arguments of main, then results of its ops."""
     return [*same_arguments(first, second),
             *results_of(same_ops(first.main.body.ops, second.main.body.ops))]  # fmt: skip
 
 
 def same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
-    """The values of a stage of ``run`` and of one of ``other`` that carry the meaning of one value
-    of the import, by the recorded value maps; each value once, what is certain first."""
+    """Return the values of two stages that carry the same value of the import.
+
+    They follow from the recorded value maps; each value appears once, certain matches first.
+    """
     key = "same meaning", str(other.path), other.identity, stages
     return run.kept(key, lambda: _same_meaning(run, other, stages))
 
@@ -78,7 +85,7 @@ def _same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
 
 
 def _carriers(run: Run, stage: int) -> Callable[[Value], Value | None]:
-    """Which value of a stage carries the meaning of one of the import."""
+    """Return a function from a value of the import to its counterpart in a stage."""
     there = {run.value_id(value): value for value in _values(run.index(stage).module)}
     maps = run.recording.carriers(stage)
 
@@ -96,7 +103,7 @@ def _values(module: Module) -> Iterator[Value]:
 
 
 def same_arguments(first: Module, second: Module) -> list[Same]:
-    """The arguments of main that two modules both have."""
+    """Return the arguments of main that two modules have in common."""
     ones, twos = first.main.arguments, second.main.arguments
     named = {v.name: v for v in twos if v.name}
     found = []
@@ -109,19 +116,19 @@ def same_arguments(first: Module, second: Module) -> list[Same]:
 
 
 def results_of(ops: Iterable[Same]) -> Iterator[Same]:
-    """The results of matched ops."""
+    """Return the results of matched ops."""
     for same in ops:
         for a, b in zip(same.first.results, same.second.results, strict=False):
             yield Same(a, b, same.how, same.why)
 
 
-# -- by what is recorded --------------------------------------------------------------------------
+# -- recorded matches -----------------------------------------------------------------------------
 
 
 def _by_results(
     first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same]
 ) -> Iterator[Same]:
-    """The ops that make values which are the same."""
+    """Match the ops that define values which are the same."""
     makers = [{v: op for op in side for v in op.results} for side in (first, second)]
     taken: set[Op] = set()
     for same in meaning:
@@ -132,14 +139,17 @@ def _by_results(
 
 
 def _nodes(op: Op) -> frozenset[str]:
-    """The framework's nodes of an op by name: files move, and lines with every edit."""
+    """Return the framework's nodes of an op by name: paths and lines change too easily."""
     nodes = op.origin.nodes() if op.origin is not None else ()
     return frozenset(n.name or f"{n.scope}|{n.kind}" for n in nodes)
 
 
 def _by_nodes(first: Sequence[Op], second: Sequence[Op]) -> Iterator[Same]:
-    """Ops of the same nodes.  Where a node gave the same list of ops on both sides they are
-    recorded; of other lists only an op that is the only one of its kind and type."""
+    """Match the ops of the same nodes.
+
+    If a node produced the same list of ops on both sides they are recorded matches; from other
+    lists only an op that is the only one of its kind and type matches.
+    """
     ones, twos = _grouped(first, _nodes), _grouped(second, _nodes)
     for nodes, mine in ones.items():
         theirs = twos.get(nodes)
@@ -157,12 +167,14 @@ def _by_nodes(first: Sequence[Op], second: Sequence[Op]) -> Iterator[Same]:
         yield from _in_order(*_left(mine, theirs, only), "order among the ops of its node")
 
 
-# -- by structure ---------------------------------------------------------------------------------
+# -- structural matches ---------------------------------------------------------------------------
 
 
 def _by_operands(first: Sequence[Op], second: Sequence[Op], found: Iterable[Same]) -> list[Same]:
-    """Of ops that no node tells: those of one kind that read what is matched already, and constants
-    with the same content."""
+    """Match ops that no node identifies, by kind and matched operands.
+
+    Constants match by equal content.
+    """
     partner = {v: w for same in found for v, w in zip(same.first.results, same.second.results,
                                                         strict=False)}  # fmt: skip
     waiting: dict[Hashable, list[Op]] = {}
@@ -184,8 +196,10 @@ def _reads(op: Op, operands: tuple[Value, ...]) -> Hashable:
 
 
 def _in_order(first: Sequence[Op], second: Sequence[Op], why: str) -> Iterator[Same]:
-    """As many ops of the same kind and types as stand in the same order on both sides; none of very
-    many: it takes the square of them."""
+    """Match ops of the same kind and types that occur equally often, in the same order.
+
+    Large numbers of them are skipped: the cost is quadratic.
+    """
     if max(len(first), len(second)) > MAX_GUESSED:
         return
     ones, twos = ([_alike(op) for op in side] for side in (first, second))
@@ -198,7 +212,7 @@ def _alike(op: Op) -> Hashable:
     return op.kind, tuple(v.type for v in op.results)
 
 
-# -- small ----------------------------------------------------------------------------------------
+# -- helpers --------------------------------------------------------------------------------------
 
 
 def _grouped(ops: Iterable[Op], key: Callable[[Op], Hashable]) -> dict[Hashable, list[Op]]:
@@ -210,6 +224,6 @@ def _grouped(ops: Iterable[Op], key: Callable[[Op], Hashable]) -> dict[Hashable,
 
 def _left(first: Sequence[Op], second: Sequence[Op],
           found: Iterable[Same]) -> tuple[list[Op], list[Op]]:  # fmt: skip
-    """What is not matched yet of both sides."""
+    """Return the ops of both sides that are not matched yet."""
     taken = {op for same in found for op in (same.first, same.second)}
     return [op for op in first if op not in taken], [op for op in second if op not in taken]

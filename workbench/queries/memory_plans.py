@@ -1,4 +1,4 @@
-"""Other plans for a recording's memory: by other planners, and with recomputation."""
+"""Alternative memory plans for a recording: by other planners, and with recomputation."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from core_compiler.training.passes.order_launches import OrderLaunches
 from core_compiler.training.passes.recompute import Recompute, problem_of
 from workbench.queries.run import Run
 
-#: How many plans of what is done again are shown, about.
+#: The approximate number of recomputation plans that are shown.
 OFFERS = 12
 
 
-#: What the comparison of planners may spend: a page waits for it.
+#: The time budget for the comparison of planners: a page waits for it.
 EFFORT = Effort(placements=4_000, nodes=200, rounds=2)
 
 
-#: Of more buffers than this only the quick planners are asked (each takes a second for 20,000).
+#: With more buffers than this only the fast planners run (each takes a second for 20,000).
 MANY, QUICK = 3_000, ("best", "greedy_size", "greedy_start")
 
 
 def again(run: Run) -> list[dict[str, Any]]:
-    """What doing launches of the forward pass again saves and costs, from none to most; the choice
-    of this program is marked."""
+    """Return the savings and costs of recomputing forward launches, from none to most.
+
+    The choice of this program is marked.
+    """
     return run.kept(("again", run.version.stages), lambda: _again(run))
 
 
@@ -50,7 +52,7 @@ def _again(run: Run) -> list[dict[str, Any]]:
 
 
 def _some(choice: Choice) -> list[Plan]:
-    """Some of the plans on offer, evenly by what they hold, and the chosen one."""
+    """Return some of the plans, evenly spaced by the bytes they hold, and the chosen one."""
     kept: list[Plan] = []
     step = choice.without.held / OFFERS
     for plan in choice.offers:
@@ -60,13 +62,15 @@ def _some(choice: Choice) -> list[Plan]:
 
 
 def planners(run: Run) -> list[dict[str, Any]]:
-    """The arena that each planner needs for the recorded buffers, smallest first; bytes, ms.  Of
-    very many buffers only what the quick ones need: ``MANY``."""
+    """Return the arena that each planner needs for the recorded buffers, smallest first; bytes, ms.
+
+    With more buffers than ``MANY`` only the fast planners run.
+    """
     return run.kept(("planners", run.version.buffers), lambda: _planners(run))
 
 
 def alignment(run: Run) -> int:
-    """What the buffers of a recording are padded to (bytes)."""
+    """Return the alignment of the buffers of a recording (bytes)."""
     made = next((s for s in run.stages() if s.pass_name == PlanMemory.name()), None)
     return int(dict(made.options if made else {}).get("alignment", PlanMemory().alignment))
 

@@ -1,11 +1,11 @@
-"""What each line of the model costs: kernel times, bytes and flops traced back to their lines.
+"""The cost of each line of the model: kernel times, bytes and flops traced back to their lines.
 
-A launch's time is shared among the ops that its kernel computes, in proportion to the least time in
-which this machine could do each op's flops and move the bytes it reads from memory or writes there
-(what stays in registers moves nothing).  Flops and bytes of the launch are shared in proportion to
-the ops' own.  An op's part goes to the node of the model it came from; where it came from several,
-to those that had an op of its kind at import, else to all, in proportion to their cost at import.
-Nothing is lost: all lines and what came from no line together are all launches.
+A launch's time is divided among the ops that its kernel computes, in proportion to the least time
+in which this machine could do each op's flops and move the bytes it reads from or writes to memory
+(values kept in registers move nothing). Flops and bytes of the launch are divided in proportion to
+the ops' own. An op's share goes to the node of the model it came from; if it came from several, to
+those that had an op of its kind at import, else to all, in proportion to their cost at import.
+Nothing is lost: all lines, plus the work that came from no line, add up to all launches.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from workbench.queries.run import Run
 
 #: The "file" whose lines are the nodes of the imported graph, in order.
 NODES = ""
-#: A machine that nobody measured: 50 GFLOP/s, 10 GB/s.  Only their ratio matters.
+#: An unmeasured machine: 50 GFLOP/s, 10 GB/s. Only their ratio matters.
 PEAK_GFLOPS, GBYTES_PER_S = 50.0, 10.0
-#: Ops that hold or make memory and compute nothing.
+#: Ops that hold or allocate memory and compute nothing.
 _IDLE = ("core.constant", "target.constant", "target.alloc", "target.view", "target.input",
          "target.output")  # fmt: skip
-#: Ops that only bring operands to others.
+#: Ops that only supply operands to others.
 _FEEDS = (*_IDLE, "core.iota", "core.broadcast")
 _VERDICTS = ("unchecked", "bitwise", "within", "failed")
 
@@ -38,9 +38,11 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the imported graph: ``place`` is the innermost line of the model's own code (None:
-    the model has no source), ``places`` are all lines that were being executed (that one among
-    them)."""
+    """A node of the imported graph.
+
+    ``place`` is the innermost line of the model's own code (None: the model has no source);
+    ``places`` are all lines on the call stack, including that one.
+    """
 
     name: str
     kind: str
@@ -51,8 +53,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Microseconds (None where nothing was measured), compulsory bytes, flops; of one
-    execution."""
+    """Microseconds (None if nothing was measured), compulsory bytes and flops of one execution."""
 
     us: float | None
     bytes: float
@@ -61,8 +62,11 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The checks of the rewrites that touched ops of a line: how many, the worst verdict, the
-    largest relative error, and the stage and number of the rewrite that made it."""
+    """The checks of the rewrites that touched ops of a line.
+
+    Their number, the worst verdict, the largest relative error, and the stage and number of the
+    rewrite with that error.
+    """
 
     count: int
     verdict: str
@@ -75,9 +79,9 @@ class Check:
 class Line:
     """A line of the model.
 
-    ``own``       what the ops that it made take; ``total`` what happens below it too.
-    ``at_import`` ops that came from it (or from below it) at import, constants aside.
-    ``op``        the imported op that is dearest, ``kernel`` the kernel it costs most in (ids).
+    ``own``       the cost of the ops that it made; ``total`` includes its callees.
+    ``at_import`` ops that came from it (or from its callees) at import, except constants.
+    ``op``        the most expensive imported op; ``kernel`` the kernel it costs most in (ids).
     ``text``      the line as the framework's stack trace had it.
     """
 
@@ -96,8 +100,8 @@ class Line:
 class ModelLines:
     """All lines with ops, by file and line; those of the file `NODES` are the graph's nodes.
 
-    ``nowhere``: what came from no line; ``nameless``: from no node.  The lines' ``own`` and
-    ``nowhere`` add up to ``total``, and so do the nodes' and ``nameless``.
+    ``nowhere``: the work that came from no line; ``nameless``: from no node. The lines' ``own``
+    and ``nowhere`` add up to ``total``, and so do the nodes' and ``nameless``.
     """
 
     lines: Mapping[Place, Line]
@@ -113,24 +117,26 @@ class ModelLines:
     of_nodes: Mapping[tuple[int, ...], Mapping[int, float]]
 
     def nodes_of(self, op: int) -> tuple[int, ...]:
-        """The numbers of the nodes that an op came from, those it stands for most first."""
+        """Return the numbers of the nodes that an op came from, the main ones first."""
         found = self.of_op.get(op, ())
         shares = self.of_launch.get(op) or self.of_nodes.get(found, {})
         return tuple(sorted(found, key=lambda n: (-shares.get(n, 0.0), -self.weights[n], n)))
 
     def count(self, module: Module, op_id) -> dict[Place, int]:
-        """How many ops of a stage's ``main`` came from each line (a fused op: one for each of its
-        lines); memory and constants are not counted."""
+        """Return how many ops of a stage's ``main`` came from each line.
+
+        A fused op counts once for each of its lines; memory ops and constants are not counted.
+        """
         return _count(self.nodes, self.of_op, computing(module), op_id)
 
 
 def computing(module: Module) -> list[Op]:
-    """The ops of ``main`` that compute."""
+    """Return the ops of ``main`` that compute."""
     return [op for op in module.main.body.ops if op.kind not in _IDLE]
 
 
 def model_lines(recording: Recording) -> ModelLines:
-    """What each line of a recorded model costs; see the head of this module."""
+    """Return the cost of each line of a recorded model; see the module's docstring."""
     return _Tracing(recording).lines()
 
 
@@ -152,7 +158,7 @@ class _Tracing:
         self.weights = [0.0] * len(self.nodes)
         self.kinds: list[set[str]] = [set() for _ in self.nodes]
         self.dearest_op: dict[int, tuple[int, float]] = {}
-        # Which of several nodes the ops that came from all of them stand for: seconds by node.
+        # For ops that came from several nodes, the nodes they represent: seconds by node.
         self.of_nodes: dict[tuple[int, ...], dict[int, float]] = {}
         for op in self.imported:
             self._of_import(op)
@@ -186,14 +192,14 @@ class _Tracing:
                     row[i] += amount
                 if node is not None:
                     of_launch.setdefault(key, {})[node] = part[0] if measured else part[3]
-        for timing in launches.values():  # of launches that the last stage does not show
+        for timing in launches.values():  # of launches that the last stage does not contain
             row = table.setdefault(None, [0.0] * 4)
             for i, amount in enumerate((timing.median_us or 0.0, timing.bytes, timing.flops)):
                 row[i] += amount
         return self._gathered(table, of_launch, measured, bool(of_launch))
 
     def _launches(self) -> list[Op]:
-        """What is executed: the launches of the last stage, else the ops of the import."""
+        """Return the executed ops: the launches of the last stage, else the ops of the import."""
         stages = self.recording.stage_count()
         last = self.recording.module(stages - 1).main.body.ops if stages else ()
         timed = {t.op for t in self.recording.timings()}
@@ -201,7 +207,7 @@ class _Tracing:
         return found or self.imported
 
     def _shares(self, launch: Op, timing: Any) -> dict[int | None, tuple[float, ...]]:
-        """A launch's microseconds, bytes, flops and seconds at the limits, by node."""
+        """Return a launch's microseconds, bytes, flops and seconds at the limits, by node."""
         parts = list(_parts(launch, self.costs))
         flops = float(sum(p.flops for p in parts) if timing is None else timing.flops)
         moved = float(sum(p.bytes for p in parts) if timing is None else timing.bytes)
@@ -222,7 +228,7 @@ class _Tracing:
         return {node: tuple(row) for node, row in found.items()}
 
     def _owners(self, op: Op, nodes: tuple[int, ...]) -> dict[int | None, float]:
-        """The nodes an op came from, with their parts of it (together 1)."""
+        """Return the nodes an op came from, with their shares of it (adding up to 1)."""
         if not nodes:
             return {None: 1.0}
         nodes = tuple(n for n in nodes if op.kind in self.kinds[n]) or nodes
@@ -285,7 +291,7 @@ class _Tracing:
         return _count(self.nodes, self.of_op, self.imported, self.recording.op_id)
 
     def _checks(self) -> dict[Place, Check]:
-        """The checks of the rewrites that took ops of each line away."""
+        """Return the checks of the rewrites that removed ops of each line."""
         kinds = ",".join(f"'{kind}'" for kind in _FEEDS)
         feeds = f"SELECT op.id FROM op JOIN name ON name.id = op.kind WHERE text IN ({kinds})"
         idle = {op for (op,) in _rows(self.recording, feeds)}
@@ -327,7 +333,7 @@ class _Part:
 
 
 def _parts(launch: Op, costs: _Costs) -> Iterator[_Part]:
-    """The ops of a launch, or the op itself where it holds none."""
+    """Return the ops of a launch, or the op itself if it contains none."""
     if not launch.regions or not launch.regions[0].ops:
         yield _Part(launch, *costs(launch))
         return
@@ -344,7 +350,7 @@ def _parts(launch: Op, costs: _Costs) -> Iterator[_Part]:
 
 
 def _read(op: Op, value: Any) -> float:
-    """Of a table that is only looked up in, the elements that are."""
+    """Return the bytes that are read of an operand; of a lookup table only those looked up."""
     if has_trait(op, "partial_read") and op.operands[0] is value:
         return min(_bytes(value), _bytes(op.results[0]))
     return _bytes(value)
@@ -358,7 +364,7 @@ def _bytes(value: Any) -> float:
 
 
 class _Costs:
-    """Flops and bytes of ops; 0 for what declares none (an op of a target, of unknown shape).
+    """Flops and bytes of ops; 0 for ops that declare none (an op of a target, of unknown shape).
 
     A network repeats its layers: equal ops are counted once.
     """
@@ -403,7 +409,7 @@ def _rows(recording: Recording, statement: str) -> list[tuple]:
 
 
 def _nodes(recording: Recording) -> tuple[dict[int, int], tuple[Node, ...], dict[Place, str]]:
-    """Node ids -> numbers, the nodes that computed something at import, the texts of lines."""
+    """Return node numbers by id, the nodes that computed at import, and the texts of lines."""
     keys: dict[int, int] = {}
     nodes: list[Node] = []
     texts: dict[Place, str] = {}
@@ -414,7 +420,7 @@ def _nodes(recording: Recording) -> tuple[dict[int, int], tuple[Node, ...], dict
         for f, at, text in frames:
             texts.setdefault((f, at), text)
         place = (file, line) if file else None
-        # What is called from the innermost line of the model's own code is the framework's.
+        # Calls from the innermost line of the model's own code are the framework's.
         own = [(f, at) for f, at, _ in frames]
         around = own[: len(own) - own[::-1].index(place)] if place in own else []
         places = dict.fromkeys(p for p in around if not _is_framework(p[0]))
@@ -429,7 +435,7 @@ def _is_framework(file: str) -> bool:
 
 
 def _origins(recording: Recording, keys: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
-    """Origin ids -> the numbers of the nodes they lead back to, in order."""
+    """Return the numbers of the nodes that each origin (by id) leads back to, in order."""
     found: dict[int, tuple[int, ...]] = {}
     for key, parents, node in _rows(recording, "SELECT id, parents, node FROM origin ORDER BY id"):
         rows = {} if node is None else {keys[node]: None}
@@ -462,7 +468,10 @@ def _amount(row: list[float], measured: bool) -> Amount:
 
 
 def _scaled(amounts: list[float], otherwise: list[float] | None = None) -> list[float]:
-    """Parts of 1 in proportion to ``amounts``; equal ones (or ``otherwise``) where all are 0."""
+    """Return fractions of 1 in proportion to ``amounts``.
+
+    If all amounts are 0, the fractions are equal, or ``otherwise``.
+    """
     total = sum(amounts)
     if total > 0:
         return [a / total for a in amounts]
@@ -477,7 +486,7 @@ def _positive(value: Any, otherwise: float) -> float:
 
 
 def traced(run: Run) -> ModelLines:
-    """What each line costs, once for each state of the recording."""
+    """Return the cost of each line, cached for each state of the recording."""
     version = run.version
     known = version.stages, version.checks, version.kernels, version.timings
     return run.kept(("model lines", known), lambda: model_lines(run.recording))

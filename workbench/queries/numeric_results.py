@@ -1,7 +1,7 @@
-"""What a recording says about its numbers, for the view and for the command line.
+"""The numeric results of a recording, for the view and for the command line.
 
-Rows are plain dictionaries.  Errors are relative to the largest magnitude of the value before the
-rewrite, as checks state them; None: not known.
+Rows are plain dictionaries. Errors are relative to the largest magnitude of the value before the
+rewrite, as checks report them; None: not known.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from core_compiler.debug.framework import Beyond
 
 Row = dict[str, Any]
-#: Verdicts, those to look at first.
+#: Verdicts, the most important first.
 ORDER = ("failed", "within", "unchecked", "bitwise")
 ACCUMULATED = "accumulated_error/"
 LEFT_OUT = "statistics_left_out/"
-#: The figure that names the framework whose values were compared; those of the comparison begin
-#: alike.
+#: The figure with the name of the framework whose values were compared; the figures of the
+#: comparison start with the same prefix.
 FRAMEWORK = "values_against"
 #: The verdict of recordings that have none.
 NOT_JUDGED = "not judged"
@@ -38,8 +38,11 @@ NOT_JUDGED = "not judged"
 
 
 def passes(stages: Sequence[Stage], figures: Mapping[str, Any]) -> list[Row]:
-    """A row a stage: ``verdicts`` by count, ``worst`` error of one check, and the ``accumulated``
-    error of the outputs against the import (None where it was not measured)."""
+    """Return one row per stage: ``verdicts`` by count, ``worst`` and ``accumulated`` error.
+
+    ``worst`` is the error of one check; ``accumulated`` is the error of the outputs against the
+    import (None if it was not measured).
+    """
     return [
         {
             "index": s.index, "name": s.pass_name, "changed": s.changed, "exact": s.exact,
@@ -52,19 +55,21 @@ def passes(stages: Sequence[Stage], figures: Mapping[str, Any]) -> list[Row]:
 
 
 def changing(rows: Sequence[Row]) -> list[Row]:
-    """The passes that changed bits, in order: a check was only within its tolerance, or failed."""
+    """Return the passes that changed bits (some check was only within tolerance, or failed)."""
     return [r for r in rows if r["verdicts"].get("within") or r["verdicts"].get("failed")]
 
 
 def verdicts(rows: Sequence[Row]) -> dict[str, int]:
-    """How many checks of all passes had each verdict."""
+    """Return the number of checks of all passes with each verdict."""
     return {v: sum(r["verdicts"].get(v, 0) for r in rows) for v in ORDER}
 
 
 def peer(figures: Mapping[str, Any]) -> Row | None:
-    """The outputs against another framework's, where the recording has them: ``error`` of the
-    largest, ``ulp`` (None: not finite, or no floats), ``verdict``, and the outputs whose
-    ``integers`` are others."""
+    """Return the comparison of the outputs with another framework's, if recorded.
+
+    The row has ``error`` (relative to the largest value), ``ulp`` (None: not finite, or no
+    floats), ``verdict``, and ``integers``, the outputs whose integers differ.
+    """
     error = as_number(figures.get("worst_relative_error"))
     if error is None:
         return None
@@ -78,11 +83,13 @@ def peer(figures: Mapping[str, Any]) -> Row | None:
 def framework(
     records: Sequence[FrameworkRecord], figures: Mapping[str, Any] | None = None
 ) -> Row | None:
-    """The comparison of an import's values with their framework in short: how many, how many have
-    the ``same`` bits, how many were ``left_out``, the ``worst`` tensor of floats as a whole (None
-    where all are the same), the nodes whose tensors of ``integers`` differ, the ``verdict``, and
-    the first node ``beyond`` its bound (None: none; see :func:`beyond`); None where there was no
-    comparison."""
+    """Return a summary of the comparison of an import's values with their framework.
+
+    It has the number of values, how many have the ``same`` bits, how many were ``left_out``, the
+    ``worst`` tensor of floats as a whole (None if all are the same), the nodes whose tensors of
+    ``integers`` differ, the ``verdict``, and the first node ``beyond`` its bound (None: none; see
+    :func:`beyond`). None if there was no comparison.
+    """
     figures = figures or {}
     name = figures.get(FRAMEWORK)
     if not records and not name:
@@ -97,8 +104,11 @@ def framework(
 
 
 def differing(rows: Sequence[Row]) -> Row:
-    """Of ``values`` beside their framework's how many have the ``same`` bits, the ``worst`` of
-    those of floats (None where all are the same), and the nodes whose ``integers`` are others."""
+    """Return a summary of values compared with their framework's.
+
+    ``same`` is the number of values with the same bits; ``worst`` is the worst value of floats
+    (None if all are the same); ``integers`` are the nodes whose integers differ.
+    """
     others = [row for row in rows if not row["same"]]
     floats = [row for row in others if row["error"] is not None]
     return {
@@ -109,10 +119,13 @@ def differing(rows: Sequence[Row]) -> Row:
 
 
 def beyond(found: Beyond) -> Row:
-    """The first node that differs: ``node`` of the framework, our ``op`` as text, ``line`` of the
-    model, ``alone`` (on the framework's own operands; else as a whole), ``element`` with the
-    framework's value (``want``) and ours (``got``), ``error`` of the largest, ``ulps``, what is
-    ``allowed``, why (``note``), and how far the node's ``inputs`` were off."""
+    """Return the first node that differs.
+
+    The row has ``node`` of the framework, our ``op`` as text, ``line`` of the model, ``alone`` (on
+    the framework's own operands; else as a whole), ``element`` with the framework's value
+    (``want``) and ours (``got``), ``error`` relative to the largest magnitude, ``ulps``, the
+    ``allowed`` error, the reason (``note``), and the error of the node's ``inputs``.
+    """
     off = found.judgement.distance
     return {
         "node": found.node, "op": found.op, "line": found.line or None, "alone": found.alone,
@@ -132,7 +145,7 @@ def _read_beyond(text: Any) -> Row | None:
 
 
 class Beside(Observer):
-    """Hears how the values of an import compare with those of its framework."""
+    """An observer of the comparison of an import's values with those of its framework."""
 
     def __init__(self) -> None:
         self._records: list[FrameworkRecord] = []
@@ -147,7 +160,7 @@ class Beside(Observer):
         self._figures.update((n, v) for n, v in figures.items() if n.startswith(FRAMEWORK))
 
     def told(self) -> dict[str, Any] | None:
-        """The comparison in short; None where there was none."""
+        """Return a summary of the comparison; None if there was none."""
         return framework(self._records, self._figures)
 
 
@@ -156,9 +169,12 @@ def _is_float(value: Value) -> bool:
 
 
 def beside(record: FrameworkRecord) -> Row:
-    """A value beside its framework's: ``error`` of the largest magnitude there (None: other
-    integers), at ``element``, whose numbers are ``theirs`` and ``ours``, ``absolute`` and ``ulps``
-    apart."""
+    """Return a value compared with its framework's.
+
+    The row has ``error`` relative to the largest magnitude there (None: integers that differ), at
+    ``element``, whose values are ``theirs`` and ``ours``, and their distance ``absolute`` and in
+    ``ulps``.
+    """
     theirs, ours = (_shortest(n, record.value) for n in (record.theirs, record.ours))
     distance = None if theirs is None or ours is None else abs(ours - theirs)
     return {
@@ -172,8 +188,11 @@ def beside(record: FrameworkRecord) -> Row:
 def framework_values(
     recording: Recording, place: Callable[[Op], tuple[str, int]] | None = None
 ) -> list[Row]:
-    """The values of the import beside those of the framework, in its order: :func:`beside`, with
-    the ``node``, and ``op`` that makes the value (None: an input of the model)."""
+    """Return the values of the import compared with those of the framework, in its order.
+
+    Rows are those of :func:`beside`, with the ``node`` and the ``op`` that makes the value (None:
+    an input of the model).
+    """
     place = place or place_of
     records = recording.framework_values()
     makers = made_by(recording, 0) if records else {}
@@ -192,7 +211,7 @@ def framework_values(
 
 
 def against(told: Row) -> str:
-    """:func:`framework` as text: a line, and those of the first node that differs."""
+    """Return :func:`framework` as text: a line, and lines for the first node that differs."""
     text = (
         f"against {told['framework']}: {told['verdict'].replace('_', ' ')}, {told['values']} "
         f"values, {told['same']} with the same bits"
@@ -207,7 +226,7 @@ def against(told: Row) -> str:
 
 
 def others(integers: Sequence[str]) -> str:
-    """Where integers are other ones: no relative error says how far they are apart."""
+    """Return a text for integers that differ: no relative error describes their distance."""
     if not integers:
         return ""
     first, *more = integers
@@ -215,7 +234,7 @@ def others(integers: Sequence[str]) -> str:
 
 
 def peer_line(row: Row) -> str:
-    """:func:`peer` in a line."""
+    """Return :func:`peer` as a line of text."""
     if row.get("error") is None:
         return f"against {row['name']}: nothing was compared"
     ulp = "" if row["ulp"] is None else f", worst ulp {row['ulp']:.0f}"
@@ -226,7 +245,7 @@ def peer_line(row: Row) -> str:
 
 
 def beyond_lines(row: Row) -> list[str]:
-    """:func:`beyond` as lines of text."""
+    """Return :func:`beyond` as lines of text."""
     place = "on the framework's own operands" if row["alone"] else "as a whole"
     lines = [f"first node that differs: {row['node']}, {place}"
              + (f", {row['line']}" if row["line"] else "")]  # fmt: skip
@@ -243,7 +262,7 @@ def beyond_lines(row: Row) -> list[str]:
 
 
 def short(number: float | str | None) -> str:
-    """A number with three digits; one that is not finite as it is (see :func:`said`)."""
+    """Return a number with three digits; one that is not finite is unchanged (see :func:`said`)."""
     return "?" if number is None else number if isinstance(number, str) else f"{number:.3g}"
 
 
@@ -254,11 +273,11 @@ def checks(
     recording: Recording, stage: int, rewrites: Sequence[RecordedRewrite] | None = None,
     place: Callable[[Op], tuple[str, int]] | None = None,
 ) -> list[Row]:  # fmt: skip
-    """The checks of a stage, failed ones first, then by error.
+    """Return the checks of a stage, failed ones first, then by error.
 
-    ``rewrite`` is the rewrite's number (None: a launch's kernel, or the whole stage), ``op`` what
-    to select for it; ``old`` and ``new`` are the numbers at ``element`` of ``value``, ``absolute``
-    and ``ulps`` how far they are apart.  ``rewrites``: the stage's, where they are known.
+    ``rewrite`` is the rewrite's number (None: a launch's kernel, or the whole stage), ``op`` the
+    op to select for it; ``old`` and ``new`` are the numbers at ``element`` of ``value``,
+    ``absolute`` and ``ulps`` their distance. ``rewrites``: those of the stage, if known.
     """
     place = place or place_of
     rewrites = recording.rewrites(stage) if rewrites is None else rewrites
@@ -301,7 +320,7 @@ def _check(recording: Recording, record: CheckRecord, rewrite: RecordedRewrite |
 
 
 def _shown(rewrite: RecordedRewrite, value: Value | None) -> Op | None:
-    """The op that stands for a rewrite: what carries the value, else the first that computes."""
+    """Return the op that represents a rewrite: the carrier, else the first that computes."""
     new, old = rewrite.rewrite.new, rewrite.rewrite.old
     carrier = rewrite.rewrite.values.get(value) if value is not None else None
     for op in (*new, *old):
@@ -314,9 +333,12 @@ def _shown(rewrite: RecordedRewrite, value: Value | None) -> Op | None:
 def _launches(
     recording: Recording, stage: int, records: Sequence[CheckRecord]
 ) -> dict[CheckRecord, Op]:
-    """The launch that each check of a kernel's machine code is about: they come in program order,
-    one a launch; of those on parts of launches, one a kernel, the kernel's first."""
-    # The whole of a stage's results and of the program are of no launch.
+    """Return the launch that each check of a kernel's machine code is about.
+
+    Checks are in program order, one per launch; checks on parts of launches, one per kernel,
+    belong to the kernel's first launch.
+    """
+    # Checks of a whole stage's results and of the program belong to no launch.
     records = [r for r in records if r.note.startswith("kernel ")]
     if not records:
         return {}
@@ -341,11 +363,11 @@ def values(
     makers: Mapping[int, Mapping[Value, Op]] | None = None,
     place: Callable[[Op], tuple[str, int]] | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Statistics of values on the example inputs, in program order of their stages.
+    """Return statistics of values on the example inputs, in program order of their stages.
 
     ``place`` counts the values of a stage; ``op`` makes the value (None: an input of the model);
-    ``bins`` are the counts of the histogram
-    from ``minimum`` to ``maximum``; ``first_bad``: no earlier value of its stage has NaN or Inf.
+    ``bins`` are the counts of the histogram from ``minimum`` to ``maximum``; ``first_bad``: no
+    earlier value of its stage has NaN or Inf.
     """
     place = place or place_of
     stats = recording.tensors() if stats is None else stats
@@ -377,44 +399,46 @@ def values(
 
 
 def made_by(recording: Recording, stage: int) -> dict[Value, Op]:
-    """Which op of ``main`` makes each value of a stage."""
+    """Return the op of ``main`` that makes each value of a stage."""
     body = recording.module(stage).main.body
     return {value: op for op in body.ops for value in op.results}
 
 
 def largest(stats: TensorStats) -> float | None:
-    """The largest finite magnitude; None where no element is finite."""
+    """Return the largest finite magnitude; None if no element is finite."""
     ends = [abs(n) for n in (stats.minimum, stats.maximum) if not math.isnan(n)]
     return max(ends, default=None)
 
 
-# -- small ----------------------------------------------------------------------------------------
+# -- helpers --------------------------------------------------------------------------------------
 
 
 def said(value: float | None) -> float | str | None:
-    """A number as a view is sent it: JSON has none that is not finite, which becomes a word."""
+    """Return a number for a view; one that is not finite, which JSON lacks, becomes a word."""
     return value if value is None or math.isfinite(value) else str(value)
 
 
 def sent(rows: Sequence[Row], *columns: str) -> list[Row]:
-    """Rows with :func:`said` numbers in ``columns``."""
+    """Return rows with :func:`said` numbers in ``columns``."""
     return [{**row, **{name: said(row[name]) for name in columns}} for row in rows]
 
 
 def name_of(recording: Recording, value: Value) -> str:
-    """How the IR text names a value."""
+    """Return the name of a value in the IR text."""
     return f"%{value.name or recording.value_id(value)}"
 
 
 def place_of(op: Op) -> tuple[str, int]:
-    """File and line of the model that an op came from; ("", 0) where nobody knows."""
+    """Return the file and line of the model that an op came from; ("", 0) if unknown."""
     nodes = () if op.origin is None else op.origin.nodes()
     return next(((n.file, n.line) for n in nodes if n.file), ("", 0))
 
 
 def ulps(old: float | None, new: float | None, dtype: np.dtype | None) -> int | None:
-    """Floats of ``dtype`` from ``old`` to ``new``; None where one is not finite or dtype is not a
-    float of 2, 4 or 8 bytes."""
+    """Return the number of floats of ``dtype`` from ``old`` to ``new``.
+
+    None if one is not finite or dtype is not a float of 2, 4 or 8 bytes.
+    """
     if old is None or new is None or dtype is None:
         return None
     if not (math.isfinite(old) and math.isfinite(new)):
@@ -424,7 +448,7 @@ def ulps(old: float | None, new: float | None, dtype: np.dtype | None) -> int | 
 
 
 def places(x: np.ndarray) -> np.ndarray:
-    """Each float's number in the order of all floats of its dtype (+0 and -0 are both 0)."""
+    """Return each float's index in the order of all floats of its dtype (+0 and -0 are both 0)."""
     bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").astype(np.int64)
     least = -(1 << (8 * x.dtype.itemsize - 1))
     return np.where(bits < 0, least - bits, bits)
@@ -436,7 +460,7 @@ def _numpy(value: Value) -> np.dtype | None:
 
 
 def _shortest(number: float | None, value: Value | None) -> float | None:
-    """The number with as few digits as its dtype needs; None where there is none (NaN too)."""
+    """Return the number with as few digits as its dtype needs; None if there is none (NaN too)."""
     dtype = None if value is None else _numpy(value)
     if number is None or dtype is None or not math.isfinite(number):
         return as_number(number)
@@ -444,7 +468,7 @@ def _shortest(number: float | None, value: Value | None) -> float | None:
 
 
 def as_number(value: Any) -> float | None:
-    """A number, None where there is none (NaN, nothing, text)."""
+    """Return a number; None if the value is not a number (NaN, None, text)."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -453,14 +477,16 @@ def as_number(value: Any) -> float | None:
 
 
 def as_count(value: Any) -> int:
-    """A whole number, 0 where there is none."""
+    """Return a whole number; 0 if the value is not one."""
     found = as_number(value)
     return 0 if found is None or math.isinf(found) else int(found)
 
 
 def by_launch(figures: Mapping[str, Any], name: str) -> dict[int, float]:
-    """A figure of each launch of an execution (``runs``: how often it ran), by its number; empty
-    where there is none that makes sense."""
+    """Return a figure of each launch of an execution by its number (``runs``: how often it ran).
+
+    Empty if the figure is missing or invalid.
+    """
     try:
         found = [float(part) for part in json.loads(str(figures.get(name, "[]")))]
     except (ValueError, TypeError):

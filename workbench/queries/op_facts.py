@@ -1,5 +1,7 @@
-"""What the graph and the search say of an op, whatever the stage: columns that grow with what is
-asked for, so that a stage is shown by picking rows."""
+"""Facts about ops for the graph and the search, the same for all stages.
+
+They are columns that grow on demand, so that a stage is shown by selecting rows.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from workbench.queries.run import Run
 
 #: Ops that are drawn as a label on their user.
 FOLDED = CONSTANTS | {"target.alloc", "core.iota", "onnx.absent"}
-#: Where attributes are longer than this they are cut off (the inspector shows all).
+#: Longer attributes are truncated (the inspector shows all).
 MAX_ATTRIBUTES = 160
 #: Columns of texts, by the names of their tables.
 TEXTS = {"kind": "kinds", "type": "types", "file": "files", "attribute": "attributes"}
@@ -28,11 +30,11 @@ _NUMBERS = {"line": np.int32, "fold": np.uint8, "flops": np.float64, "bytes": np
 
 
 class OpFacts:
-    """Of a recording's ops by id.
+    """Facts about a recording's ops by id.
 
-    ``texts`` has for each column of :data:`TEXTS` its distinct texts, whose numbers the column
-    holds; ``flops`` and ``bytes`` are 0 where an op does no work of its own; ``names`` is what the
-    IR text calls them.
+    ``texts`` has the distinct texts of each column of :data:`TEXTS`; the column holds their
+    numbers. ``flops`` and ``bytes`` are 0 if an op does no work of its own; ``names`` are the
+    names in the IR text.
     """
 
     def __init__(self, run: Run) -> None:
@@ -50,7 +52,7 @@ class OpFacts:
         return run.kept("op facts", lambda: OpFacts(run))
 
     def columns(self, ids: np.ndarray, ops: Sequence[Op]) -> dict[str, np.ndarray]:
-        """The columns of these ops (``ids[i]`` is that of ``ops[i]``), a row each."""
+        """Return the columns of these ops (``ids[i]`` is that of ``ops[i]``), one row each."""
         with self._run.lock:
             self._reserve(int(ids.max(initial=-1)) + 1)
             missing = np.flatnonzero(~self._known[ids])
@@ -59,7 +61,7 @@ class OpFacts:
             return {name: column[ids] for name, column in self._columns.items()}
 
     def number(self, column: str, text: str) -> int:
-        """The number of a text in its table."""
+        """Return the number of a text in its table."""
         table = self.texts[column]
         return table.setdefault(text, len(table))
 
@@ -83,7 +85,7 @@ class OpFacts:
         self._known[ids] = True
 
     def _row(self, op: Op) -> tuple:
-        """A number for each column, in their order."""
+        """Return a number for each column, in their order."""
         file, line = self._run.kept_place(op)
         types = tuple([v.type for v in op.results or written(op)])
         type_ = self._types.get(types)
@@ -95,7 +97,7 @@ class OpFacts:
                 self._attribute(op))  # fmt: skip
 
     def _attribute(self, op: Op) -> int:
-        """The number of the attributes' text; recorded ops with equal attributes share them."""
+        """Return the number of the attributes' text, shared by recorded ops with equal ones."""
         held = id(op.attributes)
         found = self._attributes.get(held)
         if found is None or op.kind == LAUNCH:
@@ -111,7 +113,7 @@ class OpFacts:
         ):
             return 0.0, 0.0
         places = {v: i for i, v in enumerate(op.operands)}
-        same = tuple([places[v] for v in op.operands])  # what is read twice moves once
+        same = tuple([places[v] for v in op.operands])  # an operand that is read twice moves once
         key = op.kind, id(op.attributes), tuple([v.type for v in values]), same
         known = self._costs.get(key)
         if known is None:

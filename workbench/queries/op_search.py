@@ -1,5 +1,6 @@
-"""Search over the ops of a stage: the graph view's syntax (``widgets/src/graph/search.ts``), for
-what is searched where no graph is drawn.
+"""Search over the ops of a stage in the syntax of the graph view, without a drawn graph.
+
+The syntax is that of ``widgets/src/graph/search.ts``.
 
 Words, "words with spaces" and /regular expressions/, each in all fields or in one: ``kind:``,
 ``shape:``, ``dtype:``, ``attr:``, ``line:``, ``name:``, ``scope:``, ``phase:``.
@@ -17,9 +18,9 @@ import numpy as np
 from workbench.support import user_regex
 
 FIELDS = ("kind", "shape", "dtype", "attr", "line", "name", "scope", "phase")
-#: Longest query that is read (characters), and the most terms of it.
+#: The longest query (characters), and the most terms of it; the rest is ignored.
 MAX_QUERY, MAX_TERMS = 500, 8
-#: What the graph writes between the sizes of a shape.
+#: The sign that the graph writes between the sizes of a shape.
 TIMES = "\u00d7"
 
 _TERM = re.compile(r'(?:([a-z]+):)?(?:"([^"]*)"|/((?:\\.|[^/\\])+)/(?=\s|$)|(\S+))', re.IGNORECASE)
@@ -29,15 +30,17 @@ _TENSOR = re.compile(r"(?:tensor|memref|vector)<((?:(?:\d+|\?|[a-z_]\w*)x)*)([^<
 
 @dataclass(frozen=True)
 class Term:
-    """What is looked for (``text``, in lower case unless it is an ``expression``) in a ``field``
-    or in all."""
+    """A search term: ``text`` in ``field``, or in all fields.
+
+    ``text`` is in lower case unless it is an ``expression``.
+    """
 
     text: str
     field: str = ""
     expression: bool = False
 
     def places(self, texts: Sequence[str], whole: bool = False) -> np.ndarray:
-        """Which texts it is found in; ``whole``: that are it."""
+        """Return a mask of the texts that contain the term; ``whole``: that equal it."""
         found = np.zeros(len(texts), bool)
         if self.expression:
             found[user_regex.places(self.text, texts)] = True
@@ -48,7 +51,7 @@ class Term:
 
 
 def terms(query: str) -> list[Term]:
-    """The terms of a query, all of which must be found."""
+    """Return the terms of a query, all of which must match."""
     return [_term(found) for found in _TERM.finditer(query[:MAX_QUERY])][:MAX_TERMS]
 
 
@@ -56,7 +59,7 @@ def _term(found: re.Match[str]) -> Term:
     prefix, phrase, expression, word = found.groups(default="")
     field = prefix.lower()
     if field and field not in FIELDS:
-        # A colon that names no field is part of the word: `model.py:12`.
+        # A colon after an unknown field name is part of the word: `model.py:12`.
         return Term(found[0].lower())
     if expression:
         return Term(expression, field, True)
@@ -64,10 +67,10 @@ def _term(found: re.Match[str]) -> Term:
 
 
 def matching(data: Mapping[str, Any], wanted: Sequence[Term]) -> np.ndarray:
-    """The places of the ops that match all terms, in program order; ``data`` has the tables of
-    texts and the columns of ops of the graph view (widgets/README.md).
+    """Return the indices of the ops that match all terms, in program order.
 
-    UserError where an expression cannot be read or takes too long.
+    ``data`` has the tables of texts and the columns of ops of the graph view (widgets/README.md).
+    UserError if an expression is invalid or takes too long.
     """
     found = np.full(len(data["ops"]["key"]), bool(wanted))
     for term in wanted:
@@ -77,7 +80,7 @@ def matching(data: Mapping[str, Any], wanted: Sequence[Term]) -> np.ndarray:
 
 
 def short_type(type_: str) -> str:
-    """``tensor<1x128x768xf32>`` as ``1x128x768 f32``; anything else as it is."""
+    """Return ``tensor<1x128x768xf32>`` as ``1x128x768 f32``; any other text is unchanged."""
 
     def short(found: re.Match[str]) -> str:
         dims, element = found.groups()
@@ -86,7 +89,7 @@ def short_type(type_: str) -> str:
     return _TENSOR.sub(short, type_)
 
 
-# -- a test a field: which ops a term is found in -------------------------------------------------
+# -- one test per field: the ops that a term matches ----------------------------------------------
 
 
 def _column(table: str, column: str) -> Callable[[Mapping[str, Any], Term], np.ndarray]:
@@ -97,7 +100,7 @@ def _column(table: str, column: str) -> Callable[[Mapping[str, Any], Term], np.n
 
 
 def _in(data: Mapping[str, Any], found: np.ndarray, column: str) -> np.ndarray:
-    """The ops whose number in a column is one of those found in its table."""
+    """Return a mask of the ops whose number in a column is one of those found in its table."""
     ops = data["ops"]
     if column not in ops or not len(found):
         return np.zeros(len(ops["key"]), bool)

@@ -1,5 +1,7 @@
-"""The history of one op on the axis of the passes: what it came from, what was done to it, what it
-became, and in a training step its gradient.  For the inspector and ``workbench op --json``."""
+"""The history of one op along the passes: sources, rewrites, results, gradient.
+
+The inspector and ``workbench op --json`` show it.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +14,27 @@ from workbench.queries.links import FEEDS, LAUNCH, linked_to
 from workbench.queries.rows import cut, short_path
 from workbench.queries.run import Run
 
-#: Marks of a lane at most; those in between are left out, and ``more`` counts them.
+#: The most marks of a lane; marks in between are omitted, and ``more`` counts them.
 MOST = 24
-#: Ops that a mark names.
+#: The most ops that a mark names.
 NAMED = 3
 FROM, SELF, BECAME, GRADIENT = "from", "op", "became", "gradient"
-#: What stands behind the last pass: the kernel, its buffer, its code.
+#: Items shown after the last pass: the kernel, its buffer, its code.
 _ENDS = ("kernel", "buffer", "code")
 
 Mark = dict[str, Any]
 
 
 def timeline(run: Run, op: int, stage: int) -> dict[str, Any]:
-    """The marks of an op, as data.
+    """Return the marks of an op, as data.
 
-    ``stages``: how many there are; ``first``, ``last``: those that the op is in (``last`` None: to
-    the end; ``first`` None: in none, it is part of a rewrite).  ``marks``: ``lane`` (``from``,
-    ``op``, ``became``, ``gradient``), ``at`` (a stage; kernel, buffer and code stand behind the
-    last one), ``what`` (``source``, ``imported``, ``created``, ``rewritten``, ``fused``,
+    ``stages``: the number of stages; ``first``, ``last``: those that contain the op (``last``
+    None: to the end; ``first`` None: in none, it is part of a rewrite). ``marks``: ``lane``
+    (``from``, ``op``, ``became``, ``gradient``), ``at`` (a stage; kernel, buffer and code come
+    after the last one), ``what`` (``source``, ``imported``, ``created``, ``rewritten``, ``fused``,
     ``kernel``, ``buffer``, ``code``, ``removed``, ``gradient``, ``forward``), ``pass``, ``rule``,
-    ``text``, and ``go``, the link; those of gradients all ``ops`` that are meant.  ``more``: marks
-    that were left out.  Gradients are those of ``stage``.
+    ``text``, and ``go``, the link; marks of gradients have all their ``ops``. ``more``: the number
+    of omitted marks. Gradients are those of ``stage``.
     """
     history, names = run.op_history(op), [s.pass_name for s in run.stages()]
     first, last = history.stages or (None, None)
@@ -92,7 +94,7 @@ def _self(run: Run, op: int, history: OpHistory, names: Sequence[str]) -> Iterat
 
 
 def _steps(run: Run, op: int, steps: Iterable[HistoryStep], lane: str) -> Iterator[Mark]:
-    """One mark for what a pass did: its first step, and how many rewrites it took."""
+    """Return one mark per pass: its first step, and the number of its rewrites."""
     side = "old" if lane == FROM else "new"
     by_stage: dict[int, list[HistoryStep]] = {}
     for step in steps:
@@ -100,7 +102,7 @@ def _steps(run: Run, op: int, steps: Iterable[HistoryStep], lane: str) -> Iterat
             by_stage.setdefault(step.stage, []).append(step)
     names = {s.index: s.pass_name for s in run.stages()}
     for stage, found in by_stage.items():
-        # What the pass left stands for what it did on the way.
+        # An op that the pass left represents the intermediate ones.
         step = next((s for s in found[::-1] if _is_there(run, s.new, stage)), found[-1])
         kind = run.recording.op(step.new).kind
         what = {"core.group": "fused", LAUNCH: "kernel"}.get(kind, "rewritten")
@@ -110,14 +112,16 @@ def _steps(run: Run, op: int, steps: Iterable[HistoryStep], lane: str) -> Iterat
         text += f", and {rules - 1} more rewrites" if rules > 2 else (
             ", and one more rewrite" if rules == 2 else "")  # fmt: skip
         go = {"op": step.new, "stage": stage, **_rewrite(run, stage, step)}
-        if lane == FROM:  # to what it was before
+        if lane == FROM:  # link to its state before
             go = {"op": step.old, "stage": stage, "before": True}
         yield _mark(lane, stage, what, text, go, step.rule)
 
 
 def _tells(run: Run, selected: int, other: int) -> bool:
-    """Whether a step to ``other`` says something of the selected op: constants and memory that a
-    rule made beside it do not, unless it is such a one itself."""
+    """Return whether a step to ``other`` is relevant to the selected op.
+
+    Constants and memory that a rule made beside it are not, unless it is itself such an op.
+    """
     kinds = [run.recording.op(key).kind for key in (selected, other)]
     return FEEDS.get(kinds[1], 0) <= FEEDS.get(kinds[0], 0)
 
@@ -155,7 +159,7 @@ def _ends(run: Run, op: int, history: OpHistory, stages: int) -> Iterator[Mark]:
 
 
 def _gradients(run: Run, op: int, stage: int) -> Iterator[Mark]:
-    """At the stages that made the ops which stand for the gradient, or of which it is one."""
+    """Return marks at the stages that made its gradient, or the ops whose gradient it is."""
     for what, words, ops in joint_rows.gradient_ops(run, stage, op):
         made: dict[int, list[int]] = {}
         for other in ops:

@@ -1,10 +1,10 @@
-"""Two recordings of one model: which launches compute the same, whatever their kernels are called.
+"""Matching of the launches of two recordings that compute the same, by any kernel name.
 
-A launch is known by the nodes of the framework's graph that its ops go back to.  Launches with the
-same nodes are paired, in program order; what remains is joined where it shares nodes, so that one
-fused launch stands beside the several that do its work elsewhere.  What then stands alone on both
-sides (another frontend names its nodes differently) is paired where flops and bytes are equal and
-the order of both programs agrees.
+A launch is identified by the nodes of the framework's graph that its ops go back to. Launches with
+the same nodes are paired, in program order; the remaining ones are joined if they share nodes, so
+that one fused launch is paired with the several that do its work elsewhere. Launches that are
+still alone on both sides (another frontend names its nodes differently) are paired if flops and
+bytes are equal and the order of both programs agrees.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Launched:
 
 @dataclass(frozen=True)
 class Pair:
-    """Launches of the first and of the second recording that compute the same (or () for none);
-    ``by_work``: only their flops, bytes and order say so."""
+    """Launches of the first and of the second recording that compute the same (or () for none).
+
+    ``by_work``: the match rests only on their flops, bytes and order.
+    """
 
     first: tuple[Launched, ...]
     second: tuple[Launched, ...]
@@ -40,7 +42,7 @@ class Pair:
 
 
 def launched(run: Run) -> list[Launched]:
-    """The launches of one execution in program order."""
+    """Return the launches of one execution in program order."""
     key = "launched", run.version.stages, run.version.timings, run.version.figures
     return run.kept(key, lambda: _launched(run))
 
@@ -61,18 +63,18 @@ def _launched(run: Run) -> list[Launched]:
 
 
 def _kind(kind: str) -> str:
-    """``aten.conv2d.default`` -> ``conv2d``."""
+    """Return the short name of a node's kind: ``aten.conv2d.default`` -> ``conv2d``."""
     parts = kind.split(".")
     return parts[1] if len(parts) > 1 and parts[0] in ("aten", "prims") else parts[-1]
 
 
 def pairs(first: Run, second: Run) -> list[Pair]:
-    """Every launch of both recordings in one pair, in the order of the first one's program."""
+    """Return pairs that cover all launches of both recordings, in the first one's order."""
     return paired(launched(first), launched(second))
 
 
 def paired(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
-    """See :func:`pairs`."""
+    """Return :func:`pairs` of launches."""
     by_nodes: dict[frozenset[str], list[Launched]] = {}
     for each in second:
         by_nodes.setdefault(each.nodes, []).append(each)
@@ -96,7 +98,7 @@ def paired(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
 
 
 def _joined(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
-    """Launches that share nodes, directly or through others, together."""
+    """Join launches that share nodes, directly or through others."""
     owner: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -116,14 +118,16 @@ def _joined(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]
 
 
 def _by_work(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
-    """Launches of the same flops and bytes in pairs, as many as are in the same order in both (the
-    longest matching blocks); the others alone."""
+    """Pair launches of the same flops and bytes, in the longest matching blocks.
+
+    The others remain alone.
+    """
     ones, twos = ([(e.work.flops, e.work.bytes) for e in side] for side in (first, second))
     found: list[Pair] = []
     taken: set[tuple[int, int]] = set()
     for a, b, size in SequenceMatcher(None, ones, twos, autojunk=False).get_matching_blocks():
         for one, two in zip(first[a : a + size], second[b : b + size], strict=True):
-            if one.work.bytes:  # nothing is known of the others
+            if one.work.bytes:  # the work of the others is unknown
                 found.append(Pair((one,), (two,), by_work=True))
                 taken |= {(0, one.op), (1, two.op)}
     found += [Pair((each,), ()) for each in first if (0, each.op) not in taken]

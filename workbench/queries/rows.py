@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Longest text of one attribute or IR line.
+#: The longest text of one attribute or IR line.
 MAX_TEXT = 600
-#: Most ops, rewrites or values of one list.
+#: The most ops, rewrites or values of one list.
 MAX_LISTED = 12
 TIMES = "\u00d7"
 
@@ -32,7 +32,7 @@ def cut(text: str) -> str:
 
 
 def short_type(kind: Any) -> str:
-    """A type as people say it: ``f32 1x64x56x56``, with the layout where it is not row-major."""
+    """Return a type in short form: ``f32 1x64x56x56``, with the layout if it is not row-major."""
     shape = getattr(kind, "shape", None)
     if shape is None:
         return str(kind)
@@ -46,6 +46,6 @@ def short_type(kind: Any) -> str:
 
 
 def short_path(path: str) -> str:
-    """The last three parts of a path: what a person knows a file by."""
+    """Return the last three parts of a path, which are enough to recognize a file."""
     parts = path.replace("\\", "/").split("/")
     return "/".join(parts[-3:])

@@ -1,4 +1,4 @@
-"""How often each rule of each pass applied in two recordings, and what it cost."""
+"""The number of applications of each rule of each pass in two recordings, and their cost."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ _COLUMNS = ("stage", "rule", "count", "us", "old", "new", "error", "failed", "fi
 
 
 def rules(run: Run, other: Run) -> list[Row]:
-    """A row for each rule of a pass, in the order of A's passes, then B's: ``pass``, ``rule``, and
-    for each side (None: it never applied there) its ``stage``, ``count`` of applications, ``us``
-    that matching and rewriting took, ``removed`` ops (negative: added), the worst ``error`` of its
-    checks, ``failed`` checks and the number of its ``first`` rewrite.  [] where a side has no
-    stage."""
+    """Return a row for each rule of a pass, in the order of A's passes, then B's.
+
+    A row has ``pass``, ``rule``, and for each side (None: it never applied there) its ``stage``,
+    the ``count`` of applications, ``us`` spent matching and rewriting, the number of ``removed``
+    ops (negative: added), the worst ``error`` of its checks, the number of ``failed`` checks, and
+    the number of its ``first`` rewrite. [] if a side has no stage.
+    """
     if not (run.version.stages and other.version.stages):
         return []
     a, b = _applied(run), _applied(other)
@@ -42,7 +44,7 @@ def rules(run: Run, other: Run) -> list[Row]:
 
 
 def _applied(run: Run) -> dict[tuple[str, str], Row]:
-    """What each rule of each pass did."""
+    """Return the statistics of each rule of each pass."""
     return run.kept(("rules applied", run.version.stages, run.version.checks), lambda: _read(run))
 
 
@@ -51,7 +53,7 @@ def _read(run: Run) -> dict[tuple[str, str], Row]:
     found = {}
     for cells in run.recording.query(_SQL, max_rows=100_000).rows:
         row = dict(zip(_COLUMNS, cells, strict=True))
-        if row["stage"] not in passes:  # written since the stages were read
+        if row["stage"] not in passes:  # recorded after the stages were read
             continue
         row["removed"] = row.pop("old") - row.pop("new")
         row["failed"], row["error"] = row["failed"] or 0, said(row["error"])

@@ -1,4 +1,4 @@
-"""A recording as the views read it: each question asked once, also while the recording grows."""
+"""A recording as the views read it: each query runs once, also while the recording grows."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from core_compiler.support.errors import UserError
 
 T = TypeVar("T")
 
-#: How many derived things (a stage's index, a diff, a view's rows) are kept for each recording, and
-#: how many at least where it has very many ops: each has about as many rows.
+#: How many derived objects (a stage's index, a diff, a view's rows) are cached for each recording,
+#: and the least number for recordings with very many ops: each has about as many rows.
 KEPT, KEPT_LEAST = 160, 24
-#: Rows of all these that are kept.
+#: The total rows of these objects that are cached.
 KEPT_ROWS = 3_000_000
-#: Bytes of data made ready for the browser that are kept for each recording.
+#: Bytes of data packed for the browser that are cached for each recording.
 KEPT_BYTES = 64 << 20
 
 _VERSION = """SELECT (SELECT count(*) FROM stage), (SELECT count(*) FROM check_result),
@@ -45,9 +45,11 @@ _VERSION = """SELECT (SELECT count(*) FROM stage), (SELECT count(*) FROM check_r
 
 @dataclass(frozen=True)
 class Version:
-    """How far a recording has grown: counts of what it holds (``timings``, ``event``,
-    ``iterations``: the last id), and which it is (by when it began, before they had an ``id``).
-    Equal versions, equal content."""
+    """The state of a growing recording; equal versions mean equal contents.
+
+    It has counts of its contents (``timings``, ``event``, ``iterations``: the last id) and the
+    recording's identity (its start time, for those recorded before they had an ``id``).
+    """
 
     stages: int
     checks: int
@@ -62,29 +64,29 @@ class Version:
 
     @property
     def compiled(self) -> Version:
-        """How far the compile has come: iterations go on after it."""
+        """Return the progress of the compile alone: iterations are added after it."""
         return replace(self, iterations=None)
 
 
 @dataclass(frozen=True, eq=False)
 class StageIndex:
-    """A stage's module with its ops by id, nested ones too."""
+    """A stage's module with its ops by id, including nested ones."""
 
     module: Module
     ops: dict[int, Op]
-    #: The op around each op of a region, by id.
+    #: The op that contains each op of a region, by id.
     around: dict[int, int]
 
 
 class Run:
-    """A recording opened for the views.  Thread-safe; everything derived is cached.
+    """A recording opened for the views. Thread-safe; everything derived is cached.
 
-    ``version`` is what was there at the last ``refresh``; facts that grow are read anew after it
-    has changed, stages never change once they are there.
+    ``version`` is the state at the last ``refresh``; facts that grow are read again after it has
+    changed, stages never change once recorded.
     """
 
     def __init__(self, path: str | Path, folders: bool = True):
-        """``folders``: whether the folder of a training run, which the recording names, is read."""
+        """Open a recording; ``folders``: read the folder of a training run that it names."""
         self.path, self.folders = Path(path), folders
         self.recording = Recording.open(path)
         self._stamp = self.recording.stamp
@@ -108,9 +110,11 @@ class Run:
         self.recording.close()
 
     def refresh(self, wait: bool = True) -> bool:
-        """Look whether the recording has grown; True where something is new.  ``wait``: also while
-        somebody else derives something from it.  UserError where the file holds another recording
-        by now, or none that can be read: it is to be opened anew."""
+        """Return True if the recording has grown since the last refresh.
+
+        ``wait``: also while another thread derives something from it. UserError if the file now
+        contains another recording, or none that can be read: it must be opened again.
+        """
         if not self.lock.acquire(blocking=wait):
             return False
         try:
@@ -130,34 +134,34 @@ class Run:
 
     @property
     def identity(self) -> str | None:
-        """The same for all that are opened of one recording, whatever file it lies in."""
+        """Return the recording's id, which is the same for every file it is copied to."""
         return self.version.id
 
     @property
     def is_touched(self) -> bool:
-        """Whether its file was written since the last refresh."""
+        """Return whether its file was written since the last refresh."""
         return self.recording.stamp not in (None, self._stamp)
 
     def _read_version(self) -> Version:
         return Version(*self.recording.query(_VERSION).rows[0])
 
     def _room(self) -> int:
-        """How many derived things are kept, by how many ops there were in all stages."""
+        """Return how many derived objects are cached, given the number of ops in all stages."""
         ops = self.recording.query("SELECT max(id) FROM op").rows[0][0] or 1
         return max(KEPT_LEAST, min(KEPT, KEPT_ROWS // int(ops)))
 
     @property
     def live(self) -> bool:
-        """Whether somebody is writing it."""
+        """Return whether it is being written."""
         return self.status == "recording"
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another machine writes it: this may be a copy, which never grows."""
+        """Return whether another machine writes it: this may be a copy, which never grows."""
         return self.live and str(self.meta().get("writer", "")).rpartition("@")[2] != machine_id()
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """``make()``, once for each key (the least recently used ones are forgotten)."""
+        """Return ``make()``, cached by key (the least recently used ones are evicted)."""
         with self.lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
@@ -170,7 +174,7 @@ class Run:
     def kept_packed(
         self, key: Hashable, make: Callable[[], tuple[str, bytes]]
     ) -> tuple[str, bytes]:
-        """A view's packed data, once for each key, within ``KEPT_BYTES``."""
+        """Return a view's packed data, made once for each key, within ``KEPT_BYTES``."""
         with self.lock:
             if key in self._packed:
                 self._packed.move_to_end(key)
@@ -183,7 +187,7 @@ class Run:
             return found
 
     def kept_scope(self, op: Op) -> str:
-        """The module path of an op's origin (shared origins are walked once)."""
+        """Return the module path of an op's origin (shared origins are walked once)."""
         if op.origin is None:
             return ""
         found = self._scopes.get(op.origin)
@@ -192,7 +196,7 @@ class Run:
         return found
 
     def kept_place(self, op: Op) -> tuple[str, int]:
-        """File and line of the model that an op came from (shared origins are walked once)."""
+        """Return the file and line of an op's origin (shared origins are walked once)."""
         if op.origin is None:
             return "", 0
         found = self._places.get(op.origin)
@@ -204,10 +208,10 @@ class Run:
     def _growing(self, name: str, counted: Hashable, make: Callable[[], T]) -> T:
         return self.kept((name, counted), make)
 
-    # -- facts that grow -------------------------------------------------------------------------
+    # -- growing facts ---------------------------------------------------------------------------
 
     def meta(self) -> dict[str, Any]:
-        """Facts about the run.  Known since the last refresh: nobody waits for the lock."""
+        """Return facts about the run, as of the last refresh; needs no lock."""
         counted, known = (self.version.status, self.status), self._meta
         if known is None or known[0] != counted:
             known = self._meta = counted, self._growing("meta", counted, self.recording.meta)
@@ -234,13 +238,12 @@ class Run:
         return self._growing("executions", self.version.timings, self.recording.executions)
 
     def timings_of(self, execution: int) -> list[Timing]:
-        """The launches of an execution by its id."""
+        """Return the launches of an execution by its id."""
         return self._growing(f"timings {execution}", self.version.timings,
                              lambda: self.recording.timings(execution))  # fmt: skip
 
     def iterations(self) -> dict[int, IterationRecord]:
-        """The iterations of a training run by number, in their order; what was written since the
-        last call is read."""
+        """Return the iterations of a training run by number, in order; only new ones are read."""
         with self.lock:
             if self._read_to == (self.version.iterations or 0):
                 return self._iterations
@@ -254,7 +257,7 @@ class Run:
             return self._iterations
 
     def not_timed(self) -> str | None:
-        """Why launches were not timed, where there is a reason."""
+        """Return the reason why launches were not timed, if there is one."""
         if self.meta().get("mode") == "training":
             return "the launches of a training run are not timed one by one"
         return self.figures().get("not_executed") or None
@@ -263,7 +266,7 @@ class Run:
         return self.recording.progress()
 
     def diagnostics(self) -> list[tuple[int, Diagnostic]]:
-        """All diagnostics with the stage they were made in."""
+        """Return all diagnostics with the stage they were made in."""
         counted = self.version.stages, self.version.checks, self.version.figures
         return self._growing("diagnostics", counted, lambda: [
             (stage.index, found)
@@ -277,8 +280,10 @@ class Run:
     # -- stages ----------------------------------------------------------------------------------
 
     def stage_number(self, wanted: int | None) -> int:
-        """The stage to show: ``wanted`` if it is there, else the first with a failed check, else
-        the first that changed something."""
+        """Return the stage to show: ``wanted`` if it exists, else a default.
+
+        The default is the first with a failed check, else the first that changed something.
+        """
         stages = self.stages()
         if wanted is not None and 0 <= wanted < len(stages):
             return wanted
@@ -317,18 +322,21 @@ class Run:
         return self.kept(("rewrites", stage, checks), lambda: self.recording.rewrites(stage))
 
     def births(self, stage: int) -> dict[int, int]:
-        """For each op up to ``stage`` the first stage that has it."""
+        """Return, for each op up to ``stage``, the first stage that contains it."""
         return self.kept(("births", stage), lambda: self.recording.births(stage))
 
     def op_id(self, op: Op) -> int:
         return self.recording.op_id(op)
 
     def name_of(self, op: int) -> str:
-        """How the IR text names an op: by its first result; ``#id`` where it has none."""
+        """Return the name of an op in the IR text: that of its first result.
+
+        An op without results is named ``#id``.
+        """
         return self.name(self.recording.op(op), op)
 
     def name(self, op: Op, number: int) -> str:
-        """:meth:`name_of` op ``number``."""
+        """Return :meth:`name_of` op ``number``."""
         if not op.results:
             return f"#{number}"
         value = op.results[0]

@@ -1,5 +1,4 @@
-"""The IR of two recordings after the same pass, aligned by what the ops are, not by their
-numbers."""
+"""The IR of two recordings after the same pass, aligned by matching ops."""
 
 from __future__ import annotations
 
@@ -14,8 +13,10 @@ from workbench.queries.run import Run
 
 
 def partner(run: Run, other: Run, stage: int) -> tuple[int, bool]:
-    """The stage of ``other`` after the pass of ``stage``, and whether it has that pass; else the
-    one after the nearest pass before it that both have."""
+    """Return the stage of ``other`` after the pass of ``stage``, and whether it has that pass.
+
+    If not, the stage is the one after the nearest earlier pass that both have.
+    """
     there = {each.pass_name: each.index for each in other.stages()}
     for each in reversed(run.stages()[: stage + 1]):
         if each.pass_name in there:
@@ -24,7 +25,7 @@ def partner(run: Run, other: Run, stage: int) -> tuple[int, bool]:
 
 
 def aligned(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, int]:
-    """The lines of both, and how many ops are matched by structure alone."""
+    """Return the lines of both, and the number of ops matched by structure alone."""
     key = "aligned with", str(other.path), other.identity, stage, there
     return run.kept(key, lambda: _align(run, other, stage, there))
 
@@ -43,7 +44,7 @@ def _align(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, 
     own = set(mine)
 
     def key(thing: Op | Function) -> int | str | None:
-        """Of an op of B the id of the op of A that it is; None where it is none."""
+        """Return the id of the op of A that matches an op of B; None if there is none."""
         if isinstance(thing, Function):
             return f"@{thing.name}"
         thing = partners.get(thing, thing)
@@ -57,8 +58,11 @@ def _align(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, 
 def _numbers(
     run: Run, other: Run, left: Module, right: Module, same: Sequence[Same]
 ) -> dict[Value, int]:
-    """What values without a name are called: those of A by their ids, those of B as what they are
-    in A, else by numbers that A does not have."""
+    """Return numbers for the values without a name.
+
+    Values of A get their ids; values of B get those of their matches in A, else numbers that A
+    does not use.
+    """
     found = {value: run.value_id(value) for value in _values(left)}
     beyond = max(found.values(), default=0) + 1
     found |= {value: beyond + other.value_id(value) for value in _values(right)}

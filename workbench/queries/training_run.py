@@ -1,4 +1,4 @@
-"""What a recording says of a training run."""
+"""Facts that a recording states about a training run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ def is_training(run: Run) -> bool:
 
 
 def not_finite(run: Run) -> dict[str, Any] | None:
-    """The iteration whose loss ended a training run, the first op that made such numbers (``op``,
-    "" where it is not known), and the ``go`` that shows it; None where all losses are finite."""
+    """Return the iteration whose loss ended a training run; None if all losses are finite.
+
+    The row has the first op that made values that are not finite (``op``, "" if it is not known),
+    and the link ``go`` that shows it.
+    """
     figures = run.figures()
     iteration = figures.get("not_finite/iteration")
     if run.status != "failed" or not isinstance(iteration, int):

@@ -1,7 +1,8 @@
 """Values of two recordings side by side, by their statistics.
 
-Recordings hold statistics of what checking evaluated, at a few stages; tensors only where the
-user asked for them.  Equal statistics do not prove equal bits: ``exact`` says what was compared.
+Recordings contain statistics of the values that checks evaluated, at a few stages; tensors only if
+the user requested them. Equal statistics do not prove equal bits: ``exact`` marks rows whose
+elements were compared.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from workbench.queries.matching import Same
 from workbench.queries.numeric_results import Row
 from workbench.queries.run import Run
 
-#: Means that lie nearer than this part of the largest magnitude are the same: they are sums in f64,
-#: whose order follows the layout in memory.
+#: Means that differ by less than this fraction of the largest magnitude are equal: they are sums in
+#: f64, whose order follows the layout in memory.
 ROUNDING = 1e-13
 
 
-#: Stages with statistics that both compiles have, in program order; what is left is the last one
+#: Stages with statistics that both compiles have, in program order; the last one is the last stage
 #: before buffers.
 IMPORT, GRADIENTS, COMPILED = "import", "gradients", "compiled"
 
@@ -37,11 +38,14 @@ _STATISTICS = ("minimum", "maximum", "mean")
 
 
 def values(run: Run, other: Run) -> tuple[list[Row], list[dict[str, Any]]]:
-    """``rows``: a value that both have statistics of, in program order, with the statistics of
+    """Return ``rows`` and ``parts``.
+
+    ``rows``: the values that both have statistics of, in program order, with the statistics of
     both sides ``a`` and ``b``, ``how`` it was matched and ``why``, whether it ``differs``, the
-    largest ``difference`` of a statistic (of an element, where both kept the tensor: ``exact``,
-    with ``ulps`` and the count of ``unequal`` elements).  ``parts``: the stages that both have
-    statistics of, with how many values only one side has (``only``)."""
+    largest ``difference`` of a statistic (of an element, if both recorded the tensor: ``exact``,
+    with ``ulps`` and the count of ``unequal`` elements). ``parts``: the stages that both have
+    statistics of, with the number of values that only one side has (``only``).
+    """
     parts = _stages(run, other)
     rows: list[Row] = []
     told = []
@@ -54,7 +58,7 @@ def values(run: Run, other: Run) -> tuple[list[Row], list[dict[str, Any]]]:
 
 
 def by_stage(run: Run) -> dict[int, dict[int, Row]]:
-    """Statistics by stage and value id, each in program order."""
+    """Return statistics by stage and value id, each in program order."""
 
     def make() -> dict[int, dict[int, Row]]:
         found: dict[int, dict[int, Row]] = {}
@@ -66,7 +70,7 @@ def by_stage(run: Run) -> dict[int, dict[int, Row]]:
 
 
 def _stages(run: Run, other: Run) -> dict[str, tuple[int, int]]:
-    """The stages of both that have statistics and mean the same."""
+    """Return the stages of both that have statistics and mean the same."""
     mine, theirs = ({_part_of(each, stage): stage for stage in by_stage(each)}
                     for each in (run, other))  # fmt: skip
     return {name: (mine[name], theirs[name]) for name in (IMPORT, GRADIENTS, COMPILED)
@@ -94,8 +98,11 @@ def _part(
 
 
 def _matched(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
-    """The values (ids) of two stages that mean the same, each in one match: those that carry the
-    meaning of one value of the import first, then what passes made of the same nodes."""
+    """Return the matching values (ids) of two stages, each in one match.
+
+    Values that carry the same value of the import come first, then those that passes made of the
+    same nodes.
+    """
     key = "same values", str(other.path), other.identity, stages
     return run.kept(key, lambda: _match(run, other, stages))
 
@@ -111,7 +118,7 @@ def _match(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
 
 
 def _tensors(run: Run, stage: int) -> Mapping[int, TensorStats]:
-    """The values of a stage whose tensors were recorded, by id."""
+    """Return the values of a stage whose tensors were recorded, by id."""
     kept = run.recording.query("SELECT DISTINCT value FROM tensor_stats WHERE data IS NOT NULL",
                                max_rows=value_statistics.MAX_VALUES).rows  # fmt: skip
     found = run.recording.tensors([value for (value,) in kept]) if kept else []
@@ -131,8 +138,10 @@ def _compared(a: Row, b: Row, one: TensorStats | None, two: TensorStats | None) 
 
 
 def _statistics(a: Row, b: Row, largest: float | None) -> Row:
-    """The largest difference of a statistic (None where one side has none: nothing is finite), and
-    whether any differs."""
+    """Return the largest difference of a statistic, and whether any differs.
+
+    The difference is None if a side has no statistics: nothing is finite.
+    """
     pairs = [(a[name], b[name]) for name in _STATISTICS]
     apart = [abs(x - y) for x, y in pairs if x is not None and y is not None]
     rounding = ROUNDING * (largest or 0.0)
@@ -148,8 +157,10 @@ def _statistics(a: Row, b: Row, largest: float | None) -> Row:
 
 
 def _elements(one: TensorStats, two: TensorStats) -> Row | None:
-    """Two tensors element by element; None where they are not of one shape and dtype.  ``ulps`` and
-    ``difference`` are the largest of elements that are finite on both sides."""
+    """Compare two tensors element by element; None if their shape or dtype differs.
+
+    ``ulps`` and ``difference`` are the largest over elements that are finite on both sides.
+    """
     a, b = one.data, two.data
     if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
         return None

@@ -6,14 +6,14 @@ from workbench.queries import numeric_results
 from workbench.queries.numeric_results import Row
 from workbench.queries.run import Run
 
-#: Values of a recording that are listed at the most.
+#: The most values of a recording that are listed.
 MAX_VALUES = 2_000
-#: A histogram is sent as one character a bin: its height in 36 steps.
+#: A histogram is sent as one character per bin: its height in 36 steps.
 _HEIGHTS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def values(run: Run) -> list[Row]:
-    """Statistics, those with NaN or Inf first, else in program order."""
+    """Return the statistics; those with NaN or Inf first, then in program order."""
 
     def make() -> list[Row]:
         rows = numeric_results.values(run.recording, place=run.kept_place)
@@ -25,6 +25,6 @@ def values(run: Run) -> list[Row]:
 
 
 def _drawn(bins: list[int]) -> str:
-    """Heights of a histogram; a bin that is not empty is never drawn as one that is."""
+    """Return the heights of a histogram as characters; a non-empty bin never looks empty."""
     most = max(bins, default=0)
     return "".join(_HEIGHTS[-(-35 * n // most)] for n in bins) if most else ""

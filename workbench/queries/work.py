@@ -1,5 +1,7 @@
-"""What each launch has to do (flops, compulsory bytes), the least time that needs, and the time it
-took: the roofline model, for whatever the recording knows of its machine."""
+"""The roofline model: the work of each launch, the least time for it, and the measured time.
+
+Work is flops and compulsory bytes; any machine that the recording describes is supported.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from workbench.queries.links import launches, planned_runs
 from workbench.queries.numeric_results import by_launch
 from workbench.queries.run import Run
 
-#: Bytes touched by a kernel that is held against memory, not against a cache.
+#: A working set larger than any cache (bytes): its bandwidth is that of memory.
 FAR = 1 << 30
-#: The machine that a recording for a GPU was compiled for where it does not say.
+#: The machine assumed for a GPU recording that does not state its own.
 _GPU = "h200"
 
 
 @dataclass(frozen=True)
 class Roofs:
-    """What a machine can do at most: ``limits``, ``measured`` or as its description says."""
+    """The limits of a machine, ``measured`` or from its description."""
 
     name: str
     limits: Limits
@@ -31,16 +33,16 @@ class Roofs:
         return self.limits.least_seconds(flops, nbytes) * 1e6
 
     def passed(self, percent: float | None) -> bool:
-        """Whether a share of the limit proves that it was measured too low."""
+        """Return whether a share of the limit shows that the limit was measured too low."""
         return self.measured and percent is not None and self.limits.passed(percent)
 
     def bound(self, flops: float, nbytes: float) -> str:
-        """Which roof is the lower one: ``arithmetic`` or ``memory``."""
+        """Return which roof is the lower one: ``arithmetic`` or ``memory``."""
         memory = nbytes / self.limits.bandwidth(nbytes) if nbytes else 0.0
         return "arithmetic" if flops / self.limits.peak_flops() > memory else "memory"
 
     def to_json(self) -> dict[str, Any]:
-        """GFLOP/s; GB/s from memory, and from the nearest cache where that was measured."""
+        """Return GFLOP/s; GB/s from memory, and from the nearest cache if measured."""
         nearest = self.limits.read[0][0]
         near = self.limits.bandwidth(nearest) if len(self.limits.read) > 1 else None
         return {
@@ -54,9 +56,10 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Work:
-    """A launch, as often as it ``runs`` in an execution: ``op`` (an id) of ``kernel`` (a name);
-    ``least_us`` is what the lower roof allows, ``median_us`` what was measured; None where that is
-    not known."""
+    """A launch: ``op`` (an id) of ``kernel`` (a name), with how often it ``runs``.
+
+    ``least_us`` is the time at the lower roof, ``median_us`` the measured time; None if not known.
+    """
 
     op: int | None
     kernel: str
@@ -68,7 +71,7 @@ class Work:
 
 
 def roofs(run: Run) -> Roofs | None:
-    """The measured limits, else those of the machine that was compiled for; None: unknown."""
+    """Return the measured limits, else those of the machine compiled for; None: unknown."""
     return run.kept(("roofs", run.version.figures, run.version.timings), lambda: _roofs(run))
 
 
@@ -87,7 +90,7 @@ def _roofs(run: Run) -> Roofs | None:
 
 
 def _told(name: str, text: Any, measured: bool) -> Roofs | None:
-    """Limits that a recording holds as JSON; None where they make no sense."""
+    """Return limits that a recording stores as JSON; None if they are invalid."""
     try:
         return Roofs(name, from_json(str(text)), measured)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -102,7 +105,7 @@ def _of_shipped(name: str) -> Roofs | None:
 
 
 def work(run: Run) -> list[Work]:
-    """Every launch of one execution in program order, measured or not."""
+    """Return every launch of one execution in program order, measured or not."""
     key = "work", run.version.stages, run.version.timings, run.version.figures
     return run.kept(key, lambda: _work(run))
 
@@ -127,7 +130,7 @@ def _work(run: Run) -> list[Work]:
 
 
 def _measured(timing: Timing, roof: Roofs | None, percent: float | None, runs: int) -> Work:
-    """``percent`` of the limit: of a recording that keeps no curve of bandwidths."""
+    """Return the work of a launch, by ``percent`` of the limit if there is no bandwidth curve."""
     least = None
     if roof is not None and runs > 0:
         least = runs * roof.least_us(timing.flops / runs, timing.bytes / runs)

@@ -1,1 +1,1 @@
-"""What a page shows: the selection that all views share, its URL form, and the glossary."""
+"""The state of a page: the selection that all views share, its URL form, and the glossary."""

@@ -1,7 +1,8 @@
-"""What every figure and column of the page means, its unit, and how it is measured: the views take
-their labels and tooltips from here, and ``docs/glossary.md`` is written from it.
+"""The meaning, unit and measurement of every figure and column of the page.
 
-``python -m workbench.state.glossary`` writes the page, ``--check`` says whether it is up to date.
+The views take their labels and tooltips from here, and ``docs/glossary.md`` is generated from it:
+``python -m workbench.state.glossary`` writes the page, ``--check`` reports whether it is up to
+date.
 """
 
 # ruff: noqa: E501, RUF001  # a term is a line; signs are those of the page
@@ -19,8 +20,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 
 @dataclass(frozen=True)
 class Term:
-    """``label`` and ``unit`` as a column's head has them ("" where a value brings its own), what it
-    ``means``, and ``how`` it is measured or where it comes from."""
+    """A glossary entry.
+
+    ``label`` and ``unit`` as in a column's head ("" if a value has its own), what it ``means``,
+    and ``how`` it is measured or where it comes from.
+    """
 
     label: str
     unit: str
@@ -29,7 +33,7 @@ class Term:
 
     @property
     def hint(self) -> str:
-        """The tooltip."""
+        """Return the tooltip."""
         return f"{self.means}\n{self.how}" if self.how else self.means
 
 
@@ -48,7 +52,7 @@ _LINE = "From the origin that each op keeps of the model it was imported from."
 _ASSEMBLER = "Told by the assembler (ptxas)."
 
 
-#: Figures and columns by view, then by the name the view knows them by.
+#: Figures and columns by view, then by their name in the view.
 GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     "overview": {
         "time per execution": Term("time per execution", "s", "One run of the whole compiled program on the example inputs: the median.", _TIMED),
@@ -246,12 +250,12 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
 
 
 def hints(view: str) -> dict[str, str]:
-    """The tooltips of a view's figures, by name."""
+    """Return the tooltips of a view's figures, by name."""
     return {name: term.hint for name, term in GLOSSARY[view].items()}
 
 
 def plain() -> dict[str, dict[str, list[str]]]:
-    """``[label, unit, hint]`` by view and name: what the page's modules are given."""
+    """Return ``[label, unit, hint]`` by view and name, for the page's modules."""
     return {
         view: {name: [t.label, t.unit, t.hint] for name, t in terms.items()}
         for view, terms in GLOSSARY.items()
@@ -269,7 +273,7 @@ same where the pointer rests on a column's head or on a figure. [views.md](views
 
 
 def page() -> str:
-    """The text of ``docs/glossary.md``."""
+    """Return the text of ``docs/glossary.md``."""
     lines = [INTRODUCTION]
     for view, terms in GLOSSARY.items():
         title = VIEWS[view].title if view in VIEWS else view.capitalize()

@@ -1,6 +1,6 @@
-"""Long texts in a URL, compressed: a link then carries a whole pass that somebody wrote.
+"""Compression of long texts in a URL: a link can then contain the whole text of a user pass.
 
-Nothing is kept on the server for it: a link works after a restart and on another machine.
+Nothing is stored on the server for it: a link works after a restart and on another machine.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import base64
 import binascii
 import zlib
 
-#: Texts up to here stand as they are: they can be read in the address.
+#: Texts up to this length are not compressed, so that they can be read in the address.
 PLAIN = 1000
-#: The longest text of one part of the URL, as it stands there; the servers and browsers that are
-#: common take at least four times as much for all of it.
+#: The maximum length of one part of the URL, after compression; common servers and browsers accept
+#: at least four times as much for the whole URL.
 MAX_SHORT = 12_000
-#: The longest text that comes out of one part (a URL is untrusted, and zeros compress well).
+#: The maximum length of a decompressed part (a URL is untrusted, and zeros compress well).
 MAX_FULL = 250_000
-#: No text of a part begins with it: they are JSON.
+#: The prefix of compressed parts; other parts are JSON and never start with it.
 _MARK = "z."
 
 
 def short(text: str) -> str:
-    """``text`` as the URL has it; empty where it is too long for any link."""
+    """Return ``text`` in the form of the URL; empty if it is too long for any link."""
     if len(text) <= PLAIN and not text.startswith(_MARK):
         return text
     if len(text) > MAX_FULL:
@@ -31,7 +31,7 @@ def short(text: str) -> str:
 
 
 def full(text: str) -> str:
-    """What :func:`short` made ``text`` of; empty where it makes no sense."""
+    """Return the text from which :func:`short` made ``text``; empty if it is invalid."""
     if len(text) > MAX_SHORT:
         return ""
     if not text.startswith(_MARK):

@@ -14,14 +14,14 @@ from workbench.state import url_text
 
 @dataclass(frozen=True)
 class View:
-    """A view that a pane can show; `workbench.views.NAME` says what it shows.
+    """A view that a pane can show; `workbench.views.NAME` makes its data.
 
     ``key``     shows it on the page, after ``g``.
     ``bundle``  the module of `widgets` that draws it, else ``workbench/views/NAME.js``.
-    ``wide``    it wants the whole width: a pane beside it goes below.
+    ``wide``    it needs the whole width: a pane beside it goes below.
     ``pair``    it also takes the recording that is compared with (``ViewState.other``).
-    ``two``     it can show that recording too, where the user asks for it: the titles of the
-                switch, without and with it.
+    ``two``     it can show both recordings, on the user's request: the titles of the switch, for
+                one and for both.
     """
 
     title: str
@@ -53,7 +53,7 @@ VIEWS: Mapping[str, View] = {
     "pipeline": View("Pipeline", "p", wide=True, pair=True),
     "compare": View("Compare", "a", wide=True, pair=True),
 }
-#: Pane layouts by key: what stands in the left and the right pane.
+#: Pane layouts by key: the views in the left and the right pane.
 PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "1": ("Step", ("graph", "diff")),
     "2": ("Speed", ("kernels", "code")),
@@ -62,9 +62,9 @@ PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "5": ("Train", ("training", "graph")),
     "0": ("Overview", ("overview",)),
 }
-#: What is remembered of a view that shows two recordings; it is the page's, not the view's own.
+#: The remembered switch of a view to two recordings; it is the page's, not the view's own.
 TWO = "ab"
-#: Longest text of one part of the URL that is read, but of what views remember
+#: The maximum length of one part of the URL, except the remembered state of views
 #: (:mod:`workbench.state.url_text`).
 MAX_TEXT = 4000
 _VIEW = ".view"
@@ -76,16 +76,17 @@ _SHELVES = ("trend", "trash", "uploads")
 
 @dataclass(frozen=True)
 class ViewState:
-    """What the page shows.
+    """The state of the page.
 
     ``run``: the recording; ``other``: the one it is compared with; ``stage``: a stage of it (None:
-    the first that changed something); ``rewrite``: a rewrite of that stage, counted from 0; ``op``,
-    ``buffer``, ``kernel``: ids of the recording; ``scope``: a module path; ``panes``: one or two
-    views; ``zoom``: the pane that is maximised; ``fold``: side columns folded away; ``stops``:
-    breakpoints (:mod:`workbench.queries.breakpoints`); ``views``: what each view remembers, as
-    JSON. Of the first page: ``find``: what is searched in the library; ``skip``: how many runs
-    stand before those that are listed; ``shelf``: what is shown of them, ``trend``, ``trash`` or
-    ``uploads``.
+    the first that changed something); ``rewrite``: a rewrite of that stage, counted from 0;
+    ``op``, ``buffer``, ``kernel``: ids of the recording; ``scope``: a module path; ``panes``: one
+    or two views; ``zoom``: the pane that is maximised; ``fold``: side columns folded away;
+    ``stops``: breakpoints (:mod:`workbench.queries.breakpoints`); ``views``: the remembered state
+    of each view, as JSON.
+
+    On the start page: ``find``: the query on the library; ``skip``: the number of runs before the
+    listed ones; ``shelf``: an additional list, ``trend``, ``trash`` or ``uploads``.
     """
 
     run: str = ""
@@ -109,30 +110,32 @@ class ViewState:
         return replace(self, **changes)
 
     def with_view(self, name: str, text: str) -> ViewState:
-        """What view ``name`` remembers replaced by the JSON ``text``."""
+        """Replace the remembered state of view ``name`` by the JSON ``text``."""
         kept = tuple((n, t) for n, t in self.views if n != name)
         return replace(self, views=tuple(sorted((*kept, (name, text)))) if text else kept)
 
     def remembered(self, name: str) -> dict[str, Any]:
-        """What view ``name`` remembers; {} where its text makes no sense."""
+        """Return the remembered state of view ``name``; {} if its text is invalid."""
         found = _json(self.remembered_text(name) or "{}")
         return found if isinstance(found, dict) else {}
 
     def own_state(self, name: str) -> dict[str, Any]:
-        """What view ``name`` itself remembers, without the page's switch to two recordings."""
+        """Return the remembered state of view ``name`` without the switch to two recordings."""
         return {k: v for k, v in self.remembered(name).items() if k != TWO}
 
     def remember(self, name: str, state: Mapping[str, Any]) -> ViewState:
-        """View ``name`` remembers ``state``; whether it shows two recordings stays, unless that is
-        said too."""
+        """Set the remembered state of view ``name``.
+
+        The switch to two recordings stays unless included.
+        """
         return self._keep(name, {TWO: self.shows_two(name), **state})
 
     def shows_two(self, name: str) -> bool:
-        """Whether view ``name`` shows the recording that is compared with, where there is one."""
+        """Return whether view ``name`` shows the recording compared with, if there is one."""
         return VIEWS[name].two is not None and self.remembered(name).get(TWO) is True
 
     def with_two(self, name: str, both: bool) -> ViewState:
-        """View ``name`` shows two recordings, or only this one."""
+        """Switch view ``name`` to two recordings, or to this one only."""
         return self._keep(name, {**self.remembered(name), TWO: both})
 
     def _keep(self, name: str, state: Mapping[str, Any]) -> ViewState:
@@ -140,19 +143,19 @@ class ViewState:
         return self.with_view(name, json.dumps(kept, separators=(",", ":")) if kept else "")
 
     def select(self, **chosen) -> ViewState:
-        """Another thing selected: what was selected before is forgotten, the place stays."""
+        """Replace the selection; the stage and the panes stay."""
         empty = {"op": None, "buffer": None, "kernel": None, "scope": ""}
         return replace(self, **{**empty, **chosen})
 
     def outside(self) -> ViewState:
-        """The first page of this state: what it searches in the library."""
+        """Return the start page for this state, with its query on the library."""
         return ViewState(find=self.find, skip=self.skip, shelf=self.shelf)
 
     def remembered_text(self, name: str) -> str:
         return dict(self.views).get(name, "")
 
     def query(self) -> str:
-        """The URL's query, without the question mark; parts that say nothing new are left out."""
+        """Return the URL's query, without the question mark and without default values."""
         parts: list[tuple[str, str]] = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -171,7 +174,10 @@ class ViewState:
 
     @staticmethod
     def parse(query: str) -> ViewState:
-        """The view state of a URL's query.  A URL is untrusted: what makes no sense is left out."""
+        """Return the view state of a URL's query.
+
+        A URL is untrusted, and invalid parts are ignored.
+        """
         try:
             given = parse_qsl(query.lstrip("?"), max_num_fields=50)
         except ValueError:
@@ -199,15 +205,17 @@ class ViewState:
 
 
 def _texts(text: str) -> tuple[str, ...]:
-    """The texts of a JSON list that an address can hold (half a surrogate pair it cannot); none
-    where it is something else."""
+    """Return the texts of a JSON list that an address can contain.
+
+    Texts with lone surrogates are dropped; anything but a list returns ().
+    """
     found = _json(text)
     texts = (t for t in found if isinstance(t, str)) if isinstance(found, list) else ()
     return tuple(t for t in texts if not _HALF.search(t))
 
 
 def _json(text: str) -> Any:
-    """The value of a JSON text; None where it is none."""
+    """Return the value of a JSON text; None if it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""Figures, intervals and patterns as text: what everything else here may use."""
+"""Formatting of figures, intervals and patterns, for all other packages here."""

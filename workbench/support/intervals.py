@@ -1,8 +1,7 @@
-"""How sure a measured median is: intervals at 95 % confidence, without assumptions about how times
-are distributed.
+"""Confidence intervals (95 %) of measured medians, without assumptions about the distribution.
 
-They cover what varied while the samples were taken.  What differs from one execution to the next
-(another load, another clock) shows only when the program is executed again.
+They cover the variation while the samples were taken. Differences between executions (another
+load, another clock) show only when the program is executed again.
 """
 
 from __future__ import annotations
@@ -17,13 +16,18 @@ from workbench.support import units
 Interval = tuple[float, float]
 
 CONFIDENCE = 0.95
-#: Resamples of the bootstrap; its generator is seeded, so that one recording shows one figure.
+#: Resamples of the bootstrap; its generator is seeded, so that a recording always shows the same
+#: figure.
 RESAMPLES = 2_000
 
 
 def median(samples: Sequence[float] | np.ndarray) -> Interval | None:
-    """The interval of the median between two order statistics (David and Nagaraja, "Order
-    Statistics", 7.1); None where there are too few samples: five or fewer."""
+    """Return the interval of the median between two order statistics.
+
+    None for five samples or fewer.
+
+    Source: David and Nagaraja, "Order Statistics", 7.1.
+    """
     ordered = np.sort(np.asarray(samples, np.float64))
     count = ordered.size
     # The interval from the k-th smallest to the k-th largest misses the median with twice the
@@ -38,15 +42,17 @@ def median(samples: Sequence[float] | np.ndarray) -> Interval | None:
 
 
 def said(low_us: float | None, high_us: float | None) -> str:
-    """``33.1 ms to 33.9 ms (95 % interval)``; "" where there is none."""
+    """Return a text such as ``33.1 ms to 33.9 ms (95 % interval)``; "" if there is no interval."""
     if low_us is None or high_us is None:
         return ""
     return f"{units.duration(low_us)} to {units.duration(high_us)} (95 % interval)"
 
 
 def ratio(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> Interval | None:
-    """The interval of median(``a``) / median(``b``) (percentile bootstrap); None where either has
-    too few samples for an interval of its own, or is not positive."""
+    """Return the interval of median(``a``) / median(``b``) (percentile bootstrap).
+
+    None if either has too few samples for an interval of its own, or is not positive.
+    """
     first, second = (np.asarray(samples, np.float64) for samples in (a, b))
     if median(first) is None or median(second) is None or min(first.min(), second.min()) <= 0:
         return None

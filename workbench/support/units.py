@@ -1,5 +1,8 @@
-"""Figures as text with their unit, as the page writes them (`dom.js`): three digits, times in the
-largest unit that leaves a number of at least 1, sizes with binary prefixes."""
+"""Figures as text with their unit, in the style of the page (`dom.js`).
+
+Three digits, times in the largest unit in which the number is at least 1, sizes with binary
+prefixes.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ _WORK = ((1e12, "Tflop"), (1e9, "Gflop"), (1e6, "Mflop"), (1e3, "kflop"), (1.0, 
 
 
 def duration(microseconds: float) -> str:
-    """``42.2 ms``."""
+    """Return a time as text: ``42.2 ms``."""
     return _scaled(microseconds, _TIMES)
 
 
 def size(count: float) -> str:
-    """``3.83 MiB`` of a number of bytes."""
+    """Return a number of bytes as text: ``3.83 MiB``."""
     return _scaled(count, _SIZES)
 
 
 def work(flops: float) -> str:
-    """``3.64 Gflop``."""
+    """Return a number of operations as text: ``3.64 Gflop``."""
     return _scaled(flops, _WORK)
 
 

@@ -1,7 +1,7 @@
-"""Regular expressions that a person typed.
+"""Regular expressions typed by the user.
 
-Python's matcher can take exponential time for a few characters and cannot be stopped from within,
-so it runs in a process of its own, which can.
+Python's matcher can take exponential time for a few characters and cannot be interrupted from
+within, so it runs in a subprocess, which can be killed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from core_compiler.support.errors import UserError
 
-#: How long a search may take (seconds).
+#: The time limit of a search (seconds).
 PATIENCE = 2.0
 _SEARCH = """
 import json, re, sys
@@ -28,8 +28,10 @@ else:
 
 
 def places(expression: str, texts: Sequence[str]) -> list[int]:
-    """Where in ``texts`` the expression is found, whatever the case; UserError where it is no
-    expression, or takes too long."""
+    """Return the indices of the ``texts`` that an expression matches, ignoring case.
+
+    UserError if the expression is invalid, or takes too long.
+    """
     command = [sys.executable, "-I", "-S", "-c", _SEARCH]
     try:
         done = subprocess.run(command, input=json.dumps([expression, list(texts)]), text=True,

@@ -1,4 +1,4 @@
-"""For tests of passes, targets and kernels: comparisons of bits, checked passes, golden IR.
+"""Test utilities for passes, targets and kernels: bitwise comparison, checked passes, golden IR.
 
 ::
 
@@ -11,15 +11,15 @@
         assert_same_bits(made(x), (expected,))
 
 The fixtures come from the pytest plugin, :mod:`workbench.testing.plugin`, which an installed
-workbench registers.  ``docs/testing.md`` shows all of it.
+workbench registers. ``docs/testing.md`` shows all of it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Names that are imported when they are first used: pytest loads the plugin, and with it this
-#: package, in every session.
+#: Names that are imported on first use: pytest loads the plugin, and with it this package, in every
+#: session.
 _NAMES = {
     "assert_same_bits": "workbench.testing.bits",
     "check_passes": "workbench.testing.checks",

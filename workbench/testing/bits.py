@@ -1,4 +1,4 @@
-"""The same bits: in arrays, tensors and numbers, and in sequences and mappings of them."""
+"""Bitwise comparison of arrays, tensors and numbers, and of sequences and mappings of them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 
 from core_compiler.support.arrays import as_numpy
 
-#: Differing places that a message shows in full.
+#: The number of differing positions that a message shows in full.
 SHOWN = 3
 
 
 def assert_same_bits(actual: Any, expected: Any, *, nan_payloads: bool = True) -> None:
-    """AssertionError where two values differ in a bit, in dtype, in shape or in structure.
+    """Raise AssertionError if two values differ in a bit, in dtype, in shape or in structure.
 
     Values are NumPy arrays, torch tensors, anything with ``__array__`` and Python numbers (an
-    ``int`` is i64, a ``float`` f64), and sequences (of any type: results are tuples here and lists
-    there) and mappings of them; all else is compared with ``==``.  -0.0 is not 0.0.  The sign and
-    the payload of a NaN are bits too; without ``nan_payloads`` NaN is one value, as in the numerics
-    contract, which leaves open which NaN an operation makes.
+    ``int`` is i64, a ``float`` f64), and sequences (of any type, because results may be tuples or
+    lists) and mappings of them; other values are compared with ``==``. -0.0 is not 0.0. The sign
+    and the payload of a NaN are compared too; without ``nan_payloads`` all NaNs are equal, as in
+    the numerics contract, which does not specify the NaN of an operation.
 
-    The message names the place in the structure, and there the first element that differs in
-    row-major order with both numbers, their bits and how many representable numbers lie between.
+    The message names the position in the structure, and there the first element that differs in
+    row-major order with both numbers, their bits and their distance in representable numbers.
     """
     __tracebackhide__ = True
     found = list(_differences(actual, expected, "", nan_payloads))
@@ -37,7 +37,7 @@ def assert_same_bits(actual: Any, expected: Any, *, nan_payloads: bool = True) -
 def _differences(
     actual: Any, expected: Any, place: str, payloads: bool
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """``(place, what differs there)`` in the order of ``expected``."""
+    """Yield ``(place, difference)`` in the order of ``expected``."""
     if _is_mapping(actual) and _is_mapping(expected):
         missing = [key for key in expected if key not in actual]
         extra = [key for key in actual if key not in expected]
@@ -83,7 +83,7 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _of_arrays(a: np.ndarray, b: np.ndarray, payloads: bool) -> Iterator[str]:
-    """What differs between two arrays, if anything does, in one text."""
+    """Yield the difference between two arrays, if any, as one text."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         yield f"{a.dtype} {a.shape}, expected {b.dtype} {b.shape}"
         return
@@ -117,7 +117,7 @@ def _of_arrays(a: np.ndarray, b: np.ndarray, payloads: bool) -> Iterator[str]:
 
 
 def _exact(number: Any) -> str:
-    """A NumPy number in as many digits as tell it from its neighbours, and its bits."""
+    """Return a NumPy number with enough digits to identify it, and its bits."""
     bits = int(np.asarray(number).reshape(1).view(f"u{number.dtype.itemsize}")[0])
     return f"{number}  0x{bits:0{2 * number.dtype.itemsize}x}"
 

@@ -1,4 +1,4 @@
-"""Whether every rewrite of a compile was checked on real tensors and none failed."""
+"""The assertion that every rewrite of a compile was checked on real tensors and none failed."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from core_compiler.driver.stage import Stage
 from core_compiler.ir.events import CheckRecord
 from core_compiler.support.errors import UserError
 
-#: Rewrites that a message lists.
+#: The most rewrites that a message lists.
 SHOWN = 5
 
 
 def check_passes(made: Any) -> dict[str, int]:
-    """AssertionError unless every rewrite of ``made``, a compilation or a training step that was
-    compiled with ``check=True``, was checked and is bitwise the same or within the tolerance that
-    its rule states.
+    """Raise AssertionError unless every rewrite of ``made`` was checked and passed.
 
-    How many were ``bitwise``, ``within``, ``failed`` and ``unchecked`` (the last two are 0).
-    UserError where nothing was to be checked.
+    ``made`` is a compilation or a training step that was compiled with ``check=True``. A rewrite
+    passes if it is bitwise the same or within the tolerance of its rule.
+
+    Returns how many were ``bitwise``, ``within``, ``failed`` and ``unchecked`` (the last two are
+    0). UserError if there was nothing to check.
     """
     __tracebackhide__ = True
     compilation: Compilation = getattr(made, "compilation", made)
@@ -52,7 +53,7 @@ def _without_check(compilation: Compilation) -> Iterator[str]:
 
 
 def _told(stage: Stage, record: CheckRecord) -> str:
-    """``stage 4 fold: x * 1 => x (rules.py:12) failed: ...`` and the numbers there."""
+    """Return ``stage 4 fold: x * 1 => x (rules.py:12) failed: ...`` with the values there."""
     rewrite = record.rewrite
     rule = f" {rewrite.rule} ({rewrite.source})" if rewrite and rewrite.source else (
         f" {rewrite.rule}" if rewrite else "")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What compiles in tests."""
+"""Compiles in tests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from workbench.testing.checks import check_passes
 
 
 def _forget(compilation: Compilation) -> None:
-    """Where nothing is recorded, nothing is kept."""
+    """Keep nothing, because nothing is recorded."""
 
 
 @dataclass(frozen=True, repr=False)
 class Compiles:
-    """The fixture ``compiled``.  ``check``: check every rewrite where there are example inputs;
-    ``remember`` is told what is to be kept."""
+    """The fixture ``compiled``.
+
+    ``check``: check every rewrite if there are example inputs; ``remember`` is called with the
+    compilations to keep.
+    """
 
     check: bool
     remember: Callable[[Compilation], None] = _forget
@@ -34,15 +37,15 @@ class Compiles:
         self, model: Any, inputs: Sequence | None = None, *, check: bool = False,
         finish: bool = True, record: str | Path | None = None, **how: Any,
     ) -> Any:  # fmt: skip
-        """What ``core_compiler.compile`` answers, which also says what the arguments are.
+        """Return the result of ``core_compiler.compile``, which documents the arguments.
 
-        With ``--workbench-check`` AssertionError where a rewrite fails its check.
+        With ``--workbench-check``, AssertionError if a rewrite fails its check.
         """
         __tracebackhide__ = True
         checked = check or (self.check and inputs is not None)
-        at_once = None if finish else record  # is refused there
+        at_once = None if finish else record  # rejected by it
         made = cc.compile(model, inputs, check=checked, finish=False, record=at_once, **how)
-        compilation = getattr(made, "compilation", made)  # of a training step: its
+        compilation = getattr(made, "compilation", made)  # that of a training step
         if finish:
             finished(compilation, record)
             if self.check and checked:
@@ -50,8 +53,7 @@ class Compiles:
         return made
 
     def keep(self, compilation: Compilation) -> Compilation:
-        """``compilation``, made before the test began (as its file was imported); a failing test
-        leaves its recording too."""
+        """Keep ``compilation``, made before the test began (at import), for its recording."""
         self.remember(compilation)
         return compilation
 
@@ -64,20 +66,20 @@ class RunPass:
         self, pass_: Pass, module: Module | str, inputs: Sequence | None = None, *,
         target: str | Any = "cpu", limit: int | None = None,
     ) -> Stage:  # fmt: skip
-        """The stage after ``pass_`` has run on ``module``, or on the module that an MLIR text is:
-        ``module``, ``rewrites``, ``text()``, ``diff()``...
+        """Return the stage after ``pass_`` has run on ``module``, a module or MLIR text.
 
-        ``inputs`` are arrays, one an argument of main: every rewrite is checked on them, and
-        AssertionError names the first that fails.  ``target`` is what the pass asks for claims and
-        costs; ``limit`` stops it after so many rewrites.
-        UserError (InvalidModule, PassRaised) where the module is not valid, before the pass or
-        after, and where the pass raises.
+        The stage has ``module``, ``rewrites``, ``text()``, ``diff()``...
+
+        ``inputs`` are arrays, one per argument of main: every rewrite is checked on them, and
+        AssertionError names the first that fails. ``target`` supplies claims and costs for the
+        pass; ``limit`` stops it after that many rewrites. UserError (InvalidModule, PassRaised) if
+        the module is invalid, before the pass or after it, and if the pass raises.
         """
         __tracebackhide__ = True
         before = parse(module, where="the module's text") if isinstance(module, str) else module
         made = start(before, target, Options(check=inputs is not None), inputs)
         made.steps = [Step(pass_.name(), pass_, limit)]
-        # A recording says which pass it was: `workbench reduce` runs it alone again.
+        # Record the pass: `workbench reduce` runs it alone again.
         limits = {} if limit is None else {pass_.name(): limit}
         edit = PipelineEdit(insert=((0, pass_),), limits=limits)
         made.options = replace(made.options, edit=edit)

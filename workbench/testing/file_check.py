@@ -12,11 +12,12 @@ from core_compiler.support.errors import UserError
 
 
 def filecheck(what: Any, checks: str) -> None:
-    """AssertionError where ``what``, a text, a module or a stage, does not match the ``CHECK``,
-    ``CHECK-NEXT``, ``CHECK-NOT``, ``CHECK-DAG``... lines of ``checks``, LLVM's FileCheck as the
-    PyPI package ``filecheck`` implements it; also where ``checks`` has no such line.
+    """Raise AssertionError if ``what``, a text, a module or a stage, does not match ``checks``.
 
-    UserError where that package is not installed.
+    ``checks`` has ``CHECK``, ``CHECK-NEXT``, ``CHECK-NOT``, ``CHECK-DAG``... lines as in LLVM's
+    FileCheck, implemented by the PyPI package ``filecheck``; AssertionError also if it has none.
+
+    UserError if that package is not installed.
     """
     __tracebackhide__ = True
     try:
@@ -30,14 +31,14 @@ def filecheck(what: Any, checks: str) -> None:
     options = Options(match_filename="checks")
     parser = Parser(options, io.StringIO(checks), *pattern_for_opts(options))
     said = io.StringIO()
-    with contextlib.redirect_stderr(said):  # where its messages go is decided when it is made
+    with contextlib.redirect_stderr(said):  # it binds the stream when it is created
         if Matcher(options, FInput("text", text_of(what)), parser).run() == 0:
             return
     raise AssertionError(f"{said.getvalue().rstrip()}\n\n{text_of(what)}")
 
 
 def text_of(what: Any) -> str:
-    """A text as it is; the IR of a module, or of the module that a stage or a compilation has."""
+    """Return a text itself; for a module, or the module of a stage or a compilation, its IR."""
     if isinstance(what, str):
         return what
     module = getattr(what, "module", what)

@@ -1,7 +1,7 @@
-"""Golden files: what a stage's IR, or a text, was when somebody last looked at it and agreed.
+"""Golden files: the approved IR of a stage, or an approved text.
 
-They lie in ``golden/<test file>/<test>.mlir`` beside the test: a folder for each test file, so that
-a file that no test of it uses any more can be told from those of others.
+They are in ``golden/<test file>/<test>.mlir`` beside the test: one folder per test file, so that
+files that no test uses any more can be identified.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import pytest
 
 from workbench.testing.names import file_name
 
-#: What ``golden_ir`` writes: IR, and texts.  Other files in its folders are left alone.
+#: The extensions that ``golden_ir`` writes: IR, and texts. Other files in its folders are left
+#: alone.
 IR, TEXT = ".mlir", ".txt"
 _NAME = re.compile(r"[\w\-]*", re.ASCII)
-#: What holds the classes and functions of a test file: names of files have it as their folder.
+#: Collectors above the classes and functions of a test file; file names omit them.
 _ABOVE = (pytest.Session, pytest.Directory, pytest.File)
 _USED = pytest.StashKey["Golden"]()
 
@@ -33,7 +34,7 @@ class Golden:
     folder: Path
     test: str
     update: bool
-    #: Where pytest was started: messages name files from there.
+    #: The folder in which pytest was started: messages name files relative to it.
     start: Path
     used: list[str] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
@@ -47,14 +48,15 @@ class Golden:
         return made
 
     def __call__(self, what: Any, name: str = "") -> None:
-        """Compare ``what`` with its golden file; AssertionError with a diff where it differs, and
-        where there is no such file.
+        """Compare ``what`` with its golden file.
 
-        A stage, a compilation (its last stage) or a module is compared as IR: the names and numbers
-        of its values do not count.  A text is compared letter by letter.  A test with several
-        golden files gives each a ``name`` of letters, digits, ``_`` and ``-``.
-        With ``--workbench-update`` the file is written where it differs, once a test: what comes
-        later under its name is compared with it.
+        AssertionError with a diff if it differs or is missing.
+
+        A stage, a compilation (its last stage) or a module is compared as IR: the names and
+        numbers of its values are ignored. A text is compared exactly. A test with several golden
+        files gives each a ``name`` of letters, digits, ``_`` and ``-``. With
+        ``--workbench-update`` the file is written if it differs, once per test: later calls with
+        the same name are compared with it.
         """
         __tracebackhide__ = True
         from core_compiler.support.errors import UserError
@@ -87,7 +89,7 @@ class Golden:
 
 
 def _changes(wanted: str, what: Any, text: str) -> list[str]:
-    """The diff from a golden file to ``what``, whose text is ``text``; [] where they agree."""
+    """Return the diff from a golden file to ``what``, whose text is ``text``; [] if they agree."""
     from workbench.testing.ir_diff import ir_diff, text_diff
 
     if text == wanted:
@@ -102,17 +104,17 @@ def _folder(path: Path) -> Path:
 
 
 def _test(item: pytest.Item) -> str:
-    """Of the names that pytest gave: to the id of a test plugins add something (xdist a group)."""
+    """Return a test's name without the suffixes that plugins add (xdist adds a group)."""
     return file_name("::".join(n.name for n in item.listchain() if not isinstance(n, _ABOVE)))
 
 
 def _read(path: Path) -> str:
-    with path.open(encoding="utf-8", newline="") as file:  # a \r is a letter like others
+    with path.open(encoding="utf-8", newline="") as file:  # \r is significant
         return file.read()
 
 
 def _write(path: Path, text: str) -> None:
-    """By rename: a reader in another process sees the file before or after, never half of it."""
+    """Write by rename: a reader in another process never sees part of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(text, encoding="utf-8", newline="")
@@ -123,15 +125,21 @@ def _write(path: Path, text: str) -> None:
 
 
 class Goldens:
-    """Tells the session's first process, by the reports of tests, which golden files they used."""
+    """A plugin that attaches the golden files used to the reports of tests.
+
+    The session's first process reads them.
+    """
 
     def __init__(self, tests: dict[Path, int]):
-        #: Test file -> how many tests it has; 0 where not all of them run.
+        #: Test file -> the number of its tests; 0 if not all of them run.
         self._tests = tests
 
     @classmethod
     def of(cls, session: pytest.Session, using: set[Path], partly: set[Path]) -> Goldens:
-        """Of the test files ``using`` golden files; of ``partly`` some tests are left out."""
+        """Return the plugin for the test files ``using`` golden files.
+
+        Of those in ``partly`` some tests are deselected.
+        """
         config = session.config
         chosen = any("::" in str(arg) for arg in config.args) or config.getoption("lf", False)
         tests = dict.fromkeys(using, 0)
@@ -156,7 +164,7 @@ class Goldens:
 
 
 def summarise(terminal: pytest.TerminalReporter, reports: Sequence[pytest.TestReport]) -> None:
-    """Say which golden files were written, and which are stale; remove those if it is asked for."""
+    """Print which golden files were written or are stale; remove the latter if requested."""
     config = terminal.config
     update, start = config.getoption("workbench_update"), config.invocation_params.dir
     lines = []
@@ -172,7 +180,7 @@ def summarise(terminal: pytest.TerminalReporter, reports: Sequence[pytest.TestRe
                 path.unlink(missing_ok=True)
             lines.append(f"{'removed' if update else 'used by no test'}: {near}/{path.name}")
         if update:
-            with suppress(OSError):  # it holds files, or was never made
+            with suppress(OSError):  # not empty, or never created
                 Path(folder).rmdir()
     if lines:
         terminal.section("workbench golden files")
@@ -183,8 +191,10 @@ def summarise(terminal: pytest.TerminalReporter, reports: Sequence[pytest.TestRe
 
 
 def _stale(folder: Path, reports: Iterable[pytest.TestReport]) -> list[Path]:
-    """The golden files that no test uses; [] unless every test of the file has run.  Those of a
-    test that did not pass are no stale ones: it may have ended before it came to them."""
+    """Return the golden files that no test uses; [] unless every test of the file has run.
+
+    Those of a test that did not pass are kept: it may have ended before using them.
+    """
     told = {r.nodeid: (r.passed, _told(r)) for r in reports}
     total = {facts["tests"] for _, facts in told.values()}
     if total != {len(told)} or not folder.is_dir():

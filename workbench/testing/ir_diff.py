@@ -1,7 +1,7 @@
-"""Two modules that share no value, as a diff of text in which names of values do not count.
+"""A text diff of two modules that share no values, ignoring the names of values.
 
-A golden file holds a module's text, so the ops of the two sides are matched by what their lines say
-apart from the names; values that matched lines make are then called alike on both sides.
+A golden file contains a module's text, so the ops of the two sides are matched by their lines
+without the names; values that matched lines define then get the same names on both sides.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from core_compiler.support.errors import UserError
 
 #: A string, or the name of a value.
 _NAME = re.compile(r'"(?:[^"\\]|\\.)*"|%[\w$.\-]+')
-#: Lines around a change.
+#: The number of context lines around a change.
 CONTEXT = 3
 
 
 def ir_diff(wanted: str, got: Module) -> list[str]:
-    """The unified diff from the text of a module to another module; [] where they are the same
-    but for the names and numbers of values.  Where ``wanted`` is no text of a module, names count.
+    """Return the unified diff from a module's text to another module.
+
+    [] if only value names differ.
+
+    If ``wanted`` is not the text of a module, names are compared too.
     """
     try:
         before = dict(_functions(parse(wanted, where="the golden file")))
@@ -39,14 +42,14 @@ def ir_diff(wanted: str, got: Module) -> list[str]:
 
 
 def text_diff(wanted: Iterable[str], got: Iterable[str]) -> list[str]:
-    """A unified diff of lines; [] where they are the same."""
+    """Return a unified diff of lines; [] if they are the same."""
     return list(difflib.unified_diff(
         list(wanted), list(got), "golden", "got", lineterm="", n=CONTEXT
     ))  # fmt: skip
 
 
 def _functions(module: Module) -> Iterator[tuple[str, list[str]]]:
-    """The lines of each function by its name; the module's own first line under ""."""
+    """Yield the lines of each function by its name; the module's own first line under ""."""
     table = line_table(module)
     found: dict[str, list[str]] = {}
     name = ""
@@ -57,8 +60,11 @@ def _functions(module: Module) -> Iterator[tuple[str, list[str]]]:
 
 
 def _renamed(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """``new`` with the names that ``old`` has for the same values; values that only ``new`` has
-    keep theirs, with ``'`` where ``old`` calls another value so."""
+    """Return ``new`` with the names that ``old`` has for the same values.
+
+    Values that only ``new`` has keep their names, with a ``'`` if ``old`` uses the name for
+    another value.
+    """
     called: dict[str, str] = {}
     for i, j in _aligned([_nameless(line) for line in old], [_nameless(line) for line in new]):
         theirs, ours = _made(old[i]), _made(new[j])
@@ -76,9 +82,8 @@ def _renamed(old: Sequence[str], new: Sequence[str]) -> list[str]:
 
 
 def _aligned(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The places of lines that are the same apart from names, and of those that stand where
-    another one stood."""
-    if old == new:  # the matcher leaves out lines that come often
+    """Yield the indices of lines that are equal apart from names, or replace each other."""
+    if old == new:  # the matcher ignores frequent lines
         yield from ((i, i) for i in range(len(old)))
         return
     for _, i, i_end, j, j_end in difflib.SequenceMatcher(None, old, new).get_opcodes():
@@ -94,7 +99,7 @@ def _names(text: str) -> list[str]:
 
 
 def _made(line: str) -> list[str]:
-    """The values that a line defines: results, or arguments of a block."""
+    """Return the values that a line defines: results, or arguments of a block."""
     if line.lstrip().startswith("^"):
         return _names(line)
     results, equals, _ = line.partition(" = ")

@@ -1,11 +1,11 @@
-"""The pytest plugin: fixtures for those who write passes, targets and kernels.
+"""The pytest plugin: fixtures for authors of passes, targets and kernels.
 
 ``compiled`` compiles, ``run_pass`` runs one pass, ``golden_ir`` compares with a file beside the
-test.  ``--workbench-record`` leaves a recording and a report for every failing test that compiled
-something, by these or otherwise.  ``docs/testing.md`` shows them.
+test. ``--workbench-record`` writes a recording and a report for every failing test that compiled
+something, with or without these fixtures. See ``docs/testing.md``.
 
-pytest loads this module in every session where the workbench is installed: it imports nothing of
-the compiler until a fixture or an option asks for it, and changes nothing unless one does.
+pytest loads this module in every session if the workbench is installed: it imports nothing of the
+compiler until a fixture or an option needs it, and changes nothing before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.testing.compiles import Compiles, RunPass
     from workbench.testing.golden import Golden
 
-#: Where ``--workbench-record`` writes when it names no folder, from where pytest was started.
+#: The default folder of ``--workbench-record``, relative to where pytest was started.
 FOLDER = "workbench-recordings"
 _RECORDINGS, _GOLDENS = "workbench-recordings", "workbench-goldens"
 _PARTLY = pytest.StashKey[set["Path"]]()
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Of a file that is run in part nobody can say which golden files are stale."""
+    """Note the files that are run in part: their stale golden files cannot be determined."""
     for item in items:
         item.config.stash.setdefault(_PARTLY, set()).add(item.path)
 
@@ -68,7 +68,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    # By what the reports say: with xdist the tests ran in other processes.
+    # From the reports: with xdist the tests ran in other processes.
     reports = [r for held in terminalreporter.stats.values() for r in held
                if hasattr(r, "workbench_golden")]  # fmt: skip
     if reports:
@@ -83,10 +83,12 @@ def _fixtures(item: pytest.Item) -> Sequence[str]:
 
 @pytest.fixture(scope="session")
 def compiled(pytestconfig: pytest.Config) -> Compiles:
-    """``compiled(model, inputs, ...)`` is ``core_compiler.compile``, for tests of any scope: with
-    ``--workbench-check`` every rewrite is checked.  With ``--workbench-record`` a failing test
-    leaves a recording of what it compiled, however it did; ``compiled.keep(compilation)`` takes one
-    that was made before it began."""
+    """``compiled(model, inputs, ...)`` is ``core_compiler.compile``, for tests of any scope.
+
+    With ``--workbench-check`` every rewrite is checked. With ``--workbench-record`` a failing test
+    writes a recording of everything it compiled, with or without the fixture;
+    ``compiled.keep(compilation)`` adds one that was made before the test began.
+    """
     from workbench.testing.compiles import Compiles
 
     recordings = pytestconfig.pluginmanager.get_plugin(_RECORDINGS)
@@ -96,8 +98,10 @@ def compiled(pytestconfig: pytest.Config) -> Compiles:
 
 @pytest.fixture(scope="session")
 def run_pass() -> RunPass:
-    """``run_pass(pass_, module)`` runs one pass alone, on a module or on MLIR text: the stage after
-    it, verified.  With ``inputs`` every rewrite is checked on them."""
+    """``run_pass(pass_, module)`` runs one pass on a module or MLIR text and verifies it.
+
+    It returns the stage after the pass. With ``inputs`` every rewrite is checked on them.
+    """
     from workbench.testing.compiles import RunPass
 
     return RunPass()
@@ -105,8 +109,10 @@ def run_pass() -> RunPass:
 
 @pytest.fixture
 def golden_ir(request: pytest.FixtureRequest) -> Golden:
-    """``golden_ir(what, name="")`` compares a stage, a module or a text with a file in the folder
-    ``golden`` beside the test; ``--workbench-update`` writes it."""
+    """``golden_ir(what, name="")`` compares a stage, a module or a text with a golden file.
+
+    The file is in the folder ``golden`` beside the test; ``--workbench-update`` writes it.
+    """
     from workbench.testing.golden import Golden
 
     return Golden.of(request)

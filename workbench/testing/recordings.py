@@ -1,7 +1,7 @@
 """``--workbench-record``: a recording and a report of every failing test that compiled something.
 
-What a test has compiled is known by what ran when a compile began: the test itself, or a fixture
-that it uses, of whatever scope.  Nothing is written before a test fails.
+A compile is attributed to the test or the fixture, of any scope, that was running when it began.
+Nothing is written before a test fails.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from workbench.testing.names import file_name
 if TYPE_CHECKING:
     from core_compiler.driver.compilation import Compilation
 
-#: Compiles of one test or fixture that are kept, the last ones: a property test makes hundreds, and
-#: the example that fails comes last.
+#: The last compiles of a test or fixture that are kept: a property test makes hundreds, and the
+#: failing example comes last.
 KEPT = 8
-#: What a report of a test has as ``user_properties``, which junitxml writes and xdist hands on.
+#: The ``user_properties`` of a test's report, which junitxml writes and xdist forwards.
 RECORDING, REPORT, WARNING = "workbench_recording", "workbench_report", "workbench_warning"
 
 #: A test, or a fixture: the node of its scope, and its name ("" for the test itself).
@@ -30,18 +30,20 @@ Owner = tuple[pytest.Item | pytest.Collector, str]
 
 
 class Recordings:
-    """Plugs into a session with ``--workbench-record``; writes to ``folder``."""
+    """A plugin for a session with ``--workbench-record``; writes to ``folder``."""
 
     def __init__(self, folder: Path, start: Path):
-        #: ``start``: where pytest was started; paths are told from there.
+        #: ``start``: the folder in which pytest was started; paths are printed relative to it.
         self.folder, self.start = folder, start
         self._made: dict[Owner, deque[Compilation]] = {}
         self._now: list[Owner] = []
 
     @classmethod
     def into(cls, folder: str, config: pytest.Config) -> Recordings:
-        """For the folder that the option gives, relative to where pytest was started.  UsageError
-        where the option has taken the tests that were to run for its folder."""
+        """Return the plugin for the folder of the option, relative to where pytest was started.
+
+        UsageError if the option was parsed with the tests as its folder.
+        """
         start = config.invocation_params.dir
         path = start / folder
         if "::" in folder or path.is_file() or next(path.rglob("*.py"), None) is not None:
@@ -52,12 +54,14 @@ class Recordings:
         return cls(path, start)
 
     def keep(self, compilation: Compilation) -> None:
-        """Remember it for the test or the fixture that runs now.  Of those that begin there this is
-        told by the compiler itself."""
+        """Keep a compilation for the running test or fixture.
+
+        The compiler calls this for compilations that begin there.
+        """
         if self._now:
             self._made.setdefault(self._now[-1], deque(maxlen=KEPT)).append(compilation)
 
-    # -- who compiles ------------------------------------------------------------------------------
+    # -- attribution of compiles -------------------------------------------------------------------
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(
@@ -87,13 +91,13 @@ class Recordings:
             self._now.pop()
 
     def _made_for(self, item: pytest.Item) -> list[Compilation]:
-        """What the test and its fixtures have compiled, fixtures first, each once."""
+        """Return the compilations of the test and its fixtures, fixtures first, each once."""
         chain, names = item.listchain(), getattr(item, "fixturenames", ())
         owners = [(item, ""), *((node, name) for name in names for node in chain)]
         mine = [m for owner, held in self._made.items() if owner in owners for m in held]
         return list(dict.fromkeys(mine))
 
-    # -- when a test has failed --------------------------------------------------------------------
+    # -- failed tests ------------------------------------------------------------------------------
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -112,8 +116,10 @@ class Recordings:
     def _leave(
         self, test: str, made: list[Compilation], failure: str
     ) -> list[tuple[str, object]]:  # fmt: skip
-        """Write a recording and a report of each compile; what to tell of them.  Whatever goes
-        wrong is told and no failure: the test has one already."""
+        """Write a recording and a report of each compile; return rows that describe them.
+
+        Errors are reported and do not fail the test, which has already failed.
+        """
         name, rows = file_name(test), list[tuple[str, object]]()
         for number, compilation in enumerate(made, 1):
             path = self.folder / f"{name}{f'.{number}' if len(made) > 1 else ''}.run"
@@ -129,7 +135,7 @@ class Recordings:
                 rows.append((WARNING, f"no {what} of compile {number} of {test}: {said[0]}"))
         return rows
 
-    # -- at the end --------------------------------------------------------------------------------
+    # -- summary -----------------------------------------------------------------------------------
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         found: dict[str, dict[tuple[str, object], None]] = {}
@@ -154,7 +160,7 @@ class Recordings:
 
 
 def _failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
-    """The first line of what the test failed with."""
+    """Return the first line of the test's failure."""
     if call.excinfo is None:
         return f"failed in {report.when}"
     return call.excinfo.exconly().splitlines()[0]

@@ -1,1 +1,1 @@
-"""Training runs of the command line: what is run, on which data, and how to repeat it."""
+"""Training runs of the command line: their definition, their data, and their repetition."""

@@ -1,5 +1,4 @@
-"""Training data in files, and what a model says that it takes: columns by name, compared before
-anything is compiled."""
+"""Training data in files, and the inputs of a model, compared by name before compiling."""
 
 from __future__ import annotations
 
@@ -17,16 +16,16 @@ from core_compiler.support.regular_files import need_regular
 from core_compiler.training.run.data import Data
 from core_compiler.training.run.rows import Wanted
 
-#: The endings of data files.
+#: The extensions of data files.
 KINDS = ".npz, .npy or .safetensors"
-#: How the last column is called where a model's inputs are known.
+#: The name of the last column if a model's inputs are known.
 TARGETS = "targets"
 _DAMAGED = "save it again with numpy.savez(FILE, x=..., targets=...)"
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a model takes: of ``shape`` the open sizes are None; ``dtype`` None: not known."""
+    """An input of a model: dynamic sizes in ``shape`` are None; ``dtype`` None: not known."""
 
     name: str
     dtype: np.dtype | None = None
@@ -39,15 +38,20 @@ class Input:
 
 
 def columns(inputs: Sequence[Input], loss: str | None) -> list[Wanted]:
-    """The columns that a model is trained on: its inputs and, unless its own result is the loss,
-    the targets; none where its inputs are not known."""
+    """Return the columns that a model is trained on: its inputs and the targets.
+
+    There are no targets if its own result is the loss, and no columns if its inputs are not known.
+    """
     own = [Wanted(i.name, i.dtype) for i in inputs]
     return own if loss == "own" or not own else [*own, Wanted(TARGETS)]
 
 
 def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch: int) -> Data:
-    """The :func:`columns` in ``files``, in the order that a model takes them: by their names, those
-    of other names in their order.  UserError where they do not fit the model."""
+    """Return the :func:`columns` in ``files``, in the order of the model's inputs.
+
+    They are matched by name; columns of other names keep their order. UserError if they do not
+    match the model.
+    """
     where = ", ".join(files)
     held: dict[str, np.ndarray] = {}
     for file in files:
@@ -75,7 +79,7 @@ def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch:
 
 
 def _check(one: Input, array: np.ndarray, column: str, batch: int, where: str) -> None:
-    """UserError where a column is not what an input of the model takes."""
+    """Raise UserError if a column does not match an input of the model."""
     given = f"column {column} of {array.dtype} {_shape(array.shape)}"
     if one.dtype is not None and array.dtype != one.dtype:
         raise UserError(f"expected {one}, got {given}", where,
@@ -103,7 +107,7 @@ def _shape(shape: Sequence[int | None]) -> str:
 
 
 def _columns(path: Path) -> Mapping[str, np.ndarray]:
-    """The columns of one file by name; an array of its own is called as its file is."""
+    """Return the columns of one file by name; a single array is named like its file."""
     reader = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors}.get(path.suffix.lower())
     if reader is None:
         raise UserError("not a supported data file", str(path), f"pass a {KINDS} file")
@@ -138,7 +142,7 @@ def _safetensors(path: Path) -> Mapping[str, np.ndarray]:
 
     try:
         return load_file(path)
-    except (SafetensorError, AttributeError) as error:  # AttributeError: NumPy has no such dtype
+    except (SafetensorError, AttributeError) as error:  # AttributeError: NumPy lacks the dtype
         raise ValueError(error) from None
 
 
@@ -146,8 +150,10 @@ def _safetensors(path: Path) -> Mapping[str, np.ndarray]:
 
 
 def inputs_of(model: Any) -> list[Input]:
-    """What a model takes, before it is imported: an ONNX or Keras model, an exported program, a
-    torch module; [] where that cannot be told."""
+    """Return a model's inputs before it is imported; [] if they are unknown.
+
+    The model is an ONNX or Keras model, an exported program, or a torch module.
+    """
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "keras" in owners:
         return [Input(i.name, np.dtype(str(i.dtype)), tuple(i.shape)) for i in model.inputs or ()]
@@ -188,7 +194,7 @@ def _of_program(program: Any) -> list[Input]:
 
 
 def _of_module(module: Any) -> list[Input]:
-    """By its ``forward``."""
+    """Return the inputs of a torch module, by its ``forward``."""
     from inspect import Parameter, signature
 
     try:

@@ -1,4 +1,4 @@
-"""The files that a training run reads, by what is in them: it is done again with the same."""
+"""The input files of a training run, identified by their contents so that it can be repeated."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from pathlib import Path
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import inside, open_regular
 
-#: Model files that are trained.
+#: The extensions of trainable model files.
 MODEL_FILES = (".onnx", ".keras", ".pt2")
 
 
 def is_model(name: str) -> bool:
-    """Whether a model is named by its file."""
+    """Return whether a model is named by its file."""
     return Path(name).suffix.lower() in MODEL_FILES
 
 
 def listed(model: str, data: Sequence[str]) -> list[tuple[str, str]]:
-    """``(path, SHA-256)`` of all files that a run reads: the model's, those with its weights, then
-    those of the data.  UserError for one that cannot be read."""
+    """Return ``(path, SHA-256)`` of all input files of a run: model, weights, then data.
+
+    UserError for one that cannot be read.
+    """
     paths = [Path(model)] if is_model(model) else []
     if paths and paths[0].suffix.lower() == ".onnx":
         from core_compiler.frontends.onnx.reading import external_files, read_model
@@ -31,8 +33,11 @@ def listed(model: str, data: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def same(path: Path, digest: str, folder: Path) -> Path:
-    """A file of the run in ``folder`` where it is now: where it was, else beside the folder or in
-    it.  UserError where it is gone or has changed."""
+    """Return a file of the run in ``folder`` at its present location.
+
+    It is the original path, else one beside the folder or in it. UserError if the file is missing
+    or has changed.
+    """
     places = [path, folder.absolute().parent / path.name, folder / path.name]
     here = [place for place in places if place.is_file()]
     for place in here:

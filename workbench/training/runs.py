@@ -1,4 +1,4 @@
-"""Training runs of the command line: what is run, and the same again from its folder."""
+"""Training runs of the command line: their execution, and their repetition from a folder."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from workbench.training.input_files import MODEL_FILES, is_model
 
 #: The optimizer whose default rate is the sample's.
 DESCENT = "sgd"
-#: Model files that hold no parameters.
+#: Model files that contain no parameters.
 _FIXED = (".mlir", ".mlirbc", ".stablehlo")
-#: Those arguments that decide what a run computes.
+#: The arguments that determine the results of a run.
 _WHAT = (
     "model", "data", "batch", "loss", "optimizer", "rate", "schedule", "clip_norm", "freeze",
     "seed", "width", "depth", "size", "shards", "own_batch_norm", "precision", "loss_scale",
     "initialize",
 )  # fmt: skip
-#: All that a run is done again with; what is changed about its pipeline comes beside them.
+#: All arguments needed to repeat a run; the edit of its pipeline is stored separately.
 _KEPT = (
     *_WHAT, "target", "threads", "tiling", "recompute", "iterations", "every", "receipts",
     "ops_every", "inject", "leaves",
 )  # fmt: skip
-#: Beside the arguments: what is changed about the pipeline, the files that were read as ``[path,
+#: Stored next to the arguments: the edit of the pipeline, the files that were read as ``[path,
 #: SHA-256]``, and the words of the command.
 _PIPELINE, _FILES, _WORDS = "pipeline", "files", "command"
-#: What runs of before lack.
+#: Defaults for entries that older runs lack.
 _LATER: dict[str, Any] = {
     "recompute": None, "leaves": "fast", "data": [], "schedule": [], _PIPELINE: {}, _FILES: [],
     _WORDS: [],
@@ -57,7 +57,7 @@ _LATER: dict[str, Any] = {
 
 
 def plan(arguments: Namespace) -> Plan:
-    """What ``workbench train`` does with its step."""
+    """Return the plan of ``workbench train``."""
     return Plan(
         arguments.iterations, arguments.batch, arguments.seed,
         Path(arguments.folder) if arguments.folder else None, arguments.every, arguments.receipts,
@@ -70,7 +70,7 @@ def make(
     arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None,
     finish: bool = True,
 ) -> tuple[TrainingStep, Any]:  # fmt: skip
-    """The compiled step and its data; ``finish`` False: no pass of the compile has run yet."""
+    """Return the compiled step and its data; ``finish`` False: before the first pass."""
     require_execution(arguments.target)
     model, loss, data = _task(arguments)
     training = _training(arguments, loss)
@@ -80,9 +80,12 @@ def make(
 def make_beside(
     arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None
 ) -> tuple[TrainingStep, Any, Any, list[str], Any]:
-    """The compiled step with its gradients, the torch model it was compiled of, its data, what
-    was changed about the model so that torch can be compared, and the model before that where
-    something was (else None).  UserError where it cannot."""
+    """Return the compiled step with its gradients and the torch model to compare it with.
+
+    The tuple is the step, the torch model it was compiled from, its data, the changes that were
+    made to the model for the comparison, and the model without them if there were any (else None).
+    UserError if this is impossible.
+    """
     from core_compiler.debug import against_torch
 
     require_execution(arguments.target)
@@ -99,7 +102,7 @@ def make_beside(
 
 
 def _program(path: Path) -> Any:
-    """A saved program as torch runs it."""
+    """Return a saved program as a torch module."""
     from core_compiler.frontends.pytorch.archive import read_pt2
 
     return read_pt2(path).module()
@@ -135,7 +138,7 @@ def _compiled(
 
 
 def save(arguments: Namespace, edit: PipelineEdit) -> None:
-    """Keep the arguments, and what is changed about the pipeline, in the run's folder."""
+    """Save the arguments, and the edit of the pipeline, in the run's folder."""
     held = {name: getattr(arguments, name) for name in _KEPT}
     held[_PIPELINE] = edit_facts(edit)
     held[_FILES] = input_files.listed(arguments.model, arguments.data)
@@ -144,8 +147,10 @@ def save(arguments: Namespace, edit: PipelineEdit) -> None:
 
 
 def check_resumed(arguments: Namespace) -> None:
-    """UserError where a run would go on with other files or first parameters than it was begun
-    with: neither is in the numerics identity."""
+    """Raise UserError if a run would resume with other files or initial parameters.
+
+    Neither is part of the numerics identity.
+    """
     fix = "resume with the arguments it was started with, or start another run in another folder"
     begun = arguments_of(Path(arguments.folder))
     held, here = begun.get(_FILES), input_files.listed(arguments.model, arguments.data)
@@ -162,13 +167,13 @@ def check_resumed(arguments: Namespace) -> None:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder says how its run is done again."""
+    """Return whether a folder states how to repeat its run."""
     held = arguments_of(folder)
     return bool(held.get("task") or held.get("model"))
 
 
 def arguments_of(folder: Path) -> Mapping[str, Any]:
-    """What a run's folder says of how it was made; {} where there is nothing that can be read."""
+    """Return the facts that a run's folder states; {} if it is missing or unreadable."""
     try:
         return run_file.read(folder)
     except UserError:
@@ -176,11 +181,13 @@ def arguments_of(folder: Path) -> Mapping[str, Any]:
 
 
 def read(folder: str | Path, observer: Observer | None = None, target: str | None = None) -> Run:
-    """The run in a folder; UserError where there is none.  ``observer``: told how far its step is
-    compiled again, and iterations done again.  ``target``: to do them again on (None: the run's).
+    """Return the run in a folder; UserError if there is none.
 
-    Of a run that Python made without a task, or whose ``run.json`` is gone, receipts are all there
-    is: what would be done again is a UserError then that says why not (exit code CANNOT_HERE).
+    ``observer``: receives the progress of compiling its step and of repeating iterations.
+    ``target``: the target for repetition (None: the run's).
+
+    A run that Python made without a task, or whose ``run.json`` is missing, has only its receipts:
+    repeating it raises a UserError with the reason (exit code CANNOT_HERE).
     """
     folder = Path(folder)
     folder = folder.parent if folder.is_file() else folder  # its receipts were named
@@ -222,7 +229,7 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
 
 
 def _only_receipts(folder: Path, plan: Plan, why: str) -> Run:
-    """A run of which nothing can be done again."""
+    """Return a run that cannot be repeated."""
 
     refused = UserError(f"the run cannot be repeated: {why}", str(folder),
                         "train with fit(..., task='package.module:function')",
@@ -237,7 +244,7 @@ def _only_receipts(folder: Path, plan: Plan, why: str) -> Run:
 
 
 def _contents(arguments: Namespace, known: list[tuple[str, str]]) -> dict[str, Any]:
-    """Model and data of a run as what is in their files: the same elsewhere."""
+    """Return the model and data of a run as digests of their files, the same on any machine."""
     digests = [f"SHA-256 {digest[:12]}" for _, digest in known]
     made: dict[str, Any] = {"data": digests[len(digests) - len(arguments.data) :]}
     return made | ({"model": digests[0]} if is_model(arguments.model) and digests else {})
@@ -246,7 +253,7 @@ def _contents(arguments: Namespace, known: list[tuple[str, str]]) -> dict[str, A
 def _where_they_are(
     arguments: Namespace, known: list[tuple[str, str]], folder: Path
 ) -> Namespace:  # fmt: skip
-    """``arguments`` with the files of the run where they are now."""
+    """Return ``arguments`` with the run's files at their present locations."""
     paths = [str(input_files.same(Path(path), digest, folder)) for path, digest in known]
     model = paths[0] if is_model(arguments.model) and paths else arguments.model
     data = paths[len(paths) - len(arguments.data) :]
@@ -254,8 +261,7 @@ def _where_they_are(
 
 
 def elsewhere(folder: Path, iteration: int) -> str:
-    """How the values of an iteration of a run are hashed where it can be done: a command, or a call
-    in Python."""
+    """Return the command, or Python call, that hashes an iteration's values where it can run."""
     held = arguments_of(folder)
     words = [str(word) for word in held.get(_WORDS) or ()]
     if not words:
@@ -278,7 +284,7 @@ def elsewhere(folder: Path, iteration: int) -> str:
 def _of_task(
     text: str, target: str, own: PipelineEdit, edit: PipelineEdit
 ) -> tuple[TrainingStep, Any]:
-    """The step and the data that a task makes, with an edit of the pipeline."""
+    """Return the step and the data that a task makes, with an edit of the pipeline."""
     from workbench.model import user_code
 
     require_execution(target)
@@ -292,7 +298,7 @@ def _of_task(
     return made
 
 
-# -- what is trained -------------------------------------------------------------------------------
+# -- training tasks --------------------------------------------------------------------------------
 
 
 def _optimizer(arguments) -> Any:
@@ -311,7 +317,7 @@ def _optimizer(arguments) -> Any:
 
 
 def _task(arguments) -> tuple[Any, str, Data | Stream]:
-    """The model, its loss by name, and its data."""
+    """Return the model, its loss by name, and its data."""
     from sample_models.catalogue import CATALOGUE, build
     from sample_models.training import task
 
@@ -345,7 +351,7 @@ def _task(arguments) -> tuple[Any, str, Data | Stream]:
 
 
 def _from_file(arguments: Namespace) -> tuple[Any, str, Data | Stream]:
-    """The model of a file, and the data that are given for it."""
+    """Return the model of a file, and the data given for it."""
     path = Path(arguments.model)
     need_regular(path)
     given = [n for n in ("width", "depth", "size") if getattr(arguments, n)]
@@ -374,7 +380,7 @@ def _from_file(arguments: Namespace) -> tuple[Any, str, Data | Stream]:
 
 
 def _data(arguments: Namespace, model: Any, own: Any) -> Data | Stream:
-    """The data that the arguments name, else the model's ``own``."""
+    """Return the data that the arguments name, else the model's ``own``."""
     inputs = inputs_of(model)
     if arguments.data:
         return _read(arguments, inputs)

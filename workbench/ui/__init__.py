@@ -1,1 +1,1 @@
-"""What the page, the notebook and the report share: navigation, updates, browser modules."""
+"""Code shared by the page, the notebook and the report: navigation, updates, browser modules."""

@@ -1,7 +1,7 @@
-"""The browser modules: bundles of `widgets`, and the plain JavaScript beside the views.
+"""The browser modules: bundles of `widgets`, and the plain JavaScript of the views.
 
-A plain module's text stands behind the glossary and the helpers that all share (``views/dom.js``,
-``views/downloads.js``); no bundler is needed for it.
+The text of a plain module follows the glossary and the shared helpers (``views/dom.js``,
+``views/downloads.js``); it needs no bundler.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.state.view_state import VIEWS
 HERE = Path(__file__).parent
 WORKBENCH = HERE.parent
 VIEW_FILES = WORKBENCH / "views"
-#: Plain modules by name: what stands around the views, and the views that no bundle draws.
+#: Plain modules by name: components around the views, and views that no bundle draws.
 _PLAIN = {
     **{name: (WORKBENCH / "app" / f"{name}.js",) for name in ("bar", "tour")},
     "start": (WORKBENCH / "app" / "runs.js", WORKBENCH / "app" / "start.js"),
@@ -30,12 +30,12 @@ _PLAIN = {
         "pair_table", "numerics_pair", "numerics")),
 }  # fmt: skip
 NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))
-#: What every plain module shares.
+#: The helpers shared by every plain module.
 SHARED = ("dom", "downloads")
 
 
 def module_text(name: str) -> str:
-    """The ES module that draws a component."""
+    """Return the ES module that draws a component."""
     if name not in _PLAIN:
         return module_path(VIEWS[name].bundle).read_text(encoding="utf-8")
     return shared_text() + "".join(part.read_text(encoding="utf-8") for part in _PLAIN[name])
@@ -43,7 +43,7 @@ def module_text(name: str) -> str:
 
 @cache
 def shared_text() -> str:
-    """What stands before every plain module: the glossary and the helpers."""
+    """Return the text that precedes every plain module: the glossary and the helpers."""
     known = json.dumps(glossary.plain(), ensure_ascii=False)
     helpers = (VIEW_FILES / f"{name}.js" for name in SHARED)
     texts = [path.read_text(encoding="utf-8") for path in helpers]
@@ -51,14 +51,19 @@ def shared_text() -> str:
 
 
 def palette() -> str:
-    """The colours and fonts of plain modules, light and dark, and the measures of the page, as CSS
-    variables of ``:root``."""
+    """Return the colours, fonts and dimensions of plain modules as CSS variables of ``:root``.
+
+    Colours are light and dark.
+    """
     return colours.css() + (HERE / "palette.css").read_text(encoding="utf-8")
 
 
 def standalone_text(name: str) -> str:
-    """The ES module that draws a component on any page: it brings the colours, and what it draws
-    stands in a shadow root, so that neither the page's styles nor its own cross over."""
+    """Return the ES module that draws a component on any page.
+
+    It includes the colours and draws into a shadow root, so that its styles and those of the page
+    do not affect each other.
+    """
     if name not in _PLAIN:
         return module_text(name)
     style = palette().replace(":root", ":host")

@@ -1,6 +1,6 @@
-"""Where a command leads: functions of the recording, the state and the command, to the next state.
+"""Navigation: functions from the recording, the state and a command to the next state.
 
-Commands come from the browser and are checked here: what makes no sense changes nothing.
+Commands come from the browser and are checked here: an invalid one changes nothing.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ Command = Mapping[str, Any]
 
 
 class Nowhere(Exception):
-    """There is nothing further in that direction; the message says so."""
+    """There is nothing further in that direction; the message describes it."""
 
 
 def whole(parts: Command, *names: str) -> dict[str, int | None]:
-    """The named parts that are ids (or None); what is no whole number is left out."""
+    """Return the named parts that are ids (or None); others are dropped."""
     found = {name: parts[name] for name in names if name in parts}
     return {k: v for k, v in found.items() if v is None or (type(v) is int and v >= 0)}
 
 
 def go(run: Run, state: ViewState, command: Command) -> ViewState:
-    """To a ``stage``, and to a ``rewrite`` of it or none."""
+    """Go to a ``stage``, and to one ``rewrite`` of it or none."""
     return state.with_(**whole(command, "stage", "rewrite"))
 
 
 def select(run: Run, state: ViewState, command: Command) -> ViewState:
-    """Another ``op``, ``buffer`` or ``kernel``; nothing where none is given."""
+    """Select another ``op``, ``buffer`` or ``kernel``; nothing if none is given."""
     chosen = whole(command, "op", "buffer", "kernel")
     return state.select(**chosen).with_(rewrite=state.rewrite if chosen else None)
 
 
 def follow(run: Run, state: ViewState, command: Command) -> ViewState:
-    """Where a link leads (``go``): any part of a view state; things chosen replace the selection.
+    """Follow a link (``go``) to any part of a view state; its ids replace the selection.
 
-    ``panes``: the layout where none of these views is shown; ``open``: a view to show in any case
-    (``beside`` which one); ``state``: what views are to remember, by name.
+    ``panes``: the layout if none of these views is shown; ``open``: a view to show in any case
+    (``beside`` another one); ``state``: the state to remember for views, by name.
     """
     link = command.get("go")
     if not isinstance(link, Mapping):
@@ -74,7 +74,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def show(run: Run, state: ViewState, command: Command) -> ViewState:
-    """A ``view`` in the layout it belongs to, or ``beside`` a shown one; maybe a ``stage``."""
+    """Show a ``view`` in its layout, or ``beside`` a shown one; optionally at a ``stage``."""
     view = str(command.get("view"))
     if view not in VIEWS:
         return state
@@ -89,7 +89,7 @@ def show(run: Run, state: ViewState, command: Command) -> ViewState:
 
 
 def _opened(state: ViewState, view: str, beside: Any = None) -> ViewState:
-    """``view`` in a pane: beside the view ``beside``, or the first one (the overview: alone)."""
+    """Open ``view`` in a pane: beside ``beside``, or in the first one (the overview: alone)."""
     if view in state.panes:
         return state.with_(zoom=None)
     kept = [p for p in state.panes if p == beside] or [p for p in state.panes if p != "overview"]
@@ -97,8 +97,11 @@ def _opened(state: ViewState, view: str, beside: Any = None) -> ViewState:
 
 
 def step(run: Run, state: ViewState, command: Command) -> ViewState:
-    """The next (``by`` 1) or previous (-1) stage that changed, rewrite, failed check, breakpoint,
-    or change of the selected op."""
+    """Go to the next (``by`` 1) or previous (-1) item of a kind.
+
+    The kinds are stages that changed something, rewrites, failed checks, breakpoints, and changes
+    of the selected op.
+    """
     if not run.version.stages:
         return state
     by = -1 if command.get("by") == -1 else 1
@@ -143,8 +146,10 @@ def _next_failing(run: Run, state: ViewState, by: int) -> ViewState:
 
 
 def _failed(run: Run, stage: Stage) -> list[breakpoints.Place]:
-    """The rewrites of a stage whose checks failed, and the stage itself where others did: of its
-    kernels, of the memory it planned."""
+    """Return the rewrites of a stage whose checks failed, and the stage itself if others failed.
+
+    Others are the checks of its kernels, and of the memory it planned.
+    """
     failed = [(stage.index, each.number) for each in run.rewrites(stage.index)
               if each.check is not None and each.check.verdict == "failed"]  # fmt: skip
     of_itself = stage.verdicts["failed"] > len(failed)
@@ -165,7 +170,7 @@ def _next_stop(run: Run, state: ViewState, by: int) -> ViewState:
 
 
 def _next_of_op(run: Run, state: ViewState, by: int) -> ViewState:
-    """Where the selected op, or what it came from or became, changes next."""
+    """Go to the next change of the selected op, its sources or its results."""
     op = links.linked(run, state).op or state.op
     if op is None:
         raise Nowhere("Select an op first.")
@@ -183,9 +188,11 @@ def _at(run: Run, state: ViewState, place: breakpoints.Place) -> ViewState:
 
 
 def stop(run: Run, state: ViewState, command: Command) -> ViewState:
-    """A breakpoint set or taken away: ``text`` as in :mod:`workbench.queries.breakpoints`, or
-    ``what``: ``here`` (the rule of the shown rewrite, else the shown pass) or ``op`` (the selected
-    one)."""
+    """Toggle a breakpoint.
+
+    ``text`` as in :mod:`workbench.queries.breakpoints`, or ``what``: ``here`` (the rule of the
+    shown rewrite, else the shown pass) or ``op`` (the selected one).
+    """
     text = str(command.get("text", ""))
     if not text:
         text = _stop_of_op(run, state) if command.get("what") == "op" else _stop_here(run, state)
@@ -215,8 +222,10 @@ _STEPS = {"changed": _next_changed, "rewrite": _next_rewrite, "failing": _next_f
 
 
 def rewrite(run: Run, state: ViewState, command: Command) -> ViewState:
-    """The rewrite ``index`` of the shown stage, with an ``op`` of it, else its first op that
-    computes."""
+    """Show the rewrite ``index`` of the shown stage, with one of its ops.
+
+    This is ``op``, by default the first that computes.
+    """
     state = _leave_overview(state)
     stage = run.stage_number(state.stage)
     steps = run.rewrites(stage) if stage else []
@@ -240,13 +249,13 @@ def _leave_overview(state: ViewState, panes: tuple[str, ...] = ()) -> ViewState:
 
 
 def preset(state: ViewState, command: Command) -> ViewState:
-    """The layout of a ``key``."""
+    """Apply the layout of a ``key``."""
     found = PRESETS.get(str(command.get("key")))
     return state if found is None else state.with_(panes=found[1], zoom=None)
 
 
 def pane(state: ViewState, command: Command) -> ViewState:
-    """Another ``view`` in pane ``index``; where the other pane shows it, the two change places."""
+    """Show another ``view`` in pane ``index``; if the other pane shows it, the two are swapped."""
     view, index = str(command.get("view")), whole(command, "index").get("index")
     panes = list(state.panes)
     if view not in VIEWS or index is None or index >= len(panes):
@@ -260,7 +269,7 @@ def pane(state: ViewState, command: Command) -> ViewState:
 
 
 def two(state: ViewState, command: Command) -> ViewState:
-    """A ``view`` shows the recording that is compared with too, or (``on`` false) not."""
+    """Make a ``view`` show both recordings, or (``on`` false) only one."""
     view = str(command.get("view"))
     if view not in VIEWS or not VIEWS[view].two:
         return state
@@ -268,43 +277,46 @@ def two(state: ViewState, command: Command) -> ViewState:
 
 
 def split(state: ViewState, command: Command) -> ViewState:
-    """A second pane."""
+    """Open a second pane."""
     beside = next(v for v in ("diff", "graph") if v not in state.panes)
     return state.with_(panes=(*state.panes[:1], beside), zoom=None)
 
 
 def close(state: ViewState, command: Command) -> ViewState:
-    """Without pane ``index``."""
+    """Close pane ``index``."""
     panes = tuple(p for i, p in enumerate(state.panes) if i != command.get("index"))
     return state.with_(panes=panes, zoom=None) if panes else state
 
 
 def zoom(state: ViewState, command: Command) -> ViewState:
-    """Pane ``index`` alone; None: all panes."""
+    """Maximise pane ``index``; None: show all panes."""
     index = whole(command, "index").get("index")
     return state.with_(zoom=index if index is not None and index < len(state.panes) else None)
 
 
 def fold(state: ViewState, command: Command) -> ViewState:
-    """The ``rail`` or the ``inspector`` folded away, or back."""
+    """Fold the ``rail`` or the ``inspector`` away, or back."""
     what = command.get("what")
     if what not in ("rail", "inspector"):
         return state
     return state.with_(fold=tuple(sorted({*state.fold} ^ {what}, reverse=True)))
 
 
-# -- what a view of `widgets` says is selected ----------------------------------------------------
+# -- selections sent by views ---------------------------------------------------------------------
 
 
 def chosen_in(run: Run, state: ViewState, view: str, chosen: Command) -> ViewState:
-    """The selection that ``view`` wrote: ids, or a scope of the graph (of a group: its op)."""
+    """Apply the selection that ``view`` sent: ids, or a scope of the graph.
+
+    For the scope of a group, its op is selected.
+    """
     parts = whole(chosen, "op", "buffer", "kernel")
     scope = chosen.get("scope")
     if view == "graph" and isinstance(scope, str) and "op" not in parts:
         op = flat_graph.op_of_scope(run, run.stage_number(state.stage), scope)
         return state.select(op=op) if op is not None else state.select(scope=scope[:1000])
     if view == "memory" and "buffer" in parts:
-        parts.pop("op", None)  # the buffer's own writer is found again
+        parts.pop("op", None)  # the buffer's own writer is searched again
     if view in ("graph", "diff"):
         parts = whole(chosen, "op")
     return state.select(**parts)
@@ -315,29 +327,32 @@ MOVES: Mapping[str, Callable[[Run, ViewState, Command], ViewState]] = {
     "go": go, "select": select, "follow": follow, "show": show, "step": step, "rewrite": rewrite,
     "stop": stop,
 }  # fmt: skip
-#: Commands that change what is shown where, also while the recording is yet to come.
+#: Commands that change the layout, even before the recording exists.
 LAYOUTS: Mapping[str, Callable[[ViewState, Command], ViewState]] = {
     "preset": preset, "pane": pane, "two": two, "split": split, "close": close, "zoom": zoom,
     "fold": fold,
 }  # fmt: skip
-#: Those that the way back does not lead through.
+#: Commands that are not added to the browser's history.
 UNRECORDED = ("zoom", "fold", "stop")
 
 
 def known(name: str) -> bool:
-    """Whether ``name`` is a command that leads somewhere."""
+    """Return whether ``name`` is a command that leads somewhere."""
     return name in MOVES or name in LAYOUTS
 
 
 def is_quick(name: str, command: Command) -> bool:
-    """Whether a command needs no more of a recording than its list of passes."""
+    """Return whether a command needs only the list of passes of a recording."""
     return name in LAYOUTS or name in ("go", "select", "show") or (
         name == "step" and command.get("what") == "changed"
     )  # fmt: skip
 
 
 def move(name: str, run: Run | None, state: ViewState, command: Command) -> ViewState:
-    """Where the command ``name`` leads; without a recording (None) only the layout can change."""
+    """Return the state after the command ``name``.
+
+    Without a recording (None) only the layout can change.
+    """
     if name in LAYOUTS:
         return LAYOUTS[name](state, command)
     return state if run is None else MOVES[name](run, state, command)

@@ -1,4 +1,4 @@
-"""The page's skeleton: where bar, rail, panes and inspector stand, live and in a report."""
+"""The page's skeleton: the positions of bar, rail, panes and inspector, live and in a report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 
 def frame(embed: Callable[[str], str], views: Iterable[str]) -> str:
-    """HTML with ``embed(component)`` in each component's place."""
+    """Return HTML with ``embed(component)`` at each component's position."""
     panes = "".join(
         f'    <section class="cw-view" id="cw-view-{name}" aria-label="{name}">\n'
         f'      <div class="cw-body">{embed(name)}</div>\n'

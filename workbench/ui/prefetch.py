@@ -1,4 +1,4 @@
-"""Data of the graph and the diff made ready for the browser, also of stages nobody looks at yet."""
+"""Prefetched data of the graph and the diff for the browser, including stages not shown yet."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from workbench.queries import flat_graph
 from workbench.queries.run import Run, Runs
 from workbench.state.view_state import ViewState
 
-#: Stages are made ready ahead while they have no more ops than this in all; of larger models only
-#: the two that the next key leads to.
+#: Stages are prefetched while they have no more ops than this in total; of larger models only the
+#: two that the next key leads to.
 OPS_AHEAD = 60_000
 _STEPPED = ("graph", "diff")
 
 
 def packed(name: str, runs: Runs, state: ViewState) -> tuple[str, bytes]:
-    """The data of view ``name``, packed: text and blob."""
+    """Return the data of view ``name``, packed: text and blob."""
     key = views.key(name, runs, state)
     return runs[0].kept_packed(key, lambda: pack(views.data(name, runs, state)))
 
 
 def pieces(run: Run, state: ViewState) -> Iterator[Callable[[], Any]]:
-    """What makes the stages that ``j`` and ``k`` lead to ready, the nearest first.
+    """Yield functions that prefetch the stages that ``j`` and ``k`` lead to, the nearest first.
 
-    Each piece is some ten milliseconds long for a model of 1,000 ops, so that whoever comes
-    meanwhile does not wait for long.
+    Each takes some ten milliseconds for a model of 1,000 ops, so that commands that arrive
+    meanwhile do not wait long.
     """
     panes = [name for name in state.panes if name in _STEPPED] or list(_STEPPED)
     for number in _nearest(run, run.stage_number(state.stage)):
@@ -43,7 +43,7 @@ def pieces(run: Run, state: ViewState) -> Iterator[Callable[[], Any]]:
 
 
 def _nearest(run: Run, at: int) -> Iterator[int]:
-    """The changed stages around stage ``at``, itself first."""
+    """Yield the changed stages around stage ``at``, itself first."""
     stages = {s.index: s for s in run.stages() if s.changed or s.index == 0}
     after = [n for n in stages if n > at]
     before = [n for n in reversed(stages) if n < at]
@@ -51,6 +51,6 @@ def _nearest(run: Run, at: int) -> Iterator[int]:
     ops = 0
     for place, number in enumerate(order):
         ops += stages[number].ops if number in stages else 0
-        if place > 2 and (ops > OPS_AHEAD or run.live):  # a long reader is in the writer's way
+        if place > 2 and (ops > OPS_AHEAD or run.live):  # a long reader blocks the writer
             return
         yield number

@@ -1,6 +1,6 @@
-"""What the components around a view state show: which of them changed, and to what.
+"""Updates of the components for a view state: the components that changed, with their new values.
 
-The page, the notebook and the report differ in how they send it; what is sent is made here.
+The page, the notebook and the report differ in how they send them; the values are made here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from workbench.views import Empty, inspector, missing, passes
 
 log = logging.getLogger("workbench")
 
-#: A view's message instead of data: ``what``, and for an error ``where``, ``fix`` and ``error``.
+#: A view's message in place of data: ``what``, and for an error ``where``, ``fix`` and ``error``.
 Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Update:
-    """New values for traits of a component; ``key``: what its data were derived from, where they
-    are among the values."""
+    """New values for traits of a component; ``key``: the source of its data, if included."""
 
     name: str
     values: dict[str, Any]
@@ -40,10 +39,10 @@ Updates = Iterator[Update]
 
 
 class Showing:
-    """Remembers what is shown, so that only what changed is derived and sent.
+    """The record of what is shown, so that only changes are derived and sent.
 
-    ``kept``: what is sent is kept and read when nobody can be asked for more, as a notebook's
-    widgets are; a view that asks for parts of its data (``whole``) has all of them then.
+    ``kept``: the values sent are stored and read without a server, like those of a notebook's
+    widgets; a view that requests parts of its data (``whole``) then gets all of them.
     """
 
     def __init__(self, kept: bool = False) -> None:
@@ -52,20 +51,25 @@ class Showing:
         self._heard: dict[str, int] = {}
 
     def hear(self, name: str, told: Mapping[str, Any]) -> None:
-        """Component ``name`` told a selection or a command.  The selection that it is sent from now
-        on says so with its number ``n``: where it has chosen again meanwhile, it leaves an older
-        answer out."""
+        """Note that component ``name`` sent a selection or a command.
+
+        The selections sent to it from now on include its number ``n``, so that it ignores older
+        ones after a new choice.
+        """
         number = told.get("n")
         if isinstance(number, int):  # of two browsers at one notebook the larger: neither waits
             self._heard[name] = max(number, self._heard.get(name, 0))
 
     def clear(self) -> None:
-        """Nothing is shown any more."""
+        """Forget what is shown."""
         self._shown.clear()
 
     def sent(self, update: Update) -> None:
-        """The component has these values now.  An update that is derived but never sent (somebody
-        has gone on meanwhile) must not count as shown: its view would stay empty."""
+        """Note that the component has these values now.
+
+        An update that is derived but never sent (because the user went on) must not count as
+        shown: its view would stay empty.
+        """
         if update.key is not None:
             self._shown[_slot(update)] = update.key
 
@@ -74,8 +78,10 @@ class Showing:
 
     def updates(self, state: ViewState, run: Run, other: Run | None,
                 messages: dict[str, Message]) -> Updates:  # fmt: skip
-        """What changed, what is looked at first; what a view says instead of data goes into
-        ``messages``."""
+        """Yield the changes, those of visible views first.
+
+        Messages of views in place of data go to ``messages``.
+        """
         with run.lock:
             shown = {"stage": run.stage_number(state.stage), "rewrite": state.rewrite,
                      "stops": list(state.stops)}  # fmt: skip
@@ -95,12 +101,15 @@ class Showing:
         yield from self._parts(around, state, run)
 
     def _parts(self, parts: Iterable[tuple], state: ViewState, run: Run) -> Updates:
-        """What stands around the views; where one fails the others, and the views, go on."""
+        """Yield the changes of components around the views.
+
+        An error in one does not affect the others.
+        """
         for name, key, data, trait in parts:
             try:
                 with run.lock:
                     yield from self._part(name, key, data, trait, state, run)
-            except UserError as error:  # the views say it too
+            except UserError as error:  # the views report it too
                 log.warning("%s: %s", name, error)
             except Exception:
                 log.exception("%s failed", name)
@@ -115,8 +124,8 @@ class Showing:
         run = runs[0]
         if not run.version.stages and name != "overview":
             raise missing.stages(run)
-        # What the view remembers comes before its data: it draws with both.  Nothing is sent too:
-        # the view may have what it remembered in an earlier state.
+        # A view needs its remembered state before its data: it draws with both. An empty state is
+        # sent too, because the view may still have an earlier one.
         kept = state.own_state(name)
         if name == "diff" and "unified" not in kept:
             kept = {**kept, "unified": len(state.panes) > 1 and state.zoom is None}
@@ -143,8 +152,10 @@ def _slot(update: Update) -> tuple[str, ...]:
 
 
 def held(*runs: Run | None) -> ExitStack:
-    """The locks of recordings, taken in the order of their paths: two sessions that compare the
-    same two the other way round do not wait for each other."""
+    """Return the locks of recordings, taken in the order of their paths.
+
+    Two sessions that compare the same two recordings in opposite order thus do not deadlock.
+    """
     stack = ExitStack()
     for run in sorted((r for r in runs if r is not None), key=lambda r: str(r.path)):
         stack.enter_context(run.lock)
@@ -152,7 +163,7 @@ def held(*runs: Run | None) -> ExitStack:
 
 
 def instead(name: str, error: Exception) -> Message:
-    """What view ``name`` says instead of its data, by what deriving them raised."""
+    """Return the message of view ``name`` in place of data, for an error in deriving them."""
     if isinstance(error, Empty):
         return error.message
     if isinstance(error, UserError):
@@ -162,6 +173,6 @@ def instead(name: str, error: Exception) -> Message:
 
 
 def unexpected(error: Exception) -> Message:
-    """What is said of a fault of ours."""
+    """Return the message for an internal error."""
     return {"what": f"{type(error).__name__}: {error}"[:300], "where": "this part of the page",
             "fix": "the rest goes on; reload to try again, and please report it"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The first bad pass of a compile: what was found when it was looked for, or how to look."""
+"""The first bad pass of a compile: the result of a search, or how to search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.queries.numeric_results import said
 from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import ViewState
 
-#: Longest line of a module's text, and lines of it, that are sent.
+#: The longest line of a module's text, and the most lines of it, that are sent.
 MAX_LINES, MAX_LINE = 400, 2_000
 
 
@@ -21,16 +21,19 @@ def key(run: Run, view_state: ViewState) -> tuple:
 
 
 def data(runs: Runs, view_state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, view_state) if other is None else _two(run, other, view_state)
 
 
 def _one(run: Run, view_state: ViewState) -> dict[str, Any]:
-    """``result``: what was found with the ``tolerance`` and the ``inputs`` that the view remembers
-    (else what was found last), with the places in this recording; ``recorded``: the checks that
-    failed while it was made; ``problem``: why it cannot be compiled again; ``itself``: what is
-    said where the recording stands for its model; ``command``."""
+    """Return the result of the search, and what a new search needs.
+
+    ``result``: the one for the ``tolerance`` and the ``inputs`` that the view remembers (else the
+    newest), with the positions in this recording; ``recorded``: the checks that failed while it
+    was made; ``problem``: why it cannot be compiled again; ``itself``: the message if the
+    recording replaces its model; ``command``.
+    """
     state = view_state.own_state("bisect")
     result = _result(run, state)
     shown = result or {}
@@ -46,7 +49,7 @@ def _one(run: Run, view_state: ViewState) -> dict[str, Any]:
 
 
 def choices(entries: Iterable[Any]) -> dict[str, Any]:
-    """Nothing to choose among: the page adds how the search goes."""
+    """Return no choices: the page adds the progress of the search."""
     return {}
 
 
@@ -88,14 +91,13 @@ def _inserted(run: Run) -> list[Mapping[str, Any]]:
 
 
 def command(run: Run, path: str) -> str:
-    """The command that searches the recording at ``path``."""
+    """Return the command that searches the recording at ``path``."""
     trust = ["--trust"] if _inserted(run) else []
     return shlex.join(["workbench", "bisect", path, *trust])
 
 
 def _recorded(run: Run) -> list[dict[str, Any]]:
-    """The passes with failed checks, and the one that ended the compile: the recording's own
-    word."""
+    """Return the passes with failed checks, and the one that ended the compile, as recorded."""
     return [
         {"stage": s.index, "name": s.pass_name, "failed": s.verdicts["failed"]}
         for s in run.stages() if s.verdicts.get("failed")
@@ -103,8 +105,11 @@ def _recorded(run: Run) -> list[dict[str, Any]]:
 
 
 def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with where it is in this recording: ``there``, the stage that the pass made, or
-    where it left none the one before; ``rewrite`` of that stage; the ``op`` that it replaces."""
+    """Return a result with its position in this recording.
+
+    ``there`` is the stage that the pass made, or the one before if it made none; ``rewrite`` of
+    that stage; the ``op`` that it replaces.
+    """
     stages, number, step = run.stages(), result["stage"], result["first_bad_rewrite"]
     there = rewrite = op = None
     if number is not None:
@@ -136,8 +141,11 @@ def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _two(run: Run, other: Run, view_state: ViewState) -> dict[str, Any]:
-    """As of one recording, and ``two``: the newest ``result`` of the other one (its stages lead
-    nowhere here), its ``name`` and ``command``, and in ``told`` how the two results compare."""
+    """Return the data of one recording, and ``two``.
+
+    ``two`` has the newest ``result`` of the other one (its stages have no links here), its
+    ``name`` and ``command``, and in ``told`` the comparison of the two results.
+    """
     found, there = _one(run, view_state), _one(other, ViewState())
     result = there["result"]
     if result is not None:
@@ -149,7 +157,7 @@ def _two(run: Run, other: Run, view_state: ViewState) -> dict[str, Any]:
 
 
 def _told(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> str:
-    """How the results compare; "" where a recording was not searched."""
+    """Return the comparison of the results as text; "" if a recording was not searched."""
     if one is None or two is None:
         return ""
     a, b = (each["first_bad_pass"] for each in (one, two))

@@ -1,5 +1,4 @@
-"""The code of a kernel: generated source beside LLVM IR and assembly, or PTX and SASS, and which
-lines of these belong together."""
+"""The code of a kernel: source, LLVM IR and assembly, or PTX and SASS, with matching lines."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import ViewState
 from workbench.views import Empty, diff, missing
 
-#: Ops of kernels that hold others.
+#: Ops of kernels that contain others.
 _LOOPS = ("kernel.for", "kernel.if")
 
 
@@ -27,7 +26,7 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def chosen(run: Run, state: ViewState) -> int | None:
-    """The selected kernel, else the most expensive one."""
+    """Return the selected kernel, else the most expensive one."""
     found = linked(run, state).kernel
     known = {k.id for k in run.kernels()}
     if found in known:
@@ -37,13 +36,13 @@ def chosen(run: Run, state: ViewState) -> int | None:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """The ``data`` of the code view (widgets/README.md)."""
+    """Return the ``data`` of the code view (widgets/README.md)."""
     number = chosen(run, state)
     kernel = next((k for k in run.kernels() if k.id == number), None)
     if kernel is None:
@@ -63,7 +62,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``kernel``, and ``ops``: those of its own ops that compute the selected op."""
+    """Return ``kernel``, and ``ops``: those of its own ops that compute the selected op."""
     run = runs[0]
     number = chosen(run, state)
     if number is None or state.op is None:
@@ -75,8 +74,10 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def _ops_for(run: Run, kernel: Kernel, op: int) -> list[int]:
-    """The ops of a kernel's source lines that compute ``op`` of the model's program; loops around
-    them, and what only says where something lies, where there is nothing else."""
+    """Return the ops of a kernel's source lines that compute ``op`` of the model's program.
+
+    Their loops, and ops that only compute addresses, are included only if there are no others.
+    """
     mapped = list(dict.fromkeys(k for _, k in kernel.line_map))
     if op in mapped:
         return [op]
@@ -93,13 +94,15 @@ def _ops_for(run: Run, kernel: Kernel, op: int) -> list[int]:
 
 
 def _computes(op: Op) -> bool:
-    """Whether an op of a kernel does more than say where something lies."""
+    """Return whether an op of a kernel does more than compute addresses."""
     return not op.results or any(str(value.type) != "index" for value in op.results)
 
 
 def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
-    """The node that stands where ``node`` does in the launch that the kernel's lines speak of: the
-    first of those that share it."""
+    """Return the node at the position of ``node`` in the launch that the kernel's lines describe.
+
+    That is the first of the launches that share the kernel.
+    """
     made = launches(run)
     here = next((n for n in kernel.launches if node in found.of_launch.get(n, ())), None)
     if here is None or here not in made or kernel.launches[0] not in made:
@@ -116,10 +119,13 @@ def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """``two``: ``title`` and ``kernel`` of A, ``names`` of the recordings, the ``partners`` (name,
-    id, launches, us, ``guessed``) and of each the ``parts``: a text as the diff view has it, A on
-    the left, with its ``text`` (title), ``partner`` and what is ``said`` where nothing differs;
-    ``left_out``: texts that are too long to compare."""
+    """Return ``two``: A's kernel and its counterparts in B, with their texts aligned.
+
+    It has ``title`` and ``kernel`` of A, ``names`` of the recordings, the ``partners`` (name, id,
+    launches, us, ``guessed``) and for each the ``parts``: a text as in the diff view, A on the
+    left, with its ``text`` (title), ``partner`` and the message ``said`` if nothing differs;
+    ``left_out``: texts that are too long to compare.
+    """
     kernel, partners = _matched(run, state, other)
     parts, left_out = parts_of(run, other, kernel, partners)
     if not parts:
@@ -160,8 +166,11 @@ def _sent(
 
 
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
-    """What the view asks of one of its ``part``s: further ``lines``, where an op stands (``find``),
-    or a whole ``text`` to save (``before``: of A, ``after``: of B, ``patch``)."""
+    """Return the response to a request about one of its ``part``s.
+
+    Requests are for further ``lines``, the position of an op (``find``), or a whole ``text`` to
+    save (``before``: of A, ``after``: of B, ``patch``).
+    """
     run, other = shown(runs)
     if other is None:
         raise ValueError("the code of one recording is sent whole")
@@ -182,7 +191,7 @@ def _text(part: Part, what: str) -> dict[str, Any]:
 
 
 def _matched(run: Run, state: ViewState, other: Run) -> tuple[Kernel, list[Partner]]:
-    """The shown kernel of A, and those of B that compute the same; Empty where none does."""
+    """Return the shown kernel of A, and those of B that compute the same; Empty if none."""
     missing.need_both(run, other, lambda each: each.kernels(), "kernels")
     number = chosen(run, state)
     kernel = next(k for k in run.kernels() if k.id == number)

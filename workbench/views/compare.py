@@ -1,4 +1,4 @@
-"""Two recordings side by side: figures, passes, kernels by what they compute, memory, numbers."""
+"""Two recordings side by side: figures, passes, kernels by the work they do, memory, numerics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.state.glossary import GLOSSARY
 from workbench.state.view_state import ViewState
 from workbench.support import intervals
 
-#: Pairs of launches beyond this many are counted, not listed.
+#: Pairs of launches beyond this number are counted, not listed.
 MAX_PAIRS = 2_000
 
 
@@ -30,11 +30,13 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``a`` and ``b``: the two recordings; sections of rows with a value for each: ``facts``
-    (texts; ``why`` says that one is not compared), ``figures``, ``passes``, ``kernels`` (pairs of
-    kernels), ``launches`` (pairs of launches); ``by_work``: how many of these pairs only their work
-    tells, ``by_nodes``: how many the framework's nodes.  Without a second recording there is only
-    ``a``."""
+    """Return the two recordings ``a`` and ``b``, and sections of rows with a value for each.
+
+    The sections are ``facts`` (texts; ``why`` explains that one is not compared), ``figures``,
+    ``passes``, ``kernels`` (pairs of kernels), ``launches`` (pairs of launches); ``by_work`` and
+    ``by_nodes``: how many of these pairs were matched by work alone, and by the framework's nodes.
+    Without a second recording there is only ``a``.
+    """
     run, other = shown(runs)
     if other is None:
         return {"a": about(run), "b": None}
@@ -62,7 +64,7 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def _facts(run: Run, other: Run) -> list[dict[str, Any]]:
-    """What the two are, and whether it is the same; versions only where they differ."""
+    """Return the facts of the two, and whether they are equal; versions only if they differ."""
     rows: list[dict[str, Any]] = []
 
     def row(name: str, hint: str, read: Callable[[Run], Any]) -> None:
@@ -105,10 +107,13 @@ def _listed(found: Any) -> str:
 
 
 def _edited(meta: Mapping[str, Any]) -> str:
-    """The edits of the pipeline and the target's options in words; "" for the pipeline as it is."""
+    """Return the edits of the pipeline and the target's options as text.
+
+    Returns "" for the default pipeline.
+    """
     try:
         edit, target = edits.checked(meta.get("edit")), meta.get("target_options") or {}
-    except UserError:  # of a recording that is not ours
+    except UserError:  # of a foreign recording
         return "edited in a way that this version does not know"
     return edits.words(edit, target if isinstance(target, Mapping) else {})
 
@@ -132,7 +137,7 @@ def _of(section: str, name: str) -> Read:
 
 
 def _stages(figure: str, at: int) -> Read:
-    """A figure of a stage, counted among those that have something of it."""
+    """Return a reader of a figure of a stage, counted among the stages that have it."""
 
     def read(run: Run) -> Any:
         found = [s.figures[figure] for s in run.stages() if s.figures.get(figure)]
@@ -164,13 +169,13 @@ def _verdicts(verdict: str) -> Read:
     return count
 
 
-#: Figures of which more is better, and those of which neither more nor less is: of all others less.
+#: Figures for which more is better, and those for which neither is; for all others less is better.
 _MORE = frozenset({"checks that kept every bit"})
 _NEITHER = frozenset({
     "launches", "kernels", "ops imported", "ops at the end", "arithmetic", "rewrites", "inputs",
     "outputs", "checks within tolerance", "unchecked rewrites", "lower bound",
 })  # fmt: skip
-#: Section, name (`workbench.state.glossary` has the unit and what it is), how it is read.
+#: Section, name (`workbench.state.glossary` has its unit and meaning), reader.
 _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("speed", "time per execution", _of("timing", "total_ms")),
     ("speed", "fastest execution", _of("timing", "total_min_ms")),
@@ -211,7 +216,7 @@ def _figures(run: Run, other: Run) -> list[dict[str, Any]]:
 
 
 def _of_executions(run: Run, other: Run) -> dict[str, Any]:
-    """The intervals of both medians and of how many times as fast the second is."""
+    """Return the intervals of both medians and of the second's speedup."""
     samples = [
         np.array(()) if not each.executions() else each.executions()[-1].samples_us / 1e3
         for each in (run, other)
@@ -234,9 +239,9 @@ def _number(value: Any) -> float | str | None:
 # -- kernels --------------------------------------------------------------------------------------
 
 
-# -- what can be compared with --------------------------------------------------------------------
+# -- choices for comparison -----------------------------------------------------------------------
 
 
 def choices(entries: Iterable[Any]) -> dict[str, Any]:
-    """The ``detail`` of the view: the library's recordings."""
+    """Return the ``detail`` of the view: the library's recordings."""
     return {"recordings": [asdict(entry) for entry in entries]}

@@ -1,4 +1,4 @@
-"""The IR before and after the shown pass; the import alone where nothing is before."""
+"""The IR before and after the shown pass; for stage 0, the import alone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from workbench.views import Empty, missing
 KINDS = ("equal", "changed", "added", "removed")
 _KIND = {"same": "equal", "changed": "changed", "added": "added", "removed": "removed",
          "moved": "changed"}  # fmt: skip
-#: Modules with more lines than this are sent a page at a time.
+#: Modules with more lines than this are sent one page at a time.
 MAX_LINES = 3000
 PAGE = 2000
-#: Characters of a text to save that are sent at once, about.
+#: The approximate number of characters of a saved text that are sent at once.
 PART = 2_000_000
-#: Lines are cut after this many characters (weights and long tables; the inspector shows all).
+#: Lines are truncated to this many characters (weights and long tables; the inspector shows all).
 MAX_COLUMNS = 2000
 
 
@@ -34,13 +34,13 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """The ``data`` of the diff view (widgets/README.md)."""
+    """Return the ``data`` of the diff view (widgets/README.md)."""
     stage = run.stage_number(state.stage)
     rows = _aligned(run, stage)
     stages = run.stages()
@@ -53,7 +53,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def sent(rows: AlignedLines) -> dict[str, Any]:
-    """The lines that the view is given: all, or of many the first page and what each line is."""
+    """Return the lines sent to the view: all, or the first page and the kind of each line."""
     if len(rows) <= MAX_LINES:
         return {"lines": _shown(rows, 0, len(rows))}
     kinds = np.full(len(rows), KINDS.index("equal"), np.uint8)
@@ -64,8 +64,7 @@ def sent(rows: AlignedLines) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Sides:
-    """Two stages side by side: their ``rows``, names of their files (without an ending), and their
-    texts."""
+    """Two stages side by side: their ``rows``, file names (without extension), and texts."""
 
     rows: AlignedLines
     files: tuple[str, str]
@@ -73,9 +72,12 @@ class Sides:
 
 
 def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> Any:
-    """Answers to the view's requests: further ``lines`` (``whole``: uncut), where an op stands
-    (``find``), and a whole ``text`` to save, in parts: ``after`` and ``before`` the pass, the
-    ``patch`` between them.  Of two recordings ``before`` is A, ``after`` B."""
+    """Return the response to a request of the view.
+
+    Requests are for further ``lines`` (``whole``: untruncated), the position of an op (``find``),
+    and a whole ``text`` to save, in parts: ``after`` and ``before`` the pass, the ``patch``
+    between them. For two recordings ``before`` is A, ``after`` B.
+    """
     run, other = shown(runs)
     stage = run.stage_number(state.stage)
     if other is not None:
@@ -88,7 +90,7 @@ def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> Any:
 
 
 def answered(run: Run, sides: Sides, request: dict[str, Any]) -> Any:
-    """What a request asks of two sides."""
+    """Return the response to a request about two sides."""
     if request["kind"] == "lines":
         start, end = max(0, int(request["from"])), int(request["to"])
         cut = _whole if request.get("whole") else _shown
@@ -101,9 +103,9 @@ def answered(run: Run, sides: Sides, request: dict[str, Any]) -> Any:
 
 
 def _text(run: Run, sides: Sides, what: str, start: int) -> dict[str, Any]:
-    """``lines`` from line ``start`` on, where to go on (``next``, or None), the ``file``'s name."""
+    """Return ``lines`` from line ``start`` on, the ``next`` start (or None), and the ``file``."""
     old, new = sides.files
-    # Kept while its parts are fetched: a large module takes seconds to print.
+    # Cached while its parts are fetched: a large module takes seconds to print.
     held: dict[str, Any] = run.kept("text to save", dict)
     if held.get("of") != (sides.files, what):
         if what == "patch":
@@ -124,7 +126,7 @@ def _text(run: Run, sides: Sides, what: str, start: int) -> dict[str, Any]:
 
 
 def file_of(run: Run, stage: int) -> str:
-    """What the text of a stage is saved as, without an ending."""
+    """Return the file name, without extension, for the text of a stage."""
     return f"{stage:02d}_{_plain(run.stages()[stage].pass_name)}"
 
 
@@ -137,7 +139,7 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def lines(run: Run, stage: int, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
-    """The rows ``start`` to ``end`` of a stage as the view has them."""
+    """Return the rows ``start`` to ``end`` of a stage in the form of the view."""
     rows = _aligned(run, stage)
     return _shown(rows, start, len(rows) if end is None else end)
 
@@ -151,7 +153,7 @@ def _shown(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
 
 
 def _aligned(run: Run, stage: int) -> AlignedLines:
-    """The stage beside the one before it; the import beside itself."""
+    """Return the stage aligned with the previous one; the import with itself."""
     before = max(0, stage - 1)
     return run.kept(("aligned lines", stage), lambda: run.recording.aligned_lines(
         before, stage, run.diff(before, stage)))  # fmt: skip
@@ -171,7 +173,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(name: str) -> str:
-    """A name that a patch can hold: one word on one line."""
+    """Return a name that fits in a patch: one word on one line."""
     return re.sub(r"[^\w.+-]+", "_", name)
 
 
@@ -185,13 +187,15 @@ def _cut(row: dict[str, Any]) -> dict[str, Any]:
 
 # -- two recordings ------------------------------------------------------------------------------
 
-#: Ops of a stage beyond which nothing is compared: each line of both is printed, some 0.1 ms an op.
+#: Larger stages are not compared: each line of both is printed, some 0.1 ms per op.
 MAX_OPS = 100_000
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """The ``data`` of the diff view (widgets/README.md): A on the left, B on the right.  Ops of B
-    have the keys of those of A that they are."""
+    """Return the ``data`` of the diff view (widgets/README.md): A on the left, B on the right.
+
+    Ops of B have the keys of the matching ops of A.
+    """
     stage = run.stage_number(state.stage)
     there = stage_beside(
         run, other, stage, "Choose an earlier pass, or show the previous pass instead."
@@ -204,8 +208,10 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
 
 
 def stage_beside(run: Run, other: Run, stage: int, fix: str) -> int:
-    """The stage of ``other`` to show beside ``stage``; Empty where it has none, or where they have
-    too many ops (``fix``: what to do then)."""
+    """Return the stage of ``other`` to show next to ``stage``.
+
+    Empty if there is none, or the stages have too many ops (``fix``: the suggested fix).
+    """
     missing.need_both(run, other, lambda each: each.version.stages, "stages")
     there, _ = partner(run, other, stage)
     most = max(run.stages()[stage].ops, other.stages()[there].ops)
@@ -215,7 +221,7 @@ def stage_beside(run: Run, other: Run, stage: int, fix: str) -> int:
 
 
 def titles(run: Run, other: Run, stage: int) -> tuple[str, str]:
-    """What is compared: stages and recordings, and whether B lacks the pass."""
+    """Return the titles of both sides: stages and recordings, and whether B lacks the pass."""
     there, same = partner(run, other, stage)
     mine, theirs = run.stages()[stage], other.stages()[there]
     lacks = "" if same else f"  (it has no {mine.pass_name})"
@@ -224,7 +230,7 @@ def titles(run: Run, other: Run, stage: int) -> tuple[str, str]:
 
 
 def _sides(run: Run, other: Run, stage: int) -> Sides:
-    """A stage of A as ``before``, the one of B beside it as ``after``."""
+    """Return a stage of A as ``before``, and the matching one of B as ``after``."""
     there, _ = partner(run, other, stage)
     return Sides(
         aligned(run, other, stage, there)[0],

@@ -1,5 +1,4 @@
-"""The first difference of two training runs: what their receipts say, and the op, once it was
-looked for."""
+"""The first difference of two training runs: from their receipts, and its op after a search."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from workbench.state.view_state import ViewState
 from workbench.training import runs as training_runs
 from workbench.views import training
 
-#: Receipts of a run beyond this many bytes are read by the command only: it takes seconds.
+#: Larger receipts (bytes) are read by the command only: it takes seconds.
 MOST = 16 << 20
 
 
@@ -30,10 +29,13 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``a`` and ``b``: the runs; ``together``: what their recordings say (see the view *training*);
-    ``part``: what the receipts in their folders say, or the ``problem`` in reading them;
-    ``pipelines``: they compute different things; ``result``: the op, or of two pipelines the pass,
-    where it was found, and what to select of this recording; ``command``."""
+    """Return the runs ``a`` and ``b`` and their first difference.
+
+    ``together``: the comparison of their recordings (see the view *training*); ``part``: that of
+    the receipts in their folders, or the ``problem`` in reading them; ``pipelines``: they compute
+    different things; ``result``: the op, or for two pipelines the pass, if it was found, and what
+    to select in this recording; ``command``.
+    """
     run, other = shown(runs)
     training.need(run)
     a = training.about(run)
@@ -62,7 +64,7 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def job(run: Run, other: Run) -> dict[str, Any]:
-    """The worker's job that finds the op; UserError where there is nothing to look for."""
+    """Return the worker's job that finds the op; UserError if there is nothing to search."""
     _need_one_contract(run, other)
     books = _book(run), _book(other)
     found = part(*books)
@@ -82,7 +84,7 @@ def _need_one_contract(run: Run, other: Run) -> None:
 
 
 def code_of(run: Run) -> list[str]:
-    """What code of a person's the folder of a run names, for the worker to run."""
+    """Return the user code that the folder of a run names, for the worker to run."""
     held = training_runs.arguments_of(_folder(run) or Path())
     model = str(held.get("task") or held.get("model", ""))
     items = edits.checked(held.get("pipeline"))["insert"]
@@ -91,9 +93,12 @@ def code_of(run: Run) -> list[str]:
 
 
 def linked(run: Run, other: Run, result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with what it is in the recordings: ``id`` of the op and the ``stage`` that has it
-    (None where it is no op), and the ``kernel_ids`` in each of them; of a pass the ``stage`` that
-    it made, where this recording has the rewrite."""
+    """Return a result with its ids in the recordings.
+
+    ``id`` of the op and the ``stage`` that has it (None if it is not an op), and the
+    ``kernel_ids`` in each recording; for a pass the ``stage`` that it made, if this recording has
+    the rewrite.
+    """
     if "pass" in result:
         made = next((s for s in run.stages() if s.pass_name == result["pass"]), None)
         steps = [] if made is None else run.rewrites(made.index)
@@ -108,8 +113,7 @@ def linked(run: Run, other: Run, result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _op(run: Run, value: str) -> tuple[int | None, int | None]:
-    """``(stage, op)`` of a value ``SHARD/NUMBER``, counted through the stage that all targets
-    share."""
+    """Return ``(stage, op)`` of a value ``SHARD/NUMBER`` in the stage common to all targets."""
     number = value.partition("/")[2]
     stages = [s.index for s in run.stages() if s.index == 0 or s.half != "implementation"]
     if not number.isdecimal() or not stages:
@@ -121,7 +125,7 @@ def _op(run: Run, value: str) -> tuple[int | None, int | None]:
 
 
 def _told(book: Book, found: Parting) -> dict[str, Any]:
-    """What receipts say, a value by its op and where that comes from."""
+    """Return the result from receipts; a value is given by its op and origin."""
     kind, _, name = found.leaf.partition(" ")
     origin = ""
     number = name.partition("/")[2]
@@ -142,7 +146,10 @@ def _key(books: tuple[Book, Book], found: Parting) -> str:
 
 
 def _folder(run: Run) -> Path | None:
-    """The folder that a recording names; None where it names none, or none that may be read."""
+    """Return the folder that a recording names.
+
+    Returns None if it names none, or reading it is not allowed.
+    """
     folder = Path(str(training.facts(run).get("folder") or ""))
     return folder if run.folders and folder.is_absolute() else None
 
@@ -161,7 +168,7 @@ def _stamp(path: Path | None) -> tuple[int, int] | None:
 
 
 def _book(run: Run) -> Book:
-    """The receipts of a run, from its folder; UserError says why they cannot be had."""
+    """Return the receipts of a run, from its folder; UserError if they are not available."""
     plan, name = training.facts(run), run.path.name
     if not plan.get("folder"):
         raise UserError("the run has no folder with receipts", name,
@@ -200,5 +207,5 @@ def _command(*folders: str) -> str:
 
 
 def choices(entries: Iterable[Any]) -> dict[str, Any]:
-    """The recordings of training runs."""
+    """Return the recordings of training runs."""
     return training.choices(entries)

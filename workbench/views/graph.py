@@ -1,8 +1,8 @@
-"""The op graph of a stage: what changed in it, groups and kernels as scopes, heat overlays.
+"""The op graph of a stage: its changes, groups and kernels as scopes, heat overlays.
 
 Ops inside a fused group or a launch are drawn inside it; edges of buffers go from the launch that
-wrote a buffer to the one that reads it.  The regions of a loop or a branch are scopes before the op
-itself, which gathers what they hand on: so every edge runs with the program.
+wrote a buffer to the one that reads it. The regions of a loop or a branch are scopes before the op
+itself, which collects what they yield, so every edge follows program order.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """The ``data`` of the graph view (widgets/README.md)."""
+    """Return the ``data`` of the graph view (widgets/README.md)."""
     stage = run.stage_number(state.stage)
     diff = run.diff(stage - 1, stage) if stage else None
     nodes = flat(run, stage).nodes
@@ -69,13 +69,15 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def facts(known: OpFacts, nodes: Sequence[Node]) -> dict[str, np.ndarray]:
-    """What is known of the nodes' ops whatever the stage, a row each."""
+    """Return the facts about the nodes' ops that are the same in all stages, one row each."""
     return known.columns(np.array([n.key for n in nodes], np.int64), [n.op for n in nodes])
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """What is selected in the graph of the shown stage: an op or a scope.  An op that the pass
-    removed is still drawn, and itself."""
+    """Return the selection in the graph of the shown stage: an op or a scope.
+
+    An op that the pass removed is still drawn and can be selected.
+    """
     run, other = shown(runs)
     if (
         other is None
@@ -87,7 +89,7 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def standing(run: Run, state: ViewState) -> dict[str, Any]:
-    """What is selected among what the shown stage has."""
+    """Return the selection among the items of the shown stage."""
     found = linked(run, state)
     if found.op is None:
         return {"scope": state.scope} if state.scope else {}
@@ -103,7 +105,10 @@ def standing(run: Run, state: ViewState) -> dict[str, Any]:
 def _columns(
     nodes: Sequence[Node], rows: Mapping[str, np.ndarray], known: OpFacts
 ) -> dict[str, Any]:
-    """The tables of texts and the columns of the ops; ``rows`` are those of :class:`OpFacts`."""
+    """Return the tables of texts and the columns of the ops.
+
+    ``rows`` are those of :class:`OpFacts`.
+    """
     place = {node.key: i for i, node in enumerate(nodes)}
     starts, operands = [0], []
     for node in nodes:
@@ -119,7 +124,7 @@ def _columns(
 def described(
     nodes: Sequence[Node], rows: Mapping[str, np.ndarray], known: OpFacts
 ) -> dict[str, Any]:
-    """What the graph says of each op, without edges: what a search looks at."""
+    """Return the facts about each op, without edges, that a search examines."""
     kinds = rows["kind"]
     for i, node in enumerate(nodes):
         if node.label:
@@ -144,7 +149,7 @@ def described(
 
 
 def _only(texts: Sequence[str], column: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The texts that a column has, and their numbers among these."""
+    """Return the texts that occur in a column, and the column renumbered to them."""
     used = np.zeros(len(texts), bool)
     used[column] = True
     numbers = np.cumsum(used, dtype=np.int32) - 1
@@ -168,7 +173,7 @@ def _changes(nodes: Sequence[Node], diff: ModuleDiff | None, run: Run) -> dict[s
 
 
 def _joint(nodes: Sequence[Node], run: Run, stage: int) -> dict[str, Any]:
-    """Of a training step: phases, and what links forward, backward and update."""
+    """Return the phases of a training step, and the links between its ops."""
     phase = joint.phase_column(run, stage, (node.op for node in nodes))
     if phase is None:
         return {}
@@ -178,15 +183,17 @@ def _joint(nodes: Sequence[Node], run: Run, stage: int) -> dict[str, Any]:
 
 # -- two recordings ------------------------------------------------------------------------------
 
-#: What the statuses of the schema are called here.
+#: The names of the schema's statuses here.
 STATUSES = {"removed": "only in A", "added": "only in B", "changed": "differs",
             "moved": "in another group"}  # fmt: skip
 APART = "Only in B: in A there is nothing to select. The tooltip has its facts, p pins them."
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """The ``data`` of the graph view (widgets/README.md).  Ops of A have the keys that they have
-    without B; those only in B have texts."""
+    """Return the ``data`` of the graph view (widgets/README.md).
+
+    Ops of A have the same keys as without B; ops only in B have texts.
+    """
     stage = run.stage_number(state.stage)
     there = stage_beside(run, other, stage, "Choose an earlier pass, or show A alone.")
     drawn = drawn_of(StagePair(run, other, stage, there))
@@ -206,7 +213,7 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
 
 
 def _pair_columns(drawn: Sequence[Drawn], run: Run, other: Run) -> dict[str, Any]:
-    """The tables of texts and the columns of the ops."""
+    """Return the tables of texts and the columns of the ops."""
     sides = [[d for d in drawn if d.only_b == only_b] for only_b in (False, True)]
     parts = []
     for each, some in zip((run, other), sides, strict=True):
@@ -236,7 +243,7 @@ def _pair_columns(drawn: Sequence[Drawn], run: Run, other: Run) -> dict[str, Any
 def _joined(
     name: str, plural: str, parts: Sequence[dict[str, Any]]
 ) -> tuple[list[str], np.ndarray]:
-    """One table of the texts of both, and the numbers of the ops of A, then of B, in it."""
+    """Return one table of the texts of both, and the numbers in it of the ops of A, then of B."""
     numbers: dict[str, int] = {}
     columns = []
     for part in parts:
@@ -257,7 +264,7 @@ def _edges(drawn: Sequence[Drawn]) -> dict[str, np.ndarray]:
 def _pair_joint(
     drawn: Sequence[Drawn], run: Run, other: Run, stage: int, there: int
 ) -> dict[str, np.ndarray]:
-    """Of training steps: phases of both, and what links the ops of A."""
+    """Return, for training steps, the phases of both, and the links of the ops of A."""
     trained = joint.trains(run), joint.trains(other)
     if not any(trained):
         return {}
@@ -274,7 +281,10 @@ def _pair_joint(
 def _times(
     drawn: Sequence[Drawn], run: Run, other: Run, stage: int, there: int
 ) -> list[dict[str, Any]]:
-    """The measured time in A, in B, and how much longer B takes; of what was not timed none."""
+    """Return the measured time in A, in B, and the difference.
+
+    A side that was not timed has no overlay.
+    """
     one, two = (_measured(each, at) for each, at in ((run, stage), (other, there)))
     a = np.array([np.nan if d.only_b else one.get(d.node.key, np.nan) for d in drawn])
     twins = [d.node if d.only_b else d.twin for d in drawn]
@@ -289,7 +299,7 @@ def _times(
 
 
 def _measured(run: Run, stage: int) -> dict[int, float]:
-    """Microseconds by node."""
+    """Return microseconds by node."""
     nodes = flat_graph.flat(run, stage).nodes
     flops = facts(OpFacts.of(run), nodes)["flops"]
     times = graph_overlays.measured_times(run, stage, nodes, flops)

@@ -1,4 +1,4 @@
-"""The inspector: the selected op (or rewrite, or pass): what it is, came from, and became."""
+"""The inspector: the selected op (or rewrite, or pass), its origin, and its results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from workbench.state.view_state import ViewState
 from workbench.support import units
 from workbench.views.passes import values
 
-#: Lines of the model's source shown around the line an op came from.
+#: The number of lines of the model's source shown around the line an op came from.
 CONTEXT = 2
 _HALVES = {
     "source": "ONNX graph, before the import", "meaning": "target-independent",
@@ -45,7 +45,7 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``sections``: title and rows; rows are figures, texts, links or code."""
+    """Return ``sections``: title and rows; rows are figures, texts, links or code."""
     run = runs[0]
     if not run.version.stages:
         return {"title": "Inspector", "sections": []}
@@ -69,13 +69,13 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def _is_kernel(run: Run, state: ViewState) -> bool:
-    """Whether a kernel is selected, and nothing in it."""
+    """Return whether a kernel is selected, and nothing in it."""
     known = state.kernel is not None and state.op is None and state.rewrite is None
     return known and bool(kernel_rows.name_of(run, state.kernel or 0))
 
 
 def _of_kernel(run: Run, state: ViewState, found: Linked) -> dict[str, Any]:
-    """The kernel, where its slowest launch came from, and what that writes."""
+    """Return the kernel, the origin of its slowest launch, and the buffers that launch writes."""
     number = state.kernel or 0
     sections = kernel_rows.sections(run, number)
     if found.op is not None:
@@ -112,7 +112,7 @@ def _op(run: Run, stage: int, number: int, carriers: tuple[int, ...]) -> list[di
     if len(op.operands) > MAX_LISTED:
         rows.append(as_text(f"and {len(op.operands) - MAX_LISTED} more operands"))
     for name, value in op.attributes.items():
-        if (op.kind, name) != (LAUNCH, "arguments"):  # the kernel's calling convention: in the IR
+        if (op.kind, name) != (LAUNCH, "arguments"):  # the calling convention: see the IR
             rows.append(as_fact(name, _attribute(value)))
     if len(carriers) > 1:
         rows.append(as_text(f"One of {len(carriers)} ops that replace the selected op:"))
@@ -143,7 +143,7 @@ def _attribute(value: Any) -> str:
 
 
 def _maker(run: Run, number: int, value: Any) -> int | None:
-    """The op that makes an operand, in the stage that the op was first in."""
+    """Return the op that makes an operand, in the first stage that contains the op."""
     makers = run.recording.makers(run.value_id(value))
     return max((op for op in makers if op != number), default=None)
 
@@ -219,14 +219,15 @@ def _change(run: Run, step: HistoryStep) -> str:
 
 
 def _called(run: Run, number: int) -> str:
-    """An op by its kind too: what takes the place of another makes the same value, so the names
-    alone are often equal."""
+    """Return an op's name with its kind: a replacement often has the same name."""
     return f"{run.recording.op(number).kind.rpartition('.')[2]} {run.name_of(number)}"
 
 
 def _tells(run: Run, selected: int, other: int) -> bool:
-    """Whether a step to ``other`` says something of the selected op: constants that a rule made
-    beside it do not, unless it is one itself."""
+    """Return whether a step to ``other`` is relevant to the selected op.
+
+    Constants that a rule made beside it are not, unless it is one itself.
+    """
     kinds = [run.recording.op(key).kind for key in (selected, other)]
     return FEEDS.get(kinds[1], 0) <= FEEDS.get(kinds[0], 0)
 
@@ -236,7 +237,7 @@ def _life_links(run: Run, number: int) -> list[dict[str, Any]]:
         f"SELECT 1 FROM op WHERE id = {int(number)}").rows else []  # fmt: skip
 
 
-# -- what it became -------------------------------------------------------------------------------
+# -- results of the op ----------------------------------------------------------------------------
 
 
 def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, Any]]:
@@ -296,7 +297,7 @@ def _rewrite(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
 
 
 def check_text(check: Any) -> str:
-    """A check's verdict in words, with its figures."""
+    """Return a check's verdict as text, with its figures."""
     if check.verdict == "bitwise":
         return "✓ every bit kept"
     if check.verdict == "within":
@@ -312,7 +313,7 @@ def _print(run: Run, op: Op) -> str:
     return print_op(op, numbers=numbers)
 
 
-#: Figures of a stage: label and how the number is written.
+#: Figures of a stage: label and number format.
 _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "ops": ("ops after it", "{:,.0f}".format), "flops": ("work", units.work),
     "bytes": ("traffic", units.size),

@@ -1,5 +1,4 @@
-"""The kernels: how often each is launched, how long it takes beside what the machine allows, what
-it needs of a GPU; as a table and as a roofline."""
+"""The kernels as a table and a roofline: launches, time and limits, GPU resources."""
 
 from __future__ import annotations
 
@@ -13,9 +12,9 @@ from workbench.queries.work import roofs, work
 from workbench.state.view_state import ViewState
 from workbench.views import missing
 
-#: Executions that the view lists.
+#: The number of executions that the view lists.
 MAX_EXECUTIONS = 20
-#: Launches beyond this many are not drawn as points of their own.
+#: Launches beyond this number are not drawn as separate points.
 MAX_LAUNCHES = 5_000
 
 
@@ -24,18 +23,21 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """``rows``: one a kernel, the most expensive first; times in microseconds of one execution,
-    ``median_us``, ``min_us``, ``p95_us`` of one launch; ``beyond``: it passes the measured limit,
-    which therefore is too low.  ``roofs``: what the machine can do, by
-    measurement or by its description.  ``launches``: columns, for the roofline.  ``executions``:
-    the newest first (:mod:`workbench.queries.executions`); each row has ``before_us``, what its
-    launches took in the one before."""
+    """Return the data of one recording.
+
+    ``rows``: one per kernel, the most expensive first; times in microseconds of one execution,
+    ``median_us``, ``min_us``, ``p95_us`` of one launch; ``beyond``: it exceeds the measured limit,
+    which is therefore too low. ``roofs``: the limits of the machine, by measurement or by its
+    description. ``launches``: columns, for the roofline. ``executions``: the newest first
+    (:mod:`workbench.queries.executions`); each row has ``before_us``, the time of its launches in
+    the previous one.
+    """
     rows = table(run)
     if not rows:
         raise missing.made_by(run, "generate_code", "No kernels are generated", "kernels")
@@ -54,7 +56,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """The kernel, and the op that is selected, which may be one of its launches."""
+    """Return the kernel, and the selected op, which may be one of its launches."""
     run = runs[0]
     found = linked(run, state)
     op = {} if state.op is None else {"op": state.op}
@@ -62,7 +64,7 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def _launches(run: Run, rows: list[dict[str, Any]]) -> dict[str, list]:
-    """Each launch's kernel and op (ids), flops, bytes and microseconds, measured or at least."""
+    """Return each launch's kernel and op (ids), flops, bytes, measured or least microseconds."""
     ids = {row["name"]: row["id"] for row in rows}
     found = [w for w in work(run) if w.kernel in ids and w.op is not None and w.flops]
     found = sorted(found, key=lambda w: -(w.median_us or w.least_us or 0.0))[:MAX_LAUNCHES]
@@ -77,10 +79,12 @@ def _launches(run: Run, rows: list[dict[str, Any]]) -> dict[str, list]:
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """``rows``: kernels of A beside those of B that compute the same (None: none does); each side
-    has ``count`` launches, ``us`` of all, ``median_us`` of one, ``share`` of the side's time, and
-    whether these are ``measured`` or the least that the machine allows.  ``by_work`` and
-    ``by_nodes`` as in Compare."""
+    """Return ``rows``: kernels of A next to those of B that compute the same, or None.
+
+    Each side has ``count`` launches, ``us`` of all, ``median_us`` of one, ``share`` of the side's
+    time, and whether these are ``measured`` or the least time on the machine. ``by_work`` and
+    ``by_nodes`` as in Compare.
+    """
     missing.need_both(run, other, lambda each: each.kernels(), "kernels")
     found = compared.kernels_of(run, other)
     rows = found["kernels"]

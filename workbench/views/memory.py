@@ -1,6 +1,9 @@
-"""The memory map: each placed buffer by address and program order, per tier, with the peak: what
-sets it, how each pass moved it, and what other planners make of the same buffers.  Of a training
-step also where its backward pass begins, and what computing some of it again would save."""
+"""The memory map: each placed buffer by address and program order, per tier, with the peak.
+
+It shows what causes the peak, how each pass changed it, and the results of other planners on the
+same buffers. For a training step it also shows where the backward pass begins, and the savings of
+recomputation.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ from workbench.state import glossary
 from workbench.state.view_state import ViewState
 from workbench.views import missing
 
-#: Tiers in the order of their tabs, and how a person calls them.
+#: Tiers in the order of their tabs, and their titles.
 _TIERS = {"dram": "arena (DRAM)", "weights": "weights", "inputs": "inputs", "results": "results"}
 
-#: Ops of all stages that are read for the peak by pass: seconds of work.
+#: The most ops over all stages that are examined for the peak by pass: seconds of work.
 MAX_OPS = 150_000
 
 
@@ -38,13 +41,13 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """The ``data`` of the memory view (widgets/README.md)."""
+    """Return the ``data`` of the memory view (widgets/README.md)."""
     buffers = run.buffers()
     if not buffers:
         raise missing.made_by(run, "plan_memory", "Memory is not planned", "memory plan")
@@ -98,10 +101,13 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> Any:
-    """``passes``: the peak after each pass; ``planners``: the arena by each planner; ``again``:
-    what doing launches of the forward pass again comes to.  Of two recordings ``a`` and ``b``; of
-    ``passes`` also ``stages``: of each pass the ``name`` and its stages in ``a`` and ``b``, None
-    where it is only in one, as Compare lists them."""
+    """Return ``passes``, ``planners`` or ``again``, on request.
+
+    They are the peak after each pass, the arena of each planner, and the effect of recomputing
+    launches of the forward pass. For two recordings these are in ``a`` and ``b``; ``passes`` also
+    has ``stages``: the ``name`` of each pass and its stages in ``a`` and ``b``, None on the side
+    that lacks it, in the order of Compare.
+    """
     kind = str(request.get("kind"))
     asked = {"passes": passes, "planners": planners, "again": again}[kind]
     run, other = shown(runs)
@@ -118,9 +124,11 @@ def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> Any:
 
 
 def passes(run: Run) -> list[dict[str, Any]]:
-    """The most bytes alive at once after each pass, as if its ops were executed one by one
-    (`find_lifetimes.values_alive`), and the op there; ``changed``: whether the pass changed it.  Of
-    very large models only of the last passes: ``MAX_OPS``."""
+    """Return the most bytes alive at once after each pass, and the op at which that occurs.
+
+    Ops are assumed to execute one by one (`find_lifetimes.values_alive`); ``changed``: whether the
+    pass changed the peak. For very large models only the last passes are examined: ``MAX_OPS``.
+    """
     return run.kept(("peaks", run.version.stages), lambda: _passes(run))
 
 
@@ -142,7 +150,7 @@ def _passes(run: Run) -> list[dict[str, Any]]:
 
 
 def _border(run: Run) -> dict[str, int]:
-    """The program position at which the loss of a training step is made."""
+    """Return the program position at which the loss of a training step is made."""
     main = run.recording.module(run.stages()[-1].index).main
     if "results" not in main.attributes:
         return {}
@@ -157,7 +165,7 @@ def _border(run: Run) -> dict[str, int]:
 
 
 def _within_reach(stages: list[Stage]) -> list[Stage]:
-    """The last stages that have no more ops than ``MAX_OPS`` in all, at least one."""
+    """Return the last stages that have at most ``MAX_OPS`` ops in total, at least one."""
     ops = 0
     for at in range(len(stages) - 1, -1, -1):
         ops += stages[at].ops if stages[at].changed else 0
@@ -167,7 +175,7 @@ def _within_reach(stages: list[Stage]) -> list[Stage]:
 
 
 def _place(run: Run, op: int | None) -> str:
-    """File and line of the model that an op of the last stage came from."""
+    """Return the file and line of the model that an op of the last stage came from."""
     found = None if op is None else run.index(run.version.stages - 1).ops.get(op)
     file, line = ("", 0) if found is None else run.kept_place(found)
     return f"{file}:{line}" if file else ""
@@ -182,7 +190,7 @@ def _tier(name: str, figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def _labels(run: Run, steps: int) -> dict[str, Any]:
-    """The op at each program position: lifetimes count the ops of the last stage's main."""
+    """Return the op at each program position of live intervals: the last stage's main."""
     ops = run.index(run.version.stages - 1).module.main.body.ops
     if not any(op.kind == LAUNCH for op in ops):
         return {}
@@ -199,7 +207,7 @@ def _label(op: Op) -> str:
 
 
 def _name(run: Run, buffer: Buffer, made: Mapping[int, int]) -> str:
-    """A buffer's name and the kernel that fills it."""
+    """Return a buffer's name and the kernel that fills it."""
     name = buffer.name or ("" if buffer.value is None else f"%{buffer.value}")
     maker = None if buffer.value is None else made.get(buffer.value)
     launch = None if maker is None else launches(run).get(maker)
@@ -207,7 +215,7 @@ def _name(run: Run, buffer: Buffer, made: Mapping[int, int]) -> str:
 
 
 def _types(run: Run) -> dict[int | None, str]:
-    """The type of each value of the last stage, by id."""
+    """Return the type of each value of the last stage, by id."""
     body = run.index(run.version.stages - 1).module.main.body
     values = (*body.arguments, *(v for op in body.ops for v in op.results))
     return {run.value_id(v): str(v.type) for v in values}
@@ -217,9 +225,11 @@ def _types(run: Run) -> dict[int | None, str]:
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """``two``: the maps ``a`` and ``b``, their ``names``, and the buffers that both have: ``first``
-    in A, ``second`` in B, whether that is ``guessed``, and ``why`` (a number in ``whys``).  What is
-    asked, is asked of both (``answer``), of none of the maps alone."""
+    """Return ``two``: the maps ``a`` and ``b``, their ``names``, and the matching buffers.
+
+    ``first`` in A, ``second`` in B, whether the match is ``guessed``, and ``why`` (an index into
+    ``whys``). Requests apply to both (``answer``), never to a single map.
+    """
     missing.need_both(run, other, lambda each: each.buffers(), "memory plan")
     same = same_buffers(run, other)
     whys = list(dict.fromkeys(each.why for each in same))

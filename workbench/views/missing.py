@@ -1,4 +1,4 @@
-"""What views say where a recording lacks what they show: why, and how to get it."""
+"""Messages for data that a recording lacks: the reason, and how to get it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from workbench.views import Empty
 
 
 def command(run: Run, *options: str) -> str:
-    """The command that compiles the recording's model as it was, with more ``options``."""
+    """Return the command that compiles the recording's model as it was, with more ``options``."""
     meta = run.meta()
     known = recorded_model.compiled_as(run) if run.version.stages else meta
     try:
         draft = pipeline_editor.recorded(meta, False)
-    except UserError:  # what it says of its edit makes no sense
+    except UserError:  # its edit is invalid
         draft = pipeline_editor.recorded({}, False)
     words = edits.compiling(known, draft["edit"], draft["target"], draft["timeout"])
     return f"{shlex.join([*words, *options])} -o FILE.run"
 
 
 def stages(run: Run) -> Empty:
-    """There is no stage yet, or there never was one."""
+    """Return the message for a recording without stages, now or finally."""
     if run.live:
         return Empty("The model is being imported: the first stage comes in a moment.")
     why = f"The compile ended before its first stage. {run.meta().get('message', '')}"
@@ -33,7 +33,10 @@ def stages(run: Run) -> Empty:
 
 
 def made_by(run: Run, made_by: str, waits: str, what: str) -> Empty:
-    """The pass ``made_by`` was not reached: it makes ``what``; ``waits`` is said meanwhile."""
+    """Return the message for a missing ``what``, because its pass ``made_by`` was not reached.
+
+    ``waits`` is the text while the compile runs.
+    """
     if run.live:
         return Empty(f"{waits} yet: the pass {made_by} comes later.")
     if _ran(run, made_by):
@@ -47,7 +50,7 @@ def _ran(run: Run, name: str) -> bool:
 
 
 def execution(run: Run) -> Empty:
-    """No launch was timed."""
+    """Return the message for launches that were not timed."""
     missing = run.not_timed()
     if missing:
         return Empty(f"Not executed: {missing}")
@@ -59,7 +62,7 @@ def execution(run: Run) -> Empty:
 
 
 def checks(run: Run) -> Empty:
-    """No rewrite was checked, no value looked at."""
+    """Return the message for a compile without checks and value statistics."""
     if run.live:
         return Empty("Nothing was checked so far.")
     return Empty("No rewrite was checked, and no value was looked at.",
@@ -69,7 +72,7 @@ def checks(run: Run) -> Empty:
 
 
 def statistics(run: Run, letter: str) -> Empty:
-    """Of two recordings the one called ``letter`` has no statistics of values."""
+    """Return the message for the recording ``letter`` of two that has no statistics of values."""
     name = f"{letter} ({run.path.name})"
     if run.live:
         return Empty(f"{name} has no statistics of values so far.")
@@ -79,7 +82,7 @@ def statistics(run: Run, letter: str) -> Empty:
 
 
 def of_two(run: Run, letter: str, what: str) -> Empty:
-    """Of two recordings the one called ``letter`` has no ``what``."""
+    """Return the message for the recording ``letter`` of two that has no ``what``."""
     why = ": its compile ended before them"
     if run.live:
         why = " so far"
@@ -93,19 +96,19 @@ def of_two(run: Run, letter: str, what: str) -> Empty:
 
 
 def need_both(run: Run, other: Run, has: Callable[[Run], Any], what: str) -> None:
-    """Raise Empty where one of two recordings holds no ``what``."""
+    """Raise Empty if one of two recordings has no ``what``."""
     for each, letter in ((run, "A"), (other, "B")):
         if not has(each):
             raise of_two(each, letter, what)
 
 
 def alike(what: str) -> Empty:
-    """Two recordings have nothing of ``what`` in common."""
+    """Return the message for two recordings that have no ``what`` in common."""
     return Empty(f"The two recordings have no {what}.", "Compare shows what they are.")
 
 
 def iterations(run: Run) -> Empty:
-    """The recording is of no training run."""
+    """Return the message for a recording that is not of a training run."""
     spec = shlex.quote(str(run.meta().get("spec") or "MODEL"))
     return Empty("This recording is of an inference compile: it has no iterations.",
                  f"Record a training run: workbench train {spec} --iterations 200 "

@@ -1,4 +1,4 @@
-"""The numbers: which pass changed bits and by how much, each check, statistics of each value."""
+"""The numerics: passes that changed bits and by how much, each check, statistics of each value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.queries.value_statistics import MAX_VALUES, values
 from workbench.state.view_state import ViewState
 from workbench.views import Empty, missing
 
-#: Rows of a table that are sent at the most; the view says how many there are.
+#: The most rows of a table that are sent; the view states how many there are.
 MAX_CHECKS = 1_000
 
 
@@ -29,16 +29,19 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of
-    the shown ``stage``, ``values`` with statistics; ``framework``: how the import compares with the
-    framework, ``beside``: each of its values (`workbench.queries.numeric_results` says what rows
-    have); ``grows``: more passes may come."""
+    """Return the numeric results of one recording.
+
+    ``passes`` with their checks and errors, ``first`` of them that changed bits; ``checks`` of the
+    shown ``stage``, ``values`` with statistics; ``framework``: the comparison of the import with
+    the framework, ``beside``: each of its values (`workbench.queries.numeric_results` documents
+    the rows); ``grows``: more passes may follow.
+    """
     rows, found = _passes(run), values(run)
     counts = numeric_results.verdicts(rows)
     peer = numeric_results.peer(run.figures())
@@ -65,7 +68,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """The rewrite, and the ops that the selected one is in the stages whose values are listed."""
+    """Return the rewrite, and the selected op's counterparts in stages with listed values."""
     run = runs[0]
     if state.op is None:
         return {"rewrite": state.rewrite, "ops": []}
@@ -100,7 +103,7 @@ def _checks(run: Run, stage: int) -> list[Row]:
 
 
 def framework(run: Run) -> list[Row]:
-    """The values of the import beside those of the framework, those that differ most first."""
+    """Return the import's values compared with the framework's, the largest differences first."""
 
     def make() -> list[Row]:
         rows = numeric_results.framework_values(run.recording, run.kept_place)
@@ -111,9 +114,11 @@ def framework(run: Run) -> list[Row]:
 
 
 def _compared(run: Run, rows: list[Row]) -> Row | None:
-    """The comparison in short (see :func:`numbers.differing`); ``left_out``: values that have no
-    tensor of the same form there; ``beyond``: what is wrong at the first node that differs, as
-    lines."""
+    """Return a summary of the comparison (see :func:`numeric_results.differing`).
+
+    ``left_out``: values without a tensor of the same form there; ``beyond``: the fault at the
+    first node that differs, as lines.
+    """
     if not rows:
         return None
     told = numeric_results.framework((), run.figures()) or {"verdict": numeric_results.NOT_JUDGED}
@@ -131,17 +136,20 @@ def _left_out(run: Run) -> int:
 
 # -- two recordings ------------------------------------------------------------------------------
 
-#: Rows that are sent at the most: those that differ before the others.
+#: The most rows that are sent: those that differ come first.
 MAX_ROWS = 2_000
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """``a`` and ``b``: names of the recordings; ``parts``: the stages that both have statistics of,
-    with how many values only one side knows (``only``); ``rows``: a value each, in program order,
-    with its statistics on both sides, ``how`` it was matched and ``why``, whether it ``differs``,
-    the largest ``difference`` of a statistic (or of an element, where both kept the tensor:
-    ``exact``, with ``ulps`` and how many elements are ``unequal``); ``first`` of them that differs.
-    ``outputs``: the digests of the results as they were executed."""
+    """Return the values of two recordings side by side.
+
+    ``a`` and ``b``: names of the recordings; ``parts``: the stages that both have statistics of,
+    with the number of values that only one side has (``only``); ``rows``: one per value, in
+    program order, with its statistics on both sides, ``how`` it was matched and ``why``, whether
+    it ``differs``, the largest ``difference`` of a statistic (or of an element, if both recorded
+    the tensor: ``exact``, with ``ulps`` and the number of ``unequal`` elements); ``first`` of them
+    that differs. ``outputs``: the digests of the results of their executions.
+    """
     if why := contracts.refusal(run, other):
         raise Empty(why, contracts.remedy(run, other))
     rows, parts = value_pairs.values(run, other)

@@ -1,6 +1,8 @@
-"""The overview: the figures of a run, how the passes got there, and findings, worst first: what
-went wrong, and the advice of ``workbench.advice`` (together those of
-``workbench.advice.findings``)."""
+"""The overview: the figures of a run, their development over the passes, and findings, worst first.
+
+Findings are the problems of the run and the advice of ``workbench.advice`` (together those of
+``workbench.advice.findings``).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from workbench.state.view_state import ViewState
 from workbench.support import units
 from workbench.views import training
 
-#: Findings beyond this many are counted, not listed.
+#: Findings beyond this number are counted, not listed.
 MAX_FINDINGS = 60
 
 
@@ -30,15 +32,17 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """``figures`` (label, value, unit, hint), ``passes`` (a chart), ``kernels``, ``findings``;
-    ``advice`` is asked for (see ``answer``): it may read all stages, and the first view does not
-    wait for it."""
+    """Return ``figures`` (label, value, unit, hint), ``passes`` (chart), ``kernels``, ``findings``.
+
+    ``advice`` is requested separately (see ``answer``): it may read all stages, and the first view
+    does not wait for it.
+    """
     meta, stages = run.meta(), run.stages()
     found = problems(run)
     return {
@@ -72,8 +76,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """``advice``: the hazards of the recording, as data; of two each with the ``sides`` that have
-    it."""
+    """Return the ``advice``: the recording's hazards as data; for two, with ``sides``."""
     run, other = shown(runs)
     return _hazards(run) if other is None else found_in(_hazards(run), _hazards(other))
 
@@ -118,7 +121,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
                   f"{made_up} are not at hand: seeded numbers stand for them" if made_up
                   else "constant data", "memory")  # fmt: skip
     count = sum(len(k.launches) for k in run.kernels())
-    if run.timings():  # in loops as often as they ran
+    if run.timings():  # including their runs in loops
         known = {k.name for k in run.kernels()}
         count = sum(w.runs for w in work(run) if w.kernel in known)
     yield _figure("kernels", sum(1 for k in run.kernels() if k.launches) or None, "",
@@ -129,7 +132,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         hint = f"{last.ops} after {'the target-independent passes' if whole else last.pass_name}"
         yield _figure("imported ops", ops[0], "", hint, "graph")
         yield _figure("launches", count or None, "", "kernel launches per execution", "graph")
-        # The last ones that passes count: how often loops run is found out on the way.
+        # Use the last passes that count: how often loops run is determined late.
         flops = [s.figures["flops"] for s in stages if s.figures.get("flops")]
         yield _figure("work", flops[-1] if flops else 0, "flop", "of one execution", "graph")
     worst = [s for s in stages if s.worst_error is not None]
@@ -162,7 +165,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         yield {**_figure("import against its framework", None, "",
                          f"{told['framework']}, node by node{where}", "numerics"),
                "text": told["verdict"].replace("_", " "), "bad": bool(beyond)}  # fmt: skip
-    if training_run.is_training(run):  # the recording went on after the compile
+    if training_run.is_training(run):  # its recording continued after the compile
         yield _figure("compile time", sum(s.seconds for s in stages), "s", "all passes", "")
     else:
         yield _figure("compile time", figures.get("compile_seconds") or run.meta().get("seconds"),
@@ -184,7 +187,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
 
 
 def _of_execution(run: Run, timing: Mapping[str, Any]) -> str:
-    """What the time of an execution is, how sure it is, and what it was before."""
+    """Return the hint for an execution time: its meaning, its interval, and the previous time."""
     hint, found = f"median on {executed_on(timing.get('threads'))}", executions.facts(run)
     if found and (spread := executions.spread(found[0])):
         hint += f", {spread}"
@@ -202,7 +205,7 @@ def _of_training(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _of_step(run: Run) -> Iterator[dict[str, Any]]:
-    """What a training step is and holds."""
+    """Yield the figures of a training step."""
     found, chosen = joint.held(run), run.meta().get("training", {})
     for label, hint in (("loss", "what is differentiated"), ("optimizer", "")):
         name, _, options = str(chosen.get(label, "")).partition("(")
@@ -223,7 +226,7 @@ def _of_step(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def _shares(run: Run) -> list[joint.Share]:
-    """The phases of a training step; while it is compiled they are not counted."""
+    """Return the phases of a training step; none while it is compiled."""
     return joint.shares(run) if joint.trains(run) and not run.live else []
 
 
@@ -238,16 +241,19 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
 
 # -- two recordings ------------------------------------------------------------------------------
 
-#: Kernels that are listed, those first that take the longest in either.
+#: The most kernels that are listed, those that take longest on either side first.
 MAX_KERNELS = 8
-#: Units of which less is better.
+#: Units for which less is better.
 _LESS = ("s", "ms", "us", "B", "relative")
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """``a`` and ``b``: what the recordings are; ``figures`` of both by label (``a``, ``b``: numbers
-    or texts; ``less``: less is better), ``passes`` and ``kernels`` as Compare matches them,
-    ``findings`` with the ``sides`` that have them.  ``advice`` is asked for, as for one."""
+    """Return the overviews of two recordings.
+
+    ``a`` and ``b``: facts about the recordings; ``figures`` of both by label (``a``, ``b``:
+    numbers or texts; ``less``: less is better), ``passes`` and ``kernels`` as matched by Compare,
+    ``findings`` with their ``sides``. ``advice`` is requested separately, as for one.
+    """
     one, two = _one(run, state), _one(other, state)
     rows = compared.kernels_of(run, other)["kernels"] if run.kernels() and other.kernels() else []
     return {
@@ -277,7 +283,7 @@ def _longest(row: Mapping[str, Any]) -> float:
 def _figure_pairs(
     ones: Iterable[Mapping[str, Any]], twos: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Figures of the same name, in the first recording's order; None where a side has none."""
+    """Return figures of the same name, in the first recording's order; None if missing."""
     first, second = ({each["label"]: each for each in side} for side in (ones, twos))
     rows = []
     for label in dict.fromkeys((*first, *second)):
@@ -303,8 +309,10 @@ def _figure_value(figure: Mapping[str, Any] | None) -> float | str | None:
 def found_in(
     ones: Sequence[Mapping[str, Any]], twos: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The findings of both: those of the same title once, as A has them.  What only B has leads
-    nowhere in A, and is not tried on A's pipeline."""
+    """Return the findings of both; those with the same title appear once, as in A.
+
+    Findings only in B have no links in A, and are not tried on A's pipeline.
+    """
     second = {(each["hazard"], each["title"]): each for each in twos}
     found = []
     for each in ones:

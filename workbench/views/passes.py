@@ -1,4 +1,4 @@
-"""The pass rail: each pass with what it changed, its time, its checks; the rewrites of one."""
+"""The pass rail: each pass with its changes, time and checks; the rewrites of one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.queries.numeric_results import said
 from workbench.queries.run import Run, Runs
 from workbench.state.view_state import ViewState
 
-#: At most this many rewrites of a stage are listed; the rail says how many there are.
+#: The most rewrites of a stage that are listed; the rail states how many there are.
 MAX_REWRITES = 2000
 
 
@@ -19,7 +19,7 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``stages`` in order: index, name, ops after, difference, rewrites, seconds, check."""
+    """Return ``stages`` in order: index, name, ops after, difference, rewrites, seconds, check."""
     run = runs[0]
     stages = run.stages()
     rows = []
@@ -40,7 +40,7 @@ def detail_key(run: Run, state: ViewState) -> tuple:
 
 
 def detail(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """The rewrites of the shown stage: rule, ops before and after, check."""
+    """Return the rewrites of the shown stage: rule, ops before and after, check."""
     run = runs[0]
     if not run.version.stages:
         return {"stage": 0, "rewrites": [], "total": 0}
@@ -55,12 +55,12 @@ def detail(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def values(stage: Stage) -> str:
-    """What its pass may do to values."""
+    """Return what a stage's pass may do to values."""
     return "bit-exact" if stage.exact else f"may change: {stage.tolerance_class}"
 
 
 def check(stage: Stage) -> dict[str, Any] | None:
-    """The mark of a stage's checks: what is worst in it, with counts; None where nothing ran."""
+    """Return the mark of a stage's checks: the worst verdict, with counts; None if no check ran."""
     verdicts: Mapping[str, int] = stage.verdicts
     if not verdicts:
         return None

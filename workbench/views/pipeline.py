@@ -1,4 +1,4 @@
-"""The pipeline of a recording as a list that can be edited, and the edit that made it."""
+"""The pipeline of a recording as an editable list, and the edit that made it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``shown``: the rows of the recorded pipeline (see ``pipeline_editor.shown``); ``did``: by
-    label what each pass did; ``other``: the same of the recording that is compared with; ``fixed``:
-    why nothing can be edited ("" where it can); ``itself``: what is said where the recording stands
-    for its model."""
+    """Return the recorded pipeline and its edit.
+
+    ``shown``: the rows of the recorded pipeline (see ``pipeline_editor.shown``); ``did``: the
+    effect of each pass by label; ``other``: the same of the recording that is compared with;
+    ``fixed``: why nothing can be edited ("" if it can); ``itself``: the message if the recording
+    replaces its model.
+    """
     run, other = shown(runs)
     if not run.version.stages:
         raise missing.stages(run)
@@ -49,7 +52,7 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The draft after a gesture (``request["done"]``), or why it is ``refused``."""
+    """Return the draft after a gesture (``request["done"]``), or why it is ``refused``."""
     run = runs[0]
     on, meta = pipeline_editor.ground_of(run), recorded_model.compiled_as(run)
     draft, refused = on.base, None
@@ -61,12 +64,12 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str
         refused = problem.to_json()["error"]
     try:
         return {**pipeline_editor.shown(on, draft, meta), "refused": refused}
-    except UserError:  # a link to a draft that an older version made
+    except UserError:  # a link to a draft of an older version
         return {**pipeline_editor.shown(on, on.base, meta), "refused": refused}
 
 
 def said(run: Run) -> str:
-    """What was edited of a recording's pipeline, in words; "" for nothing."""
+    """Return the edits of a recording's pipeline as text; "" if there are none."""
     meta = run.meta()
     try:
         return edits.words(edits.checked(meta.get("edit")), meta.get("target_options") or {})
@@ -75,8 +78,7 @@ def said(run: Run) -> str:
 
 
 def did(run: Run) -> dict[str, dict[str, Any]]:
-    """By label what each pass of a recording did: ops after it and their change, rewrites, seconds,
-    checks."""
+    """Return each pass's effect by label: ops after it, change, rewrites, seconds, checks."""
     found: dict[str, dict[str, Any]] = {}
     before = 0
     for stage in run.stages():
@@ -91,7 +93,7 @@ def did(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _as_recorded(run: Run) -> dict[str, Any]:
-    """The rows as far as the recording itself tells them."""
+    """Return the rows as far as the recording itself states them."""
     rows = []
     for stage in run.stages()[1:]:
         options = [

@@ -1,8 +1,8 @@
 """The rewrites of the shown pass, one of them before and after, and why two ops were not fused.
 
-What is asked ("why not?") is a part of what the view remembers, so that a link asks it again:
-``{"why": {"a": op, "b": op, "rule": text}}``.  Where ``a`` is not given it is the selected op;
-where ``b`` is not given and another op than ``a`` is selected, it is that one.
+A query ("why not?") is part of the view's remembered state, so that a link repeats it: ``{"why":
+{"a": op, "b": op, "rule": text}}``. Without ``a`` it is the selected op; without ``b``, if another
+op than ``a`` is selected, it is that one.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from workbench.state.view_state import ViewState
 from workbench.views import missing
 from workbench.views.inspector import check_text
 
-#: Rewrites listed, ops drawn or printed of one side, neighbours offered, ops found by a name.
+#: The most rewrites listed, ops drawn or printed of one side, neighbours offered, ops found.
 MAX_ROWS, MAX_OPS, MAX_NEIGHBOURS, MAX_FOUND = 3000, 60, 12, 12
-#: Longest line of IR.
+#: The longest line of IR.
 MAX_TEXT = 1200
 
 
 def _is_view(kind: str) -> bool:
-    """Whether ops of a kind only say how bytes are read."""
+    """Return whether ops of a kind only reinterpret how bytes are read."""
     return kind == "target.view" or has_trait(kind, "view")
 
 
@@ -45,13 +45,13 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """``rows``: number, rule, ``us``, verdict, error, ops before and after, note, where."""
+    """Return ``rows``: number, rule, ``us``, verdict, error, ops before and after, note, where."""
     stages = run.stages()
     if not stages:
         raise missing.stages(run)
@@ -71,8 +71,11 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``rewrite`` and its ``detail``; ``why``: what is asked, and the answers.  Of two recordings
-    the ``stage``, and the ``rule`` of the selected rewrite (None where none is)."""
+    """Return ``rewrite`` and its ``detail``; ``why``: the query and its answers.
+
+    For two recordings: the ``stage``, and the ``rule`` of the selected rewrite (None if there is
+    none).
+    """
     run, other = shown(runs)
     found: dict[str, Any] = {}
     if not run.version.stages:
@@ -94,7 +97,7 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> list[dict[str, Any]]:
-    """``find``: ops of the shown stage by a part of their name or kind."""
+    """Return the result of ``find``: ops of the shown stage by a part of their name or kind."""
     run = runs[0]
     text = str(request.get("text", "")).lower().split()[:6]
     if request.get("kind") != "find" or not text:
@@ -136,7 +139,7 @@ def row(run: Run, step: RecordedRewrite) -> dict[str, Any]:
 
 
 def _detail(run: Run, step: RecordedRewrite) -> dict[str, Any]:
-    """The rule, the check, and both sides: as text, and as what a drawing needs."""
+    """Return the rule, the check, and both sides: as text, and as data for a drawing."""
     made, check = step.rewrite, step.check
     detail: dict[str, Any] = {
         "n": step.number, "rule": made.rule, "source": made.source,
@@ -157,7 +160,7 @@ def _detail(run: Run, step: RecordedRewrite) -> dict[str, Any]:
 
 
 def _side(run: Run, ops: Sequence[Op]) -> dict[str, Any]:
-    """``lines`` of MLIR (``depth`` within a group), ``drawn`` ops with their values."""
+    """Return ``lines`` of MLIR (``depth`` within a group), and ``drawn`` ops with their values."""
     lines = list(_lines(run, ops))
     inner = [
         (op, o) for o in ops for op in (o.regions[0].ops if _is_group(o) else (o,))
@@ -183,7 +186,7 @@ def _lines(run: Run, ops: Sequence[Op], depth: int = 0) -> Iterator[dict[str, An
 
 
 def _drawn(run: Run, op: Op, group: Op | None) -> dict[str, Any]:
-    """An op of a drawing; values that pass into a group go by their names outside it."""
+    """Return an op of a drawing; values that enter a group are named as outside it."""
     outside: dict[Value, Value] = {}
     if group is not None:
         block = group.regions[0]
@@ -204,13 +207,15 @@ def _name(run: Run, value: Value) -> str:
     return f"%{value.name or run.value_id(value)}"
 
 
-# -- why not --------------------------------------------------------------------------------------
+# -- why-not queries ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the view's state asks: two ops, or an op and a rule; None where it is left open.
-    ``near``: the other op is the first neighbour of the one."""
+    """A query in the view's state: two ops, or an op and a rule; None if unspecified.
+
+    ``near``: the second op is the first neighbour of the first.
+    """
 
     a: int | None
     b: int | None
@@ -236,7 +241,7 @@ def _asked(state: ViewState) -> _Asked | None:
 def _why(run: Run, state: ViewState, stage: int, asked: _Asked) -> dict[str, Any]:
     selected = linked(run, state).op
     a = _in_stage(run, asked.a, stage) if asked.a is not None else selected
-    while a is not None and stage and _writes_buffers(run, a):  # no pass that joins sees buffers
+    while a is not None and stage and _writes_buffers(run, a):  # no fusion pass sees buffers
         stage -= 1
         a = _in_stage(run, a, stage)
     selected = _in_stage(run, selected, stage)
@@ -264,14 +269,14 @@ def _writes_buffers(run: Run, op: int) -> bool:
 
 
 def _in_stage(run: Run, op: int | None, stage: int) -> int | None:
-    """What an op is in the shown stage; itself where it is nothing there."""
+    """Return the counterpart of an op in the shown stage; the op itself if there is none."""
     if op is None or not run.recording.query(f"SELECT 1 FROM op WHERE id = {op}").rows:
         return None
     return next(iter(follow(run, op, stage)), op)
 
 
 def _answers(run: Run, stage: int, a: int, b: int | None, rule: str) -> dict[str, Any]:
-    """``summary`` and ``answers``, in pass order; ``problem`` where it cannot be asked."""
+    """Return ``summary`` and ``answers``, in pass order; ``problem`` if the query is impossible."""
     from core_compiler.debug.why_not import first_stage, summary, why_not
 
     asked = [op for op in (a, b) if op is not None]
@@ -288,7 +293,7 @@ def _answers(run: Run, stage: int, a: int, b: int | None, rule: str) -> dict[str
 
 
 def _claims(run: Run) -> Any:
-    """What the recording's target executes whole; None where it is not installed here."""
+    """Return the ops that the recording's target claims as a whole; None if it is not installed."""
     from core_compiler import targets
 
     try:
@@ -298,7 +303,7 @@ def _claims(run: Run) -> Any:
 
 
 def rule_names(run: Run) -> list[str]:
-    """What the rules of this pipeline's passes are called, and the passes."""
+    """Return the names of the rules of this pipeline's passes, and of the passes."""
 
     def make() -> list[str]:
         from core_compiler.debug.stages import Stages
@@ -331,8 +336,10 @@ def _op(run: Run, number: int) -> dict[str, Any]:
 
 
 def _neighbours(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
-    """The ops that make an op's operands or read its results, in the block it stands in; past ops
-    that only change a shape, those behind them too."""
+    """Return the ops that make an op's operands or read its results, in its block.
+
+    Behind ops that only change a shape, the next ones are included too.
+    """
     index = run.index(stage)
     op = index.ops.get(number)
     if op is None:
@@ -350,7 +357,7 @@ def _neighbours(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
     before = _reached(op, lambda o: [maker[v] for v in o.uses() if v in maker])
     after = _reached(op, lambda o: [r for v in o.results for r in readers.get(v, ())])
     found = [(o, True) for o in before] + [(o, False) for o in after]
-    found.sort(key=lambda row: _is_view(row[0].kind))  # what computes first
+    found.sort(key=lambda row: _is_view(row[0].kind))  # ops that compute come first
     return [{**_op(run, run.op_id(o)), "feeds": feeds} for o, feeds in found[:MAX_NEIGHBOURS]]
 
 
@@ -371,10 +378,13 @@ def _reached(start: Op, steps: Callable[[Op], list[Op]]) -> list[Op]:
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """``rows``: a rule of a pass, in the order of A's passes, then B's: ``pass``, ``rule``, and for
-    each side (None: it never applied there) its ``stage``, ``count`` of applications, ``us`` that
-    matching and rewriting took, ``removed`` ops (negative: made), the worst ``error`` of its
-    checks, ``failed`` checks and the number of its ``first`` rewrite."""
+    """Return ``rows``: the rules of passes, in the order of A's passes, then B's.
+
+    A row has ``pass``, ``rule``, and for each side (None: it never applied there) its ``stage``,
+    the ``count`` of applications, ``us`` spent matching and rewriting, the number of ``removed``
+    ops (negative: added), the worst ``error`` of its checks, the number of ``failed`` checks, and
+    the number of its ``first`` rewrite.
+    """
     missing.need_both(run, other, lambda each: each.version.stages, "passes")
     return {"two": True, "a": compared.about(run), "b": compared.about(other),
             "rows": rules(run, other)}  # fmt: skip

@@ -1,5 +1,7 @@
-"""Search over the page: passes, kernels, and ops of the shown stage, in the graph's own syntax
-(:mod:`workbench.queries.op_search`)."""
+"""Search over the page: passes, kernels, and ops of the shown stage.
+
+It uses the graph's own syntax (:mod:`workbench.queries.op_search`).
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,17 @@ from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 from workbench.views import graph
 
-#: Most hits that are told; of passes and of kernels so many, that ops have room.
+#: The most hits that are listed, and of these the most passes and kernels, so that ops have room.
 MAX_HITS, MAX_OTHERS = 40, 10
 
 
 @dataclass(frozen=True)
 class Found:
-    """``hits``, each with the view state that shows it (``go``); how many there are in all, and how
-    many of these are ``ops``."""
+    """The result of a search.
+
+    ``hits``, each with the view state that shows it (``go``); the total number, and that of
+    ``ops``.
+    """
 
     hits: list[dict[str, Any]]
     total: int = 0
@@ -34,26 +39,29 @@ class Found:
 
 
 def hits(run: Run, state: ViewState, text: str) -> list[dict[str, Any]]:
-    """What matches all terms of ``text``, at most `MAX_HITS`."""
+    """Return the items that match all terms of ``text``, at most `MAX_HITS`."""
     return find(run, state, text).hits
 
 
 def find(run: Run, state: ViewState, text: str) -> Found:
-    """What matches all terms of ``text``; UserError where an expression in it is none."""
+    """Return the items that match all terms of ``text``.
+
+    UserError if an expression in it is invalid.
+    """
     wanted = op_search.terms(text)
     if not wanted or not run.version.stages:
         return Found([])
     passes, kernels = _passes(run, wanted), _kernels(run, wanted)
     nodes, data = _ops(run, state)
     places = op_search.matching(data, wanted).tolist()
-    places.sort(key=lambda i: nodes[i].op.kind in FOLDED)  # what computes before weights
+    places.sort(key=lambda i: nodes[i].op.kind in FOLDED)  # ops that compute before weights
     told = [*passes[:MAX_OTHERS], *kernels[:MAX_OTHERS]]
     told += [_op_hit(data, nodes[i], i) for i in places[: MAX_HITS - len(told)]]
     return Found(told, len(passes) + len(kernels) + len(places), len(places))
 
 
 def _named(wanted: Sequence[Term], names: Sequence[str]) -> list[int]:
-    """Which of these are found: they have but a name."""
+    """Return the indices of the matching names."""
     if any(term.field not in ("", "name") for term in wanted):
         return []
     return np.flatnonzero(np.all([term.places(names) for term in wanted], axis=0)).tolist()
@@ -75,7 +83,7 @@ def _kernels(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
 
 
 def _ops(run: Run, state: ViewState) -> tuple[Sequence[flat_graph.Node], dict[str, Any]]:
-    """The ops of the shown stage, and what the graph says of them."""
+    """Return the ops of the shown stage, and their facts in the graph."""
     stage = run.stage_number(state.stage)
     nodes = flat_graph.flat(run, stage).nodes
     known = OpFacts.of(run)

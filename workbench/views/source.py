@@ -1,4 +1,4 @@
-"""The model's own source with what each line costs; the nodes of the graph where it has none."""
+"""The model's source with the cost of each line; the graph's nodes if there is no source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import ViewState
 from workbench.views import Empty, missing
 
-#: How many of the hottest lines are listed.
+#: The number of the hottest lines that are listed.
 HOTTEST = 10
 
 
@@ -26,14 +26,17 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """``files``, those that take most time first: ``path``, ``title``, ``text`` (None where the
-    recording has none), ``rows`` of lines with ops; ``hottest``: the dearest lines of all."""
+    """Return the source files with costs, and the hottest lines.
+
+    ``files``, those that take most time first: ``path``, ``title``, ``text`` (None if the
+    recording has none), ``rows`` of lines with ops; ``hottest``: the most expensive lines of all.
+    """
     found = traced(run)
     if not found.lines:
         raise Empty(
@@ -60,9 +63,11 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``lines``: places ``[file, line]`` of the selected op, its main one first; ``path``: the
-    lines that were being executed when the framework met it; ``node``: its place among the
-    nodes."""
+    """Return the lines of the selected op.
+
+    ``lines``: ``[file, line]`` of the op, its main one first; ``path``: the call stack when the
+    framework recorded it; ``node``: its index among the nodes.
+    """
     run = runs[0]
     if not run.version.stages:
         return {}
@@ -118,7 +123,7 @@ def _row(run: Run, found: ModelLines, line: Line, now: dict[Place, int]) -> dict
 
 
 def _hottest(found: ModelLines, sources: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """The lines whose own ops take longest (most flops where nothing was measured)."""
+    """Return the lines whose own ops take longest (most flops if nothing was measured)."""
     has_files = any(place[0] != NODES for place in found.lines)
     rows = [line for line in found.lines.values() if (line.file != NODES) == has_files]
     rows.sort(key=lambda line: (-(line.own.us or 0.0), -line.own.flops, line.file, line.line))
@@ -139,9 +144,12 @@ def _hottest(found: ModelLines, sources: dict[str, str]) -> Iterator[dict[str, A
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """``rows``: the lines that either has ops of (None: it has none there): ``place``, ``text``,
-    and each side's ``us`` of its own ops, ``all_us`` with what is called from it, ``bytes``,
-    ``import`` and ``now`` ops (at the import, at the end of the compile); ``nodes``: they are the
-    nodes of the graph, for no line is known.  Empty where a side knows none."""
+    """Return ``rows``: the lines that have ops in either recording (None: no ops on that side).
+
+    A row has ``place``, ``text``, and each side's ``us`` of its own ops, ``all_us`` including
+    callees, ``bytes``, ``import`` and ``now`` ops (at the import, at the end of the compile);
+    ``nodes``: the rows are the nodes of the graph because no lines are known. Empty if a side
+    knows none.
+    """
     missing.need_both(run, other, lambda each: traced(each).lines, "lines of the model")
     return {"two": True, "a": compared.about(run), "b": compared.about(other), **lines(run, other)}

@@ -1,4 +1,4 @@
-"""The timeline: one execution, each launch on each thread, above the memory that is live."""
+"""The timeline: one execution, each launch on each thread, above the live memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench.state import glossary
 from workbench.state.view_state import ViewState
 from workbench.views import missing
 
-#: What kernels do mostly, in the order of their colours.
+#: The dominant kinds of work of kernels, in the order of their colours.
 CATEGORIES = ("contraction", "reduction", "elementwise", "data movement")
 _BY_FAMILY = {
     "contraction": 0, "convolution": 0, "attention": 0, "reduction": 1, "window": 1, "sorting": 1,
@@ -35,13 +35,13 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """Return what the browser module draws, of one recording or of two."""
+    """Return the data for the browser module, of one recording or of two."""
     run, other = shown(runs)
     return _one(run, state) if other is None else _two(run, other, state)
 
 
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
-    """The ``data`` of the timeline (widgets/README.md); times in microseconds."""
+    """Return the ``data`` of the timeline (widgets/README.md); times in microseconds."""
     made = _timeline(run)
     if made is None:
         raise missing.execution(run)
@@ -88,7 +88,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """The launches that the selection is or became; of a kernel, all."""
+    """Return the launches that the selection is or became; for a kernel, all."""
     run = runs[0]
     made = _timeline(run)
     if made is None:
@@ -107,12 +107,12 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def is_known(run: Run) -> bool:
-    """Whether there is a timeline: launches were timed, or the machine says how long they take."""
+    """Return whether there is a timeline: launches were timed, or their limits are known."""
     return _timeline(run) is not None
 
 
 def places_of(run: Run) -> dict[int | None, int]:
-    """Where each launch stands in the columns of the data."""
+    """Return the index of each launch in the columns of the data."""
     made = _timeline(run)
     timings = [] if made is None else made.timings
     return run.kept(("timeline places", run.version.timings), lambda: {
@@ -121,7 +121,7 @@ def places_of(run: Run) -> dict[int | None, int]:
 
 
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
-    """The recording as a trace for Perfetto (``kind`` trace)."""
+    """Return the recording as a trace for Perfetto (``kind`` trace)."""
     run = runs[0]
     if request.get("kind") != "trace":
         raise ValueError(f"the timeline knows nothing of {request.get('kind')!r}")
@@ -129,9 +129,12 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
 
 
 def category(run: Run, kernel: Kernel | None) -> int:
-    """What a kernel does mostly, an index into CATEGORIES: the dearest of what it computes."""
+    """Return the dominant kind of work of a kernel, an index into CATEGORIES.
+
+    It is that of its most expensive op.
+    """
     if kernel is None:
-        return CATEGORIES.index("data movement")  # the runtime's own copies
+        return CATEGORIES.index("data movement")  # copies by the runtime
     kinds = dict.fromkeys(run.recording.op(op).kind for op in kernel.ops)
     families = [REGISTRY[kind].family for kind in kinds if kind in REGISTRY]
     found = [_BY_FAMILY.get(family, _ELEMENTWISE) for family in families]
@@ -144,7 +147,7 @@ def _timeline(run: Run) -> Timeline | None:
 
 
 def _predicted(run: Run) -> Timeline | None:
-    """What was not executed, end to end: each launch as long as its machine needs at least."""
+    """Return a predicted timeline: launches in sequence, each with its least time."""
     if not run.version.stages:
         return None
     todo = work(run)
@@ -179,7 +182,7 @@ def _percent(launch: Work) -> float | None:
 
 
 def _launches_of(run: Run, op: int) -> tuple[int, ...]:
-    """The launches that an op is or became."""
+    """Return the launches that an op is or became."""
     if not run.version.stages:
         return ()
     known, last = launches(run), run.version.stages - 1
@@ -202,9 +205,12 @@ def _or_nan(value: float | None) -> float:
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
-    """``two``: the timelines ``a`` and ``b``, their ``names``, and the launches that compute the
-    same: a row for each of A (``first``, a place in its columns) with each of B (``second``);
-    ``guessed`` where flops, bytes and order alone say so; ``pairs``: see :func:`_pairs`."""
+    """Return ``two``: both timelines, and the launches that compute the same.
+
+    It has the timelines ``a`` and ``b``, their ``names``, and a row for each launch of A
+    (``first``, an index into its columns) with each of B (``second``); ``guessed`` if only flops,
+    bytes and order agree; ``pairs``: see :func:`_pairs`.
+    """
     missing.need_both(run, other, lambda each: is_known(each), "launches")
     ones, twos = (places_of(each) for each in (run, other))
     found = pairs(run, other)
@@ -226,10 +232,12 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
 
 
 def _pairs(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
-    """What both need for the same work, a row for each pair of Compare: ``title`` and ``place``;
-    ``us`` of ``a`` and of ``b``, the medians of its launches (NaN: it has none), ``least`` where
-    that is the least that the machine allows, since nothing was measured; ``guessed``; and
-    ``of_a`` and ``of_b``: to which row each launch belongs (-1: to none)."""
+    """Return the times of both for the same work, a row for each pair of Compare.
+
+    ``title`` and ``place``; ``us`` of ``a`` and of ``b``, the medians of its launches (NaN: it has
+    none), ``least`` if that is the least time on the machine, since nothing was measured;
+    ``guessed``; and ``of_a`` and ``of_b``: the row of each launch (-1: none).
+    """
     rows = [compared.launch(run, other, pair) for pair in found]
 
     def side(letter: str) -> dict[str, Any]:

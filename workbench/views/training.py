@@ -1,4 +1,7 @@
-"""A training run: loss, time and digest of every iteration, live; two runs, and where they part."""
+"""A training run, live: loss, time and digest of every iteration.
+
+Two runs are compared up to their first difference.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from workbench.queries.training_run import is_training, not_finite
 from workbench.state.view_state import ViewState
 from workbench.views import Empty, missing
 
-#: Iterations of one answer: some 2 MB.
+#: The number of iterations in one response: some 2 MB.
 PAGE = 20_000
-#: The time of an iteration is the mean of so many last ones.
+#: The time of an iteration is the mean over this many of the last ones.
 RECENT = 20
-#: What an iteration has where the run has such a thing.
+#: Optional columns of iterations.
 OPTIONAL = ("rate", "loss_scale", "skipped")
 
 
@@ -29,13 +32,15 @@ def key(run: Run, state: ViewState) -> tuple:
 
 
 def grown(run: Run) -> tuple:
-    """How far a training run has come."""
+    """Return the progress of a training run, as a cache key."""
     return run.version.iterations, run.version.stages, run.status
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
-    """``a`` and ``b``: the runs, without their iterations, which the browser asks for as they
-    grow; ``together``: where they part, None without a second run."""
+    """Return the runs ``a`` and ``b``, without iterations: the browser requests them.
+
+    ``together``: their first difference, None without a second run.
+    """
     run, other = shown(runs)
     need(run)
     beside = other if other is not None and is_training(other) else None
@@ -47,7 +52,10 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str, Any]:
-    """``{"kind": "rows", "side": "a" | "b", "after": id}``: the iterations written since."""
+    """Return the iterations recorded since those that the browser has.
+
+    ``request`` is ``{"kind": "rows", "side": "a" | "b", "after": id}``.
+    """
     run, other = shown(runs)
     if request.get("kind") != "rows":
         raise ValueError(f"nothing is known of {request.get('kind')!r}")
@@ -60,7 +68,7 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str
 
 
 def columns(rows: Iterable[IterationRecord]) -> dict[str, Any]:
-    """Iterations as lists; those of ``OPTIONAL`` only where one of the rows has a number."""
+    """Return iterations as lists; ``OPTIONAL`` columns only if one of the rows has a value."""
     rows = list(rows)
     made = {name: [getattr(row, name) for row in rows]
             for name in ("number", "loss", "seconds", "root")}  # fmt: skip
@@ -72,12 +80,12 @@ def columns(rows: Iterable[IterationRecord]) -> dict[str, Any]:
 
 
 def whole(run: Run) -> dict[str, Any]:
-    """The data with all iterations in it: where nobody can be asked."""
+    """Return the data including all iterations, for a page without a server."""
     return {**data((run,), ViewState()), "rows": columns(run.iterations().values())}
 
 
 def need(run: Run) -> None:
-    """`Empty`, with what to do, where ``run`` has no iterations."""
+    """Raise `Empty`, with the suggested fix, if ``run`` has no iterations."""
     if run.version.iterations:
         return
     if not is_training(run):
@@ -92,17 +100,20 @@ def need(run: Run) -> None:
 
 
 def facts(run: Run) -> dict[str, Any]:
-    """What a recording says of how the run was made; {} where it says nothing."""
+    """Return the facts that a recording states about its run; {} if there are none."""
     found = run.meta().get(KEY)
     return found if isinstance(found, dict) else {}
 
 
 def about(run: Run) -> dict[str, Any]:
-    """A run in figures: iterations done and wanted, seconds of one, examples a second, seconds
-    left, what is hashed, how it ended."""
+    """Return the figures of a run.
+
+    They are the iterations done and planned, seconds of one, examples per second, seconds left,
+    the hashed values, and how it ended.
+    """
     meta, plan, rows = run.meta(), facts(run), run.iterations()
     wanted, batch = (_count(plan.get(name)) for name in ("iterations", "batch"))
-    last = rows.get(run.newest)  # a run that goes on from a checkpoint does some again
+    last = rows.get(run.newest)  # a run resumed from a checkpoint repeats some
     before = (row for row in reversed(rows.values()) if row.number <= run.newest)
     recent = [row.seconds for row in islice(before, RECENT)]
     mean = sum(recent) / len(recent) if recent else 0.0
@@ -125,7 +136,7 @@ def about(run: Run) -> dict[str, Any]:
 
 
 def identity(run: Run) -> str:
-    """The numerics identity of what is computed."""
+    """Return the numerics identity of the computation."""
     return str(run.figures().get("identity", ""))
 
 
@@ -137,9 +148,12 @@ def _count(value: Any) -> int:
 
 
 def together(run: Run, other: Run) -> dict[str, Any]:
-    """How far two runs have the same bits.  ``by``: what says so: ``receipts`` (each root covers
-    all before it), ``losses`` where there are none, or "" where nothing can be compared, and
-    ``why``; ``first`` and ``last`` iteration compared; ``parts``: the first that differs."""
+    """Return how far two runs have the same bits.
+
+    ``by``: the evidence: ``receipts`` (each root covers all before it), ``losses`` if there are
+    none, or "" if nothing can be compared, and ``why``; ``first`` and ``last`` iteration compared;
+    ``parts``: the first that differs.
+    """
     return run.kept(("together", grown(run), other.path, other.identity, grown(other)),
                     lambda: _together(run, other))  # fmt: skip
 
@@ -168,7 +182,7 @@ def _alike(
     run: Run, other: Run, a: Mapping[int, IterationRecord], b: Mapping[int, IterationRecord],
     start: int,
 ) -> bool:  # fmt: skip
-    """Whether the roots of two runs cover the same things from iteration ``start`` on."""
+    """Return whether the roots of two runs cover the same things from iteration ``start`` on."""
     one, two = facts(run), facts(other)
     if any(one.get(name) != two.get(name) for name in ("receipts", "ops_every")):
         return False
@@ -179,9 +193,9 @@ def _first_root(rows: Mapping[int, IterationRecord]) -> int | None:
     return next((n for n, row in rows.items() if row.root), None)
 
 
-# -- what can be compared with --------------------------------------------------------------------
+# -- choices for comparison -----------------------------------------------------------------------
 
 
 def choices(entries: Iterable[Any]) -> dict[str, Any]:
-    """The recordings of training runs."""
+    """Return the recordings of training runs."""
     return {"recordings": [asdict(e) for e in entries if e.mode == "training"]}
