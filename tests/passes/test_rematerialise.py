@@ -70,5 +70,5 @@ def test_nothing_is_done_again_in_vain(build, types):
 
 
 def test_its_option_is_checked():
-    with pytest.raises(UserError, match="0 launches"):
+    with pytest.raises(UserError, match="launches to be 1 or more, got 0"):
         compiled(waits, *WIDE, edit=inserted(launches=0))

@@ -439,7 +439,7 @@ def test_diffs_are_coloured_for_people_only():
 def test_op_by_text_lists_the_candidates_and_by_name_tells_a_life(command, recording):
     code, _, err = command("op", recording, "core.linear")
     assert code == 2
-    assert err.startswith("workbench: OP: 3 ops of stage 0 (import) have 'core.linear'")
+    assert err.startswith("workbench: OP: 3 ops of stage 0 (import) match 'core.linear'")
     number, name = re.search(r": (\d+): (%\S+) = ", err).groups()  # the first candidate
     out = command.text("op", recording, name)
     assert out == command.text("op", recording, number)

@@ -160,7 +160,7 @@ def test_a_pass_of_ones_own_is_inserted_written_moved_and_removed(on):
 
 def test_a_pass_whose_needs_can_be_read_is_refused_where_they_do_not_hold(on):
     draft = do(on, on.base, do="insert", label="recompose")
-    with pytest.raises(UserError, match="watch needs buffers"):
+    with pytest.raises(UserError, match="watch requires buffers"):
         do(on, draft, do="code", label="own_pass", code=CODE.replace("implementation", "meaning"))
 
 
