@@ -91,6 +91,10 @@ _GRAPHS: dict[str, tuple] = {
         ("IsInf", "l", "a", {"detect_negative": 0}), ("IsInf", "p", "b", {"detect_negative": 0}),
         ("IsInf", "l", "c", {"detect_positive": 0}), ("IsInf", "p", "d", {"detect_positive": 0}),
         ("IsInf", "l", "e"), ("IsNaN", "l", "f")], 20),
+    "quantised_of_one_sign": (_X, {"small": _s(0.01), "shift": _s(9.0)}, [
+        ("Abs", "x", "z"), ("Mul", "z small", "w"), ("DynamicQuantizeLinear", "w", "a b c"),
+        ("Neg", "z", "n"), ("DynamicQuantizeLinear", "n", "d e f"),
+        ("Add", "z shift", "p"), ("DynamicQuantizeLinear", "p", "g h i")]),
     "average_of_nothing": (_X, {}, [
         ("AveragePool", "x", "a", {"kernel_shape": [2, 2], "dilations": [6, 7],
                                    "pads": [1, 1, 1, 1]})], 19),

@@ -64,6 +64,16 @@ _RARE = """module {
     %below = stablehlo.divide %x, %big : tensor<3x4xf32>
     %30 = stablehlo.reduce_precision %beyond, format = e5m10 : tensor<3x4xf32>
     %31 = stablehlo.reduce_precision %below, format = e5m10 : tensor<3x4xf32>
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %one = stablehlo.constant dense<1.0> : tensor<f32>
+    %32 = stablehlo.reduce(%x init: %zero) applies stablehlo.maximum across dimensions = [1]
+        : (tensor<3x4xf32>, tensor<f32>) -> tensor<3xf32>
+    %33 = stablehlo.reduce(%x init: %one) applies stablehlo.minimum across dimensions = [0]
+        : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>
+    %34 = stablehlo.reduce(%x init: %one) applies stablehlo.add across dimensions = [0]
+        : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>
+    %35 = stablehlo.reduce(%x init: %zero) applies stablehlo.multiply across dimensions = [0]
+        : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>
     %29 = func.call @halved(%y) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return VALUES
   }
@@ -77,7 +87,8 @@ _RARE = """module {
 _KINDS = {
     **dict.fromkeys((*range(8), 16, *range(20, 24), 27, *range(28, 32)), "3x4xf32"),
     **dict.fromkeys((8, 13, 14, 15), "3x4xi1"), **dict.fromkeys((*range(9, 13), 18), "3x4xi32"),
-    17: "2x4xf32", 19: "3x3xf32", 25: "6x2xf32", 26: "i32",
+    17: "2x4xf32", 19: "3x3xf32", 25: "6x2xf32", 26: "i32", 32: "3xf32",
+    33: "4xf32", 34: "4xf32", 35: "4xf32",
 }  # fmt: skip
 
 #: A convolution to as many rows and columns as channels, and a norm of one of its axes.
