@@ -45,7 +45,7 @@ class Traced:
         self.value, self.dtype = value, dtype
 
     def __bool__(self):
-        raise Untraceable("a decision on a value")
+        raise Untraceable("a branch on a value")
 
     __index__ = __iter__ = __bool__
     __hash__ = None  # type: ignore[assignment]  # Python's own spelling of unhashable

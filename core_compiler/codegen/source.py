@@ -370,7 +370,7 @@ class Writer:
             return bool_text(name, operands, suffix)
         if scalars.is_code(lane):
             if name != "select":
-                raise InternalError(f"{op.kind} on {lane}: the lowering computes it wider")
+                raise InternalError(f"{op.kind} on {lane}: expected a wider type after lowering")
             return f"select_i32{suffix}({', '.join(operands)})"
         if self.infix and lane.is_float and name in INFIX:
             return f"{wrap(operands[0])} {INFIX[name]} {wrap(operands[1])}"

@@ -473,7 +473,7 @@ class Pair:
         off = distance(true, other)
         allowed = max(ALGEBRA, self.rewrite.in_f64)
         if off.relative > allowed and off.relative > MOVED * self.moved(given, value, finite):
-            return _fault(class_, "is another number in f64 too", value, off.index, want, got,
+            return _fault(class_, "differs in f64 too", value, off.index, want, got,
                           off.relative)  # fmt: skip
         if class_ not in hurtful.FINITE:
             return None
@@ -482,7 +482,7 @@ class Pair:
         tolerance = self.rewrite.tolerance or 0.0
         if after > max(tolerance, GROWTH * max(before, epsilon(want.dtype))):
             where = distance(true, masked[1], want.dtype).index
-            return _fault(class_, f"rounds worse ({after:.2g} after {before:.2g})", value, where,
+            return _fault(class_, f"rounds worse ({after:.2g}, before {before:.2g})", value, where,
                           want, got, after)  # fmt: skip
         return None
 

@@ -138,7 +138,7 @@ def without_dropout(model: Any) -> list[str]:
             if isinstance(held, float) and held:
                 setattr(module, name, 0.0)
                 found = True
-    return ["dropout is off: torch draws other masks"] if found else []
+    return ["dropout is off: torch draws different masks"] if found else []
 
 
 # -- what torch computes ---------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _loss_of(loss: losses.Loss) -> Callable[[Any, Any], Any]:
             out, y, reduction="batchmean" if loss.batch else "mean"),  # type: ignore
     }  # fmt: skip
     if type(loss) not in known:
-        raise nothing(f"torch has no loss {type(loss).__name__}", "use one of torch's losses")
+        raise nothing(f"loss {type(loss).__name__} not found in torch", "use a loss of torch")
     return known[type(loss)]
 
 
@@ -217,7 +217,9 @@ def _optimizer_of(what: Optimizer) -> type:
     if type(what) is Lion:
         return _Lion
     if options_of(what) is None:
-        raise nothing(f"torch has no optimiser {type(what).__name__}", "use one of torch's")
+        raise nothing(
+            f"optimiser {type(what).__name__} not found in torch", "use an optimiser of torch"
+        )
     return _Theirs
 
 

@@ -78,7 +78,7 @@ class BufferMachine:
     def _bound(self, rounds: int) -> None:
         """Raise InternalError if a `while` loop ran more iterations than in the reference."""
         if 0 < self.evaluator.asked < rounds:
-            raise InternalError("a loop goes on after the reference has left it")
+            raise InternalError("a loop runs more iterations than in the reference")
 
     def array(self, value: Value) -> np.ndarray:
         """Return a buffer's contents as an array of its logical shape (a view, not a copy)."""

@@ -45,13 +45,13 @@ def check_carried(step: TrainingStep, batches: Sequence[Sequence[np.ndarray]]) -
             results = program(*batch, *state)
         loss, told = float(results[rows.index(("loss", -1))]), losses[number]
         if not same_bits(np.array(loss), np.array(told)):
-            return f"the loss of iteration {number + 1} is {told:g}, the program's {loss:g}"
+            return f"the loss of iteration {number + 1} is {told:g}, the program computes {loss:g}"
         for result, (role, place) in enumerate(rows):
             if role == "next":
                 state[place - first] = np.array(results[result])
     for place, (want, got) in enumerate(zip(state, after, strict=True)):
         if not same_bits(want, got):
             name = step.roles.arguments[first + place][1]
-            return (f"after {len(batches)} iterations {name} is not what the program makes of the "
-                    "state before each")  # fmt: skip
+            return (f"after {len(batches)} iterations {name} differs from what the program "
+                    "computes from the state before each")  # fmt: skip
     return ""

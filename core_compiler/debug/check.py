@@ -66,7 +66,7 @@ def numbers(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> dict[st
 _TENSORS = (TensorType, OpaqueType)
 #: Number of times that inputs are moved by one ulp to measure the sensitivity of the results.
 SEEDS = 8
-_WRONG_MEMORY = "its memory held other numbers"
+_WRONG_MEMORY = "its memory contained other values"
 
 
 class Checker:
@@ -160,7 +160,7 @@ class Checker:
             record = self._tried(rewrite, record)
         stated = rewrite.tolerance is not None or rewrite.claim is not None
         if anew and record.verdict == "failed" and not stated:
-            note = "it computes something else on purpose"
+            note = "the pass changes semantics intentionally"
             record = replace(record, verdict="unchecked", note=note)
         return record
 
@@ -191,11 +191,11 @@ class Checker:
             if difference.rewrite is not None and after.main.level != "target":
                 self.values.learn(difference.rewrite.new)
                 record = self._rewrite(difference.rewrite)
-            said = "its values are equal"
+            said = "the values are equal"
             if record.verdict == "unchecked":
-                said = record.note or "there are no values to compare"
+                said = record.note or "no values to compare"
             elif record.verdict != "bitwise":
-                said = f"its values differ: relative error {record.worst_error:.3g} (of max abs)"
+                said = f"the values differ: relative error {record.worst_error:.3g} (of max abs)"
             note = f"{difference.note} (no event explains it); {said}"
             found.append(replace(record, note=note, kind="unlogged"))
         return found
@@ -207,8 +207,8 @@ class Checker:
             zip(before.main.arguments, after.main.arguments, strict=False)
         ):
             if new is not old and known.get(new) is not known.get(old):
-                note = f"argument {place} of @main was {old.name} and is {new.name}: "
-                note += "callers give arguments by their places"
+                note = f"argument {place} of @main changed from {old.name} to {new.name}: "
+                note += "callers pass arguments by position"
                 return [CheckRecord(None, "failed", note=note, kind="unlogged")]
         return []
 
@@ -252,7 +252,7 @@ class Checker:
     ) -> CheckRecord:
         """Check that the buffers mentioned by a rewrite held the values that they stand for."""
         if not rewrite.old and not rewrite.new:
-            note = "a step of a schedule; kernels are checked against their meaning"
+            note = "a step of a schedule; kernels are checked against their semantics"
             return CheckRecord(rewrite, "unchecked", note=note, seconds=spent)
         touched = [v for op in rewrite.new for v in (*op.operands, *op.results) if v in held]
         wrong = self._wrong(dict.fromkeys([*rewrite.values.values(), *touched]), held)
@@ -306,18 +306,18 @@ class Checker:
         if rewrite.claim is not None:
             return check_claim(rewrite, self.values, self.evaluator)
         if rewrite.attributes:
-            note = "it sets facts of the function; results are compared by them"
+            note = "it sets attributes of the function, by which results are compared"
             return record("bitwise", note=note)
         if not rewrite.old and all(a is b for a, b in rewrite.values.items()):
-            return record("unchecked", note="it adds ops and replaces none: there is nothing to "
-                          "compare them with")  # fmt: skip
+            return record("unchecked", note="it adds ops and replaces none: nothing to compare "
+                          "them with")  # fmt: skip
         pairs = [(a, b) for a, b in rewrite.values.items()
                  if isinstance(a.type, _TENSORS) and isinstance(b.type, _TENSORS)]  # fmt: skip
         if not pairs:
             if not rewrite.values:
-                return record("bitwise", note="nothing is read from the removed ops")
+                return record("bitwise", note="the removed ops have no users")
             return record(
-                "unchecked", note="the new ops work on buffers; kernels are checked whole"
+                "unchecked", note="the new ops work on buffers; kernels are checked as a whole"
             )
         try:
             old = self._local(rewrite.old, [a for a, _ in pairs])
@@ -380,8 +380,8 @@ class Checker:
                 continue
             if off.relative > MOVED * pair.moved(given, value):
                 return (
-                    f"{rewrite.rule} is not the same in f64 either: off by {off.relative:.3g} of "
-                    "the largest value, so it is not only rounding that differs"
+                    f"{rewrite.rule} differs in f64 too: off by {off.relative:.3g} of the largest "
+                    "value, so rounding does not explain the difference"
                 )
         return None
 

@@ -48,5 +48,5 @@ def check_carried(rewrites: Sequence[Rewrite], main: Function) -> Iterator[Check
                 continue
             if following.get(place) is not value:
                 role, name, _ = roles.arguments[place]
-                note = f"the next value of the {role} {name} is not what {rewrite.rule} makes"
+                note = f"the next value of the {role} {name} is not the result of {rewrite.rule}"
                 yield CheckRecord(rewrite, "failed", value=value, note=note)

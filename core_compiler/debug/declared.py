@@ -42,8 +42,8 @@ def checks(module: Module, others: Iterable[Module] = ()) -> list[CheckRecord]:
         pair = exchanged(*key)
         if pair is not None:
             (a, b), (one, other) = pair
-            note = (f"{op.kind} is declared commutative and is not: of {a} and {b} it makes {one}, "
-                    f"of {b} and {a} {other}")  # fmt: skip
+            note = (f"{op.kind} is declared commutative, but returns {one} for ({a}, {b}) and "
+                    f"{other} for ({b}, {a})")  # fmt: skip
             value = op.result if op in own else None
             found.append(CheckRecord(
                 None, "failed", float("inf"), value=value, old=float(one), new=float(other),

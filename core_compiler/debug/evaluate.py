@@ -111,7 +111,7 @@ class Evaluator:
             def run(block: Block, given: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
                 self.asked += 1
                 if self.limit is not None and self.asked - before > self.limit:
-                    raise InternalError(f"{op} goes on after {self.limit // 2} iterations")
+                    raise InternalError(f"{op} has not ended after {self.limit // 2} iterations")
                 return self.block(block, given, outer)
 
             return tuple(execute(op, list(arrays), run))
@@ -233,7 +233,7 @@ class Values:
                 continue
             op = self.makers.get(current)
             if op is None:
-                raise KeyError(f"no op is known that makes {current}")
+                raise KeyError(f"unknown producer of {current}")
             missing = [v for v in op.uses() if v not in self.known]
             if missing:
                 stack.extend(reversed(missing))

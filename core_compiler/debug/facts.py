@@ -37,7 +37,7 @@ def broken(module: Module, ensures: Collection[str], target: Any) -> list[str]:
     """Return the ops that must not occur after a pass that ``ensures`` this, one line each."""
     unwanted = [NONE_OF[fact] for fact in ensures if fact in NONE_OF]
     return [
-        f"{op.kind} is left, which the pass should have lowered"
+        f"{op.kind} remains, which the pass should have lowered"
         for op in (_ops(module.main.body) if unwanted else ())
         if any(test(op) for test in unwanted) and not (target is not None and target.claims(op))
     ]
@@ -61,7 +61,7 @@ def malformed(before: Module, module: Module) -> list[str]:
     known = set(before.main.body.ops)
     made = (op["kernel"] for op in module.main.body.ops if op.kind == LAUNCH and op not in known)
     absent = dict.fromkeys(name for name in made if name not in module.functions)
-    wrong = [f"the module has no kernel {name}, which it launches" for name in absent]
+    wrong = [f"launched kernel {name} is missing from the module" for name in absent]
     for name, function in module.functions.items():
         own = function.level != "kernel" or "target" in function.attributes
         if own or before.functions.get(name) is function:
@@ -93,8 +93,8 @@ def not_constants(before: Module, module: Module) -> list[str]:
             constant.update(op.results)
         elif op.kind == LAUNCH and op.results and op not in known:
             wrong += [
-                f"kernel {op['kernel']} is launched with {value.name or 'a value'}, which is "
-                "computed, for a constant of the model"
+                f"kernel {op['kernel']} takes a constant of the model, but is launched with "
+                f"{value.name or 'a value'}, which is computed"
                 for value in _taken_for_constants(op, module) if value not in constant
             ]  # fmt: skip
     return wrong
@@ -119,7 +119,7 @@ def relaid(before: Module, module: Module) -> list[str]:
 
 def _relaid(module: Module) -> list[str]:
     return [
-        f"a loop carries a {value.type}, and its region reads it as {argument.type}"
+        f"a loop carries a {value.type}, but its region reads it as {argument.type}"
         for op in _ops(module.main.body) if op.kind == "core.while"
         for carried, region in (*((op.operands, r) for r in op.regions),
                                 (op.regions[1].outputs, op.regions[1]))
@@ -153,7 +153,7 @@ def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
             lower_group(op)
         except CannotLower as error:
             if not _falls_alone(op):
-                wrong.append(f"no kernel can be made of a group: {error}")
+                wrong.append(f"a group cannot be lowered to a kernel: {error}")
         except Exception as error:
             if not _falls_alone(op):
                 wrong.append(f"lowering a group raises {type(error).__name__}: {error}")
@@ -205,21 +205,23 @@ def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:
     for name in dict.fromkeys(launched):
         scheduled = schedules.get(name)
         if scheduled is None:
-            wrong.append(f"kernel {name} is launched and has no schedule")
+            wrong.append(f"launched kernel {name} has no schedule")
             continue
         expected = {name: scheduled.function, **scheduled.cores}
         for place, pack in scheduled.launch.pack.items() if scheduled.launch is not None else ():
             packer = packers.get((name, place))
             if packer is None:
-                wrong.append(f"nothing packs buffer {place} of kernel {name}")
+                wrong.append(f"buffer {place} of kernel {name} has no packing kernel")
             else:
                 expected[packer] = pack
         for own, function in expected.items():
             there = module.functions.get(own)
             if there is None:
-                wrong.append(f"the module has no kernel {own}, which kernel {name} needs")
+                wrong.append(f"kernel {own}, which kernel {name} needs, is missing from the module")
             elif there is not function and _key(there) != _key(function):
-                wrong.append(f"kernel {own} is not what the schedule of kernel {name} made")
+                wrong.append(
+                    f"kernel {own} differs from the result of the schedule of kernel {name}"
+                )
     return wrong
 
 

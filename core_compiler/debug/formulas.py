@@ -127,8 +127,7 @@ def _ours(what: Any, module: str) -> str:
     """Return the name of one of our own classes; a user's class may compute anything."""
     name = type(what).__name__
     if type(what).__module__ != f"core_compiler.training.optimisers.{module}":
-        raise Unknown(f"{name} is not one of the optimisers, schedules and scales that come with "
-                      "the compiler")  # fmt: skip
+        raise Unknown(f"{name} is not an optimiser, schedule or scale of the compiler")  # fmt: skip
     return name
 
 
@@ -282,7 +281,7 @@ def check_formula(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecor
     claim = rewrite.claim
     assert isinstance(claim, Formula)
     if claim.name not in FORMULAS:
-        return record("unchecked", note=f"no formula is known for {claim.name}")
+        return record("unchecked", note=f"{claim.name} has no known formula")
     worst, options = 0.0, {**claim.options, "rounded": _rounding(claim)}
     try:
         for inputs in _inputs(claim, values):

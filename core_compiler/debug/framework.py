@@ -309,7 +309,7 @@ def result_name(module: Module, place: int) -> str:
     arguments = module.main.arguments
     for result, argument in module.main.attributes.get("aliases", ()):
         if result == place:
-            return f"{arguments[argument].name}, the state that a call leaves"
+            return f"{arguments[argument].name}, the state after a call"
     return f"result {place} of the model"
 
 
@@ -354,7 +354,7 @@ def _has_room(ours: np.ndarray, theirs: np.ndarray, axes: Collection[int]) -> bo
 
 
 def _other_form(ours: np.ndarray, theirs: np.ndarray) -> Judgement:
-    note = f"it is {ours.dtype}{list(ours.shape)} here and {theirs.dtype}{list(theirs.shape)} there"
+    note = f"it is {ours.dtype}{list(ours.shape)}, expected {theirs.dtype}{list(theirs.shape)}"
     return Judgement("differs", Distance(math.inf, ulps=None, note=note), note=note)
 
 
@@ -368,7 +368,7 @@ def _there(
         for a, b in zip(mine, theirs, strict=True)
     )
     if not same:
-        raise ValueError("the two imports are not of one model")
+        raise ValueError("the two imports are of different models")
     pairs = zip(
         (v for op in theirs for v in op.results), (v for op in mine for v in op.results),
         strict=True,

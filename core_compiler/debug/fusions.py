@@ -17,8 +17,8 @@ from core_compiler.passes.layouts import is_free_view
 
 HOLDS = Refusal(
     "a rewrite left",
-    "every condition holds on what the pass left: it stopped before this (a limit on its "
-    "rewrites), or the ops came together only after they were asked about",
+    "every condition holds in the pass's result: it stopped before this (a limit on its "
+    "rewrites), or the ops became adjacent only after they were considered",
 )
 Claims = Callable[[Op], bool]
 
@@ -49,7 +49,7 @@ def closest(
     ends = first[0], second[0]
     second = [op for op in second if op in rewriter]
     if not second:
-        text = "{0} and {1} stand in different blocks of control flow"
+        text = "{0} and {1} are in different blocks of control flow"
         return Closest(refuse("one block", text, *ends), 0, ends)
     path = _path(rewriter, first, second) or _path(rewriter, second, first)
     if path is None:
@@ -59,7 +59,7 @@ def closest(
     refused, held = _between(fusion, producer, consumer, changes, rewriter, claims)
     if consumer is not path[-1]:
         count = len(refused.about)
-        text = f"from {{{count}}} to {{{count + 1}}} the way goes through {{{count + 2}}}: "
+        text = f"the path from {{{count}}} to {{{count + 1}}} goes through {{{count + 2}}}: "
         about = (*refused.about, path[0], path[-1], consumer)
         refused = Refusal(refused.condition, text + refused.text, about, refused.asked)
     return Closest(refused, held, (producer, consumer))
@@ -187,11 +187,11 @@ def _unconnected(first: Op, second: Op, rewriter: Rewriter) -> Refusal:
     shared = next((v for v in first.uses() if v in second.uses()), None)
     users = {u: None for v in first.results for u in rewriter.users(v)}
     reader = next((u for v in second.results for u in rewriter.users(v) if u in users), None)
-    text = "neither of {0} and {1} needs the other"
+    text = "{0} and {1} do not depend on each other"
     if shared is not None:
-        text = "{0} and {1} both read {2}, and neither needs the other"
+        text = "{0} and {1} both read {2}, but neither depends on the other"
     elif reader is not None:
-        text = "{2} reads both {0} and {1}, and neither needs the other"
+        text = "{2} reads both {0} and {1}, but neither depends on the other"
     text += ": fusion joins a producer with its consumer"
     about = first, second, shared if shared is not None else reader
     return Refusal("producer and consumer", text, about if about[2] else about[:2], where)

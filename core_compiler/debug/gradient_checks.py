@@ -63,13 +63,15 @@ def check_gradient(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckReco
         return record("unchecked", note=f"not differentiated numerically: {problem}")
     if not looked:
         if not peers:
-            return record("unchecked", note="every element of the result lies at a kink")
+            return record(
+                "unchecked", note="no element of the result is differentiable at the tested points"
+            )
         note = "; ".join(peers)
     else:
         many = "point" if looked == 1 else "points"
         note = f"central differences in f64 at {looked} {many}"
         if left_out:
-            note += f" ({left_out} of {count} elements at kinks left out)"
+            note += f" ({left_out} of {count} elements skipped: not differentiable)"
         note = "; ".join([note, *peers])
     keep(key, worst, note)
     return record("within", worst_error=worst, tolerance=SLOPE, note=note)
@@ -81,17 +83,17 @@ def _own(rewrite: Rewrite, record: Any, values: Recorded, narrow: Any) -> CheckR
     assert isinstance(after, Value)
     made = np.asarray(values[after], np.float64)
     if made.shape == value.type.shape and np.all(made == 1):
-        return record("bitwise", note="differentiation begins with 1")
+        return record("bitwise", note="differentiation starts with 1")
     return record("failed", worst_error=math.inf, value=value, old=1.0,
                   new=float(made.reshape(-1)[0]) if made.size else math.nan,
-                  note="differentiation does not begin with 1")  # fmt: skip
+                  note="differentiation does not start with 1")  # fmt: skip
 
 
 def _failure(check: GradientCheck, point: Point, slope: Slope) -> dict[str, Any]:
     """Return the facts of a record that failed."""
     value, index, want, got = check.worst(point, slope)
     return failure(check, value, index, want, got, slope.error,
-                   f"the slope of a central difference in f64, at {point.name}")  # fmt: skip
+                   f"the central difference in f64, at {point.name}")  # fmt: skip
 
 
 #: Good verdicts of this process: key -> (error, note).

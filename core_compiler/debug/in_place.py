@@ -58,7 +58,7 @@ class _State:
         to, old = self._of(op.operands[0]), self.inputs.get(op["takes"])
         what = f"result {op['index']} in the memory of argument {op['takes']}"
         if old is None:
-            yield f"{what}: there is no such argument"
+            yield f"{what}: unknown argument"
             return
         if to.type.bytes != old.type.bytes or to.type.dtype is not old.type.dtype:
             yield f"{what}: {to.type} does not fit {old.type}"
@@ -95,7 +95,7 @@ class _State:
         both = [case.buffers[i].type for i in (*read, *wrote)]
         kinds = {(kind.shape, kind.strides) for kind in both}
         if len(read) != 1 or len(wrote) != 1 or len(kinds) != 1:
-            yield f"{launch['kernel']} reads {old} in {len(read)} ways, laid out in {len(kinds)}"
+            yield f"{launch['kernel']} reads {old} {len(read)} times, in {len(kinds)} layouts"
             return
         sizes = case.sizes[: len(index_arguments(case.first))]
         made = []
@@ -115,6 +115,6 @@ class _State:
         for found in made[1:]:
             for one, other in zip(made[0], found, strict=True):
                 if not same_bits(one, other):
-                    yield (f"{launch['kernel']} computes other numbers in one memory than in two: "
-                           f"it writes elements that it has yet to read")  # fmt: skip
+                    yield (f"{launch['kernel']} computes other values in one buffer than in two: "
+                           "it writes elements that it reads later")  # fmt: skip
                     return

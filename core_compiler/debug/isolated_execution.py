@@ -61,8 +61,8 @@ class _Process:
                 code = child.wait()
                 self._child = None
                 if time.monotonic() - started >= LIMIT:
-                    raise Ended(f"does not end within {LIMIT:.0f} seconds") from None
-                raise Ended(f"ends its process ({_told(code)})") from None
+                    raise Ended(f"did not finish within {LIMIT:.0f} seconds") from None
+                raise Ended(f"crashed its process ({_told(code)})") from None
             except BaseException:  # Ctrl-C: a later request must not get this answer
                 self.close()
                 raise

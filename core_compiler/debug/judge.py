@@ -325,8 +325,8 @@ class Judge:
                 zip(made.module.main.outputs, self.outputs, outputs, strict=True)
             ):
                 if not same_bits(want, got):
-                    note = (f"every launch is right alone, result {place} of the program is not"
-                            f"{time_}: a launch's addresses or order, or what is left of a call"
+                    note = (f"every launch is correct alone, but result {place} of the program is "
+                            f"not{time_}: addresses, order, or memory left by another call"
                             )  # fmt: skip
                     yield _differ(value, want, got, note, "program", started)
                     return
@@ -385,7 +385,7 @@ class Judge:
         new = counting(kept, value, old, outputs[here], _room(made))
         if old.shape == new.shape and old.dtype == new.dtype:
             return None
-        note = f"result {here} was {old.dtype}{list(old.shape)}, is {new.dtype}{list(new.shape)}"
+        note = f"result {here} is {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}"
         return CheckRecord(None, "failed", float("inf"), value=value, note=note, kind="results")
 
     def _bits(self, made, same, outputs, started) -> Iterator[CheckRecord]:
@@ -394,7 +394,7 @@ class Judge:
             old = self.outputs[there]
             new = counting(kept, value, old, outputs[here], _room(made))
             if not same_bits(old, new):
-                note = f"result {here} changed though the pass keeps bits"
+                note = f"result {here} changed, but the pass is bit-exact"
                 yield _differ(value, old, new, note, "results", started)
                 return
 
@@ -429,7 +429,7 @@ class Judge:
                     self._sensitive(there, off, apart) or self._rounded(made, here, off, apart)
                 ):
                     note = (f"result {here} is off by {off.relative:.3g} of its largest value in "
-                            "f64 too: it is not only rounding that differs")  # fmt: skip
+                            "f64 too: rounding does not explain the difference")  # fmt: skip
                     yield _record(value, off, "failed", ALGEBRA, note, started)
                     return
             before, after = (apart(true, a, a.dtype) for a in (old, new))

@@ -115,7 +115,7 @@ def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
         error, index = worst_error(want, have)
         if error == 0.0:
             index = tuple(map(int, np.argwhere(differing(want, have))[0]))
-        note = f"kernel {op['kernel']} does not compute the bits of its meaning"
+        note = f"kernel {op['kernel']} differs bitwise from its semantics"
         there = numbers(want, have, index)
         record = CheckRecord(None, "failed", error, 0.0, value, index, 0.0, note,
                              there.get("old"), there.get("new"))  # fmt: skip

@@ -34,13 +34,13 @@ from core_compiler.support.arrays import strided
 NEGATED, HURTFUL = "floats negated", "NaN, infinities and other special values among the floats"
 LOWEST, HIGHEST = "nearly all floats -inf", "nearly all floats inf"
 INTEGERS = "integers of all sizes"
-LEAST, LARGEST = "integers near the least", "integers near the largest"
+LEAST, LARGEST = "integers near the minimum", "integers near the maximum"
 #: Kinds that choose the integers, too.
 CHOSEN_INTEGERS = frozenset({INTEGERS, LEAST, LARGEST})
 #: A result of at most ``FEW_ANSWERS`` truth values says little about the floats that it depends on.
 #: It is tried on floats on both sides of the point where it changes, if finding them takes at most
 #: ``MOST_ASKED`` terms at a time.
-BEFORE, BEHIND = "the last floats before an answer changes", "the first floats behind"
+BEFORE, BEHIND = "the last floats before a result changes", "the first floats after"
 FEW_ANSWERS, MOST_ASKED = 16, 5000
 _COMPARISONS = frozenset({"kernel.lt", "kernel.le", "kernel.gt", "kernel.ge"})
 _EXTREMES = _COMPARISONS | {"kernel.max", "kernel.min"}

@@ -123,7 +123,7 @@ def _of(case: LaunchCase, evaluator: Evaluator, note: str):
         if not same_bits(want, got):
             off = distance(want, got)
             place = int(np.argmax(differing(want, got)))
-            said = f"kernel {kernel}: its plain loops do not compute the bits of its region"
+            said = f"kernel {kernel}: its plain loops differ bitwise from its region"
             said += f" ({case.kind})" if case.kind else ""
             if not off.relative:
                 off = type(off)(0.0, (place,), float(want[place]), float(got[place]), 0)
@@ -156,7 +156,7 @@ def _left_out(case: LaunchCase) -> str:
     for buffer, count in reached.items():
         wanted = results[buffer].type.elements
         if count < wanted and results[buffer] not in case.over:
-            return f"its loops write {count} elements of {wanted} of a result"
+            return f"its loops write {count} of {wanted} elements of a result"
     return ""
 
 

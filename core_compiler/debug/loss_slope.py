@@ -178,7 +178,7 @@ def check_loss(
 
     if any(op.kind == "core.stop_gradient" for op in _inner(before)):
         yield record("unchecked", note="gradients stop inside a region: the slope of the loss is "
-                     "not compared")  # fmt: skip
+                     "not checked")  # fmt: skip
         return
     try:
         with np.errstate(all="ignore"):
@@ -193,16 +193,16 @@ def check_loss(
         return
     if allowed > ROUGH or not math.isfinite(want):
         yield record("unchecked", note="the loss is not smooth enough near the parameters to "
-                     "compare its slope")  # fmt: skip
+                     "check its slope")  # fmt: skip
     elif off <= allowed:
         yield record("within", worst_error=off, tolerance=allowed,
-                     note="the gradients together are the slope of the loss in f64")  # fmt: skip
+                     note="the gradients match the slope of the loss in f64")  # fmt: skip
     else:
         with np.errstate(all="ignore"):
             value, want, got, off = _worst(whole, direction, want, got, off)
         name = "all parameters together" if value is None else whole.names[value]
-        note = (f"the slope of the loss along a direction of {name} is {want:.6g} in f64, its "
-                f"gradient says {got:.6g}")  # fmt: skip
+        note = (f"the slope of the loss along a direction of {name} is {want:.6g} in f64, "
+                f"its gradient gives {got:.6g}")  # fmt: skip
         yield record("failed", worst_error=off, tolerance=allowed, value=value, old=want, new=got,
                      note=note)  # fmt: skip
 

@@ -93,7 +93,7 @@ def _fault(launch, scheduled, module, facts, target, known: Sequence) -> dict[st
                     return _differ(want, have, buffer_, f"{told}, differs from its plain loops")
             for place, guard in zip(case.outputs, guards, strict=True):
                 if not guard:
-                    note = f"{told}, writes behind the end of its result"
+                    note = f"{told}, writes past the end of its result"
                     return {"worst_error": float("inf"), "value": case.buffers[place], "note": note}
     return None
 

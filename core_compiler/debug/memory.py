@@ -43,7 +43,7 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     for op in placed:
         size = op.result.type.bytes
         if op["size"] < size:
-            wrong.append(f"{op.result} of {size} bytes has a place of {op['size']}")
+            wrong.append(f"{op.result} needs {size} bytes, got {op['size']}")
         start, end = spans.get(op.result, (0, 0))
         lifetimes.append(Lifetime(str(op.result), size, start, end, 1))
         offsets.append(op["offset"])
@@ -59,7 +59,7 @@ def unplaced(module: Module) -> list[str]:
     They have neither an offset nor the memory of a result.
     """
     return [
-        f"{op.result} has no place: neither an offset nor a result's memory"
+        f"{op.result} has no memory: neither an offset nor the memory of a result"
         for op in module.main.body.ops
         if op.kind == ALLOC and not ("size" in op.attributes and _PLACES & set(op.attributes))
     ]
@@ -80,8 +80,8 @@ def mismarked(module: Module) -> list[str]:
         start, end = spans[op.result]
         needed = start, len(ops) if op.result in results else end
         if (op.get("start"), op.get("end")) != needed:
-            wrong.append(f"{op.result} is said to be needed from step {op.get('start')} to "
-                         f"{op.get('end')}, it is from {needed[0]} to {needed[1]}")  # fmt: skip
+            wrong.append(f"{op.result} is live from step {needed[0]} to {needed[1]}, but is marked "
+                         f"{op.get('start')} to {op.get('end')}")  # fmt: skip
     return wrong
 
 
@@ -91,7 +91,7 @@ def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
     if linked is None:
         return []
     held = linked[0].arena_bytes
-    return [f"the program has {held} bytes, the ops need {peak}"] if held < peak else []
+    return [f"the arena has {held} bytes, the ops need {peak}"] if held < peak else []
 
 
 def _unreceived(ops: tuple[Op, ...]) -> list[str]:
@@ -105,12 +105,12 @@ def _unreceived(ops: tuple[Op, ...]) -> list[str]:
         source, index = op.operands[0], op["index"]
         value = root.get(source, source)
         if value not in allocated:
-            wrong.append(f"result {index} is in the memory of {value}, which nothing allocates")
+            wrong.append(f"result {index} is in the memory of {value}, which is never allocated")
         elif value in taken:
             wrong.append(f"results {taken[value]} and {index} are both in the memory of {value}")
         elif source.type.strides != row_major(source.type.shape):
             wrong.append(f"result {index} has strides {source.type.strides} in memory, the caller "
-                         f"reads {row_major(source.type.shape)}")  # fmt: skip
+                         f"expects {row_major(source.type.shape)}")  # fmt: skip
         taken[value] = index
     return wrong
 
@@ -153,7 +153,7 @@ def _results(ops: tuple[Op, ...]) -> list[str]:
             wrong.append(f"result {op['index']} is {value}, which is not the caller's memory")
     for value, index in given.items():
         if index is not None and value not in named:
-            wrong.append(f"{value} has the caller's memory of result {index} and is no result")
+            wrong.append(f"{value} has the caller's memory of result {index} but is not a result")
     return wrong
 
 

@@ -81,7 +81,7 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
             if isinstance(found, Match):
                 if not all(any(op in found.ops for op in some) for some in sets):
                     continue
-                text = "the whole pattern matches at {0} on what the pass left: it stopped before"
+                text = "the whole pattern matches at {0} in the pass's result: it stopped before"
                 text += " this (a limit on its rewrites), or the rewrite itself declined"
                 found = Refusal("a rewrite left", text, (root,), rule.row, 1_001, found.ops)
             # The rule is not about ops whose kind does not occur in the pattern.
@@ -98,7 +98,7 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
         if not asked or len(sets) == 2:
             return None
         roots = " or ".join(sorted({rule.pattern.kind for rule in rows}))
-        text = "the rule begins with {1}, and {0} feeds none within its reach"
+        text = "the root of the rule is {1}, and {0} feeds none within reach"
         return Closest("refused", Refusal("pattern", text, (sets[0][0], roots), rows[0].row), 0,
                        tuple(sets[0][:1]))  # fmt: skip
     _, refused, rule = best

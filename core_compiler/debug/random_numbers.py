@@ -48,7 +48,7 @@ def wrong() -> tuple[str, float, float] | None:
         made = random_bits((4,), low | high << 32, stream, iteration, trip, 4 * index)
         for want, got in zip(words, made, strict=True):
             if want != got:
-                note = f"Philox4x32-10 makes {got:#010x}; its known answer is {want:#010x}"
+                note = f"Philox4x32-10 returns {got:#010x}; its known answer is {want:#010x}"
                 return note, float(want), float(got)
     fractions = np.floor(random_bits((_COUNT,), 5) / 256)
     radius = np.sqrt(-2 * np.log((fractions[0::2] + 1) * 2.0**-24))
@@ -60,6 +60,6 @@ def wrong() -> tuple[str, float, float] | None:
         off = np.abs(drawn - exact)
         place = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
         if not off[place] <= error:
-            note = f"a {name} number is {drawn[place]:.9g}; its formula makes {exact[place]:.9g}"
+            note = f"a {name} number is {drawn[place]:.9g}; its formula gives {exact[place]:.9g}"
             return note, float(exact[place]), float(drawn[place])
     return None

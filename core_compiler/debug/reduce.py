@@ -184,7 +184,7 @@ class _Search:
 
     def facts(self) -> None:
         """Remove main's facts of arguments and results, which every part must keep otherwise."""
-        self.doing = "what main says of its state"
+        self.doing = "state attributes of main"
         self.fails(bare(self.case))
 
     def passes(self) -> None:
@@ -241,7 +241,7 @@ class _Search:
 
     def numbers(self) -> None:
         """Simplify inputs and weights: zeros, ones, small integers, seeded values."""
-        self.doing = "simpler numbers"
+        self.doing = "simpler values"
         count = len(places(self.case))
         if count > 1 and any(map(is_no_recipe, arrays_of(self.case))):
             self._simplified(range(count))
@@ -266,7 +266,7 @@ class _Search:
 
     def attributes(self) -> None:
         """Set attributes to their defaults, or to all zeros or ones."""
-        self.doing = "plain attributes"
+        self.doing = "default attributes"
         for place, op in enumerate(self.case.module.main.body.ops):
             for name in op.attributes:
                 tries = plainer(self.case.module.main.body.ops[place], name)

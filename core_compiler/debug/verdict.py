@@ -163,7 +163,7 @@ def _chosen(theirs: Array, ours: Array, off: Distance) -> Judgement:
         return Judgement("within", off)
     place = tuple(map(int, np.unravel_index(int(np.argmin(same)), same.shape)))
     off = replace(off, index=place, want=float(theirs[place]), got=float(ours[place]))
-    return Judgement("differs", off, note="its ops round nothing, and the values differ")
+    return Judgement("differs", off, note="the values differ, but its ops do not round")
 
 
 # -- integers -------------------------------------------------------------------------------------
@@ -187,11 +187,13 @@ def _integers(theirs: Array, ours: Array, off: Distance, evidence: Evidence) -> 
         by_us = np.ones(made.shape, bool) if own is None else _among(made, [own[differ], *here])
         settled |= by_us & _among(wanted, here)
     if settled.all():
-        return Judgement("within", off, note="rounding decides: an ulp gives either")
+        return Judgement(
+            "within", off, note="within rounding: moving the operands by an ulp gives either value"
+        )
     place = tuple(int(axis[int(np.argmin(settled))]) for axis in np.nonzero(np.atleast_1d(differ)))
     place = place if theirs.ndim else ()
     off = replace(off, index=place, want=float(theirs[place]), got=float(ours[place]))
-    return Judgement("differs", off, note="integers differ, and no rounding decides between them")
+    return Judgement("differs", off, note="integers differ, and rounding does not explain it")
 
 
 def _among(wanted: Array, found: Sequence[Array]) -> Array:
@@ -225,11 +227,11 @@ class _Floats:
             allowed = MARGIN * max(self.ulp, self._spread())
             if self.off.relative <= allowed:
                 return self._within(self.off.relative)
-            return self._differs(allowed, "more than the framework differs from itself")
+            return self._differs(allowed, "more than the spread of the framework itself")
         self.truth = truth
         aside = self._set_aside()
         if aside is None:
-            return self._differs(0.0, "NaN or infinity here, another value there")
+            return self._differs(0.0, "NaN or infinity, where the framework has another value")
         self.aside = aside
         found = self._by_f64()
         if found.verdict == "differs" or (
@@ -250,8 +252,8 @@ class _Floats:
         alone = self._alone(JUMP * top)
         if alone.any():
             self.off = self._off(~alone)
-            note = ("an ulp of the operands to either side ours is what the framework has, and not "
-                    "here, or nothing rounds there")  # fmt: skip
+            note = ("ours matches the framework if the operands move by an ulp to either side, but "
+                    "not here, or nothing rounds there")  # fmt: skip
             return self._differs(JUMP, note)
         aside, whole, judged = self.aside, self.off, found
         for seeds in (SEEDS, 4 * SEEDS):  # a step that few seeds miss, many hit
@@ -285,8 +287,8 @@ class _Floats:
         if not bad.any():
             return None
         self.off = self._off(~bad)
-        return self._differs(float(allowed[self.off.index]), "off by more from f64 than an ulp of "
-                             "the operands makes of this element")  # fmt: skip
+        return self._differs(float(allowed[self.off.index]), "off from f64 by more than an ulp of "
+                             "the operands moves this element")  # fmt: skip
 
     def _errors(self, array: Array) -> Array:
         """Return the error of each element against the truth, relative to the largest value."""
@@ -399,7 +401,7 @@ class _Floats:
             # Its f64 is only trusted if it computes the same as in its own dtype.
             if not self._is_rounded(wide) and self._is_near(self._apart(wide, self.theirs)):
                 note = (f"off by {apart:.3g} of the largest value in f64 too: "
-                        "it is not only rounding that differs")  # fmt: skip
+                        "rounding does not explain the difference")  # fmt: skip
                 return self._differs(max(most, sensitive), note)
         error = self._apart(self.truth, self.theirs)
         if self._is_near(error) or self._rounds_on_the_way(self.theirs, MARGIN):
@@ -607,7 +609,7 @@ class _Floats:
         """Return the verdict ``within``; ``error`` is our error against f64, if known."""
         if error > max(VAGUE, VAGUE_ULPS * self.ulp):
             note = (f"ill-conditioned: ours is off by {error:.2g} of the largest value from f64, "
-                    "which rounding alone may do")  # fmt: skip
+                    "which rounding alone may explain")  # fmt: skip
             return Judgement("not_compared", self.off, note=note)
         return Judgement("within", self.off)
 

@@ -78,13 +78,13 @@ class _Unit:
             return "runs" if held is None else f"stops after {held} {many}"
         if self.kind == "cuts":
             parts = ", ".join(map(str, held or ()))
-            return f"split into steps of {parts} rewrites and the rest" if held else "in one"
+            return f"split into steps of {parts} rewrites and the rest" if held else "in one step"
         if self.kind == "options":
-            return ", ".join(f"{k}={v}" for k, v in (held or {}).items()) or "as it is"
+            return ", ".join(f"{k}={v}" for k, v in (held or {}).items()) or "defaults"
         if self.kind == "insert":
             where = str(held[0]).replace(":", " ") if held else ""
             where = where if " " in where else f"at {where}"
-            return f"inserted {where}" if held else "is not there"
+            return f"inserted {where}" if held else "is absent"
         if self.kind == "repeat":
             return "runs twice" if held else "runs once"
         return ", ".join(held) or "the usual order"
@@ -160,7 +160,7 @@ class _Search:
                 f"{self.a.book.identity[:12]} and {self.b.book.identity[:12]})", "diverge",
                 "use the same version of the model and the compiler",
             )  # fmt: skip
-        self.say(f"the runs part in iteration {self.iteration}; {len(units)} "
+        self.say(f"the runs diverge in iteration {self.iteration}; {len(units)} "
                  f"change{'s' if len(units) > 1 else ''} of the pipeline tried")  # fmt: skip
         self.a.before(self.iteration)
         self.first = self.a.step.whole_state()

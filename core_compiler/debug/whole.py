@@ -134,7 +134,7 @@ def judge_results(
             evidence = whole.evidence(place, partial(_each, moved_results, place), counted=counted)
             found = judge(there, mine, evidence)
         if found.verdict == "differs" and _are_near_ties(module, inputs, place, mine, there):
-            note = "positions of numbers that rounding may make equal"
+            note = "positions of values that rounding may make equal"
             found = replace(found, verdict="within", note=note)
         if found.verdict == "equal" or _is_near(found, mine):
             return found
@@ -143,14 +143,14 @@ def judge_results(
             return found
         if same_bits(own, mine):
             if found.verdict == "differs" and nodes_right:
-                note = "the bits of the import, each node of which is right alone"
+                note = "the bits of the import, whose nodes are each correct alone"
                 found = replace(found, verdict="within", note=note)
             return replace(found, kept=True)
         if found.verdict == "differs" or random:
             return found
         beside = judge(own, mine, whole.evidence(place, counted=counted))
         if beside.verdict == "differs":
-            return replace(beside, note=f"beside the import: {beside.note}")
+            return replace(beside, note=f"compared with the import: {beside.note}")
         return found
 
     return [

@@ -99,7 +99,7 @@ def summary(answers: Sequence[Answer]) -> str:
         return f"{done.outcome} by {done.pass_label} (stage {done.stage}): {done.sentence}"
     refused = [a for a in answers if a.outcome == REFUSED]
     if not refused:
-        return answers[-1].sentence if answers else "no rule of this pipeline is about these ops"
+        return answers[-1].sentence if answers else "no rule of this pipeline applies to these ops"
     best = max(refused, key=lambda a: a.held)
     if best.condition in ABOUT:
         return f"not fused: no pass handles this pair ({best.pass_label}: {best.sentence})"
@@ -295,8 +295,8 @@ class _Step:
                 _, through = self.changes.trace(places)
                 by = [self.changes.rewrites[n] for n in through]
                 rule = by[-1].rule if by else ""
-                text = "{0} is not there any more after this pass: {1}"
-                about = op, rule or "nothing is made of it"
+                text = "{0} does not exist after this pass: {1}"
+                about = op, rule or "nothing replaces it"
                 refused = Refusal("still there", text, about, self._written())
                 return self.answer(rule, NOT_APPLICABLE, refused)
         return None
@@ -352,7 +352,7 @@ class _Step:
         words = ", ".join(dict.fromkeys(op.kind.rpartition(".")[2] for op in held))
         made = rewrite.new or tuple(o for o in rewrite.old if o not in shown)
         text = "{0} and {1} were fused by the rule `{2}`" + (
-            "; the group holds {4}" if words else " into {3}"
+            "; the group contains {4}" if words else " into {3}"
         )
         told = Refusal("", text, (*shown, rewrite.rule, made, words), rewrite.source)
         if not told.asked:
@@ -365,7 +365,7 @@ class _Step:
         for number in sorted(one & two):
             rewrite = self.changes.rewrites[number]
             shown = tuple(self.before.shown(s[0]) for s in self.core)
-            text = "the rule `{1}` took {0} and made {2}"
+            text = "the rule `{1}` replaced {0} by {2}"
             told = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
             told.asked = told.asked or self._written()
             return self.answer(rewrite.rule, APPLIED, told)
@@ -419,7 +419,8 @@ class _Step:
                 rewrite = self.changes.rewrites[number]
                 if is_it(rewrite.rule):
                     shown = self.before.shown(places[0])
-                    text = "the rule `{1}` took {0}" + (" and made {2}" if rewrite.new else "")
+                    done = "replaced {0} by {2}" if rewrite.new else "removed {0}"
+                    text = "the rule `{1}` " + done
                     told = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
                     told.asked = told.asked or self._written()
                     return self.answer(rewrite.rule, APPLIED, told)
@@ -437,7 +438,7 @@ class _Step:
         if found is None:
             return None
         rewrite = roots[found]
-        text = "the rule `{1}` matched {0} and made {2}"
+        text = "the rule `{1}` matched {0} and created {2}"
         told = Refusal("", text, (tuple(s[0] for s in sets), rewrite.rule, rewrite.new))
         told.asked = rewrite.source or self._written()
         return self.answer(rewrite.rule, APPLIED, told)
@@ -480,7 +481,7 @@ class _Step:
             found = patterns.closest(rows, sets, scene)
             if found is None and rule == name:
                 kinds = tuple(dict.fromkeys(n.kind for n in patterns.nodes(rows[0].pattern)))
-                text = "the rule is about {1}, and {0} is none"
+                text = "the rule applies to {1}, not to {0}"
                 told = Refusal("pattern", text, (sets[0][0], " and ".join(kinds)), rows[0].row)
                 yield self.answer(name, NOT_APPLICABLE, told)
             if found is not None:

@@ -87,7 +87,7 @@ class Wide:
         if op.kind.startswith("onnx."):
             return self._of_onnx(op, arrays, outer or {})
         if not op.kind.startswith("core."):
-            raise InternalError(f"{op.kind} is not evaluated in f64")
+            raise InternalError(f"{op.kind} cannot be evaluated in f64")
         declared = definition(op)
         if op.kind in CONTROL_FLOW or declared.execute is not None:
             execute = declared.execute
@@ -116,13 +116,15 @@ class Wide:
 
         def narrow(value: Value) -> np.ndarray:
             if isinstance(given[value], tuple):
-                raise InternalError(f"{op.kind} is not evaluated in f64: it reads a sequence")
+                raise InternalError(f"{op.kind} cannot be evaluated in f64: it reads a sequence")
             made = array = np.asarray(given[value])
             if array.dtype == np.float64:
                 known = value.type if isinstance(value.type, TensorType) else None
                 kind = known.dtype.numpy if known else getattr(self.held(value), "dtype", None)
                 if kind is None:
-                    raise InternalError(f"{op.kind} is not evaluated in f64: its types are open")
+                    raise InternalError(
+                        f"{op.kind} cannot be evaluated in f64: its types are unknown"
+                    )
                 with np.errstate(over="ignore", invalid="ignore"):
                     made = array.astype(kind)
             wide[id(made)] = array

@@ -32,7 +32,7 @@ FORMATS = {
     ".py": Format("NumPy source", "core_compiler.exporters.numpy_source:write"),
     ".tosa.mlir": Format("TOSA", _MLIR, {"dialect": "tosa"}),
     ".linalg.mlir": Format("linalg on tensors", _MLIR, {"dialect": "linalg"}),
-    ".mlir": Format("our IR in MLIR's generic form", "core_compiler.exporters.mlir.generic:write"),
+    ".mlir": Format("the IR in MLIR's generic form", "core_compiler.exporters.mlir.generic:write"),
 }
 
 

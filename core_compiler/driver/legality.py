@@ -63,7 +63,7 @@ def type_complaint(op: Op) -> str | None:
     Layouts are only checked for constants, whose bytes are fixed.
     """
     if op.kind in MEANING_IN_REGION and len(op.regions) != 1:
-        return f"{op.kind} has {len(op.regions)} regions; its meaning is the one that it has"
+        return f"{op.kind} has {len(op.regions)} regions, expected one"
     if op.kind not in REGISTRY or op.kind == "core.group":
         return None
     if op.regions:
@@ -92,14 +92,14 @@ def _complaint(op: Op) -> str | None:
         return str(error)
     got = [v.type for v in op.results]
     if len(got) != len(expected):
-        return f"{op.kind} makes {len(expected)} results, not {len(got)}"
+        return f"{op.kind} has {len(expected)} results, got {len(got)}"
     for want, have in zip(expected, got, strict=True):
         if (
             not isinstance(have, TensorType)
             or want.shape != have.shape
             or want.dtype is not have.dtype
         ):
-            return f"{op.kind} makes {want}, but the result says {have}"
+            return f"{op.kind} returns {want}, but its result has type {have}"
     if op.kind == "core.constant" and got[0].order is not None:
-        return f"the bytes of a constant lie row-major, but the result says {got[0]}"
+        return f"the bytes of a constant are row-major, but its result has type {got[0]}"
     return None

@@ -79,7 +79,7 @@ def run(
         print(f"FAILS in another way (recorded: {failure.how}, {failure.what}): "
               f"pass {other.pass_label}, {other.how}: {other.note or other.what}")  # fmt: skip
     else:
-        print(f"gone: pass {failure.pass_label} runs, and nothing is wrong")
+        print(f"gone: pass {failure.pass_label} runs without a failure")
     return int(bool(found))
 
 
@@ -131,7 +131,7 @@ def shows(path: Path, timeout: float = 120.0) -> tuple[bool, str]:
             timeout=timeout, check=False, env={**os.environ, "PYTHONPATH": paths},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return False, f"it has not ended after {timeout:g} s"
+        return False, f"it did not finish in {timeout:g} s"
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines() or [""]
     return done.returncode == 1 and lines[-1].startswith("FAILS: "), lines[-1]
 
@@ -194,7 +194,7 @@ def _source(reduced: Reduced, target, origin, spelling: Spelling, passes, held) 
     return _FILE.format(
         title=_clean(f"Pass {failure.pass_label} fails on {counted}: {failure.note}"),
         name=NAME, version=core_compiler.__version__,
-        origin=_clean(f"Made of {whole} by `workbench reduce`."),
+        origin=_clean(f"Reduced from {whole} by `workbench reduce`."),
         beside=f" and, beside this file, {', '.join(files)}" if files else "",
         imports=_imports(spelling, recipes, bool(held)), stored=stored,
         module=_quoted(print_module(case.module)), inputs=inputs, weights=_listed(weights),
@@ -214,7 +214,7 @@ def _imports(spelling: Spelling, recipes: Sequence[str], stored: bool) -> str:
     ]
     own = spelling.lines()
     if spelling.files:  # bytecode would survive an edit with the same time stamp and size
-        own = ["sys.dont_write_bytecode = True  # what is fixed in these is read anew", *own]
+        own = ["sys.dont_write_bytecode = True  # so that edits of these are read", *own]
     return "\n".join([*lines, *([""] if own else []), *own]) + "\n"
 
 

@@ -60,7 +60,7 @@ class MemoryMap:
             above = f"{self.peak / self.lower_bound - 1:.1%}" if self.lower_bound else ""
             title += f"{above} above the lower bound of {self.lower_bound:,} B"
         else:
-            title += "no plan needs less"
+            title += "the minimum"
         largest = sorted(self.buffers, key=lambda b: (-b.size, b.start))
         rows = [(b.name, b.maker, b.size, b.offset, b.start, b.end) for b in largest[:LISTED]]
         if len(largest) > LISTED:

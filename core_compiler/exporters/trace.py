@@ -34,9 +34,11 @@ def trace(recording: Recording) -> dict[str, Any]:
 def told(execution: Timeline) -> str:
     """Return how the positions of the spans were determined."""
     if execution.repeat is None:
-        return "launches placed end to end, each with its median: no execution was recorded whole"
+        return (
+            "launches placed end to end, each with its median: no complete execution was recorded"
+        )
     said = f"execution {execution.repeat + 1} of {execution.repeats}, the one nearest the median"
-    return f"{said}; of loops the last iteration alone" if execution.last_iterations else said
+    return f"{said}; of loops only the last iteration" if execution.last_iterations else said
 
 
 def _execution(recording: Recording, execution: Timeline) -> Iterator[dict[str, Any]]:

@@ -204,7 +204,7 @@ def _broadcast(b, kind, operands, found, attributes):
     for axis, count in found[0].items():
         to = attributes["dims"][axis]
         if attributes["shape"][to] != operands[0].type.shape[axis]:
-            raise _refuse(kind, f"repeats axis {axis}")
+            raise _refuse(kind, f"broadcasts axis {axis}")
         counts[to] = count
     return b.plain(kind, operands, attributes), [counts]
 
@@ -236,7 +236,7 @@ def _slice(b, kind, operands, found, attributes):
     for axis, count in found[0].items():
         size, limit = operands[0].type.shape[axis], attributes["limits"][axis]
         if attributes["starts"][axis] or attributes["strides"][axis] != 1:
-            raise _refuse(kind, f"cuts from axis {axis}")
+            raise _refuse(kind, f"slices axis {axis}")
         counts[axis] = count if limit == size else b.min(count, b.constant(limit, I64))
     return b.plain(kind, operands, attributes), [counts]
 
@@ -245,7 +245,7 @@ def _slice(b, kind, operands, found, attributes):
 def _take(b, kind, operands, found, attributes):
     axis, rank = attributes["axis"], operands[1].type.rank
     if axis in found[0]:
-        raise _refuse(kind, f"takes from axis {axis}")
+        raise _refuse(kind, f"indexes axis {axis}")
     counts = {a + (rank - 1 if a > axis else 0): c for a, c in found[0].items()}
     counts |= {axis + a: c for a, c in found[1].items()}
     return b.plain(kind, operands, attributes), [counts]
@@ -255,7 +255,7 @@ def _take(b, kind, operands, found, attributes):
 def _gather_nd(b, kind, operands, found, attributes):
     last = operands[1].type.rank - 1
     if found[0] or last in found[1]:
-        raise _refuse(kind, "takes from a tensor or by positions")
+        raise _refuse(kind, "indexes a tensor, or by positions,")
     return b.plain(kind, operands, attributes), [found[1]]
 
 
@@ -308,7 +308,7 @@ def _softmax(b, kind, operands, found, attributes):
 @_for("cumsum", "cumprod", "cummax", "cummin")
 def _scan(b, kind, operands, found, attributes):
     if attributes.get("reverse") and attributes["axis"] in found[0]:
-        raise _refuse(kind, "runs backwards")
+        raise _refuse(kind, "scans in reverse along an axis")
     return b.plain(kind, operands, attributes), [found[0]]
 
 

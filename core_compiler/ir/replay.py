@@ -142,7 +142,7 @@ class _Replay:
         if _key(op) in self.replaced:
             candidates = self.put_in.get(_key(op), ())
             if not candidates:
-                self.found.append(Difference(f"an event says that {op} is gone, and it is there"))
+                self.found.append(Difference(f"an event removed {op}, but it still exists"))
                 return
         if not any(c is op for c in candidates) and not any(self._same(c, op) for c in candidates):
             self.changed[op] = candidates[-1] if candidates else None
@@ -300,7 +300,7 @@ class _Replay:
             new = _upstream([fresh[other]], fresh) if other in fresh else []
             covered.update(old, new)
             rewrite = Rewrite(UNLOGGED, "", tuple(old), tuple(new), {one: other}, name)
-            note = f"a result of @{name} is another value ({one} became {other})"
+            note = f"a result of @{name} changed ({one} became {other})"
             self.found.append(Difference(note, rewrite))
         for op in (*vanished, *fresh.values()):
             if op in covered:
@@ -329,7 +329,7 @@ class _Replay:
                 key = _key(op)
                 if key in after_ops or key in self.replaced or key in inside:
                     continue
-                note = f"{rewrite.rule} says that it put in {op}, which is not there"
+                note = f"{rewrite.rule} logged the new op {op}, which does not exist"
                 self.found.append(Difference(note))
 
 

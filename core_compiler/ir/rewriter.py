@@ -156,7 +156,7 @@ class Rewriter:
         new = (new,) if isinstance(new, Op) else tuple(new)
         for op in old:
             if op not in self._place:
-                raise InternalError(f"{rule}: {op} is not in the block any more")
+                raise InternalError(f"{rule}: {op} is no longer in the block")
         origin = self._origin(rule, old, reason)
         placed = [op if op.origin is not None else op.with_(origin=origin(op)) for op in new]
         remade = {v for op in placed for v in op.results}

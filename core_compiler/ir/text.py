@@ -234,7 +234,7 @@ class Printer:
     def function_tail(self, function: Function) -> str:
         facts = {"level": function.level, "sym_name": function.name}
         if clash := facts.keys() & function.attributes.keys():
-            raise ValueError(f"@{function.name} may not have an attribute {sorted(clash)[0]!r}")
+            raise ValueError(f"@{function.name} must not have the attribute {sorted(clash)[0]!r}")
         return f"}}){self.attributes({**facts, **function.attributes})} : () -> ()"
 
     def _block(self, block: Block, indent: str, terminator: str, owner: LineKey) -> None:

@@ -38,7 +38,7 @@ def verify(module: Module, level_rules: Mapping[str, LevelRules]) -> list[Diagno
     found: list[Diagnostic] = []
     for name, function in module.functions.items():
         if name != function.name:
-            message = f"function @{function.name} is entered under the name @{name}"
+            message = f"function @{function.name} is registered as @{name}"
             found.append(Diagnostic(ERROR, message, function.name))
         own = f"{function.level}@{function.attributes.get('target', '')}"
         rules = level_rules.get(own) or level_rules.get(function.level)
@@ -48,7 +48,7 @@ def verify(module: Module, level_rules: Mapping[str, LevelRules]) -> list[Diagno
         else:
             found += _FunctionVerifier(function, rules).run()
     if "main" not in module.functions:
-        found.append(Diagnostic(ERROR, "there is no function @main"))
+        found.append(Diagnostic(ERROR, "function @main not found"))
     return found
 
 
@@ -108,7 +108,7 @@ class _FunctionVerifier:
         if self._visible.get(value):
             return
         if value in self._visible:
-            self._report(op, f"{_name(value)} {how} outside of the region that defines it")
+            self._report(op, f"{_name(value)} {how} outside the region that defines it")
         else:
             self._report(op, f"{_name(value)} {how} before it is defined")
 
@@ -146,7 +146,7 @@ def bad_aliases(function: Function) -> Iterator[str]:
         isinstance(p, tuple) and len(p) == 2 and all(type(i) is int for i in p) for p in aliases
     )
     if not fine or not isinstance(aliases, tuple):
-        yield f"aliases are (result, argument) pairs, not {aliases!r}"
+        yield f"aliases must be (result, argument) pairs, got {aliases!r}"
         return
     results: set[int] = set()
     arguments: set[int] = set()

@@ -82,7 +82,9 @@ class KernelBuilder:
         yield (iv, *carried) if init else iv
         outputs = self._carries.pop()
         if len(outputs) != len(carried):
-            raise InternalError(f"loop {name} carries {len(carried)} values, got {len(outputs)}")
+            raise InternalError(
+                f"loop {name}: expected {len(carried)} carried values, got {len(outputs)}"
+            )
         body = Block((iv, *carried), tuple(self._close()), outputs)
         self.results = self._append(
             "kernel.for", (*bounds, *init), {"loop": loop, "name": name}, regions=(body,)

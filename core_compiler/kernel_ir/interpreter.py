@@ -91,7 +91,7 @@ class _State:
     def invoke(self, callee: str, buffers: list, sizes: list) -> None:
         function = self.functions.get(callee)
         if function is None:
-            raise KernelFault(f"no kernel is called {callee!r}")
+            raise KernelFault(f"unknown kernel {callee!r}")
         source, _, constants = _translated(function)
         _code(source)(buffers, sizes, self, constants)
 
@@ -135,7 +135,7 @@ class _Memory:
         if (owner == state.iteration).all():
             return
         if np.any(owner == -1):
-            raise KernelFault(f"reads element {where}, which nothing wrote")
+            raise KernelFault(f"reads element {where}, which was never written")
         # Stores before the parallel loop (iteration 0) are visible; scratch does not persist.
         if np.any((owner != state.iteration) & (owner != 0)):
             raise KernelFault(f"reads element {where}, written by another parallel iteration")
@@ -190,7 +190,7 @@ class _Memory:
 def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndarray:
     """Return the strided view of ``array``'s memory for a buffer type, after checking its span."""
     if array.dtype != kind.dtype.numpy:
-        raise InternalError(f"a buffer of {kind.dtype} was given {array.dtype}")
+        raise InternalError(f"expected a buffer of {kind.dtype}, got {array.dtype}")
     flat = array.reshape(-1)
     shape, strides = ([named[d] if isinstance(d, str) else d for d in part]
                       for part in (kind.shape, kind.strides))  # fmt: skip

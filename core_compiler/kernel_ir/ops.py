@@ -97,7 +97,7 @@ def definition(op: Op | str) -> KernelOp:
     try:
         return KERNEL_OPS[kind]
     except KeyError:
-        raise InternalError(f"no kernel op is declared as {kind!r}") from None
+        raise InternalError(f"unknown kernel op {kind!r}") from None
 
 
 def result_types(kind: str, operands: Sequence[Type], attributes: Mapping, asked: Sequence[Type]):
@@ -107,7 +107,7 @@ def result_types(kind: str, operands: Sequence[Type], attributes: Mapping, asked
         raise KernelTypeError(f"{kind} takes {declared.arity} operands, got {len(operands)}")
     types = tuple(declared.rule(kind, operands, attributes, asked))
     if asked and tuple(asked) != types:
-        raise KernelTypeError(f"{kind} gives {types}, not {tuple(asked)}")
+        raise KernelTypeError(f"{kind} returns {types}, not {tuple(asked)}")
     return types
 
 
@@ -138,7 +138,7 @@ def _same(kind, operands, attributes, asked):
     first = operands[0]
     _need(all(t is first for t in operands), kind, f"operands differ: {tuple(operands)}")
     _need(not isinstance(first, BufferType), kind, "works on scalars and vectors, not on buffers")
-    _need(_arithmetic(first), kind, f"no arithmetic on {first}: cast to f32 first")
+    _need(_arithmetic(first), kind, f"arithmetic on {first} is not supported: cast to f32 first")
     return (first,)
 
 
@@ -178,7 +178,11 @@ def _select(kind, operands, attributes, asked):
     _need(yes is no, kind, f"branches differ: {yes}, {no}")
     _need(not isinstance(yes, BufferType), kind, "works on scalars and vectors")
     # A scalar condition selects between whole vectors.
-    _need(condition is BOOL or condition is like(yes, BOOL), kind, f"condition is {condition}")
+    _need(
+        condition is BOOL or condition is like(yes, BOOL),
+        kind,
+        f"condition must be i1, got {condition}",
+    )
     return (yes,)
 
 
@@ -190,7 +194,9 @@ def _cast(kind, operands, attributes, asked):
 
 def _bitcast(kind, operands, attributes, asked):
     target, lane = attributes.get("dtype"), element(operands[0])
-    _need(isinstance(target, DType) and isinstance(lane, DType), kind, "works between dtypes")
+    _need(
+        isinstance(target, DType) and isinstance(lane, DType), kind, "converts between dtypes only"
+    )
     _need(target.bits == lane.bits, kind, f"{lane} and {target} have different widths")
     return (like(operands[0], target),)
 
@@ -204,9 +210,9 @@ def _constant(kind, operands, attributes, asked):
 def _asked_vector(kind, operands, attributes, asked):
     _need(len(asked) == 1 and isinstance(asked[0], VectorType), kind, "needs its vector type")
     if operands:
-        _need(asked[0].dtype is operands[0], kind, f"cannot spread {operands[0]} over {asked[0]}")
+        _need(asked[0].dtype is operands[0], kind, f"cannot broadcast {operands[0]} to {asked[0]}")
     else:
-        _need(asked[0].dtype is dtype("i64"), kind, "lanes are i64")
+        _need(asked[0].dtype is dtype("i64"), kind, "lanes must be i64")
     return tuple(asked)
 
 
@@ -221,25 +227,29 @@ def _shuffle(kind, operands, attributes, asked):
     v, w = operands
     mask = attributes.get("mask", ())
     _need(isinstance(v, VectorType) and v is w, kind, f"needs two equal vectors, got {v}, {w}")
-    _need(len(mask) > 0 and all(0 <= m < 2 * v.width for m in mask), kind, "bad mask")
+    _need(len(mask) > 0 and all(0 <= m < 2 * v.width for m in mask), kind, "invalid mask")
     return (vector(len(mask), v.dtype),)
 
 
 def _access(kind, buffer, rest, value, attributes):
     """Check ``rest``: indices and an optional count; ``value`` is the scalar or vector type."""
-    _need(isinstance(buffer, BufferType), kind, f"{buffer} is no buffer")
+    _need(isinstance(buffer, BufferType), kind, f"{buffer} is not a buffer")
     counted = len(rest) == buffer.rank + 1
     _need(counted or len(rest) == buffer.rank, kind, f"{buffer.rank} indices, got {len(rest)}")
     _need(all(t is INDEX for t in rest), kind, f"indices must be index values, got {tuple(rest)}")
-    _need(element(value) is buffer.dtype, kind, f"moves {value} through a buffer of {buffer.dtype}")
+    _need(
+        element(value) is buffer.dtype,
+        kind,
+        f"expected {buffer.dtype}, the dtype of the buffer, got {value}",
+    )
     if not isinstance(value, VectorType):
-        _need(not counted and "axis" not in attributes, kind, "count and axis are for vectors")
+        _need(not counted and "axis" not in attributes, kind, "count and axis require a vector")
     else:
         _need(-buffer.rank <= attributes.get("axis", -1) < buffer.rank, kind, "axis out of range")
 
 
 def _load(kind, operands, attributes, asked):
-    _need(isinstance(operands[0], BufferType), kind, f"{operands[0]} is no buffer")
+    _need(isinstance(operands[0], BufferType), kind, f"{operands[0]} is not a buffer")
     types = tuple(asked) or (operands[0].dtype,)
     _access(kind, operands[0], operands[1:], types[0], attributes)
     return types
@@ -253,18 +263,20 @@ def _store(kind, operands, attributes, asked):
 def _alloc(kind, operands, attributes, asked):
     _need(len(asked) == 1 and isinstance(asked[0], BufferType), kind, "needs its buffer type")
     space, names = asked[0].space, [d for d in asked[0].shape if isinstance(d, str)]
-    _need(space in SPACES, kind, f"space is {space!r}, one of {SPACES}")
+    _need(space in SPACES, kind, f"unknown space {space!r}, expected one of {SPACES}")
     _need(all(t is INDEX for t in operands), kind, "sizes must be index values")
-    _need(len(names) == len(operands), kind, f"one size for each of {names}")
-    _need(space == "scratch" or not names, kind, f"a {space} buffer has a static shape")
+    _need(len(names) == len(operands), kind, f"expected one size for each of {names}")
+    _need(space == "scratch" or not names, kind, f"a {space} buffer must have a static shape")
     return tuple(asked)
 
 
 def _view(kind, operands, attributes, asked):
     memory, dropped = operands[0], attributes.get("dropped", ())
-    _need(isinstance(memory, BufferType), kind, f"{memory} is no buffer")
+    _need(isinstance(memory, BufferType), kind, f"{memory} is not a buffer")
     _need(all(t is INDEX for t in operands[1:]), kind, "starts must be index values")
-    _need(len(operands) - 1 == memory.rank, kind, f"one start for each of {memory.rank} axes")
+    _need(
+        len(operands) - 1 == memory.rank, kind, f"expected one start for each of {memory.rank} axes"
+    )
     kept = [axis for axis in range(memory.rank) if axis not in dropped]
     shape, strides = ([part[axis] for axis in kept] for part in (memory.shape, memory.strides))
     return (buffer(shape, memory.dtype, strides, 0, memory.space),)
@@ -286,13 +298,17 @@ def _invoke(kind, operands, attributes, asked):
 
 
 def _for(kind, operands, attributes, asked):
-    _need(len(operands) >= 3 and all(t is INDEX for t in operands[:3]), kind, "bounds are indices")
-    _need(attributes.get("loop", "sequential") in LOOPS, kind, f"loop is one of {LOOPS}")
+    _need(
+        len(operands) >= 3 and all(t is INDEX for t in operands[:3]),
+        kind,
+        "bounds must be index values",
+    )
+    _need(attributes.get("loop", "sequential") in LOOPS, kind, f"loop must be one of {LOOPS}")
     return tuple(operands[3:])
 
 
 def _if(kind, operands, attributes, asked):
-    _need(operands[0] is BOOL, kind, f"condition is {operands[0]}")
+    _need(operands[0] is BOOL, kind, f"condition must be i1, got {operands[0]}")
     return tuple(asked)
 
 
@@ -313,11 +329,11 @@ _declare(
     "asinh acosh atanh erf erfc sigmoid", "elementary function of one float", cost=10,
 )  # fmt: skip
 _declare(_float_only, 1, "sqrt", "square root, correctly rounded", cost=4)
-_declare(_float_only, 1, "floor ceil round trunc", "a float without its fraction")
-_declare(_same, 1, "neg abs sign", "arithmetic of one number")
+_declare(_float_only, 1, "floor ceil round trunc", "a float rounded to an integer")
+_declare(_same, 1, "neg abs sign", "unary arithmetic")
 _declare(_bits_only, 1, "not bitnot", "logical (i1) or bitwise complement")
-_declare(_test, 1, "is_nan is_inf is_finite", "a test of one float")
-_declare(_same, 2, "add sub mul max min", "arithmetic of two numbers")
+_declare(_test, 1, "is_nan is_inf is_finite", "classification of one float")
+_declare(_same, 2, "add sub mul max min", "binary arithmetic")
 _declare(_same, 2, "div rem mod", "quotient or remainder", cost=4)
 _declare(_float_only, 2, "pow atan2", "elementary function of two floats", cost=10)
 _declare(_same, 2, "ipow", "integer power", cost=10)
@@ -327,18 +343,18 @@ _declare(_compare, 2, "eq ne lt le gt ge", "a comparison")
 _declare(_float_only, 3, "fma", "a * b + c rounded once")
 _declare(_select, 3, "select", "the second operand where the first is true, else the third")
 _declare(_cast, 1, "cast", "numeric conversion")
-_declare(_bitcast, 1, "bitcast", "same bits, other type")
+_declare(_bitcast, 1, "bitcast", "the same bits read as another type")
 _declare(_constant, 0, "constant", "a number")
-_declare(_asked_vector, 1, "broadcast", "every lane the same scalar")
+_declare(_asked_vector, 1, "broadcast", "one scalar in every lane")
 _declare(_asked_vector, 0, "lanes", "the lane numbers 0, 1, 2, ...")
 _declare(_extract, 1, "extract", "one lane")
-_declare(_shuffle, 2, "shuffle", "lanes picked from two vectors")
+_declare(_shuffle, 2, "shuffle", "lanes selected from two vectors")
 _declare(_call, None, "call", "a scalar function by name")
 _declare(_load, None, "load", "read a buffer", pure=False)
 _declare(_store, None, "store", "write a buffer", pure=False)
 _declare(_alloc, None, "alloc", "a private buffer", pure=False)
 _declare(_view, None, "view", "a part of a buffer", pure=False)
-_declare(_invoke, None, "invoke", "another kernel run to its end", pure=False)
+_declare(_invoke, None, "invoke", "a call of another kernel", pure=False)
 _declare(_for, None, "for", "a loop", pure=False)
 _declare(_if, 1, "if", "a branch", pure=False)
 

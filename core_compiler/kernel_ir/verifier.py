@@ -19,11 +19,11 @@ def verify(function: Function) -> None:
     if kinds != sorted(kinds, reverse=True) or any(
         not is_buffer and v.type is not INDEX for v, is_buffer in zip(arguments, kinds, strict=True)
     ):
-        raise KernelError(f"{function.name}: arguments are buffers, then indices")
+        raise KernelError(f"{function.name}: arguments must be buffers, then indices")
     called = [v.name for v in arguments if v.name is not None]
     twice = next((name for name in called if called.count(name) > 1), None)
     if twice is not None:  # generated code uses these names
-        raise KernelError(f"{function.name}: two arguments are called {twice!r}")
+        raise KernelError(f"{function.name}: duplicate argument {twice!r}")
     names = {v.name for v in arguments if v.type is INDEX}
     for value in arguments:
         if isinstance(value.type, BufferType):
@@ -31,9 +31,9 @@ def verify(function: Function) -> None:
             if isinstance(value.type.offset, int) and value.type.offset:
                 # Generated code takes the pointer as that of the first element; a name is an
                 # argument.
-                raise KernelError(f"{function.name}: argument {value} begins at an offset")
+                raise KernelError(f"{function.name}: argument {value} has an offset")
     if function.outputs:
-        raise KernelError(f"{function.name}: a kernel returns nothing, it stores")
+        raise KernelError(f"{function.name}: a kernel must return nothing")
     top = set(arguments) | {v for op in function.body.ops for v in op.results}
     _verify_block(function, function.body, set(), top, frozenset())
 
@@ -43,7 +43,7 @@ def _check_names(function: Function, value: Value, names: set) -> None:
     for entry in (*t.shape, *t.strides, t.offset):
         if isinstance(entry, str) and entry not in names:
             raise KernelError(
-                f"{function.name}: {value} uses {entry!r}, which is no index argument"
+                f"{function.name}: {value} uses {entry!r}, which is not an index argument"
             )
 
 
@@ -77,7 +77,7 @@ def _verify_op(function: Function, op: Op, top: set) -> None:
     except KernelTypeError as error:
         raise KernelError(f"{function.name}: {error}") from None
     if list(types) != asked:
-        raise KernelError(f"{function.name}: {op} should give {types}")
+        raise KernelError(f"{function.name}: {op} should return {types}")
     if op.kind == "kernel.for":
         _verify_for(function, op)
     if op.kind == "kernel.if":
@@ -85,19 +85,19 @@ def _verify_op(function: Function, op: Op, top: set) -> None:
     if op.kind == "kernel.alloc" and not set(op.operands) <= top:
         raise KernelError(f"{function.name}: {op}: sizes must be computed at the top")
     if op.kind == "kernel.alloc" and op.result.type.offset != 0:
-        raise KernelError(f"{function.name}: {op}: scratch memory begins at its first element")
+        raise KernelError(f"{function.name}: {op}: scratch memory must have no offset")
 
 
 def _verify_for(function: Function, op: Op) -> None:
     (body,) = op.regions
     carried = [v.type for v in op.operands[3:]]
     if not body.arguments or body.arguments[0].type is not INDEX:
-        raise KernelError(f"{function.name}: {op}: the first region argument is the index")
+        raise KernelError(f"{function.name}: {op}: the first region argument must be the index")
     if [v.type for v in body.arguments[1:]] != carried or [v.type for v in body.outputs] != carried:
         raise KernelError(f"{function.name}: {op}: carried types differ")
     if op.get("loop") in SPREAD:
         if carried:
-            raise KernelError(f"{function.name}: {op}: a {op['loop']} loop carries nothing")
+            raise KernelError(f"{function.name}: {op}: a {op['loop']} loop must not carry values")
         _verify_disjoint(function, op)
 
 
@@ -133,5 +133,5 @@ def _verify_disjoint(function: Function, loop: Op) -> None:
             outer = target not in private and target.type.space == "dram"
             if outer and depends.isdisjoint(indices) and op not in guarded:
                 raise KernelError(
-                    f"{function.name}: iterations of {loop} all store to the same place: {op}"
+                    f"{function.name}: iterations of {loop} all store to the same element: {op}"
                 )

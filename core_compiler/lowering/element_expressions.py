@@ -208,7 +208,7 @@ class Puller:
         if not hasattr(op["value"], "array") or op.result.type.elements != 1:
             raise CannotLower(
                 "constants of one element",
-                "{0} has several elements: such a constant is an operand of a kernel, not a part",
+                "{0} has several elements: a kernel reads such a constant as an operand",
                 op,
             )
         number = op["value"].array().reshape(-1)[0]

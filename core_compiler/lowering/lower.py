@@ -86,7 +86,7 @@ def can_join(
             if isinstance(definition(op).lower, Custom | Scan):
                 return refuse("not alone", "{0} is a kernel of its own", op)
         if len(block.ops) > MOST_OPS:
-            text = "one kernel would hold {1} ops of the lowest level, and {2} are the most"
+            text = "the kernel would have {1} primitive ops, the limit is {2}"
             return refuse("size", text, second[0], len(block.ops), MOST_OPS)
         make_plan(block)
     except CannotLower as error:

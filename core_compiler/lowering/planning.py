@@ -146,7 +146,7 @@ def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
             parts.append((substitute(atom.of, env) % atom.by) * c)
         else:
             raise CannotLower(
-                "indices from the loops", "an index read from data stands in the iteration space"
+                "indices from the loops", "the iteration space has an index read from data"
             )
     # Use a single combination, so that quotient and remainder are recognised.
     from core_compiler.ops.affine import combine
@@ -181,7 +181,7 @@ def written_parts(block: Block) -> dict[Value, Op]:
         before = makers.get(op.operands[0])
         if before is not None and isinstance(definition(before).lower, Part):
             raise CannotLower(
-                "a part alone", "{0} writes a part of what {1} writes a part of", op, before
+                "a part alone", "{0} and {1} each write a part of the same value", op, before
             )
         if op.operands[0] not in block.arguments:
             continue
@@ -192,7 +192,7 @@ def written_parts(block: Block) -> dict[Value, Op]:
         if others or block.outputs.count(value) > 1:
             raise CannotLower(
                 "a part alone",
-                "{0} writes a part of what it is given, in its place, and {1} reads it too",
+                "{0} writes a part of its operand in place, and {1} also reads it",
                 op, others[0] if others else "the caller",
             )  # fmt: skip
         parts[value] = op
@@ -282,7 +282,7 @@ def _attempt(block: Block, root: Value, space: Space) -> Plan:
     last = Phase(None)
     for number, value in enumerate(block.outputs):
         if value in block.arguments:
-            raise CannotLower("work", "{0} is an input and an output: that needs no kernel", value)
+            raise CannotLower("work", "{0} is an input and an output: no kernel is needed", value)
         store, phase = _place_output(number, value, puller, parts, phases, rows, space)
         if phase is None and store.address.axes <= set(rows):
             row_stores.append(store)
@@ -336,14 +336,14 @@ def _row_axes(heavies: list[Node], space: Space) -> tuple[Axis, ...]:
         if axes != rows[0]:
             raise CannotLower(
                 "the same rows",
-                "they run over different rows: {0} over {0:reduces}, {1} over {1:reduces}",
+                "they reduce different rows: {0} over {0:reduces}, {1} over {1:reduces}",
                 heavies[0].op,
                 node.op,
             )
         if not node.axes <= set(space.axes):
             raise CannotLower(
                 "loops side by side",
-                "{0} would stand inside another's loop: it depends on more than the kernel's rows",
+                "{0} would run inside another op's loop: it depends on more than the kernel's rows",
                 node.op,
             )
     return tuple(a for a in space.axes if a in rows[0])
@@ -361,8 +361,8 @@ def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) 
         if prod(wide) != prod(shape):
             raise CannotLower(
                 "outputs of one shape",
-                "{0} gives {1} elements, which others read too, and a row of this kernel is one of "
-                "{2}: outputs of different shapes",
+                "{0} has other readers and {1} elements, but this kernel has {2} rows: the outputs "
+                "have different shapes",
                 block.producers().get(value, value), prod(wide), prod(shape),
             )  # fmt: skip
         index, position = [], ZERO
@@ -410,7 +410,7 @@ def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, s
                 return store(node, index), phase
     raise CannotLower(
         "each output element once",
-        "{0} is read by others too, and this kernel would not pass each of its elements just once",
+        "{0} has other readers, and this kernel would not visit each of its elements exactly once",
         puller.makers.get(value, value),
     )
 
@@ -449,8 +449,8 @@ def _check_fusion(heavies: list[Node]) -> None:
             if others:
                 raise CannotLower(
                     "a product alone",
-                    "{0} shares no kernel with another op that has loops of its own: a product "
-                    "beside another, {1}", node.op, others[0].op,
+                    "{0} cannot share a kernel with {1}: each has its own loops",
+                    node.op, others[0].op,
                 )  # fmt: skip
             for term in node.heavy.terms:
                 for part in term.walk():
@@ -458,7 +458,7 @@ def _check_fusion(heavies: list[Node]) -> None:
                     if part.kind == "compute" and not own:
                         raise CannotLower(
                             "plain operands",
-                            "{0} feeds {1}, which reads its operands again for each output: the "
+                            "{0} feeds {1}, which rereads its operands for each output: the "
                             "arithmetic would run again", part.op, node.op,
                         )  # fmt: skip
 
@@ -468,15 +468,15 @@ def _check_once(node: Node, heavies: list[Node]) -> None:
     if any(h.op is node.op for h in heavies if h is not node):
         raise CannotLower(
             "each product once",
-            "{0} is read at several places of itself: each would compute it again", node.op,
+            "{0} is read at several indices: each read would recompute it", node.op,
         )  # fmt: skip
     elements = node.op.result.type.elements if node.op is not None else 0
     computed = prod(axis.size for axis in node.axes)
     if computed > elements > 0:
         raise CannotLower(
             "each product once",
-            "{0} has {1} elements, and this kernel would compute {2}: what reads it passes some of "
-            "them again, or places beside them", node.op, elements, computed,
+            "{0} has {1} elements, but this kernel would compute {2}: its readers visit some "
+            "elements twice, or positions outside it", node.op, elements, computed,
         )  # fmt: skip
 
 

@@ -247,7 +247,7 @@ def _leaf(name: str, arguments: tuple, result, dtype: str, emit: Callable) -> Ca
     def typed(given: tuple):
         if not all(map(_accepts, arguments, given)):
             wanted = ", ".join(map(str, arguments))
-            raise TypingError(f"{name} takes ({wanted}), not ({', '.join(map(str, given))})")
+            raise TypingError(f"{name} takes ({wanted}), got ({', '.join(map(str, given))})")
 
         def codegen(context, builder, signature, values):
             return emit(builder, dtype, *values)

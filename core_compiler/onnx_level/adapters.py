@@ -66,7 +66,7 @@ class Use:
             return None
         held = constant(self.makers(value))
         if held is None:
-            raise CannotSay(f"{what} is computed, where it must be known")
+            raise CannotSay(f"{what} must be constant, but is computed")
         return as_array(held, self.nodes.weights)
 
     def ints(self, place: int, what: str) -> tuple[int, ...] | None:
@@ -87,14 +87,14 @@ class Use:
         """Return the rank of the first input; raise CannotSay if it is unknown."""
         held = self.op.operands[0].type
         if not isinstance(held, TensorType):
-            raise CannotSay("the rank of its input is not known (infer_shapes finds it)")
+            raise CannotSay("the rank of its input is unknown (infer_shapes infers it)")
         return held.rank
 
     def like(self, number: float) -> Value:
         """Return a scalar of the first input's dtype."""
         held = self.op.operands[0].type
         if not isinstance(held, TensorType):
-            raise CannotSay("the type of its input is not known (infer_shapes finds it)")
+            raise CannotSay("the type of its input is unknown (infer_shapes infers it)")
         return self.nodes.constant(np.array(number, held.dtype.numpy))
 
 
@@ -195,7 +195,7 @@ def _dropout_up(use: Use):
 def _dropout_down(use: Use):
     training = use.array(2, "training_mode")
     if training is not None and training.any():
-        raise CannotSay("it drops in training mode")
+        raise CannotSay("it is in training mode")
     ratio = use.array(1, "ratio")
     given = None if ratio is None else float(ratio.reshape(-1)[0])
     return _masked(use, use.again(use.input(0), without=["seed"], ratio=given), True)
@@ -308,7 +308,7 @@ def _flattened(op_type: str) -> None:
             return use.again(use.input(0), axis=axis)
         shape = use.op.operands[0].type
         if not shape.is_static:
-            raise CannotSay("it is over several axes whose sizes are not known")
+            raise CannotSay("it is over several axes of unknown size")
         flat = shape.with_(shape=(prod(shape.shape[:axis]), prod(shape.shape[axis:])))
         rows = use.nodes.one("Reshape", use.input(0), use.nodes.ints(flat.shape), version=5,
                              like=flat)  # fmt: skip
@@ -343,7 +343,7 @@ def _broadcasting_down(use: Use):
     types = {v.type for v in use.op.operands}
     (held, *others) = types
     if others or not isinstance(held, TensorType) or ANY_SIZE in held.shape:
-        raise CannotSay("its inputs are not known to have one shape")
+        raise CannotSay("its inputs may have different shapes")
     return use.again(*use.op.operands)
 
 
@@ -359,7 +359,7 @@ def _roi_align_up(use: Use):
 @adapts("RoiAlign", 16, 10)
 def _roi_align_down(use: Use):
     if use.attr("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
-        raise CannotSay("its coordinates are those of half_pixel")
+        raise CannotSay("it uses half_pixel coordinates")
     return use.again(*use.op.operands, without=["coordinate_transformation_mode"])
 
 
@@ -396,7 +396,7 @@ def _split_down(use: Use):
     if not all(isinstance(size, int) for size in sizes):
         size = held.shape[axis] if isinstance(held, TensorType) else None
         if not isinstance(size, int):
-            raise CannotSay("the size that it splits is not known")
+            raise CannotSay("the size of the axis that it splits is unknown")
         each = -(-size // parts)
         sizes = [each] * (parts - 1) + [size - each * (parts - 1)]
     return use.again(use.input(0), use.nodes.ints(sizes), without=["num_outputs"])
@@ -405,14 +405,14 @@ def _split_down(use: Use):
 @adapts("Reshape", 14, 13)
 def _reshape_down(use: Use):
     if use.attr("allowzero", 0) and 0 in (use.ints(1, "shape") or ()):
-        raise CannotSay("a 0 in its shape is a size")
+        raise CannotSay("a 0 in its shape means size 0")
     return use.again(*use.op.operands, without=["allowzero"])
 
 
 @adapts("BatchNormalization", 7, 9)
 def _batch_norm_spatial(use: Use):
     if not use.attr("spatial", 1):
-        raise CannotSay("it has statistics of its own for every element")
+        raise CannotSay("it has separate statistics for every element")
     return use.again(*use.op.operands, without=["spatial"])
 
 
@@ -443,7 +443,7 @@ def _group_norm_down(use: Use):
 def _per_channel(use: Use, change):
     groups, shape = use.attr("num_groups"), use.op.operands[0].type
     if not isinstance(shape, TensorType) or not isinstance(shape.shape[1], int):
-        raise CannotSay("the number of its channels is not known")
+        raise CannotSay("the number of channels is unknown")
     held = [use.array(i, name) for i, name in ((1, "scale"), (2, "bias"))]
     made = [use.nodes.constant(change(a, groups)) for a in held if a is not None]
     return use.again(use.input(0), *made)
@@ -485,7 +485,7 @@ def _resize_all_axes(use: Use):
     """Expand the scales and sizes of selected axes to all axes."""
     later = ["antialias", "axes", "keep_aspect_ratio_policy"]
     if use.attr("antialias", 0):
-        raise CannotSay("it smooths (antialias)")
+        raise CannotSay("it uses antialias")
     axes, sizes, shape = use.attr("axes"), use.ints(3, "sizes"), use.op.operands[0].type
     if sizes is not None and use.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise CannotSay("it keeps the aspect ratio")
@@ -495,14 +495,14 @@ def _resize_all_axes(use: Use):
     places = [axis % rank for axis in axes]
     if sizes is not None:
         if not shape.is_static:
-            raise CannotSay("its sizes are of chosen axes, and those of the others are not known")
+            raise CannotSay("it resizes some axes, and the sizes of the others are unknown")
         whole = dict(enumerate(shape.shape)) | dict(zip(places, sizes, strict=True))
         return use.again(use.input(0), None, None, use.nodes.ints([whole[i] for i in range(rank)]),
                          without=later)  # fmt: skip
     scales = use.array(2, "scales")
     region = use.array(1, "roi")
     if scales is None or (region is not None and region.size):
-        raise CannotSay("its region is of chosen axes")
+        raise CannotSay("its region is given for some axes only")
     every = np.ones(rank, np.float32)
     every[places] = scales
     return use.again(use.input(0), None, use.nodes.constant(every), without=later)
@@ -532,7 +532,7 @@ def _resize_down(use: Use):
         mode == "linear" or (mode == "nearest" and use.attr("nearest_mode") == "floor")
     )
     if not fits or use.input(3) is not None:
-        raise CannotSay("version 10 knows asymmetric coordinates, floor and scales only")
+        raise CannotSay("version 10 supports only asymmetric coordinates, floor and scales")
     return use.again(use.input(0), use.input(2), without=[
         "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "exclude_outside",
         "extrapolation_value",
@@ -594,7 +594,7 @@ def counted(op: Op, version: int, attributes: Mapping[str, Any]) -> dict[str, An
             continue
         held = (op.results if op.kind in _ADD_AXES else op.operands)[0].type
         if not isinstance(held, TensorType):
-            raise CannotSay("the rank of its input is not known (infer_shapes finds it)")
+            raise CannotSay("the rank of its input is unknown (infer_shapes infers it)")
         places = tuple(axis % held.rank for axis in axes)
         own[name] = places if isinstance(given, tuple) else places[0]
     return own
@@ -629,8 +629,8 @@ def _check_types(op: Op, schema) -> None:
                 if name not in wanted.types and wanted.types:
                     raise CannotSay(f"its {what} {wanted.name} is {name}")
                 if wanted.is_homogeneous and bound.setdefault(wanted.type_str, name) != name:
-                    raise CannotSay(f"its {what} {wanted.name} is {name}, others of its type "
-                                    f"{bound[wanted.type_str]}")  # fmt: skip
+                    raise CannotSay(f"its {what} {wanted.name} is {name}, but others of this "
+                                    f"type are {bound[wanted.type_str]}")  # fmt: skip
 
 
 def _type_name(held: Type) -> str:

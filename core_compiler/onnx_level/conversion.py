@@ -67,7 +67,7 @@ class Converter:
                 current, schema("", op_type, current[SINCE]), schema("", op_type, version)
             )
         if found.deprecated:
-            raise CannotSay(f"{op_type} is deprecated there")
+            raise CannotSay(f"{op_type} is deprecated in that version")
         if current is not op:
             self._carry(op, current, rewriter)
         return ()
@@ -88,7 +88,7 @@ class Converter:
         """Replace an op that the version does not have yet by its definition."""
         made = defined(op, self.weights, self._maker(rewriter))
         if made is None:
-            raise CannotSay("the op does not exist there")
+            raise CannotSay("the op does not exist in that version")
         rule = f"{spelled(op)[1]} {op[SINCE]} => its definition"
         return self._replace(op, made, rewriter, rule, TOLERANCE)
 

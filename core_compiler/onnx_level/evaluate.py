@@ -66,10 +66,10 @@ class Budget:
             for inner in body.walk() for v in inner.results
         )  # fmt: skip
         if any(size > self.most for size in sizes):
-            raise InternalError(f"{op.kind} makes tensors of more than {self.most} bytes")
+            raise InternalError(f"{op.kind} creates tensors of more than {self.most} bytes")
         needed = sum(work_of(inner) for inner in body.ops)
         if needed > self.work:
-            raise InternalError(f"{op.kind} takes {needed} operations, {self.work} are left")
+            raise InternalError(f"{op.kind} needs {needed} operations, {self.work} are left")
         self.work -= needed
 
 

@@ -26,7 +26,7 @@ def complaint(op: Op) -> str | None:
     if op.kind == INITIALIZER:
         held = constant(op)
         fits = held is not None and not op.operands and [held.type] == [v.type for v in op.results]
-        return None if fits else "an initializer holds one tensor, of its result's type"
+        return None if fits else "an initializer must contain one tensor, of the type of its result"
     if op.kind == ABSENT:
         return None
     if not is_node(op):
@@ -88,9 +88,9 @@ def _against_subgraphs(op: Op) -> str | None:
     makes = len(op.results) + more
     for own, body in zip(op.get(REGIONS, ()), op.regions, strict=True):
         if takes not in (None, len(body.arguments)):
-            return f"{own} of {name} takes {len(body.arguments)} tensors, it is given {takes}"
+            return f"{own} of {name} takes {len(body.arguments)} tensors, got {takes}"
         if len(body.outputs) != makes:
-            return f"{own} of {name} makes {len(body.outputs)} tensors, {makes} are taken"
+            return f"{own} of {name} returns {len(body.outputs)} tensors, expected {makes}"
     return None
 
 

@@ -221,7 +221,7 @@ class _Reader:
 
     def _none(self) -> Value:
         if self._absent is None:
-            why = Origin.synthetic("import", "stands for inputs that nodes leave out")
+            why = Origin.synthetic("import", "represents inputs that nodes omit")
             self._absent = Op(ABSENT, (), (Value(NOTHING),), {}, (), why)
         return self._absent.result
 

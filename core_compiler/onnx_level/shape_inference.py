@@ -69,8 +69,8 @@ class _Child:
 def _ending(code: int) -> str:
     if code < 0:
         name = signal.Signals(-code).name
-        return "it takes too long" if name == "SIGXCPU" else f"the model brings it down ({name})"
-    return f"its process ended with {code}"
+        return "it takes too long" if name == "SIGXCPU" else f"the model crashes it ({name})"
+    return f"its process exited with {code}"
 
 
 _child = _Child()

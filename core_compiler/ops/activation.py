@@ -115,7 +115,7 @@ _activation(
     {
         "low": Attr((int, float), None, "lower bound; absent: none"),
         "high": Attr((int, float), None, "upper bound; absent: none"),
-        "open": Attr(bool, False, "whether the gradient on a bound is 0, as that of relu6"),
+        "open": Attr(bool, False, "whether the gradient at a bound is 0, as in relu6"),
     },
     type_rule=_clamp_rule,
 )

@@ -33,7 +33,7 @@ def _rule(types, attributes):
     q, k, v, *mask = types
     need_dtype("q", q, FLOATS)
     need_same_dtype(("q", "k", "v"), types[:3])
-    need(q.rank >= 2, f"q has rank {q.rank}, wanted [batch.., queries, width]")
+    need(q.rank >= 2, f"q has rank {q.rank}, expected [batch.., queries, width]")
     for name, other in (("k", k), ("v", v)):
         need_rank(name, other, q.rank)
         need(
@@ -108,11 +108,11 @@ declare(
             "hidden": Attr(
                 float,
                 -inf,
-                "the score of a key that a mask of booleans or causal "
-                "hides; a finite one leaves equal shares where it hides all",
+                "the score of a key hidden by causal or a boolean mask; "
+                "if finite, a query with all keys hidden weights them equally",
             ),
             "empty_rows": Attr(
-                str, "nan", "the shares of a query that sees no key", choices=("nan", "zero")
+                str, "nan", "the weights of a query that sees no key", choices=("nan", "zero")
             ),
         },
         decompose=_attention,
@@ -127,9 +127,9 @@ declare(
 def _rotary_rule(types, attributes):
     x, *angles = types
     need_dtype("x", x, FLOATS)
-    need(x.rank >= 1, "x is a number, wanted [.., width]")
+    need(x.rank >= 1, "x has rank 0, expected [.., width]")
     width = need_static("the width of x", x.shape[-1])
-    need(width % 2 == 0, f"the width of x is {width}, which are no pairs")
+    need(width % 2 == 0, f"the width of x is {width}, expected an even number")
     need_same_dtype(("x", "cos", "sin"), types)
     for name, each in zip(("cos", "sin"), angles, strict=True):
         need_rank(name, each, x.rank)
@@ -170,7 +170,9 @@ declare(
         ("x", "cos", "sin"),
         _rotary_rule,
         attributes={
-            "interleaved": Attr(bool, False, "pairs are neighbours, not elements of two halves"),
+            "interleaved": Attr(
+                bool, False, "pairs are adjacent elements, not elements of two halves"
+            ),
         },
         decompose=_rotary,
         precision=FOLLOWS,

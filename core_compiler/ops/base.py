@@ -63,7 +63,7 @@ class Attr:
         if self.type is tuple:
             for item in value:
                 if not _is(item, self.of):
-                    raise TypeRuleError(f"{name} holds {item!r}, which is not {_words(self.of)}")
+                    raise TypeRuleError(f"{name} contains {item!r}, which is not {_words(self.of)}")
         if self.choices and value not in self.choices:
             raise TypeRuleError(f"{name} = {value!r} is not one of {', '.join(self.choices)}")
         return value
@@ -168,7 +168,7 @@ class OpDef:
         """
         unknown = sorted(attributes.keys() - self.attributes.keys())
         if unknown:
-            raise TypeRuleError(f"{self.kind} has no attribute {unknown[0]!r}")
+            raise TypeRuleError(f"{self.kind}: unknown attribute {unknown[0]!r}")
         filled = {}
         for name, spec in self.attributes.items():
             given = attributes.get(name)
@@ -178,7 +178,7 @@ class OpDef:
                 except TypeRuleError as error:
                     raise TypeRuleError(f"{self.kind}: {error}") from None
             elif spec.is_required:
-                raise TypeRuleError(f"{self.kind} needs the attribute {name!r}")
+                raise TypeRuleError(f"{self.kind}: missing attribute {name!r}")
             else:
                 filled[name] = spec.default
         return filled
@@ -221,7 +221,7 @@ def definition(kind: str | Op) -> OpDef:
     try:
         return REGISTRY[kind]
     except KeyError:
-        raise InternalError(f"no op is declared as {kind!r}") from None
+        raise InternalError(f"unknown op {kind!r}") from None
 
 
 def infer(

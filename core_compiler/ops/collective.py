@@ -27,7 +27,7 @@ MOST = 1024
 
 def _all_reduce_rule(types, attributes):
     need_dtype("x", types[0], (*FLOATS, *INTEGERS))
-    need(1 <= attributes["shards"] <= MOST, f"{attributes['shards']} shards, 1 to {MOST} go")
+    need(1 <= attributes["shards"] <= MOST, f"shards = {attributes['shards']} is not in 1..{MOST}")
     return (tensor(types[0].shape, types[0].dtype),)
 
 
@@ -39,14 +39,14 @@ def of_equals(b, x, shards: int):
 declare(
     OpDef(
         "core.all_reduce",
-        "The sum of what all shards hold, the same for each: by a fixed binary tree over the "
-        "shards' numbers; alone, the sum of equal ones",
+        "The sum over all shards, equal in each, by a fixed binary tree over the shards' "
+        "numbers; without other shards, the sum of equal values",
         ("x",),
         _all_reduce_rule,
         lambda arrays, attributes, types: (
             collective.tree_sum([arrays[0]] * attributes["shards"]),
         ),
-        attributes={"shards": Attr(int, doc="into how many the batch is cut")},
+        attributes={"shards": Attr(int, doc="the number of shards of the batch")},
         flops=lambda op: (op["shards"] - 1) * op.result.type.elements,
         traits=traits("multilinear"),
         precision=SHARDS,
@@ -59,11 +59,11 @@ declare(
 declare(
     OpDef(
         "core.distribute",
-        "x itself, from here on read by each shard with its own examples",
+        "x, read from here on by each shard with its own examples",
         ("x",),
         lambda types, attributes: (tensor(types[0].shape, types[0].dtype),),
         lambda arrays, attributes, types: (arrays[0],),
-        attributes={"shards": Attr(int, doc="into how many the batch is cut")},
+        attributes={"shards": Attr(int, doc="the number of shards of the batch")},
         traits=traits("view", "multilinear"),
         precision=SHARDS,
         flops=lambda op: 0,

@@ -34,8 +34,8 @@ ARITHMETIC = tuple(d for d in DTYPES.values() if d is not BOOL)
 ACCUMULATE = Attr(
     DType,
     None,
-    "the result's dtype where it is the accumulator's (f32 for bf16 operands: the sum is not "
-    "rounded); absent: the operands' dtype, for integers the accumulator's",
+    "the result's dtype if it is the accumulator's (f32 for bf16 operands: the sum is not "
+    "rounded); absent: the operands' dtype, or the accumulator's for integers",
 )
 
 
@@ -59,7 +59,7 @@ def _need_arithmetic(types) -> None:
 def _matmul_rule(types, attributes):
     a, b = types
     _need_arithmetic(types)
-    need(a.rank >= 2 and b.rank >= 2, f"ranks {a.rank} and {b.rank}, wanted at least 2")
+    need(a.rank >= 2 and b.rank >= 2, f"ranks {a.rank} and {b.rank}, expected at least 2")
     need(
         a.shape[:-2] == b.shape[:-2],
         f"batch axes of a are {show(a.shape[:-2])} but of b {show(b.shape[:-2])}"
@@ -167,7 +167,7 @@ def _linear_rule(types, attributes):
     if len(types) == 3:
         need(
             types[2].shape == (w.shape[1],) and types[2].dtype is made.dtype,
-            f"bias is {types[2]}, wanted {tensor((w.shape[1],), made.dtype)}",
+            f"bias is {types[2]}, expected {tensor((w.shape[1],), made.dtype)}",
         )
     return (made,)
 

@@ -19,7 +19,7 @@ def _need_arguments(region: str, block: Block, types) -> None:
     found = [v.type for v in block.arguments]
     need(
         len(found) == len(types) and all(map(agrees, found, types)),
-        f"region {region} takes ({_types(found)}) but is given ({_types(types)})",
+        f"region {region} takes ({_types(found)}), got ({_types(types)})",
     )
 
 
@@ -27,7 +27,7 @@ def _need_outputs(region: str, block: Block, types) -> None:
     found = [v.type for v in block.outputs]
     need(
         len(found) == len(types) and all(map(agrees, found, types)),
-        f"region {region} gives ({_types(found)}), wanted ({_types(types)})",
+        f"region {region} returns ({_types(found)}), expected ({_types(types)})",
     )
 
 
@@ -66,7 +66,7 @@ def _if_execute(op: Op, arrays, run):
 declare(
     OpDef(
         "core.if",
-        "The outputs of the region then where condition holds, else of the region else",
+        "The outputs of the region then if condition is true, of the region else otherwise",
         ("condition", "*captures"),
         _if_rule,
         flops=lambda op: max(map(_block_flops, op.regions)),
@@ -84,11 +84,14 @@ def _while_rule(types, attributes, regions):
     condition, body = regions
     _need_arguments("condition", condition, types)
     _need_arguments("body", body, types)
-    need(len(condition.outputs) == 1, f"region condition gives {len(condition.outputs)} values")
+    need(
+        len(condition.outputs) == 1,
+        f"region condition returns {len(condition.outputs)} values, expected one",
+    )
     _need_scalar_bool("the output of region condition", condition.outputs[0].type)
     _need_outputs("body", body, types)
     trips = attributes["trips"]
-    need(trips is None or trips >= 0, f"trips = {trips} is not a number of iterations")
+    need(trips is None or trips >= 0, f"trips = {trips} is negative")
     return tuple(t.with_(order=None) for t in types)
 
 
@@ -98,7 +101,7 @@ def _while_execute(op: Op, arrays, run):
     while run(condition, carried)[0]:
         carried, trips = run(body, carried), trips + 1
     if op.get("trips", trips) != trips:
-        raise InternalError(f"{op} runs its body {trips} times and says {op['trips']}")
+        raise InternalError(f"{op} ran its body {trips} times, expected trips = {op['trips']}")
     return carried
 
 
@@ -112,10 +115,10 @@ def _while_flops(op: Op) -> int:
 declare(
     OpDef(
         "core.while",
-        "Carries values through the region body as long as the region condition holds of them",
+        "Runs the region body on the carried values while the region condition is true",
         ("*carried",),
         _while_rule,
-        attributes={"trips": Attr(int, None, "how often the body runs; absent: data decide")},
+        attributes={"trips": Attr(int, None, "number of iterations; absent: depends on data")},
         flops=_while_flops,
         regions=("condition", "body"),
         execute=_while_execute,
@@ -138,7 +141,7 @@ def _group_rule(types, attributes, regions):
 declare(
     OpDef(
         "core.group",
-        "Ops that become one kernel, made by the fusion passes; the meaning is that of its region",
+        "Ops that become one kernel, created by the fusion passes; the semantics are its region's",
         ("*inputs",),
         _group_rule,
         flops=lambda op: _block_flops(op.regions[0]),

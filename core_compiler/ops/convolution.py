@@ -32,8 +32,8 @@ _SPATIAL = {
     "strides": Attr(tuple, doc="step of the window on each spatial axis"),
     "low": Attr(tuple, doc="zeros before each spatial axis (negative crops)"),
     "high": Attr(tuple, doc="zeros after each spatial axis (negative crops)"),
-    "dilations": Attr(tuple, doc="distance of neighbouring taps on each spatial axis"),
-    "groups": Attr(int, 1, "groups of channels that do not mix"),
+    "dilations": Attr(tuple, doc="distance between adjacent taps on each spatial axis"),
+    "groups": Attr(int, 1, "number of independent groups of channels"),
     "accumulate": ACCUMULATE,
 }
 
@@ -43,7 +43,7 @@ def _need_image(types, attributes, per_axis) -> int:
     x, w = types
     need_same_dtype(("x", "w"), types)
     need_dtype("x", x, ARITHMETIC)
-    need(3 <= x.rank <= 5, f"x has rank {x.rank}, wanted [N, C, 1 to 3 spatial axes]")
+    need(3 <= x.rank <= 5, f"x has rank {x.rank}, expected [N, C, 1 to 3 spatial axes]")
     need_rank("w", w, x.rank)
     for name in per_axis:
         need_length(name, attributes[name], x.rank - 2)
@@ -173,7 +173,7 @@ declare(
             "taps": Attr(
                 int,
                 None,
-                "taps of the window that sizes the chunks of the sum, where w holds a "
+                "taps of the window that sizes the chunks of the sum, if w has only a "
                 "part of its taps; absent: those of w",
             ),
         },
@@ -190,7 +190,7 @@ def _weight_gradient_rule(types, attributes):
     x, dy = types
     need_same_dtype(("x", "dy"), types)
     need_dtype("x", x, ARITHMETIC)
-    need(3 <= x.rank <= 5, f"x has rank {x.rank}, wanted [N, C, 1 to 3 spatial axes]")
+    need(3 <= x.rank <= 5, f"x has rank {x.rank}, expected [N, C, 1 to 3 spatial axes]")
     need_rank("dy", dy, x.rank)
     need(x.shape[0] == dy.shape[0], f"x has {x.shape[0]} images but dy has {dy.shape[0]}")
     kernel, groups = attributes["kernel"], attributes["groups"]

@@ -25,4 +25,4 @@ def _flops(op: Op) -> int:
         return sum(v.type.elements for v in op.results)
     if declared.decompose is not None:
         return sum(map(_flops, decomposed(op).ops))
-    raise InternalError(f"{op.kind} declares no cost")
+    raise InternalError(f"{op.kind} does not declare a cost")

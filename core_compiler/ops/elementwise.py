@@ -82,9 +82,9 @@ UNARY = (
 
 #: Columns: name, meaning, operand dtypes. The result is i1.
 TESTS = (
-    ("is_nan", "whether x is NaN", FLOATS),
-    ("is_inf", "whether x is an infinity", FLOATS),
-    ("is_finite", "whether x is neither NaN nor an infinity", FLOATS),
+    ("is_nan", "true if x is NaN", FLOATS),
+    ("is_inf", "true if x is an infinity", FLOATS),
+    ("is_finite", "true if x is neither NaN nor an infinity", FLOATS),
 )
 
 #: Columns: name, meaning, operand dtypes, traits, mixed precision.
@@ -204,7 +204,7 @@ def _select(arrays, attributes, types):
 declare(
     OpDef(
         "core.select",
-        "a where p, else b; the operand not chosen has no influence, NaN included",
+        "a where p is true, else b; the other operand has no effect, NaN included",
         ("p", "a", "b"),
         _select_rule,
         _select,
@@ -218,7 +218,7 @@ declare(
 
 def _cast_rule(types, attributes):
     for found in (types[0].dtype, attributes["dtype"]):
-        need(found.name != "f8E8M0FNU", "f8E8M0FNU holds scales of blocks; it does not convert")
+        need(found.name != "f8E8M0FNU", "f8E8M0FNU contains block scales and cannot be converted")
     return (types[0].with_(dtype=attributes["dtype"]),)
 
 
@@ -239,7 +239,9 @@ declare(
         _cast,
         attributes={
             "dtype": Attr(DType, doc="the result's dtype"),
-            "saturate": Attr(bool, True, "floats of 8 bits or fewer clamp to their largest finite"),
+            "saturate": Attr(
+                bool, True, "floats of 8 bits or fewer clamp to the largest finite value"
+            ),
         },
         traits=traits("elementwise", "multilinear"),
         precision=ASKED,
@@ -253,7 +255,7 @@ def _bitcast_rule(types, attributes):
     (x,), wanted = types, attributes["dtype"]
     need(
         x.dtype.bits == wanted.bits and x.dtype.bits >= 8,
-        f"{x.dtype.name} and {wanted.name} are not of one width of whole bytes",
+        f"{x.dtype.name} and {wanted.name} do not have one width of whole bytes",
     )
     return (x.with_(dtype=wanted),)
 

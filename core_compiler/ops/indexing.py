@@ -37,8 +37,8 @@ scatter = lazy_module.module("core_compiler.numerics.reference.scatter")
 MODE = Attr(
     str,
     "set",
-    "how an update meets the element: set replaces it (the last update in row-major order wins), "
-    "the others combine (add: the old value first, then the sum of its updates)",
+    "how an update changes the element: set replaces it (the last update in row-major order "
+    "wins), the others combine both (add: the old value first, then the sum of its updates)",
     choices=("set", "add", "mul", "max", "min"),
 )
 
@@ -131,7 +131,7 @@ def _gather_nd_rule(types, attributes):
     x, indices = types
     batch = attributes["batch_dims"]
     need_index("indices", indices)
-    need(indices.rank >= 1, "indices has rank 0, wanted a last axis of positions")
+    need(indices.rank >= 1, "indices has rank 0, expected a last axis of positions")
     need(
         0 <= batch < indices.rank and batch <= x.rank,
         f"batch_dims {batch} with operands of rank {x.rank} and {indices.rank}",
@@ -160,12 +160,12 @@ def _gather_nd(arrays, attributes, types):
 declare(
     OpDef(
         "core.gather_nd",
-        "The last axis of indices holds positions on x's axes after the batch axes; each names "
-        "a slice of x (ONNX GatherND)",
+        "The last axis of indices contains positions on x's axes after the batch axes; each "
+        "selects a slice of x (ONNX GatherND)",
         ("x", "indices"),
         _gather_nd_rule,
         _gather_nd,
-        attributes={"batch_dims": Attr(int, 0, "leading axes that x and indices share")},
+        attributes={"batch_dims": Attr(int, 0, "number of leading axes that x and indices share")},
         flops=free,
         traits=traits("exact", "partial_read"),
         precision=FOLLOWS,
@@ -224,7 +224,7 @@ def _scatter_along(arrays, attributes, types):
 declare(
     OpDef(
         "core.scatter_along",
-        "x with updates[i.., j, k..] put at x[i.., indices[i.., j, k..], k..] (torch.scatter)",
+        "x with updates[i.., j, k..] written to x[i.., indices[i.., j, k..], k..] (torch.scatter)",
         ("x", "indices", "updates"),
         _scatter_along_rule,
         _scatter_along,
@@ -242,7 +242,7 @@ def _scatter_nd_rule(types, attributes):
     _need_combinable(x, attributes["mode"])
     need_same_dtype(("x", "updates"), (x, updates))
     need_index("indices", indices)
-    need(indices.rank >= 1, "indices has rank 0, wanted a last axis of positions")
+    need(indices.rank >= 1, "indices has rank 0, expected a last axis of positions")
     depth = need_static("the last axis of indices", indices.shape[-1])
     need(depth <= x.rank, f"{depth} positions but x has rank {x.rank}")
     need_shape("updates", updates, (*indices.shape[:-1], *x.shape[depth:]))

@@ -35,7 +35,7 @@ REDUCTION = Attr(
     "over all elements: their (weighted) mean, their sum, or none",
     choices=("mean", "sum", "none"),
 )
-IGNORE = Attr(int, -100, "targets of this value count for nothing")
+IGNORE = Attr(int, -100, "targets of this value are ignored")
 
 
 # -- one_hot ---------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def _hits(b, indices: Value, classes: int, axis: int) -> Value:
 declare(
     OpDef(
         "core.one_hot",
-        "1 where the position on the new last axis is the index, else 0; all 0 out of range",
+        "1 where the position on the new last axis equals the index, else 0; all 0 out of range",
         ("indices",),
         _one_hot_rule,
         attributes={
@@ -87,7 +87,7 @@ def _class_rule(types, attributes):
     x, targets, *weight = types
     need_dtype("x", x, FLOATS)
     need_index("targets", targets)
-    need(x.rank >= 2, f"x has rank {x.rank}, wanted [N, C, ..]")
+    need(x.rank >= 2, f"x has rank {x.rank}, expected [N, C, ..]")
     need_shape("targets", targets, without(x.shape, (1,)))
     for found in weight:
         need_same_dtype(("x", "weight"), (x, found))
@@ -206,7 +206,9 @@ declare(
         attributes={
             "reduction": REDUCTION,
             "ignore_index": IGNORE,
-            "label_smoothing": Attr(float, 0.0, "share of the target spread over all classes"),
+            "label_smoothing": Attr(
+                float, 0.0, "part of the target that is spread over all classes"
+            ),
         },
         decompose=_cross_entropy,
         precision=LOSS,

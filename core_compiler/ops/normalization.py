@@ -71,7 +71,7 @@ declare(
         attributes={
             "axis": Attr(int, doc="the axis that sums to 1"),
             "empty_rows": Attr(
-                str, "nan", "the result for a row of -infinity alone", choices=("nan", "zero")
+                str, "nan", "the result for a row of only -infinity", choices=("nan", "zero")
             ),
         },
         decompose=_softmax,
@@ -193,7 +193,7 @@ def _layer_norm(b, op, x, *parameters):
     return _affine(b, _standardise(b, x, axes, op["epsilon"]), parameters, axes)
 
 
-_FIRST = Attr(int, doc="first of the axes that are normalised together; all after it are too")
+_FIRST = Attr(int, doc="first of the normalised axes, which extend to the last")
 
 declare(
     OpDef(
@@ -252,7 +252,7 @@ def _batch_norm(b, op, x, scale, bias, mean, variance):
 declare(
     OpDef(
         "core.batch_norm",
-        "Inference: (x - mean) / sqrt(variance + epsilon) * scale + bias, all of one channel each",
+        "Inference: (x - mean) / sqrt(variance + epsilon) * scale + bias, each per channel",
         ("x", "scale", "bias", "mean", "variance"),
         _batch_norm_rule,
         attributes={"axis": Attr(int, 1, "the channel axis"), "epsilon": EPSILON},
@@ -262,13 +262,13 @@ declare(
 )
 
 
-_CHANNELS = Attr(int, 1, "the channel axis, not the first one")
+_CHANNELS = Attr(int, 1, "the channel axis, not 0")
 
 
 def _need_channels(types, axis: int) -> None:
     x, *parameters = types
     need_dtype("x", x, FLOATS)
-    need(x.rank >= 2, f"x has rank {x.rank}, wanted [N, C, ..]")
+    need(x.rank >= 2, f"x has rank {x.rank}, expected [N, C, ..]")
     need_axis(axis, x.rank)
     need(axis != 0, "axis 0 is the batch, not the channels")
     _need_parameters(x, parameters, ("scale", "bias"), (x.shape[axis],))
@@ -295,11 +295,11 @@ def _group_norm(b, op, x, *parameters):
 declare(
     OpDef(
         "core.group_norm",
-        "As layer_norm over the channels of a group and all spatial axes; scale, bias by channel",
+        "layer_norm over the channels of a group and all spatial axes; scale and bias per channel",
         ("x", "scale?", "bias?"),
         _group_norm_rule,
         attributes={
-            "groups": Attr(int, doc="groups of neighbouring channels"),
+            "groups": Attr(int, doc="number of groups of adjacent channels"),
             "epsilon": EPSILON,
             "axis": _CHANNELS,
         },
@@ -311,7 +311,7 @@ declare(
 
 def _instance_norm_rule(types, attributes):
     _need_channels(types, attributes["axis"])
-    need(types[0].rank >= 3, f"x has rank {types[0].rank}, wanted [N, C, spatial..]")
+    need(types[0].rank >= 3, f"x has rank {types[0].rank}, expected [N, C, spatial..]")
     return _same(types[0])
 
 
@@ -325,7 +325,7 @@ def _instance_norm(b, op, x, *parameters):
 declare(
     OpDef(
         "core.instance_norm",
-        "As layer_norm over the spatial axes; scale, bias by channel",
+        "layer_norm over the spatial axes; scale and bias per channel",
         ("x", "scale?", "bias?"),
         _instance_norm_rule,
         attributes={"epsilon": EPSILON, "axis": _CHANNELS},

@@ -44,7 +44,7 @@ def _attributes(default: DType) -> dict[str, Attr]:
     return {
         "shape": Attr(tuple, doc="the result's shape", of=(int, str)),
         "dtype": Attr(DType, default, "the result's dtype"),
-        "stream": Attr(int, doc="ordinal of the op among the model's random ops; clones keep it"),
+        "stream": Attr(int, doc="index of the op among the model's random ops; clones keep it"),
     }
 
 
@@ -62,10 +62,10 @@ def _reference(generate: str):
 
 #: Columns: name, meaning, dtypes, default dtype, operations per element, reference.
 RANDOM = (
-    ("random_bits", "32 random bits an element", (UI32,), UI32, _WORD, "random_bits"),
+    ("random_bits", "32 random bits per element", (UI32,), UI32, _WORD, "random_bits"),
     ("random_uniform", "Uniform in [0, 1): 24 random bits times 2^-24, rounded to the dtype",
      FLOATS, F32, _WORD + 2, "uniform"),
-    ("random_normal", "Standard normal by Box and Muller in f32, rounded to the dtype", FLOATS, F32,
+    ("random_normal", "Standard normal (Box-Muller in f32), rounded to the dtype", FLOATS, F32,
      _WORD + 6, "normal"),
 )  # fmt: skip
 

@@ -29,13 +29,13 @@ from core_compiler.support import lazy_module
 reduction = lazy_module.module("core_compiler.numerics.reference.reduction")
 scan = lazy_module.module("core_compiler.numerics.reference.scan")
 
-AXES = Attr(tuple, doc="the axes that vanish, ascending")
+AXES = Attr(tuple, doc="the reduced axes, ascending")
 ORDERS = Attr(
     tuple,
     (),
     "accumulation order of a sum: for each group of merged reduced axes, first group first, lanes "
-    "or sequence; () is what the contract gives for the logical axes.  A pass that moves a "
-    "transpose through the op sets it, so that the order stays",
+    "or sequence; () is the contract's order for the logical axes.  Passes that move a transpose "
+    "through the op set it, to keep the order",
     of=str,
 )
 
@@ -43,16 +43,17 @@ ORDERS = Attr(
 REDUCTIONS = (
     ("reduce_sum", "Sum over the axes from +0, in the contract's order; integers wrap",
      NUMBERS, True, ("multilinear", "never_negative_zero"), SUM),
-    ("reduce_prod", "Product over the axes, always in sequence order; 1 of nothing; integers wrap",
+    ("reduce_prod",
+     "Product over the axes, always in sequence order; 1 for no elements; integers wrap",
      NUMBERS, True, (), SUM),
     ("reduce_max", "Largest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False,
      ("exact", "canonical_nan"), FOLLOWS),
     ("reduce_min", "Smallest over the axes; -0 < +0; NaN if any is NaN", NUMBERS, False,
      ("exact", "canonical_nan"), FOLLOWS),
-    ("reduce_and", "Bitwise and over the axes; all ones of nothing", (*INTEGERS, BOOL), True,
+    ("reduce_and", "Bitwise and over the axes; all ones for no elements", (*INTEGERS, BOOL), True,
      ("exact",), None),
-    ("reduce_or", "Bitwise or over the axes; 0 of nothing", (*INTEGERS, BOOL), True, ("exact",),
-     None),
+    ("reduce_or", "Bitwise or over the axes; 0 for no elements", (*INTEGERS, BOOL), True,
+     ("exact",), None),
 )  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def _mean(b, op, x):
 declare(
     OpDef(
         "core.mean",
-        "reduce_sum(x) / n, one division by the number of elements; NaN of nothing",
+        "reduce_sum(x) / n, one division by the number of elements; NaN for no elements",
         ("x",),
         _mean_rule,
         attributes={"axes": AXES},
@@ -168,7 +169,7 @@ def _centre(b, op, x):
 declare(
     OpDef(
         "core.centre",
-        "x - mean(x), the mean as a sum of two numbers: exact to rounding however large it is.  "
+        "x - mean(x), the mean as a sum of two numbers: exact to rounding for any mean.  "
         "a, z = reduce_min(x) / 2, reduce_max(x) / 2; c = a + z; s = 1 / clamp(z - a); "
         "t = mean((x - c) * s) / s; m = c + t; (x - m) - (t - (m - c))",
         ("x",),
@@ -214,12 +215,12 @@ def _standard_deviation(b, op, x):
     return b.div(b.sqrt(made), scale)
 
 
-CORRECTION = Attr((int, float), 0, "0 for a population's, 1 for a sample's")
+CORRECTION = Attr((int, float), 0, "0 for the population's, 1 for the sample's")
 
 declare(
     OpDef(
         "core.variance",
-        "d = centre(x) * s, s as there; reduce_sum(d * d) / max(n - correction, 0) / s / s",
+        "d = centre(x) * s, s as in centre; reduce_sum(d * d) / max(n - correction, 0) / s / s",
         ("x",),
         _mean_rule,
         attributes={
@@ -227,8 +228,8 @@ declare(
             "correction": CORRECTION,
             "plain": Attr(
                 bool, False,
-                "as normalisations have it: d = x - mean(x), s = 1; quicker, but digits are lost "
-                "where the mean is large, and squares may overflow or vanish",
+                "as in normalisations: d = x - mean(x), s = 1; faster, but loses digits "
+                "if the mean is large, and squares may overflow or underflow",
             ),
         },
         decompose=_variance,
@@ -240,8 +241,8 @@ declare(
 declare(
     OpDef(
         "core.standard_deviation",
-        "d = centre(x) * s, s as there; sqrt(reduce_sum(d * d) / max(n - correction, 0)) / s; its "
-        "gradient at 0 is 0",
+        "d = centre(x) * s, s as in centre; sqrt(reduce_sum(d * d) / max(n - correction, 0)) / s; "
+        "its gradient at 0 is 0",
         ("x",),
         _mean_rule,
         attributes={"axes": AXES, "correction": CORRECTION},
@@ -282,7 +283,7 @@ for _name, _word in (("argmax", "largest"), ("argmin", "smallest")):
             _arg_rule,
             _arg(_name),
             attributes={
-                "axis": Attr(int, doc="the axis that vanishes"),
+                "axis": Attr(int, doc="the reduced axis"),
                 "dtype": Attr(DType, I64, "the positions' dtype"),
             },
             flops=each_operand,
@@ -347,9 +348,9 @@ for _name, _summary, _start, _traits in SCANS:
             _scan_rule,
             _scan(_name.removeprefix("cum")),
             attributes={
-                "axis": Attr(int, doc="the axis it runs along"),
+                "axis": Attr(int, doc="the axis of the scan"),
                 "reverse": Attr(bool, False, "run from the last element to the first"),
-                "exclusive": Attr(bool, False, f"leave the element out; start with {_start}"),
+                "exclusive": Attr(bool, False, f"exclude the element itself; start with {_start}"),
             },
             flops=each_operand,
             traits=traits(*_traits),

@@ -40,7 +40,7 @@ def need_dtype(name: str, found: TensorType | DType, allowed: Sequence[DType]) -
     """Check that ``found``'s dtype is one of ``allowed``."""
     found = found.dtype if isinstance(found, TensorType) else found
     wanted = _CLASSES.get(tuple(allowed)) or " or ".join(d.name for d in allowed)
-    need(found in allowed, f"{name} is {found.name}, wanted {wanted}")
+    need(found in allowed, f"{name} is {found.name}, expected {wanted}")
 
 
 def need_same_dtype(names: Sequence[str], types: Sequence[TensorType]) -> None:
@@ -53,7 +53,7 @@ def need_same_dtype(names: Sequence[str], types: Sequence[TensorType]) -> None:
 
 def need_shape(name: str, found: TensorType, shape: Sequence) -> None:
     shape = tuple(shape)
-    need(found.shape == shape, f"{name} has shape {show(found.shape)}, wanted {show(shape)}")
+    need(found.shape == shape, f"{name} has shape {show(found.shape)}, expected {show(shape)}")
 
 
 def need_same_shape(names: Sequence[str], types: Sequence[TensorType]) -> None:
@@ -66,7 +66,7 @@ def need_same_shape(names: Sequence[str], types: Sequence[TensorType]) -> None:
 
 
 def need_rank(name: str, found: TensorType, rank: int) -> None:
-    need(found.rank == rank, f"{name} has rank {found.rank}, wanted {rank}")
+    need(found.rank == rank, f"{name} has rank {found.rank}, expected {rank}")
 
 
 def need_axis(axis: int, rank: int, name: str = "axis") -> int:
@@ -88,7 +88,7 @@ def need_axes(axes: Sequence[int], rank: int, name: str = "axes") -> tuple[int, 
 
 
 def need_length(name: str, given: Sequence, length: int) -> None:
-    need(len(given) == length, f"{name} {show(given)} has {len(given)} entries, wanted {length}")
+    need(len(given) == length, f"{name} {show(given)} has {len(given)} entries, expected {length}")
 
 
 def need_static(name: str, size) -> int:

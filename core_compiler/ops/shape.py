@@ -40,7 +40,7 @@ def _constant_rule(types, attributes):
 declare(
     OpDef(
         "core.constant",
-        "A constant tensor: bytes in the IR where it is small, else a handle to the weight store",
+        "A constant tensor: bytes in the IR if it is small, else a reference to the weight store",
         (),
         _constant_rule,
         attributes={"value": Attr((Dense, Resource), doc="its type and its bytes or digest")},
@@ -71,14 +71,14 @@ def _iota(arrays, attributes, types):
 declare(
     OpDef(
         "core.iota",
-        "0, 1, 2, ... along an axis, the same in all others; rounded where the dtype is too narrow",
+        "0, 1, 2, ... along an axis, equal along all others; rounded if the dtype is too narrow",
         (),
         _iota_rule,
         _iota,
         attributes={
             "shape": Attr(tuple, doc="the result's shape", of=DIM),
             "dtype": Attr(DType, doc="the result's dtype"),
-            "axis": Attr(int, 0, "the axis that counts"),
+            "axis": Attr(int, 0, "the axis along which the values increase"),
         },
         flops=free,
         traits=traits("exact"),
@@ -201,7 +201,7 @@ def _same_rule(types, attributes):
 declare(
     OpDef(
         "core.stop_gradient",
-        "x itself; differentiation takes it for a constant",
+        "x; differentiation treats it as a constant",
         ("x",),
         _same_rule,
         lambda arrays, attributes, types: (arrays[0],),
@@ -252,7 +252,7 @@ declare(
         _slice,
         attributes={
             "starts": Attr(tuple, doc="first position of each axis"),
-            "limits": Attr(tuple, doc="end of each axis, not included", of=DIM),
+            "limits": Attr(tuple, doc="end of each axis, exclusive", of=DIM),
             "strides": Attr(tuple, doc="step of each axis, at least 1"),
         },
         traits=traits("view", "partial_read", "multilinear"),
@@ -335,7 +335,7 @@ declare(
         attributes={
             "low": Attr(tuple, doc="elements before each axis"),
             "high": Attr(tuple, doc="elements after each axis"),
-            "interior": Attr(tuple, doc="elements between neighbours of each axis"),
+            "interior": Attr(tuple, doc="elements between adjacent elements of each axis"),
         },
         flops=free,
         traits=traits("exact", "multilinear"),
@@ -375,11 +375,11 @@ def _concat(arrays, attributes, types):
 declare(
     OpDef(
         "core.concat",
-        "The operands one after another along an axis",
+        "The operands concatenated along an axis",
         ("*xs",),
         _concat_rule,
         _concat,
-        attributes={"axis": Attr(int, doc="the axis they are joined on")},
+        attributes={"axis": Attr(int, doc="the axis of the concatenation")},
         flops=free,
         traits=traits("exact", "multilinear"),
         precision=FOLLOWS,

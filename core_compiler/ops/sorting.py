@@ -23,7 +23,7 @@ from core_compiler.support import lazy_module
 sort = lazy_module.module("core_compiler.numerics.reference.sort")
 
 _AXIS = Attr(int, doc="the axis that is sorted")
-_DESCENDING = Attr(bool, False, "largest first; equals keep their order")
+_DESCENDING = Attr(bool, False, "largest first; equal elements keep their order")
 
 
 def _comparisons(op) -> int:
@@ -115,8 +115,8 @@ declare(
         _topk,
         attributes={
             "axis": _AXIS,
-            "k": Attr(int, doc="how many"),
-            "largest": Attr(bool, True, "the largest, largest first; else the smallest"),
+            "k": Attr(int, doc="number of elements"),
+            "largest": Attr(bool, True, "the largest, in descending order; else the smallest"),
         },
         flops=_comparisons,
         traits=traits("exact", "positions"),

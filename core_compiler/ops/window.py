@@ -27,8 +27,8 @@ _WINDOW = {
     "strides": Attr(tuple, doc="step of the window on each spatial axis"),
     "low": Attr(tuple, doc="padded positions before each spatial axis"),
     "high": Attr(tuple, doc="padded positions after each spatial axis; larger than the model's own "
-                 "where the last window overhangs"),
-    "dilations": Attr(tuple, doc="distance of neighbouring positions in the window"),
+                 "if the last window overhangs"),
+    "dilations": Attr(tuple, doc="distance between adjacent positions in the window"),
 }  # fmt: skip
 
 
@@ -36,13 +36,13 @@ def _pool_rule(allowed):
     def rule(types, attributes):
         (x,) = types
         need_dtype("x", x, allowed)
-        need(3 <= x.rank <= 5, f"x has rank {x.rank}, wanted [N, C, 1 to 3 spatial axes]")
+        need(3 <= x.rank <= 5, f"x has rank {x.rank}, expected [N, C, 1 to 3 spatial axes]")
         for name in _WINDOW:
             need_length(name, attributes[name], x.rank - 2)
             least = 0 if name in ("low", "high") else 1
             need(
                 all(v >= least for v in attributes[name]),
-                f"{name} {attributes[name]} holds a size below {least}",
+                f"{name} {attributes[name]} contains a size below {least}",
             )
         sizes = [
             window_size(f"spatial axis {i}", size, *(attributes[n][i] for n in _WINDOW))
@@ -70,8 +70,8 @@ def _max_pool(arrays, attributes, types):
 declare(
     OpDef(
         "core.max_pool",
-        "Largest of each window; padded positions are no terms; NaN if any is NaN; the lowest "
-        "value (-infinity) for a window of padding alone",
+        "Largest of each window; padding is ignored; NaN if any is NaN; the lowest "
+        "value (-infinity) for a window of only padding",
         ("x",),
         _pool_rule(NUMBERS),
         _max_pool,
@@ -93,7 +93,7 @@ def _avg_pool(arrays, attributes, types):
 declare(
     OpDef(
         "core.avg_pool",
-        "Sum of each window, row-major from +0, padded positions are no terms; divided once",
+        "Sum of each window, row-major from +0, padding is ignored; divided once",
         ("x",),
         _pool_rule(FLOATS),
         _avg_pool,
@@ -127,8 +127,8 @@ def _positions(arrays, attributes, types):
 declare(
     OpDef(
         "core.max_pool_positions",
-        "Where the largest of each window lies: the row-major spatial position in x; of equals "
-        "the first, -0 equals +0; the last NaN, if any; -1 for a window of padding alone",
+        "The position of the largest of each window: row-major and spatial in x; the first of "
+        "equals, -0 equals +0; the last NaN, if any; -1 for a window of only padding",
         ("x",),
         _positions_rule,
         _positions,
@@ -207,7 +207,7 @@ declare(
         attributes={
             **_SHAPE,
             **_WINDOW,
-            "count_padding": Attr(bool, False, "as avg_pool has it"),
+            "count_padding": Attr(bool, False, "as in avg_pool"),
         },
         flops=_windows_of,
         traits=traits("windowed", "multilinear"),

@@ -171,10 +171,10 @@ class Places:
         """
         source, back = source or self[reduction.operands[0]], self[reduction.result]
         if source is None or back is None:
-            raise Unfit("a reduction and what reads it lie in different ways")
+            raise Unfit("a reduction and its reader have different axis orders")
         gone = reduction["axes"]
         if flat(back) != flat([a for i, a in enumerate(source) if i not in gone]):
-            raise Unfit("a broadcast does not undo its reduction")
+            raise Unfit("a broadcast does not restore the axes of its reduction")
         return flat([source[axis] for axis in gone])
 
     def parameter(self, value: Value, wanted: Sequence[Axis]) -> Parameter | None:

@@ -158,7 +158,7 @@ class _Bufferizer:
         elif op.kind == "core.while":
             self._loop(op)
         else:
-            raise InternalError(f"{op.kind} reached bufferize: it should be inside a kernel")
+            raise InternalError(f"{op.kind} reached bufferize: expected it inside a kernel")
 
     def _launch(self, op: Op) -> None:
         buffers = [self._hold(v) for v in op.results]
@@ -204,7 +204,7 @@ class _Bufferizer:
             self._ops(condition, ())  # the body reads the carried values after it
             test = Op(TEST, (self.held[condition.outputs[0]],), (), number)
             self.out.answer(None, [test], rule="leave a loop",
-                            reason="the loop's condition is asked")  # fmt: skip
+                            reason="the loop's condition is tested")  # fmt: skip
         self.held.update(zip(body.arguments, carried, strict=True))
         self._ops(body, body.arguments)
         self._carry(body.outputs, carried)

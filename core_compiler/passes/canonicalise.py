@@ -80,7 +80,7 @@ def _like(b, constant, x):
 
 
 def _is_rank0_splat(m: Match) -> str | None:
-    return None if m.array("c").size == 1 else "the divisor is not one number"
+    return None if m.array("c").size == 1 else "the divisor is not a single number"
 
 
 def _scalar_reciprocal(b, m: Match):
@@ -145,7 +145,7 @@ class Canonicalise(Pass):
     """
 
     exact = False
-    tolerance = "one rounding where a power becomes a product"
+    tolerance = "one rounding where a product replaces a power"
 
     @override
     def table(self):

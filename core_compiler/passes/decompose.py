@@ -21,7 +21,7 @@ def expand(op: Op, rewriter: Rewriter, weights) -> None:
     builder = Builder(weights)
     decompose = definition(op).decompose
     if decompose is None:
-        raise InternalError(f"{op.kind} is no composite")
+        raise InternalError(f"{op.kind} is not a composite")
     made: Any = decompose(builder, op)
     results = tuple(made) if isinstance(made, list | tuple) else (made,)
     new, values = adopt(op, results, builder.ops)
@@ -71,4 +71,4 @@ def not_composite(op: Op) -> Refusal | None:
     """Return a refusal if an op has no decomposition."""
     if definition(op).decompose is not None:
         return None
-    return refuse("composite", "{0} is no composite: it has no decomposition", op)
+    return refuse("composite", "{0} is not a composite: it has no decomposition", op)

@@ -79,7 +79,7 @@ def differ(first: Op, second: Op) -> Refusal | None:
     """Return the difference of the signatures of two ops, or None if they are equal."""
     held = next((op for op in (first, second) if op.regions or not op.results), None)
     if held is not None:
-        return refuse("equal ops", "{0} holds code of its own: it is not compared", held)
+        return refuse("equal ops", "{0} has regions: it is not compared", held)
     if widens(first):
         return refuse("shared ops", "{0} widens a narrow float: each reader has its own", first)
     kinds, operands, attributes, types = (
@@ -97,7 +97,7 @@ def differ(first: Op, second: Op) -> Refusal | None:
             "equal attributes", "{0} has {0:attributes}, {1} has {1:attributes}", first, second
         )
     if not types:
-        return refuse("equal types", "{0} gives {0:type}, {1} gives {1:type}", first, second)
+        return refuse("equal types", "{0} has type {0:type}, {1} has type {1:type}", first, second)
     return None
 
 

@@ -38,7 +38,7 @@ def _with_shift(b, m: Match):
 
 def _shift_is_per_channel(m: Match) -> str | None:
     cast = m.named["cast"]
-    return None if cast["dims"] == (1,) else "the addend is not one number a channel"
+    return None if cast["dims"] == (1,) else "the addend is not one number per channel"
 
 
 _CONV = op("conv", "x", Const("w"), name="conv", once=True)
@@ -66,7 +66,7 @@ class FoldBatchNorm(Pass):
     """
 
     exact = False
-    tolerance = "the weights are scaled and rounded once: 2e-5 of the largest output a layer"
+    tolerance = "the weights are scaled and rounded once: 2e-5 of the largest output per layer"
 
     @override
     def table(self):

@@ -60,7 +60,7 @@ class FoldConstants(Pass):
 
     def _refused(self, op: Op, known: _Known) -> Refusal | None:
         if op.kind == "core.constant":
-            return refuse("constant operands", "{0} is a constant already", op)
+            return refuse("constant operands", "{0} is already a constant", op)
         return known.learn(op) or self._not_worth(op, known)
 
     def _not_worth(self, op: Op, known: _Known) -> Refusal | None:
@@ -75,7 +75,8 @@ class FoldConstants(Pass):
         if after <= max(256, self.growth * before):
             return None
         return refuse(
-            "worth a constant", "{0} would be a constant of {1} bytes, made of constants of {2}",
+            "worth a constant",
+            "{0} would be a constant of {1} bytes, computed from constants of {2} bytes",
             op, after, before,
         )  # fmt: skip
 
@@ -109,13 +110,15 @@ class _Known:
             return None
         unknown = next((v for v in op.operands if v not in self.makers), None)
         if unknown is not None:
-            return refuse("constant operands", "{0} reads {1}, which is no constant", op, unknown)
+            return refuse(
+                "constant operands", "{0} reads {1}, which is not a constant", op, unknown
+            )
         if op.regions or op.kind in CONTROL_FLOW:
-            return refuse("one result always", "{0} holds code of its own", op)
+            return refuse("one result always", "{0} has regions or is control flow", op)
         if "random" in definition(op).traits:
             return refuse("one result always", "{0} draws random numbers", op)
         if not all(isinstance(v.type, TensorType) and v.type.is_static for v in op.results):
-            return refuse("static shapes", "a size of {0} is not known", op)
+            return refuse("static shapes", "{0} has an unknown size", op)
         self.makers.update(dict.fromkeys(op.results, op))
         return None
 

@@ -107,7 +107,7 @@ def cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | 
                 if user in inside:
                     return refuse(
                         "no cycle",
-                        "{0} lies between: it needs {1:value} and feeds {2:value}, so that one "
+                        "{0} is between them: it reads {1:value} and feeds {2:value}, so one "
                         "kernel would have to run before and after it",
                         op, pair.producer, user,
                     )  # fmt: skip
@@ -136,7 +136,7 @@ def kept_wide(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusa
     if not read or sum(v.type.bytes for v in made) <= sum(v.type.bytes for v in read):
         return None
     return refuse(
-        "kept narrow", "{0:value} would be kept from before the loss in the place of {1:value}, "
+        "kept narrow", "{0:value} would be kept for the backward pass instead of {1:value}, "
         "which is narrower", pair.consumer, pair.producer,
     )  # fmt: skip
 
@@ -166,7 +166,7 @@ def absorb_copies(unit: Op, rewriter: Rewriter) -> Op | Refusal:
         for value in op.uses():
             visit(value)
     if not copies:
-        return refuse("copies", "{0} reads nothing that is copied", unit)
+        return refuse("copies", "{0} has no operand that is copied", unit)
     refused = joinable(tuple(copies.values()), ops, unit.results)
     if refused is not None:
         return refused.renamed(_members_by_value([(unit, ops)]))
@@ -178,7 +178,9 @@ def not_copied(op: Op) -> Refusal | None:
     if is_copied(op):
         return None
     return refuse(
-        "copied ops", "{0} is no constant of one element, iota or broadcast: it is not copied", op
+        "copied ops",
+        "{0} is not a constant of one element, iota or broadcast: it is not copied",
+        op,
     )
 
 
@@ -214,9 +216,9 @@ def not_a_unit(op: Op) -> Refusal | None:
     if op.kind == "core.constant":
         return refuse("work for a kernel", "{0} is a constant: no kernel computes it", op)
     if op.kind in CONTROL_FLOW:
-        return refuse("work for a kernel", "{0} is control flow: no kernel holds it", op)
+        return refuse("work for a kernel", "{0} is control flow: no kernel contains it", op)
     if is_free_view(op):
-        return refuse("work for a kernel", "{0} is a free view: it moves no byte", op)
+        return refuse("work for a kernel", "{0} is a free view: it moves no data", op)
     if definition(op).lower is None:
         return refuse("work for a kernel", "{0} has no lowering to loops", op)
     return None
@@ -237,13 +239,13 @@ def feeder(value: Value, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]] | Refu
     while maker is not None and is_free_view(maker):
         if not rewriter.has_one_use(maker.result):
             return refuse(
-                "views read once", "{0} lies between as a free view and is not read by one: {1}",
+                "views read once", "{0} is a free view in between with several readers: {1}",
                 maker, rewriter.users(maker.result) or "the caller",
             )  # fmt: skip
         views = (maker, *views)
         maker = rewriter.producer(maker.operands[0])
     if maker is None:
-        return refuse("a producer", "{0} comes from outside: no op of this block makes it", value)
+        return refuse("a producer", "{0} is defined outside this block", value)
     return not_a_unit(maker) or (maker, views)
 
 
@@ -259,7 +261,9 @@ def feeders(consumer: Op, rewriter: Rewriter) -> list[tuple[Op, tuple[Op, ...]]]
 
 def not_claimed(unit: Op, claims: Callable[[Op], bool]) -> Refusal | None:
     """Return a refusal if the target executes a unit whole."""
-    return refuse("not claimed", "the target executes {0} whole", unit) if claims(unit) else None
+    return (
+        refuse("not claimed", "the target executes {0} as a whole", unit) if claims(unit) else None
+    )
 
 
 #: The decision of a fusion about a pair: the merged group, or None to keep them separate.

@@ -64,5 +64,5 @@ class InlineBroadcasts(Pass):
 def with_copies(op: Op, rewriter: Rewriter, claims) -> Op | Refusal:
     """Return ``op`` as a group with copies of what it reads, or why it is not copied into."""
     if is_copied(op):
-        return refuse("a reader", "{0} is copied itself", op)
+        return refuse("a reader", "{0} is itself copied", op)
     return not_a_unit(op) or not_claimed(op, claims) or absorb_copies(op, rewriter)

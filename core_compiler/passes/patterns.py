@@ -246,7 +246,7 @@ def _refused(state: Match, depth: int, text: str, *about: Any) -> Refusal:
 def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
     """Yield every match (in both operand orders of commutative ops) and the refusals."""
     if op_.kind != pattern.kind:
-        yield _refused(state, depth, "found {0:kind} where the rule wants {1}", op_, pattern.kind)
+        yield _refused(state, depth, "found {0:kind} where the rule expects {1}", op_, pattern.kind)
         return
     if pattern.where is not None and not pattern.where(op_):
         yield Refusal(

@@ -46,7 +46,7 @@ class Rematerialise(Pass):
             for _ in range(self.launches):
                 if not _lower(rewriter):
                     break
-        context.note("note", f"the peak is {_peak(rewriter):,} bytes instead of {before:,}")
+        context.note("note", f"the peak is {_peak(rewriter):,} bytes, was {before:,}")
         return module.with_main(rewriter.commit())
 
 

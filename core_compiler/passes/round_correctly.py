@@ -32,7 +32,7 @@ NAMES = tuple(definition(kind).name for kind in kinds_with("several_roundings"))
 
 def _is_f32(m: Match) -> str | None:
     dtype = m["x"].type.dtype
-    return None if dtype is F32 else f"it is a function of {dtype.name}, not of f32"
+    return None if dtype is F32 else f"it is a function of {dtype.name}, expected f32"
 
 
 def _rule(name: str) -> Rule:
@@ -61,7 +61,7 @@ class RoundCorrectly(Pass):
     """
 
     exact = False
-    tolerance = "each function loses its error of up to some ulps (docs/numerics.md has the bounds)"
+    tolerance = "removes the error of each function, up to a few ulps (bounds: docs/numerics.md)"
 
     functions: str = ",".join(NAMES)
     composites: bool = True

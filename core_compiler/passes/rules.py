@@ -193,7 +193,7 @@ def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore)
                 continue
             count += 1
             if count > limit:
-                raise InternalError(f"rules do not come to an end (last: {rule.name})")
+                raise InternalError(f"rules do not terminate (last: {rule.name})")
             fresh = [*placed, *feeders]
             for op_ in placed or ():
                 fresh += [u for v in op_.results for u in rewriter.users(v)]

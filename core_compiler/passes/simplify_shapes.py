@@ -77,7 +77,7 @@ def _broadcast_through_reshape(b, m: Match):
 def _needs_progress(m: Match) -> str | None:
     shape = m["x"].type.shape
     if 1 in shape and m.named["inner"].result.type.shape == tuple(d for d in shape if d != 1):
-        return "the reshape already drops just the axes of size 1"
+        return "the reshape already drops only the axes of size 1"
     return _inserted_ones_only(m)
 
 
@@ -85,12 +85,12 @@ def _places_in_a_row(m: Match) -> str | None:
     """Check that the indices of a take are evenly spaced, ascending positions of its axis."""
     places = m.array("i").reshape(-1).astype(np.int64)
     if places.size != m["i"].type.elements:
-        return "the indices are one number for many places"
+        return "the indices are one repeated number"
     if places[0] < 0 or places[-1] >= m["x"].type.shape[m.root["axis"]]:
-        return "the indices do not all lie on the axis"
+        return "some indices are out of range"
     steps = np.diff(places)
     if np.any(steps != steps[:1]) or np.any(steps < 1):
-        return "the indices are not evenly apart and ascending"
+        return "the indices are not ascending and evenly spaced"
     return None
 
 
@@ -127,13 +127,13 @@ def _moved(m: Match) -> tuple[Axes, Axes] | None:
 def _fewer(m: Match) -> str | None:
     """Check that fewer reshapes and transposes do the same."""
     if not m["x"].type.is_static:
-        return "a size is not known"
+        return "a size is unknown"
     moved = _moved(m)
     if moved is None:
-        return "a reshape cuts axes so that no transpose says it"
+        return "a reshape splits axes in a way that no transpose expresses"
     b = Builder()
     rearrange(b, m["x"], *moved)
-    return None if len(b.ops) < len(m.ops) else f"{len(m.ops)} is as few as it can be"
+    return None if len(b.ops) < len(m.ops) else f"{len(m.ops)} ops are already the minimum"
 
 
 def _rearranged(b, m: Match):

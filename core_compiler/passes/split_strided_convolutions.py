@@ -78,7 +78,7 @@ class SplitStridedConvolutions(Pass):
 def refused(op: Op) -> Refusal | None:
     """Return why ``op`` is not split, or None."""
     if op.kind != "core.conv_transpose":
-        return refuse("transposed convolutions", "{0} is no transposed convolution", op)
+        return refuse("transposed convolutions", "{0} is not a transposed convolution", op)
     if all(s == 1 for s in op["strides"]):
         return refuse("strides", "{0} has no strides", op)
     if op.result.type.elements == 0:

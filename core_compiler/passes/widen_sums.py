@@ -36,7 +36,7 @@ class WidenSums(Pass):
     """
 
     exact = False
-    tolerance = "the digits that cancelled come back: as much as the result may change"
+    tolerance = "recovers the digits lost to cancellation: the result may change by its own size"
 
     lines: str = ""
     depth: int = 8

@@ -23,9 +23,7 @@ def verify(plan: Plan) -> list[str]:
         if offset < 0 or offset % b.alignment:
             wrong.append(f"{b.name} is at {offset}, not a multiple of {b.alignment} from 0")
         if offset + b.size > plan.peak:
-            wrong.append(
-                f"{b.name} ends at {offset + b.size}, after the block of {plan.peak} bytes"
-            )
+            wrong.append(f"{b.name} ends at {offset + b.size}, past the block of {plan.peak} bytes")
         highest = max(highest, offset + b.size)
         events += ((b.start, 1, number), (b.end, 0, number))
     if plan.peak < plan.lower_bound and not wrong:

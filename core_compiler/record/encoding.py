@@ -128,7 +128,7 @@ def unpack(data: str | bytes, count: int) -> list[int]:
     if isinstance(data, str):
         numbers = read_ids(data)
         if len(numbers) != count:
-            raise ValueError(f"{len(numbers)} ids where {count} were announced")
+            raise ValueError(f"expected {count} ids, got {len(numbers)}")
         return numbers
     return np.cumsum(np.frombuffer(inflate(data, 8 * count), "<i8")).tolist()
 
@@ -138,7 +138,7 @@ def inflate(data: bytes, size: int) -> bytes:
     stream = zlib.decompressobj()
     content = stream.decompress(data, size) if size else b""
     if len(content) != size or (size and stream.decompress(stream.unconsumed_tail, 1)):
-        raise ValueError("compressed data of another size")
+        raise ValueError("compressed data of the wrong size")
     return content
 
 

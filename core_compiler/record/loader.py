@@ -176,7 +176,7 @@ class Loader:
         made = self._blocks.get(key)
         if made is None:
             if key in found.open:
-                raise ValueError(f"block {key} lies inside itself")
+                raise ValueError(f"block {key} contains itself")
             found.open.add(key)
             sides = [tuple([self.values[v] for v in side]) for side in found.blocks[key]]
             ops = tuple([self._make_op(op, found) for op in found.lists[key]])
@@ -201,7 +201,7 @@ class Loader:
                 old = found.lists.get(base) or self._lists.get(base)
                 ids = apply_edits(old or [], ids, length)
             if len(ids) != length:
-                raise ValueError(f"block {key} has another length")
+                raise ValueError(f"block {key} has the wrong length")
             found.lists[key] = ids
             if length >= _LONG:
                 self._lists[key] = ids
@@ -230,7 +230,7 @@ class Loader:
             parents = read_json_rows([row[2] for row in found])
             for (key, rule, _, node, reason), above in zip(found, parents, strict=True):
                 if any(p >= key for p in above):
-                    raise ValueError(f"origin {key} is made of later ones")
+                    raise ValueError(f"origin {key} depends on later ones")
                 rows[key] = (rule, above, node, reason)
                 wanted.update(p for p in above if p not in self._origins and p not in rows)
         rules = self.names({row[0] for row in rows.values()})

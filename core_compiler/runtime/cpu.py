@@ -205,7 +205,7 @@ class CpuExecutable(Executable):
             if left is not None:
                 left -= 1
                 if left < 0:
-                    raise Unending(f"a loop goes on after {self.asked} iterations in all")
+                    raise Unending(f"a loop has not ended after {self.asked} iterations in total")
             return bool(self._bytes_at(flag, buffers)[0])
 
         def run(start: int, end: int, trips: int) -> None:
@@ -351,7 +351,7 @@ def _external(program: Program, ref: Ref) -> int:
         return ref.index
     if ref.space == "output":
         return len(program.inputs) + ref.index
-    raise InternalError(f"no such space: {ref.space}")
+    raise InternalError(f"unknown space {ref.space}")
 
 
 def _is_one_of_ours(array: np.ndarray, argument) -> bool:

@@ -60,7 +60,9 @@ class CudaDevice(Device):
             try:
                 memory = _Memory(self.driver, max(size, ALIGN))
             except DriverError as error:
-                raise self._too_small(size, what, f"no block is that large ({error})") from None
+                raise self._too_small(
+                    size, what, f"no free block is that large ({error})"
+                ) from None
             return Buffer(memory.address, size, memory)
 
     def require(self, size: int, what: str) -> None:
@@ -483,7 +485,7 @@ class CudaExecutable(Executable):
         addresses = [self._address(ref) for ref in launch.buffers]
         if launch.kernel not in self._functions:
             if launch.kernel != "cw_copy":
-                raise InternalError(f"{self.program.name}: a GPU has no {launch.kernel}")
+                raise InternalError(f"{self.program.name}: a GPU does not support {launch.kernel}")
             return _Bound(None, 1, (*addresses, *launch.indices))
         function = self._functions[launch.kernel]
         values = [*addresses, *launch.indices]

@@ -87,13 +87,13 @@ def missing(ordinal: int = 0) -> str | None:
     try:
         (state,) = driver.cuInit(0)
     except Exception:  # the loader's own kinds of error if there is no libcuda
-        return "there is no NVIDIA driver (libcuda.so.1) on this machine"
+        return "NVIDIA driver (libcuda.so.1) not found on this machine"
     if state.value:
         return f"the NVIDIA driver cannot start ({state.name})"
     _, number = driver.cuDriverGetVersion()
     if (have := (number // 1000, number % 1000 // 10)) < OLDEST_DRIVER:
         spelled = [".".join(map(str, v)) for v in (have, OLDEST_DRIVER)]
-        return f"the NVIDIA driver is for CUDA {spelled[0]}, {spelled[1]} or newer is needed"
+        return f"the NVIDIA driver supports CUDA {spelled[0]}, expected {spelled[1]} or newer"
     _, count = driver.cuDeviceGetCount()
     if ordinal >= count:
         return "the NVIDIA driver finds no GPU" if not count else f"GPU {ordinal} not found"

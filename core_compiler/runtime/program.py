@@ -200,7 +200,7 @@ class Program:
     def check(self) -> None:
         """Raise InternalError if a reference exceeds its buffer's space or a kernel is unknown."""
         if len({k.name for k in self.kernels}) != len(self.kernels):
-            raise InternalError(f"{self.name}: two kernels of one name")
+            raise InternalError(f"{self.name}: duplicate kernel name")
         sizes = self.space_sizes()
         names = {k.name for k in self.kernels}
         for launch in (*self.prepack, *self.launches):
@@ -212,25 +212,29 @@ class Program:
             for ref in launch.buffers:
                 known = sizes.get(ref.space, [])
                 if not (0 <= ref.index < len(known) and 0 <= ref.offset <= known[ref.index]):
-                    raise InternalError(f"{self.name}: {launch.name} reads outside: {ref}")
+                    raise InternalError(f"{self.name}: {launch.name} reads out of bounds: {ref}")
         for loop in self.loops:
             if not 0 <= loop.start <= loop.test <= loop.end <= len(self.launches):
-                raise InternalError(f"{self.name}: {loop} has launches that are not there")
+                raise InternalError(f"{self.name}: {loop} has launches out of range")
             if loop.flag is None:
                 if loop.trips is None or loop.trips < 0 or loop.test != loop.start:
-                    raise InternalError(f"{self.name}: {loop} does not say when it ends")
+                    raise InternalError(f"{self.name}: {loop} has neither a flag nor a trip count")
                 continue
             known = sizes.get(loop.flag.space, [])
             inside = 0 <= loop.flag.index < len(known)
             if not (inside and 0 <= loop.flag.offset < known[loop.flag.index]):
-                raise InternalError(f"{self.name}: {loop} reads its flag outside")
+                raise InternalError(f"{self.name}: {loop} reads its flag out of bounds")
         for exchange in self.exchanges:
             at = exchange.launch
             if not 0 <= at < len(self.launches) or any(x.start <= at < x.end for x in self.loops):
-                raise InternalError(f"{self.name}: launch {at} of an exchange is none, or repeated")
+                raise InternalError(
+                    f"{self.name}: launch {at} of an exchange is out of range or in a loop"
+                )
         for launch in self.prepack:
             if any(r.space not in ("constant", "packed") for r in launch.buffers):
-                raise InternalError(f"{self.name}: {launch.name} packs what is no constant")
+                raise InternalError(
+                    f"{self.name}: {launch.name} packs a value that is not a constant"
+                )
 
     def rounds(self) -> list[tuple[Exchange, ...]]:
         """Return the exchanges, grouping those of consecutive launches."""

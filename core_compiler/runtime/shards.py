@@ -80,7 +80,7 @@ class Shards:
         first, count = load(), len(own)
         self.rounds = len(first.program.rounds())
         if not self.rounds:
-            raise InternalError(f"the shards of {first.program.name} exchange nothing")
+            raise InternalError(f"the shards of {first.program.name} have no exchange")
         self.executables = [first, *(load() for _ in range(count - 1) if self.rounds > 1)]
         self.own, self.join = own, join
 
@@ -158,4 +158,4 @@ def _finished(parts: Parts) -> tuple[np.ndarray, ...]:
         next(parts)
     except StopIteration as end:
         return end.value
-    raise InternalError("a program with more rounds of exchanges than it has said")
+    raise InternalError("a program runs more rounds of exchanges than it declares")

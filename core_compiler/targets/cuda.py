@@ -147,7 +147,11 @@ class CUDA(Target):
         from core_compiler.runtime.cuda_driver import missing
 
         lacking = missing()
-        return f"{lacking}: kernels are compiled and can be read, not executed" if lacking else None
+        return (
+            f"{lacking}: kernels are compiled and can be read, but not executed"
+            if lacking
+            else None
+        )
 
 
 @cache

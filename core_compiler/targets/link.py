@@ -108,7 +108,7 @@ class Linker:
     def _output(self, op: Op) -> None:
         place = self.place[op.operands[0]]
         if place != Ref("output", op["index"]):
-            raise InternalError(f"result {op['index']} lies at {place}")
+            raise InternalError(f"result {op['index']} is at {place}")
         if "takes" in op.attributes:
             self.takes[op["index"]] = op["takes"]
 
@@ -153,7 +153,7 @@ class Linker:
         """Mark the next launch as one that the shards execute together."""
         source, target = op.operands
         if source.type.strides != target.type.strides:
-            raise InternalError(f"{source.name} and {target.name} lie in memory in two orders")
+            raise InternalError(f"{source.name} and {target.name} have different memory layouts")
         kind = source.type
         self.exchanges.append(Exchange(
             len(self.launches), self.place[source], self.place[target], kind.dtype.name,

@@ -210,7 +210,7 @@ def test_an_invalid_module_is_refused_with_its_pass_and_the_stages_before_kept(n
     [
         (broken.Unknown(), "core.rulu is not legal at level tensor"),
         (broken.EmptyGroup(), "core.group has 0 regions"),
-        (broken.NoMain(), "there is no function @main"),
+        (broken.NoMain(), "function @main not found"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name(),
 )

@@ -58,7 +58,7 @@ def test_a_gpu_is_described_by_its_attributes(driver_folder):
     ("settings", "said"),
     [
         ({"init": 100}, "the NVIDIA driver cannot start (CUDA_ERROR_NO_DEVICE)"),
-        ({"version": 12080}, "the NVIDIA driver is for CUDA 12.8, 13.0 or newer is needed"),
+        ({"version": 12080}, "the NVIDIA driver supports CUDA 12.8, expected 13.0 or newer"),
         ({"devices": 0}, "the NVIDIA driver finds no GPU"),
         ({}, "None"),
     ],

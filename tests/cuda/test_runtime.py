@@ -100,7 +100,7 @@ def test_a_block_that_the_driver_does_not_find_is_said_too(made, monkeypatch):
     refused = DriverError("cuMemAlloc", "CUDA_ERROR_OUT_OF_MEMORY")
     monkeypatch.setattr(driver, "allocate", Mock(side_effect=refused))
     program, arrays, _ = made.facts["program"]
-    with pytest.raises(UserError, match=r"no block is that large .cuMemAlloc: CUDA") as caught:
+    with pytest.raises(UserError, match=r"no free block is that large .cuMemAlloc: CUDA") as caught:
         CudaDevice(kernel_cache("sm_90"), driver=driver).load(program, arrays)
     assert "are free" in caught.value.what and caught.value.exit_code == 3
 
@@ -126,7 +126,7 @@ def test_a_launch_that_fails_names_kernel_line_and_shape(made, monkeypatch):
     ("answers", "said"),
     [
         ({"cuInit": 100}, "cannot start"),
-        ({"cuDriverGetVersion": 12040}, "is for CUDA 12.4, 13.0 or newer is needed"),
+        ({"cuDriverGetVersion": 12040}, "supports CUDA 12.4, expected 13.0 or newer"),
         ({"cuDeviceGetCount": 0}, "finds no GPU"),
     ],
     ids=["broken", "old", "none"],

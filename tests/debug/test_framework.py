@@ -68,7 +68,7 @@ def test_values_of_another_import_of_the_same_model_are_found():
     mine = {v for op in first.module.main.body.ops for v in op.results}
     assert result.records and all(r.value in mine for r in result.records)
     other = imported(torch.nn.Tanh)
-    with pytest.raises(ValueError, match="not of one model"):
+    with pytest.raises(ValueError, match="of different models"):
         compared(first, of=other)
 
 

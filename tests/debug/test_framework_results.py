@@ -84,7 +84,7 @@ def test_what_rounds_nothing_is_right_or_wrong(monkeypatch, row, wrong, function
     monkeypatch.setitem(table.TABLE, name, wrong)
     found = compared(function, x)
     assert found.verdict == "differs"
-    assert found.beyond.judgement.note == "its ops round nothing, and the values differ"
+    assert found.beyond.judgement.note == "the values differ, but its ops do not round"
 
 
 def test_a_step_on_the_operand_itself_is_not_rounded(monkeypatch):
@@ -325,7 +325,7 @@ def test_the_state_that_a_call_leaves_is_the_framework_s():
 
     found = compared(Counting(), X, change=stays)
     assert found.verdict == "differs"
-    assert found.beyond.node == "n, the state that a call leaves"
+    assert found.beyond.node == "n, the state after a call"
 
 
 def test_the_state_that_a_program_leaves_is_held_to_the_import():

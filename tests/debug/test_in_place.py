@@ -53,7 +53,7 @@ def test_right_updates_have_no_finding():
 
 def test_a_kernel_that_reads_what_it_has_written_is_found(monkeypatch):
     monkeypatch.setattr(update_in_place, "may_share", lambda *given: True)
-    assert any("in one memory than in two" in said for said in _failures(*OWN))
+    assert any("in one buffer than in two" in said for said in _failures(*OWN))
 
 
 def test_an_update_before_the_loss_is_known_is_found(monkeypatch):

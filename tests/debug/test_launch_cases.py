@@ -50,10 +50,10 @@ def _never_negative(kb, kind, dtype):
          "schedule_kernels", "nearly all floats -inf"),
         ((reduction_nests, "identity"), _never_negative,
          lambda b, x: b.reduce_max(x, axes=(1,)), "6x37xi32",
-         "schedule_kernels", "integers near the least"),
+         "schedule_kernels", "integers near the minimum"),
         ((reduction_nests, "identity"), _never_negative,
          lambda b, x: b.reduce_min(x, axes=(1,)), "6x37xi8",
-         "schedule_kernels", "integers near the largest"),
+         "schedule_kernels", "integers near the maximum"),
     ],
     ids=["infinite", "negative", "lowest", "below zero", "above one"],
 )  # fmt: skip

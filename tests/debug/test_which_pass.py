@@ -152,7 +152,7 @@ def test_of_several_changes_the_one_that_does_it_is_named(lab: Lab):
     found = which_pass(lab.run("own", own), lab.run("skipped", SKIPPED))
     assert found is not None
     assert (found.pass_label, found.rule) == ("one_over_sqrt", "1 / sqrt(x)")
-    assert found.how == ("inserted after canonicalise", "is not there")
+    assert found.how == ("inserted after canonicalise", "is absent")
     assert found.op == "core.rsqrt#1"
     assert found.total == 2
 

@@ -106,20 +106,20 @@ CASES = (
     Case(lambda b, x, w: b.reduce_sum(b.matmul(x, w), axes=(0,)), (X, W), "matmul", "reduce_sum",
          "fuse_reductions", "reductions", "a row program has reductions and elementwise ops only"),
     Case(lambda b, x: b.sub(y := b.exp(x), spread(b, b.reduce_sum(y, axes=(1,)))), (X,), "exp",
-         "sub", "fuse_elementwise", "no cycle", "(core.reduce_sum) lies between"),
+         "sub", "fuse_elementwise", "no cycle", "(core.reduce_sum) is between them"),
     Case(lambda b, x: b.reduce_sum(
             b.sub(x, spread(b, b.reduce_max(x, axes=(1,)))), axes=(0,)), (X,), "reduce_max",
          "reduce_sum", "fuse_reductions", "loops side by side", "would run again inside each step"),
     Case(both_ways, (X,), "sub:1", "reduce_max:1", "fuse_reductions", "the same rows",
          "over axis [1] of 4x6"),
     Case(viewed_twice, (X, W), "matmul", "exp", "fuse_epilogues", "views read once",
-         "lies between as a free view and is not read by one"),
+         "is a free view in between with several readers"),
     Case(lambda b, x, w: (b.exp(x), b.tanh(x)), (X, W), "exp", "tanh", "fuse_elementwise",
-         "producer and consumer", "both read %x, and neither needs the other"),
+         "producer and consumer", "both read %x, but neither depends on the other"),
     Case(lambda b, x, y: (b.exp(x), b.tanh(y)), ("4x4xf32", "4x4xf32"), "exp",
-         "tanh", "fuse_elementwise", "producer and consumer", "neither of"),
+         "tanh", "fuse_elementwise", "producer and consumer", "do not depend on each other"),
     Case(lambda b, x, w: b.relu(b.reshape(b.matmul(x, w), shape=(20,))), (X, W), "reshape", "relu",
-         "fuse_elementwise", "work for a kernel", "is a free view: it moves no byte"),
+         "fuse_elementwise", "work for a kernel", "is a free view: it moves no data"),
     Case(lambda b, x, w: b.exp(b.sort(b.neg(x), axis=1)), (X, W), "sort", "exp",
          "fuse_elementwise", "elementwise ops", "(core.sort) is a kernel of its own"),
     Case(lambda b, x: b.add(b.matmul(b.exp(x), x), b.matmul(b.tanh(x), x)), ("4x4xf32",),
@@ -129,7 +129,7 @@ CASES = (
          "axes = [0]"),
     Case(lambda b, x: b.add(x, b.constant(np.arange(24, dtype=np.float32).reshape(4, 6))), (X,),
          "constant", "add", "inline_broadcasts", "copied ops",
-         "no constant of one element, iota or broadcast"),
+         "not a constant of one element, iota or broadcast"),
     Case(lambda b, x: b.exp(b.add(x, b.constant(np.arange(24, dtype=np.float32).reshape(4, 6)))),
          (X,), "constant", "add", "fuse_elementwise", "work for a kernel", "is a constant"),
 )  # fmt: skip
@@ -178,7 +178,7 @@ def test_joined_ops_say_by_which_rule_and_where():
     *_, last = answers
     assert (last.pass_label, last.outcome) == ("fuse_epilogues", "fused")
     assert last.rule == "epilogue on the output tile"
-    assert "the group holds matmul" in last.sentence
+    assert "the group contains matmul" in last.sentence
     assert last.source.startswith("core_compiler/passes/fuse_epilogues.py:")
     assert summary(answers).startswith(f"fused by fuse_epilogues (stage {last.stage})")
 
@@ -186,7 +186,7 @@ def test_joined_ops_say_by_which_rule_and_where():
 def test_ops_on_the_way_are_named():
     answers = ask(lambda b, x: b.exp(b.reduce_sum(b.tanh(b.neg(x)), axes=(1,))), (X,), "neg", "exp")
     found = by_pass(answers)
-    assert "the way goes through" in found["fuse_elementwise"].sentence
+    assert "goes through" in found["fuse_elementwise"].sentence
     assert "(core.reduce_sum) is a reduction" in found["fuse_elementwise"].sentence
     assert found["fuse_reductions"].outcome == "fused"
 
@@ -227,7 +227,7 @@ def test_a_rule_says_how_far_its_pattern_matched_and_what_did_not():
         (answer,) = one(build, (X,), asked, "=> softmax(x)")[:1]
         assert answer.outcome == "refused"
         assert "matched div, exp, sub, broadcast, reduce_max" in answer.sentence
-        assert "found core.reduce_max where the rule wants core.reduce_sum" in answer.sentence
+        assert "found core.reduce_max where the rule expects core.reduce_sum" in answer.sentence
         assert "Rule(" in written(answer)
         assert answer.source.startswith("core_compiler/passes/recompose/softmax.py:")
 
@@ -273,12 +273,12 @@ def test_a_rule_that_wants_one_use_names_the_other():
 @pytest.mark.parametrize(
     ("rule", "kind", "condition", "says"),
     [
-        ("fold_constants", "neg", "constant operands", "reads %x, which is no constant"),
+        ("fold_constants", "neg", "constant operands", "reads %x, which is not a constant"),
         ("decompose", "neg", "kinds to expand", "core.neg is not among the kinds to expand"),
         ("lower_composites", "neg", "composite", "has no decomposition"),
         ("eliminate_dead_code", "neg", "unused", "is read by"),
-        ("-(-x) => x", "neg", "pattern", "found core.abs where the rule wants core.neg"),
-        ("x * 1 => x", "neg", "pattern", "the rule is about core.mul, and %0 (core.neg) is none"),
+        ("-(-x) => x", "neg", "pattern", "found core.abs where the rule expects core.neg"),
+        ("x * 1 => x", "neg", "pattern", "the rule applies to core.mul, not to %0 (core.neg)"),
     ],
 )
 def test_passes_and_rules_about_one_op(rule, kind, condition, says):

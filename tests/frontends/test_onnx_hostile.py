@@ -197,7 +197,7 @@ def test_branches_that_make_less_than_their_node_are_refused(tmp_path: Path) -> 
         g (float[2] x) => (y, z) <int64 n = {2}, bool go = {1}> {
             y, z = Loop (n, go, x) <body = b (int64 i, bool c, float[2] s) => (bool d, float[2] t)
                 { d = Identity(c)  t = Neg(s) }> }"""), path)  # fmt: skip
-    assert "body of Loop makes 2 tensors, 3 are taken" in str(refusal(path, "onnx-passes"))
+    assert "body of Loop returns 2 tensors, expected 3" in str(refusal(path, "onnx-passes"))
 
 
 def test_attributes_that_a_function_cannot_take_are_refused(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_what_has_no_form_is_refused_in_words():
     for text, reason in (
         ("LayerNormalization c,c y axis=0", "normalises over an axis, whose size depends on data"),
         ("Split c a,b axis=0; Identity a y", "Split .an input's size depends"),
-        ("Slice c,1,2,0 y", "core.slice cuts from axis 0"),
+        ("Slice c,1,2,0 y", "core.slice slices axis 0"),
         ("Flatten c y axis=0", "Flatten .an input's size depends"),
         ("Expand c,shape y", "depends on"),
         ("Add c,d y", "core.add joins two tensors along axis 0, whose size depends on data"),

@@ -84,7 +84,7 @@ def test_an_op_that_is_gone_cannot_be_replaced_again(three):
     before, (_, b, _) = three
     rewriter = Rewriter(before)
     rewriter.replace(b, (), {b.result: b.operands[0]}, rule="drop")
-    with pytest.raises(InternalError, match="not in the block any more"):
+    with pytest.raises(InternalError, match="no longer in the block"):
         rewriter.replace(b, (), {b.result: b.operands[0]}, rule="drop")
 
 

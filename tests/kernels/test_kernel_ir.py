@@ -66,7 +66,7 @@ def test_verify_refuses_a_value_used_before_it_is_defined():
 
 
 def test_verify_refuses_iterations_that_all_store_to_one_place():
-    with pytest.raises(KernelError, match="same place"):
+    with pytest.raises(KernelError, match="same element"):
         verify(vector_kernel(lambda kb, x, y, i: kb.store(kb.load(x, i), y, 0)))
 
 
@@ -75,9 +75,9 @@ def test_verify_refuses_iterations_that_all_store_to_one_place():
     [
         (lambda kb, x, y, i: kb.store(kb.load(x, kb.add(i, 1)), y, i), "index 4"),
         (lambda kb, x, y, i: kb.store(kb.load(x, i), y, kb.sub(i, 1)), "outside the shape"),
-        (lambda kb, x, y, i: kb.store(kb.load(kb.alloc((4,), "f32"), 2), y, i), "nothing wrote"),
+        (lambda kb, x, y, i: kb.store(kb.load(kb.alloc((4,), "f32"), 2), y, i), "never written"),
         (lambda kb, x, y, i: kb.store(kb.load(x, i), y, kb.floordiv(i, 2)), "two parallel"),
-        (lambda kb, x, y, i: kb.store(kb.load(y, i), y, i), "nothing wrote"),
+        (lambda kb, x, y, i: kb.store(kb.load(y, i), y, i), "never written"),
     ],
     ids=[
         "read past the end",

@@ -142,5 +142,5 @@ def test_a_thread_cannot_reach_anothers_registers():
             kb.store(kb.number(1.0, "f32"), own, t)
         with kb.loop("u", 0, 4, loop="thread") as u:
             kb.store(kb.load(own, kb.sub(3, u)), y, block)
-    with pytest.raises(InternalError, match="one thread's own"):
+    with pytest.raises(InternalError, match="private to one thread"):
         generate(kb.function())

@@ -251,12 +251,12 @@ def test_small_steps_keep_the_bits():
 @pytest.mark.parametrize(
     ("reason", "attempt"),
     [
-        ("2 loops called|0 loops called", lambda: split(product(), "nowhere", 2, "a", "b")),
+        ("2 loops named|0 loops named", lambda: split(product(), "nowhere", 2, "a", "b")),
         ("does not step by 1", lambda: split(product(), "c", 2, "a", "b")),
         ("carries values", lambda: interchange(product(), "j", "c")),
         ("depend on row", lambda: interchange(scale("ragged"), "row", "i")),
-        ("in order", lambda: vectorise(scale("ordered"), "i", 4)),
-        ("in order", lambda: mark(scale("ordered"), "i", "vector")),
+        ("sequential", lambda: vectorise(scale("ordered"), "i", 4)),
+        ("sequential", lambda: mark(scale("ordered"), "i", "vector")),
         ("not constants", lambda: unroll(scale(), "i")),
         ("stores to y", lambda: round_up(scale(), "i", 8)),
         ("not private to a thread", lambda: fission(product(), ("i", "j"), "c", "t")),
@@ -264,7 +264,7 @@ def test_small_steps_keep_the_bits():
         ("carries values", lambda: merge(product(), "i", "c", "p")),
         ("no register buffer", lambda: promote(product(), "acc")),
         ("0 branches", lambda: unswitch(scale(), "row")),
-        ("does not start from what is in t", lambda: hoist(
+        ("does not start from the contents of t", lambda: hoist(
             fission(tiled(), ("i", "j"), "c", "t"), "c", ("i", "j"), "there")),
         ("starts from another value", lambda: never_empty(product(start=-0.0), "c")),
         ("0 private buffers", lambda: split_dimension(product(), "tile", 0, 2)),

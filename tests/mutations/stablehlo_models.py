@@ -66,9 +66,12 @@ _RARE = """module {
     %31 = stablehlo.reduce_precision %below, format = e5m10 : tensor<3x4xf32>
     %zero = stablehlo.constant dense<0.0> : tensor<f32>
     %one = stablehlo.constant dense<1.0> : tensor<f32>
-    %32 = stablehlo.reduce(%x init: %zero) applies stablehlo.maximum across dimensions = [1]
+    %two = stablehlo.constant dense<2.0> : tensor<3x4xf32>
+    %above = stablehlo.add %16, %two : tensor<3x4xf32>
+    %under = stablehlo.negate %above : tensor<3x4xf32>
+    %32 = stablehlo.reduce(%under init: %zero) applies stablehlo.maximum across dimensions = [1]
         : (tensor<3x4xf32>, tensor<f32>) -> tensor<3xf32>
-    %33 = stablehlo.reduce(%x init: %one) applies stablehlo.minimum across dimensions = [0]
+    %33 = stablehlo.reduce(%above init: %one) applies stablehlo.minimum across dimensions = [0]
         : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>
     %34 = stablehlo.reduce(%x init: %one) applies stablehlo.add across dimensions = [0]
         : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>

@@ -110,7 +110,7 @@ def test_results_of_the_graph_are_judged_in_f64(epsilon: bool, monkeypatch) -> N
     assert not [c for c in found if c.verdict == "unchecked"]
     failed = [c for c in found if c.verdict == "failed"]
     assert failed == ([] if epsilon else [rule])
-    assert epsilon or "not the same in f64" in rule.note
+    assert epsilon or "differs in f64 too" in rule.note
 
 
 @pytest.mark.slow

@@ -176,7 +176,7 @@ def _jax_functions() -> Iterator[Form]:
                numbers(2, 1, 5, 7) > 0)  # fmt: skip
     yield form("bhqd, tril", "attention", heads_first, *[numbers(2, 4, 5, 8)] * 3)
     yield form("attention with capped scores", (), capped, q, k, k,
-               why="core.tanh stands between the product and its softmax")  # fmt: skip
+               why="core.tanh is between the product and its softmax")  # fmt: skip
     turned, (cos, sin) = numbers(2, 4, 5, 8), numbers(2, 5, 4)
     yield form("rotary embedding of halves", "rotary_embedding", rotary_halves, turned, cos, sin)
     yield form("rotary embedding of neighbours", "rotary_embedding", rotary_neighbours, turned, cos,

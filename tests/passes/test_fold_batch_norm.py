@@ -51,7 +51,7 @@ def test_batch_norm_goes_into_the_weights(shifted, rule):
         (0, normalised(constant=False), (IMAGE, "4x3x3x3xf32"), "operand w is not a constant"),
         (0, normalised(axis=3), (IMAGE,), "the attributes or types of this core.batch_norm"),
         (0, normalised(twice=True), (IMAGE,), "the result of this core.conv has other uses"),
-        (1, normalised(True, dims=(3,)), (IMAGE,), "the addend is not one number a channel"),
+        (1, normalised(True, dims=(3,)), (IMAGE,), "the addend is not one number per channel"),
     ],
 )
 def test_batch_norm_stays_with_a_reason(rule, build, types, reason):
@@ -63,7 +63,7 @@ def test_batch_norm_stays_with_a_reason(rule, build, types, reason):
 def test_without_an_addend_the_second_rule_refuses():
     before = program(normalised(), IMAGE)
     answers = [answer for _, answer, _ in explain(RULES, before, specs.root_of(before))]
-    assert answers == ["fires here", "found core.conv where the rule wants core.add"]
+    assert answers == ["fires here", "found core.conv where the rule expects core.add"]
 
 
 def test_grouped_convolutions_fold_too():

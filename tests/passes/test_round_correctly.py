@@ -62,7 +62,7 @@ def test_functions_of_other_floats_are_refused_with_the_reason(dtype):
     after, rewrites = specs.apply(RoundCorrectly(), before)
     assert after is before and not rewrites
     ((_, reason, _),) = explain(rules_of(("exp",)), before, specs.root_of(before))
-    assert reason == f"it is a function of {dtype}, not of f32"
+    assert reason == f"it is a function of {dtype}, expected f32"
 
 
 def test_what_is_rounded_once_stays():

@@ -212,7 +212,7 @@ def test_an_event_tells_the_class_and_the_rules():
     assert [m["taken"] for m in merged] == ["core.relu"]
     (note,) = notes
     assert note.severity == "note"
-    assert "1 classes take another form" in note.message and "nothing more to find" in note.message
+    assert "1 classes change form" in note.message and "nothing more to find" in note.message
 
 
 def test_two_blocks_are_told_apart():
@@ -494,4 +494,4 @@ def test_the_result_is_the_same_whatever_the_hash_seed():
         ).stdout
         for seed in ("0", "27")
     }  # fmt: skip
-    assert len(said) == 1 and "take another form" not in said and "core.matmul" in said.pop()
+    assert len(said) == 1 and "change form" not in said and "core.matmul" in said.pop()

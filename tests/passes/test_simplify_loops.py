@@ -148,5 +148,5 @@ def test_a_wrong_count_is_found_where_the_loop_is_evaluated():
     made, _ = simplified(lambda b, x: doubling(b, b.constant(2, "i32"), x)[1], "f32")
     body = made.main.body
     wrong = [o.with_(attributes={"trips": 4}) if o.kind == "core.while" else o for o in body.ops]
-    with pytest.raises(InternalError, match="runs its body 3 times and says 4"):
+    with pytest.raises(InternalError, match="ran its body 3 times, expected trips = 4"):
         evaluate_block(body.with_(ops=tuple(wrong)), [np.float32(1)], made.weights)

@@ -78,7 +78,7 @@ def test_the_checker_finds_every_overlap_that_is_there(lifetimes, data):
     [
         ((0, 60), 200, "b is at 60, not a multiple of 64"),
         ((0, -64), 200, "b is at -64"),
-        ((0, 64), 100, "b ends at 128, after the block of 100 bytes"),
+        ((0, 64), 100, "b ends at 128, past the block of 100 bytes"),
         ((0, 0), 128, "b [0, 64) and a [0, 64) share bytes at step 1"),
         ((0,), 64, "1 offsets for 2 buffers"),
     ],

@@ -135,7 +135,7 @@ def test_dropout_is_turned_off_and_its_op_is_compared_alone(capsys, monkeypatch)
 
     code, found = against(capsys, "dropout")
     assert code == 0
-    assert found["notes"] == ["dropout is off: torch draws other masks"]
+    assert found["notes"] == ["dropout is off: torch draws different masks"]
     right = table.TABLE["dropout"]
     monkeypatch.setitem(
         table.TABLE, "dropout",
@@ -161,7 +161,7 @@ def test_a_checked_step_is_asked_for_what_it_carries_on(capsys, monkeypatch):
     code, found = train(capsys, "linear", "--check", "--iterations", "2", "--optimizer", "adam")
     assert code == 1
     (failure,) = found["failures"]
-    assert failure["pass"] == "training step" and "is not what the program makes" in failure["note"]
+    assert failure["pass"] == "training step" and "differs from what the program" in failure["note"]
 
 
 @pytest.mark.sampled(3)

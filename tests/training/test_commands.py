@@ -119,8 +119,8 @@ def test_of_two_pipelines_the_pass_is_named(runs, tmp_path, capsys):
     assert found["ulps"] >= 1
     assert main(["diverge", str(other), str(runs[0])]) == 1
     said = capsys.readouterr().out
-    assert "iteration 1: louder makes the difference\n" in said
-    assert "inserted after canonicalise in the first, is not there in the second" in said
+    assert "iteration 1: louder causes the difference\n" in said
+    assert "inserted after canonicalise in the first, is absent in the second" in said
 
 
 def test_a_run_is_recorded_and_goes_on_in_its_recording(runs, capsys, tmp_path):

@@ -326,7 +326,7 @@ def test_the_command_trains_in_f16(capsys, tmp_path):
         rows = recording.iterations()[1]
     assert [(r.loss_scale, r.skipped) for r in rows] == [(65536.0, 0)] * 2
     assert main([*words, "--precision", "f16", "--loss-scale", "1e38"]) == 0
-    assert "2 updates in all, for gradients that were not finite" in capsys.readouterr().out
+    assert "2 updates in all, because of non-finite gradients" in capsys.readouterr().out
 
 
 @pytest.mark.sampled(12)

@@ -317,7 +317,7 @@ def test_a_loop_whose_end_depends_on_data_is_named_with_its_line():
     line = Until.forward.__code__.co_firstlineno + 4
     x = torch.ones(2, 3)
     with pytest.raises(
-        UserError, match=r"core.while .its trip count is not known at compile time"
+        UserError, match=r"core.while .its trip count is unknown at compile time"
     ) as told:
         cc.compile(Until(), (x, x), training=Training(loss="mse"))
     assert f"test_loops.py:{line}" in str(told.value) and "fixed number of times" in str(told.value)

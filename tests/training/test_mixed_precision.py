@@ -166,7 +166,7 @@ def test_a_model_of_f64_is_left_as_it_is_and_scaled_all_the_same():
     joint = joint_of(model, (x.double(),), training)
     after_passes(joint.module, training, context)
     assert [n.message for n in context.notes] == [
-        "nothing is stored in f16: the model has no product or convolution of f32"
+        "nothing is stored in f16: the model has no f32 product or convolution"
     ]
     scaled = Reference(model, (x.double(),), training)
     plain = Reference(model, (x.double(),), Training(optimizer=optimizers.SGD(0.1)))

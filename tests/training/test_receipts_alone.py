@@ -97,8 +97,8 @@ def test_a_fault_that_does_not_come_again_is_told(lab, tmp_path, capsys, kept):
     assert found["missing"] == ["", ""] and found["passing"][0] == "" != found["passing"][1]
     assert main(["diverge", str(lab.named), str(struck)]) == 1
     said = capsys.readouterr().out
-    assert f"the second  done again, {found['passing'][1]} is not what the receipts say" in said
-    assert "a fault of that moment or machine" in said
+    assert f"the second  repeated, {found['passing'][1]} differs from the receipts" in said
+    assert "a transient or machine fault" in said
 
 
 @pytest.mark.slow
@@ -114,12 +114,12 @@ def test_receipts_of_the_other_machine_say_the_op(lab, no_gpu, capsys, turned):
     assert [bool(why) for why in found["missing"]] == [turned, not turned]
     assert found["kernels"][not turned] == "" and found["kernels"][turned]
     command = shlex.join(["workbench", "diverge", *pair])
-    assert found["remedy"] == [f"where both can be done: {command}"]
+    assert found["remedy"] == [f"where both can be repeated: {command}"]
     assert main(["diverge", *pair]) == 1
     said = capsys.readouterr().out
     assert "is the first op that differs\n" in said
     assert "not known   element and ulps\n" in said
-    assert f"cannot be done again here: {NO_GPU}" in said
+    assert f"cannot be repeated here: {NO_GPU}" in said
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_a_run_that_cannot_be_done_again_is_verified_by_its_checkpoint(lab, no_g
     assert row["compared"]["state"] > 4 and row["compared"]["gradients"] == 0
     assert NO_GPU in row["not_done_again"]
     assert main(["verify", str(lab.gpu), "--iteration", "1"]) == 3
-    assert "its receipt is whole, no checkpoint of it is there: " in capsys.readouterr().out
+    assert "its receipt is intact, its checkpoint is missing: " in capsys.readouterr().out
 
 
 @pytest.mark.slow

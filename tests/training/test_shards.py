@@ -309,7 +309,7 @@ def test_a_buffer_that_is_no_mean_over_the_batch_is_told(make, same):
         step(*batch)
         held.append(step.state_dict()["seen"])
         told = [n.message for s in step.compilation.stages for n in s.diagnostics]
-    named = [text for text in told if "the buffer seen gets the mean" in text]
+    named = [text for text in told if "the buffer seen becomes the mean" in text]
     assert bool(named) is not same
     assert np.allclose(*held, rtol=1e-5) is same
 
@@ -334,4 +334,4 @@ def test_the_program_of_one_shard_is_checked_among_equal_ones(monkeypatch):
     monkeypatch.setattr(Linker, "_exchange", wrong)
     programs, failed = _checked()
     assert [r.verdict for r in programs] == ["failed"] and failed == programs
-    assert "every launch is right alone" in failed[0].note
+    assert "every launch is correct alone" in failed[0].note

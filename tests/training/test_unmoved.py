@@ -143,9 +143,9 @@ def test_some_that_do_not_move_are_a_warning_with_the_op(of):
     kinds, why = STOPS[of]
     step, batch = step_of(Model(of))
     (told,) = notes(step)
-    assert told.message.startswith("part.scores.weight, part.scores.bias: no gradient comes "
-                                   "through ")  # fmt: skip
-    assert told.message.endswith("; they stay as they are")
+    assert told.message.startswith("part.scores.weight, part.scores.bias: no gradient "
+                                   "passes ")  # fmt: skip
+    assert told.message.endswith("; they do not change")
     assert all(f"{kind} ({why}" in told.message for kind in kinds)
     assert told.where == line()
     assert told.op in list(step.compilation.stages[told_at(step, told)].module.walk())
@@ -164,7 +164,7 @@ def told_at(step, told) -> int:
 def test_what_is_held_back_on_purpose_is_a_note(of):
     step, _ = step_of(Model(of))
     assert not notes(step)
-    told = [d.message for d in notes(step, "note") if "stops gradients on purpose" in d.message]
+    told = [d.message for d in notes(step, "note") if "stops gradients intentionally" in d.message]
     assert len(told) == 1
     assert "core.stop_gradient" in told[0]
     with pytest.raises(UserError, match=r"core\.stop_gradient .*; let gradients pass there"):
@@ -201,7 +201,7 @@ def test_frozen_parameters_are_not_told():
 def test_what_the_loss_does_not_depend_on_is_told_as_that():
     step, _ = step_of(Model(lambda x: 0.0))
     assert [d.message for d in notes(step)] == [
-        "the loss does not depend on part.scores.weight, part.scores.bias: they stay as they are"
+        "the loss does not depend on part.scores.weight, part.scores.bias: they do not change"
     ]
     with pytest.raises(UserError, match="the loss does not depend on any trained parameter"):
         step_of(Model(lambda x: 0.0), freeze=("beside.*",))
@@ -250,7 +250,7 @@ def test_the_command_prints_it(capsys):
     line = ["train", f"{__name__}:task", "--iterations", "1"]
     assert main(line) == 0
     told = capsys.readouterr().err
-    assert "warning: part.scores.weight, part.scores.bias: no gradient comes through" in told
+    assert "warning: part.scores.weight, part.scores.bias: no gradient passes" in told
     assert told.count("warning") == 1
 
 

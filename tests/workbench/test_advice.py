@@ -173,13 +173,13 @@ UNEVEN = ("64x64xf32", "64x64xf32", "64x256xf32", "256x128xf32", "128x16xf32")
 
 def test_an_op_that_reads_what_was_just_written_is_named_with_what_refused(bench):
     (found,) = of(bench(after_a_scan, SQUARE), "unfused chain")
-    assert found.title == "exp runs in a launch of its own (model.py:2)"
+    assert found.title == "exp runs in a separate launch (model.py:2)"
     assert found.cost is not None
     assert (found.cost.value, found.cost.unit) == (2 * 4 * 256 * 256, "B")
     assert "fuse_elementwise refused (elementwise ops)" in told(found)
     assert "takes" not in told(found), "nothing was timed"
     assert [t.draft for t in found.tries] == [None], "the model has to change"
-    assert found.tries[0].sentence.startswith(NOTHING + "no order of the fusions joins them")
+    assert found.tries[0].sentence.startswith(NOTHING + "no order of the passes fuses them")
     assert of(bench(chain, SQUARE), "unfused chain") == []
     assert of(bench(after_a_scan, "8x8xf32"), "unfused chain") == [], "too small to speak of"
 
@@ -215,7 +215,10 @@ def test_a_planted_hazard_is_named_and_gone_where_its_offer_is_taken(bench, haza
 def test_the_offers_say_what_they_change(bench):
     wanted = {
         "unfused chain": ("no edits", "fuse_elementwise was skipped in this run: let it run."),
-        "constant work": ("fold_constants#3.growth = 32.0", "Let constants grow 32-fold"),
+        "constant work": (
+            "fold_constants#3.growth = 32.0",
+            "Allow folded constants to grow 32-fold",
+        ),
     }
     for hazard, (words, sentence) in wanted.items():
         build, types, edit = PLANTED[hazard]
@@ -237,7 +240,7 @@ BACKWARDS = ("fuse_reductions", "fuse_elementwise", "fuse_epilogues")
 def test_fusions_that_leave_more_launches_than_others_are_offered(bench, build, order, words):
     run = bench(build, SQUARE, SQUARE, edit=PipelineEdit(order=order))
     (found,) = of(run, "unfused chain")
-    assert "1 launch less, 512.0 KiB less is read and written" in found.tries[0].sentence
+    assert "1 launch fewer, 512.0 KiB less read and written" in found.tries[0].sentence
     assert found.tries[0].words == words
     tried = bench.again(found, build, SQUARE, SQUARE)
     assert len(launches(tried)) == len(launches(run)) - 1
@@ -418,7 +421,7 @@ def test_an_op_that_cancels_its_digits(bench, largest, named):
     found = of(bench(difference, "8x8xf32", "8x8xf32", more=seen), "cancellation")
     assert len(found) == named
     for each in found:
-        assert each.tries[0].sentence.startswith(NOTHING + "its operands come rounded to f32")
+        assert each.tries[0].sentence.startswith(NOTHING + "its operands are rounded to f32")
         assert each.title == "sub cancels most of its digits (model.py:1)"
         assert each.cost is not None and each.cost.estimated
         assert each.cost.value == pytest.approx(2.0**-23 * 1e5 / 2)
@@ -567,13 +570,13 @@ def test_every_hazard_says_what_it_looks_for():
 
 
 GOLDEN = """\
-warning: 1 launch to compute what is constant (model.py:3)
+warning: 1 launch to compute constants (model.py:3)
   cost: 264.0 KiB, 25.6 % of the bytes moved (counted: the bytes that these launches read and
     write; the recording has no times and no bandwidth of its machine)
-  - matmul (model.py:3) makes 256.0 KiB of 8.0 KiB of constants
+  - matmul (model.py:3) computes 256.0 KiB from 8.0 KiB of constants
   - fold_constants#3 refused (worth a constant): %3 (core.matmul) would be a constant of 262144
-    bytes, made of constants of 8192
-  try: Let constants grow 32-fold when they are folded: 256.0 KiB of weights more.
+    bytes, computed from constants of 8192 bytes
+  try: Allow folded constants to grow 32-fold: 256.0 KiB more weights.
     $ workbench compile digits-mlp --set 'fold_constants#3.growth=32.0' -o edited.run
 """
 

@@ -53,7 +53,7 @@ def test_an_op_and_a_rule(command, recording):
     assert data["answers"][0]["outcome"] == "applied"
     data = command.json("why-not", recording, first, "--rule", "fold_constants")
     assert {a["outcome"] for a in data["answers"]} == {"refused"}
-    assert "no constant" in data["summary"]
+    assert "not a constant" in data["summary"]
 
 
 @pytest.mark.parametrize(

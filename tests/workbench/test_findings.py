@@ -74,7 +74,7 @@ def test_the_commands_have_it(run, recorded, command):
     for words in (("advise", recorded), ("show", recorded, "overview")):
         text = " ".join(command.text(*words).split())
         assert all(title in text for title in wanted), words
-        assert "No hazard" not in text and "nothing to look at" not in text
+        assert "No hazards" not in text and "no findings" not in text
     text = " ".join(command.text("numerics", recorded).split())
     assert all(title in text for title in _titles(numbers))
 
@@ -104,7 +104,7 @@ def test_nothing_is_said_of_a_recording_with_nothing(tmp_path, command):
     assert findings.listed(opened) == []
     opened.close()
     assert command.json("advise", path)["advice"] == []
-    assert command.text("advise", path) == "No hazard was seen in this recording.\n"
+    assert command.text("advise", path) == "No hazards found in this recording.\n"
 
 
 def test_a_wrong_function_of_the_contract_is_a_finding_of_the_import(tmp_path, monkeypatch):
@@ -117,5 +117,5 @@ def test_a_wrong_function_of_the_contract_is_a_finding_of_the_import(tmp_path, m
     opened = Run(path)
     first = findings.listed(opened)[0]
     opened.close()
-    assert first.title == "An elementary function errs by more than the contract states"
+    assert first.title == "An elementary function exceeds the error bound of the contract"
     assert "is off by 3 ulps; the contract states" in first.detail and first.go["stage"] == 0

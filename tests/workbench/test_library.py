@@ -450,7 +450,7 @@ def test_the_command_line_does_all_of_it(store, command):
     store.make("one", 1, [("timing", "total_ms", 1.5)], model="net")
     store.make("two", 2, model="net", target="cuda")
     where = ("--store", store.root)
-    assert "no run is found" in command.text("runs", "absent", *where)
+    assert "no runs found" in command.text("runs", "absent", *where)
     lines = command.text("runs", "net", "sort:-newest", *where).splitlines()
     assert [line.split()[0] for line in lines] == ["run", "one.run", "two.run"]
     assert "1 of 2" in command.text("runs", "--limit", "1", *where)
@@ -472,7 +472,7 @@ def test_the_command_line_does_all_of_it(store, command):
     assert command.json("runs", "is:imported", *where)["total"] == 1 and elsewhere.exists()
     assert command.json("runs", "empty-trash", *where) == {"emptied": 1}
     assert "the trash is empty" in command.text("runs", "--trash", *where)
-    assert "nothing is uploaded" in command.text("runs", "--uploads", *where)
+    assert "no uploaded files" in command.text("runs", "--uploads", *where)
     for name in ("a.onnx", "b.onnx"):
         store.uploads.place(name, "mara").write_bytes(b"12345")
     found = command.json("runs", "--uploads", *where)["uploads"]
@@ -496,7 +496,7 @@ def test_what_cannot_be_done_is_one_line(store, command, words):
 
 def test_a_search_that_is_no_text_finds_nothing(store, command):
     store.make("net")
-    assert "no run is found" in command.text("runs", "\udcff", "--store", store.root)
+    assert "no runs found" in command.text("runs", "\udcff", "--store", store.root)
 
 
 def test_tags_that_were_copied_here_do_not_steer_the_terminal(store, command):

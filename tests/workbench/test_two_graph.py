@@ -111,7 +111,7 @@ def test_ops_of_either_and_ops_that_differ(tmp_path):
             there = {n.op.kind: n.key for n in flat_graph.flat(b, 0).nodes}
             assert status == ADDED and key == f"b{there[kind]}"
         key, status, note, _, reads = by_kind["core.softmax"]
-        assert status == CHANGED and note == "axis: 0 in A, 1 in B; other inputs in B"
+        assert status == CHANGED and note == "axis: 0 in A, 1 in B; different inputs in B"
         assert reads == [by_kind["core.exp"][0], by_kind["core.add"][0]], "edges of both"
         assert graph.selection((a, b), ViewState(stage=0, op=key)) == {"op": key}
         back = rows(graph.data((b, a), ViewState(stage=0)))
@@ -166,9 +166,9 @@ def test_a_recording_without_stages_is_named(whole, tmp_path):
     Recorder(tmp_path / "empty.run").begin({"model": "small"})
     with closing(Run(tmp_path / "empty.run")) as empty:
         for view in (graph, diff):
-            with pytest.raises(Empty, match=r"B \(empty\.run\) holds no stages"):
+            with pytest.raises(Empty, match=r"B \(empty\.run\) has no stages"):
                 view.data((whole, empty), ViewState(stage=1))
-            with pytest.raises(Empty, match=r"A \(empty\.run\) holds no stages.*Show B alone"):
+            with pytest.raises(Empty, match=r"A \(empty\.run\) has no stages.*Show B alone"):
                 view.data((empty, whole), ViewState(stage=1))
 
 

@@ -68,7 +68,10 @@ def _looked_for(hazard: str, program: Program) -> list[Finding]:
     except UserError:  # the recording itself cannot be read
         raise
     except Exception as error:
-        log.exception("the hazard %s could not be looked for", hazard)
-        detail = f"{type(error).__name__}: {error}"[:300] + "; the rest was; please report it"
-        return [Finding(WARNING, f"The hazard {hazard!r} could not be looked for", detail, {},
+        log.exception("the search for the hazard %s failed", hazard)
+        detail = (
+            f"{type(error).__name__}: {error}"[:300]
+            + "; please report this (other hazards were searched)"
+        )
+        return [Finding(WARNING, f"The search for the hazard {hazard!r} failed", detail, {},
                         hazard)]  # fmt: skip

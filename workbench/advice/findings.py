@@ -20,8 +20,8 @@ from workbench.queries.run import Run
 NUMERIC = frozenset({"precision loss", "cancellation"})
 #: Titles of checks of the import, by the kind of check.
 _OF_IMPORT = {
-    "translation": "A translation of the import is wrong",
-    "function": "An elementary function errs by more than the contract states",
+    "translation": "The import translates an op incorrectly",
+    "function": "An elementary function exceeds the error bound of the contract",
 }
 
 
@@ -62,7 +62,7 @@ def _ending(run: Run) -> Iterator[Finding]:
         yield Finding(WARNING, f"The {what} was cancelled", kept, last)
     elif run.status == "interrupted":
         yield Finding(WARNING, f"The {what} ended without finishing",
-                      f"Its process is gone. What it finished is kept; {again}.", last)  # fmt: skip
+                      f"Its process ended. What it finished is kept; {again}.", last)  # fmt: skip
 
 
 def _not_finite(run: Run) -> Finding | None:

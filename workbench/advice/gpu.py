@@ -38,13 +38,13 @@ def spills(program: Program) -> Iterator[Finding]:
             continue
         share = _share(row)
         threads = (row["threads"] or 0) * (row["grid"] or 1) * row["count"]
-        how = (f"ptxas counts {row['spilled']:,.0f} B a thread, times {threads:,.0f} threads; each "
-               "at least once")  # fmt: skip
+        how = (f"ptxas counts {row['spilled']:,.0f} B per thread, times {threads:,.0f} threads; "
+               "each at least once")  # fmt: skip
         cost = Cost(row["spilled"] * max(threads, 1), "B", how, share, "of the time in it", True)
-        facts = [Fact(f"{row['registers']:,.0f} registers a thread, "
-                      f"{row['threads']:,.0f} threads a block")]  # fmt: skip
+        facts = [Fact(f"{row['registers']:,.0f} registers per thread, "
+                      f"{row['threads']:,.0f} threads per block")]  # fmt: skip
         yield _finding(program, row, "spill", f"{row['name']} spills registers", cost, facts,
-                       f"{row['spilled']:,.0f} B of each thread go through memory")  # fmt: skip
+                       f"each thread spills {row['spilled']:,.0f} B to memory")  # fmt: skip
 
 
 def occupancy(program: Program) -> Iterator[Finding]:
@@ -54,9 +54,9 @@ def occupancy(program: Program) -> Iterator[Finding]:
         if part is None or part >= OCCUPANCY or share < DEAR:
             continue
         limit = _LIMITS.get(row["occupancy_limit"], row["occupancy_limit"])
-        facts = [Fact(f"{row['registers']:,.0f} registers a thread, "
+        facts = [Fact(f"{row['registers']:,.0f} registers per thread, "
                       f"{show_bytes(int(row['shared'] or 0))} of shared memory and "
-                      f"{row['threads']:,.0f} threads a block: {limit} allow no more")]  # fmt: skip
+                      f"{row['threads']:,.0f} threads per block: limited by {limit}")]  # fmt: skip
         yield _finding(program, row, "low occupancy",
                        f"{row['name']} fills {part:.0%} of a multiprocessor", _kernel(row), facts,
                        f"limited by {limit}")  # fmt: skip
@@ -86,7 +86,7 @@ def _kernel(row: dict[str, Any]) -> Cost:
     """Return the time of the kernel: how much more warps would save cannot be predicted."""
     measured = row["total_us"] is not None
     us = row["total_us"] if measured else row["predicted_us"] or 0.0
-    how = "measured, all of the kernel" if measured else "the least time for its work"
+    how = "measured, the whole kernel" if measured else "the minimum time for its work"
     return Cost(us, "us", how, _share(row), "of the time", not measured)
 
 
@@ -99,18 +99,18 @@ def _tries(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
     product = family == "contraction"
     small = program.bench.target("tiles") not in ("", "default")
     if product and not small:
-        yield Try("Cut products finely: fewer registers a thread and more blocks, at the price of "
-                  "reading operands more often.", (target_option("tiles", "small"),))  # fmt: skip
+        yield Try("Use small tiles for products: fewer registers per thread and more blocks, but "
+                  "operands are read more often.", (target_option("tiles", "small"),))  # fmt: skip
         return
     if product:
-        yield Try(f"{EXPERIMENT}this run cuts products finely; take the default tiles, which read "
+        yield Try(f"{EXPERIMENT}this run uses small tiles; try the default ones, which read "
                   "operands less often.", (target_option("tiles", ""),))  # fmt: skip
     name = _FUSION.get(family, "")
     row = program.bench.row(name)
     joined = any(len(launch.kinds) > 1 for launch in mine)
     if joined and row is not None and not row.skipped:
-        yield Try(f"{EXPERIMENT}leave {name} out. Its kernels hold fewer values at once, and write "
-                  "between them what they kept in registers.", (skip(name),))  # fmt: skip
+        yield Try(f"{EXPERIMENT}skip {name}. The kernels then hold fewer values at once, and "
+                  "pass them on in memory instead of registers.", (skip(name),))  # fmt: skip
     elif not product:
         yield Try(f"{NOTHING}the kernel has no tiles to choose and nothing was fused into it. Give "
                   "each launch more rows (a larger batch).")  # fmt: skip

@@ -48,27 +48,28 @@ MAX_BETWEEN = 6
 _FUSIONS = tuple(p.name() for p in (InlineBroadcasts, FuseElementwise, FuseEpilogues,
                                     FuseReductions))  # fmt: skip
 
-_ALONE = ("One of the two is a kernel of its own by nature (a running sum, a sort, a window). Do "
-          "what follows on what it reads, where the result is the same.")  # fmt: skip
+_ALONE = ("One of the two always needs its own kernel (a running sum, a sort, a window). Apply the "
+          "following ops to its input instead, if the result is the same.")  # fmt: skip
 #: Suggestions for the model if a condition prevents a fusion (by the condition's words).
 _MODEL = {
     "not alone": _ALONE,
     "elementwise ops": _ALONE,
     "a product and its epilogue": _ALONE,
     "reductions": _ALONE,
-    "plain operands": "A product reads its operands many times. Move the arithmetic behind the "
+    "plain operands": "A product reads its operands many times. Move the arithmetic after the "
     "product, or into its weights.",
-    "a product alone": "Two products share no kernel; only the elementwise ops around them join.",
-    "the same rows": "Reduce both over the same axes: then they are one kernel.",
+    "a product alone": "Two products cannot share a kernel, only the elementwise ops around "
+    "them can.",
+    "the same rows": "Reduce both over the same axes to get one kernel.",
     "loops side by side": "Reduce over the same axes, or keep the first result for several uses.",
-    "outputs of one shape": "What is read elsewhere too has another shape than the kernel's rows. "
-    "Compute it again where it is read, or read it once.",
+    "outputs of one shape": "A value with other readers does not have the shape of the kernel's "
+    "rows. Recompute it where it is read, or read it once.",
     "each output element once": "Read it once, or in one order: this kernel would write it twice.",
     "each product once": "Read the product at one place and in one order.",
     "views read once": "The reshape or transpose between them has several readers: give each its "
     "own.",
-    "no cycle": "Another op lies between the two: compute it before, or after both.",
-    "size": "The kernel would be too large. Nothing to do, unless ops of it can go.",
+    "no cycle": "Another op lies between the two: compute it before both or after both.",
+    "size": "The kernel would be too large. Remove ops from it, if possible.",
 }  # fmt: skip
 
 
@@ -106,15 +107,15 @@ def _fused_better(program: Program) -> Iterator[Finding]:
     tried = trials.fusions(program)
     if tried is None:
         return
-    cost = program.traffic(tried.bytes, f"{show_bytes(tried.bytes)} read and written needlessly")
+    cost = program.traffic(tried.bytes, f"{show_bytes(tried.bytes)} read and written unnecessarily")
     if cost is None:
         return
     stage = last_stage(program.stages, FuseReductions)
-    fact = Fact("the fusions were done again on the program that they were given, in each order "
-                "and each of them twice", {"stage": stage.index} if stage else {})  # fmt: skip
-    count = f"{counted(tried.launches)} more" if tried.launches else "Larger launches"
+    fact = Fact("the fusion passes were run again on their input, in every order and with each of "
+                "them twice", {"stage": stage.index} if stage else {})  # fmt: skip
+    count = f"{counted(tried.launches)} more" if tried.launches else "More memory traffic"
     yield Finding(
-        severity(cost), f"{count} than other fusions leave",
+        severity(cost), f"{count} than with other fusions",
         f"of {counted(len(program.launches))}", {"panes": ["pipeline"]}, "unfused chain", cost,
         (fact,), (tried.offer,),
     )  # fmt: skip
@@ -135,7 +136,7 @@ def _unfused(program: Program, cost: Cost, same: Sequence[tuple[Launch, Launch, 
     writer, reader, _ = same[0]
     readers = [r for _, r, _ in same]
     said = _names(program.last_computing(reader))
-    title = f"{said} runs in a launch of its own{at(readers)}"
+    title = f"{said} runs in a separate launch{at(readers)}"
     facts = [Fact(f"{reader.kernel} reads what {writer.kernel}{at([writer])} just wrote"
                   + (f"; {len(same)} such pairs" if len(same) > 1 else ""),
                   program.go(writer))]  # fmt: skip
@@ -191,12 +192,12 @@ def _join(program: Program, answer: Answer | None) -> list[Try]:
     tried = trials.fusions(program)
     better = [] if tried is None else [tried.offer]
     if answer is None:
-        return better or [Try(f"{NOTHING}no pass of ours joins two such ops, in no order.")]
+        return better or [Try(f"{NOTHING}no built-in pass fuses two such ops, in any order.")]
     if answer.condition == HOLDS.condition:
         again = repeat(answer.pass_label)
-        return [Try(f"Run {answer.pass_label} twice: they met only after it had asked.", (again,))]
+        return [Try(f"Run {answer.pass_label} twice: the ops met only after it had run.", (again,))]
     asked = _MODEL.get(answer.condition, "Change the model so that this condition holds.")
-    return [*better, Try(asked if better else f"{NOTHING}no order of the fusions joins them. "
+    return [*better, Try(asked if better else f"{NOTHING}no order of the passes fuses them. "
                          f"{asked}")]  # fmt: skip
 
 
@@ -218,16 +219,17 @@ def layouts(program: Program) -> Iterator[Finding]:
         cost = program.time_of(every)
         if cost is not None:
             first, second = undone[0]
-            count = f"{len(undone)} changes" if len(undone) > 1 else "A change"
-            yield _layout(program, "layout ping-pong", f"{count} of layout undone again{at(every)}",
+            count = f"{len(undone)} layout changes" if len(undone) > 1 else "A layout change"
+            title = f"{count} undone later{at(every)}"
+            yield _layout(program, "layout ping-pong", title,
                           f"{first.kernel} and {second.kernel}", every, cost,
-                          [Fact(f"{b.kernel} puts back what {a.kernel} moved: "
+                          [Fact(f"{b.kernel} undoes the move of {a.kernel}: "
                                 f"{show_bytes(_moved(a))} each way", program.go(b))
                            for a, b in undone[:4]])  # fmt: skip
     rest = [launch for launch in moving if launch not in taken]
     cost = program.time_of(rest)
     if cost is not None:
-        yield _layout(program, "layout change", f"{counted(len(rest))} only to change a layout"
+        yield _layout(program, "layout change", f"{counted(len(rest))} just to change a layout"
                       f"{at(rest)}", ", ".join(dict.fromkeys(r.kernel for r in rest)), rest, cost,
                       [Fact(f"{r.kernel}{at([r])} copies {show_bytes(_moved(r))} from "
                             f"{_laid(r.reads[0][0])} to {_laid(r.writes[0])}", program.go(r))
@@ -241,17 +243,17 @@ def _layout(program: Program, hazard: str, title: str, detail: str, every: Seque
     chosen = last_stage(program.stages, ChooseLayouts)
     if not tries and chosen is not None and _of_images(program, every):
         other = not dict(chosen.options).get("channels_last", True)
-        words = "channels last" if other else "the layout the model has"
+        words = "channels last" if other else "the model's own layout"
         tries = [
             Try(
-                f"Lay images out with {words}: the copies for it go, convolutions may be "
-                "slower or faster.",
+                f"Use {words} for images: these copies disappear, convolutions may be slower "
+                "or faster.",
                 (option(chosen.pass_name, "channels_last", str(other)),),
             )
         ]
     if not tries:
-        tries = [Try(f"{NOTHING}no layout that a pass chooses is behind it. Let the model keep one "
-                     "order of its axes between these lines.")]  # fmt: skip
+        tries = [Try(f"{NOTHING}no pass chose these layouts. Keep one order of axes in the model "
+                     "between these lines.")]  # fmt: skip
     return Finding(severity(cost), title, detail, program.go(every[0]), hazard, cost,
                    tuple(facts), tuple(tries))  # fmt: skip
 
@@ -326,7 +328,7 @@ def far(program: Program) -> Iterator[Finding]:
             continue
         facts = [
             Fact(f"{row['flops']:,} operations and {show_bytes(row['bytes'])} in "
-                 f"{counted(row['count'])}: {row['bound']} is its limit"),
+                 f"{counted(row['count'])}: bound by {row['bound']}"),
             Fact(f"it runs at {row['gflops']:,.1f} GFLOP/s and {row['gbytes_per_s']:,.1f} GB/s"),
         ]  # fmt: skip
         yield Finding(
@@ -343,22 +345,22 @@ def _faster(program: Program, row: dict) -> Iterator[Try]:
     target = program.run.meta().get("target")
     given, own = bench.target("vector_width"), bench.default("vector_width")
     if bench.target("tiles") not in ("", "default"):
-        yield Try(f"This run was compiled with tiles = {bench.target('tiles')}: take the default "
+        yield Try(f"This run was compiled with tiles = {bench.target('tiles')}: use the default "
                   "tiles.", (target_option("tiles", ""),))  # fmt: skip
     elif target == "cpu" and given not in ("", own):
-        yield Try(f"This run was compiled with vectors of {given} lanes: take as many as the "
+        yield Try(f"This run was compiled with vectors of {given} lanes: use as many as the "
                   "processor has.", (target_option("vector_width", ""),))  # fmt: skip
     elif target == "cpu" and product and not given and own in ("", "16"):
-        yield Try(f"{EXPERIMENT}take vectors of 8 lanes. A result with few columns fills them "
+        yield Try(f"{EXPERIMENT}use vectors of 8 lanes. A result with few columns fills them "
                   "better, and some processors clock higher.",
                   (target_option("vector_width", "8"),))  # fmt: skip
     elif product:
-        yield Try(f"{EXPERIMENT}cut its products finely, for more pieces of work at the price of "
-                  "reading operands more often.", (target_option("tiles", "small"),))  # fmt: skip
+        yield Try(f"{EXPERIMENT}use small tiles for its products: more units of work, but operands "
+                  "are read more often.", (target_option("tiles", "small"),))  # fmt: skip
     else:
-        yield Try(f"{NOTHING}only products have tiles and widths to choose. Look at its loops "
-                  "beside the assembly in the view Code; more rows at once (a larger batch) give "
-                  "it more to do.")  # fmt: skip
+        yield Try(f"{NOTHING}only products have tiles and widths to choose. Compare its loops "
+                  "with the assembly in the view Code; more rows at once (a larger batch) give it "
+                  "more work.")  # fmt: skip
 
 
 # -- unnecessary work ------------------------------------------------------------------------------
@@ -378,7 +380,7 @@ def constant(program: Program) -> Iterator[Finding]:
     if cost is None:
         return
     dearest = max(mine, key=lambda launch: launch.us or 0.0)
-    facts = [Fact(f"{m.kernel}{at([m])} makes {show_bytes(_moved(m))} of "
+    facts = [Fact(f"{m.kernel}{at([m])} computes {show_bytes(_moved(m))} from "
                   f"{show_bytes(sum(v.type.bytes for v, _ in m.reads))} of constants",
                   program.go(m)) for m in mine[:4]]  # fmt: skip
     answer = _unfolded(program, dearest)
@@ -386,7 +388,7 @@ def constant(program: Program) -> Iterator[Finding]:
         facts.append(Fact(f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
                           {"stage": answer.stage, "open": "rewrites"}))  # fmt: skip
     yield Finding(
-        severity(cost), f"{counted(len(mine))} to compute what is constant{at(mine)}",
+        severity(cost), f"{counted(len(mine))} to compute constants{at(mine)}",
         ", ".join(dict.fromkeys(m.kernel for m in mine)), program.go(dearest),
         "constant work", cost, tuple(facts), tuple(_fold(program, mine)),
     )  # fmt: skip
@@ -413,8 +415,8 @@ def _fold(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
     growth = max(_moved(m) / max(1, sum(v.type.bytes for v, _ in m.reads)) for m in mine)
     allowed, more = math.ceil(growth), sum(map(_moved, mine))
     if allowed > float(dict(last.options).get("growth", 1.0)) and more <= MAX_FOLDED:
-        yield Try(f"Let constants grow {allowed}-fold when they are folded: {show_bytes(more)} of "
-                  "weights more.", (option(last.pass_name, "growth", str(allowed)),))  # fmt: skip
+        yield Try(f"Allow folded constants to grow {allowed}-fold: {show_bytes(more)} more "
+                  "weights.", (option(last.pass_name, "growth", str(allowed)),))  # fmt: skip
     else:
         yield Try(f"{NOTHING}as constants they would take {show_bytes(more)}. Make them smaller, "
                   "or compute them before the model runs.")  # fmt: skip
@@ -434,13 +436,13 @@ def twice(program: Program) -> Iterator[Finding]:
     cost = program.time_of(second)
     if cost is None:
         return
-    facts = [Fact(f"{b.kernel}{at([b])} does what the launch before{at([a])} did",
+    facts = [Fact(f"{b.kernel}{at([b])} repeats the earlier launch{at([a])}",
                   program.go(b)) for a, b in again[:4]]  # fmt: skip
     back = take_back(list(program.bench.changed(EliminateCommonSubexpressions.name())))
-    tries = back or [Try(f"{NOTHING}what is equal by its text was joined already. Compute it "
-                         "once in the model and use the result twice.")]  # fmt: skip
+    tries = back or [Try(f"{NOTHING}expressions with equal text are merged already. Compute "
+                         "it once in the model and use the result twice.")]  # fmt: skip
     yield Finding(
-        severity(cost), f"{counted(len(again))} to compute what is there already{at(second)}",
+        severity(cost), f"{counted(len(again))} of repeated work{at(second)}",
         ", ".join(dict.fromkeys(b.kernel for b in second)), program.go(second[0]),
         "work done twice", cost, tuple(facts), tuple(tries),
     )  # fmt: skip

@@ -92,7 +92,7 @@ def peak(program: Program) -> Iterator[Finding]:
         *(_alive(program, b, makers) for b in sorted(alive, key=lambda b: -b.size)[:MAX_NAMED]),
     ]  # fmt: skip
     yield Finding(
-        severity(cost), f"{show_bytes(largest.size)}{said} wait{until} and set the peak",
+        severity(cost), f"{show_bytes(largest.size)}{said} stay alive{until} and set the peak",
         f"{show_bytes(most)} are alive at once", {"buffer": largest.id,
                                                   "panes": ["memory", "graph"]},
         "sets the peak", cost, tuple(facts), tuple(_lower(program)),
@@ -102,7 +102,7 @@ def peak(program: Program) -> Iterator[Finding]:
 def _alive(program: Program, buffer: Buffer, makers: dict[int, Launch]) -> Fact:
     maker = makers.get(written_by(program.run, buffer) or -1)
     name = f"{maker.kernel}{at([maker])}" if maker else (buffer.name or "a buffer")
-    return Fact(f"alive then: {show_bytes(buffer.size)} of {name}, until step {buffer.end}",
+    return Fact(f"alive at the peak: {show_bytes(buffer.size)} of {name}, until step {buffer.end}",
                 {"buffer": buffer.id, "panes": ["memory", "graph"]})  # fmt: skip
 
 
@@ -122,8 +122,8 @@ def _lower(program: Program) -> Iterator[Try]:
     plans = memory_plans.again(program.run)
     offers = (_budget(program, plans), trials.rematerialised(program))
     found = [offer for offer in offers if offer is not None]
-    yield from found or [Try(f"{NOTHING}no launch done again lowers the peak. Read it earlier in "
-                             "the model, or run a smaller batch.")]  # fmt: skip
+    yield from found or [Try(f"{NOTHING}recomputing launches does not lower the peak. Read it "
+                             "earlier in the model, or run a smaller batch.")]  # fmt: skip
 
 
 def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
@@ -139,9 +139,9 @@ def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
         return None
     # Rounded up, so that the plan is within the budget.
     part = min(1.0, math.ceil(best["part"] * 1000) / 1000)
-    return Try(f"Hold {part:.1%} for the backward pass: the values alive at once need "
+    return Try(f"Save {part:.1%} for the backward pass: the values alive at once need "
                f"{show_bytes(best['peak'])} instead of {show_bytes(chosen['peak'])}, for "
-               f"{best['extra']:.1%} more work in all. To train so: "
+               f"{best['extra']:.1%} more work in total. To train like this: "
                f"Training(recompute={part:g}), `workbench train --recompute {part:g}`.",
                _holding(program, f"{part:g}"))  # fmt: skip
 
@@ -165,13 +165,13 @@ def recomputed(program: Program) -> Iterator[Finding]:
     if chosen is None or none is None or not chosen["again"] or chosen["peak"] < none["peak"]:
         return
     how = (f"counted: {chosen['extra']:.1%} of the step's work, in bytes moved and operations "
-           "of the launches done again")  # fmt: skip
+           "of the recomputed launches")  # fmt: skip
     cost = Cost(chosen["extra"], "part", how, chosen["extra"], "of the work")
     yield Finding(
-        severity(cost), f"{counted(chosen['again'])} done again for the backward pass save "
-        "nothing at the peak", f"the peak is {show_bytes(none['peak'])} with and without",
+        severity(cost), f"Recomputing {counted(chosen['again'])} for the backward pass does not "
+        "lower the peak", f"the peak is {show_bytes(none['peak'])} with and without",
         {"panes": ["memory", "graph"]}, "recompute in vain", cost,
-        (Fact(f"held for the backward pass: {show_bytes(chosen['held'])} instead of "
+        (Fact(f"saved for the backward pass: {show_bytes(chosen['held'])} instead of "
               f"{show_bytes(none['held'])}"),),
         tuple(_in_vain(program, plans)),
     )  # fmt: skip
@@ -180,7 +180,7 @@ def recomputed(program: Program) -> Iterator[Finding]:
 def _in_vain(program: Program, plans: Sequence[dict]) -> Iterator[Try]:
     made = last_stage(program.stages, Recompute)
     if made is not None:
-        yield Try("Hold everything: no launch is done again, and the peak stays as it is.",
+        yield Try("Save everything: no launch is recomputed, and the peak stays the same.",
                   (skip(made.pass_name),))  # fmt: skip
     lower = _budget(program, plans)
     if lower is not None:
@@ -206,9 +206,7 @@ def plan(program: Program) -> Iterator[Finding]:
                   + (" (used)" if row["used"] else ""))
              for row in rows if row["used"] or row is rows[0]]  # fmt: skip
     made = last_stage(program.stages, PlanMemory)
-    tries = [
-        Try(f"{NOTHING}no planner of ours needs less; fewer or smaller buffers at once would.")
-    ]
+    tries = [Try(f"{NOTHING}no built-in planner needs less; fewer or smaller live buffers would.")]
     if rows and made is not None and rows[0]["bytes"] < used:
         # Of the planners that need least, prefer the default one.
         least = [row["planner"] for row in rows if row["bytes"] == rows[0]["bytes"]]
@@ -255,7 +253,7 @@ def _narrower(program: Program, buffers: Sequence[Buffer], most: int, unit: int)
     saved = most - live(padded)[0]
     if made is not None and least < unit and saved > 0:
         yield Try(f"Pad to multiples of {least} bytes: {show_bytes(saved)} less at the peak. Two "
-                  "buffers may then share a cache line, which threads may feel.",
+                  "buffers may then share a cache line, which may slow down threads.",
                   (option(made.pass_name, "alignment", str(least)),))  # fmt: skip
         return
     yield Try(f"{NOTHING}a buffer takes at least {unit} bytes. Join small tensors into one (stack "
@@ -273,15 +271,15 @@ def unread(program: Program) -> Iterator[Finding]:
     if cost is None:
         return
     every = list(dict.fromkeys(each for each, _ in lost))
-    facts = [Fact(f"{each.kernel}{at([each])} writes {show_bytes(v.type.bytes)} that nobody reads",
+    facts = [Fact(f"{each.kernel}{at([each])} writes {show_bytes(v.type.bytes)} that is never read",
                   program.go(each)) for each, v in lost[:4]]  # fmt: skip
     back = take_back(list(program.bench.changed(EliminateDeadCode.name())))
-    otherwise = Try(f"{NOTHING}dead code is gone, and these kernels make it beside what is read. "
-                    "Do not compute it in the model.")  # fmt: skip
+    otherwise = Try(f"{NOTHING}dead code is eliminated already; these kernels compute it together "
+                    "with values that are read. Do not compute it in the model.")  # fmt: skip
     again = last_stage(program.stages, Recompute)
     if again is not None:
-        otherwise = Try("A launch done again for the backward pass writes all results of its "
-                        "kernel, of which some are read: hold everything.",
+        otherwise = Try("A launch recomputed for the backward pass writes all results of its "
+                        "kernel, but only some are read: save everything.",
                         (skip(again.pass_name),))  # fmt: skip
     yield Finding(
         severity(cost), f"{show_bytes(nbytes)} written and never read{at(every)}",

@@ -57,8 +57,8 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
     count, by = f"{(after - was) / eps:,.0f}", f"by {after - was:.2g}"
     detail = "relative to their largest magnitude"
     if not math.isfinite(after):
-        count, by = "more than any number of", "without bound"
-        detail = "NaN or infinity where there was none, or another number where all were 0"
+        count, by = "infinitely many", "without bound"
+        detail = "NaN or infinity where there was none, or nonzero values where all were 0"
     how = (f"measured on the example inputs: outputs against the import, relative to their largest "
            f"magnitude; {count} roundings of their dtype")  # fmt: skip
     cost = Cost(after - was, "relative", how, min(after - was, 1.0))
@@ -70,11 +70,11 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
         go = {"stage": stage, "rewrite": check["rewrite"], "panes": ["graph", "diff"]}
         facts.append(Fact(_checked(check), go))
     pipeline_row = program.bench.row(row["name"])
-    tries = [Try(f"{NOTHING}the compile needs {row['name']}. Give the model's numbers a better "
-                 "scale at these lines.")]  # fmt: skip
+    tries = [Try(f"{NOTHING}{row['name']} is mandatory. Rescale the model's values at these "
+                 "lines.")]  # fmt: skip
     if pipeline_row is not None and not pipeline_row.pass_.mandatory:
-        tries = [Try(f"Leave {row['name']} out: the numbers stay as the model has them, the time "
-                     "may grow.", (skip(row["name"]),))]  # fmt: skip
+        tries = [Try(f"Skip {row['name']}: the values stay as they are in the model, the time "
+                     "may increase.", (skip(row["name"]),))]  # fmt: skip
     return Finding(
         severity(cost), f"{row['name']} moves the outputs {by}", detail,
         {"stage": stage, "panes": ["numerics", "diff"]}, "precision loss", cost, tuple(facts),
@@ -84,9 +84,9 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
 
 def _checked(check: dict[str, Any]) -> str:
     line = of_line(f"{check['file']}:{check['line']}" if check["file"] else "")
-    error = "not known" if check["error"] is None else f"{check['error']:.2g}"
+    error = "unknown" if check["error"] is None else f"{check['error']:.2g}"
     allowed = check["tolerance"]
-    held = "every bit was to be kept" if allowed is None else f"allowed {allowed:.2g}"
+    held = "expected bitwise equality" if allowed is None else f"allowed {allowed:.2g}"
     far = "" if check["ulps"] is None else f", {check['ulps']:,} ulps at the worst element"
     return f"{check['rule'] or check['note']}{line}: error {error}, {held}{far}"
 
@@ -118,13 +118,13 @@ def cancellations(program: Program) -> Iterator[Finding]:
             f"operands up to {operands}, a result up to {_largest(by_value[op.result]):.3g}",
             {"op": run.op_id(op), "stage": 0, "panes": ["numerics", "graph"]}, "cancellation",
             cost,
-            (Fact(f"a rounding of {op.result.type.dtype.name} is {eps:.2g} of an operand, and "
+            (Fact(f"one rounding to {op.result.type.dtype.name} is {eps:.2g} of an operand, and "
                   f"{error:.2g} of this result"),),
             tuple(_digits(program, op)),
         )  # fmt: skip
 
 
-_BEFORE = ("subtract what is common before it grows (a mean from the data, not from their sum of "
+_BEFORE = ("subtract the common part before it grows (a mean from the data, not from their sum of "
            "squares)")  # fmt: skip
 
 
@@ -139,13 +139,13 @@ def _digits(program: Program, op: Op) -> Iterator[Try]:
         done = [insert(rows[1].pass_name, name)] if there is None else []
         chosen = [] if there is None else [there.options.get("lines", "")]
         wanted = ", ".join([*chosen, line]) if line else ""
-        yield Try("Compute this sum and the arithmetic before it in f64, and round once: its "
-                  "digits are those of f64 then, the launch takes longer.",
+        yield Try("Compute this sum and the arithmetic before it in f64, and round once: it "
+                  "then has the accuracy of f64, but the launch takes longer.",
                   (*done, option(name, "lines", wanted)))  # fmt: skip
         yield Try(f"Or {_BEFORE}.")
         return
-    yield Try(f"{NOTHING}its operands come rounded to {op.result.type.dtype.name} from outside or "
-              f"from what has no form in f64 here. In the model, {_BEFORE}.")  # fmt: skip
+    yield Try(f"{NOTHING}its operands are rounded to {op.result.type.dtype.name} outside or by "
+              f"ops that are not available in f64. In the model, {_BEFORE}.")  # fmt: skip
 
 
 def _is_widened(program: Program, op: Op) -> bool:

@@ -184,7 +184,7 @@ class Program:
         if not nbytes:
             return None
         rate = roof.limits.bandwidth(nbytes)
-        said = "measured here" if roof.measured else f"of {roof.name} by its description"
+        said = "measured here" if roof.measured else f"in the description of {roof.name}"
         how = f"{what} at {rate / 1e9:.3g} GB/s, the bandwidth {said}"
         return self._time(1e6 * nbytes / rate, False, how)
 
@@ -222,8 +222,8 @@ class Program:
 def _how(count: int, measured: bool, roof: Roofs | None) -> str:
     each = "the launch" if count == 1 else f"its {count} launches"
     if measured:
-        return f"the median of {each}" if count == 1 else f"the medians of {each}, added"
-    return f"the least time for the work of {each} on {roof.name if roof else 'the machine'}"
+        return f"the median of {each}" if count == 1 else f"the sum of the medians of {each}"
+    return f"the minimum time for the work of {each} on {roof.name if roof else 'the machine'}"
 
 
 def at(launches: Iterable[Launch]) -> str:

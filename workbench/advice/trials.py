@@ -96,9 +96,9 @@ def _fusions(program: Program) -> Better | None:
     if found is None or before.bytes - best.bytes < LEAST_PART * before.bytes:
         return None
     fewer = before.launches - best.launches
-    said = f"{counted(fewer)} less, " if fewer else ""
+    said = f"{counted(fewer)} fewer, " if fewer else ""
     less = before.bytes - best.bytes
-    offer = Try(f"{found[0]}: {said}{show_bytes(less)} less is read and written by launches.",
+    offer = Try(f"{found[0]}: {said}{show_bytes(less)} less read and written by launches.",
                 tuple(found[1]))  # fmt: skip
     return Better(offer, fewer, less)
 
@@ -154,9 +154,9 @@ def _rematerialised(program: Program) -> Try | None:
         more = there.options.get("launches", str(Rematerialise().launches))
         done = [option(name, "launches", str(int(more) + Rematerialise().launches))]
     return Try(
-        "Compute again where it is read what would wait through the peak: the values alive at once "
-        f"need {show_bytes(after)} instead of {show_bytes(before)}, for at most "
-        f"{counted(count)} more.", tuple(done),
+        "Recompute values where they are read instead of keeping them through the peak: the "
+        f"values alive at once need {show_bytes(after)} instead of {show_bytes(before)}, for at "
+        f"most {counted(count)} more.", tuple(done),
     )  # fmt: skip
 
 

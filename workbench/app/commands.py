@@ -293,7 +293,7 @@ def remove(page: Page, command: Command) -> None:
 
 def restore(page: Page, command: Command) -> None:
     def then(name: Result) -> None:
-        page.tell({"what": "The run is back.", "where": name()})
+        page.tell({"what": "The run was restored.", "where": name()})
         if page.run is None:
             page.list_runs()
 
@@ -306,7 +306,7 @@ def purge(page: Page, command: Command) -> None:
     def then(count: Result) -> None:
         number = count()
         what = "1 run was" if number == 1 else f"{number:,} runs were"
-        page.tell({"what": f"{what} deleted for good."})
+        page.tell({"what": f"{what} deleted permanently."})
         page.list_runs()
 
     page.of_library(then, lambda: page.workspace.library.purge(str(command.get("token", ""))))

@@ -107,9 +107,9 @@ class Compile:
                     start_new_session=True, env={**os.environ, **self._limits.environment},
                 )  # fmt: skip
             except OSError as error:
-                self.error = {"what": f"no process can be started: {error.strerror}",
+                self.error = {"what": f"cannot start a process: {error.strerror}",
                               "where": str(self.job["model"]),
-                              "fix": "try again when this machine has less to do"}  # fmt: skip
+                              "fix": "try again when this machine is less busy"}  # fmt: skip
                 self.outcome = "failed"
                 return
         if self._limits.seconds:
@@ -184,10 +184,10 @@ class Compile:
     def _late(self) -> None:
         """Cancel it because its time limit has passed."""
         if self.running and not self._stopping:
-            self.error = {"what": f"it has taken longer than the {self._limits.seconds:g} s that a "
-                                  "job may last here", "where": str(self.job["model"]),
-                          "fix": "what it finished is kept; compile something smaller, or have "
-                                 "the limit raised (--job-seconds)"}  # fmt: skip
+            self.error = {"what": f"it exceeded the limit of {self._limits.seconds:g} s for a job "
+                                  "on this server", "where": str(self.job["model"]),
+                          "fix": "what it finished is kept; compile a smaller model, or ask "
+                                 "for a higher limit (--job-seconds)"}  # fmt: skip
             self.cancel()
 
     def _stop(self) -> None:
@@ -260,8 +260,8 @@ class Compile:
                               "where": self.job["model"], "fix": fix}  # fmt: skip
             if self._limits.memory and code != BAD_INPUT:  # raises many kinds of errors
                 self.error["fix"] = (
-                    f"a job may take {self._limits.memory / 2**30:.3g} GiB of address space here "
-                    "(--job-memory), which may be why: compile something smaller, or have it raised"
+                    f"the limit of {self._limits.memory / 2**30:.3g} GiB of address space "
+                    "(--job-memory) may be the cause: use a smaller model, or ask for a higher one"
                 )
             self._finish("failed")
 

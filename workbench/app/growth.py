@@ -140,7 +140,7 @@ class Growth:
             page.refresh()
         if old is page.run:
             page.take(new)
-        page.tell({"what": "The recording was written anew: this is the new one.",
+        page.tell({"what": "The recording was replaced: this is the new one.",
                    "where": new.path.name})  # fmt: skip
 
     def _looked(self, result: Result) -> None:
@@ -198,7 +198,7 @@ class Growth:
                 page.view_state = page.view_state.outside()
             page.tell(job.error, error=True)
         elif job.outcome == "cancelled":
-            fix = "the stages it finished are kept" if page.run is not None else ""
+            fix = "the finished stages are kept" if page.run is not None else ""
             if page.run is None:
                 page.view_state = ViewState()
                 page.show_start()

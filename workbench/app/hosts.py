@@ -24,7 +24,7 @@ def refuse_unknown(handler: RequestHandler) -> None:
     """
     origins = getattr(handler.application, "websocket_origins", ())  # stored there by Bokeh
     if not known(handler.request.host, origins):
-        raise HTTPError(421, "no such host: name it with --origin", reason="Misdirected Request")
+        raise HTTPError(421, "unknown host: allow it with --origin", reason="Misdirected Request")
 
 
 def known(host: str, origins: Iterable[str]) -> bool:

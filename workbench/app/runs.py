@@ -156,6 +156,6 @@ def lost(library: Library, name: str, viewer: bool = False) -> dict[str, Any]:
     act = None if viewer else undo
     return {
         "what": "This run was deleted.", "where": name, "error": True, "act": act,
-        "fix": "What is shown stays; " + ("it is in the trash, and can be restored."
+        "fix": "The page keeps showing it; " + ("it is in the trash and can be restored."
                                           if found else "its file is gone."),
     }  # fmt: skip

@@ -81,7 +81,7 @@ class Socket(WSHandler):
         context = session.document.session_context
         owner = self.access.user_in(context.request.cookies) if context else None
         if context is None or owner != self.access.user_of(self):
-            self.close(reason="this session is somebody else's")
+            self.close(reason="this session belongs to another user")
             return
         await super()._async_open(token)
 

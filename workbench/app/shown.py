@@ -241,8 +241,8 @@ class Shown:
         was, page.view_state = page.view_state, page.view_state.remember(name, state or {})
         text = page.view_state.remembered_text(name)
         if text and not short(text) and short(was.remembered_text(name)):
-            what = f"{VIEWS[name].title}: too much for the address of this page"
-            page.tell({"what": what, "fix": "reloading loses it; what is run is kept with its run"})
+            what = f"{VIEWS[name].title}: its state is too large for the URL of this page"
+            page.tell({"what": what, "fix": "it is lost on reload, unless you run it"})
         page.show_bar()
 
     def _on_request(self, name: str, requests: Requests, event: Any) -> None:

@@ -53,9 +53,9 @@ def steps(run: Run, name: str) -> list[dict[str, Any]]:
 def _steps(run: Run, start: ViewState) -> Iterator[Step]:
     yield Step(
         "Overview",
-        "The run in figures, then what deserves a look, worst first, then how each pass changed"
+        "The run in figures, then the findings, worst first, then how each pass changed"
         " the number of ops. A click on a figure or a finding leads to the view that explains "
-        "it; the pointer resting on a figure says how it is measured.",
+        "it; hovering over a figure shows how it is measured.",
         "#cw-view-overview", start,
     )  # fmt: skip
     stage, rewrite = _telling(run)
@@ -70,16 +70,16 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
     )  # fmt: skip
     yield Step(
         "Graph",
-        "What the pass changed, drawn: added and removed ops have colours of their own; beside "
-        "it the same as IR text. A click selects an op in every view, a double click opens a "
+        "The changes of the pass as a drawing: added and removed ops are coloured; next to it "
+        "the same as IR text. A click selects an op in every view, a double click opens a "
         "group, the wheel zooms.",
         "#cw-view-graph", step,
     )  # fmt: skip
     yield Step(
         "One rewrite",
         "Each application of a rule by itself: the ops before and after, the rule and its "
-        "source, the time it took, and how far the numbers moved. 'why not?' says which "
-        "condition kept a rule from joining two ops.",
+        "source, the time it took, and how much the values changed. 'why not?' shows "
+        "which condition kept a rule from fusing two ops.",
         "#cw-view-rewrites",
         start.with_(stage=stage, rewrite=rewrite, panes=("rewrites",)),
     )  # fmt: skip
@@ -87,28 +87,28 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
     end = start.with_(stage=run.version.stages - 1)
     yield Step(
         "Inspector",
-        "What is known of the selected op: its type and attributes, the line of the model it "
+        "The facts of the selected op: its type and attributes, the line of the model it "
         "came from, its life across the passes, and the kernel and buffer it became. h goes to "
         "the next change of it.",
         "#cw-inspector", step.with_(stage=0, op=op),
     )  # fmt: skip
     yield Step(
         "Kernels and code",
-        "Every compiled function with its time beside the least time this machine allows, and "
+        "Every compiled function with its time, the minimum time this machine allows, and "
         "the line of the model it came from. Below it the selected one's generated source, LLVM"
-        " IR and assembly: the pointer on a line marks the lines made of it.",
+        " IR and assembly: hovering over a line marks the lines generated from it.",
         "#cw-panes", end.with_(kernel=kernel, panes=("kernels", "code")),
     )  # fmt: skip
     yield Step(
         "Memory",
-        "The memory plan: each rectangle is a buffer, its address upwards, the time it is alive"
-        " across. The curve is the bytes alive; the list beside it says what sets the peak.",
+        "The memory plan: each rectangle is a buffer, with its addresses upwards and its "
+        "lifetime across. The curve shows the live bytes, the list next to it what sets the peak.",
         "#cw-view-memory", end.with_(kernel=kernel, panes=("memory", "graph")),
     )  # fmt: skip
     yield Step(
         "Numbers",
         "How far each pass is from the model as imported, rewrite by rewrite and value by "
-        "value: the first pass that changes a bit is named. That was the tour: press ? for all "
+        "value: it names the first pass that changes a bit. That was the tour: press ? for all "
         "keys, or open a model of your own from the title in the top left corner.",
         "#cw-view-numerics", start.with_(stage=stage, panes=("numerics", "diff")),
     )  # fmt: skip

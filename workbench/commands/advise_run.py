@@ -35,7 +35,7 @@ def run(arguments) -> None:
 
 def _text(found: list[dict[str, Any]]) -> str:
     if not found:
-        return "No hazard was seen in this recording."
+        return "No hazards found in this recording."
     return "\n\n".join(map(_paragraph, found))
 
 
@@ -51,7 +51,7 @@ def _paragraph(each: dict[str, Any]) -> str:
         if offer["command"]:
             lines += ["    $ " + printable(offer["command"]).replace("\n", "\n      ")]
         if offer["reason"]:
-            lines += _wrapped(f"not here: {offer['reason']}")
+            lines += _wrapped(f"not available: {offer['reason']}")
     return "\n".join(lines)
 
 

@@ -14,10 +14,10 @@ from workbench.commands.printing import emit, painter, printable
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
     parser.add_argument("op", metavar="OP", help="%%name of its value, its id, or text in its line")
-    parser.add_argument("other", metavar="OP2", nargs="?", help="a second op, in the same way")
+    parser.add_argument("other", metavar="OP2", nargs="?", help="a second op, named the same way")
     parser.add_argument("--rule", metavar="RULE", help="a rule or a pass, by (a part of) its name")
     parser.add_argument(
-        "--stage", metavar="N", help="the stage or pass in which the ops are (default: the first)"
+        "--stage", metavar="N", help="the stage or pass that contains the ops (default: the first)"
     )
 
 

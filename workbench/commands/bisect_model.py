@@ -16,14 +16,14 @@ def add_arguments(parser) -> None:
         type=float,
         default=1e-3,
         metavar="ERROR",
-        help="largest error of the outputs since the import, relative (default 1e-3)",
+        help="largest relative error of the outputs against the import (default 1e-3)",
     )
     parser.add_argument(
         "--inputs",
         metavar="FILE.npz",
-        help="arrays to run on, by the inputs' names or arr_0, arr_1... (default: the model's own)",
+        help="arrays to run on, named as the inputs or arr_0, arr_1... (default: the model's own)",
     )
-    parser.add_argument("--no-execute", action="store_true", help="leave machine code out")
+    parser.add_argument("--no-execute", action="store_true", help="do not check machine code")
 
 
 def run(arguments) -> int:
@@ -72,9 +72,9 @@ def _text(data) -> str:
             f"the relative error of the outputs is at most {looked['error']:.3g} (of max abs), "
             f"after {looked['worst_pass']}"
             if looked["worst_pass"]
-            else "the outputs kept every bit"
+            else "the outputs are bitwise equal to those of the import"
         )
-        told = f"{data['model']}: nothing is wrong in {looked['passes']} passes{code}\n{worst}"
+        told = f"{data['model']}: no fault found in {looked['passes']} passes{code}\n{worst}"
         return f"{told}\n{data['stood_in']}" if data["stood_in"] else told
     lines = [
         paint("red", f"{data['first_bad_pass']} is wrong")

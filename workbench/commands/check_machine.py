@@ -170,12 +170,12 @@ def _cache():
         yield Finding("cache", PROBLEM, str(error), error.fix)
         return
     writable = _can_write(folder.root)
-    fix = "" if writable else "set COMPILER_WORKBENCH_CACHE to a folder that can be written"
+    fix = "" if writable else "set COMPILER_WORKBENCH_CACHE to a writable folder"
     yield Finding(
         "cache",
         OK if writable else PROBLEM,
         f"{folder.root}, {show_bytes(folder.size())} of {show_bytes(folder.limit)}"
-        + ("" if writable else ", cannot be written"),
+        + ("" if writable else ", not writable"),
         fix,
     )
     if writable:
@@ -185,8 +185,8 @@ def _cache():
         yield Finding(
             "disk",
             OK if free >= DISK else WARNING,
-            f"{show_bytes(free)} free beside the cache",
-            "" if free >= DISK else "make room, or lower COMPILER_WORKBENCH_CACHE_LIMIT",
+            f"{show_bytes(free)} free on the disk of the cache",
+            "" if free >= DISK else "free disk space, or lower COMPILER_WORKBENCH_CACHE_LIMIT",
         )
 
 
@@ -251,9 +251,7 @@ def _targets():
     from core_compiler import targets
 
     if not targets.names():
-        yield Finding(
-            "targets", PROBLEM, "none is installed", "install the package: pip install -e ."
-        )
+        yield Finding("targets", PROBLEM, "none installed", "install the package: pip install -e .")
     for name in targets.names():
         missing = targets.target(name).available()
         yield Finding(
@@ -283,7 +281,7 @@ def _cuda():
         cuda_driver.missing() or "none"
         if found is None
         else f"{found.name}, {found.architecture}, driver for CUDA {found.cuda}",
-        "only to execute for cuda: without one kernels are compiled and can be read"
+        "only to execute cuda kernels: without a GPU they are compiled and can be inspected"
         if found is None
         else "",
     )
@@ -302,6 +300,6 @@ def _text(findings, bad: int) -> str:
         for f, line in zip(findings, lines, strict=True)
     ]
     end = (
-        "everything that is needed is here" if not bad else f"{bad} problem{'s' if bad > 1 else ''}"
+        "everything required is installed" if not bad else f"{bad} problem{'s' if bad > 1 else ''}"
     )
     return "\n".join([*shown, end])

@@ -31,33 +31,33 @@ from workbench.commands.printing import OutputLost, printable, say
 #: which returns the exit code or None. Only the module of the requested command is imported.
 COMMANDS = {
     "open": ("open_page", "open a model, a model file or a recording in the page"),
-    "serve": ("serve_team", "the page for several people, who sign in"),
+    "serve": ("serve_team", "serve the page to several users, with sign-in"),
     "compile": ("compile_model", "compile and record"),
     "run": ("run_model", "execute, and compare with a framework"),
-    "train": ("train_model", "train with the compiled step; the bits depend on no machine"),
-    "verify": ("verify_receipts", "do an iteration of a training run again and compare its hashes"),
-    "diverge": ("diverge_runs", "find where two training runs part: iteration, op, element"),
-    "profile": ("profile_model", "time every kernel, beside other frameworks"),
+    "train": ("train_model", "train with the compiled step; every machine computes the same bits"),
+    "verify": ("verify_receipts", "repeat an iteration of a training run and compare its hashes"),
+    "diverge": ("diverge_runs", "find where two training runs diverge: iteration, op, element"),
+    "profile": ("profile_model", "time every kernel, and compare with other frameworks"),
     "passes": ("show_passes", "what each pass did"),
     "diff": ("show_diff", "the IR before and after a pass"),
-    "op": ("show_op", "one op's life through the passes"),
-    "why-not": ("ask_why_not", "why two ops were not fused, or a rule was not applied to one"),
-    "advise": ("advise_run", "hazards of a run: what each costs, what shows it, what to try"),
+    "op": ("show_op", "follow one op through the passes"),
+    "why-not": ("ask_why_not", "why two ops were not fused, or why a rule was not applied"),
+    "advise": ("advise_run", "hazards of a run: their cost, the evidence, what to try"),
     "memory": ("show_memory", "buffers, offsets, lifetimes, the peak"),
     "lines": ("show_lines", "what each line of the model costs"),
-    "numerics": ("show_numerics", "which pass changed the numbers; statistics of values"),
+    "numerics": ("show_numerics", "which pass changed the values; statistics of values"),
     "kernels": ("show_kernels", "kernels with sources, machine code and timings"),
-    "bisect": ("bisect_model", "find the pass and the rewrite that changed the numbers"),
-    "reduce": ("reduce_model", "shrink what fails to a reproducer that runs alone"),
-    "show": ("show_view", "what a view of the page shows, as data"),
-    "query": ("query_recording", "ask a recording in SQL"),
+    "bisect": ("bisect_model", "find the pass and the rewrite that changed the values"),
+    "reduce": ("reduce_model", "reduce a failure to a small standalone reproducer"),
+    "show": ("show_view", "print the contents of a view of the page"),
+    "query": ("query_recording", "query a recording with SQL"),
     "export": ("export_recording", "a recording as one file to share, or a stage as text"),
     "report": ("write_report", "a recording as one HTML file with the page's views, offline"),
     "runs": ("list_runs", "the library of runs: search, tags, notes, the trash"),
     "models": ("list_models", "the sample models"),
-    "targets": ("list_targets", "the installed targets, and the ops they know"),
-    "coverage": ("show_coverage", "which ops of the frameworks are translated"),
-    "doctor": ("check_machine", "what this machine has, lacks, and what to do about it"),
+    "targets": ("list_targets", "the installed targets, and the ops they support"),
+    "coverage": ("show_coverage", "which ops of each framework are supported"),
+    "doctor": ("check_machine", "check this machine: what is installed, missing, how to fix it"),
 }
 
 #: The exit code of a bug of ours (``EX_SOFTWARE`` of sysexits.h).
@@ -234,9 +234,9 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands; only the arguments of ``command`` are filled in."""
     parser = _Parser(
         prog="workbench",
-        description="Compile ML models step by step, and see into it.",
-        epilog="exit codes: 0 done, 1 the answer is no, 2 bad input, 3 this machine cannot, "
-        "70 a bug, 130 stopped",
+        description="Compile ML models step by step, and inspect every step.",
+        epilog="exit codes: 0 done, 1 the answer is no, 2 bad input, 3 not possible on this "
+        "machine, 70 a bug, 130 stopped",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"workbench {__version__}")

@@ -37,26 +37,24 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     parser.add_argument(
         "--frontend",
         metavar="NAME",
-        help="how to read a model: a sample by torch (default) or onnx; "
-        "onnx-passes: as an ONNX graph, which passes from ONNX to ONNX work on first",
+        help="the frontend: torch (default) or onnx for a sample; "
+        "onnx-passes: import an ONNX graph and run the ONNX-to-ONNX passes first",
     )
-    parser.add_argument(
-        "--width", type=float, help="of a sample: channels or features, as a factor"
-    )
-    parser.add_argument("--depth", type=int, help="of a sample: blocks or layers")
-    parser.add_argument("--batch", type=int, help="of a sample: batch size")
-    parser.add_argument("--seed", type=int, help="of a sample's weights and inputs")
+    parser.add_argument("--width", type=float, help="scale the channels or features of a sample")
+    parser.add_argument("--depth", type=int, help="number of blocks or layers of a sample")
+    parser.add_argument("--batch", type=int, help="batch size of a sample")
+    parser.add_argument("--seed", type=int, help="seed of a sample's weights and inputs")
     parser.add_argument(
         "--size",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a further size of a sample (image=64, sequence=32)",
+        help="another size of a sample (image=64, sequence=32)",
     )
     parser.add_argument(
-        "--trust", action="store_true", help="let a .pt2 file run code when it is read"
+        "--trust", action="store_true", help="allow a .pt2 file to run code when it is loaded"
     )
-    parser.add_argument("--no-import-cache", action="store_true", help="import anew")
+    parser.add_argument("--no-import-cache", action="store_true", help="do not use cached imports")
 
 
 def add_compile(parser: argparse.ArgumentParser) -> None:
@@ -69,13 +67,13 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
         "--pass-timeout",
         type=float,
         metavar="SECONDS",
-        help="stop a pass that takes longer, and name it (default: no limit)",
+        help="stop a pass that takes longer, and report it (default: no limit)",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         metavar="S",
-        help="that measurements may take: fewer repeats, at least one (default 60)",
+        help="time limit for measurements: fewer repeats, at least one (default 60)",
     )
     parser.add_argument(
         "--target-option",
@@ -88,9 +86,7 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that change the pipeline."""
-    parser.add_argument(
-        "--skip", action="append", default=[], metavar="PASS", help="leave a pass out"
-    )
+    parser.add_argument("--skip", action="append", default=[], metavar="PASS", help="skip a pass")
     parser.add_argument(
         "--set",
         action="append",
@@ -110,7 +106,7 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE.py[:CLASS]|NAME[@PLACE]",
-        help="run a pass of your own, or one of ours that stands in no pipeline (saturate, "
+        help="run a custom pass, or a built-in one that is in no pipeline (saturate, "
         "round_correctly, widen_sums, rematerialise, recompute), at after:PASS, before:PASS or a "
         "position (default: at the end of the meaning half)",
     )
@@ -119,7 +115,7 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PASS,PASS...",
-        help="let these passes exchange places, to come in this order",
+        help="run these passes in this order, in the positions that they have now",
     )
     parser.add_argument(
         "--repeat", action="append", default=[], metavar="PASS", help="run a pass twice in a row"
@@ -129,8 +125,8 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PASS=N,N...",
-        help="do a pass in parts, each a stage of its own: the first N rewrites, the next N (20x1: "
-        "twenty of one), then the rest",
+        help="split a pass into several stages: the first N rewrites, the next N (20x1: twenty of "
+        "one), then the rest",
     )
 
 

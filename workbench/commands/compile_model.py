@@ -18,20 +18,20 @@ def add_arguments(parser) -> None:
     common.add_model(parser)
     common.add_compile(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE.run", help="where to record (default: nowhere)"
+        "-o", "--output", metavar="FILE.run", help="record the compile (default: not recorded)"
     )
     parser.add_argument("--check", action="store_true", help="check every rewrite on real tensors")
     parser.add_argument(
-        "--execute", action="store_true", help="execute too, and record each launch's time"
+        "--execute", action="store_true", help="also execute, and record each launch's time"
     )
     parser.add_argument(
         "--against", metavar="NAME", default="",
         help="compare each value of the import with that of its framework (torch, onnxruntime, "
-        "jax, keras, tensorflow); exit code 1 where more than rounding differs, 3 where nothing "
-        "can be compared",
+        "jax, keras, tensorflow); exit code 1 if more than rounding differs, 3 if nothing can be "
+        "compared",
     )  # fmt: skip
     parser.add_argument(
-        "--no-source", action="store_true", help="leave the model's source files out"
+        "--no-source", action="store_true", help="do not record the model's source files"
     )
 
 

@@ -66,7 +66,7 @@ def _remedy(found, one, other) -> list[str]:
         )
         return [where, "train with fit(..., task='package.module:function')"]
     command = shlex.join(["workbench", "diverge", *(str(run.folder) for run in runs)])
-    made = [f"where both can be done: {command}"]
+    made = [f"where both can be repeated: {command}"]
     if not found.op and one.book.identity == other.book.identity:
         for run, why in zip(runs, found.missing, strict=True):
             if why:
@@ -76,16 +76,16 @@ def _remedy(found, one, other) -> list[str]:
 
 
 def _text(d, remedy) -> str:
-    after = "" if d.lasting else ", with no lasting difference: the state is the same afterwards"
+    after = "" if d.lasting else ", without lasting effect: the state is the same afterwards"
     passing = [
-        f"  {which:<10}  done again, {what} is not what the receipts say"
+        f"  {which:<10}  repeated, {what} differs from the receipts"
         for which, what in zip(("the first", "the second"), d.passing, strict=True)
         if what
     ]
     if passing:
-        passing.append("              a fault of that moment or machine: neither run repeats it")
+        passing.append("              a transient or machine fault: neither run reproduces it")
     if not d.op and not remedy:
-        said = f"iteration {d.iteration}: {d.value} differs, and no op does{after}"
+        said = f"iteration {d.iteration}: {d.value} differs, but no op does{after}"
         return "\n".join([said, *passing])
     said = f"{d.op} is the first op that differs" if d.op else (
         f"{d.value} is the first that differs by the receipts")  # fmt: skip
@@ -108,7 +108,7 @@ def _text(d, remedy) -> str:
         lines.append(f"  not known   {'element and ulps' if d.op else 'op, element and ulps'}")
     for which, why in zip(("first", "second"), d.missing, strict=True):
         if why:
-            lines.append(f"  the {which:<6}  cannot be done again here: {why}")
+            lines.append(f"  the {which:<6}  cannot be repeated here: {why}")
     for place, text in enumerate(remedy):
         lines.append(f"  {'or' if place else 'to find it':<10}  {text}")
     return "\n".join(lines)
@@ -117,7 +117,7 @@ def _text(d, remedy) -> str:
 def _text_of_pass(c) -> str:
     what = c.pass_label or "the order of passes"
     here, there = c.how
-    lines = [f"iteration {c.iteration}: {what} makes the difference",
+    lines = [f"iteration {c.iteration}: {what} causes the difference",
              f"  runs        {here} in the first, {there} in the second"]  # fmt: skip
     if c.number:
         lines.append(f"  rewrite     {c.number} of {c.total}: {c.rule}  ({c.source})")

@@ -34,7 +34,7 @@ def add_arguments(parser) -> None:
         metavar="FILE",
         help="a .run, a .json (a trace for Perfetto), a .graph.json (for Model Explorer), with "
         "--stage a .mlir, .dot or .svg; a .onnx, .py (NumPy), .tosa.mlir or .linalg.mlir of a "
-        "stage with its weights; a table as .csv or .parquet, a folder of --tables",
+        "stage with its weights; a table as .csv or .parquet, a folder for --tables",
     )
     parser.add_argument(
         "--stage",
@@ -46,7 +46,7 @@ def add_arguments(parser) -> None:
         "--locations",
         choices=("none", "short", "full"),
         default="full",
-        help="where ops come from, in the text (default full)",
+        help="source locations of ops in the text (default full)",
     )
     export_tables.add_arguments(parser)
 

@@ -31,16 +31,16 @@ HELP = "help"
 
 def add_arguments(parser) -> None:
     parser.add_argument(
-        "--tables", choices=FORMATS, help="write every table to the folder FILE: what the page "
-        "shows, and the schema's own",
+        "--tables", choices=FORMATS, help="write every table to the folder FILE: those that "
+        "the page shows, and those of the schema",
     )  # fmt: skip
     parser.add_argument(
         "--table", metavar="NAME",
-        help="write this table to FILE.csv or FILE.parquet (default: the one FILE is called by); "
+        help="write this table to FILE.csv or FILE.parquet (default: named by FILE); "
         "help lists them",
     )  # fmt: skip
     parser.add_argument(
-        "--other", metavar="RUN", help="the tables of both recordings side by side too",
+        "--other", metavar="RUN", help="also write tables of both recordings side by side",
     )  # fmt: skip
 
 

@@ -27,22 +27,22 @@ def add_arguments(parser) -> None:
         "words",
         nargs="*",
         metavar="QUERY",
-        help=f"words, or field:value with the fields {', '.join(FIELDS)}; '-' before one: not that",
+        help=f"words, or field:value with the fields {', '.join(FIELDS)}; a leading '-' excludes",
     )
-    parser.add_argument("--limit", type=int, default=50, help="how many are listed (default 50)")
-    parser.add_argument("--offset", type=int, default=0, help="how many are left out before them")
+    parser.add_argument("--limit", type=int, default=50, help="list at most this many (default 50)")
+    parser.add_argument("--offset", type=int, default=0, help="skip this many first")
     parser.add_argument("--trash", action="store_true", help="list the deleted runs")
     parser.add_argument("--uploads", action="store_true", help="list the uploaded files")
-    parser.add_argument("--store", metavar="DIR", help="another library than the cache's")
+    parser.add_argument("--store", metavar="DIR", help="the library (default: in the cache)")
     parser.epilog = (
         "or one of\n"
-        "  tag RUN TAG ...     give a run tags        untag RUN TAG ...   take them away\n"
-        "  note RUN TEXT       give it a note         pin|unpin RUN ...   list it first, or not\n"
-        "  delete RUN ...      move it to the trash   restore RUN ...     bring it back\n"
-        "  import FILE ...     copy it in             empty-trash         delete for good\n"
-        "  delete-upload TOKEN ...   an uploaded file, for good\n"
-        "A query that begins with such a word has it in quotes: '\"tag\"'; one that begins with -\n"
-        "stands behind --: workbench runs -- -status:failed"
+        "  tag RUN TAG ...     add tags to a run      untag RUN TAG ...   remove tags\n"
+        "  note RUN TEXT       set its note           pin|unpin RUN ...   list it first, or not\n"
+        "  delete RUN ...      move it to the trash   restore RUN ...     restore it\n"
+        "  import FILE ...     copy it in             empty-trash         delete permanently\n"
+        "  delete-upload TOKEN ...   delete an uploaded file permanently\n"
+        "Quote the first word of a query if it is a command: '\"tag\"'; put a query that begins\n"
+        "with - after --: workbench runs -- -status:failed"
     )
 
 
@@ -80,7 +80,7 @@ def _list(arguments, library: Library, query: str) -> None:
 
 def _table(entries: Sequence[Entry], total: int, library: Library) -> str:
     if not entries:
-        return f"no run is found in {library.folder}"
+        return f"no runs found in {library.folder}"
     head = ("run", "target", "made", "compile s", "time ms", "peak KiB", "kernels", "error",
             "state", "tags")  # fmt: skip
     rows = [
@@ -114,9 +114,9 @@ def _list_uploads(arguments, library: Library) -> None:
          each.token)
         for each in found
     ]  # fmt: skip
-    text = table(("file", "by", "used last", "KiB", "token"), rows, right=(3,))
+    text = table(("file", "by", "last used", "KiB", "token"), rows, right=(3,))
     data = {"uploads": [asdict(each) for each in found]}
-    emit(arguments, data, text if found else "nothing is uploaded")
+    emit(arguments, data, text if found else "no uploaded files")
 
 
 def _date(seconds: float) -> str:
@@ -129,7 +129,7 @@ def _date(seconds: float) -> str:
 def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None:
     if action == "empty-trash":
         count = library.trash.empty()
-        emit(arguments, {"emptied": count}, f"{count} deleted for good")
+        emit(arguments, {"emptied": count}, f"{count} deleted permanently")
         return
     if not words or (action in ("tag", "untag") and len(words) < 2):
         raise UserError("missing argument", f"runs {action}",

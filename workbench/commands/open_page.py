@@ -19,32 +19,30 @@ def add_arguments(parser) -> None:
         metavar="RUN|MODEL",
         nargs="?",
         help="a .run file, a sample, a .onnx, .pt2, .keras or .mlir file, a SavedModel's folder, "
-        "package.module:function (default: the page that asks)",
+        "package.module:function (default: choose on the page)",
     )
-    parser.add_argument("--port", type=int, default=5006, help="default 5006; 0 takes a free one")
-    parser.add_argument("--address", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=5006, help="default 5006; 0 picks a free one")
+    parser.add_argument("--address", default="127.0.0.1", help="host address (default 127.0.0.1)")
     parser.add_argument("--no-auth", action="store_true",
-                        help="nobody signs in, on any address")  # fmt: skip
+                        help="disable sign-in, on any address")  # fmt: skip
     parser.add_argument(
         "--allow-code",
         action="store_true",
-        help="let the page run Python (models by name, typed passes) on other addresses too",
+        help="allow the page to run Python (models by name, typed passes) on other addresses too",
     )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument(
-        "--frontend", metavar="NAME", help="how to read a model: torch, onnx or onnx-passes"
+        "--frontend", metavar="NAME", help="the frontend: torch, onnx or onnx-passes"
+    )
+    parser.add_argument("--width", type=float, help="scale the channels or features of a sample")
+    parser.add_argument("--depth", type=int, help="number of blocks or layers of a sample")
+    parser.add_argument("--batch", type=int, help="batch size of a sample")
+    parser.add_argument("--seed", type=int, help="seed of a sample's weights and inputs")
+    parser.add_argument(
+        "--size", action="append", default=[], metavar="NAME=VALUE", help="another size of a sample"
     )
     parser.add_argument(
-        "--width", type=float, help="of a sample: channels or features, as a factor"
-    )
-    parser.add_argument("--depth", type=int, help="of a sample: blocks or layers")
-    parser.add_argument("--batch", type=int, help="of a sample: batch size")
-    parser.add_argument("--seed", type=int, help="of a sample's weights and inputs")
-    parser.add_argument(
-        "--size", action="append", default=[], metavar="NAME=VALUE", help="of a sample"
-    )
-    parser.add_argument(
-        "--trust", action="store_true", help="let a .pt2 file run code when it is read"
+        "--trust", action="store_true", help="allow a .pt2 file to run code when it is loaded"
     )
     parser.add_argument("-t", "--target", default="cpu", help="what to compile for (default cpu)")
     parser.add_argument("--threads", type=int, default=0, help="threads to execute with (0: all)")

@@ -27,7 +27,7 @@ def add_arguments(parser) -> None:
         type=int,
         default=7,
         metavar="N",
-        help="turns that each contender takes, three timed runs in each (default 7)",
+        help="interleaved rounds, each with three timed runs of every contender (default 7)",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE.run", help="record the compile and the times"
@@ -74,7 +74,7 @@ def run(arguments) -> None:
         found = profiler.profile(
             executable, model.inputs, repeats=arguments.repeats, budget=TimeBudget(share, tell)
         )
-        tell = partial(progress.progress, f"time {len(contenders) + 1} contenders in turns")
+        tell = partial(progress.progress, f"time {len(contenders) + 1} contenders, interleaved")
         times = compare(
             lambda: executable(*model.inputs), contenders, rounds=arguments.rounds,
             budget=TimeBudget(share, tell),
@@ -164,7 +164,7 @@ def _text(data) -> str:
     where = f"{data['target']}, {executed_on(data['threads'])}"
     return "\n".join(
         [
-            f"{data['model']} on {where}: medians, in turns in one run",
+            f"{data['model']} on {where}: medians, interleaved in one run",
             table(("", "ms", "times ours"), rows, right=(1, 2)),
             "",
             table(head, kernels, right=(1, 2, 3, 4, 5, 6)),

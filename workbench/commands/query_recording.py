@@ -11,10 +11,10 @@ WIDEST = 120
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("recording", metavar="FILE", help="a .run file, also one that still grows")
-    parser.add_argument("sql", metavar="SQL", help="one SELECT; docs/recording.md has the tables")
+    parser.add_argument("recording", metavar="FILE", help="a .run file, also an unfinished one")
+    parser.add_argument("sql", metavar="SQL", help="one SELECT; docs/recording.md lists the tables")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="default 10")
-    parser.add_argument("--rows", type=int, default=10_000, help="most rows shown (default 10000)")
+    parser.add_argument("--rows", type=int, default=10_000, help="row limit (default 10000)")
 
 
 def run(arguments) -> None:

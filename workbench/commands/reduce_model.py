@@ -21,27 +21,27 @@ def add_arguments(parser) -> None:
         "-o", "--output", required=True, metavar="FOLDER", help="where to write reproducer.py"
     )
     parser.add_argument(
-        "--stage", metavar="N|PASS", help="of a recording: the stage that is wrong (its pass fails)"
+        "--stage", metavar="N|PASS", help="the wrong stage of a recording (its pass fails)"
     )
     parser.add_argument(
         "--time-limit",
         default="60s",
         metavar="TIME",
-        help="how long to make it smaller, 90s or 5m (default 60s)",
+        help="time limit for reducing, 90s or 5m (default 60s)",
     )
     parser.add_argument(
         "--tolerance",
         type=float,
         default=1e-3,
         metavar="ERROR",
-        help="largest error of the outputs by one inexact pass, relative (default 1e-3)",
+        help="largest relative error of the outputs for one inexact pass (default 1e-3)",
     )
     parser.add_argument(
         "--inputs",
         metavar="FILE.npz",
-        help="arrays to run on, by the inputs' names or arr_0, arr_1... (default: the model's own)",
+        help="arrays to run on, named as the inputs or arr_0, arr_1... (default: the model's own)",
     )
-    parser.add_argument("--no-execute", action="store_true", help="leave machine code out")
+    parser.add_argument("--no-execute", action="store_true", help="do not run machine code")
 
 
 def run(arguments) -> int:
@@ -230,10 +230,12 @@ def _text(data, found) -> str:
         ).format(**data),
     ]
     if data["stopped"]:
-        lines.append(f"stopped early ({data['stopped']}): this is the smallest until then")
+        lines.append(f"stopped early ({data['stopped']}): this is the smallest so far")
     lines += ["", printable(print_module(found.case.module).rstrip()), ""]
     lines += data["notes"]
     lines.append(f"{data['files'][0]}: python {Path(data['files'][0]).name}")
     if not data["runs_alone"]:
-        lines.append(paint("red", "it does not show the failure alone: ") + printable(data["says"]))
+        lines.append(
+            paint("red", "it does not reproduce the failure on its own: ") + printable(data["says"])
+        )
     return "\n".join(lines)

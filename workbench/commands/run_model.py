@@ -39,8 +39,8 @@ def add_arguments(parser) -> None:
         "--tolerance",
         type=float,
         metavar="ERROR",
-        help="exit code 1 where an output's error, of its largest value, is larger (default: where "
-        "more than rounding differs)",
+        help="exit code 1 if an output's error, relative to its largest value, exceeds this "
+        "(default: if more than rounding differs)",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE.run", help="record the compile, the times, the comparison"

@@ -24,35 +24,35 @@ _OAUTH = ("PANEL_OAUTH_KEY", "PANEL_OAUTH_SECRET")
 
 def add_arguments(parser) -> None:
     add = parser.add_argument
-    add("--store", metavar="DIR", help="the library of runs (default: that of this user)")
-    add("--address", default="127.0.0.1", help="to listen on (default 127.0.0.1)")
-    add("--port", type=int, default=5006, help="default 5006; 0 takes a free one")
+    add("--store", metavar="DIR", help="folder of the library of runs (default: this user's)")
+    add("--address", default="127.0.0.1", help="host address (default 127.0.0.1)")
+    add("--port", type=int, default=5006, help="default 5006; 0 picks a free one")
     add("--origin", action="append", default=[], metavar="HOST[:PORT]",
-        help="another name under which browsers reach it, such as that of a proxy")  # fmt: skip
+        help="another host that browsers use, such as a proxy")  # fmt: skip
     sign_in = parser.add_mutually_exclusive_group()
     sign_in.add_argument("--auth", metavar="FILE", help='JSON of users: {"name": "password"}')
     sign_in.add_argument(
         "--oauth", metavar="PROVIDER",
-        help=f"github, google, okta, ... as Panel knows them; {' and '.join(_OAUTH)} are set",
+        help=f"an OAuth provider of Panel: github, google, okta, ...; needs {' and '.join(_OAUTH)}",
     )  # fmt: skip
     sign_in.add_argument("--no-auth", action="store_true",
-                         help="nobody signs in, on any address")  # fmt: skip
+                         help="disable sign-in, on any address")  # fmt: skip
     add("--editors", action="append", default=[], metavar="NAME,...",
-        help="who may compile, upload, delete; '*': all (with --auth: all others)")  # fmt: skip
+        help="may compile, upload and delete; '*': all (with --auth: all others)")  # fmt: skip
     add("--viewers", action="append", default=[], metavar="NAME,...",
-        help="who may only look; '*': all who sign in, or with --no-auth all")  # fmt: skip
+        help="read-only access; '*': all who sign in, or with --no-auth all")  # fmt: skip
     add("--allow-code", action="store_true",
-        help="let editors run Python: models by name, passes of their own")  # fmt: skip
-    add("--max-upload", default="2G", metavar="BYTES", help="of a file (default 2G)")
+        help="allow editors to run Python: models by name, custom passes")  # fmt: skip
+    add("--max-upload", default="2G", metavar="BYTES", help="largest file to upload (default 2G)")
     add("--quota", default="20G", metavar="BYTES",
-        help="of all that a user uploads; where nobody signs in, of all uploads "
+        help="limit for all uploads of a user; without sign-in, for all uploads "
              "(default 20G; 0: no limit)")  # fmt: skip
-    add("--max-compiles", type=int, default=1, metavar="N", help="at a time (default 1)")
-    add("--max-queue", type=int, default=16, metavar="N", help="that may wait (default 16)")
+    add("--max-compiles", type=int, default=1, metavar="N", help="running compiles (default 1)")
+    add("--max-queue", type=int, default=16, metavar="N", help="waiting compiles (default 16)")
     add("--job-memory", default="0", metavar="BYTES",
-        help="address space that a compile may take, such as 16G (default: no limit)")  # fmt: skip
+        help="address space limit of a compile, such as 16G (default: no limit)")  # fmt: skip
     add("--job-seconds", type=float, default=0, metavar="S",
-        help="that a compile may last (default: no limit)")  # fmt: skip
+        help="time limit for a compile (default: no limit)")  # fmt: skip
 
 
 def run(arguments) -> None:

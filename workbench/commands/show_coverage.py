@@ -9,8 +9,8 @@ from workbench.commands.printing import emit, table
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("--frontend", choices=FRONTENDS, help="of this one alone")
-    parser.add_argument("--missing", action="store_true", help="only the ops that are missing")
+    parser.add_argument("--frontend", choices=FRONTENDS, help="only this frontend")
+    parser.add_argument("--missing", action="store_true", help="only unsupported ops")
 
 
 def run(arguments) -> None:

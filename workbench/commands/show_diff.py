@@ -20,8 +20,8 @@ def add_arguments(parser) -> None:
         metavar="NAME",
         help="the pass (fold_constants, fold_constants#2), or its number",
     )
-    parser.add_argument("--to", metavar="NAME", help="a later pass: what all from --pass to it did")
-    parser.add_argument("--full", action="store_true", help="unchanged lines too")
+    parser.add_argument("--to", metavar="NAME", help="a later pass: the changes from --pass to it")
+    parser.add_argument("--full", action="store_true", help="show unchanged lines too")
     parser.add_argument(
         "--context", type=int, default=3, help="unchanged lines around a change (default 3)"
     )

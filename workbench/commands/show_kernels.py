@@ -17,7 +17,7 @@ def add_arguments(parser) -> None:
     subject.add_subject(parser)
     parser.add_argument("--show", metavar="NAME", help="print one kernel")
     parser.add_argument(
-        "--what", choices=tuple(WHAT), default="source", help="of --show (default source)"
+        "--what", choices=tuple(WHAT), default="source", help="what --show prints (default source)"
     )
 
 

@@ -208,4 +208,4 @@ def _text(data) -> str:
 def _why(step) -> str:
     if step["how"] == "rewrite":
         return printable(f"{step['pass']}: {step['rule']}")
-    return "the same value, made again" if step["how"] == "value" else "by origin"
+    return "the same value, rebuilt" if step["how"] == "value" else "by origin"

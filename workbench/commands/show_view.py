@@ -41,16 +41,16 @@ ELSEWHERE = {
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
     parser.add_argument("view", metavar="VIEW", help=f"{', '.join(VIEWS)}; or {', '.join(PARTS)}")
-    parser.add_argument("--stage", metavar="N|PASS", help="the stage that is looked at")
-    parser.add_argument("--op", metavar="OP", help="the selected op: %%name, id, or text of it")
+    parser.add_argument("--stage", metavar="N|PASS", help="the selected stage")
+    parser.add_argument("--op", metavar="OP", help="the selected op: %%name, id or text of it")
     parser.add_argument("--kernel", metavar="NAME", help="the selected kernel: its name or id")
     parser.add_argument("--buffer", metavar="ID", type=int, help="the selected buffer")
     parser.add_argument("--rewrite", metavar="N", type=int, help="a rewrite of the stage, from 0")
-    parser.add_argument("--other", metavar="RUN", help="the recording that is compared with")
+    parser.add_argument("--other", metavar="RUN", help="the recording to compare with")
     parser.add_argument(
         "--ask", metavar="KIND|JSON",
-        help="what the view asks for besides: memory passes, planners or again; as JSON with what "
-        "it needs; of search the text",
+        help="an additional request of the view: passes, planners or again for memory; JSON for "
+        "one with arguments; the text for search",
     )  # fmt: skip
 
 
@@ -212,7 +212,7 @@ def _overview_of_two(data: Mapping[str, Any]) -> str:
 def _findings(data: Mapping[str, Any]) -> list[str]:
     """Return the findings and the advice, one line each; for two recordings with their sides."""
     paint, every = painter(), [*data["findings"], *data["advice"]]
-    lines = ["", paint("bold", "findings"), *([] if every else ["nothing to look at"])]
+    lines = ["", paint("bold", "findings"), *([] if every else ["no findings"])]
     colours = {"error": "red", "warning": "yellow", "note": "dim"}
     for each in every:
         told = printable(f"{each['title']}: {each['detail']}")
@@ -221,7 +221,7 @@ def _findings(data: Mapping[str, Any]) -> list[str]:
     if data["more_findings"]:
         lines.append(f"and {data['more_findings']} more")
     if data["advice"]:
-        lines.append(paint("dim", "`workbench advise RUN` says what they cost and what to try"))
+        lines.append(paint("dim", "`workbench advise RUN` shows their cost and what to try"))
     return lines
 
 
@@ -237,7 +237,7 @@ def _compare(data: Mapping[str, Any]) -> str:
     lines = [table(head, [*facts, *figures], right=(1, 2))]
     if kernels:
         lines += ["", table(("kernels: us", *head[1:]), kernels, right=(1, 2))]
-        lines.append("a time after >= is predicted: the least that the machine's limits allow")
+        lines.append("a time after >= is predicted: the minimum within the machine's limits")
     return "\n".join(lines)
 
 

@@ -33,7 +33,7 @@ def add_subject(parser: argparse.ArgumentParser) -> None:
     common.add_model(parser, "RUN|MODEL")
     common.add_compile(parser)
     parser.add_argument(
-        "--check", action="store_true", help="check every rewrite where MODEL is compiled"
+        "--check", action="store_true", help="check every rewrite when MODEL is compiled"
     )
 
 

@@ -34,56 +34,56 @@ def add_arguments(parser) -> None:
         "model", metavar="MODEL",
         help="a sample (see `workbench models`), a .onnx, .keras or .pt2 file (with --data), or "
         "package.module:function, which returns a torch, Keras or ONNX model and its data: arrays "
-        "with the examples first, the targets last, columns by name, a dataset or an iterable of "
-        "rows",
+        "with the batch axis first and the targets last, columns by name, a dataset or an iterable "
+        "of rows",
     )  # fmt: skip
     parser.add_argument(
         "--data", action="append", default=[], metavar="FILE",
-        help="what it is trained on, a .npz, .npy or .safetensors (again for more columns): "
-        "columns by the names of the model's inputs and targets, or in this order",
+        help="the training data, a .npz, .npy or .safetensors (repeatable, for more columns): "
+        "columns named as the model's inputs and targets, or in this order",
     )  # fmt: skip
-    parser.add_argument("--iterations", type=int, default=20, help="how many in all (default 20)")
-    parser.add_argument("--batch", type=int, default=BATCH, help=f"examples (default {BATCH})")
+    parser.add_argument("--iterations", type=int, default=20, help="total number (default 20)")
+    parser.add_argument("--batch", type=int, default=BATCH, help=f"batch size (default {BATCH})")
     parser.add_argument("--loss", metavar="NAME", help=f"one of {', '.join(LOSSES)}")
     parser.add_argument("--optimizer", default="sgd", metavar="NAME",
                         help=f"one of {', '.join(OPTIMIZERS)} (default sgd)")  # fmt: skip
     parser.add_argument("--rate", type=float, metavar="NUMBER",
-                        help="the learning rate (default: of samples with sgd one that learns, "
+                        help="the learning rate (default: tuned for samples with sgd, "
                         "else torch's)")  # fmt: skip
     parser.add_argument("--schedule", action="append", default=[], metavar="NAME:FIELD=NUMBER,...",
-                        help="how the rate changes: step:every=N,gamma=G, exponential:gamma=G, "
+                        help="learning-rate schedule: step:every=N,gamma=G, exponential:gamma=G, "
                         "linear:iterations=N,last=F, cosine:iterations=N,least=R; "
-                        "warmup:iterations=N comes before one")  # fmt: skip
+                        "warmup:iterations=N precedes another")  # fmt: skip
     parser.add_argument("--clip-norm", type=float, metavar="NORM",
                         help="scale gradients down to this norm")  # fmt: skip
     parser.add_argument("--precision", default="f32", metavar="NAME",
                         help=f"store values in {', '.join(PRECISIONS)} (default f32)")  # fmt: skip
     parser.add_argument("--loss-scale", metavar="NUMBER",
-                        help="a factor of the loss, or dynamic (as f16 has it)")  # fmt: skip
+                        help="a factor for the loss, or dynamic (the default for f16)")  # fmt: skip
     parser.add_argument("--recompute", type=float, metavar="PART",
-                        help="hold only this part of what the backward pass reads, above 0 up to "
-                        "1, and compute the rest again; changes no bit")  # fmt: skip
+                        help="save only this fraction of the activations, above 0 up to 1, and "
+                        "recompute the rest; changes no bit")  # fmt: skip
     parser.add_argument("--freeze", action="append", default=[], metavar="NAME",
-                        help="leave parameters as they are (* stands for anything)")  # fmt: skip
+                        help="do not train these parameters (* matches anything)")  # fmt: skip
     parser.add_argument("--initialize", action="append", default=[], metavar="PATTERN=NAME",
-                        help="what parameters are at first (* stands for anything): "
+                        help="initial values of parameters (* matches anything): "
                         f"{', '.join(INITIALIZERS)}")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of data order, dropout and weights")
-    parser.add_argument("--width", type=float, help="of a sample: channels or features, a factor")
-    parser.add_argument("--depth", type=int, help="of a sample: blocks or layers")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data order, dropout, weights")
+    parser.add_argument("--width", type=float, help="scale the channels or features of a sample")
+    parser.add_argument("--depth", type=int, help="number of blocks or layers of a sample")
     parser.add_argument("--size", action="append", default=[], metavar="NAME=VALUE",
-                        help="a further size of a sample (image=64, sequence=32)")  # fmt: skip
+                        help="another size of a sample (image=64, sequence=32)")  # fmt: skip
     parser.add_argument("-t", "--target", default="cpu", help="what to train on (default cpu)")
     parser.add_argument("--threads", type=int, default=0, help="threads (0: all); changes no bit")
     parser.add_argument("--tiling", default="default", choices=TILINGS,
-                        help="how loops are cut; changes no bit")  # fmt: skip
+                        help="how loops are tiled; changes no bit")  # fmt: skip
     common.add_pipeline(parser)
     parser.add_argument(
         "--shards",
         type=int,
         default=1,
         metavar="S",
-        help="equal parts of each batch: part of what is computed (default 1)",
+        help="equal parts of each batch; the result depends on their number (default 1)",
     )
     parser.add_argument(
         "--workers",
@@ -95,39 +95,39 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="take the workers of a dask scheduler, also on other machines",
+        help="use the workers of a dask scheduler, also on other machines",
     )
     parser.add_argument(
         "--own-batch-norm", action="store_true", help="each shard normalises by its own statistics"
     )
-    parser.add_argument("--folder", metavar="DIR", help="where checkpoints are kept")
+    parser.add_argument("--folder", metavar="DIR", help="folder for checkpoints")
     parser.add_argument("-o", "--output", metavar="FILE.run",
                         help="record the compile and every iteration; `workbench open FILE.run` "
-                        "shows it, also while training goes on")  # fmt: skip
+                        "shows it, also during training")  # fmt: skip
     parser.add_argument("--every", type=int, default=0, metavar="N",
-                        help="a checkpoint after every N iterations too")  # fmt: skip
+                        help="also write a checkpoint every N iterations")  # fmt: skip
     parser.add_argument("--resume", action="store_true",
-                        help="go on from the newest checkpoint in --folder")  # fmt: skip
+                        help="continue from the newest checkpoint in --folder")  # fmt: skip
     parser.add_argument("--receipts", default="off", choices=RECEIPTS,
-                        help="what is hashed in every iteration, in --folder")  # fmt: skip
+                        help="what to hash in every iteration, in --folder")  # fmt: skip
     parser.add_argument("--leaves", default="fast", choices=LEAVES,
-                        help="how: fast finds accidents, sha256 is for audits")  # fmt: skip
+                        help="the hash: fast finds accidents, sha256 is for audits")  # fmt: skip
     parser.add_argument(
         "--ops-every",
         type=int,
         default=0,
         metavar="K",
-        help="in every K-th iteration hash every value that lies in memory",
+        help="in every K-th iteration, hash every value in memory",
     )
     parser.add_argument(
         "--check",
         action="store_true",
         help="check every rewrite of the compile on the first batch, gradients "
-        "against numerical derivatives; where one fails nothing is trained",
+        "against numerical derivatives; if one fails, do not train",
     )
     parser.add_argument("--against", metavar="NAME", choices=("torch",),
                         help="torch: train --iterations in torch too, on the same batches, and "
-                        "compare losses, gradients and parameters; keeps nothing")  # fmt: skip
+                        "compare losses, gradients and parameters; saves nothing")  # fmt: skip
     parser.add_argument("--inject", metavar="OP:ITERATION",
                         help="flip one element's last bit in an op's result, once")  # fmt: skip
 
@@ -266,8 +266,8 @@ def _text(data) -> str:
         lines.append(f"loss     {losses[0]:.6g} to {losses[-1]:.6g}, "
                      f"{data['seconds_per_iteration']:.3g} s an iteration")  # fmt: skip
     if data.get("skipped_updates"):
-        lines.append(f"skipped  {data['skipped_updates']} updates in all, for gradients that were "
-                     "not finite")  # fmt: skip
+        lines.append(f"skipped  {data['skipped_updates']} updates in all, because of non-finite "
+                     "gradients")  # fmt: skip
     if "checks" in data:
         lines += [counted(data["checks"]), *listed(data["failures"])]
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]

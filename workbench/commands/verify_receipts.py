@@ -11,10 +11,10 @@ def add_arguments(parser) -> None:
     parser.add_argument("receipt", metavar="RECEIPT",
                         help="the folder of a run, or its receipts.jsonl")  # fmt: skip
     parser.add_argument("--iteration", type=int, metavar="K", action="append", default=[],
-                        help="which one (again for more; default: the last)")  # fmt: skip
+                        help="the iteration to verify (repeatable; default: the last)")  # fmt: skip
     parser.add_argument("-t", "--target",
-                        help="what to do it again on (default: what the run was made on); the bits "
-                        "are the same on each")  # fmt: skip
+                        help="target to repeat it on (default: the run's); all targets compute "
+                        "the same bits")  # fmt: skip
 
 
 def run(arguments) -> int:
@@ -69,9 +69,9 @@ def _text(rows) -> str:
         if row["mismatch"]:
             said = f"differs first in {row['mismatch']}{compared}"
         elif row["not_done_again"]:
-            of = f"its receipt is whole, its checkpoint holds{compared}" if compared else (
-                "its receipt is whole, no checkpoint of it is there")  # fmt: skip
-            said = f"not done again; {of}: {row['not_done_again']}"
+            of = f"its receipt is intact, its checkpoint matches{compared}" if compared else (
+                "its receipt is intact, its checkpoint is missing")  # fmt: skip
+            said = f"not repeated; {of}: {row['not_done_again']}"
         else:
             said = f"holds{compared}"
         lines.append(f"iteration {row['iteration']}: {said}")

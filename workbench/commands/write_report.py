@@ -14,11 +14,11 @@ def add_arguments(parser) -> None:
     subject.add_subject(parser)
     parser.add_argument(
         "-o", "--output", default="report.html", metavar="FILE",
-        help="where it is written (default report.html)",
+        help="where to write it (default report.html)",
     )  # fmt: skip
     parser.add_argument(
         "--max-size", type=float, default=10.0, metavar="MB",
-        help="leave out the code of kernels that take little time to stay below (default 10)",
+        help="to stay below this, leave out the code of kernels that take little time (default 10)",
     )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def run(arguments) -> None:
     with subject.recording(arguments, execute=True) as opened:
         made = report.write(opened.path, path, max_bytes=int(arguments.max_size * 1e6))
     data = report.facts(made, path)
-    text = f"{path}: {data['bytes'] / 1e6:.1f} MB, opens in any browser, needs no network"
+    text = f"{path}: {data['bytes'] / 1e6:.1f} MB, opens in any browser, works offline"
     if made.left_out:
         text += f"\nleft out to stay below {arguments.max_size:g} MB: the code of "
         text += f"{len(made.left_out)} kernels (--max-size allows more)"

@@ -135,7 +135,7 @@ const ELSEWHERE = 'That needs the workbench: open the recording there.';
 
 /** The next breakpoint: its stage, and the number of a rewrite or null. */
 async function nextStop(forward, at) {
-  if (!state.stops.length) throw new Nowhere('There is no breakpoint: b sets one on the pass or rule.');
+  if (!state.stops.length) throw new Nowhere('No breakpoints: b sets one on the pass or rule.');
   const from = state.rewrite ?? -1;
   const after = (stage, number) => (stage - at || number - from) * forward > 0;
   const order = STAGES.filter((each) => (each.index - at) * forward >= 0);
@@ -145,7 +145,7 @@ async function nextStop(forward, at) {
     const places = [...(state.stops.includes(`pass:${name}`) ? [-1] : []), ...rules].filter((number) => after(index, number));
     if (places.length) return [index, places.at(forward > 0 ? 0 : -1)];
   }
-  throw new Nowhere(`No breakpoint ${forward > 0 ? 'after' : 'before'} this place.`);
+  throw new Nowhere(`No breakpoint ${forward > 0 ? 'after' : 'before'} this point.`);
 }
 
 /** A breakpoint on the shown rewrite's rule or the shown pass, or one that is named; again: none. */
@@ -171,7 +171,7 @@ async function step({ what, by }) {
     let index = state.rewrite === null ? (forward > 0 ? 0 : -1) : state.rewrite + forward;
     while (index < 0 || index >= STAGES[stage].rewrites) {
       stage += forward;
-      if (!STAGES[stage]) throw new Nowhere('There is no further rewrite.');
+      if (!STAGES[stage]) throw new Nowhere('No more rewrites.');
       index = forward > 0 ? 0 : STAGES[stage].rewrites - 1;
     }
     return rewriteAt({ ...state, stage }, index);
@@ -189,7 +189,7 @@ async function step({ what, by }) {
       const there = { ...state, stage: each.index };
       return found < 0 ? leaveOverview({ ...there, rewrite: null }) : rewriteAt(there, found);
     }
-    throw new Nowhere('No failed check after this place.');
+    throw new Nowhere('No failed check after this one.');
   }
   if (state.stage === null && state.panes.join() === 'overview') return leaveOverview({ ...state, stage: at });
   const stops = STAGES.filter((each) => each.changed && (forward > 0 ? each.index > at : each.index < at));

@@ -181,7 +181,7 @@ def _differences(pair: StagePair, node: Node, twin: Node) -> list[str]:
     if a.kind == b.kind != LAUNCH:  # whose attributes are the name of its kernel
         found += _other_attributes(a, b)
     if _reads(pair, node, twin, False) != _reads(pair, node, twin, True):
-        found.append("other inputs in B")
+        found.append("different inputs in B")
     return found
 
 
@@ -191,7 +191,7 @@ def _other_attributes(a: Op, b: Op) -> list[str]:
         one, two = (_text(op, name) for op in (a, b))
         if one != two and name not in _PLACES:
             brief = max(len(one), len(two)) <= MAX_TEXT
-            found.append(f"{name}: {one} in A, {two} in B" if brief else f"other {name} in B")
+            found.append(f"{name}: {one} in A, {two} in B" if brief else f"different {name} in B")
     return found
 
 

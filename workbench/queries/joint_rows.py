@@ -83,7 +83,7 @@ def _gradients(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows
     units = lists.units(whole)
     units.pop(op, None)
     if not units:
-        return [as_text("Passed on as it is: no op makes it.")]
+        return [as_text("Passed through unchanged: no op computes it.")]
     of_parameter = {
         unit: [derivation.makes[g] for g in whole & derivation.makes.keys()
                if any(u is unit for _, u in lists.carriers.get(g, ()))] for unit in units
@@ -160,7 +160,7 @@ def _saved(run: Run, stage: int, found: Joint, lists: Table, unit: Op) -> Rows:
     roots = found.derivation.roots(unit, stage)
     if RECOMPUTED in mix:
         first = _alike(stage, found, list(lists.units(roots)), unit)
-        return [as_text("Not kept: this op does work of the forward pass a second time, of:"),
+        return [as_text("Not saved: this op recomputes work of the forward pass, of:"),
                 *_listed(run, first, unit)]  # fmt: skip
     if BEFORE.isdisjoint(mix):
         return []
@@ -171,10 +171,10 @@ def _saved(run: Run, stage: int, found: Joint, lists: Table, unit: Op) -> Rows:
                  for reader in saved.readers[:MAX_LISTED]]  # fmt: skip
     again = dict.fromkeys(second for root in roots for second in lists.again.get(root, ()))
     if again:
-        rows.append(as_text("Computed again for the backward pass by:"))
+        rows.append(as_text("Recomputed for the backward pass by:"))
         second = _alike(stage, found, sorted(again, key=lists.place.__getitem__), unit)
         rows += _listed(run, second, unit)
-    return rows or [as_text("The backward pass reads nothing that it makes.")]
+    return rows or [as_text("The backward pass does not read its results.")]
 
 
 def _alike(stage: int, found: Joint, units: Sequence[Op], unit: Op) -> Sequence[Op]:

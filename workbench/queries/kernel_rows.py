@@ -45,7 +45,7 @@ def _kernel(row: dict[str, Any]) -> list[dict[str, Any]]:
         rows.append(as_text("Called by other kernels; it is not launched."))
     if row["total_us"] is not None:
         share = "" if row["share"] is None else f", {100 * row['share']:.3g} % of the time"
-        rows.append(as_fact("time", f"{units.duration(row['total_us'])} an execution{share}"))
+        rows.append(as_fact("time", f"{units.duration(row['total_us'])} per execution{share}"))
         if row["before_us"]:
             change = 100 * (row["total_us"] / row["before_us"] - 1)
             rows.append(as_fact("before", f"{units.duration(row['before_us'])} ({change:+,.1f} %)"))
@@ -97,11 +97,11 @@ def _gpu(row: dict[str, Any]) -> list[dict[str, Any]]:
         least, most = int(row["grid_least"]), int(row["grid"])
         blocks = f"{most:,}" if least == most else f"{least:,} to {most:,}"
         rows.append(as_fact("blocks", f"{blocks} of {int(row['threads'] or 0):,} threads"))
-    rows.append(as_fact("registers", f"{int(row['registers'])} of a thread"))
+    rows.append(as_fact("registers", f"{int(row['registers'])} per thread"))
     if row["shared"] is not None:
-        rows.append(as_fact("shared memory", f"{units.size(row['shared'])} of a block"))
+        rows.append(as_fact("shared memory", f"{units.size(row['shared'])} per block"))
     if row["spilled"] is not None:
-        rows.append(as_fact("spilled", f"{int(row['spilled'])} B of a thread"))
+        rows.append(as_fact("spilled", f"{int(row['spilled'])} B per thread"))
     if row["occupancy"] is not None:
         limit = f", limited by {row['occupancy_limit']}" if row["occupancy_limit"] else ""
         rows.append(as_fact("occupancy", f"{100 * row['occupancy']:.3g} %{limit}"))

@@ -127,7 +127,7 @@ def _next_rewrite(run: Run, state: ViewState, by: int) -> ViewState:
     while not 0 <= index < counts[stage]:
         stage += by
         if stage not in counts:
-            raise Nowhere("There is no further rewrite.")
+            raise Nowhere("No more rewrites.")
         index = 0 if by > 0 else counts[stage] - 1
     return rewrite(run, state.with_(stage=stage), {"index": index})
 
@@ -140,7 +140,7 @@ def _next_failing(run: Run, state: ViewState, by: int) -> ViewState:
             if found is not None:
                 return _at(run, state, found)
     if not any(stage.verdicts for stage in run.stages()):
-        raise Nowhere("Nothing was checked: compile with checks (--check).")
+        raise Nowhere("No checks were recorded: compile with --check.")
     failing = any(stage.verdicts.get("failed") for stage in run.stages())
     raise Nowhere("No failed check after this one." if failing else "No check failed.")
 
@@ -162,10 +162,10 @@ def _place(run: Run, state: ViewState) -> breakpoints.Place:
 
 def _next_stop(run: Run, state: ViewState, by: int) -> ViewState:
     if not state.stops:
-        raise Nowhere("There is no breakpoint: b sets one on the pass or rule, B on the op.")
+        raise Nowhere("No breakpoints: b sets one on the pass or rule, B on the op.")
     found = breakpoints.following(run, state.stops, _place(run, state), by)
     if found is None:
-        raise Nowhere(f"No breakpoint {'after' if by > 0 else 'before'} this place.")
+        raise Nowhere(f"No breakpoint {'after' if by > 0 else 'before'} this point.")
     return _at(run, state, found)
 
 
@@ -176,7 +176,7 @@ def _next_of_op(run: Run, state: ViewState, by: int) -> ViewState:
         raise Nowhere("Select an op first.")
     found = breakpoints.nearest(breakpoints.changes(run, op), _place(run, state), by)
     if found is None:
-        raise Nowhere(f"{run.name_of(op)} does not change {'after' if by > 0 else 'before'} this.")
+        raise Nowhere(f"{run.name_of(op)} does not change {'later' if by > 0 else 'earlier'}.")
     return _at(run, state, found)
 
 
@@ -209,7 +209,7 @@ def _stop_of_op(run: Run, state: ViewState) -> str:
 
 def _stop_here(run: Run, state: ViewState) -> str:
     if not run.version.stages:
-        raise Nowhere("There is no pass yet to stop at.")
+        raise Nowhere("No pass to stop at yet.")
     stage, number = _place(run, state)
     steps = run.rewrites(stage) if stage and number >= 0 else []
     if number < len(steps) and number >= 0:

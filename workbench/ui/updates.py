@@ -175,4 +175,4 @@ def instead(name: str, error: Exception) -> Message:
 def unexpected(error: Exception) -> Message:
     """Return the message for an internal error."""
     return {"what": f"{type(error).__name__}: {error}"[:300], "where": "this part of the page",
-            "fix": "the rest goes on; reload to try again, and please report it"}  # fmt: skip
+            "fix": "the other parts work; reload to try again, and please report this"}  # fmt: skip

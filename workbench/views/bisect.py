@@ -162,11 +162,11 @@ def _told(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> str:
         return ""
     a, b = (each["first_bad_pass"] for each in (one, two))
     if a is None and b is None:
-        return "Nothing is wrong in either."
+        return "No fault found in either."
     if a is None or b is None:
-        return f"Only {'B' if a is None else 'A'} is wrong."
+        return f"Only {'B' if a is None else 'A'} has a fault."
     if a != b:
-        return "Another pass is the first bad one in each."
+        return "The first bad pass is not the same in both."
     one_rule, two_rule = ((each["first_bad_rewrite"] or {}).get("rule") for each in (one, two))
     alike = one_rule is not None and one_rule == two_rule
     return f"The same pass in both{', by the same rule' if alike else ''}."

@@ -50,7 +50,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     texts = texts_of(run, kernel)
     panes = [{"title": t, "language": lang, "text": text} for t, lang, text in texts if text]
     if not panes:
-        raise Empty(f"The recording keeps no source of kernel {kernel.name}.")
+        raise Empty(f"The recording does not contain the source of kernel {kernel.name}.")
     kept = [bool(text) for _, _, text in texts]
     return {
         "title": kernel.name,
@@ -130,7 +130,7 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     parts, left_out = parts_of(run, other, kernel, partners)
     if not parts:
         raise Empty(
-            f"The recordings keep no text of {kernel.name} and of {partners[0].kernel.name} both"
+            f"The recordings have no text of both {kernel.name} and {partners[0].kernel.name}"
             f"{f' that can be compared ({left_out[0]})' if left_out else ''}.",
             "Show A alone.",
         )
@@ -156,7 +156,7 @@ def _sent(
     if left == right:
         said = "the same text"
     elif part.same:
-        said = "the same text but for the kernel's name"
+        said = "the same text except for the kernel's name"
     return {
         "text": part.title, "partner": part.partner, "said": said, "language": part.language,
         "left": {"title": f"A  {kernel.name}  ·  {run.path.name}"},
@@ -173,7 +173,7 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
     """
     run, other = shown(runs)
     if other is None:
-        raise ValueError("the code of one recording is sent whole")
+        raise ValueError("the code view sends no parts without a second recording")
     kernel, partners = _matched(run, state, other)
     part = parts_of(run, other, kernel, partners)[0][int(request.get("part", 0))]
     if request["kind"] == "text":
@@ -197,13 +197,13 @@ def _matched(run: Run, state: ViewState, other: Run) -> tuple[Kernel, list[Partn
     kernel = next(k for k in run.kernels() if k.id == number)
     if not kernel.launches:
         raise Empty(
-            f"No launch of A runs {kernel.name}, so no kernel of B is known to do the same.",
+            f"{kernel.name} is not launched in A, so its counterpart in B is unknown.",
             "Select a kernel that is launched, or show A alone.",
         )
     found = partners_of(run, other, kernel)
     if not found:
         raise Empty(
-            f"B ({other.path.name}) has no kernel that computes what {kernel.name} of A does.",
+            f"No kernel of B ({other.path.name}) computes the same as {kernel.name} of A.",
             "Select another kernel, or show A alone.",
         )
     return kernel, found

@@ -99,7 +99,7 @@ def answered(run: Run, sides: Sides, request: dict[str, Any]) -> Any:
         return {"row": sides.rows.place(request["op"])}
     if request["kind"] == "text":
         return _text(run, sides, str(request["what"]), max(0, int(request["from"])))
-    raise ValueError(f"no request {request['kind']!r}")
+    raise ValueError(f"unknown request {request['kind']!r}")
 
 
 def _text(run: Run, sides: Sides, what: str, start: int) -> dict[str, Any]:

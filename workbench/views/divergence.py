@@ -40,7 +40,7 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     training.need(run)
     a = training.about(run)
     if other is None or not training_run.is_training(other):
-        refused = "" if other is None else f"{other.path.name} is no training run"
+        refused = "" if other is None else f"{other.path.name} is not a training run"
         return {"a": a, "b": None, "refused": refused}
     b = training.about(other)
     made: dict[str, Any] = {

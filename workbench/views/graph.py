@@ -186,7 +186,7 @@ def _joint(nodes: Sequence[Node], run: Run, stage: int) -> dict[str, Any]:
 #: The names of the schema's statuses here.
 STATUSES = {"removed": "only in A", "added": "only in B", "changed": "differs",
             "moved": "in another group"}  # fmt: skip
-APART = "Only in B: in A there is nothing to select. The tooltip has its facts, p pins them."
+APART = "Only in B: A has no op to select. The tooltip shows its facts; p pins it."
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def _origin(run: Run, op: Op) -> list[dict[str, Any]]:
         rows.append(as_fact("made by", rules[0]))
     if not nodes:
         rows.append(
-            as_text(op.origin.reason or "A pass made it; it stands for no op of the model.")
+            as_text(op.origin.reason or "Created by a pass: no op of the model corresponds to it.")
         )
     return rows
 
@@ -207,7 +207,7 @@ def _life(run: Run, number: int) -> list[dict[str, Any]]:
         if step.stage is not None:
             rows.append(as_link(_stage(names, step.stage), _change(run, step),
                               {"stage": step.stage, "op": step.new}))  # fmt: skip
-    return rows or [as_text("No pass has touched it.")]
+    return rows or [as_text("No pass has changed it.")]
 
 
 def _stage(names: dict[int, str], stage: int) -> str:

@@ -27,7 +27,7 @@ def command(run: Run, *options: str) -> str:
 def stages(run: Run) -> Empty:
     """Return the message for a recording without stages, now or finally."""
     if run.live:
-        return Empty("The model is being imported: the first stage comes in a moment.")
+        return Empty("The model is being imported: the first stage follows shortly.")
     why = f"The compile ended before its first stage. {run.meta().get('message', '')}"
     return Empty(why.strip(), f"Press Compile, or: {command(run)}", "again")
 
@@ -38,10 +38,10 @@ def made_by(run: Run, made_by: str, waits: str, what: str) -> Empty:
     ``waits`` is the text while the compile runs.
     """
     if run.live:
-        return Empty(f"{waits} yet: the pass {made_by} comes later.")
+        return Empty(f"{waits} yet: the pass {made_by} has not run.")
     if _ran(run, made_by):
-        return Empty(f"This program needs no {what}: it moves inputs and constants only.")
-    return Empty(f"This recording holds no {what}: its compile ended before the pass {made_by}.",
+        return Empty(f"This program needs no {what}: it only moves inputs and constants.")
+    return Empty(f"This recording has no {what}: its compile ended before the pass {made_by}.",
                  f"Press Compile, or: {command(run)}", "again")  # fmt: skip
 
 
@@ -55,8 +55,8 @@ def execution(run: Run) -> Empty:
     if missing:
         return Empty(f"Not executed: {missing}")
     if run.live:
-        return Empty("Nothing was executed yet: launches are timed when the compile is done.")
-    return Empty("Nothing was executed, so there are no times.",
+        return Empty("Not executed yet: launches are timed when the compile is finished.")
+    return Empty("Not executed: no times were measured.",
                  f"Press Execute, or: {command(run, '--execute')}. Every launch is then timed on "
                  "every thread.", "execute")  # fmt: skip
 
@@ -64,8 +64,8 @@ def execution(run: Run) -> Empty:
 def checks(run: Run) -> Empty:
     """Return the message for a compile without checks and value statistics."""
     if run.live:
-        return Empty("Nothing was checked so far.")
-    return Empty("No rewrite was checked, and no value was looked at.",
+        return Empty("No checks so far.")
+    return Empty("No rewrites were checked, and no values were recorded.",
                  f"Press Compile and tick 'check every rewrite', or: {command(run, '--check')}. "
                  "Each rewrite is then evaluated on real tensors, before and after.",
                  "again")  # fmt: skip
@@ -77,8 +77,8 @@ def statistics(run: Run, letter: str) -> Empty:
     if run.live:
         return Empty(f"{name} has no statistics of values so far.")
     return Empty(f"{name} has no statistics of values: it was compiled without checks.",
-                 f"Record it again: {command(run, '--check')}. The values of the network are then "
-                 "looked at on the example inputs.")  # fmt: skip
+                 f"Record it again: {command(run, '--check')}. Statistics of its values on the "
+                 "example inputs are then recorded.")  # fmt: skip
 
 
 def of_two(run: Run, letter: str, what: str) -> Empty:
@@ -89,8 +89,8 @@ def of_two(run: Run, letter: str, what: str) -> Empty:
     elif what == "launches" and (told := run.not_timed()):
         why = f" with times: {told}"
     elif _ran(run, "generate_code"):
-        why = ": it moves inputs and constants only"
-    return Empty(f"{letter} ({run.path.name}) holds no {what}{why}.",
+        why = ": it only moves inputs and constants"
+    return Empty(f"{letter} ({run.path.name}) has no {what}{why}.",
                  f"Show {'B' if letter == 'A' else 'A'} alone, or compare with another recording."
                  )  # fmt: skip
 
@@ -104,12 +104,12 @@ def need_both(run: Run, other: Run, has: Callable[[Run], Any], what: str) -> Non
 
 def alike(what: str) -> Empty:
     """Return the message for two recordings that have no ``what`` in common."""
-    return Empty(f"The two recordings have no {what}.", "Compare shows what they are.")
+    return Empty(f"The two recordings have no {what}.", "The view Compare shows their contents.")
 
 
 def iterations(run: Run) -> Empty:
     """Return the message for a recording that is not of a training run."""
     spec = shlex.quote(str(run.meta().get("spec") or "MODEL"))
-    return Empty("This recording is of an inference compile: it has no iterations.",
+    return Empty("This recording has no iterations: it is of an inference compile.",
                  f"Record a training run: workbench train {spec} --iterations 200 "
                  "--folder FOLDER --receipts gradients -o FILE.run")  # fmt: skip

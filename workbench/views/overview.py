@@ -118,7 +118,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     facts = run.meta().get("facts")
     made_up = facts.get("stand_ins") if isinstance(facts, dict) else None
     yield _figure("weights", memory.get("weight_bytes"), "B",
-                  f"{made_up} are not at hand: seeded numbers stand for them" if made_up
+                  f"{made_up} are not available: replaced by seeded random values" if made_up
                   else "constant data", "memory")  # fmt: skip
     count = sum(len(k.launches) for k in run.kernels())
     if run.timings():  # including their runs in loops
@@ -141,8 +141,8 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         wrong = bool(dearest.verdicts.get("failed"))
         yield {**_figure("worst check error", dearest.worst_error, "relative",
                          f"in {dearest.pass_name}, " + (
-                             "beyond what is allowed" if wrong else "within its tolerance")
-                         if dearest.worst_error else "every rewrite kept its bits", "numerics"),
+                             "above its tolerance" if wrong else "within its tolerance")
+                         if dearest.worst_error else "every rewrite kept every bit", "numerics"),
                "stage": dearest.index, "bad": wrong}  # fmt: skip
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
     if accumulated:
@@ -175,7 +175,7 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     yield {**_figure("identity", None, "", hint, ""),
            "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
     if figures.get("not_executed"):
-        yield {**_figure("not executed", None, "", "what this machine lacks", ""),
+        yield {**_figure("not executed", None, "", "missing on this machine", ""),
                "text": str(figures["not_executed"])}  # fmt: skip
         return
     if "state_digest" in figures:
@@ -219,9 +219,9 @@ def _of_step(run: Run) -> Iterator[dict[str, Any]]:
     saved = joint.saved_bytes(run)
     if saved is not None:
         kept, without = saved
-        hint = "of the forward pass, when the backward pass begins"
+        hint = "forward values, at the start of the backward pass"
         if kept < without:
-            hint += f"; {units.size(without)} if nothing were computed again"
+            hint += f"; {units.size(without)} without recomputation"
         yield _figure("saved for backward", kept, "B", hint, "memory")
 
 
@@ -320,7 +320,7 @@ def found_in(
         found.append({**each, "sides": "ab" if in_both else "a"})
     for each in second.values():
         evidence = [{**fact, "go": {}} for fact in each["evidence"]]
-        tries = [{**t, "draft": None, "reason": "it is of B: open B to try it"}
+        tries = [{**t, "draft": None, "reason": "it belongs to B: open B to try it"}
                  for t in each["tries"]]  # fmt: skip
         found.append({**each, "sides": "b", "go": {}, "evidence": evidence, "tries": tries,
                       "look": False})  # fmt: skip

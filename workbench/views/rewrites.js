@@ -314,7 +314,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   function answers(why) {
     if (!why.a || (!why.b && !why.rule) || why.problem) return [];
-    if (!why.answers.length) return [h('p', { class: 'quiet' }, 'No rule of this pipeline is about these ops.')];
+    if (!why.answers.length) return [h('p', { class: 'quiet' }, 'No rule of this pipeline applies to these ops.')];
     const refused = why.answers.filter((each) => each.outcome === 'refused');
     const best = refused.reduce((most, each) => (most === null || each.held > most.held ? each : most), null);
     return [...why.answers.map((each) => h('div', { class: `answer ${each.outcome}${each === best ? ' best' : ''}`, 'data-outcome': each.outcome },

@@ -40,8 +40,8 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     found = traced(run)
     if not found.lines:
         raise Empty(
-            "No op of this recording says which line of the model it came from.",
-            "Models that come from their framework or from an ONNX file say it.",
+            "No op of this recording has a source location.",
+            "Models imported from a framework or from an ONNX file have them.",
         )
     stage = run.stage_number(state.stage)
     now = found.count(run.index(stage).module, run.op_id)

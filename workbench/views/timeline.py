@@ -124,7 +124,7 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
     """Return the recording as a trace for Perfetto (``kind`` trace)."""
     run = runs[0]
     if request.get("kind") != "trace":
-        raise ValueError(f"the timeline knows nothing of {request.get('kind')!r}")
+        raise ValueError(f"unknown request {request.get('kind')!r}")
     return trace(run.recording)
 
 
@@ -171,7 +171,8 @@ def _note(run: Run, made: Timeline) -> str:
     if made.repeats or roof is None:
         return told(made)
     return (
-        f"not executed: launches end to end, each as long as its flops or bytes need on {roof.name}"
+        "not executed: launches back to back, each as long as its flops or bytes need on "
+        f"{roof.name}"
     )
 
 

@@ -46,7 +46,7 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     beside = other if other is not None and is_training(other) else None
     return {
         "a": about(run), "b": None if beside is None else about(beside),
-        "refused": "" if beside is other else f"{other and other.path.name} is no training run",
+        "refused": "" if beside is other else f"{other and other.path.name} is not a training run",
         "together": None if beside is None else together(run, beside),
     }  # fmt: skip
 
@@ -58,10 +58,10 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str
     """
     run, other = shown(runs)
     if request.get("kind") != "rows":
-        raise ValueError(f"nothing is known of {request.get('kind')!r}")
+        raise ValueError(f"unknown request {request.get('kind')!r}")
     of = other if request.get("side") == "b" else run
     if of is None:
-        raise ValueError("nothing is compared with")
+        raise ValueError("no second recording is open")
     last, rows = of.recording.iterations(int(request.get("after", 0)), PAGE)
     return {"side": request.get("side"), "path": str(of.path), "last": last,
             "more": len(rows) == PAGE, **columns(rows)}  # fmt: skip
@@ -91,10 +91,10 @@ def need(run: Run) -> None:
     if not is_training(run):
         raise missing.iterations(run)
     if run.live:
-        raise Empty("The training step is being compiled: the first iteration comes in a moment.")
+        raise Empty("The training step is being compiled: the first iteration follows shortly.")
     if KEY in run.meta():
         raise Empty(f"The run ended before its first iteration. {run.meta().get('message', '')}")
-    raise Empty("This training step was compiled and not run.", "From Python, "
+    raise Empty("This training step was compiled but not run.", "From Python, "
                 "core_compiler.training.fit.fit(step, data, ..., observer=Recorder(FILE)) "
                 "records its iterations.")  # fmt: skip
 
@@ -167,13 +167,13 @@ def _together(run: Run, other: Run) -> dict[str, Any]:
     if why := contracts.refusal(run, other):
         return {**made, "why": why}
     if identity(run) != identity(other):
-        return {**made, "why": "they compute different things (other numerics identities)"}
+        return {**made, "why": "they compute different programs (their numerics identities differ)"}
     rooted = [n for n in shared if a[n].root and b[n].root]
     if rooted and _alike(run, other, a, b, rooted[0]):
         parts = next((n for n in rooted if a[n].root != b[n].root), None)
         return {**made, "by": "receipts", "first": rooted[0], "last": rooted[-1], "parts": parts}
     parts = next((n for n in shared if a[n].loss != b[n].loss), None)
-    why = "their receipts hash different things" if rooted else "without receipts"
+    why = "their receipts hash different values" if rooted else "without receipts"
     return {**made, "by": "losses", "why": why, "first": shared[0], "last": shared[-1],
             "parts": parts}  # fmt: skip
 

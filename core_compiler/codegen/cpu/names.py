@@ -97,7 +97,7 @@ def pointer_type(dtype: str, owner: str, number: int, count: int) -> Pointer:
 
 def _literal(argument) -> int:
     if not isinstance(argument, types.IntegerLiteral):
-        raise TypingError("a buffer's number and a register array's size are literals")
+        raise TypingError("a buffer's number and a register array's size must be literals")
     return argument.literal_value
 
 
@@ -442,7 +442,7 @@ def contract_function(name: str, width: int | None):
     if stem == "power":
         return _integer_power(dtype)
     if name not in CONTRACT.functions:
-        raise KeyError(f"generated code names {name!r}, which is no function of the contract")
+        raise KeyError(f"generated code calls {name!r}, which is not a function of the contract")
     return _traced(name, width, CONTRACT.arity(name))
 
 

@@ -87,7 +87,7 @@ def lower(source: str, capability: tuple[int, int], name: str) -> tuple[str, dic
         function, signature, device=False, abi="numba", cc=capability, output="ptx", lineinfo=True
     )  # fmt: skip
     entry = re.search(r"\.visible \.entry (\w+)\(", ptx)
-    assert entry is not None, "NVVM made no entry"
+    assert entry is not None, "NVVM generated no entry"
     ptx = re.sub(r'^(\s*\.file\s+\d+) ".*"', r'\1 "source.py"', ptx, flags=re.M)
     ptx = re.sub(r"^\.common \.global .*NumbaEnv.*\n", "", ptx, flags=re.M)
     ptx = re.sub(rf"\b{re.escape(entry[1])}\b", SYMBOL, ptx)

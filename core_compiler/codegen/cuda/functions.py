@@ -44,7 +44,7 @@ def contract_function(name: str, width: int | None):
     if name in looped():
         return looped()[name]
     if name not in CONTRACT.functions:
-        raise KeyError(f"generated code names {name!r}, which is no function of the contract")
+        raise KeyError(f"generated code calls {name!r}, which is not a function of the contract")
     return _traced(name, width, CONTRACT.arity(name))
 
 

@@ -93,7 +93,7 @@ def _check(function: Function, block: set[Value], axes: Mapping[Value, int]) -> 
                 own = tuple(loop.regions[0].arguments[0] for loop in nest)
                 if memory not in axes or where[: axes[memory]] != own:
                     raise InternalError(
-                        f"{function.name}: {op} is not at a place that is one thread's own"
+                        f"{function.name}: {op} accesses elements not private to one thread"
                     )
             for region in op.regions:
                 inner = (*nest, op) if op.get("loop") == "thread" else nest

@@ -19,7 +19,7 @@ KINDS = {
     "op": "declare an op: a composite, with its sample",
     "pass": "write a pass: a table of one rule, with its specification",
     "view": "write a view of recordings: data, browser module, entry, test",
-    "target": "begin the package of a target plug-in that runs matmuls in the interpreter",
+    "target": "create the package of a target plug-in that runs matmuls in the interpreter",
 }
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _MARK = re.compile(r"^(===|\+\+\+|>>>) (\S+)\n", re.M)

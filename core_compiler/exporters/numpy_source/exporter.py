@@ -158,7 +158,7 @@ class Writer:
             return
         block = respelled(op, self.module.weights)
         if block is None:
-            raise InternalError(f"{op.kind} has no words in NumPy")
+            raise InternalError(f"{op.kind} is not supported in NumPy")
         for argument, value in zip(block.arguments, op.operands, strict=True):
             self.env[argument] = self.env[value]
         self.block(block)

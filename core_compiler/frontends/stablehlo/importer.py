@@ -336,7 +336,9 @@ class Importer:
         """Return advice for an op on integers below a byte, which are only stored and converted."""
         kinds = (self.env[value].type.dtype for value in operation.operands)
         found = next((k for k in kinds if k.kind in ("int", "uint") and k.bits < 8), None)
-        return f"it computes in {found}: convert to 8 bits before, and back" if found else ""
+        return (
+            f"it computes in {found}: convert to 8 bits first, and back afterwards" if found else ""
+        )
 
     def take(self, builder: Context) -> None:
         """Append the ops of a context, once."""

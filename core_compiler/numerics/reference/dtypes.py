@@ -56,7 +56,7 @@ def dtype_name(dtype: np.dtype) -> str:
         return _NAMES[np.dtype(dtype)]
     except KeyError:
         known = ", ".join(DTYPES)
-        raise TypeError(f"dtype {dtype} is not one of the contract's: {known}") from None
+        raise TypeError(f"unsupported dtype {dtype}, expected one of {known}") from None
 
 
 def is_float(dtype: np.dtype) -> bool:

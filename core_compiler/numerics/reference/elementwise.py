@@ -20,7 +20,7 @@ _numba = lazy_module.module("core_compiler.numerics.jit")
 _functions = lazy_module.module("core_compiler.numerics.functions")
 _primitives = lazy_module.module("core_compiler.numerics.primitives")
 
-_WIDTH_ERROR = "{name} of {dtypes}: operands of one dtype are needed, cast first"
+_WIDTH_ERROR = "{name} of {dtypes}: expected operands of one dtype, cast first"
 
 
 def apply(name: str, *arrays: np.ndarray) -> np.ndarray:
@@ -63,7 +63,7 @@ def _numpy(function: Callable, floats=True, integers=True, bools=False) -> Calla
         kind = operands[0].dtype
         allowed = bools if kind == np.bool_ else floats if is_float(kind) else integers
         if not allowed:
-            raise TypeError(f"{function.__name__} has no meaning for {kind}")
+            raise TypeError(f"{function.__name__} is not defined for {kind}")
         return function(*operands)
 
     return run
@@ -72,7 +72,7 @@ def _numpy(function: Callable, floats=True, integers=True, bools=False) -> Calla
 def _compiled(name: str) -> Callable:
     def run(*operands):
         if not is_float(operands[0].dtype):
-            raise TypeError(f"{name} has no meaning for {operands[0].dtype}")
+            raise TypeError(f"{name} is not defined for {operands[0].dtype}")
         shape = np.broadcast_shapes(*(a.shape for a in operands))
         flat = [np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(-1) for a in operands]
         out = np.empty(shape, operands[0].dtype)
@@ -232,5 +232,5 @@ def _function(name: str) -> Callable:
     """Return one of the contract's elementary functions (``exp``...) on widened arrays."""
     if name not in _functions.FUNCTIONS:
         known = ", ".join([*OPERATIONS, *_functions.FUNCTIONS])
-        raise ValueError(f"{name!r} is not an elementwise operation: {known}")
+        raise ValueError(f"unknown elementwise operation {name!r}, expected one of {known}")
     return _compiled(name)

@@ -79,7 +79,7 @@ def reduce(
     elif kind in ("sum", "prod"):
         result = _accumulate(x, axes, kind, orders, dtype)
     else:
-        raise ValueError(f"reduce kind {kind!r} is not one of {', '.join(KINDS)}")
+        raise ValueError(f"unknown reduction {kind!r}, expected one of {', '.join(KINDS)}")
     shape = [1 if i in axes else size for i, size in enumerate(x.shape)]
     kept = [size for i, size in enumerate(x.shape) if i not in axes]
     return np.asarray(result).reshape(shape if keepdims else kept)
@@ -219,7 +219,7 @@ def _extreme(x, axes, kind):
 
 def _arg(x, axes, kind, keepdims):
     if len(axes) not in (1, x.ndim):
-        raise ValueError(f"{kind} over axes {axes}: one axis or all of them")
+        raise ValueError(f"{kind} over axes {axes}: expected one axis or all axes")
     keys = order_keys(x, nan_least=kind == "argmin", zeros_equal=True)
     find = np.argmax if kind == "argmax" else np.argmin
     if len(axes) == 1:

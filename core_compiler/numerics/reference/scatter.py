@@ -99,7 +99,9 @@ def scatter_rows(
     the contract's order (-0 < +0, NaN wins). Narrow floats accumulate in f32, rounded once.
     """
     if reduction not in REDUCTIONS:
-        raise ValueError(f"scatter reduction {reduction!r} is not one of {', '.join(REDUCTIONS)}")
+        raise ValueError(
+            f"unknown scatter reduction {reduction!r}, expected one of {', '.join(REDUCTIONS)}"
+        )
     rows = np.ascontiguousarray(rows, np.int64)
     if reduction == "none":
         out = table.copy()

@@ -28,7 +28,7 @@ class ConvertVersion(Pass):
 
     half = "source"
     exact = False
-    tolerance = "an op that the version does not have becomes those that define it"
+    tolerance = "an op that the version lacks is replaced by its definition"
     requires = frozenset({"onnx_nodes"})
 
     @override

@@ -98,7 +98,7 @@ class FoldNodes(Pass):
 
     def _refused(self, op: Op, rewriter: Rewriter, outer) -> Refusal | None:
         if op.kind in _LEFT or op.regions:
-            return refuse("foldable", "{0:kind} is not computed at compile time", op)
+            return refuse("foldable", "{0:kind} is not evaluated at compile time", op)
         if constant(op) is not None:
             return refuse("foldable", "{0} is a constant", op)
         if not op.operands and op.kind != f"{PREFIX}Constant":
@@ -107,7 +107,7 @@ class FoldNodes(Pass):
         open_ = next((v for i, v in enumerate(op.operands) if not _known(v, rewriter, outer)
                       and not (i == typed and _is_static(v))), None)  # fmt: skip
         if open_ is not None:
-            return refuse("foldable", "{1}, which {0} reads, is no constant", op, open_)
+            return refuse("foldable", "{1}, which {0} reads, is not a constant", op, open_)
         return None
 
     @override

@@ -53,7 +53,7 @@ def _inferred(proto, context):
     try:
         return type(proto).FromString(inferred(proto.SerializeToString()))
     except NotInferred as problem:
-        context.note("warning", f"ONNX infers no shapes: {problem}")
+        context.note("warning", f"ONNX cannot infer shapes: {problem}")
         return proto
 
 

@@ -45,7 +45,7 @@ class RewriteNodes(Pass):
 
     half = "source"
     exact = False
-    tolerance = "a convolution takes in the affine map behind it"
+    tolerance = "an affine map is folded into the convolution before it"
     requires = frozenset({"onnx_nodes"})
 
     @override
@@ -77,7 +77,7 @@ def _type_kept(m: Match) -> str | None:
     """Require that the result has the type of its replacement; a declared type is kept."""
     if m.root.result.type is m["x"].type:
         return None
-    return f"its type is {m.root.result.type}, that of its input {m['x'].type}"
+    return f"its type is {m.root.result.type}, the type of its input is {m['x'].type}"
 
 
 def _one_result(m: Match) -> str | None:
@@ -95,7 +95,7 @@ def _own_shape(m: Match) -> str | None:
     x, made = m["x"].type, m.root.results[0].type
     if x is made and isinstance(x, TensorType) and x.is_static:
         return None
-    return f"{x} is not known to be {made}"
+    return f"{x} may differ from {made}"
 
 
 def _dropout(m: Match) -> str | None:
@@ -105,7 +105,7 @@ def _dropout(m: Match) -> str | None:
             return "it may be in training mode"
     given, made = m.root.operands[0].type, m.root.results[0].type
     if given is not made:
-        return f"its type is {made}, that of its input {given}"
+        return f"its type is {made}, the type of its input is {given}"
     return _one_result(m)
 
 
@@ -124,7 +124,7 @@ def _unmoved(op: Op) -> bool:
 
 def _both_known(m: Match) -> str | None:
     known = all(_perm(m.named[n]) is not None for n in ("outer", "inner"))
-    return None if known else "the rank of its input is not known"
+    return None if known else "the rank of its input is unknown"
 
 
 def _one_transpose(b: Nodes, m: Match):
@@ -140,7 +140,7 @@ def _whole_shape(m: Match) -> str | None:
     """Reject a shape with 0, which copies a size of the input, as the input changes."""
     shape = m.array("shape")
     if np.any(shape == 0) and not m.root.get("allowzero", 0):
-        return "its shape takes over a size"
+        return "its shape copies a size of the input"
     return None
 
 
@@ -236,7 +236,7 @@ def _one_wide_dtype(m: Match) -> str | None:
     arrays = [m.view.constant(v) for v in (*m.named["conv"].operands[1:], *m.root.operands[1:5])]
     first, *others = (dtype(a.dtype) for a in arrays if a is not None)
     if first.bits < 32:
-        return f"the weights are {first.name}: scaled they would be rounded again"
+        return f"the weights are {first.name}: scaling would round them again"
     other = next((d for d in others if d is not first), None)
     return None if other is None else f"the weights are {first.name}, but others are {other.name}"
 
@@ -245,14 +245,14 @@ def _padding(m: Match) -> str | None:
     conv = m.root
     pad = m.view.producer(conv.operands[0])
     if pad is None or pad.kind != f"{PREFIX}Pad":
-        return "its input is not padded by a node"
+        return "its input is not the result of Pad"
     if pad.get("mode", "constant") != "constant":
-        return f"it pads by {pad.get('mode')}"
+        return f"its padding mode is {pad.get('mode')}"
     if conv.get("auto_pad", "NOTSET") != "NOTSET":
-        return "the convolution chooses its padding"
+        return "the convolution uses auto_pad"
     pads = _pads(m, pad)
     if pads is None:
-        return "its padding is computed, or of chosen axes"
+        return "its padding is computed, or given for some axes only"
     half = len(pads) // 2
     if np.any(pads < 0) or np.any(pads[:2]) or np.any(pads[half : half + 2]):
         return "it pads the batch or the channels, or crops"
@@ -286,13 +286,13 @@ def _padded_conv(b: Nodes, m: Match):
 def _matrix(m: Match) -> str | None:
     x, w, bias = (m[n].type for n in ("x", "w", "c"))
     if not all(isinstance(t, TensorType) for t in (x, w, bias)):
-        return "its types are not known"
+        return "its types are unknown"
     if x.rank != 2 or w.rank != 2:
-        return "it is no product of two matrices"
+        return "it is not a product of two matrices"
     if not x.dtype.is_float:
-        return "Gemm is for floats"
+        return "Gemm takes floats"
     if bias.rank != 1 or bias.shape[0] != w.shape[1]:
-        return "what is added is no bias of the columns"
+        return "the addend is not a bias of the columns"
     return None
 
 

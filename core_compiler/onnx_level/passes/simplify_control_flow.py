@@ -86,13 +86,13 @@ class SimplifyControlFlow(Pass):
     def _refused(self, op: Op, rewriter: Rewriter, outer) -> Refusal | None:
         if op.kind == f"{PREFIX}If":
             if _held(op.operands[0], rewriter, outer) is None:
-                return refuse("known way", "the condition of {0} is computed", op)
+                return refuse("known way", "the condition of {0} is not a constant", op)
             return None
         if op.kind != f"{PREFIX}Loop":
-            return refuse("known way", "{0:kind} is no branch and no loop", op)
+            return refuse("known way", "{0:kind} is neither a branch nor a loop", op)
         trips = _held(op.operands[0], rewriter, outer)
         if trips is None:
-            return refuse("known way", "how often {0} runs is computed", op)
+            return refuse("known way", "the trip count of {0} is not a constant", op)
         body = op.regions[0]
         goes_on = body.producers().get(body.outputs[0])
         if goes_on is not None and goes_on.kind == f"{PREFIX}Identity":
@@ -102,19 +102,19 @@ class SimplifyControlFlow(Pass):
         held = _held(through, rewriter, {**outer, **body.producers()})
         always = held is not None and bool(held.array().all())
         if through is not body.arguments[1] and not always:
-            return refuse("known way", "whether {0} goes on is computed in it", op)
+            return refuse("known way", "the condition of {0} is computed in its body", op)
         count = int(trips.array().reshape(-1)[0])
         for begins in op.operands[1:2]:
             if _is_absent(begins, rewriter, outer):
                 continue
             start = _held(begins, rewriter, outer)
             if start is None:
-                return refuse("known way", "whether {0} begins is computed", op)
+                return refuse("known way", "the initial condition of {0} is not a constant", op)
             count *= bool(start.array().all())
         if count > self.unroll:
             return refuse("few iterations", "{0} runs {1} times", op, count)
         if count <= 0 and len(body.outputs) - 1 > len(op.operands) - 2:
-            return refuse("few iterations", "{0} runs 0 times and gives empty tensors", op)
+            return refuse("few iterations", "{0} runs 0 times and returns empty tensors", op)
         return None
 
     @override

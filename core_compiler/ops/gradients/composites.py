@@ -257,7 +257,7 @@ def _cross_entropy(b, op, cotangents, wanted):
 
 def _only_first(op: Op, wanted) -> None:
     if any(wanted[2:]):
-        raise NoGradient("the class weights of a loss have none")
+        raise NoGradient("class weights have no gradient")
 
 
 @gradient("binary_cross_entropy")

@@ -52,7 +52,7 @@ class Recompose(Pass):
 
     exact = False
     tolerance = (
-        "the composite rounds in its own places: 2e-6 a rule, 1e-5 for attention, 1e-4 where a "
+        "the composite rounds at other points: 2e-6 per rule, 1e-5 for attention, 1e-4 where a "
         "variance was a difference of squares"
     )
 

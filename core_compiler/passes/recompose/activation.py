@@ -98,7 +98,7 @@ def _clamp(b, m: Match):
 def _ordered(m: Match) -> str | None:
     low, high = (worth(m, name) for name in ("low", "high"))
     ordered = (low, copysign(1, low)) <= (high, copysign(1, high))  # -0 is below +0
-    return None if ordered else "the lower bound is above the upper one"
+    return None if ordered else "the lower bound is above the upper bound"
 
 
 def _a_number(m: Match) -> str | None:
@@ -229,7 +229,7 @@ _SCALED_GROWTH = either(
 )
 
 _LARGE = Const(
-    "threshold", lambda a: _is_large(a), "one number, 15 at least: what is cut off there shows"
+    "threshold", lambda a: _is_large(a), "one number of at least 15: a smaller one changes results"
 )
 
 
@@ -253,7 +253,7 @@ def _softplus(b, m: Match):
 def _inverse(m: Match) -> str | None:
     beta, inverse = worth(m, "beta"), worth(m, "inverse")
     same = near(1)(np.asarray(beta * inverse, m.array("beta").dtype))
-    return None if same else f"it is multiplied by {beta:.6g}, and then by {inverse:.6g}"
+    return None if same else f"it is multiplied by {beta:.6g}, then by {inverse:.6g}"
 
 
 _EXPONENTIAL = (

@@ -136,21 +136,25 @@ def _down(value: Value, axes: Axes, view: View, left: int = _FAR) -> _Scores:
     """Return the scores that ``value`` is computed from; Unfit names an op in between."""
     maker = view.producer(value)
     if maker is None or left == 0:
-        raise Unfit("the scores come from outside" if left else "the scores lie too far away")
+        raise Unfit(
+            "the scores are defined outside this block"
+            if left
+            else "the scores are too many ops away"
+        )
     if maker.kind in _PRODUCTS:
         return _Scores(maker, axes)
     for kinds, step in _STEPS:
         if maker.kind in kinds:
             found = step(maker, axes, view, left - 1)
             return replace(found, met=(maker, *found.met))
-    raise Unfit(f"{maker.kind} stands between the product and its softmax")
+    raise Unfit(f"{maker.kind} is between the product and its softmax")
 
 
 def _viewed(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
     (x,) = maker.operands
     inner = below(maker, axes)
     if inner is None or x.type.elements != maker.result.type.elements:
-        raise Unfit("the scores are repeated")
+        raise Unfit("the scores are broadcast")
     return _down(x, inner, view, left)
 
 
@@ -179,7 +183,7 @@ def _chosen(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
         if number is not None:
             mask = _Mask(small(seen, axes, view), number, inverted=x is under)
             return _down(x, axes, view, left).masked(mask)
-    raise Unfit("what is hidden has no one score")
+    raise Unfit("hidden keys have no single score")
 
 
 #: Ops allowed between the product and its softmax, and how to continue below each.
@@ -278,10 +282,10 @@ def _read(m: Match, shares_at: int) -> _Attention:
     chain = behind(shares.value, axes, view, repeats=False)
     soft_axes = next((its for v, its in chain if v is soft.result), None)
     if soft_axes is None:
-        raise Unfit("the shares are repeated")
+        raise Unfit("the softmax is broadcast")
     key = flat(_pick(axes, shares.summed))
     if flat([soft_axes[soft["axis"]]]) != key:
-        raise Unfit("the softmax is not over what is summed up, the keys")
+        raise Unfit("the softmax is not over the summed axis, the keys")
     scores = _down(soft.operands[0], soft_axes, view)
     mixed = one_wide_float(m.root.result.type.dtype, (*scores.met, scores.product))
     if mixed is not None:
@@ -292,7 +296,7 @@ def _read(m: Match, shares_at: int) -> _Attention:
     if flat(others) != key:
         a, b, mine, others = b, a, others, mine
     if flat(others) != key:
-        raise Unfit("the axis of the softmax is not that of the keys")
+        raise Unfit("the axis of the softmax is not the axis of the keys")
     kept = _pick(axes, shares.batch)
     if spread_over(batch) != spread_over(kept):
         raise Unfit("queries, keys and values have different batch axes")
@@ -308,7 +312,7 @@ def _read(m: Match, shares_at: int) -> _Attention:
     told = tuple(axis for mask in scores.masks for axis in mask.small.axes)
     groups = _grouped(queries, keys, met, scores.masks, spread_over(batch))
     if not covers([*groups[0], groups[1], key], told):
-        raise Unfit("a mask varies along axes that are not those of the scores")
+        raise Unfit("a mask varies along axes that the scores do not have")
     found = _Attention(scores, queries, keys, met, *groups, key, flat(widths), flat(ends), result)
     found.masks()
     return found
@@ -329,7 +333,7 @@ def _grouped(
     told = masks[-1].small.axes if masks else ()
     cut = refined(queries.axes, keys.axes, values.axes, told, [batch])
     if cut is None:
-        raise Unfit("axes are cut so that they do not meet")
+        raise Unfit("the operands split axes at different positions")
     own = [[d for d in axis if not isinstance(d[0], tuple)] for axis in cut[0]]  # not the width
     by_keys, by_values, by_mask, batched = (
         {d for axis in axes for d in axis} for axes in cut[1:]

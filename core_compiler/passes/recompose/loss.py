@@ -42,16 +42,16 @@ def _indices(m: Match) -> Parameter:
     shape, places = m.root.result.type.shape, Places(m)
     found, wanted = m["x"].type.dtype, m.root["dtype"]
     if found not in INTEGERS:
-        raise Unfit(f"the index is {found.name}, and one_hot's is an integer")
+        raise Unfit(f"the index is {found.name}, but one_hot takes integers")
     if wanted not in NUMBERS and wanted is not BOOL:
-        raise Unfit(f"one_hot does not make {wanted.name}")
+        raise Unfit(f"one_hot does not support {wanted.name}")
     if shape and not _holds(found, max(shape[-1] - 1, 0)):
-        raise Unfit(f"{found.name} does not count to {shape[-1] - 1}: it begins again")
+        raise Unfit(f"{found.name} does not represent {shape[-1] - 1}: it wraps")
     for index, count in (("x", "y"), ("y", "x")):
         found = places.parameter(m[index], whole(shape)[:-1]) if shape else None
         if found is not None and _counts(m, m[count]):
             return found
-    raise Unfit("neither side counts along the last axis")
+    raise Unfit("neither side is 0, 1, 2, ... along the last axis")
 
 
 def _counts(m: Match, value: Value) -> bool:
@@ -103,7 +103,7 @@ def _picks_classes(m: Match) -> str | None:
     if pick["axis"] != 1 or x.rank < 2:
         return "the classes are not axis 1"
     if pick.result.type.shape != wanted:
-        return "it is not one element of the classes at each position"
+        return "it does not pick one class at each position"
     return None
 
 
@@ -116,7 +116,7 @@ def _never_none(m: Match) -> str | None:
     """Check that no target equals the value used for "nothing is ignored"."""
     if m["t"].type.dtype is not I64 or "wrapped" in m.named:
         return None
-    return "a target may be any number"
+    return "a target may equal ignore_index"
 
 
 def _pick_loss(b, m: Match):
@@ -147,7 +147,7 @@ def _all_axes(m: Match) -> str | None:
     total = m.named["sum"]
     if total["axes"] != tuple(range(total.operands[0].type.rank)):
         return "the sum is not over all positions"
-    return "the sum has an order of its own" if total.get("orders") else None
+    return "the sum has an explicit accumulation order" if total.get("orders") else None
 
 
 def _reduced(reduction: str):
@@ -162,9 +162,9 @@ def _counts_all(m: Match) -> str | None:
     """Check that the divisor is the count of the same targets that are not ignored."""
     loss, counts = m.named["loss"], m.named["counts"]
     if worth(m, "ignore") != loss["ignore_index"]:
-        return "other targets are counted than those that the loss ignores"
+        return "the count ignores another target value than the loss"
     if _origin(m, counts.operands[0]) is not _origin(m, loss.operands[1]):
-        return "the targets counted are not those of the loss"
+        return "the counted targets are not the targets of the loss"
     every = tuple(range(counts.result.type.rank))
     if m.named["count"]["axes"] != every:
         return "not all targets are counted"
@@ -177,7 +177,7 @@ def _counts_exactly(m: Match) -> str | None:
     size = count.operands[0].type.elements
     for found in (count.result.type.dtype, m.root.result.type.dtype):
         if not _holds(found, size):
-            return f"{found.name} does not hold every number up to {size}, of targets"
+            return f"{found.name} does not represent every count up to {size} targets"
     return None
 
 
@@ -187,7 +187,7 @@ def _divides(inverse: bool):
     def check(m: Match) -> str | None:
         size, found = m.named["loss"].operands[0].type.elements, worth(m, "n")
         given = m.array("n").dtype.type(1 / size if inverse else size)
-        return None if found == given else f"{found:.6g} does not make a mean of {size}"
+        return None if found == given else f"{found:.6g} does not average {size} elements"
 
     return check
 
@@ -205,7 +205,7 @@ def _origin(m: Match, value: Value) -> Value:
 
 def _ignores_none(m: Match) -> str | None:
     ignored = m.named["loss"]["ignore_index"]
-    return None if ignored == _NONE else f"targets of {ignored} are not counted by the loss"
+    return None if ignored == _NONE else f"the loss ignores targets of {ignored}"
 
 
 def _weight_of_class(m: Match) -> str | None:
@@ -213,7 +213,7 @@ def _weight_of_class(m: Match) -> str | None:
     shape = m["x"].type.shape
     found = small(m["w"], whole(shape), m.view) if m["w"].type.shape == shape else None
     if found is None or not covers([whole(shape)[1]], found.axes):
-        return "the weight is not one number for each class"
+        return "the weight is not one number per class"
     return None
 
 
@@ -230,16 +230,16 @@ def _counts_weights(m: Match) -> str | None:
     if len(loss.operands) < 3:
         return "the loss has no weight"
     if worth(m, "ignore") != loss["ignore_index"]:
-        return "other targets are counted than those that the loss ignores"
+        return "the count ignores another target value than the loss"
     if _origin(m, m["t"]) is not _origin(m, loss.operands[1]):
-        return "the targets counted are not those of the loss"
+        return "the counted targets are not the targets of the loss"
     mine, used = m.view.constant(loss.operands[2]), small(m["w"], whole(shape), m.view)
     if used.value is not loss.operands[2] and (
         mine is None or used.array is None or not np.array_equal(used.array, mine)
     ):
-        return "the weights counted are not those of the loss"
+        return "the counted weights are not the weights of the loss"
     if m.named["pick"]["axis"] != 1 or not covers([whole(shape)[1]], used.axes):
-        return "the weights counted are not those of the loss"
+        return "the counted weights are not the weights of the loss"
     return _all_axes(m)
 
 
@@ -293,7 +293,7 @@ def _smooths(m: Match) -> str | None:
     if soft["axis"] != 1 or m.named["classes"]["axes"] != (1,):
         return "the classes are not axis 1"
     if worth(m, "ignore") != m.named["loss"]["ignore_index"]:
-        return "other targets are counted than those that the loss ignores"
+        return "the count ignores another target value than the loss"
     whole_sum = tuple(range(len(every)))
     if m.named["sum"]["axes"] != whole_sum or m.named["count"]["axes"] != whole_sum:
         return "not all positions are counted"
@@ -301,7 +301,7 @@ def _smooths(m: Match) -> str | None:
     if inexact is not None:
         return inexact
     spread = worth(m, "share") * m["x"].type.shape[1]
-    return None if abs(worth(m, "kept") + spread - 1) < 1e-6 else "the shares do not make 1"
+    return None if abs(worth(m, "kept") + spread - 1) < 1e-6 else "the shares do not sum to 1"
 
 
 def _smoothed(b, m: Match):
@@ -322,7 +322,7 @@ def _two_values(m: Match) -> str | None:
         if maker is not None and maker.kind in MOVES:
             inner = maker.operands[0].type.elements
             if inner != m[name].type.elements:
-                return f"{name} is repeated: this is the variance of something"
+                return f"{name} is broadcast: this computes a variance"
     return None
 
 
@@ -331,7 +331,7 @@ def _every(name: str):
         op_ = m.named[name]
         if op_["axes"] != tuple(range(op_.operands[0].type.rank)):
             return "it is not over all elements"
-        return "the sum has an order of its own" if op_.get("orders") else None
+        return "the sum has an explicit accumulation order" if op_.get("orders") else None
 
     return check
 

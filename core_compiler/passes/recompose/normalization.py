@@ -161,7 +161,7 @@ def _channels(shape: tuple[int, ...], taken: Axis, scaled: bool) -> Sequence[_No
     kept = [a for a in range(1, len(shape)) if axes[a] and not covers([taken], [axes[a]])]
     rest = [a for i, a in enumerate(axes) if i not in (0, *kept)]
     if len(shape) < 3 or len(kept) != 1 or spread_over(rest) != spread_over([taken]):
-        raise Unfit("the mean is not over all axes but the batch and one of channels")
+        raise Unfit("the mean is not over all axes except the batch and the channels")
     (axis,) = kept
     found = [_Norm("instance_norm", shape, (axes[axis],), {"axis": axis})]
     if axis < len(shape) - 1 and axes[axis + 1]:
@@ -181,13 +181,13 @@ def _read(m: Match, which: Which) -> tuple[_Norm, list[Parameter]]:
         raise Unfit("the reductions are over different axes")
     names = [name for name in ("scale", "bias") if name in m.values]
     if names == ["bias"]:
-        raise Unfit("it has a bias and no scale")
+        raise Unfit("it has a bias but no scale")
     for norm in which(m.root.result.type.shape, taken[0], bool(names)):
         asked = [places.parameter(m[name], norm.over) for name in names]
         found = [p for p in asked if p is not None]
         if len(found) == len(asked):
             return norm, found
-    raise Unfit("its scale or bias varies along axes that are not its own")
+    raise Unfit("its scale or bias varies along axes that are not normalised")
 
 
 def _source(m: Match, reduction) -> Axes | None:
@@ -277,14 +277,14 @@ def _parameter(m: Match, name: str, kind: str) -> tuple[Parameter, Axes]:
     norm, places = m.named["norm"], Places(m)
     axes = places[norm.result]
     if axes is None or spread_over(axes) != spread_over(whole(m.root.result.type.shape)):
-        raise Unfit("the normalised value is repeated")
+        raise Unfit("the normalised value is broadcast")
     wanted, each = axes[norm.get("axis", 1) :], "normalised element"
     if kind in _CHANNEL:
         channel = norm.get("axis", 1) if norm.kind == f"core.{kind}" else 1
         wanted, each = (axes[channel],), "channel"
     found = places.parameter(m[name], wanted)
     if found is None:
-        raise Unfit(f"the {name} is not one number for each {each}")
+        raise Unfit(f"the {name} is not one number per {each}")
     return found, axes
 
 
@@ -344,13 +344,13 @@ def _groups(m: Match) -> int:
     norm, axes = m.named["norm"], Places(m)[m.named["norm"].result]
     shape = m.root.result.type.shape
     if axes is None or len(shape) < 3:
-        raise Unfit("it is no reshape to [N, C, spatial..]")
+        raise Unfit("it is not a reshape to [N, C, spatial..]")
     kept = flat(axes[: norm["axis"] if norm.kind == "core.layer_norm" else 2])
     batch, channels = shape[:2]
     groups = length(kept) // batch if batch else 0
     wanted = flat([whole(shape)[0], ((1, channels // max(groups, 1), groups),)])
     if not 1 < groups < channels or channels % groups or kept != wanted:
-        raise Unfit("what is normalised together is no group of channels")
+        raise Unfit("the elements normalised together are not a group of channels")
     return groups
 
 
@@ -362,7 +362,7 @@ def _ungrouped(b, m: Match):
 def _neutral(m: Match) -> str | None:
     ones, zeros = (m.view.constant(m[n]) for n in ("ones", "zeros"))
     same = ones is not None and zeros is not None and np.all(ones == 1) and np.all(zeros == 0)
-    return None if same else "the groups have a scale and a bias of their own"
+    return None if same else "the groups already have a scale and a bias"
 
 
 _GROUPS = (
@@ -398,7 +398,7 @@ def _statistics(m: Match) -> tuple[int, list[Parameter]]:
         found = [p for p in asked if p is not None]
         if len(found) == len(asked) and any(flat(p.axes) for p in found):
             return axis, found
-    raise Unfit("the statistics, scale and bias do not all vary along one axis, the channels")
+    raise Unfit("the statistics, scale and bias do not vary along a single axis, the channels")
 
 
 def _batch_norm(b, m: Match):

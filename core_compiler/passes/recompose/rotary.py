@@ -100,12 +100,12 @@ def _parts(u, v) -> tuple:
 
 def _halves(m: Match) -> str | None:
     """Check that the shapes of the angles are known, one angle per pair."""
-    return _of_floats(m) or (None if m["cos"].type.is_static else "a size is not known")
+    return _of_floats(m) or (None if m["cos"].type.is_static else "a size is unknown")
 
 
 def _of_floats(m: Match) -> str | None:
     found = m["x"].type.dtype
-    return None if found.is_float else f"it turns {found.name}, and the op is for floats"
+    return None if found.is_float else f"it rotates {found.name}, but the op takes floats"
 
 
 def _of_halves(b, m: Match) -> Value:

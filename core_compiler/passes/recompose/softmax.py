@@ -38,11 +38,11 @@ def _divides(name: str, inverse: bool) -> Check:
     def check(m: Match) -> str | None:
         total = m.named["sum"]
         if total["orders"]:
-            return "the sum has an order of its own"
+            return "the sum has an explicit accumulation order"
         size = size_of(total.operands[0], total["axes"])
         found = worth(m, name)
         given = m.array(name).dtype.type(1 / size if inverse else size)
-        return None if found == given else f"{found:.6g} does not make a mean of {size}"
+        return None if found == given else f"{found:.6g} does not average {size} elements"
 
     return check
 
@@ -70,13 +70,13 @@ def _axis(m: Match, digits: Axis) -> int:
     for axis in range(len(shape)):
         if digits == whole(shape)[axis]:
             return axis
-    raise Unfit("the reduction is not over just one axis")
+    raise Unfit("the reduction is not over exactly one axis")
 
 
 def _softmax_axis(m: Match) -> int:
     axes = whole(m["x"].type.shape)
     if all(v is not m["y"] for v, _ in behind(m["x"], axes, m.view, repeats=False)):
-        raise Unfit("what is subtracted is not the largest of what it is subtracted from")
+        raise Unfit("the subtracted value is not the maximum of the value it is subtracted from")
     places = Places(m)
     taken = [places.taken(m.named["max"]), places.taken(m.named["sum"], axes)]
     if taken[0] != taken[1]:
@@ -96,7 +96,7 @@ _SOFT = op("softmax", "x", name="soft")
 
 
 def _gives_nan(m: Match) -> str | None:
-    return None if m.named["soft"]["empty_rows"] == "nan" else "it gives zeros already"
+    return None if m.named["soft"]["empty_rows"] == "nan" else "it already gives zeros"
 
 
 def _rows_of_softmax(m: Match) -> None:

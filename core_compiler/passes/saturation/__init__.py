@@ -84,7 +84,7 @@ class Figures:
         return (
             f"{self.function}: {self.forms} forms in {self.classes} classes ({len(self.merged)} of "
             f"several forms{f', by {by}' if by else ''}) after {self.iterations} iterations "
-            f"({ended}); {self.changed} classes take another form, cost {before:,} -> {after:,}"
+            f"({ended}); {self.changed} classes change form, cost {before:,} -> {after:,}"
         )
 
 
@@ -100,7 +100,7 @@ class Saturate(Pass):
     the same for all targets, so that all compute the same values.
     """
 
-    tolerance = "the rules' own, added where one value is made by several"
+    tolerance = "the sum of the tolerances of the rules that a value depends on"
 
     rules: str = field(default="exact", metadata={"choices": ("exact", "tolerant")})
     iterations: int = 30

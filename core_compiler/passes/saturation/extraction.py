@@ -219,7 +219,7 @@ class _Climb:
         """Return the classes that the roots need, in topological order."""
         found = in_order(self.node, self.roots)
         if found is None:
-            raise InternalError("the classes of a block need each other in a circle")
+            raise InternalError("the classes of a block depend on each other in a cycle")
         return found
 
     def run(self) -> None:

@@ -31,7 +31,7 @@ def _same_view(m: Match) -> str | None:
     for other in others:
         alike = first.attributes == other.attributes
         if not alike or first.operands[0].type.shape != other.operands[0].type.shape:
-            return "the operands are moved in different ways"
+            return "the views of the operands differ"
     return None
 
 
@@ -57,7 +57,7 @@ def _sink(kind: str, count: int, view: str) -> Rule:
 def _splat(m: Match) -> str | None:
     """Check that a single number is repeated: it looks the same before and after a view."""
     kind = m["c"].type
-    return None if kind.is_static and kind.elements == 1 else "it is no single number"
+    return None if kind.is_static and kind.elements == 1 else "it is not a single number"
 
 
 def _with_number(kind: str, view: str, first: bool) -> Rule:
@@ -81,7 +81,7 @@ def _along_one_axis(m: Match) -> str | None:
 
     Its transpose is then a broadcast.
     """
-    return None if m["c"].type.rank == 1 else "the other operand has more axes than one"
+    return None if m["c"].type.rank == 1 else "the other operand does not have exactly one axis"
 
 
 def _with_vector(kind: str, first: bool) -> Rule:

@@ -68,7 +68,7 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
     try:
         product = read_product(kernel)
         # A dot product has no columns, and columns behind a reshape or slice are not a plain index.
-        need(bool(product.batch) or bool(product.columns), "nothing to run along in vectors")
+        need(bool(product.batch) or bool(product.columns), "no loop can be vectorised")
         need(not product.columns or product.axis is not None, "the columns are not an index of b")
         place = [v.name for v in buffer_arguments(kernel)].index(product.b)
         packed = place in kernel.attributes.get("constants", ())

@@ -126,7 +126,7 @@ def _source(value: Value, made) -> Op:
     op = made[value]
     if op.kind == "kernel.select":
         loads = [made[v] for v in op.operands[1:] if made[v].kind == "kernel.load"]
-        need(len(loads) == 1, "a factor is chosen from several loads")
+        need(len(loads) == 1, "a factor is selected from several loads")
         return loads[0]
     need(op.kind == "kernel.load", f"a factor is computed by {op.kind}: store it first")
     return op
@@ -140,7 +140,7 @@ def canonical(kernel: Function, product: Product) -> Scheduled:
     """
     s = Scheduled.of(kernel)
     if not product.columns:
-        raise Refused("no loop is left for the columns of a tile")
+        raise Refused("no loop for the columns of a tile")
     j, rows = product.columns[-1], product.rows
     if not rows:
         s, rows = s.apply(unit_loop, j, "row"), ("row",)

@@ -24,11 +24,11 @@ def full_and_rest(function: Function, loop: str, width: int) -> Function:
     The remainder is the loop ``<loop>_rest``.
     """
     made, op = producers(function), find_loop(function, loop)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
+    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
     need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
     need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
     need(not op.operands[3:], f"{loop} carries values")
-    need(not has_loop(function, f"{loop}_rest"), f"{loop} was cut before")
+    need(not has_loop(function, f"{loop}_rest"), f"{loop} was already split")
     (region,) = op.regions
     iv = region.arguments[0]
 
@@ -112,13 +112,13 @@ class _LanesInVectors:
         """Find the loops that use the accumulator, by purpose."""
         using = [op for op in loops(self.function) if self._touches(op)]
         inner = [op for op in using if not any(o is not op and o in using for o in op.walk())]
-        need(len(inner) >= 3, "an accumulator is filled, added to and combined")
+        need(len(inner) >= 3, "expected loops that fill, add to and combine the accumulator")
         self.start, self.body, *self.tree = inner
         outer = [
             op for op in using
             if self.body in op.regions[0].ops and constant_of(op.operands[2], self.made_by) == 32
         ]  # fmt: skip
-        need(len(outer) == 1, "the loop over groups of 32 terms")
+        need(len(outer) == 1, "expected one loop over groups of 32 terms")
         (self.groups,) = outer
 
     def made(self) -> Function:

@@ -55,8 +55,8 @@ class Numbering:
     def _check_block(self, first: Op, last: Op) -> None:
         """Check that ``last`` runs to min(block + step, ...): every block but the last is full."""
         made, block = self.made, first.regions[0].arguments[0]
-        end = given(made.get(last.operands[1]), f"{last['name']} ends elsewhere")
-        need(end.kind == "kernel.min", f"{last['name']} ends elsewhere")
+        end = given(made.get(last.operands[1]), f"{last['name']} does not end with its block")
+        need(end.kind == "kernel.min", f"{last['name']} does not end with its block")
         full = [
             v for v in end.operands
             if v in made and made[v].kind == "kernel.add" and block in made[v].operands
@@ -111,7 +111,7 @@ def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
         others = [o for o in body.ops if o is not inner and not is_pure(o)]
         need(inner in body.ops and not others, f"{outer['name']} does more than {inner['name']}")
         need(body.outputs == inner.results, f"{outer['name']} changes what {inner['name']} carries")
-        need(inner.operands[3:] == body.arguments[1:], f"{inner['name']} starts from elsewhere")
+        need(inner.operands[3:] == body.arguments[1:], f"{inner['name']} starts from other values")
     region = chain[-1].regions[0]
     own = {op.regions[0].arguments[0] for op in chain}
 
@@ -136,7 +136,9 @@ def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
 
     result = rebuild(function, {chain[0]: hook})
     left = {v for op in result.body.walk() for v in op.operands}
-    need(left.isdisjoint(own), f"the sum uses indices of {', '.join(loops)} by more than a number")
+    need(
+        left.isdisjoint(own), f"the sum uses indices of {', '.join(loops)} other than their number"
+    )
     return result
 
 

@@ -30,7 +30,7 @@ def carry_division(function: Function, loop: str) -> Function:
     (region,) = op.regions
     iv = region.arguments[0]
     need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
-    need(op.get("loop") == "sequential", f"iterations of {loop} are not in order")
+    need(op.get("loop") == "sequential", f"iterations of {loop} are not sequential")
     pairs = _divisions(region.ops, iv, made)
     if not pairs:
         return function

@@ -192,7 +192,7 @@ def find_loop(function: Function, name: str) -> Op:
     found = [op for op in loops(function) if op["name"] == name]
     if len(found) != 1:
         known = ", ".join(op["name"] for op in loops(function))
-        raise Refused(f"{function.name} has {len(found)} loops called {name!r} (loops: {known})")
+        raise Refused(f"{function.name} has {len(found)} loops named {name!r} (loops: {known})")
     return found[0]
 
 
@@ -238,7 +238,7 @@ def private_buffer(function: Function, name: str) -> Op:
         op for op in function.body.walk()
         if op.kind == "kernel.alloc" and op.result.name == name
     ]  # fmt: skip
-    need(len(found) == 1, f"{function.name} has {len(found)} private buffers called {name!r}")
+    need(len(found) == 1, f"{function.name} has {len(found)} private buffers named {name!r}")
     return found[0]
 
 
@@ -340,7 +340,7 @@ def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> V
         if constant_of(divisor, made) is not None or made.get(divisor) is None:
             top = divisor if made.get(divisor) is None else kb.index(constant_of(divisor, made))
             return kb.op(name, bound_at_top(kb, made_by.operands[0], made), top)
-    raise Refused(f"no bound from arguments alone for {made_by}")
+    raise Refused(f"{made_by} has no bound that depends on arguments only")
 
 
 def requires(function: Function, *notes: str) -> Function:

@@ -51,7 +51,7 @@ def permute_dimensions(function: Function, buffer: str, order: Sequence[int]) ->
 
 def _static(function: Function, buffer: str) -> Op:
     alloc = private_buffer(function, buffer)
-    need(not alloc.operands, f"the size of {buffer} is known at run time only")
+    need(not alloc.operands, f"the size of {buffer} is known only at run time")
     return alloc
 
 

@@ -74,7 +74,7 @@ def interchange(function: Function, outer: str, inner: str) -> Function:
     first, second = nest(function, (outer, inner))
     made = producers(function)
     for op in (first, second):
-        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are in order")
+        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
     own = {first.regions[0].arguments[0]}
     need(
         not depends_on(second.operands[:3], own, made),
@@ -101,10 +101,10 @@ def interchange(function: Function, outer: str, inner: str) -> Function:
 def mark(function: Function, loop: str, kind: str) -> Function:
     """Mark how a loop runs; independent iterations may become sequential, but not vice versa."""
     op = find_loop(function, loop)
-    need(kind in LOOPS, f"{kind!r} is no kind of loop")
+    need(kind in LOOPS, f"unknown kind of loop {kind!r}")
     need(
         kind in ("sequential", "unrolled") or op.get("loop") in INDEPENDENT,
-        f"iterations of {loop} are in order",
+        f"iterations of {loop} are sequential",
     )
     marked = op.with_(attributes={**op.attributes, "loop": kind})
     return function.with_(body=replaced(function.body, op, marked))
@@ -198,7 +198,7 @@ def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
 def rename(function: Function, **names: str) -> Function:
     """Rename loops: ``rename(f, m="i")``."""
     for new in names.values():
-        need(new in names or not has_loop(function, new), f"there is a loop {new!r} already")
+        need(new in names or not has_loop(function, new), f"loop {new!r} already exists")
     hooks = {}
     for old, new in names.items():
         hooks[find_loop(function, old)] = _renamed(new)
@@ -212,7 +212,7 @@ def _renamed(new: str):
 def rename_buffers(function: Function, **names: str) -> Function:
     """Rename buffer arguments."""
     taken = {v.name for v in function.arguments} - set(names)
-    need(taken.isdisjoint(names.values()), "two arguments would have one name")
+    need(taken.isdisjoint(names.values()), "duplicate argument name")
     swapped = {
         buffer_argument(function, old): Value(buffer_argument(function, old).type, new)
         for old, new in names.items()
@@ -231,7 +231,7 @@ def merge(function: Function, outer: str, inner: str, name: str) -> Function:
     first, second = nest(function, (outer, inner))
     made = producers(function)
     for op in (first, second):
-        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are in order")
+        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
         need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
         need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
     (row,), (column,) = first.regions[0].arguments, second.regions[0].arguments
@@ -255,8 +255,8 @@ def merge(function: Function, outer: str, inner: str, name: str) -> Function:
 def unit_loop(function: Function, inside: str, name: str) -> Function:
     """Put the body of a loop of independent iterations into a loop of one iteration."""
     op = find_loop(function, inside)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {inside} are in order")
-    need(not has_loop(function, name), f"there is a loop {name!r} already")
+    need(op.get("loop") in INDEPENDENT, f"iterations of {inside} are sequential")
+    need(not has_loop(function, name), f"loop {name!r} already exists")
 
     def hook(copier: Copier, op: Op) -> None:
         def body() -> None:
@@ -280,12 +280,15 @@ def never_empty(function: Function, chunk: str) -> Function:
     need(len(op.results) == 1, f"{chunk} carries {len(op.results)} values, not one")
     taken = made[region.outputs[0]]
     if taken.kind == "kernel.select":
-        need(_is_first(taken.operands[0], region.arguments[0], made), "no first chunk is told")
+        need(
+            _is_first(taken.operands[0], region.arguments[0], made),
+            "the select does not test for the first chunk",
+        )
         part = made[taken.operands[1]]
     else:
-        need(taken.kind == "kernel.add" and not taken.result.type.is_float, "no sum of chunks")
+        need(taken.kind == "kernel.add" and not taken.result.type.is_float, "not a sum of chunks")
         part = made[next(v for v in taken.operands if v is not region.arguments[1])]
-    need(part.kind == "kernel.for" and len(part.operands) == 4, "a chunk is no loop")
+    need(part.kind == "kernel.for" and len(part.operands) == 4, "a chunk is not a loop")
     start, inner = made.get(op.operands[3]), made.get(part.operands[3])
     other = "a chunk starts from another value"
     start, inner = given(start, other), given(inner, other)

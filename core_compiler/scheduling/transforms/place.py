@@ -14,10 +14,10 @@ def place(function: Function, buffer: str, space: str) -> Function:
     thread in registers or scratch.
     """
     alloc = private_buffer(function, buffer)
-    need(space in SPACES, f"{space!r} is no memory: {', '.join(SPACES)}")
+    need(space in SPACES, f"unknown space {space!r}: {', '.join(SPACES)}")
     kind = alloc.result.type
     static = all(isinstance(d, int) for d in kind.shape)
-    need(static or space == "scratch", f"the size of {buffer} is known at run time only")
+    need(static or space == "scratch", f"the size of {buffer} is known only at run time")
 
     def hook(copier: Copier, op: Op) -> None:
         sizes = [copier[v] for v in op.operands]
@@ -38,7 +38,9 @@ def publish(function: Function, buffer: str) -> Function:
     old = alloc.result
     need(old.type.rank == 1, f"{buffer} has {old.type.rank} dimensions")
     block, touching = _phases(function.body, old)
-    need(len(touching) >= 3, f"{buffer} is filled, added to and combined in three loops at least")
+    need(
+        len(touching) >= 3, f"expected at least three loops that fill, add to and combine {buffer}"
+    )
     last = touching[1]
     place = block.ops.index(last)
     later = {o for op in block.ops[place + 1 :] for o in op.walk()}

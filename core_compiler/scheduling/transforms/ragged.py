@@ -26,7 +26,7 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     entered with zero iterations). ``to`` defaults to the constant in the bound.
     """
     made, op = producers(function), find_loop(function, loop)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
+    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
     need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
     bound = _constant_bound(op, made)
     size = given(bound if to is None else to, f"the bound of {loop} is not min(constant, n)")
@@ -37,7 +37,7 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
             need(memory.type.space in SPACES, f"{loop} stores to {memory.name}")
             need(
                 _has_room(inner, iv, size),
-                f"{memory.name} has no place for each of {size} iterations of {loop}",
+                f"{memory.name} has no room for {size} iterations of {loop}",
             )
     stop = {v for v in made if v not in {r for o in op.walk() for r in o.results}}
 
@@ -83,7 +83,7 @@ def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> F
     """
     made, op = producers(function), find_loop(function, loop)
     kind = op.get("loop")
-    need(kind in INDEPENDENT, f"iterations of {loop} are in order")
+    need(kind in INDEPENDENT, f"iterations of {loop} are sequential")
     need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
     need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
     iv = op.regions[0].arguments[0]
@@ -125,7 +125,7 @@ def _stored_last(loop: Op, memories: set[Value]) -> None:
     """Check that the loop does not read what it stores to ``memories``, so that loads may move."""
     for op in loop.walk():
         if op.kind == "kernel.load":
-            need(access(op)[0] not in memories, f"{access(op)[0].name} is read and stored to")
+            need(access(op)[0] not in memories, f"{access(op)[0].name} is both read and stored to")
 
 
 def specialise(

@@ -51,8 +51,11 @@ def fission(
     first, second = body[: cut + 1], body[cut + 1 :]
     effects = {v for o in first if not is_pure(o) for v in o.results}
     crossing = [v for v in dict.fromkeys(v for o in second for v in o.uses()) if v in effects]
-    need(bool(crossing), f"nothing crosses from {after} to what follows")
-    need(all(v.type is not INDEX for v in crossing), "an index computed from memory crosses")
+    need(bool(crossing), f"no value of {after} is used after it")
+    need(
+        all(v.type is not INDEX for v in crossing),
+        "an index computed from memory is used after the split",
+    )
     buffers: dict[Value, Value] = {}
 
     def prologue(copier: Copier) -> None:
@@ -136,20 +139,23 @@ def hoist(
     need(
         len(effects) == 1 and effects[0].kind == "kernel.store"
         and effects[0].operands[0] is inner.result,
-        f"after {reduction} there must be one store of its result",
+        f"expected one store of the result after {reduction}",
     )  # fmt: skip
     (save,) = effects
     memory, where = access(save)
-    need(memory.type.space in ("scratch", "register"), f"{memory} is no private buffer")
+    need(memory.type.space in ("scratch", "register"), f"{memory} is not a private buffer")
     own = {op.regions[0].arguments[0] for op in chain}
     need(not depends_on(inner.operands[:3], own, made), f"bounds of {reduction} depend on the nest")
     for op in chain:
-        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are in order")
+        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
     pure = [o for o in body if is_pure(o)]
     carried, (iv,) = inner.regions[0].arguments[1], inner.regions[0].arguments[:1]
     if start == "there":
         begins = before is not None and before.kind == "kernel.load" and access(before)
-        need(begins == (memory, where), f"{reduction} does not start from what is in {memory.name}")
+        need(
+            begins == (memory, where),
+            f"{reduction} does not start from the contents of {memory.name}",
+        )
 
     def address(copier: Copier) -> list[Value]:
         return [copier[v] for v in where]

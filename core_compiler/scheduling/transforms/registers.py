@@ -63,7 +63,7 @@ def unroll_by(function: Function, loop: str, factor: int) -> Function:
             values = list(kb.results) if values else []
         copier.env.update(zip(op.results, values, strict=True))
 
-    need(not has_loop(function, f"{loop}_rest"), f"{loop} was unrolled before")
+    need(not has_loop(function, f"{loop}_rest"), f"{loop} was already unrolled")
     return rebuild(function, {op: hook})
 
 

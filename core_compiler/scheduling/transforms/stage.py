@@ -48,7 +48,9 @@ def stage(
     axes = [_Axis.of(function, d) for d in dims]
     chain = [op for axis in axes for op in axis.loops]
     if order:
-        need(sorted(order) == sorted(op["name"] for op in chain), f"the copy has loops {dims}")
+        need(
+            sorted(order) == sorted(op["name"] for op in chain), f"order must list the loops {dims}"
+        )
         chain.sort(key=lambda op: order.index(op["name"]))
     ivs = [op.regions[0].arguments[0] for op in chain]
     within = _defined_in(place)
@@ -74,7 +76,7 @@ def stage(
             if bound is None:
                 notes.append(f"{axis.name}: at most {size} iterations")
             else:
-                need(bound <= size, f"{axis.name} runs up to {bound} times, {size} were given")
+                need(bound <= size, f"{axis.name} runs up to {bound} times, got the extent {size}")
         known = kb.known(total)
         lead = [] if not merged else [f"{name}_tiles" if known is None else known]
         sizes = [total] if lead and known is None else []
@@ -155,11 +157,11 @@ class _Axis:
 def _read_value(place: Op, source: Value) -> Value:
     """Return the value that ``place`` reads of ``source``: the load, or the selection around it."""
     loads = [o for o in place.walk() if o.kind == "kernel.load" and access(o)[0] is source]
-    need(len(loads) == 1, f"{source.name} is read at {len(loads)} places, not at one")
+    need(len(loads) == 1, f"expected one load of {source.name}, got {len(loads)}")
     value = loads[0].result
     for op in place.walk():
         if op.kind == "kernel.if" and any(value in r.outputs for r in op.regions):
-            need(len(op.results) == 1, "the choice around the load has other results")
+            need(len(op.results) == 1, "the branch around the load has other results")
             return op.result
     users = [o for o in place.walk() if value in o.operands]
     if len(users) == 1 and users[0].kind == "kernel.select":
@@ -233,7 +235,7 @@ def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:
                 factor = constant_of(maker.operands[1], made)
                 if factor == by and _below(copier, rest, by, made):
                     return copier[maker.operands[0]], copier[rest]
-    raise Refused(f"{op} does not show its remainder by {by}")
+    raise Refused(f"cannot divide {op} into quotient and remainder by {by}")
 
 
 def _below(copier: Copier, value: Value, limit: int, made) -> bool:

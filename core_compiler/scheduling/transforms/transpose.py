@@ -26,16 +26,18 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
     made = producers(function)
     op, nested = find_loop(function, outer), find_loop(function, inner)
     for loop in (op, nested):
-        need(loop.get("loop") in INDEPENDENT, f"iterations of {loop['name']} are in order")
+        need(loop.get("loop") in INDEPENDENT, f"iterations of {loop['name']} are sequential")
         need(constant_of(loop.operands[2], made) == 1, f"{loop['name']} does not step by 1")
     need(constant_of(nested.operands[0], made) == 0, f"{inner} does not start at 0")
-    need(pad % width == 0 and width & (width - 1) == 0, "widths are powers of two")
+    need(pad % width == 0 and width & (width - 1) == 0, "widths must be powers of two")
     others = [o for o in op.regions[0].ops if o is not nested]
     need(all(is_pure(o) for o in others), f"{outer} does more than {inner}")
     acting = [o for o in nested.regions[0].ops if not is_pure(o)]
-    need([o.kind for o in acting] == ["kernel.load", "kernel.store"], f"{inner} is no plain copy")
+    need(
+        [o.kind for o in acting] == ["kernel.load", "kernel.store"], f"{inner} is not a plain copy"
+    )
     load, store = acting
-    need(store.operands[0] is load.result, f"{inner} stores something else than it loads")
+    need(store.operands[0] is load.result, f"{inner} does not store what it loads")
     k, j = op.regions[0].arguments[0], nested.regions[0].arguments[0]
     need(not depends_on(nested.operands[:2], {k}, made), f"the extent of {inner} varies")
     source, read = access(load)

@@ -37,7 +37,7 @@ def vectorise(
     that differ between lanes, and values carried by the loop.
     """
     made, op = producers(function), find_loop(function, loop)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are in order")
+    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
     need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
     low = constant_of(op.operands[0], made)
     need(not op.operands[3:], f"{loop} carries values")
@@ -171,7 +171,7 @@ class _Lanes:
         if isinstance(new.type, VectorType):
             return new
         need(self.steps.get(value, 0) == 0, f"{value} differs from lane to lane")
-        need(isinstance(new.type, DType), f"{value} is no element")
+        need(isinstance(new.type, DType), f"{value} is not an element")
         return self.copier.kb.broadcast(new, self.width)
 
     def op(self, op: Op) -> None:
@@ -203,9 +203,9 @@ class _Lanes:
             args = [copier[condition], *(self.vector(v) for v in sides)]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
         else:
-            need(op.result.type is not INDEX, "an index is read from data, lane by lane")
+            need(op.result.type is not INDEX, "an index is read from data in each lane")
             name, lane = op.kind.removeprefix("kernel."), element(op.operands[-1].type)
-            need(scalars.has_lanes(name, lane), f"{op.kind} on {lane} runs one at a time")
+            need(scalars.has_lanes(name, lane), f"{op.kind} on {lane} has no vector form")
             args = [self.vector(v) for v in op.operands]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
 
@@ -246,7 +246,7 @@ class _Lanes:
 
     def _alloc(self, op: Op) -> None:
         kind, sizes = op.result.type, [self.copier[v] for v in op.operands]
-        need(kind.space != "shared", f"{op.result.name} is not an iteration's own")
+        need(kind.space != "shared", f"{op.result.name} is not private to an iteration")
         made = self.copier.kb.alloc((*kind.shape, self.width), kind.dtype, *sizes,
                                     space=kind.space, name=op.result.name)  # fmt: skip
         self.copier.env[op.result] = made
@@ -256,7 +256,7 @@ class _Lanes:
         """Return the indices of the lanes' own elements, of which ``op`` accesses one per lane."""
         buffer, indices = access(op)
         need(all(self.steps.get(v, 0) == 0 for v in indices),
-             f"lanes use different places of {buffer.name}")  # fmt: skip
+             f"lanes access different elements of {buffer.name}")  # fmt: skip
         return [*(self.copier[v] for v in (buffer, *indices)), self.copier.kb.index(0)]
 
     def _load(self, op: Op) -> None:
@@ -283,7 +283,7 @@ class _Lanes:
             operands = [self.vector(op.operands[0]), *self._place(op)]
             self.copier.kb._append("kernel.store", operands, {})
             return
-        axis = given(self._axis(op), f"all lanes store to one place of {access(op)[0].name}")
+        axis = given(self._axis(op), f"all lanes store to one element of {access(op)[0].name}")
         value = self.vector(op.operands[0])
         operands = [value, *(self.copier[v] for v in op.operands[1:])]
         operands += [] if self.count is None or self.padded else [self.count]
@@ -320,7 +320,7 @@ class _Lanes:
         if condition in self.limits:
             self._counted(op)
             return
-        need(condition not in self.varying, "a branch is taken by some lanes only")
+        need(condition not in self.varying, "only some lanes take a branch")
         if not op.results:
             with kb.branch(copier[condition]):
                 self.block(op.regions[0])

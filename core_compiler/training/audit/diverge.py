@@ -113,7 +113,7 @@ def diverge(
         return None
     iteration, lasting = found.iteration, found.lasting
     one, other = a.book.receipts[iteration], b.book.receipts[iteration]
-    say(f"the runs part in iteration {iteration}; it is done again")
+    say(f"the runs diverge in iteration {iteration}; it is run again")
     key = first(iteration, one.ops, other.ops)
     both = a.folder, b.folder
     if key is None:

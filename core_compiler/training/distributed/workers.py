@@ -229,7 +229,7 @@ class _Run:
             given = self.data.batch(end["iteration"], self.job.plan.batch, self.job.plan.seed)
             raise self.step.not_finite(end["loss"], given)
         if any(other["digest"] != end["digest"] for other in others):
-            raise InternalError("the workers have come to different states")
+            raise InternalError("the states of the workers differ")
         self.history.peak_bytes = sum(end["peak_bytes"] for end in ends.values())
 
     def _iterate(self, chosen, kept, newest, sent, stride) -> dict[str, dict]:

@@ -25,8 +25,8 @@ from core_compiler.training.graph.program import BRANCH, KEEPS, LOOP, Listed, Pr
 
 #: The reason why a loop without a trip count is rejected, and the fix.
 UNCOUNTED = (
-    "its trip count is not known at compile time; let it run a fixed number of times, "
-    "with a body that leaves finished values as they are"
+    "its trip count is unknown at compile time; let it run a fixed number of times, "
+    "with a body that leaves finished values unchanged"
 )
 
 

@@ -36,7 +36,7 @@ class Roles:
     def of(function: Function) -> Roles:
         """Return the roles of a function; raise InternalError if it is not a training step."""
         if "arguments" not in function.attributes:
-            raise InternalError(f"{function.name} is no training step")
+            raise InternalError(f"{function.name} is not a training step")
         return Roles(function.attributes["arguments"], function.attributes["results"])
 
     def numbers(self, *roles: str) -> list[int]:

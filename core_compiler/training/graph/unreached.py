@@ -39,7 +39,7 @@ class Stop:
     @property
     def _reason(self) -> str:
         if self.on_purpose:
-            return "it stops gradients on purpose"
+            return "it stops gradients intentionally"
         if self.after.type.dtype.is_float:
             return "its derivative is 0 wherever it exists"
         return f"its result is {self.after.type.dtype.name}, which has no gradient"

@@ -86,10 +86,10 @@ def _told(group: Unmoved, names: Mapping[Value, str]) -> str:
     own = [names[v] for v in group.parameters]
     more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
     listed = ", ".join(own[:_NAMED]) + more
-    stay = "it stays as it is" if len(own) == 1 else "they stay as they are"
+    stay = "it does not change" if len(own) == 1 else "they do not change"
     if not group.stops:
         return f"the loss does not depend on {listed}: {stay}"
-    return f"{listed}: no gradient comes through {_stops(group.told)}; {stay}"
+    return f"{listed}: no gradient passes {_stops(group.told)}; {stay}"
 
 
 def _stops(stops: Sequence[Stop]) -> str:
@@ -136,5 +136,5 @@ class _Rewritten:
         self.rewriter.replace(op, new, rule=rule, note=note)
 
     def append(self, ops: Sequence[Op], of: Op, claim: Gradient) -> None:
-        note = "" if ops else "the cotangent is passed on as it is"  # of a sum, for example
+        note = "" if ops else "the cotangent is passed on unchanged"  # of a sum, for example
         self.rewriter.insert(ops, rule=gradient_rule(of), of=of, note=note, claim=claim)

@@ -30,5 +30,5 @@ class DropGradients(Pass):
                 if row[0] != "gradient"]  # fmt: skip
         if len(rows) == len(main.outputs):
             return module
-        context.note("note", f"{len(main.outputs) - len(rows)} gradients are no results any more")
+        context.note("note", f"{len(main.outputs) - len(rows)} gradients are no longer results")
         return context.with_function(module, roles.applied(main, rows), rule="roles of results")

@@ -50,7 +50,7 @@ class GuardUpdate(Pass):
         nexts = {roles.number("scalar", name): value for name, value in made.items()}
         claim = Formula("the loss's next factor", {"finite": finite, **state}, made,
                         {"scale": self.scale}, frozenset(state))  # fmt: skip
-        rw.insert(b.ops, rule="the loss's next factor", reason="it follows from the gradients",
+        rw.insert(b.ops, rule="the loss's next factor", reason="it depends on the gradients",
                   claim=claim)  # fmt: skip
         results = []
         for (role, of), value in zip(roles.results, main.outputs, strict=True):

@@ -59,8 +59,8 @@ class MixedPrecision(Pass):
 
         made = context.rewrite(module, edit)
         if made is module:
-            context.note("warning", f"nothing is stored in {dtype.name}: the model has no product "
-                         "or convolution of f32")  # fmt: skip
+            context.note("warning", f"nothing is stored in {dtype.name}: the model has no f32 "
+                         "product or convolution")  # fmt: skip
         return made
 
 

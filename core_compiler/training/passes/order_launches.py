@@ -43,7 +43,7 @@ class OrderLaunches(Pass):
                 first = next(iter(standing))
                 if op is not first:
                     rewriter.replace(op, op.with_(), rule="launch earlier", at=first,
-                                     note=f"lets {freed:,} bytes go" if freed else "")  # fmt: skip
+                                     note=f"frees {freed:,} bytes" if freed else "")  # fmt: skip
                 del standing[op]
         return module.with_main(rewriter.commit())
 

@@ -57,7 +57,7 @@ def told(choice: Choice) -> str:
     plan, without = choice.plan, choice.without
     part = plan.held / without.held if without.held else 0.0
     said = (f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {without.held:,}; "
-            f"{len(plan.again)} launches are done again")  # fmt: skip
+            f"{len(plan.again)} launches are repeated")  # fmt: skip
     return said if choice.fits else f"no plan within {choice.limit:,} bytes: {said}"
 
 
@@ -116,7 +116,7 @@ class _Again:
         fresh: list[Op] = []
         change = {v: w for v in dict.fromkeys(op.uses()) if (w := self._again(v, fresh)) is not v}
         if change:
-            note = f"{len(fresh)} ops" if fresh else "what was made again before"
+            note = f"{len(fresh)} ops" if fresh else "values already recomputed"
             self.rewriter.replace(
                 op, [*fresh, op.substitute(change)], rule="compute again", note=note
             )

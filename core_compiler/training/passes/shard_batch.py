@@ -43,7 +43,7 @@ class ShardBatch(Pass):
 
     exact = False
     anew = True
-    tolerance = "sums over the batch are added up shard by shard"
+    tolerance = "sums over the batch are computed shard by shard"
     mandatory = True
     requires = frozenset({"tensor_ops"})
     shards: int = 2
@@ -68,9 +68,9 @@ class ShardBatch(Pass):
             if role == "next":
                 work.same_for_all(place, roles.arguments[of][1], own)
         for name, op in work.each_its_own:
-            context.note("warning", f"the buffer {name} gets the mean of what each shard makes of "
-                         "its own examples; of a sum or an extreme over the batch that is not what "
-                         "one shard would make", op)  # fmt: skip
+            context.note("warning", f"the buffer {name} becomes the mean of what the shards "
+                         "compute from their own examples; for a sum or an extreme over the "
+                         "batch, that differs from the value of a single shard", op)  # fmt: skip
         return module.with_function(main.with_(body=rw.commit()))
 
 
@@ -176,7 +176,7 @@ class _Work:
         b = self.builder()
         made = b.distribute(parameter, shards=self.shards)
         rule = "every shard reads the parameter"
-        self.rw.insert(b.ops, before=users[0], rule=rule, reason="its gradients are added up",
+        self.rw.insert(b.ops, before=users[0], rule=rule, reason="its gradients are summed",
                        claim=_of_equal_shards(parameter, made))  # fmt: skip
         for user in users:
             fresh = user.substitute({parameter: made})

@@ -70,7 +70,7 @@ class UnscaleGradients(Pass):
         claim = Formula("whether all are finite", {str(i): v for i, v in enumerate(seen)},
                         {"made": finite})  # fmt: skip
         rw.insert(b.ops, rule="are all gradients finite",
-                  reason="else the parameters stay as they are", claim=claim)  # fmt: skip
+                  reason="otherwise the parameters do not change", claim=claim)  # fmt: skip
         results = [*zip(roles.results, outputs, strict=True), (("finite", -1), finite)]
         return context.with_function(
             module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"

@@ -15,7 +15,7 @@ from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 
 TOLD = "#cw-bar .toast"
-ANEW = "written anew"
+ANEW = "The recording was replaced"
 
 
 def _recorded(path: Path, name: str, function) -> Path:

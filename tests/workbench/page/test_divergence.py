@@ -305,7 +305,7 @@ def test_of_two_pipelines_the_pass_is_looked_for(server, tab, training_runs, tmp
     page.locate(f'{VIEW} [data-do="trust"]').click()  # the folder brings a pass of a person's own
     page.page.wait_for_selector(f'{VIEW} [data-result="pass"]', timeout=300_000)
     said = page.text(f'{VIEW} [data-result="pass"]')
-    for part in ("louder", "inserted after canonicalise", "is not there", "core.gelu#1"):
+    for part in ("louder", "inserted after canonicalise", "is absent", "core.gelu#1"):
         assert part in said
     page.locate(f'{VIEW} button:text-is("1 of 1: louder")').click()
     page.wait_query("rewrite", "0")

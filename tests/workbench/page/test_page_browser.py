@@ -135,7 +135,7 @@ def test_breakpoints_are_set_and_run_to(opened, recording):
     page.stage(changed[1].index)
     page.press("r")
     page.wait("#cw-bar .toast:visible")
-    assert "no breakpoint" in page.text("#cw-bar .toast")
+    assert "No breakpoints" in page.text("#cw-bar .toast")
     page.press("b")
     page.wait(f'#cw-rail .pass.stop[data-stage="{changed[1].index}"]')
     page.wait_query("stops", json.dumps([f"pass:{changed[1].pass_name}"]))

@@ -26,7 +26,7 @@ def test_a_pasted_module_is_compiled_and_its_text_is_the_source(server, tab):
     page.wait("#cw-view-overview h1")
     assert page.text("#cw-view-overview h1") == "pasted"
     page.wait("#cw-view-overview .figure:has-text('weights')")
-    assert "seeded numbers stand for" in page.text("#cw-view-overview .figure:has-text('weights')")
+    assert "seeded random values" in page.text("#cw-view-overview .figure:has-text('weights')")
     page.show("source")
     page.wait("#cw-view-source tr:has-text('core.relu')")
     assert page.errors == []

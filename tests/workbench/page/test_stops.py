@@ -127,7 +127,7 @@ def test_a_breakpoint_set_again_is_taken_away(run):
 def test_without_a_pass_there_is_nothing_to_stop_at(tmp_path):
     Recorder(tmp_path / "new.run").begin({"model": "x", "target": "cpu"})
     begun = Run(tmp_path / "new.run")
-    with pytest.raises(navigation.Nowhere, match="no pass yet"):
+    with pytest.raises(navigation.Nowhere, match="No pass to stop at yet"):
         navigation.stop(begun, ViewState(), {"what": "here"})
     begun.close()
 

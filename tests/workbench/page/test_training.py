@@ -93,7 +93,7 @@ def test_what_is_no_training_run_says_what_to_do(recording, tmp_path):
         training.data((run,), ViewState())
     run.close()
     run = made(tmp_path / "x.run", [], live=True)
-    with pytest.raises(Empty, match="the first iteration comes in a moment"):
+    with pytest.raises(Empty, match="the first iteration follows shortly"):
         training.data((run,), ViewState())
     run.close()
 
@@ -176,9 +176,9 @@ def test_roots_part_at_the_first_that_differs(same, more_a, more_b):
         ([iteration(n, f"x{n}") for n in (7, 8)], {}, ("", "no iteration in common")),
         ([iteration(n, f"x{n}") for n in (1, 2)], {"identity": "2e" * 32}, ("", "other numerics")),
         ([iteration(n, f"y{n}") for n in (1, 2)], {"receipts": "gradients"},
-         ("losses", "hash different things")),
+         ("losses", "hash different values")),
         ([iteration(n, f"x{n}") for n in (1, 2)], {"ops_every": 2}, ("losses", "hash different")),
-        ([iteration(n, f"y{n}") for n in (2, 3)], {}, ("losses", "hash different things")),
+        ([iteration(n, f"y{n}") for n in (2, 3)], {}, ("losses", "hash different values")),
         ([iteration(n) for n in (1, 2)], {}, ("losses", "without receipts")),
         ([iteration(1), iteration(2, loss=2.0)], {}, ("losses", "without receipts")),
     ],

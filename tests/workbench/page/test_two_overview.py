@@ -110,10 +110,10 @@ def result(pass_: str | None, rule: str = "x + 0 => x") -> dict:
 
 
 CASES = [
-    (None, None, "Nothing is wrong in either."),
-    ("a", None, "Only A is wrong."),
-    (None, "a", "Only B is wrong."),
-    ("a", "b", "Another pass is the first bad one in each."),
+    (None, None, "No fault found in either."),
+    ("a", None, "Only A has a fault."),
+    (None, "a", "Only B has a fault."),
+    ("a", "b", "The first bad pass is not the same in both."),
     ("a", "a", "The same pass in both, by the same rule."),
 ]
 

@@ -84,9 +84,9 @@ def test_a_side_without_what_is_compared_is_named(both, tmp_path, two_targets):
     database.close()
     cpu, early = both[0], Run(path)
     for module, what in ((memory, "memory plan"), (kernels, "kernels")):
-        with pytest.raises(Empty, match=rf"B \(early\.run\) holds no {what}"):
+        with pytest.raises(Empty, match=rf"B \(early\.run\) has no {what}"):
             module.data((cpu, early), ViewState())
-        with pytest.raises(Empty, match=rf"A \(early\.run\) holds no {what}"):
+        with pytest.raises(Empty, match=rf"A \(early\.run\) has no {what}"):
             module.data((early, cpu), ViewState())
     early.close()
 

@@ -28,7 +28,7 @@ def _computing(g: Emitter, op: Op) -> DType:
     for wide, mantissa in ((F32, 24), (F64, 53)):
         if bits <= mantissa:
             return wide
-    raise NotInOnnx(f"no float type holds the sums of {kind.name} convolutions")
+    raise NotInOnnx(f"no float type represents the sums of {kind.name} convolutions")
 
 
 def _finished(g: Emitter, op: Op, made: Tensor) -> Tensor:

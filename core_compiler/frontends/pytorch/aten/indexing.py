@@ -89,7 +89,7 @@ def index(b, x, indices):
     arrays = [indices[i] for i in used]
     if any(a.type.dtype is BOOL for a in arrays):
         if used != [0]:
-            raise NotSupported("a boolean mask beside other indices, or not over the first axes")
+            raise NotSupported("a boolean mask with other indices, or not over the first axes")
         return _where_true(b, x, arrays[0])
     if used != list(range(used[0], used[0] + len(used))):
         # The indexed axes come first in the result, as in NumPy.
@@ -174,7 +174,7 @@ def index_put(b, x, indices, values, accumulate=False):
     """Assign at integer positions, by one scatter over tuples of the leading axes."""
     if any(i is not None and i.type.dtype is BOOL for i in indices):
         if [i for i, v in enumerate(indices) if v is not None] != [0]:
-            raise NotSupported("a boolean mask beside other indices, or not over the first axes")
+            raise NotSupported("a boolean mask with other indices, or not over the first axes")
         return _put_where_true(b, x, indices[0], b.to(values, x.type.dtype), accumulate)
     if any(b.sizes.of(v) for v in (x, values, *indices) if v is not None):
         raise NotSupported("an input's size depends on data")
