@@ -248,7 +248,7 @@ def test_a_rule_that_fired_says_so():
     build = softmax(lambda b, x, e: spread(b, b.reduce_sum(e, axes=(1,))))
     (answer,) = [a for a in one(build, (X,), "exp", "=> softmax(x)") if a.outcome == "applied"]
     assert answer.pass_label == "recompose"
-    assert "made %" in answer.sentence and "(core.softmax)" in answer.sentence
+    assert "replaced %" in answer.sentence and "(core.softmax)" in answer.sentence
 
 
 def normalised(b, x):
