@@ -91,6 +91,8 @@ _GRAPHS: dict[str, tuple] = {
         ("IsInf", "l", "a", {"detect_negative": 0}), ("IsInf", "p", "b", {"detect_negative": 0}),
         ("IsInf", "l", "c", {"detect_positive": 0}), ("IsInf", "p", "d", {"detect_positive": 0}),
         ("IsInf", "l", "e"), ("IsNaN", "l", "f")], 20),
+    "shrunk_at_its_bound": (_X, {}, [
+        ("Round", "x", "r"), ("Shrink", "r", "y", {"lambd": 1.0, "bias": 0.5})]),
     "quantised_of_one_sign": (_X, {"small": _s(0.01), "shift": _s(9.0)}, [
         ("Abs", "x", "z"), ("Mul", "z small", "w"), ("DynamicQuantizeLinear", "w", "a b c"),
         ("Neg", "z", "n"), ("DynamicQuantizeLinear", "n", "d e f"),
