@@ -153,7 +153,7 @@ def test_code_for_another_gpu_is_refused_by_name(made):
 
 
 def test_inputs_that_do_not_fit_are_refused(made):
-    with pytest.raises(UserError, match="is float64"):
+    with pytest.raises(UserError, match="got float64"):
         made(np.zeros((5, 70)), np.zeros((5, 70), np.float32))
 
 

@@ -475,8 +475,11 @@ def product_long():
 @corpus_model
 def products_of_whole_chunks():
     """Sums whose terms are a whole number of chunks, and one more or less."""
-    return lambda a, b, c, d: (a @ b, a[:, :256] @ b[:256], c @ d, c[:, 1:] @ d[1:]), (
-        drawn(17, 512), drawn(512, 33), drawn(3, 608), drawn(608, 5))  # fmt: skip
+
+    def run(a, b, c, d):
+        return a @ b, a[:, :256] @ b[:256], c @ d, c[:, 1:] @ d[1:]
+
+    return run, (drawn(17, 512), drawn(512, 33), drawn(3, 608), drawn(608, 5))
 
 
 @corpus_model

@@ -162,7 +162,7 @@ def test_regions_must_fit():
     wrong = block([VECTOR], lambda b, x: b.reshape(x, shape=(2, 2)))
     right = block([VECTOR], lambda b, x: b.neg(x))
     types = [t(kind="i1"), t(4)]
-    with pytest.raises(TypeRuleError, match=r"core.if: region else gives \(tensor<4xf32>\), want"):
+    with pytest.raises(TypeRuleError, match=r"region else returns \(tensor<4xf32>\), expected"):
         infer("core.if", types, {}, (wrong, right))
     body = block([COUNTER, VECTOR], lambda b, i, x: (x, i))
     go = block([COUNTER, VECTOR], lambda b, i, x: b.lt(i, i))

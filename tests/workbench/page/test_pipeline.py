@@ -110,7 +110,8 @@ def test_a_refused_gesture_leaves_the_draft(run):
     draft = pipeline.data((run,), ViewState())["shown"]["draft"]
     asked = {"draft": draft, "done": {"do": "skip", "label": "bufferize", "on": True}}
     answer = pipeline.answer((run,), ViewState(), asked)
-    assert answer["refused"]["what"] == "bufferize cannot be skipped" and answer["draft"] == draft
+    assert answer["refused"]["what"] == "mandatory pass bufferize cannot be skipped"
+    assert answer["draft"] == draft
     for nonsense in (None, 7, {"edit": 7}, {"edit": {"skip": ["x" * 400]}}, {"timeout": "x"}):
         json.dumps(
             pipeline.answer((run,), ViewState(), {"draft": nonsense, "done": {"do": "show"}})
@@ -211,7 +212,7 @@ def test_a_pass_that_goes_wrong_is_named_and_the_stages_before_it_are_kept(tmp_p
         (inserted(text("Mine", "return module"), "after:nothing"), "unknown pass 'nothing'"),
         ({"insert": [{"place": "after:recompose", "source": "nowhere.py:Mine"}]}, "file not found"),
         ({"options": {"fold_constants": {"groth": "2"}}}, "unknown option 'groth'"),
-        ({"skip": ["bufferize"]}, "bufferize cannot be skipped"),
+        ({"skip": ["bufferize"]}, "mandatory pass bufferize cannot be skipped"),
         ({"skip": 7}, "invalid value for skip"),
     ],
 )  # fmt: skip
