@@ -21,20 +21,22 @@ from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.training.graph.roles import Roles
 
 
-def complaints(module: Module, schedules: Mapping[str, Any]) -> list[str]:
+def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """Return the errors of results that reuse the memory of an argument, one line each."""
     taking = [op for op in module.main.body.ops if op.kind == OUTPUT and "takes" in op.attributes]
     if not taking:
         return []
-    state = _State(module)
-    return [line for op in taking for line in state.complaints(op, schedules)]
+    state = _State(module, facts["schedules"])
+    return [line for op in taking for line in state.complaints(op)]
 
 
 class _State:
     """The reads and writes of each memory, in program order."""
 
-    def __init__(self, module: Module):
-        self.ops = module.main.body.ops
+    def __init__(self, module: Module, schedules: Mapping[str, Any]):
+        self.ops, self.schedules = module.main.body.ops, schedules
+        #: Complaints of kernels that have been executed: many parameters share one.
+        self.executed: dict[tuple, list[str]] = {}
         self.root = roots(self.ops)
         self.inputs = {op["index"]: op.result for op in self.ops if op.kind == INPUT}
         self.around = loops(self.ops)
@@ -54,7 +56,7 @@ class _State:
             return set()
         return {self._of(v) for v in op.operands[op["reads"] if op.kind == LAUNCH else 1 :]}
 
-    def complaints(self, op: Op, schedules: Mapping[str, Any]) -> Iterator[str]:
+    def complaints(self, op: Op) -> Iterator[str]:
         to, old = self._of(op.operands[0]), self.inputs.get(op["takes"])
         what = f"result {op['index']} in the memory of argument {op['takes']}"
         if old is None:
@@ -80,41 +82,39 @@ class _State:
             yield f"{what}: it is written in a loop"
         launch = self.ops[at]
         if at in readers and launch.kind == LAUNCH:
-            yield from (f"{what}: {line}" for line in self._alike(launch, to, old, schedules))
+            yield from (f"{what}: {line}" for line in self._alike(launch, to, old))
 
-    def _alike(
-        self, launch: Op, to: Value, old: Value, schedules: Mapping[str, Any]
-    ) -> Iterator[str]:
-        """Check that the launch's kernel computes the same with ``to`` in the memory of ``old``.
-
-        It runs forwards and backwards.
-        """
-        case = LaunchCase(launch, schedules[launch["kernel"]])
+    def _alike(self, launch: Op, to: Value, old: Value) -> list[str]:
+        """Check that the launch's kernel computes the same with ``to`` in the memory of ``old``."""
+        case = LaunchCase(launch, self.schedules[launch["kernel"]])
         read = [i for i, v in enumerate(case.buffers) if self._of(v) is old]
         wrote = [i for i in case.outputs if self._of(case.buffers[i]) is to]
         both = [case.buffers[i].type for i in (*read, *wrote)]
         kinds = {(kind.shape, kind.strides) for kind in both}
         if len(read) != 1 or len(wrote) != 1 or len(kinds) != 1:
-            yield f"{launch['kernel']} reads {old} {len(read)} times, in {len(kinds)} layouts"
-            return
-        sizes = case.sizes[: len(index_arguments(case.first))]
-        made = []
-        for shared in (False, True):
-            for backwards in (False, True):
-                buffers = [case.fresh(v) if i in case.outputs else case.memory[v].copy()
-                           for i, v in enumerate(case.buffers)]  # fmt: skip
-                # A launch that writes a part leaves the other elements unchanged: the same in both.
-                held = buffers[read[0]]
-                buffers[wrote[0]] = held if shared else held.copy()
-                try:
-                    interpret(case.first, buffers, sizes, backwards)
-                except KernelFault as fault:
-                    yield str(fault)
-                    return
-                made.append([buffers[i] for i in case.outputs])
-        for found in made[1:]:
-            for one, other in zip(made[0], found, strict=True):
-                if not same_bits(one, other):
-                    yield (f"{launch['kernel']} computes other values in one buffer than in two: "
-                           "it writes elements that it reads later")  # fmt: skip
-                    return
+            return [f"{case.first.name} reads {old} {len(read)} times, in {len(kinds)} layouts"]
+        key = case.first.name, read[0], wrote[0], tuple(case.sizes)
+        if key not in self.executed:
+            self.executed[key] = list(_executed(case, read[0], wrote[0]))
+        return self.executed[key]
+
+
+def _executed(case: LaunchCase, read: int, wrote: int) -> Iterator[str]:
+    """Execute a kernel with two of its buffers in one memory and in two, forwards and backwards."""
+    sizes = case.sizes[: len(index_arguments(case.first))]
+    made = []
+    for shared in (False, True):
+        for backwards in (False, True):
+            buffers = [case.fresh(v) if i in case.outputs else case.memory[v].copy()
+                       for i, v in enumerate(case.buffers)]  # fmt: skip
+            # A launch that writes a part leaves the other elements unchanged: the same in both.
+            buffers[wrote] = buffers[read] if shared else buffers[read].copy()
+            try:
+                interpret(case.first, buffers, sizes, backwards)
+            except KernelFault as fault:
+                yield str(fault)
+                return
+            made.append([buffers[i] for i in case.outputs])
+    if not all(map(same_bits, [a for found in made[1:] for a in found], 3 * made[0])):
+        yield (f"{case.first.name} computes other values in one buffer than in two: "
+               "it writes elements that it reads later")  # fmt: skip

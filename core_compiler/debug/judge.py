@@ -239,7 +239,7 @@ class Judge:
             if name == "find_lifetimes" and made.whole:
                 wrong += mismarked(made.module)
             if made.changed:
-                wrong += in_place.complaints(made.module, facts.get("schedules") or {})
+                wrong += in_place.complaints(made.module, facts)
             for complaint in wrong:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         yield from self._edited_kernels(made, facts)

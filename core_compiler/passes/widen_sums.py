@@ -103,6 +103,6 @@ def can_widen(op: Op, producer) -> bool:
 def _is_arithmetic(op: Op) -> bool:
     """Return whether all operands and the result of an op are f32."""
     arithmetic = op.kind in AVERAGES or has_trait(op, "elementwise", "shape_only")
-    return arithmetic and op.kind != "core.cast" and all(
+    return arithmetic and "dtype" not in op.attributes and all(
         v.type.dtype is F32 for v in (*op.operands, *op.results)
     )  # fmt: skip

@@ -30,6 +30,7 @@ TABLES = {
     "core_compiler/debug/ties.py: BROKEN": "which of equal elements gets the gradient: an oracle",
     "core_compiler/debug/torch_gradients.py: _PLAIN": "functions of torch that have the op's name",
     "core_compiler/debug/torch_gradients.py: COUNTERPARTS": "the same function in torch: an oracle",
+    "core_compiler/passes/saturation/moves.py: rules": "a broadcast of one is a rule elsewhere",
     "core_compiler/training/passes/shard_batch.py: _LINEAR": "the forms of a loss that it knows",
     "workbench/queries/links.py: FEEDS": "an order among what says little about a selection",
 }

@@ -133,7 +133,7 @@ def _of_number(view: str) -> Rule:
 
 
 def _rules() -> tuple[Rule, ...]:
-    rules = [_of_number(view) for view in (*_SINKING, "slice")]
+    rules = [_of_number(view) for view in ("transpose", "reshape", "slice")]
     for count in (1, 2, 3):
         for kind in _kinds(count):
             rules += [_sink(kind, count, view) for view in _SINKING]

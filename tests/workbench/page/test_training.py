@@ -174,7 +174,8 @@ def test_roots_part_at_the_first_that_differs(same, more_a, more_b):
     ("rows", "more", "said"),
     [
         ([iteration(n, f"x{n}") for n in (7, 8)], {}, ("", "no iteration in common")),
-        ([iteration(n, f"x{n}") for n in (1, 2)], {"identity": "2e" * 32}, ("", "identities diff")),
+        ([iteration(n, f"x{n}") for n in (1, 2)], {"identity": "2e" * 32},
+         ("", "numerics identities differ")),
         ([iteration(n, f"y{n}") for n in (1, 2)], {"receipts": "gradients"},
          ("losses", "hash different values")),
         ([iteration(n, f"x{n}") for n in (1, 2)], {"ops_every": 2}, ("losses", "hash different")),
