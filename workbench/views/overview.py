@@ -137,12 +137,14 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         yield _figure("work", flops[-1] if flops else 0, "flop", "of one execution", "graph")
     worst = [s for s in stages if s.worst_error is not None]
     if worst:
-        dearest = max(worst, key=lambda s: s.worst_error or 0.0)
+        # A rule may fail on special values and keep every bit of the recorded ones.
+        dearest = max(worst, key=lambda s: (bool(s.verdicts.get("failed")), s.worst_error or 0.0))
         wrong = bool(dearest.verdicts.get("failed"))
-        yield {**_figure("worst check error", dearest.worst_error, "relative",
-                         f"in {dearest.pass_name}, " + (
-                             "above its tolerance" if wrong else "within its tolerance")
-                         if dearest.worst_error else "every rewrite kept every bit", "numerics"),
+        hint = "every rewrite kept every bit"
+        if wrong or dearest.worst_error:
+            said = "a failed check" if wrong else "within its tolerance"
+            hint = f"in {dearest.pass_name}, {said}"
+        yield {**_figure("worst check error", dearest.worst_error, "relative", hint, "numerics"),
                "stage": dearest.index, "bad": wrong}  # fmt: skip
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
     if accumulated:
