@@ -14,6 +14,7 @@ from typing_extensions import override
 from core_compiler.ir import Op, Value
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.typed import ConvTranspose
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import adopt
 
@@ -77,9 +78,10 @@ class SplitStridedConvolutions(Pass):
 
 def refused(op: Op) -> Refusal | None:
     """Return why ``op`` is not split, or None."""
-    if op.kind != "core.conv_transpose":
+    convolution = ConvTranspose.match(op)
+    if convolution is None:
         return refuse("transposed convolutions", "{0} is not a transposed convolution", op)
-    if all(s == 1 for s in op["strides"]):
+    if all(s == 1 for s in convolution.strides):
         return refuse("strides", "{0} has no strides", op)
     if op.result.type.elements == 0:
         return refuse("elements", "{0} has no elements", op)
@@ -88,16 +90,17 @@ def refused(op: Op) -> Refusal | None:
 
 def split(b: Builder, op: Op) -> Value:
     """Return the result of a transposed convolution with strides, computed without strides."""
-    x, w = op.operands
-    shape, window, strides = op.result.type.shape, w.type.shape[2:], op["strides"]
+    convolution = ConvTranspose.of(op)
+    shape, window = op.result.type.shape, convolution.w.type.shape[2:]
     spatial = len(window)
     each = [phases(*axis) for axis in zip(
-        shape[2:], window, strides, op["low"], op["dilations"], strict=True)]  # fmt: skip
+        shape[2:], window, convolution.strides, convolution.low, convolution.dilations,
+        strict=True)]  # fmt: skip
     most = [axis[0].count for axis in each]
     zero = b.constant(0, op.result.type.dtype)
     parts: dict[tuple[int, ...], Value] = {}
     for chosen in itertools.product(*each):
-        parts[tuple(p.first for p in chosen)] = _phase(b, op, x, w, chosen, most, zero)
+        parts[tuple(p.first for p in chosen)] = _phase(b, convolution, chosen, most, zero)
     # Interleave the phases, last axis first.
     for axis in reversed(range(spatial)):
         joined: dict[tuple[int, ...], Value] = {}
@@ -112,9 +115,10 @@ def split(b: Builder, op: Op) -> Value:
     return made
 
 
-def _phase(b: Builder, op: Op, x: Value, w: Value, chosen, most, zero: Value) -> Value:
+def _phase(b: Builder, convolution: ConvTranspose, chosen, most, zero: Value) -> Value:
     """Return one phase, padded to ``most`` positions per axis."""
-    shape = (*op.result.type.shape[:2], *most)
+    x, w = convolution.x, convolution.w
+    shape = (*convolution.result.type.shape[:2], *most)
     if not all(p.taps for p in chosen):
         return b.expand(zero, shape)
     taps = b.slice(
@@ -126,8 +130,8 @@ def _phase(b: Builder, op: Op, x: Value, w: Value, chosen, most, zero: Value) ->
             for size, p in zip(x.type.shape[2:], chosen, strict=True)]  # fmt: skip
     made = b.conv_transpose(
         x, taps, strides=(1,) * len(most), low=[p.low for p in chosen], high=high,
-        dilations=[p.dilation for p in chosen], groups=op["groups"],
-        output_padding=(0,) * len(most), accumulate=op.get("accumulate"),
+        dilations=[p.dilation for p in chosen], groups=convolution.groups,
+        output_padding=(0,) * len(most), accumulate=convolution.accumulate,
         taps=prod(w.type.shape[2:]),
     )  # fmt: skip
     if made.type.shape == shape:
