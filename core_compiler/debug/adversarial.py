@@ -393,7 +393,8 @@ class Pair:
     def faults(self) -> Iterator[Fault]:
         floats = any(v.type.dtype.is_float for v in self.free)
         heavy = sum(map(_flops, (*self.old, *self.new))) > MOST_FLOPS
-        classes = [c for c in hurtful.CLASSES if c != "positions"] if floats else ["mixed"]
+        left_out = hurtful.OF_NODES | {"positions"}
+        classes = [c for c in hurtful.CLASSES if c not in left_out] if floats else ["mixed"]
         if floats and not self.elementwise:  # a sum over special values is NaN
             classes = ["nan", "spread"] if heavy else classes[1:]
         elif heavy:

@@ -20,6 +20,7 @@ from functools import cache, partial
 
 import numpy as np
 
+from core_compiler.debug.adversarial_nodes import Adversary
 from core_compiler.debug.alone import (
     KEPT,
     Alone,
@@ -64,13 +65,15 @@ class Compared:
     """The result of a comparison; ``records`` are in the framework's order.
 
     ``left_out`` values could not be compared: they are not tensors, have another form in the
-    framework, or are random.  ``counts`` are the numbers of verdicts on nodes alone.
+    framework, or are random.  ``counts`` are the numbers of verdicts on nodes alone.  ``tried`` is
+    the number of kinds of nodes that were also compared on adversarial values.
     """
 
     records: list[FrameworkRecord] = field(default_factory=list)
     left_out: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     beyond: Beyond | None = None
+    tried: int = 0
 
     @property
     def verdict(self) -> str:
@@ -99,6 +102,7 @@ def compare(
         for name, values in nodes.values.items()
     }
     comparison = _Comparison(module, inputs, nodes, all_values, once, sized)
+    adversary = Adversary(module, inputs, nodes, all_values, own)
     told = 0
 
     def tell(
@@ -110,6 +114,7 @@ def compare(
         told += 1
         if name not in all_values:
             return [False] * len(arrays)
+        adversary.keep(name, arrays)
         return comparison.node(
             name, all_values[name], once[name], arrays, in_f64, iterations
         )  # fmt: skip
@@ -117,6 +122,10 @@ def compare(
     made = nodes.run([np.array(a) for a in inputs[:own]], tell)  # it may write its inputs
     outputs = (module if imported is None else imported).main.outputs
     comparison.results(made, {i: nodes.sized.get(outputs[i], ()) for i in made if i < len(outputs)})
+    if comparison.found.beyond is None:
+        comparison.found.tried = adversary.run(
+            lambda name, made, judged: comparison.judged(name, made.value, made, judged)
+        )
     return comparison.found
 
 
@@ -173,7 +182,7 @@ class _Comparison:
                         self._record(value, name, cut(mine, theirs.shape), theirs)
                     self._judge(name, value, made, theirs, partial(nth, wide, place))
                 else:
-                    self._judged(name, value, made, _other_form(made.array, theirs))
+                    self.judged(name, value, made, _other_form(made.array, theirs))
                 continue
             if mine is not None and not drawn:
                 other = there.get(self._parts[value]) if value in self._parts else None
@@ -181,7 +190,7 @@ class _Comparison:
             if by_step is None:
                 self._judge(name, value, made, kept, partial(nth, wide, place))
             else:
-                self._judged(name, value, made, by_step)
+                self.judged(name, value, made, by_step)
         return [
             value is not None and self.alone.told(value, known[value], theirs)
             for value, theirs in zip(values, told, strict=False)
@@ -216,14 +225,14 @@ class _Comparison:
     def _drawn_alike(self, node: str, value: Value, made: Known, theirs: np.ndarray) -> None:
         """Judge random numbers by their form and distribution."""
         if form(made.array) != form(theirs):
-            self._judged(node, value, made, _other_form(made.array, theirs))
+            self.judged(node, value, made, _other_form(made.array, theirs))
             return
         operands = [k.array for k in self.alone.given(made) if k.array.shape == theirs.shape]
         floats = [a for a in operands if a.dtype.kind not in "biu"]
         said = unlike(made.array, theirs, floats[0] if len(floats) == 1 else None)
         if said:
             off = Distance(math.inf, ulps=None, note=said)
-            self._judged(node, value, made, Judgement("differs", off, note=said))
+            self.judged(node, value, made, Judgement("differs", off, note=said))
 
     def _record(self, value: Value, node: str, ours: np.ndarray, theirs: np.ndarray,
                 other: np.ndarray | None = None) -> None:  # fmt: skip
@@ -238,10 +247,11 @@ class _Comparison:
     def _judge(self, node: str, value: Value, made: Known, theirs: np.ndarray,
                wide: Callable[[], np.ndarray | None]) -> None:  # fmt: skip
         constants, open_ties = self._constants.get(node, 0.0), node in self._open_ties
-        self._judged(node, value, made,
+        self.judged(node, value, made,
                      self.alone.judge(made, theirs, wide, constants, open_ties))  # fmt: skip
 
-    def _judged(self, node: str, value: Value, made: Known, judged: Judgement) -> None:
+    def judged(self, node: str, value: Value, made: Known, judged: Judgement) -> None:
+        """Count a verdict on a node alone, and keep the first that differs."""
         self.found.counts[judged.verdict] += 1
         if judged.verdict == "differs" and self.found.beyond is None:
             op = made.op if made.op is not None else self.alone.makers.get(value)

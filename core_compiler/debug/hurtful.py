@@ -24,7 +24,12 @@ CLASSES: Mapping[str, str] = {
     "largest": "the largest finite values",
     "spread": "a large mean with a small spread",
     "positions": "positions out of range",
+    "bounds": "values at and beside constants",
+    "negative": "negative values",
+    "open": "NaN and infinities",
 }
+#: Classes for single nodes of a framework, which has its own results for overflows and denormals.
+OF_NODES = frozenset({"bounds", "negative", "open"})
 #: Classes whose values are finite and of a size for which a tolerance is meaningful.
 FINITE = frozenset({"zeros", "ties", "spread"})
 #: Larger arrays repeat a block of this many values (a prime, so that it aligns with no axis).
@@ -69,7 +74,10 @@ def floats(
     if class_ == "ties":
         return (random.choice([1.0, 2.0], shape)).astype(dtype)
     if class_ == "spread":
-        return (100.0 + normal / 16).astype(dtype)
+        mean = 100.0 if largest > 1e5 else 8.0  # a sum of products stays finite
+        return (mean + normal / 16).astype(dtype)
+    if class_ == "negative":
+        return (-0.5 - np.abs(normal)).astype(dtype)
     if class_ == "denormals":
         return (least * random.integers(-40, 41, shape)).astype(dtype)
     few = random.random(shape) < 0.1
@@ -82,11 +90,17 @@ def floats(
     beside = []
     for constant in constants:
         if np.dtype(type(constant)).kind == "f" and np.isfinite(constant):
-            held = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
+            with np.errstate(over="ignore"):
+                held = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
             up, down = (np.nextafter(held, np.array(e, held.dtype)) for e in (np.inf, -np.inf))
             beside += [float(held), float(up), float(down), -float(held)]
-    pool = [0.0, -0.0, 1.0, -1.0, 0.5, np.inf, -np.inf, np.nan, least, -least, tiny, -tiny,
-            largest, -largest, 2.0, -2.0, 3.7, *beside]  # fmt: skip
+    common = [0.0, -0.0, 1.0, -1.0, 0.5]
+    pool = [*common, np.inf, -np.inf, np.nan, least, -least, tiny, -tiny, largest, -largest, 2.0,
+            -2.0, 3.7, *beside]  # fmt: skip
+    if class_ == "bounds":
+        pool = [*common, -0.5, 1.5, -1.5, 2.5, -2.5, 3.7, -3.7, *beside]
+    elif class_ == "open":
+        pool = [*common, np.inf, -np.inf, np.nan, *beside]
     with np.errstate(over="ignore", invalid="ignore"):
         return random.choice(np.array(pool, np.float64), shape).astype(dtype)
 

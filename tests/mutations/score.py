@@ -22,6 +22,7 @@ def result(rows: Sequence[dict], seed: int, count: int, session: Any, seconds: f
     return {
         "seed": seed, "count": count, **made_of(session), "commit": _commit(),
         "contract": _contract(), "jobs": session.jobs, "models": len(session.entries),
+        "traces_carried_over": session.carried,
         "not_green": session.dropped, "train_flags": session.flags, "left_out": dict(left_out),
         "seconds": round(seconds), "seconds_per_mutation": round(seconds / max(len(rows), 1), 2),
         "whole": score([r for found in by_class.values() for r in found]),

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.mutations import judge, score, server, sites, tree
+from tests.mutations import carried, judge, score, server, sites, tree
 from tests.mutations.classes import AGAINST, CHECK, CLASSES
 from tests.mutations.corpus import Entry, words
 from tests.mutations.operators import Mutation, function_at
@@ -41,17 +41,20 @@ class Session:
         self.wanted = sorted({f for kind in CLASSES.values() for f in kind.paths(self.base)})
         self.traces = self.work / "traces" / tree.digest(self.base, self.wanted)[:16]
         self.traces.mkdir(parents=True, exist_ok=True)
+        carried.keep_sources(self.traces, self.base, self.wanted)
         self.clean = clean or self.work / "cache"
         self.clean.mkdir(parents=True, exist_ok=True)
         self.entries: dict[str, Entry] = {}
         self.flags: list[str] = []
         self.dropped: dict[str, str] = {}
+        #: How many traces are those of earlier sources.
+        self.carried = 0
 
     # -- the corpus --------------------------------------------------------------------------------
 
     def prepare(self) -> sites.Coverage:
         """Build the models, trace them and see which are green; what an earlier run of these
-        sources found is kept, traces as long as no file that is mutated has changed."""
+        sources found is kept; traces of other sources are carried over."""
         corpus = self.folder / f"corpus-{tree.corpus_digest()[:16]}"
         kept = corpus / "corpus.json"
         if not kept.exists():
@@ -66,6 +69,7 @@ class Session:
         for name, entry in self.entries.items():
             found = json.loads(self._kept(entry).read_text())
             if seconds[name]:
+                self.carried += "carried" in found
                 tokens = frozenset(found["tokens"]) | frozenset(entry.tokens)
                 traces.append(sites.Traced(name, found["lines"], tokens, seconds[name]))
         return sites.Coverage(traces)
@@ -94,6 +98,10 @@ class Session:
         return self.traces / f"{entry.name}-{entry.key}.json"
 
     def _trace(self) -> None:
+        every = [self._kept(e).name for e in self.entries.values()]
+        done, unknown = carried.carry_over(self.traces, every)
+        if done:
+            _tell(f"carried over {len(done)} traces; nothing is known of {unknown or 'no file'}")
         missing = [e for e in self.entries.values() if not self._kept(e).exists()]
         tasks = deque(
             self._task(e, _trace(e, self.wanted, self.flags), TRACE_LIMIT) for e in missing

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.mutations import classes, judge, score, sites, tree, trial
+from tests.mutations import carried, classes, judge, score, sites, tree, trial
 from tests.mutations.operators import OPERATORS, function_at, lines_around, mutations
 from tests.mutations.planted import PLANTED
 
@@ -263,6 +263,29 @@ def test_a_mutation_is_found_again_where_its_line_has_moved(tmp_path):
     found = sites.like(kind, tmp_path, seen, row)
     assert found is not None and (found.mutation.line, found.passes) == (3, ("fold",))
     assert sites.like(kind, tmp_path, seen, {**row, "before": "return x < 3"}) is None
+
+
+def test_traces_are_carried_over_to_changed_sources(tmp_path):
+    old, new = tmp_path / "1", tmp_path / "2"
+    for folder, texts in (
+        (old, {"a.py": "1\n2\n3\n4\n", "gone.py": "1\n", "same.py": "1\n2\n"}),
+        (new, {"a.py": "0\n1\n2 and more\nand this\n4\n", "new.py": "1\n", "same.py": "1\n2\n"}),
+    ):  # fmt: skip
+        base = folder / "tree"
+        base.mkdir(parents=True)
+        for file, text in texts.items():
+            (base / file).write_text(text)
+        carried.keep_sources(folder, base, sorted(texts))
+    lines = {"check": {"a.py": [1, 3], "gone.py": [1], "same.py": [2]}, "load": {"a.py": [4]}}
+    for name in ("x.json", "y.json"):
+        (old / name).write_text(json.dumps({"lines": lines, "tokens": ["t"]}))
+    (new / "y.json").write_text("its own")
+    assert carried.carry_over(new, ["x.json", "y.json", "z.json"]) == (["x.json"], ["new.py"])
+    assert json.loads((new / "x.json").read_text()) == {
+        "lines": {"check": {"a.py": [1, 2, 3, 4], "same.py": [2]}, "load": {"a.py": [5]}},
+        "tokens": ["t"], "carried": "1",
+    }  # fmt: skip
+    assert (new / "y.json").read_text() == "its own"
 
 
 def test_what_was_missed_is_what_has_no_argument_and_what_another_pass_was_blamed_for():

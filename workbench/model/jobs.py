@@ -136,6 +136,7 @@ def _compare(compared: Callable[..., Any], against: str, watching: Observer) -> 
     name, beyond = numeric_results.FRAMEWORK, found.beyond
     watching.figures({
         name: against, f"{name}_left_out": found.left_out, f"{name}_verdict": found.verdict,
+        f"{name}_tried": found.tried,
         f"{name}_beyond": "" if beyond is None else json.dumps(numeric_results.beyond(beyond)),
     })  # fmt: skip
 

@@ -85,10 +85,11 @@ def framework(
 ) -> Row | None:
     """Return a summary of the comparison of an import's values with their framework.
 
-    It has the number of values, how many have the ``same`` bits, how many were ``left_out``, the
-    ``worst`` tensor of floats as a whole (None if all are the same), the nodes whose tensors of
-    ``integers`` differ, the ``verdict``, and the first node ``beyond`` its bound (None: none; see
-    :func:`beyond`). None if there was no comparison.
+    It has the number of values, how many have the ``same`` bits, how many were ``left_out``, how
+    many kinds of nodes were ``tried`` on adversarial values, the ``worst`` tensor of floats as a
+    whole (None if all are the same), the nodes whose tensors of ``integers`` differ, the
+    ``verdict``, and the first node ``beyond`` its bound (None: none; see :func:`beyond`). None if
+    there was no comparison.
     """
     figures = figures or {}
     name = figures.get(FRAMEWORK)
@@ -98,6 +99,7 @@ def framework(
         "framework": records[0].framework if records else str(name),
         **differing([{"node": r.node, **beside(r)} for r in records]),
         "left_out": as_count(figures.get(f"{FRAMEWORK}_left_out")),
+        "tried": as_count(figures.get(f"{FRAMEWORK}_tried")),
         "verdict": str(figures.get(f"{FRAMEWORK}_verdict", NOT_JUDGED)),
         "beyond": _read_beyond(figures.get(f"{FRAMEWORK}_beyond")),
     }  # fmt: skip
@@ -221,8 +223,10 @@ def against(told: Row) -> str:
     if told["worst"] is not None:
         text += f", worst relative error {short(told['worst']['error'])} (of max abs)"
         text += f", at {told['worst']['node']}"
-    return "\n".join([text + others(told["integers"]),
-                      *(beyond_lines(told["beyond"]) if told["beyond"] else [])])  # fmt: skip
+    text += others(told["integers"])
+    if told["tried"]:
+        text += f"; {told['tried']} forms of nodes on adversarial values too"
+    return "\n".join([text, *(beyond_lines(told["beyond"]) if told["beyond"] else [])])  # fmt: skip
 
 
 def others(integers: Sequence[str]) -> str:

@@ -17,7 +17,13 @@ import numpy as np
 from core_compiler.frontends.base import Imported, Unsupported, refuse
 from core_compiler.frontends.onnx import ops
 from core_compiler.frontends.onnx.functions import definition, inlined, schema_with_function
-from core_compiler.frontends.onnx.nodes import in_f32, run_file, run_nodes
+from core_compiler.frontends.onnx.nodes import (
+    in_f32,
+    not_at_infinity,
+    run_file,
+    run_nodes,
+    undefined,
+)
 from core_compiler.frontends.onnx.ops.elementwise import POINTWISE
 from core_compiler.frontends.onnx.origins import LISTING, describe, listing, scope_of
 from core_compiler.frontends.onnx.reading import (
@@ -191,7 +197,9 @@ def import_proto(
         tuple(importer.result_names),
         {LISTING: listing(model.graph)}, facts, importer.state.arrays,
         Nodes("onnxruntime", values, partial(run_nodes, model, folder, list(values)),
-              importer.counted.axes(), in_f32(model)),
+              importer.counted.axes(), in_f32(model),
+              undefined=undefined(model), not_at_infinity=not_at_infinity(model),
+              siblings={n: node.output[0] for node in model.graph.node for n in node.output}),
         positions=positions(main, len(importer.arguments), importer.accesses, importer.counted.of,
                             importer.taken),
     )  # fmt: skip

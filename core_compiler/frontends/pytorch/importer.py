@@ -13,7 +13,12 @@ from core_compiler.frontends.base import Imported, Unsupported, read_sources, re
 from core_compiler.frontends.pytorch.aliasing import functional
 from core_compiler.frontends.pytorch.decompositions import decomposed
 from core_compiler.frontends.pytorch.exporting import exported
-from core_compiler.frontends.pytorch.nodes import open_ties, result_places, run_nodes
+from core_compiler.frontends.pytorch.nodes import (
+    not_at_infinity,
+    open_ties,
+    result_places,
+    run_nodes,
+)
 from core_compiler.frontends.pytorch.origins import describe, is_library
 from core_compiler.frontends.pytorch.own_gradients import refuse_hooks
 from core_compiler.frontends.pytorch.state_dict import refuse_shared, stored, tied
@@ -116,6 +121,7 @@ def import_exported(
             open_ties=open_ties(walker.program),
             declared=True,
             parts=walker.parts,
+            not_at_infinity=not_at_infinity(walker.program),
         ),
         constants,
         unread,

@@ -27,7 +27,7 @@ from core_compiler.frontends.stablehlo.reading import (
     symbol,
     type_of,
 )
-from core_compiler.ir.framework import InF64, Iteration, Nodes, TellNode
+from core_compiler.ir.framework import InF64, Iteration, Nodes, RunNodes, StandIns, TellNode
 from core_compiler.support.arrays import widened
 
 #: Ops that are replaced by the body of a function, and the attribute that names it.
@@ -35,10 +35,15 @@ IN_PLACE = {"func.call": "callee", "call": "callee", "stablehlo.composite": "dec
 RETURNS = frozenset({"func.return", "stablehlo.return", "chlo.return", "return"})
 #: Ops that depend on the bits of a dtype, draw random numbers or call a library, which have no
 #: meaning in f64.
-_OF_BITS = frozenset({
-    "stablehlo.bitcast_convert", "stablehlo.reduce_precision", "stablehlo.rng",
-    "stablehlo.rng_bit_generator", "stablehlo.custom_call",
-})  # fmt: skip
+_OF_BITS = frozenset(
+    {
+        "stablehlo.bitcast_convert",
+        "stablehlo.reduce_precision",
+        "stablehlo.rng",
+        "stablehlo.rng_bit_generator",
+        "stablehlo.custom_call",
+    }
+)
 #: A float dtype in the type of a tensor.
 _FLOAT = re.compile(r"(?<=[x<])(?:f32|f16|bf16)(?=[,>])")
 #: The number of iterations that are reported at the start and end of a loop; a longer loop is
@@ -51,28 +56,39 @@ _SYMBOL = re.compile(r"@\"?([\w.$-]+)")
 _LARGE = 1 << 20
 
 
-def run_file(path: Path, names: Sequence[str], inputs: Sequence[np.ndarray],
-             tell: TellNode) -> dict[int, np.ndarray]:  # fmt: skip
+def run_file(
+    path: Path,
+    names: Sequence[str],
+    inputs: Sequence[np.ndarray],
+    tell: TellNode,
+    stand_ins: StandIns | None = None,
+) -> dict[int, np.ndarray]:
     """Run the program in a file; see :func:`run_nodes`."""
-    return run_nodes(path.read_bytes(), {}, names, inputs, tell)
+    return run_nodes(path.read_bytes(), {}, names, inputs, tell, stand_ins)
 
 
 def run_nodes(
-    program: str | bytes, weights: Mapping[int, np.ndarray], names: Sequence[str],
-    inputs: Sequence[np.ndarray], tell: TellNode,
-) -> dict[int, np.ndarray]:  # fmt: skip
+    program: str | bytes,
+    weights: Mapping[int, np.ndarray],
+    names: Sequence[str],
+    inputs: Sequence[np.ndarray],
+    tell: TellNode,
+    stand_ins: StandIns | None = None,
+) -> dict[int, np.ndarray]:
     """Execute a program on arrays for its inputs; ``tell`` receives the tensors of its ops.
 
     ``names`` are the names of the ops in order.  ``weights`` are arrays for the other arguments of
     the program's function, by position.  Return the results by position, without those of ops that
-    XLA cannot execute separately.
+    XLA cannot execute separately; with ``stand_ins`` nothing.
     """
     with _on_the_cpu(), parsed(program, "the program") as module:  # JAX silences its libraries
         functions = functions_of(module)
         (block,) = public(functions, "the program").regions[0].blocks
         own = iter(inputs)
         given = [weights[i] if i in weights else next(own) for i in range(len(block.arguments))]
-        made = _Run(functions, iter(names), tell).block(block, given)
+        made = _Run(functions, iter(names), tell, stand_ins).block(block, given)
+    if stand_ins is not None:
+        return {}
     return {place: array for place, array in enumerate(made) if array is not None}
 
 
@@ -87,10 +103,15 @@ def with_results(nodes: Nodes | None, framework: str, own: Callable[..., tuple])
 
 
 def _run_both(
-    run: Callable[[Sequence[np.ndarray], TellNode], Mapping[int, np.ndarray]],
-    own: Callable[..., tuple], inputs: Sequence[np.ndarray], tell: TellNode,
-) -> dict[int, np.ndarray]:  # fmt: skip
-    run(inputs, tell)
+    run: RunNodes,
+    own: Callable[..., tuple],
+    inputs: Sequence[np.ndarray],
+    tell: TellNode,
+    stand_ins: StandIns | None = None,
+) -> dict[int, np.ndarray]:
+    run(inputs, tell, stand_ins)
+    if stand_ins is not None:
+        return {}
     return dict(enumerate(own(*inputs)))
 
 
@@ -104,8 +125,15 @@ class _Run:
     An array is None if an op could not be executed.
     """
 
-    def __init__(self, functions: Mapping[str, Any], names: Iterator[str], tell: TellNode):
+    def __init__(
+        self,
+        functions: Mapping[str, Any],
+        names: Iterator[str],
+        tell: TellNode,
+        stand_ins: StandIns | None,
+    ):
         self.functions, self.names, self.tell = functions, names, tell
+        self.stand_ins = stand_ins
         self._compiled: dict[str, Callable] = {}
         #: Arrays that ``tell`` did not accept.
         self._untold: dict[int, np.ndarray] = {}
@@ -132,6 +160,20 @@ class _Run:
             (body,) = self.functions[named].regions[0].blocks
             return self.block(body, arrays)
         name = next(self.names)
+        if self.stand_ins is not None:
+            chosen = self.stand_ins.arrays(name)
+            if chosen is not None:
+                if self.stand_ins.executes(name):
+                    self._reported(name, operation, arrays)
+                return list(chosen)
+            if operation.regions:
+                return [None] * len(operation.results)
+            return self._executed(operation, arrays)[0]
+        return self._reported(name, operation, arrays)
+
+    def _reported(
+        self, name: str, operation: Any, arrays: Sequence[Any]
+    ) -> list[np.ndarray | None]:
         made, in_f64 = self._executed(operation, arrays)
         iterations: list[Iteration] = []
         if operation.name == "stablehlo.while" and all(a is not None for a in made):
@@ -196,10 +238,13 @@ class _Run:
         try:
             if text not in self._compiled:
                 kinds: list[Any] = [type_of(kind) for kind in types]
-                self._compiled[text] = compiled(text, [
-                    (k.shape, np.dtype("f8") if wide and k.dtype.is_float else k.dtype.numpy)
-                    for k in kinds
-                ])  # fmt: skip
+                self._compiled[text] = compiled(
+                    text,
+                    [
+                        (k.shape, np.dtype("f8") if wide and k.dtype.is_float else k.dtype.numpy)
+                        for k in kinds
+                    ],
+                )
             return list(map(np.asarray, self._compiled[text](*arrays)))
         except Exception:  # any exception of XLA and MLIR
             return None
@@ -235,8 +280,9 @@ class _Region:
         if made is None:
             raise _NotAlone
         wide = partial(self._run.run, self._text, self._types, arrays, True)
-        return Iteration(self._number, number, list(state), made,
-                         wide if self._floats else lambda: None)  # fmt: skip
+        return Iteration(
+            self._number, number, list(state), made, wide if self._floats else lambda: None
+        )
 
 
 def _large(constant: Any) -> np.ndarray | None:
@@ -275,14 +321,18 @@ def _alone(operation: Any, functions: Mapping[str, Any]) -> str:
     def fill(given: Sequence[Any]) -> list[Any]:
         return list(_copied(operation, dict(zip(read, given, strict=True))).results)
 
-    return _written(operation, [v.type for v in read], [v.type for v in operation.results], fill,
-                    functions)  # fmt: skip
+    return _written(
+        operation, [v.type for v in read], [v.type for v in operation.results], fill, functions
+    )
 
 
 def _written(
-    operation: Any, read: Sequence[Any], made: Sequence[Any],
-    fill: Callable[[Sequence[Any]], list[Any]], functions: Mapping[str, Any],
-) -> str:  # fmt: skip
+    operation: Any,
+    read: Sequence[Any],
+    made: Sequence[Any],
+    fill: Callable[[Sequence[Any]], list[Any]],
+    functions: Mapping[str, Any],
+) -> str:
     """Return a program whose function maps values of the types ``read`` to those of ``made``.
 
     ``fill`` emits the body.  The program includes the ``functions`` that the operation names.
@@ -367,7 +417,8 @@ def _whole(path: Path, arrays: Sequence[np.ndarray]) -> Callable:
         polymorphic.bind(module, function, str(path), arrays, {})
         results: list[Any] = [type_of(kind) for kind in function.type.results]
         function.attributes["sym_name"] = type(function.attributes["sym_name"]).get(
-            "main", module.context)  # fmt: skip
+            "main", module.context
+        )
         text = str(module.operation.get_asm(enable_debug_info=False))
     return compiled(text, [(k.shape, k.dtype.numpy) for k in results])
 

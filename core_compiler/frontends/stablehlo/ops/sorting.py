@@ -30,9 +30,13 @@ def sort(b, *xs):
 
 @op("chlo.top_k")
 def top_k(b, x):
+    """Return the largest elements in the total order, as XLA computes it."""
     _values, places = b.results
-    found = b.topk(x, axis=x.type.rank - 1, k=int(b.attr("k")))
-    return found[0], b.to(found[1], places.dtype)
+    axis = x.type.rank - 1
+    keys = ordered_bits(b, x) if x.type.dtype.is_float else x
+    found = b.topk(keys, axis=axis, k=int(b.attr("k")))
+    values = found[0] if keys is x else b.take_along(x, found[1], axis=axis)
+    return values, b.to(found[1], places.dtype)
 
 
 @call("ApproxTopK", "PartialReduce")

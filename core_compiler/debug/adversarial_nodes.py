@@ -1,0 +1,333 @@
+"""Comparison of single nodes with their framework on adversarial values.
+
+Example inputs do not show every fault of a translation or of an op's reference: a bound that no
+element reaches, a NaN that is dropped, a formula that is only right for one sign.  The framework
+therefore executes each node again on operands made to show them (:mod:`hurtful`), and the result is
+judged like any other, alone.  Integers and values that do not depend on the model's inputs keep
+their tensors: they may be positions and sizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import groupby
+
+import numpy as np
+
+from core_compiler.debug import hurtful
+from core_compiler.debug.alone import Alone, Known, as_wide, form, is_random, nth
+from core_compiler.debug.verdict import Judgement
+from core_compiler.ir import Module, Op, TensorType, Value
+from core_compiler.ir.attributes import attributes_key
+from core_compiler.ir.framework import InF64, Iteration, Nodes
+from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.types import is_sized
+from core_compiler.ops.costs import cost
+from core_compiler.ops.traits import has_trait
+from core_compiler.passes.base import CONTROL_FLOW
+from core_compiler.support.arrays import widened
+
+#: Classes of floats that every implementation computes alike, but for rounding.
+_FLOATS = ("bounds", "zeros", "ties", "negative", "spread")
+#: The class of floats for ops that work element by element: others may treat NaN and infinities
+#: differently.  The class of integers, for such ops too.
+_OPEN, _INTEGERS = "open", "mixed"
+#: Classes of values that are tried, in this order.
+CLASSES = (*_FLOATS, _OPEN, _INTEGERS)
+#: A node with more operations or elements is not tried; most models have it in smaller sizes too.
+MOST_FLOPS, MOST_ELEMENTS = 5e6, 1 << 18
+#: Ops that other implementations do not define for every number of bits.
+_SHIFTS = ("core.shl", "core.shr")
+#: Constants with at most this many elements belong to a formula.
+_SMALL = 16
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """A node to try on ``classes``: its ``values``, their ``ops``, and the values ``read``."""
+
+    name: str
+    classes: frozenset[str]
+    ops: tuple[Op, ...]
+    values: tuple[Value, ...]
+    read: tuple[Value, ...]
+
+
+class Adversary:
+    """The nodes of an import to try, and their tensors on the model's inputs.
+
+    ``own``: how many of main's arguments are the model's own inputs.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        inputs: Sequence[np.ndarray],
+        nodes: Nodes,
+        values: Mapping[str, Sequence[Value | None]],
+        own: int,
+    ):
+        self._module, self._nodes, self._values = module, nodes, values
+        self._inputs, self._own = inputs, own
+        self._alone = Alone(module, inputs, {})
+        self._from_inputs = _dependent(module, own)
+        #: Tensors on the model's inputs that later nodes read unchanged.
+        self._kept: dict[Value, np.ndarray] = {
+            v: a
+            for i, (v, a) in enumerate(zip(module.main.arguments, inputs, strict=True))
+            if i >= own or not _is_float(v)
+        }
+        self._other_form: set[Value | None] = set()
+        self._tried = {each.name: each for each in self._wanted()}
+        self._constants = self._constants_by_value()
+
+    def _wanted(self) -> list[_Node]:
+        """Return one node of each form: the same ops, attributes and types."""
+        place = {op: i for i, op in enumerate(self._module.main.body.ops)}
+        known = set(self._module.main.arguments)
+        seen: set[tuple] = set()
+        found = []
+        siblings = self._nodes.siblings
+        for _, names in groupby(self._values, lambda name: siblings.get(name, name)):
+            group = [(n, [v for v in self._values[n] if v is not None]) for n in names]
+            for name, values in group:
+                node = self._node(name, values, known, place)
+                key = () if node is None else _form(node)
+                if node is not None and key not in seen:
+                    seen.add(key)
+                    found.append(node)
+            known.update(v for _, values in group for v in values)
+        return found
+
+    def _node(
+        self, name: str, values: Sequence[Value], known: set[Value], place: Mapping[Op, int]
+    ) -> _Node | None:
+        ops: set[Op] = set()
+        read: dict[Value, None] = {}
+        stack = list(values)
+        while stack:
+            value = stack.pop()
+            maker = self._alone.makers.get(value)
+            if value in known or maker is None:
+                read[value] = None
+            elif maker not in ops:
+                ops.add(maker)
+                stack.extend(maker.uses())
+        ordered = tuple(sorted(ops, key=place.__getitem__))
+        sized = [v for v in (*values, *read) if not is_sized(v.type) or v in self._nodes.sized]
+        if sized or name in self._nodes.undefined or any(map(_is_not_tried, ordered)):
+            return None
+        classes = self._classes(name, ordered, [v for v in read if v in self._from_inputs])
+        if not classes:
+            return None
+        elements = max(v.type.elements for v in (*values, *read))
+        if elements > MOST_ELEMENTS or sum(cost(op).flops for op in ordered) > MOST_FLOPS:
+            return None
+        return _Node(name, classes, ordered, tuple(values), tuple(read))
+
+    def _classes(self, name: str, ops: Sequence[Op], read: Sequence[Value]) -> frozenset[str]:
+        alone = all(op.kind in CONSTANTS or _is_by_element(op) for op in ops)
+        if read and alone and all(v.type.dtype.is_integer for v in read):
+            return frozenset({_INTEGERS})
+        if not any(map(_is_float, read)):
+            return frozenset()
+        is_open = alone and name not in self._nodes.not_at_infinity
+        return frozenset({*_FLOATS, _OPEN} if is_open else _FLOATS)
+
+    def _constants_by_value(self) -> dict[Value, list[float]]:
+        """Return the constants of the formulas that read a value: its elements hit them exactly."""
+        found: dict[Value, list[float]] = {}
+        for node in self._tried.values():
+            here = [c for op in node.ops for c in self._numbers(op)]
+            for value in node.read:
+                found.setdefault(value, []).extend(here)
+        return found
+
+    def _numbers(self, op: Op) -> list[float]:
+        if op.kind in CONSTANTS and op.result.type.elements <= _SMALL:
+            made: dict[Value, Known] = {}
+            self._alone._made(op, made)
+            return [float(c) for c in np.ravel(made[op.result].array)]
+        return [v for v in op.attributes.values() if isinstance(v, float)]
+
+    # -- on the model's inputs ---------------------------------------------------------------------
+
+    def keep(self, name: str, arrays: Sequence[np.ndarray | None]) -> None:
+        """Keep the tensors of a node that are read unchanged, on the model's inputs."""
+        for value, array in zip(self._values.get(name, ()), arrays, strict=False):
+            if value is None:
+                continue
+            if array is None or not is_sized(value.type) or array.shape != value.type.shape:
+                self._other_form.add(value)
+            elif value not in self._from_inputs or not _is_float(value):
+                self._kept[value] = np.array(array)
+
+    # -- on adversarial values ---------------------------------------------------------------------
+
+    def run(self, found: Callable[[str, Known, Judgement], None]) -> int:
+        """Try the nodes on each class of values; ``found`` is told the first that differs.
+
+        Return the number of nodes that were tried.
+        """
+        tried: set[str] = set()
+        for class_ in CLASSES:
+            trial = _Trial(self, class_, found, tried)
+            inputs = [trial.array(v) for v in self._module.main.arguments[: self._own]]
+            with suppress(Exception):  # any exception of a framework on such values
+                self._nodes.run([np.array(a) for a in inputs], trial.tell, trial)
+            if trial.over:
+                break
+        return len(tried)
+
+
+class _Trial:
+    """A run of the framework's graph on values of one class."""
+
+    def __init__(
+        self,
+        adversary: Adversary,
+        class_: str,
+        found: Callable[[str, Known, Judgement], None],
+        tried: set[str],
+    ):
+        self._of, self.class_, self._found, self._done = adversary, class_, found, tried
+        self._arrays: dict[Value, np.ndarray] = {}
+        self._not_replaced: set[Value] = set()
+        self.over = False
+
+    def executes(self, name: str, /) -> bool:
+        node = self._of._tried.get(name)
+        if self.over or node is None or self.class_ not in node.classes:
+            return False
+        return self._not_replaced.isdisjoint(node.read)
+
+    def arrays(self, name: str, /) -> list[np.ndarray | None] | None:
+        values = self._of._values.get(name, ())
+        if not values or not self._of._other_form.isdisjoint(values):
+            self.not_replaced(name)
+            return None
+        return [None if v is None else self.array(v) for v in values]
+
+    def not_replaced(self, name: str, /) -> None:
+        self._not_replaced.update(v for v in self._of._values.get(name, ()) if v is not None)
+
+    def array(self, value: Value) -> np.ndarray:
+        """Return the tensor of a value in this run; the same class always returns the same."""
+        if value in self._of._kept and (self.class_ != _INTEGERS or not self._is_replaced(value)):
+            return self._of._kept[value]
+        if value not in self._arrays:
+            self._arrays[value] = self._made(value)
+        return self._arrays[value]
+
+    def _is_replaced(self, value: Value) -> bool:
+        """Return whether a tensor of integers is replaced: none but nodes of integers read it."""
+        return value in self._of._from_inputs and value.type.dtype.is_integer
+
+    def _made(self, value: Value) -> np.ndarray:
+        assert isinstance(value.type, TensorType)
+        kind = value.type
+        constants = self._of._constants.get(value)
+        if constants is None or kind.elements > MOST_ELEMENTS:  # no node that is tried reads it
+            return np.zeros(tuple(map(int, kind.shape)), kind.dtype.numpy)
+        text = f"{self.class_} {len(self._arrays)}"
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
+        return hurtful.array(self.class_, kind, np.random.default_rng(seed), constants, True)
+
+    def tell(
+        self,
+        name: str,
+        arrays: Sequence[np.ndarray | None],
+        in_f64: InF64,
+        iterations: Sequence[Iteration] = (),
+        /,
+    ) -> list[bool]:
+        node, wide = self._of._tried[name], cache(in_f64)
+        known = {v: Known(self.array(v), v) for v in node.read}
+        with suppress(ArithmeticError, ValueError):  # an op without a meaning on such values
+            for op in node.ops:
+                self._of._alone._made(op, known)
+            if any(_is_undefined(op, known) for op in node.ops):
+                return [True] * len(arrays)
+            rows = zip(self._of._values[name], arrays, strict=False)
+            for place, (value, theirs) in enumerate(rows):
+                if value is None:
+                    continue
+                made = known[value]
+                told = as_wide(theirs, made)
+                if theirs is None or told is None or form(told) != form(made.array) or self.over:
+                    continue
+                self._done.add(name)
+                constants = self._of._nodes.constants.get(name, 0.0)
+                judged = self._of._alone.judge(
+                    made,
+                    theirs,
+                    partial(nth, wide, place),
+                    constants,
+                    name in self._of._nodes.open_ties,
+                )
+                if judged.verdict == "differs":
+                    self.over = True
+                    note = f"on {hurtful.CLASSES[self.class_]}: {judged.note}"
+                    self._found(name, made, replace(judged, note=note))
+        return [True] * len(arrays)
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype.is_float
+
+
+def _is_by_element(op: Op) -> bool:
+    """Return whether an op works element by element, and is defined on all integers."""
+    if op.kind == "core.broadcast":
+        return True
+    if has_trait(op, "division"):
+        return op.kind == "core.div" and _is_float(op.result)
+    return has_trait(op, "elementwise") and op.kind not in _SHIFTS
+
+
+def _is_not_tried(op: Op) -> bool:
+    return op.kind in CONTROL_FLOW or bool(op.regions) or is_random(op)
+
+
+def _is_undefined(op: Op, known: Mapping[Value, Known]) -> bool:
+    """Return whether an op casts floats that its integers do not have: frameworks differ there."""
+    if op.kind != "core.cast" or not op.result.type.dtype.is_integer:
+        return False
+    held = known[op.operands[0]].array
+    if held.dtype.kind in "biu" or not held.size:
+        return False
+    limits, wide = np.iinfo(op.result.type.dtype.numpy), widened(held)
+    return not bool(np.all((wide > float(limits.min) - 1) & (wide < float(limits.max) + 1)))
+
+
+def _dependent(module: Module, own: int) -> set[Value]:
+    """Return the values that depend on the model's inputs."""
+    found = set(module.main.arguments[:own])
+    for op in module.main.body.ops:
+        if not found.isdisjoint(op.uses()):
+            found.update(op.results)
+    return found
+
+
+def _form(node: _Node) -> tuple:
+    """Return a key that is equal for nodes of the same ops on tensors of the same types."""
+    names: dict[Value, int] = {}
+
+    def of(value: Value) -> tuple:
+        return names.setdefault(value, len(names)), value.type
+
+    return tuple(
+        (
+            op.kind,
+            tuple(map(of, op.operands)),
+            tuple(map(of, op.results)),
+            None
+            if op.kind in CONSTANTS and op.result.type.elements > _SMALL
+            else attributes_key(op.attributes.items()),
+        )
+        for op in node.ops
+    ) + tuple(map(of, node.values))
