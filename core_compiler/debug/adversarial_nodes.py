@@ -40,7 +40,8 @@ _OPEN, _INTEGERS = "open", "mixed"
 CLASSES = (*_FLOATS, _OPEN, _INTEGERS)
 #: A node with more operations or elements is not tried; most models have it in smaller sizes too.
 MOST_FLOPS, MOST_ELEMENTS = 5e6, 1 << 18
-#: Ops that other implementations do not define for every number of bits.
+#: Ops that other implementations do not define for every number of bits: they read those that the
+#: integers have.
 _SHIFTS = ("core.shl", "core.shr")
 #: Constants with at most this many elements belong to a formula.
 _SMALL = 16
@@ -84,6 +85,9 @@ class Adversary:
         self._other_form: set[Value | None] = set()
         self._tried = {each.name: each for each in self._wanted()}
         self._constants = self._constants_by_value()
+        self._shifted_by = {
+            op.operands[1] for n in self._tried.values() for op in n.ops if op.kind in _SHIFTS
+        }
 
     def _wanted(self) -> list[_Node]:
         """Return one node of each form: the same ops, attributes and types."""
@@ -130,7 +134,7 @@ class Adversary:
         return _Node(name, classes, ordered, tuple(values), tuple(read))
 
     def _classes(self, name: str, ops: Sequence[Op], read: Sequence[Value]) -> frozenset[str]:
-        alone = all(op.kind in CONSTANTS or _is_by_element(op) for op in ops)
+        alone = all(op.kind in CONSTANTS or _is_by_element(op, read) for op in ops)
         if read and alone and all(v.type.dtype.is_integer for v in read):
             return frozenset({_INTEGERS})
         if not any(map(_is_float, read)):
@@ -235,7 +239,10 @@ class _Trial:
             return np.zeros(tuple(map(int, kind.shape)), kind.dtype.numpy)
         text = f"{self.class_} {len(self._arrays)}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
-        return hurtful.array(self.class_, kind, np.random.default_rng(seed), constants, True)
+        random = np.random.default_rng(seed)
+        if value in self._of._shifted_by:
+            return random.integers(0, kind.dtype.bits, kind.shape).astype(kind.dtype.numpy)
+        return hurtful.array(self.class_, kind, random, constants, True)
 
     def tell(
         self,
@@ -280,13 +287,15 @@ def _is_float(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype.is_float
 
 
-def _is_by_element(op: Op) -> bool:
-    """Return whether an op works element by element, and is defined on all integers."""
+def _is_by_element(op: Op, read: Sequence[Value]) -> bool:
+    """Return whether an op works element by element, and is defined on the values ``read``."""
     if op.kind == "core.broadcast":
         return True
     if has_trait(op, "division"):
         return op.kind == "core.div" and _is_float(op.result)
-    return has_trait(op, "elementwise") and op.kind not in _SHIFTS
+    if op.kind in _SHIFTS:
+        return op.operands[1] in read
+    return has_trait(op, "elementwise")
 
 
 def _is_not_tried(op: Op) -> bool:

@@ -117,6 +117,18 @@ def test_integers_are_tried_where_ops_work_element_by_element(monkeypatch):
     assert "special values" in result.beyond.judgement.note
 
 
+def test_shifts_are_tried_with_the_bits_that_integers_have(monkeypatch):
+    x, by = np.full((3, 4), 3, np.int32), np.full((3, 4), 2, np.int32)
+    shift = torch.bitwise_left_shift
+    assert compared(imported(shift, x, by), x, by).tried == 1
+    wide = lambda b, x, y: b.select(  # noqa: E731
+        b.lt(y, b.scalar_like(12, y)), b.shl(x, y), b.scalar_like(0, x)
+    )
+    monkeypatch.setitem(table(), "bitwise_left_shift", wide)
+    found = compared(imported(shift, x, by), x, by)
+    assert found.beyond is not None and "special values" in found.beyond.judgement.note
+
+
 def test_positions_keep_their_values():
     """Indices from the model's inputs stay in range, so that nothing is read outside a table."""
     rows, places = TAME, np.array([[3, 0], [1, 2]])

@@ -420,3 +420,28 @@ def shifts_before_a_norm():
                      for w, s in zip(weights, shifts, strict=True))  # fmt: skip
 
     return run, (drawn(2, 3, 4, 4), drawn(4))
+
+
+@corpus_model
+def loss_over_the_count_of_others():
+    """A sum of losses, divided by how many targets are not ignored: its own, and others."""
+
+    def total(x, t):
+        return F.cross_entropy(x, t, ignore_index=2, reduction="sum")
+
+    def run(x, y, t, u):
+        return total(x, t) / (t != 2).sum(), total(y, t) / (u != 2).sum()
+
+    targets, others = torch.tensor([0, 2, 1, 4, 2, 3]), torch.tensor([2, 2, 2, 4, 2, 3])
+    return run, (drawn(6, 5), drawn(6, 5), targets, others)
+
+
+@corpus_model
+def written_into_nothing():
+    """Slices that are replaced in tensors of which another axis is empty."""
+
+    def run(x, y):
+        return (torch.slice_scatter(x, y, 1, 1, 3), torch.slice_scatter(x.T, y.T, 0, 0, 2),
+                torch.slice_scatter(x, y * 2, 1, 3, 5).sum(0))  # fmt: skip
+
+    return run, (torch.zeros(0, 5), torch.zeros(0, 2))

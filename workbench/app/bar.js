@@ -1,4 +1,4 @@
-// The bar on top, and what holds the page together: layout of the panes, keys, the URL, messages.
+// The bar at the top, and the logic of the whole page: pane layout, keys, the URL, messages.
 
 const STYLE = `
 .root { display: flex; align-items: center; gap: 8px; padding: 0 12px; overflow: visible; white-space: nowrap; }
@@ -42,15 +42,15 @@ const KEYS = [
   ['b  B', 'breakpoint on the pass or the rewrite\'s rule, on the selected op'], ['r  R', 'continue to the next breakpoint, back to the previous one'],
   ['a  e  x  A  F', 'step-by-step compile: apply the pass, only its next rewrite, skip it, run until a pass changes something, finish'],
   ['h  H', 'next, previous change of the selected op'],
-  ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['g', 'any view in this pane: a list, a letter each'], ['z', 'maximise the pane, and back'], ['/', 'search ops, passes, kernels'],
-  ['[  ]', 'fold the passes, the inspector'], ['↑  ↓  Enter', 'in a list or table: the row before, the next; show it'], ['Alt ←  Alt →', 'back and forward through your selections'], ['?', 'these keys; each view has its own'], ['Esc', 'close, clear'],
+  ['1  2  3  4  5  0', 'Step, Speed, Memory, Numbers, Train, Overview'], ['g', 'choose a view for this pane: a list with a letter for each'], ['z', 'maximise or restore the pane'], ['/', 'search ops, passes, kernels'],
+  ['[  ]', 'fold the passes, the inspector'], ['↑  ↓  Enter', 'in a list or table: previous row, next row, show it'], ['Alt ←  Alt →', 'back and forward through your selections'], ['?', 'show these keys; views have more of their own'], ['Esc', 'close, clear'],
 ];
 const SYNTAX = 'Words match name, kind, shape, attribute, scope and source line; or kind:add shape:768 dtype:bf16 line:model.py:12 scope:layer.0 phase:backward; "two words", /regular expressions/';
-/** What a view's message offers to do. */
+/** Labels of the actions that a view's message offers. */
 const DO = { again: 'Compile…', execute: 'Execute' };
 const HEALTH = 1500;
-/** Windows up to this width (pixels) have no column for the inspector; panes with less room than
- * BESIDE stand below each other. */
+/** In windows up to this width (pixels) the inspector has no column; with less room than BESIDE
+ * for the panes they are stacked. */
 const SLIM = 1180;
 const BESIDE = 820;
 const RAIL = 262;
@@ -77,7 +77,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const execute = h('button', { click: () => { if (!execute.hasAttribute('aria-disabled')) send('execute', {}); } }, 'Execute');
   const theme = h('button', { class: 'plain', title: 'Light or dark', 'aria-label': 'Switch between light and dark', click: switchTheme }, '◐');
   const help = h('button', { class: 'plain', title: 'Keys  (?)', click: () => keys.showModal() }, '?');
-  // Other tabs of this browser are signed out too: they load again, and ask who it is.
+  // Other tabs of this browser are signed out too: they reload and show the sign-in page.
   const person = h('a', { class: 'person', href: './logout', hidden: true, click: () => cwKept.set('cw-left', String(Date.now())) });
   const onLeft = (event) => { if (event.key === 'cw-left' && !person.hidden) setTimeout(() => location.reload(), 1000); };
   window.addEventListener('storage', onLeft);
@@ -92,7 +92,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const home = h('button', { class: 'brand', click: () => send('home', {}), title: 'Compiler Workbench: open another model or recording', 'aria-label': 'Compiler Workbench: open another model or recording' }, 'Compiler Workbench');
   root.append(home, h('span', { class: 'sep' }), run, job, h('span', { class: 'gap' }), presets, search, compile, execute, theme, help, person, keys, views, toast);
 
-  // What is as it was is not built again: the browser would lay it out again with all beside it.
+  // Unchanged parts are not rebuilt: the browser would lay out their neighbours again too.
   const known = {};
   function isNew(name, value) {
     const text = JSON.stringify(value);
@@ -101,7 +101,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return true;
   }
 
-  // A window without room for three columns: the inspector then lies over the panes.
+  // In a window too narrow for three columns, the inspector overlays the panes.
   const slim = matchMedia(`(max-width: ${SLIM}px)`);
   let drawer = false;
   const onSlim = () => { drawer = false; if (data.panes) { drawBar(); drawPanes(); } };
@@ -124,15 +124,15 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     root.classList.toggle('narrow', slim.matches);
     home.textContent = slim.matches && facts ? 'CW' : 'Compiler Workbench';
     for (const node of [presets, search]) node.hidden = !facts;
-    const waits = Boolean(data.job?.paused); // then their place is needed, and they can do nothing
+    const waits = Boolean(data.job?.paused); // they have no effect then, and their space is needed
     root.classList.toggle('waits', waits);
     run.hidden = waits;
     root.classList.toggle('busy', Boolean(data.job && data.user));
     person.hidden = !data.user;
-    person.textContent = data.job ? data.user : `${data.user}, sign out`; // a job needs the place
-    person.title = `${data.user} has signed in${data.viewer ? ', and may look at all runs' : ''}. Sign out`;
+    person.textContent = data.job ? data.user : `${data.user}, sign out`; // a job needs the space
+    person.title = `Signed in as ${data.user}${data.viewer ? ', with read access to all runs' : ''}. Sign out`;
     for (const node of [compile, execute]) node.hidden = !facts || data.viewer || facts.fixed || facts.training || waits;
-    home.disabled = Boolean(facts?.fixed); // a report has nowhere else to go
+    home.disabled = Boolean(facts?.fixed); // a report has no other page
     tour.hidden = data.viewer || home.disabled;
     if (isNew('run', [facts, !data.job])) run.replaceChildren(...(facts ? [h('b', { title: facts.path }, facts.model), !data.job && h('span', { title: facts.path }, facts.detail)].filter(Boolean) : []));
     if (isNew('presets', [data.presets, data.panes])) presets.replaceChildren(...data.presets.map(([key, name, panes]) =>
@@ -141,14 +141,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (data.job?.paused) drawPaused(data.job.paused);
     else if (data.job) drawGoing(data.job);
     compile.disabled = Boolean(data.job);
-    // Off, and it says why: a disabled button would have neither focus nor a tooltip.
+    // aria-disabled, with the reason: a disabled button gets neither focus nor a tooltip.
     const off = data.job ? 'another job is running' : facts?.execute;
     execute.toggleAttribute('aria-disabled', Boolean(off));
     execute.title = off ? `Not available: ${off}` : 'Execute the program again and add its times to this recording';
     document.title = facts ? `${facts.model} – Compiler Workbench` : 'Compiler Workbench';
   }
 
-  // A job tells of itself all the time: its button stays, with the focus and under the hand.
+  // A job reports progress often: its button is reused, so that it keeps the focus and the pointer.
   const going = {
     what: h('span', { class: 'what' }), count: h('span'), part: h('div'), track: h('div'), elapsed: h('span'),
     cancel: h('button', { click: () => send('cancel', { of: data.job?.of ?? '' }), title: 'Stop; finished stages are kept' }, 'Cancel'),
@@ -164,16 +164,16 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (going.what.parentNode !== job) job.replaceChildren(going.what, going.count, going.track, going.elapsed, data.viewer ? '' : going.cancel);
   }
 
-  // A compile that is stepped through: what comes next, and what may happen to it.
+  // A step-by-step compile: the next pass, and the actions for it.
   const HELD = [
-    ['apply', 'Apply', 'a', 'Run this pass'], ['rewrite', 'Rewrite', 'e', 'Run this pass as far as its next rewrite; the others come next'], ['skip', 'Skip', 'x', 'Leave this pass out'], ['change', 'To change', 'A', 'Run until a pass has changed something'],
-    ['run', 'Run', 'r', 'Run to the next breakpoint (b sets one): before a pass, or in it right after the rewrite of a rule or an op'], ['finish', 'Finish', 'F', 'Run all passes that are left'],
+    ['apply', 'Apply', 'a', 'Run this pass'], ['rewrite', 'Rewrite', 'e', 'Run this pass up to its next rewrite; the other rewrites follow'], ['skip', 'Skip', 'x', 'Skip this pass'], ['change', 'To change', 'A', 'Run until a pass changes something'],
+    ['run', 'Run', 'r', 'Run to the next breakpoint (b sets one): before a pass, or in it right after the rewrite of a rule or an op'], ['finish', 'Finish', 'F', 'Run all remaining passes'],
   ];
   function drawPaused(paused) {
     const { next, at, total, to_come: rest, problem } = paused;
     if (!isNew('paused', paused) && job.querySelector('.held')) return;
     job.replaceChildren(
-      h('span', { class: 'what held', title: `still to come: ${rest.join(', ')}` }, next.includes('+') ? 'before more of ' : 'before ', h('b', {}, next.replace(/[+].*/, '')), ` (${at} of ${total})`),
+      h('span', { class: 'what held', title: `remaining passes: ${rest.join(', ')}` }, next.includes('+') ? 'before more of ' : 'before ', h('b', {}, next.replace(/[+].*/, '')), ` (${at} of ${total})`),
       data.viewer ? '' : h('div', { class: 'group', role: 'group', 'aria-label': 'Actions for this pass' }, HELD.map(([act, name, key, title]) =>
         h('button', { title: `${title}  (${key})`, 'data-held': act, click: () => send('held', { do: act }) }, name))),
       data.viewer ? '' : h('button', { click: () => send('cancel', { of: '' }), title: 'Stop here; finished stages are kept' }, 'Cancel'));
@@ -199,7 +199,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (!notice.error) toast.timer = setTimeout(() => { toast.hidden = true; }, notice.act ? 15000 : 4000);
   }
 
-  // Who may only look has nothing to press.
+  // A viewer has no buttons: the text names the editor's button instead.
   const asTold = (fix) => (data.viewer ? fix?.replace(/^Press (.+?), or: /, 'An editor can press $1; as a command: ') : fix);
 
   // -- panes ------------------------------------------------------------------------------------
@@ -252,28 +252,28 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (data.done) opened(shown);
   }
 
-  // Of a view that can show two recordings: whether it does, and which is the other one.
+  // The controls of a view that can show two recordings: one or both, and the other recording.
   function twoOf(view) {
     const titles = data.two?.views[view];
     const { other, offered = [], on = [] } = data.two ?? {};
-    if (!titles) return null; // its place is there from the first: what is offered comes later
+    if (!titles) return null; // the titles reserve the space from the start: the offers arrive later
     const both = Boolean(other) && on.includes(view);
     const named = (each) => [each.target, each.variant, each.total_ms === null ? '' : figure(each.total_ms, 'ms'), ago(each.began)].filter(Boolean).join(', ');
     const pick = h('select', { 'aria-label': other ? 'B, the other recording' : 'Show another recording beside this one', title: other ? `B: ${other}` : 'A | B: show another recording of the model beside this one', change: () => {
       if (pick.value === '/') send('show', { view: 'compare', beside: view });
       else send('compare', { with: pick.value, view });
     } },
-    h('option', { value: '' }, other ? 'compare with nothing' : 'A | B …'),
+    h('option', { value: '' }, other ? 'stop comparing' : 'A | B …'),
     other && !offered.some((each) => each.name === other) ? h('option', { value: other }, other.split('/').pop()) : null,
     offered.map((each) => h('option', { value: each.name, title: each.name }, `${each.name.split('/').pop()}  (${named(each)})`)),
-    h('option', { value: '/' }, 'another one…'));
+    h('option', { value: '/' }, 'another recording…'));
     pick.value = other;
     return h('span', { class: 'two', role: 'group', 'aria-label': 'One recording or two' },
-      other ? titles.map((title, i) => h('button', { 'data-two': ['one', 'both'][i], 'aria-pressed': String(both === Boolean(i)), title: i ? `Show both recordings; B: ${other}` : 'Show this recording alone',
+      other ? titles.map((title, i) => h('button', { 'data-two': ['one', 'both'][i], 'aria-pressed': String(both === Boolean(i)), title: i ? `Show both recordings; B: ${other}` : 'Show only this recording',
         click: () => send('two', { view, on: Boolean(i) }) }, title)) : null, pick);
   }
 
-  // Tabs that have no place are in a list behind the others, never cut off.
+  // Tabs that do not fit move to a list behind the others; none is cut off.
   function fit(bar) {
     const tabs = [...bar.querySelectorAll('[role=tab]')];
     const more = bar.querySelector('select');
@@ -295,7 +295,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   document.querySelectorAll('#cw-panes .cw-tabs').forEach((bar) => fits.observe(bar));
   later(() => fits.disconnect());
 
-  // The note goes away when what it hides is drawn; then the modules of other views are fetched.
+  // The note is removed once the views below it are drawn; then the other views' modules are fetched.
   const drawn = new Set();
   let wanted = null;
   function opened(views = wanted) {
@@ -312,7 +312,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   later(() => document.removeEventListener('cw-drawn', onDrawn));
   const zoom = () => send('zoom', { index: data.zoom === null ? focused : null });
 
-  // -- any view by a letter ---------------------------------------------------------------------
+  // -- choosing a view by its letter ------------------------------------------------------------
   const here = () => (data.zoom !== null ? data.zoom : focused < data.panes.length ? focused : 0);
   function showIn(view) {
     views.close();
@@ -338,7 +338,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     event.preventDefault();
   }
 
-  // The rail is as wide as the user likes.
+  // The user can resize the rail.
   const edge = by('cw-rail-edge');
   let railWidth = RAIL;
   function setRail(width) {
@@ -396,7 +396,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   let asked = 0;
   let answered = '';
   let result = { hits: [], total: 0, ops: 0 };
-  let entered = false; // before what is typed was answered: then its first hit is gone to when it is
+  let entered = false; // Enter came before the answer: its first hit is opened when it arrives
   input.addEventListener('input', () => {
     clearTimeout(searchTimer);
     entered = false;
@@ -450,7 +450,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     if (next?.asking !== asked) return;
     result = { total: next.hits.length, ops: 0, ...next };
     hits = result.hits;
-    // What has no room here: the graph finds it with the same words, and marks all of it.
+    // Hits that do not fit here: the graph runs the same query and marks all of them.
     const left = result.ops - hits.filter((hit) => hit.what === 'op').length;
     if (left > 0) hits = [...hits, { what: '', text: `${count(left)} more: all ${count(result.ops)} ops in the graph`, go: { open: 'graph', state: { graph: { query: result.text } } } }];
     answered = result.text;
@@ -515,7 +515,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   later(() => window.removeEventListener('popstate', onPop));
 
   // -- the server -------------------------------------------------------------------------------
-  // When the connection is lost the page waits for the server and loads again: the URL has the state.
+  // When the connection is lost, the page waits for the server and reloads: the URL holds the state.
   let lost = false;
   const lose = () => {
     if (lost) return;
@@ -540,7 +540,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     each.on_event?.('connection_lost', lose);
   }
 
-  // The server holds back what it derives until a browser is there to get it.
+  // The server sends derived data only after a browser reports that it is ready.
   model.set('command', JSON.stringify({ name: 'ready', n: Date.now() }));
   model.save_changes();
 

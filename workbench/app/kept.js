@@ -1,5 +1,5 @@
-// What a page keeps in the browser; where that is not allowed, as in a sandbox, while it is open.
-// First of all its theme: it is there before anything is drawn.
+// Settings that a page stores in the browser, or in memory where storage is not allowed (a sandbox).
+// The theme is set first, before anything is drawn.
 {
   const held = new Map();
   window.cwKept = {
@@ -14,7 +14,7 @@
       held.set(name, value);
       try {
         localStorage.setItem(name, value);
-      } catch { /* it is held */ }
+      } catch { /* it stays in memory */ }
     },
   };
   const kept = window.cwKept.get('cw-theme');

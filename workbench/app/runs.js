@@ -1,4 +1,4 @@
-// The library on the first page: search, tags and notes, deleting and restoring, figures over time.
+// The library on the start page: search, tags and notes, delete and restore, figures over time.
 
 const RUNS_STYLE = `
 .runs-head { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; margin: 22px 0 8px; }
@@ -30,26 +30,26 @@ const OVER_TIME = [
   ['total_ms', 'time per execution', 'ms'], ['compile_s', 'compile time', 's'], ['peak_bytes', 'peak memory', 'B'],
   ['kernels', 'kernels', ''], ['worst_error', 'worst check error', 'relative'],
 ];
-const HELP = 'Words, or model:  target:  device:  mode:  status:  note:  tag:  is:pinned  after:2026-05-31  before:  sort:time; - before a term: not that';
+const HELP = 'Words, or model:  target:  device:  mode:  status:  note:  tag:  is:pinned  after:2026-05-31  before:  sort:time; - before a term excludes it';
 
 function stamp(epochSeconds, long = false) {
   const iso = new Date(epochSeconds * 1000).toISOString();
   return long ? `${iso.slice(0, 10)} ${iso.slice(11, 16)} UTC` : iso.slice(0, 10);
 }
 
-/** The section of the runs: `draw(data, detail)` shows the library as the server tells it. */
+/** The Runs section: `draw(data, detail)` shows the library that the server sent. */
 function runsSection(send) {
   let data = {};
   let facts = {};
-  let marked = null; // to compare with what is pressed next
+  let marked = null; // the first of two runs to compare
   let editor = null; // {name, row}
   let asking = 0;
   const search = h('input', { type: 'search', maxlength: 1000, placeholder: 'search runs: words, model:, target:, tag:, status:, is:pinned, after:, sort:time', title: HELP, 'aria-label': 'Search runs', spellcheck: 'false' });
   const title = h('h2', {}, 'Runs');
   const trend = h('button', { 'data-do': 'trend', title: 'Figures of the runs of one model and target over time', click: () => go({ shelf: facts.shelf === 'trend' ? '' : 'trend', skip: 0 }) }, 'Over time');
-  const csv = h('a', { class: 'button', 'data-do': 'csv', title: 'Download all runs that are found as CSV', download: 'runs.csv' }, 'CSV');
+  const csv = h('a', { class: 'button', 'data-do': 'csv', title: 'Download all matching runs as CSV', download: 'runs.csv' }, 'CSV');
   const trash = h('button', { 'data-do': 'trash', click: () => go({ shelf: facts.shelf === 'trash' ? '' : 'trash', skip: 0 }) });
-  const uploads = h('button', { 'data-do': 'uploads', title: 'Model files and inputs that were dropped on this page', click: () => go({ shelf: facts.shelf === 'uploads' ? '' : 'uploads', skip: 0 }) });
+  const uploads = h('button', { 'data-do': 'uploads', title: 'Model files and inputs dropped on this page', click: () => go({ shelf: facts.shelf === 'uploads' ? '' : 'uploads', skip: 0 }) });
   const problem = h('p', { class: 'runs-problem', role: 'alert', hidden: true });
   const progress = h('span', { class: 'muted', role: 'status' });
   const body = h('div', { class: 'runs' });
@@ -66,7 +66,7 @@ function runsSection(send) {
   const open = (run) => send('open', { what: run.path });
   const opens = (run) => ({ tabindex: 0, click: (event) => { if (!event.target.closest('button, a, form')) open(run); }, keydown: (event) => { if (event.key === 'Enter' && event.target === event.currentTarget) open(run); } });
 
-  // The first press marks a recording, the second opens it beside another.
+  // The first press marks a recording; a press on another opens both side by side.
   function compare(button, name) {
     if (marked && marked !== name) {
       send('url', { query: new URLSearchParams({ run: marked, other: name, panes: 'compare' }).toString() });
@@ -108,8 +108,8 @@ function runsSection(send) {
       h('td', {}, target(run)), h('td', { title: stamp(run.began, true) }, ago(run.began)), h('td', { class: 'num' }, shown(run.compile_s, 's')), h('td', { class: 'num' }, shown(run.total_ms, 'ms')),
       h('td', { class: 'num' }, shown(run.peak_bytes, 'B')), h('td', { class: 'num' }, run.kernels === null ? '' : count(run.kernels)), h('td', { class: 'num' }, shown(run.worst_error, 'relative')),
       h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: wrong(run) ? 'failed' : 'muted' }, state(run)),
-      h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press it on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(marked === run.name) }),
-        small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: the runs of this model on this target', '∿', () => go({ find: ['model', 'variant', 'target'].map((part) => `${part}:="${run[part].replaceAll('"', '""')}"`).join(' '), shelf: 'trend', skip: 0 })),
+      h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(marked === run.name) }),
+        small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: all runs of this model on this target', '∿', () => go({ find: ['model', 'variant', 'target'].map((part) => `${part}:="${run[part].replaceAll('"', '""')}"`).join(' '), shelf: 'trend', skip: 0 })),
         h('a', { class: 'faint', title: 'Download the recording', 'aria-label': `Download ${run.name}`, href: address('file', { run: run.name }), download: run.name.split('/').pop() }, ' ⤓ '),
         !data.viewer && [small(`${run.pinned ? 'Unpin' : 'Pin'} ${run.name}`, run.pinned ? 'Unpin' : 'Pin to the top', run.pinned ? '●' : '○', () => send('annotate', { run: run.name, pinned: !run.pinned })),
           small(`Tags and note of ${run.name}`, 'Tags and note', '✎', () => edit(run)),
@@ -117,13 +117,13 @@ function runsSection(send) {
     return h('tr', { ...opens(run), title: run.error || run.name, 'data-run': run.name }, cells);
   }
 
-  // Tags and note of a run, in a row below it; it stays while the list around it changes.
+  // Edits the tags and the note of a run in a row below it, which stays while the list changes.
   function edit(run) {
     if (editor?.name === run.name) { editor = null; draw(); return; }
     const tags = h('input', { type: 'text', value: run.tags.join(' '), placeholder: 'separated by spaces', 'aria-label': 'Tags', spellcheck: 'false' });
     const note = h('textarea', { rows: 2, maxlength: 2000, 'aria-label': 'Note' });
     note.value = run.note;
-    const save = (event) => { // only what was changed here: somebody else may change the rest
+    const save = (event) => { // send only the changes made here: another user may change the rest
       event?.preventDefault();
       editor = null;
       const now = tags.value.split(/\s+/).filter(Boolean);
@@ -140,15 +140,15 @@ function runsSection(send) {
 
   function list() {
     const { runs, total, known, skip, listed } = facts;
-    if (!runs.length) return [h('p', { class: 'muted' }, known ? 'No run is found.' : data.viewer ? 'None yet: editors make the first.' : 'None yet. Open a sample model to make the first.')];
+    if (!runs.length) return [h('p', { class: 'muted' }, known ? 'No runs match.' : data.viewer ? 'No runs yet. An editor can create the first.' : 'No runs yet. Open a sample model to create the first.')];
     const away = editor && !runs.some((run) => run.name === editor.name);
-    const rows = [...(away ? [h('tr', { class: 'edit' }, h('td', { colspan: 12, class: 'muted' }, `${editor.name}, which is not listed here`)), editor.row] : []), ...runs.flatMap((run) => (editor?.name === run.name ? [row(run), editor.row] : [row(run)]))];
+    const rows = [...(away ? [h('tr', { class: 'edit' }, h('td', { colspan: 12, class: 'muted' }, `${editor.name} (not listed here)`)), editor.row] : []), ...runs.flatMap((run) => (editor?.name === run.name ? [row(run), editor.row] : [row(run)]))];
     const foot = total > listed && h('div', { class: 'runs-foot' }, h('span', {}, `${count(skip + 1)} to ${count(skip + runs.length)} of ${count(total)}`), h('span', { class: 'gap' }),
-      h('button', { disabled: skip === 0, click: () => go({ skip: Math.max(0, skip - listed) }) }, 'Before'), h('button', { disabled: skip + runs.length >= total, click: () => go({ skip: skip + listed }) }, 'Next'));
+      h('button', { disabled: skip === 0, click: () => go({ skip: Math.max(0, skip - listed) }) }, 'Previous'), h('button', { disabled: skip + runs.length >= total, click: () => go({ skip: skip + listed }) }, 'Next'));
     return [h('table', {}, head(['model', 'target', 'made', 'compile', 'time', 'peak', 'kernels', 'error', 'checks', 'size', 'state', '']), h('tbody', {}, rows)), foot].filter(Boolean);
   }
 
-  /** A button that is pressed twice, for nothing brings back what it deletes. */
+  /** A button that must be pressed twice, because its deletion is permanent. */
   function forGood(label, says, token, what = 'purge') {
     let sure = false;
     const button = h('button', { 'data-do': what, click: () => { if (sure) send(what, { token }); else ask(true); }, blur: () => ask(false) });
@@ -158,26 +158,26 @@ function runsSection(send) {
   }
 
   function uploaded() {
-    if (!facts.uploads.length) return [h('p', { class: 'muted' }, 'Nothing is uploaded.')];
+    if (!facts.uploads.length) return [h('p', { class: 'muted' }, 'No uploads.')];
     const people = facts.uploads.some((each) => each.by);
-    return [h('table', { 'data-table': 'uploads' }, h('thead', {}, h('tr', {}, ['file', ...(people ? ['uploaded by'] : []), 'used last', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
+    return [h('table', { 'data-table': 'uploads' }, h('thead', {}, h('tr', {}, ['file', ...(people ? ['uploaded by'] : []), 'last used', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
       h('tbody', {}, facts.uploads.map((each) => h('tr', {}, h('td', { class: 'name' }, each.name), people && h('td', {}, each.by), h('td', {}, ago(each.when)), h('td', { class: 'num' }, bytes(each.size)),
-        h('td', { class: 'num' }, !data.viewer && forGood(`${each.name}, for good`, 'Delete', each.token, 'discard')))))),
-    h('p', { class: 'muted' }, `${facts.uploaded > facts.uploads.length ? `The last ${count(facts.uploads.length)} of ${count(facts.uploaded)}. ` : ''}Deleted 30 days after they were used last. Recordings that were made of them stay, and can be compiled again from their own first stage.`)];
+        h('td', { class: 'num' }, !data.viewer && forGood(`${each.name}, permanently`, 'Delete', each.token, 'discard')))))),
+    h('p', { class: 'muted' }, `${facts.uploaded > facts.uploads.length ? `The last ${count(facts.uploads.length)} of ${count(facts.uploaded)}. ` : ''}Uploads are deleted 30 days after their last use. Their recordings are kept, and can be compiled again from their first stage.`)];
   }
 
   function deleted() {
     if (!facts.trash.length) return [h('p', { class: 'muted' }, 'The trash is empty.')];
     return [h('table', { 'data-table': 'trash' }, h('thead', {}, h('tr', {}, ['model', 'target', 'deleted', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
       h('tbody', {}, facts.trash.map((gone) => h('tr', { title: gone.name }, h('td', { class: 'name' }, gone.model, h('span', { class: 'faint' }, ` ${gone.name}`)), h('td', {}, gone.target), h('td', {}, ago(gone.when)), h('td', { class: 'num' }, bytes(gone.size)),
-        h('td', { class: 'num' }, !data.viewer && [h('button', { 'aria-label': `Restore ${gone.name}`, click: () => send('restore', { token: gone.token }) }, 'Restore'), ' ', forGood(`${gone.name}, for good`, 'Delete', gone.token)]))))),
-    h('p', { class: 'muted' }, `${facts.deleted > facts.trash.length ? `The last ${count(facts.trash.length)} of ${count(facts.deleted)}. ` : ''}Deleted for good 30 days after. `, !data.viewer && forGood('all of it, for good', 'Empty the trash', ''))];
+        h('td', { class: 'num' }, !data.viewer && [h('button', { 'aria-label': `Restore ${gone.name}`, click: () => send('restore', { token: gone.token }) }, 'Restore'), ' ', forGood(`${gone.name}, permanently`, 'Delete', gone.token)]))))),
+    h('p', { class: 'muted' }, `${facts.deleted > facts.trash.length ? `The last ${count(facts.trash.length)} of ${count(facts.deleted)}. ` : ''}Deleted permanently after 30 days. `, !data.viewer && forGood('all of it, permanently', 'Empty the trash', ''))];
   }
 
   function overTime(found) {
     if (found.groups) {
-      if (!found.groups.length) return [h('p', { class: 'muted' }, 'No run is found.')];
-      return [h('p', { class: 'muted' }, 'Several models, sizes or targets are found. Choose one:'), h('table', {}, h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'model'), h('th', { scope: 'col' }, 'sizes'), h('th', { scope: 'col' }, 'target'), h('th', { scope: 'col', class: 'num' }, 'runs'))),
+      if (!found.groups.length) return [h('p', { class: 'muted' }, 'No runs match.')];
+      return [h('p', { class: 'muted' }, 'Runs of several models, sizes or targets match. Choose one:'), h('table', {}, h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'model'), h('th', { scope: 'col' }, 'sizes'), h('th', { scope: 'col' }, 'target'), h('th', { scope: 'col', class: 'num' }, 'runs'))),
         h('tbody', {}, found.groups.map(([model, sizes, on, n, query]) => { const choose = () => go({ find: query, skip: 0 }); return h('tr', { tabindex: 0, click: choose, keydown: (e) => e.key === 'Enter' && choose() }, h('td', { class: 'name' }, model), h('td', {}, sizes), h('td', {}, on), h('td', { class: 'num' }, count(n))); })))];
     }
     const { runs, total } = found;
@@ -187,7 +187,7 @@ function runsSection(send) {
     return [h('p', {}, h('b', {}, `${[found.model, found.variant].filter(Boolean).join(' ')} on ${found.target}`), ` ${plural(runs.length, 'run')}${total > runs.length ? ` of ${count(total)}, the newest` : ''} `, h('button', { title: 'Download this table as CSV', click: save }, 'CSV')),
       plots, h('table', { 'data-table': 'trend' }, h('thead', {}, h('tr', {}, ['made', ...OVER_TIME.map(([, name]) => name), 'tags', 'state'].map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 6 ? 'num' : '' }, t)))),
         h('tbody', {}, runs.slice(-200).reverse().map((run) => h('tr', { ...opens(run), title: run.name }, h('td', {}, stamp(run.began, true)), OVER_TIME.map(([key, , unit]) => h('td', { class: 'num' }, shown(run[key], unit))), h('td', {}, run.tags.join(' ')), h('td', { class: 'muted' }, state(run)))))),
-      runs.length > 200 && h('p', { class: 'muted' }, `The newest 200 of ${count(runs.length)} are in the table; the plots and the CSV have all.`)].filter(Boolean);
+      runs.length > 200 && h('p', { class: 'muted' }, `The table shows the newest 200 of ${count(runs.length)}; the plots and the CSV contain all.`)].filter(Boolean);
   }
 
   function draw() {
@@ -214,7 +214,7 @@ function runsSection(send) {
       const button = kept.label && [...(line?.querySelectorAll('[aria-label]') ?? [])].find((each) => each.getAttribute('aria-label') === kept.label);
       (button || line)?.focus();
     }
-    if (typing && body.contains(typing[0])) { // the editor has moved into the new table
+    if (typing && body.contains(typing[0])) { // the editor was moved into the new table
       const [field, from, to] = typing;
       field.focus({ preventScroll: true });
       if (to !== undefined) field.setSelectionRange(from, to);
@@ -232,7 +232,7 @@ function runsSection(send) {
   };
 }
 
-/** One figure of runs over their dates; nothing where no run has it. */
+/** A plot of one figure of the runs over their dates; null if no run has the figure. */
 function plot(runs, key, name, unit, open) {
   const points = runs.filter((run) => Number.isFinite(run[key]));
   if (!points.length) return null;
@@ -246,7 +246,7 @@ function plot(runs, key, name, unit, open) {
   const y = (value) => height - bottom - (((log ? Math.log10(value) : value) - low) / (high - low || 1)) * (height - top - bottom);
   const say = (run) => `${figure(run[key], unit)}, ${stamp(run.began, true)}, ${run.name}`;
   const ticks = (log ? [least, most] : [0, (most || 1) / 2, most || 1]).filter((tick) => unit || Number.isInteger(tick));
-  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `${name} of ${plural(points.length, 'run')} from ${stamp(first)} to ${stamp(last)}: least ${figure(least, unit)}, most ${figure(most, unit)}` },
+  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `${name} of ${plural(points.length, 'run')} from ${stamp(first)} to ${stamp(last)}: minimum ${figure(least, unit)}, maximum ${figure(most, unit)}` },
     ...ticks.flatMap((tick) => [svg('line', { class: 'axis', x1: left, x2: width - right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: left - 5, y: y(tick) + 3.5, 'text-anchor': 'end' }, figure(tick, unit))]),
     svg('text', { class: 'tick', x: left, y: height - 4 }, stamp(first)), last - first > 86400 && svg('text', { class: 'tick', x: width - right, y: height - 4, 'text-anchor': 'end' }, stamp(last)),
     points.length > 1 && svg('path', { class: 'line', d: points.map((run, i) => `${i ? 'L' : 'M'}${x(run).toFixed(1)} ${y(run[key]).toFixed(1)}`).join('') }),

@@ -20,14 +20,14 @@ th { font-weight: 600; padding: 4px 10px; color: var(--muted); border-bottom: 1p
 td { padding: 3px 10px; border-bottom: 1px solid color-mix(in srgb, var(--line) 45%, transparent); white-space: nowrap; }
 tbody tr { cursor: pointer; } tbody tr:hover { background: var(--raised); }
 td.name { font-family: var(--mono); max-width: 340px; overflow: hidden; text-overflow: ellipsis; }
-.error { border: 1px solid var(--bad); border-radius: 6px; padding: 8px 12px; margin: 0 0 14px; background: var(--surface); color: var(--text); overflow-wrap: anywhere; } /* Panel has a dark red .error of its own */
+.error { border: 1px solid var(--bad); border-radius: 6px; padding: 8px 12px; margin: 0 0 14px; background: var(--surface); color: var(--text); overflow-wrap: anywhere; } /* Panel has its own dark red .error */
 .error b { color: var(--bad); } .error div { color: var(--muted); }
 button.plain[aria-pressed=true] { background: var(--accentSoft); color: var(--accent); }
 .origin { color: var(--muted); } .origin[hidden] { display: none; } .origin button { height: auto; padding: 0; }
 .upload { color: var(--muted); } progress { width: 200px; vertical-align: -2px; accent-color: var(--accent); }
 `;
 
-const REFUSED = { 403: 'you may not upload here, or the page is too old', 413: 'the file is larger than the server, or a proxy before it, takes' };
+const REFUSED = { 403: 'you are not allowed to upload here, or the page is out of date', 413: 'the file exceeds the size limit of the server or of a proxy in front of it' };
 
 export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send }) => {
   let data = null;
@@ -43,7 +43,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   const against = h('input', { type: 'checkbox' });
   const execute = h('input', { type: 'checkbox', checked: true });
   const hold = h('input', { type: 'checkbox' });
-  const origin = h('div', { class: 'origin', hidden: true, role: 'note' }); // of the recording that is compiled again
+  const origin = h('div', { class: 'origin', hidden: true, role: 'note' }); // the recording that is compiled again
   const samples = h('div', { class: 'samples' });
   const beside = h('div');
   const recorded = h('div');
@@ -56,14 +56,14 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     h('div', { class: 'options' }, h('span', {}, 'or drop a file, or paste a module as text.'), upload),
     origin,
     h('div', { class: 'options' }, h('span', {}, 'Compile with:'), target, frontend,
-      h('label', { title: 'Sample models can be built narrower: channels or features times this' }, 'width', width),
+      h('label', { title: 'Build sample models narrower: multiplies their channels or features' }, 'width', width),
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
-      h('label', { title: 'Compare each imported value with what torch or onnxruntime computes for its node; torch and ONNX models' }, against, 'compare with the framework'),
+      h('label', { title: 'Compare each imported value with the result of torch or onnxruntime for its node; torch and ONNX models only' }, against, 'compare with the framework'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),
-      h('label', { title: 'Wait before each pass: apply it, or rewrite by rewrite, skip it, or run to a breakpoint' }, hold, 'step by step')));
+      h('label', { title: 'Pause before each pass: apply it whole or rewrite by rewrite, skip it, or run to a breakpoint' }, hold, 'step by step')));
   const tour = h('button', { class: 'tour', 'data-do': 'tour', title: 'Walk through the views on a small sample model, compiled here', click: () => send('tour', {}) }, 'Take the tour');
   const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See every pass, every rewrite, memory, kernels and their times. ', tour), drop,
-    h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples]; // who may only look sees none of it
+    h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples]; // hidden from viewers
   const [title, lead, , catalogue] = making;
   root.append(h('div', { class: 'page' }, title, lead, error, drop, beside, runs.root, catalogue, samples, recorded), file);
 
@@ -80,22 +80,22 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     const [given] = event.dataTransfer?.files ?? [];
     if (given && !data?.viewer) send_file(given);
   };
-  // Text of several lines is no path: it is a module, sent as a file, so that any length does.
+  // Text of several lines is a module, not a path: it is sent as a file, which can have any length.
   const pasted = (event) => {
     const [into] = event.composedPath(), text = event.clipboardData?.getData('text/plain') ?? '';
     if (into !== path && into.matches?.('input, textarea')) return;
     if (!data || data.viewer || document.getElementById('cw-start')?.hidden || !/\n\s*\S/.test(text)) return;
     event.preventDefault();
     if (/"core\.|stablehlo\.|func\.func/.test(text)) send_file(new File([text], 'pasted.mlir'));
-    else fail({ what: 'the pasted text is no module', where: text.trim().slice(0, 80), fix: "paste a stage's text (ops of core) or StableHLO, or one path" });
+    else fail({ what: 'the pasted text is not a module', where: text.trim().slice(0, 80), fix: "paste a stage's text (ops of core) or StableHLO, or one path" });
   };
   const listeners = [['dragover', over(true)], ['dragleave', over(false)], ['drop', dropped], ['paste', pasted]];
   for (const [name, run] of listeners) document.addEventListener(name, run);
   later(() => listeners.forEach(([name, run]) => document.removeEventListener(name, run)));
 
-  // A file for which there is no room is not sent first.
+  // Asks the server first, so that a file that it has no space for is not sent.
   async function send_file(given) {
-    file.value = ''; // so that it can be chosen again
+    file.value = ''; // so that the same file can be chosen again
     const limit = data?.max_upload ?? 0;
     if (given.size > limit) {
       fail({ what: `the file is larger than ${bytes(limit)}`, where: given.name, fix: 'open it by its path instead' });
@@ -104,7 +104,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     const place = `upload?name=${encodeURIComponent(given.name)}`;
     upload.replaceChildren(given.name);
     const refused = await fetch(`${place}&size=${given.size}`, { headers: { 'X-Workbench-Token': data.token } })
-      .then((told) => told.json()).then((told) => told.error, () => null); // what else is wrong is told below
+      .then((told) => told.json()).then((told) => told.error, () => null); // other errors are reported below
     upload.replaceChildren();
     if (refused) {
       fail(refused);
@@ -117,9 +117,9 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     request.addEventListener('load', () => {
       upload.replaceChildren();
       let answer = null;
-      try { answer = JSON.parse(request.responseText); } catch { /* a page of a proxy's, or of an error */ }
+      try { answer = JSON.parse(request.responseText); } catch { /* an error page, or one of a proxy */ }
       if (!answer?.error && (request.status !== 200 || !answer?.path)) {
-        fail({ what: REFUSED[request.status] ?? `the server did not take the file (status ${request.status})`, where: given.name, fix: 'reload the page and try again, or open the file by its path' });
+        fail({ what: REFUSED[request.status] ?? `the server rejected the file (status ${request.status})`, where: given.name, fix: 'reload the page and try again, or open the file by its path' });
       } else if (answer.error) fail(answer.error);
       else send('open', { what: answer.path, uploaded: true, ...options() });
     });
@@ -134,7 +134,7 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     if (problem) error.replaceChildren(h('b', {}, problem.what), h('div', {}, problem.where), h('div', {}, problem.fix));
   }
 
-  // The form as the recording was compiled; once, so that what is changed in it stays.
+  // Fills the form with the recording's options; once, so that the user's changes stay.
   let filled = '';
   function fill(again) {
     filled = again.query;
@@ -142,17 +142,17 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     [frontend.value, width.value] = [again.frontend ?? '', again.width ?? ''];
     [check.checked, against.checked, execute.checked] = [again.check, again.against, again.execute];
     origin.hidden = false;
-    origin.replaceChildren('Again as ', h('button', { class: 'plain link', 'data-do': 'back', title: 'Back to the recording', click: () => send('url', { query: again.query }) }, again.name), again.words && `: ${again.words}`, '. The new recording opens at the same pass, compared with it.');
+    origin.replaceChildren('Again as ', h('button', { class: 'plain link', 'data-do': 'back', title: 'Back to the recording', click: () => send('url', { query: again.query }) }, again.name), again.words && `: ${again.words}`, '. The new recording opens at the same pass and is compared with it.');
   }
 
   const million = (n) => (n >= 1e6 ? `${number(n / 1e6)} M parameters` : `${count(n)} parameters`);
-  // Recordings that came with the sample models: a table for each GPU they were made on.
+  // Recordings shipped with the sample models: a table for each GPU they were recorded on.
   function recordings(all) {
     const devices = [...new Set(all.map((r) => r.device))];
-    return devices.flatMap((device) => table(`Recorded on ${device || 'another machine'}`, 'with the times of every kernel; opening one needs no GPU', all.filter((r) => r.device === device)));
+    return devices.flatMap((device) => table(`Recorded on ${device || 'another machine'}`, 'with the times of every kernel; no GPU is needed to open one', all.filter((r) => r.device === device)));
   }
 
-  /** Recordings that are only opened; where their names tell more than their models, with these. */
+  /** A table of recordings to open; with file names where several have the same model. */
   function table(title, hint, rows) {
     if (!rows.length) return [];
     const files = new Set(rows.map((r) => r.model)).size < rows.length;

@@ -1,4 +1,4 @@
-// The guided tour: a card that tells what is outlined, step by step; workbench/app/tour.py has the
+// The guided tour: a card that describes an outlined part, step by step; workbench/app/tour.py has the
 // text.  Arrow keys and Enter while the card has the focus, Esc from anywhere.
 
 const STYLE = `
@@ -12,7 +12,7 @@ const STYLE = `
 const GAP = 10; // px
 const WAITING = {
   title: 'A short tour', place: '#cw-rail',
-  text: 'The sample model digits-cnn is compiled for it: every rewrite is checked on real tensors, then it is executed and every kernel timed. The passes appear in the list on the left as they end; the first time takes up to a minute.',
+  text: 'The tour compiles the sample model digits-cnn, checks every rewrite on real tensors, then executes it and times every kernel. Passes appear in the list on the left as they finish; the first time takes up to a minute.',
 };
 
 const sheet = h('style');
@@ -30,7 +30,7 @@ const host = h('div', { id: 'cw-tour' });
 host.attachShadow({ mode: 'open' }).append(sheet, h('div', {}, ring, card));
 
 let tour = null;   // {n, steps} as the page sent it
-let ended = null;  // the number of the one that was closed
+let ended = null;  // the number of the tour that was closed
 let step = 0;
 let asked = '';
 let go = () => {};
@@ -43,7 +43,7 @@ function turn(by) {
   draw();
 }
 
-/** Asks for a sight, unless it is the one that is shown: then no answer would come. */
+/** Requests a view state, unless it is the shown one: then no answer would come. */
 function visit(query) {
   if (asked === query && location.search === `?${query}`) return;
   asked = query;
@@ -63,7 +63,7 @@ function draw() {
   (waits ? card : next).focus({ preventScroll: true });
 }
 
-/** The outline goes around its place, the card beside it; where no side has room, into its corner. */
+/** Draws the outline around its element and the card beside it, or in its corner where no side has room. */
 function place() {
   if (!tour) return;
   const found = document.querySelector(shown().place)?.getBoundingClientRect();
@@ -97,7 +97,7 @@ function end() {
 }
 
 export default {
-  /** What the page says of the tour (null: there is none); `show(query)` goes to a step's sight. */
+  /** Takes the page's tour (null: none); `show(query)` opens the view state of a step. */
   take(given, show) {
     if (!given || given.n === ended) {
       if (tour) end();

@@ -71,7 +71,7 @@ def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     page.locate("#cw-bar .toast [data-do=act]").click()
     page.wait(f'{RUNS} tr[data-run="two.run"] .note')
     page.locate("#cw-start .runs-head input").fill("nothing like it")
-    page.wait(f"{RUNS}:has-text('No run is found')")
+    page.wait(f"{RUNS}:has-text('No runs match')")
     page.locate("#cw-start .runs-head input").fill("")
     shutil.copy(recording, store.root / "recordings" / "copied.run")
     page.wait(f'{RUNS} tr[data-run="copied.run"]')
@@ -79,7 +79,7 @@ def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     page.locate(f'{RUNS} [aria-label="Delete spare.run"]').click()
     page.locate("#cw-start [data-do=trash]").click()
     for says in ("Delete", "Press again"):
-        page.locate(f'{RUNS} [aria-label="{says}: spare.run, for good"]').click()
+        page.locate(f'{RUNS} [aria-label="{says}: spare.run, permanently"]').click()
     page.wait(f"{RUNS}:has-text('The trash is empty.')")
     assert not list((store.root / "trash").iterdir())
     assert page.locate("#cw-start [data-do=uploads]:visible").count() == 0
@@ -89,8 +89,8 @@ def test_a_run_is_found_tagged_deleted_and_restored(store, tab, recording):
     page.locate("#cw-start [data-do=uploads]").click()
     page.wait(f"{RUNS} tr:has-text('mine.onnx'):has-text('2.00 KiB')")
     for says in ("Delete", "Press again"):
-        page.locate(f'{RUNS} [aria-label="{says}: mine.onnx, for good"]').click()
-    page.wait(f"{RUNS}:has-text('Nothing is uploaded.')")
+        page.locate(f'{RUNS} [aria-label="{says}: mine.onnx, permanently"]').click()
+    page.wait(f"{RUNS}:has-text('No uploads.')")
     assert not folder.exists()
     page.locate("#cw-start [data-do=trend]").click()
     page.wait_query("shelf", "trend")
@@ -113,7 +113,7 @@ def test_what_others_say_of_a_run_meanwhile_is_kept(store, tab):
     page.wait(f"{RUNS} .tag:has-text('theirs')")
     page.locate("#cw-start .runs-head input").fill("name:one")
     page.wait(f'{RUNS} tr[data-run="three.run"]', state="detached")
-    page.wait(f"{RUNS} .edit:has-text('three.run, which is not listed here')")
+    page.wait(f"{RUNS} .edit:has-text('three.run (not listed here)')")
     assert page.locate(f"{RUNS} .edit input").input_value() == "first mine"
     page.locate(f"{RUNS} .edit button.primary").click()
     page.locate("#cw-start .runs-head input").fill("")

@@ -38,7 +38,7 @@ def test_what_is_pasted_and_no_module_is_said(server, tab):
     assert not page.page.evaluate(_PASTE, ["#cw-start", "one/path.onnx"]), "a path is left alone"
     assert page.page.evaluate(_PASTE, ["#cw-start", "two\nlines of something"])
     page.wait("#cw-start .error:visible")
-    assert "no module" in page.text("#cw-start .error")
+    assert "not a module" in page.text("#cw-start .error")
     page.page.evaluate(
         "() => { File.prototype.__defineGetter__('size', () => 2 ** 40); }"
     )  # as if it were a terabyte

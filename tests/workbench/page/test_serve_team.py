@@ -156,7 +156,7 @@ def test_who_signs_in_gets_the_page_and_who_has_no_role_does_not(team):
     with pytest.raises(urllib.error.HTTPError) as refused:
         team.sign_in("carol", USERS["carol"])
     assert refused.value.code == 403
-    assert "nobody has given you access" in refused.value.read().decode()
+    assert "you do not have access" in refused.value.read().decode()
 
 
 def test_nobody_joins_the_session_of_somebody_else(team):
