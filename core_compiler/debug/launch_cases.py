@@ -252,6 +252,12 @@ class LaunchCase:
         interpret(self.first, buffers, self.sizes[: len(index_arguments(self.first))])
         return [buffers[i] for i in self.outputs]
 
+    def elements(self, buffer: Value) -> np.ndarray:
+        """Return which elements of a buffer's memory are elements of its tensor."""
+        found = np.zeros(self.memory[buffer].shape, bool)
+        _tensor(found, buffer.type)[...] = True
+        return found
+
     def meaning(self, evaluator: Evaluator) -> list[np.ndarray]:
         """Return the results of the launch's region, laid out as in memory."""
         reads = self.launch["reads"]

@@ -116,9 +116,14 @@ def _of(case: LaunchCase, evaluator: Evaluator, note: str):
         return "failed", f"kernel {kernel}: its plain loops: {fault}", None
     with np.errstate(all="ignore"):
         wanted = case.meaning(evaluator)
-    for first, second, want in zip(*runs, wanted, strict=True):
+    results = [case.buffers[i] for i in case.outputs]
+    for buffer, first, second, want in zip(results, *runs, wanted, strict=True):
         bits = np.dtype(f"u{first.dtype.itemsize}")
         written = first.view(bits) == second.view(bits)
+        left = ~written & case.elements(buffer)
+        if case.sizes == case.given and buffer not in case.over and left.any():
+            place = int(np.argmax(left))
+            return "failed", f"kernel {kernel}: its plain loops do not write element {place}", None
         want, got = want[written], first[written]
         if not same_bits(want, got):
             off = distance(want, got)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,23 @@ def test_a_launch_that_is_too_short_for_its_result_fails(target, monkeypatch):
     found = cc.compile(Layers().eval(), (x,), target=target, check=True)
     said = [r.note for each in found.checks.values() for r in each if r.verdict == "failed"]
     assert any("its loops write" in note for note in said), said
+
+
+def test_an_element_that_is_never_written_fails(monkeypatch):
+    """The store of the first element goes to the second, which the loop overwrites."""
+    from core_compiler.driver import compilation
+    from core_compiler.driver.compilation import Options
+    from core_compiler.lowering import custom
+    from tests.passes.programs import inputs, program
+
+    module = program(lambda b, x: b.cumsum(x, axis=0, exclusive=True), "5xf32")
+    line = "put(start, kb.index(0))"
+    source = inspect.getsource(custom._scan)
+    assert source.count(line) == 1
+    wrong = dict(vars(custom))
+    exec(source.replace(line, "put(start, kb.index(1))"), wrong)
+    monkeypatch.setattr(custom, "_scan", wrong["_scan"])
+    made = compilation.start(module, "cpu", Options(check=True), inputs(module)).finish()
+    said = [r.note for each in made.checks.values() for r in each if r.verdict == "failed"]
+    assert said and said[0].endswith("do not write element 0"), said
+    assert made.finding is not None and made.finding.pass_label == "outline_kernels"

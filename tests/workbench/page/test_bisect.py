@@ -51,7 +51,7 @@ def test_a_compile_from_python_is_looked_through(server, tab, tmp_path):
     path = from_python(tmp_path / "net.run", PipelineEdit(), finish=True)
     page = tab(f"{server.url}?run={quote(str(path))}")
     page.locate('#cw-view-overview [data-do="bisect"]').click()
-    page.wait(f"{VIEW} >> text=Nothing is wrong.")
+    page.wait(f"{VIEW} >> text=No fault found.")
     said = page.text(f'{VIEW} [data-result="none"]')
-    assert STOOD_IN in said and "does what it means" in said, said
+    assert STOOD_IN in said and "was checked too" in said, said
     assert not page.errors

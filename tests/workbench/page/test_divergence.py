@@ -262,7 +262,7 @@ def test_a_result_leads_to_the_op_and_its_kernel(server, tab, found, training_ru
     page.wait(f'{VIEW} [data-result="op"]')
     said = page.text(f'{VIEW} [data-result="op"]')
     assert result["op"] in said and "1 ulp apart" in said
-    assert page.text(f"{VIEW} .told").startswith("The same bits up to iteration 2.")
+    assert page.text(f"{VIEW} .told").startswith("Bitwise equal up to iteration 2.")
     page.locate(f'{VIEW} button:text-is("{result["op"]}")').click()
     page.wait_query("op", str(result["id"]))
     page.wait_query("stage", str(result["stage"]))

@@ -390,7 +390,7 @@ def test_a_failing_pass_of_ones_own_tells_its_line_and_is_mended(opened, server)
     opened.wait(VIEW + "[data-do=kept]")
     note = " ".join(opened.text(VIEW + ".note").split())
     assert "pass mine: the pass raised ValueError at mine.py:8: not yet" in note
-    assert "Open the 9 stages it finished" in note
+    assert "Open the 9 finished stages" in note
     opened.wait(row("mine") + ".bad.on")
     assert opened.query("run") == "digits-cnn.run"  # nothing is lost
     opened.locate(VIEW + "[data-do=line]").click()

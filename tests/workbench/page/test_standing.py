@@ -36,7 +36,7 @@ modules.module_text = lambda name: (
 SAID = {
     "source": ("RuntimeError: no <b>data</b> today", "the other parts work"),
     "numerics": ("This part of the page did not load (no <b>drawing</b> today)", "Reload the page"),
-    "kernels": ("This part of the page failed: no <b>rows</b> today", "The others go on"),
+    "kernels": ("This part of the page failed: no <b>rows</b> today", "The other parts still work"),
 }
 
 
