@@ -102,7 +102,7 @@ def test_fit_shows_the_width_of_a_graph_that_would_be_a_hairline(open_page: Open
     shown.tab.keyboard.press("f")
     shown.settle()
     wide = shown.call("camera")["scale"]
-    assert "f again shows all" in shown.view().locator(".note").inner_text()
+    assert "f again to show all" in shown.view().locator(".note").inner_text()
     shown.tab.keyboard.press("f")
     shown.settle()
     assert wide >= 0.1 > shown.call("camera")["scale"]

@@ -220,8 +220,8 @@ def test_without_workers_no_expression_runs(open_page: Open, policy: str | None)
         html = html.replace("<head>", "<head><script>delete window.Worker</script>")
     shown = open_page(html)
     shown.view().locator("input[type=search]").fill(ENDLESS)
-    hits_say(shown, "no expressions here")
-    assert "this page allows no workers" in shown.view().locator(".note").inner_text()
+    hits_say(shown, "expressions unavailable")
+    assert "this page does not allow workers" in shown.view().locator(".note").inner_text()
 
 
 def test_cap_is_said(open_page: Open) -> None:
@@ -550,6 +550,6 @@ def test_a_wrong_expression_is_told(open_page: Open) -> None:
     shown.tab.keyboard.press("/")
     shown.tab.keyboard.type("kind:/(/")
     hits = shown.view().locator(".hits")
-    hits.get_by_text("no expression").wait_for()
+    hits.get_by_text("invalid expression").wait_for()
     assert "Invalid regular expression" in hits.get_attribute("title")
     assert "Invalid regular expression" in shown.view().locator(".note").inner_text()

@@ -1,14 +1,14 @@
-// In the server's place: the state of the page, and what each component shows of it, from what lies
-// compressed in this file.  The rules of where a command leads are those of workbench/ui/navigation.py.
+// Replaces the server in a report: holds the state of the page and feeds each component from the data
+// compressed in this file.  Commands follow the rules of workbench/ui/navigation.py.
 
 const boot = JSON.parse(document.getElementById('boot').textContent);
 
-// -- what lies in the file ----------------------------------------------------------------------
+// -- the data in the file -----------------------------------------------------------------------
 
 const NOTHING = new DataView(new ArrayBuffer(0));
 const unpacked = new Map();
 
-/** Text and bytes of a chunk; null where the report has none of that name. */
+/** Text and bytes of a chunk; null if the report does not contain it. */
 function chunk(name) {
   if (!unpacked.has(name)) unpacked.set(name, unpack(name));
   return unpacked.get(name);
@@ -22,7 +22,7 @@ async function unpack(name) {
   const bytes = await new Response(stream).arrayBuffer();
   const length = new DataView(bytes).getUint32(0, true);
   const text = new TextDecoder().decode(new Uint8Array(bytes, 4, length));
-  // Typed arrays need their own alignment: what follows the text is copied to its own buffer.
+  // Typed arrays need their own alignment: the bytes after the text are copied to a new buffer.
   return { text, blob: new DataView(bytes.slice(4 + length)) };
 }
 
@@ -31,7 +31,7 @@ async function facts(name) {
   return found === null ? null : JSON.parse(found.text);
 }
 
-/** What was derived for a selected op; null where it cannot be selected in a report. */
+/** The data derived for a selected op; null if it cannot be selected in a report. */
 async function opFacts(op) {
   const place = boot.ops.indexOf(op);
   if (place < 0) return null;
@@ -131,9 +131,9 @@ async function rewriteAt(next, index) {
   return { ...leaveOverview(next), op: step.op, kernel: null, buffer: null, scope: '', stage, rewrite: index };
 }
 
-const ELSEWHERE = 'That needs the workbench: open the recording there.';
+const ELSEWHERE = 'Not available in a report: open the recording in the workbench.';
 
-/** The next breakpoint: its stage, and the number of a rewrite or null. */
+/** The next breakpoint: its stage, and a rewrite or -1. */
 async function nextStop(forward, at) {
   if (!state.stops.length) throw new Nowhere('No breakpoints: b sets one on the pass or rule.');
   const from = state.rewrite ?? -1;
@@ -148,7 +148,7 @@ async function nextStop(forward, at) {
   throw new Nowhere(`No breakpoint ${forward > 0 ? 'after' : 'before'} this point.`);
 }
 
-/** A breakpoint on the shown rewrite's rule or the shown pass, or one that is named; again: none. */
+/** Toggles a breakpoint on the shown rewrite's rule or the shown pass, or the one named by `text`. */
 async function stop({ text, what }) {
   const stage = stageNumber(state.stage);
   if (what === 'op') throw new Nowhere(ELSEWHERE);
@@ -238,7 +238,7 @@ const MOVES = {
     const preset = boot.presets.find(([, , panes]) => panes.includes(view));
     return { ...next, panes: preset ? preset[2] : [view], zoom: null };
   },
-  bisect: ({ beside }) => opened(state, 'bisect', beside), // what is kept, and the command that looks
+  bisect: ({ beside }) => opened(state, 'bisect', beside), // the kept result, and the command that searches
   preset: ({ key }) => {
     const found = boot.presets.find(([name]) => name === key);
     return found ? { ...state, panes: found[2], zoom: null } : state;
@@ -257,11 +257,11 @@ const MOVES = {
   fold: ({ what }) => ({ ...state, fold: state.fold.includes(what) ? state.fold.filter((name) => name !== what) : [...state.fold, what] }),
 };
 
-/** Something a component told: a command, a selection, a state, a request. */
+/** Handles a message of a component: a command, a selection, a state or a request. */
 async function told(model, trait, value) {
   if (trait === 'command') {
     const command = JSON.parse(value);
-    if (command.name === 'ready') return; // there is no server that waits
+    if (command.name === 'ready') return; // no server waits for it
     if (command.name === 'search') await search(command);
     else if (MOVES[command.name]) await move(() => MOVES[command.name](command));
     else say(ELSEWHERE);
@@ -327,7 +327,7 @@ async function value(view, request) {
     return { start: request.from, lines: lines.slice(request.from, request.to) };
   }
   if (view === 'memory' && boot.peaks[request.kind]) return boot.peaks[request.kind];
-  throw new Error('This question needs the workbench: open the recording there.');
+  throw new Error('not available in a report: open the recording in the workbench');
 }
 
 const AROUND = 3;
@@ -338,13 +338,13 @@ function textOf(rows, what) {
   const named = (at) => `${String(at).padStart(2, '0')}_${STAGES[at].name}`;
   const [old, now] = [Math.max(0, stage - 1), stage].map(named);
   const sides = rows.map(({ left = null, right, kind }) => [left, right === undefined && kind === 'equal' ? left : right ?? null]);
-  if (rows.some(({ cut }) => cut)) throw new Error('this report has its longest lines cut: open the recording in the workbench');
+  if (rows.some(({ cut }) => cut)) throw new Error('the longest lines are cut in this report: open the recording in the workbench');
   if (what === 'patch') return { file: `${now}.diff`, lines: patch(sides, `${old}.mlir`, `${now}.mlir`), next: null };
   const side = what === 'before' ? 0 : 1;
   return { file: `${[old, now][side]}.mlir`, lines: sides.map((row) => row[side]).filter((line) => line !== null), next: null };
 }
 
-/** As `patch` of core_compiler/ir/unified.py. */
+/** The same as `patch` of core_compiler/ir/unified.py. */
 function patch(sides, before, after) {
   const changed = sides.flatMap(([left, right], i) => (left === right ? [] : [i]));
   const made = changed.length ? [before, after].map((name, i) => `${'-+'[i].repeat(3)} ${name.replace(/[^\w.+-]+/g, '_')}`) : [];
@@ -374,7 +374,7 @@ const MOST = 40;
 
 let searching = new AbortController();
 
-/** What is found in the shown stage, by the graph's own search. */
+/** Searches the shown stage with the graph's own search. */
 async function search({ text: asked, asking }) {
   searching.abort();
   searching = new AbortController();
@@ -391,7 +391,7 @@ async function search({ text: asked, asking }) {
     const { ops, hits } = data ? await find(data.text, data.blob, asked, MOST - others.length, signal) : { ops: 0, hits: [] };
     told.hits = [...others, ...hits.map(({ key, ...hit }) => ({ what: 'op', ...hit, go: { op: key } }))];
     Object.assign(told, { ops, total: passes.length + kernels.length + ops });
-  } catch (error) { // an expression that is none, while it is typed, or takes too long
+  } catch (error) { // an incomplete expression while it is typed, or one that takes too long
     told.problem = { what: error.message, fix: error.fix };
   }
   component('bar').receive({ detail: JSON.stringify(told) });
@@ -423,7 +423,7 @@ async function show() {
     const found = await chunk(key);
     if (mine !== turn) return;
     if (found === null) {
-      messages[name] = boot.messages[key] ?? { what: 'This report leaves it out to stay small.', fix: 'Open the recording in the workbench, or make the report with a larger --max-size.' };
+      messages[name] = boot.messages[key] ?? { what: 'Not included, to keep this report small.', fix: 'Open the recording in the workbench, or make the report with a larger --max-size.' };
       continue;
     }
     set(name, { data: found.text, blob: found.blob }, key);
@@ -449,7 +449,7 @@ async function show() {
   keepInAddress(stage);
 }
 
-/** Set what changed of a component. */
+/** Sets the changed traits of a component. */
 function set(name, values, key = null) {
   const model = component(name);
   const changed = {};
@@ -475,7 +475,7 @@ function showBar(done = true, messages = told_messages) {
   });
 }
 
-// -- the address: a link to the same sight ---------------------------------------------------------
+// -- the address: a link to the same view state ----------------------------------------------------
 
 function keepInAddress(stage) {
   const parts = { stage: state.stage === null ? null : stage, rewrite: state.rewrite, op: state.op, kernel: state.kernel, buffer: state.buffer, panes: state.panes.join(), stops: state.stops.length ? JSON.stringify(state.stops) : null };
@@ -484,7 +484,7 @@ function keepInAddress(stage) {
   if (hash === location.hash.slice(1)) return;
   try {
     history.replaceState(null, '', `${location.href.split('#')[0]}#${hash}`);
-  } catch { /* a page that holds this one allows no address: there is nothing to link to */ }
+  } catch { /* an embedding page can forbid this: then there is no link */ }
 }
 
 function fromAddress() {
@@ -496,7 +496,7 @@ function fromAddress() {
   try {
     state.stops = JSON.parse(parts.get('stops') ?? '[]').filter((text) => typeof text === 'string');
   } catch {
-    state.stops = []; // an address may hold anything
+    state.stops = []; // an address can contain anything
   }
 }
 

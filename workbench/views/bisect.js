@@ -1,14 +1,14 @@
-// The first bad pass of a compile: what was found, the program that shows it, and looking for it.
+// The first bad pass of a compile: the result, the program that reproduces it, and the search.
 
 const TWO_STYLE = `${PAIR}
 .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(380px, 100%), 1fr)); gap: 0 24px; } .sides section { min-width: 0; }
 h2.of { display: flex; gap: 8px; align-items: center; overflow-wrap: anywhere; }
 `;
 
-/** `data` of both; `drawn` draws a result, `command` a command line. */
+/** Draws the `data` of both; `drawn` draws a result, `command` a command line. */
 function foundInBoth(data, drawn, command) {
   const { two } = data;
-  const side = (letter, name, shown) => h('section', { 'aria-label': `What was found in ${letter.toUpperCase()}` },
+  const side = (letter, name, shown) => h('section', { 'aria-label': `Result of ${letter.toUpperCase()}` },
     h('h2', { class: 'of' }, h('span', { class: `letter ${letter}` }, letter.toUpperCase()), name), shown);
   const none = (text, more) => h('div', {}, h('p', { class: 'muted' }, text), more);
   const mine = data.result ? drawn(data.result) : none('Not searched yet: press Find it.');
@@ -36,7 +36,7 @@ pre { margin: 4px 0; padding: 5px 8px; background: var(--surface); border: 1px s
 pre div { white-space: pre; } .old { color: var(--removed); } .new { color: var(--added); }
 button.link { border: none; background: none; padding: 0; height: auto; color: var(--accent); white-space: normal; text-align: left; overflow-wrap: anywhere; } .side { margin-right: 18px; }
 `;
-const HOW = { raised: 'the pass raised', invalid: 'the verifier refuses what it made', check: 'the check of one rewrite', 'end to end': 'the outputs as a whole', executed: 'machine code against its meaning', 'never ends': 'the pass did not end' };
+const HOW = { raised: 'the pass raised', invalid: 'the verifier rejects its result', check: 'the check of one rewrite', 'end to end': 'the outputs as a whole', executed: 'machine code against its definition', 'never ends': 'the pass did not finish in time' };
 const COUNTED = { bitwise: 'kept every bit', within: 'within tolerance', unchecked: 'not checked' };
 const exactly = (value) => (typeof value !== 'number' ? String(value ?? '–') : Math.fround(value) === value ? String(Number(value.toPrecision(9))) : String(value));
 const many = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 'es'}`;
@@ -45,18 +45,18 @@ const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastI
 export default component(STYLE, ({ model, root, watch, send }) => {
   let data = null;
   let detail = {};
-  let before = null; // what was drawn of the detail, progress aside
-  let typed = null; // what is in the fields, until a search begins with it
+  let before = null; // the drawn detail, without its progress
+  let typed = null; // the contents of the fields, until a search starts with them
   let refused = null; // a file that could not be sent
-  const tolerance = h('input', { class: 'tolerance', type: 'text', inputmode: 'decimal', 'aria-label': 'Largest error of the outputs that is no fault, relative to their largest number' });
+  const tolerance = h('input', { class: 'tolerance', type: 'text', inputmode: 'decimal', 'aria-label': 'Largest accepted error of the outputs, relative to their largest magnitude' });
   const inputs = h('input', { class: 'inputs', type: 'text', placeholder: "the model's own", 'aria-label': 'Inputs: the path of an .npz file; empty: the model\'s own', title: 'An .npz with the inputs by name, or arr_0, arr_1… in order' });
   const file = h('input', { type: 'file', hidden: true, accept: '.npz', change: () => { if (file.files[0]) sendFile(file.files[0]); file.value = ''; } });
   const look = h('button', { class: 'primary', 'data-do': 'look', click: () => start() });
   const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Search options' },
-    h('label', { title: 'Largest error of the outputs since the import that is no fault' }, 'tolerance', tolerance, 'of max abs'),
+    h('label', { title: 'Largest accepted error of the outputs since the import' }, 'tolerance', tolerance, 'of max abs'),
     h('label', {}, 'inputs', inputs), h('button', { title: 'Send an .npz file', click: () => file.click() }, 'File…'), file, h('span', { class: 'gap' }), look);
-  const saves = downloadMenu(() => [csvItem('What was found', 'first-bad-pass', () => [['fact', 'value'], flat(facts())])]);
-  const facts = () => { // without the archive, which has a button of its own
+  const saves = downloadMenu(() => [csvItem('Result', 'first-bad-pass', () => [['fact', 'value'], flat(facts())])]);
+  const facts = () => { // without the archive, which has its own button
     const { reduced, ...found } = data.result;
     return reduced ? { ...found, reduced: { ...reduced, download: null, lines: reduced.lines?.join('\n') } } : found;
   };
@@ -67,7 +67,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   const track = h('div', { class: 'track' }, share);
   root.append(bar, body);
 
-  const live = () => Boolean(detail.token); // only the page can look
+  const live = () => Boolean(detail.token); // only the page can search
   const search = () => detail.search ?? {};
   const link = (text, go, title) => h('button', { class: 'link', title: title ?? '', click: () => send('follow', { go: { beside: 'bisect', ...go } }) }, text);
   const error = (each, kind) => h('div', { class: `box ${kind}`, role: kind === 'failed' ? 'alert' : 'note' }, h('b', { class: 'what' }, each.what), each.where && h('div', { class: 'muted' }, each.where), each.fix && h('div', {}, each.fix));
@@ -94,7 +94,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       if (answer.error) refused = answer.error;
       else { inputs.value = answer.path; typed = { tolerance: tolerance.value, inputs: answer.path }; }
     } catch {
-      refused = { what: 'the file could not be sent', where: given.name, fix: 'give its path instead' };
+      refused = { what: 'the file could not be sent', where: given.name, fix: 'enter its path instead' };
     }
     draw();
   }
@@ -107,7 +107,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
 
   function drawProgress() {
     const { what = 'starting', done = 0, total = 0, elapsed = 0 } = search().progress ?? {};
-    stepName.textContent = what.startsWith('reduce') ? 'Found: the program is made smaller' : 'Each pass is done again and checked';
+    stepName.textContent = what.startsWith('reduce') ? 'Found: reducing the program' : 'Running and checking each pass';
     doing.textContent = `${what}${total ? `, ${count(done + 1 > total ? total : done + 1)} of ${count(total)} passes` : done ? `, candidate ${count(done)}` : ''} · ${elapsed} s`;
     track.className = total ? 'track' : 'track slide';
     share.style.width = total ? `${(100 * done) / total}%` : '';
@@ -117,79 +117,79 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     drawProgress();
     return h('div', { class: 'box', role: 'status' }, stepName,
       h('div', { class: 'do' }, doing, track, mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'bisect' }) }, 'Cancel')),
-      h('div', { class: 'muted' }, 'First the passes, then the rewrites of the one that is wrong, then the smallest program that shows it. Continues in the background.'));
+      h('div', { class: 'muted' }, 'First the passes, then the rewrites of the bad one, then the smallest program that shows the fault. Continues in the background.'));
   }
 
   function looked({ looked: all, worst_stage: stage }, found) {
     const counts = Object.entries(COUNTED).filter(([name]) => all.verdicts[name]).map(([name, words]) => `${count(all.verdicts[name])} ${words}`);
-    const worst = !all.worst_pass ? ['The outputs kept every bit.']
+    const worst = !all.worst_pass ? ['The outputs are bitwise equal to those of the import.']
       : ['The relative error of the outputs is at most ', h('b', {}, relative(all.error)), ' (of max abs), after ',
-        stage === null ? all.worst_pass : link(all.worst_pass, { stage, open: 'diff' }, 'What this pass changed'), '.'];
-    const code = found ? '' : all.launches !== null ? `The machine code of ${many(all.launches, 'launch')} does what it means. ` : `Machine code was not compared: ${all.not_executed}. `;
+        stage === null ? all.worst_pass : link(all.worst_pass, { stage, open: 'diff' }, 'The changes of this pass'), '.'];
+    const code = found ? '' : all.launches !== null ? `The machine code of ${many(all.launches, 'launch')} was checked too. ` : `Machine code was not compared: ${all.not_executed}. `;
     return h('p', {}, `${found ? `${many(all.passes, 'pass')} before it, of ${count(all.of)},` : many(all.passes, 'pass')} ${all.passes === 1 ? 'was' : 'were'} checked${counts.length ? `; rewrites: ${counts.join(', ')}` : ''}. `, code, ...worst);
   }
 
   function program(each) {
-    if (each.problem) return [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, `There is none: ${each.problem}`)];
+    if (each.problem) return [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, `Not available: ${each.problem}`)];
     const get = each.download && h('button', { 'data-do': 'download', click: () => {
       const content = Uint8Array.from(atob(each.download.base64), (c) => c.charCodeAt(0));
       download(each.download.name, content, 'application/octet-stream');
     } }, `Download ${each.download.name}`);
-    const runs = each.runs_alone ? 'python reproducer.py needs core_compiler alone: it exits with 1 while the fault is there, with 0 when it is gone.'
-      : each.stopped === 'interrupted' ? 'It was not tried alone: the search was cancelled.' : `Alone it does not show the fault: ${each.says}`;
+    const runs = each.runs_alone ? 'python reproducer.py needs only core_compiler: it exits with 1 while the fault is present, else with 0.'
+      : each.stopped === 'interrupted' ? 'Not run standalone: the search was cancelled.' : `Run standalone, it does not show the fault: ${each.says}`;
     return [
-      h('h2', {}, 'Smallest program that shows it'),
-      h('p', { class: 'muted' }, `${plural(each.ops_before, 'op')} became ${count(each.ops_after)}, after ${plural(each.tried, 'candidate')} in ${seconds(each.seconds)}${each.stopped ? `; stopped early (${each.stopped})` : ''}.`),
+      h('h2', {}, 'Smallest program that shows the fault'),
+      h('p', { class: 'muted' }, `Reduced from ${plural(each.ops_before, 'op')} to ${count(each.ops_after)}, after ${plural(each.tried, 'candidate')} in ${seconds(each.seconds)}${each.stopped ? `; stopped early (${each.stopped})` : ''}.`),
       h('pre', { tabindex: 0, 'aria-label': 'IR of the smallest program' }, each.lines.join('\n'), each.more ? `\n… ${count(each.more)} more lines` : ''),
-      h('div', { class: 'do' }, get ?? h('span', { class: 'muted' }, 'It is too large to be kept here: workbench reduce writes it.'), h('span', { class: each.runs_alone ? 'muted' : '' }, runs)),
+      h('div', { class: 'do' }, get ?? h('span', { class: 'muted' }, 'Too large to be kept here; workbench reduce writes it.'), h('span', { class: each.runs_alone ? 'muted' : '' }, runs)),
     ];
   }
 
   function result(found) {
     if (!found) return [];
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
-    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : found.stood_in ? 'made-up numbers' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; tolerance ${relative(found.tolerance)} (of max abs). Kept beside the recording.`, found === data.result ? saves : null);
+    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : found.stood_in ? 'seeded values' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; tolerance ${relative(found.tolerance)} (of max abs). Kept beside the recording.`, found === data.result ? saves : null);
     if (found.first_bad_pass === null) {
-      return [h('div', { class: 'box', 'data-result': 'none' }, h('p', { class: 'told' }, h('span', { class: 'right' }, 'Nothing is wrong.')), looked(found, false), given)];
+      return [h('div', { class: 'box', 'data-result': 'none' }, h('p', { class: 'told' }, h('span', { class: 'right' }, 'No fault found.')), looked(found, false), given)];
     }
     const step = found.first_bad_rewrite;
     const there = found.there !== null && { stage: found.there, ...(found.op === null ? {} : { op: found.op }) };
-    const rule = step && (step.rule === null ? `the one after ${plural(step.number, 'rewrite')}` : `${step.number}: ${step.rule}`);
+    const rule = step && (step.rule === null ? `after ${plural(step.number, 'rewrite')}` : `${step.number}: ${step.rule}`);
     const [right, wrong] = found.numbers ?? [];
     return [h('div', { class: 'box', 'data-result': 'pass' },
       h('p', { class: 'told' }, h('span', { class: 'wrong' }, found.first_bad_pass), ' is the first bad pass'),
       h('p', {}, found.note),
       h('table', {},
-        row('pass', there ? link(`${String(found.stage).padStart(2, '0')} ${found.first_bad_pass}`, { ...there, open: 'diff' }, 'What it changed') : found.first_bad_pass, h('span', { class: 'muted' }, `  seen by: ${HOW[found.how] ?? found.how}`)),
+        row('pass', there ? link(`${String(found.stage).padStart(2, '0')} ${found.first_bad_pass}`, { ...there, open: 'diff' }, 'The changes of this pass') : found.first_bad_pass, h('span', { class: 'muted' }, `  seen by: ${HOW[found.how] ?? found.how}`)),
         step ? row('rewrite', h('span', { class: 'mono' }, found.rewrite === null ? rule : link(rule, { stage: found.there, rewrite: found.rewrite, open: 'rewrites' }, 'This rewrite: before and after')),
           step.note ? h('span', { class: 'muted' }, `  ${step.note}`) : '') : null,
         step?.source ? row('rule defined in', h('span', { class: 'mono' }, step.source)) : null,
         step && step.old.length + step.new.length ? row('before, after', h('pre', { tabindex: 0, 'aria-label': 'The ops before and after' }, step.old.slice(0, 12).map((line) => h('div', { class: 'old' }, `- ${line}`)), step.new.slice(0, 12).map((line) => h('div', { class: 'new' }, `+ ${line}`)))) : null,
         found.value ? row('worst value', h('span', { class: 'mono' }, `${found.value}${found.index.length ? ` [${found.index.join(', ')}]` : ''}`), found.error === null || found.error === 'nan' ? '' : `  relative error ${relative(found.error)} (of max abs)`) : null,
-        found.numbers ? row('numbers there', h('span', { class: 'side' }, 'before ', h('span', { class: 'mono' }, exactly(right))), h('span', { class: 'side' }, 'after ', h('span', { class: 'mono' }, exactly(wrong))),
+        found.numbers ? row('values', h('span', { class: 'side' }, 'before ', h('span', { class: 'mono' }, exactly(right))), h('span', { class: 'side' }, 'after ', h('span', { class: 'mono' }, exactly(wrong))),
           `${relative(found.absolute)} apart`, found.ulps === null ? '' : `, ${plural(found.ulps, 'ulp')}`) : null,
         found.model_lines.length ? row('model line', ...found.model_lines.slice(0, 4).flatMap((line, i) => [i ? ', ' : '', there && found.op !== null ? link(base(line), { ...there, open: 'source' }, line) : h('span', { title: line }, base(line))])) : null,
       ),
-      ...(found.reduced ? program(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'Searching …' : 'The search did not finish: search again.')]),
-      h('h2', {}, 'What was right'), looked(found, true), given)];
+      ...(found.reduced ? program(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'Searching …' : 'The search did not finish; search again.')]),
+      h('h2', {}, 'Checked without a fault'), looked(found, true), given)];
   }
 
   function asked() {
     const { state, error: wrong, ask } = search();
     if (state === 'running') return [running()];
     if (state === 'failed' && wrong) {
-      return [error(wrong, 'failed'), ask && mayChange() ? h('div', { class: 'do', style: { margin: '0 0 14px' } }, h('button', { 'data-do': 'trust', click: () => start(true) }, 'Run that code'), h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline')) : null];
+      return [error(wrong, 'failed'), ask && mayChange() ? h('div', { class: 'do', style: { margin: '0 0 14px' } }, h('button', { 'data-do': 'trust', click: () => start(true) }, 'Run this code'), h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline')) : null];
     }
-    return state === 'cancelled' ? [h('p', { class: 'muted', role: 'status' }, 'The search was cancelled; what it had found is kept.')] : [];
+    return state === 'cancelled' ? [h('p', { class: 'muted', role: 'status' }, 'The search was cancelled; its results so far are kept.')] : [];
   }
 
   function intro() {
     if (data.result || data.problem || search().state === 'running') return [];
     return [
-      h('p', { class: 'told' }, 'Which pass is the first that is wrong?'),
-      h('p', {}, 'The model is compiled again, a pass at a time. After each one the verifier, the check of every rewrite and the outputs say whether it is right; in the one that is not, the rewrite is searched, and the program is made as small as it can be.'),
+      h('p', { class: 'told' }, 'Which pass is the first bad one?'),
+      h('p', {}, 'Compiles the model again, one pass at a time. The verifier, the check of every rewrite and the outputs show whether a pass is correct. In the first bad one, the search finds the rewrite and reduces the program.'),
       data.itself ? h('p', { class: 'muted' }, data.itself) : null,
-      data.recorded.length ? h('p', {}, 'Checks failed while this was recorded, in ', data.recorded.slice(0, 6).flatMap((each, i) => [i ? ', ' : '', link(each.name, { stage: each.stage, open: 'numerics' }), ` (${count(each.failed)})`]), '.') : null,
+      data.recorded.length ? h('p', {}, 'Checks that failed during the recording, in ', data.recorded.slice(0, 6).flatMap((each, i) => [i ? ', ' : '', link(each.name, { stage: each.stage, open: 'numerics' }), ` (${count(each.failed)})`]), '.') : null,
     ];
   }
 
@@ -199,14 +199,14 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     else if (!bar.isConnected) root.prepend(bar);
     if (typed === null && root.getRootNode().activeElement !== tolerance) tolerance.value = data.tolerance;
     if (typed === null && root.getRootNode().activeElement !== inputs) inputs.value = data.inputs;
-    inputs.placeholder = data.itself ? 'seeded numbers' : "the model's own";
+    inputs.placeholder = data.itself ? 'seeded values' : "the model's own";
     look.textContent = data.result ? 'Search again' : 'Find it';
     look.disabled = search().state === 'running' || Boolean(data.problem) || data.live;
     look.className = look.disabled ? '' : 'primary';
     const top = body.scrollTop;
     body.replaceChildren(...[
       ...(refused ? [error(refused, 'failed')] : []), ...asked(), ...(data.problem ? [error(data.problem, 'problem')] : []), ...intro(), ...(data.two ? foundInBoth(data, result, command) : result(data.result)),
-      ...(live() || data.problem ? [] : [h('p', { class: 'muted' }, data.result ? 'To search again:' : 'Nothing is compiled from here. The same as a command:'), command(data.command)]),
+      ...(live() || data.problem ? [] : [h('p', { class: 'muted' }, data.result ? 'To search again:' : 'This page cannot compile. As a command:'), command(data.command)]),
     ].flat().filter(Boolean));
     body.scrollTop = top;
   }

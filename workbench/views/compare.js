@@ -1,4 +1,4 @@
-// Two recordings side by side: figures, kernels by what they compute, passes.
+// Two recordings side by side: figures, kernels matched by their computation, passes.
 
 const STYLE = `${PAIR}
 .root { display: flex; flex-direction: column; }
@@ -32,12 +32,12 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   let data = null;
   let library = [];
   let state = {};
-  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'What is compared' });
+  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Compared recordings' });
   const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Comparison of two recordings' });
   root.append(bar, scroll);
   const choose = (name) => send('compare', { with: name });
 
-  // -- which two ----------------------------------------------------------------------------------
+  // -- choosing the two recordings ----------------------------------------------------------------
 
   const about = (each) => `${each.model} · ${each.target}${each.measured ? '' : ', not executed'}`;
   const others = () => {
@@ -57,7 +57,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const list = others();
     scroll.replaceChildren(h('div', { class: 'choose' }, h('h2', {}, 'Compare this recording with another'),
       h('p', {}, list.length ? 'Choose a recording of another target, pipeline or day.'
-        : 'There is no other recording in the library. Compile the model again with another target or pipeline, or choose “another file…” above.'),
+        : 'The library contains no other recording. Compile the model again with another target or pipeline, or choose “another file…” above.'),
       list.length ? h('div', { class: 'wide' }, h('table', {},
         h('thead', {}, h('tr', {}, ['model', 'target', 'recording'].map((t) => h('th', { class: 'text', scope: 'col' }, t)), ['time', 'made'].map((t) => h('th', { scope: 'col' }, t)))),
         h('tbody', {}, list.map((each) => h('tr', { class: 'to', tabindex: 0, 'data-name': each.name, click: () => choose(each.name), keydown: (e) => e.key === 'Enter' && choose(each.name) },
@@ -94,14 +94,14 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     return [node, csv];
   }
 
-  /** `better`: whether "less" or "more" of it is good; "": neither, which has no colour. */
+  /** `better`: "less" or "more"; "" for neither, which is not coloured. */
   const change = (a, b, text, better = 'less') => (a === null || b === null || a === undefined || b === undefined ? h('td', { class: 'faint' }, '–')
     : a === b ? h('td', { class: 'muted' }, '=') : h('td', { class: !better ? '' : (b < a) === (better === 'less') ? 'less' : 'more' }, `${b > a ? '+' : '−'}${text(Math.abs(b - a))}`));
-  /** How many times as fast B is, with its interval; inside the noise it says so. */
+  /** The speedup of B with its interval, marked if it is within the noise. */
   function speedup(value, bounds, sign = '') {
     if (value === null) return h('td', { class: 'faint' }, '–');
     const text = `${sign}${number(value)}×`;
-    if (!bounds) return h('td', sign ? { class: 'said', title: 'By a predicted time: a bound' } : { class: 'muted', title: 'Too few samples for an interval' }, text);
+    if (!bounds) return h('td', sign ? { class: 'said', title: 'Computed from a predicted time: a bound' } : { class: 'muted', title: 'Too few samples for an interval' }, text);
     const [low, high] = bounds;
     const range = `${number(low)} to ${number(high)}×`;
     const noise = low <= 1 && high >= 1;
@@ -109,7 +109,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       text, h('small', {}, noise ? ' within noise' : ` (${range})`));
   }
   const ratio = (a, b) => (a && b ? a / b : null);
-  /** A predicted time is the least it can be: what follows from one is a bound, and says so. */
+  /** A predicted time is a lower bound, so a ratio that uses one is a bound too, and marked as such. */
   const bound = (row) => (!row.a || !row.b || row.a.measured === row.b.measured ? '' : row.a.measured ? '≤ ' : '≥ ');
   const guessed = (row) => Boolean(row.a && row.b && !(row.a.measured && row.b.measured));
   function against(row) {
@@ -117,7 +117,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   }
   const difference = (a, b) => (a === null || b === null || a === undefined || b === undefined ? null : b - a);
 
-  /** A link to a view that shows both. */
+  /** A button that opens a view with both recordings. */
   const BOTH = { kernels: 'Kernels', memory: 'Memory', timeline: 'Timeline', numerics: 'Numbers', diff: 'IR diff' };
   const both = (view) => h('button', { 'data-both': view, title: `${BOTH[view]}: A and B`, click: () => send('follow', { go: { open: view, beside: 'compare', state: { [view]: { ab: true } } } }) }, `${BOTH[view]} ›`);
 
@@ -161,7 +161,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const shown = (us) => number(us * scale);
     const time = (letter) => ({ id: `us_${letter}`, title: letter.toUpperCase(), unit, hint: explain('compare', 'us'), value: (row) => row[letter]?.us ?? null,
       cell: (row) => (row[letter]?.us === null || !row[letter] ? h('td', { class: 'faint' }, '–')
-        : row[letter].measured ? h('td', {}, shown(row[letter].us)) : h('td', { class: 'said', title: 'Predicted by the machine\'s limits, not measured' }, `≥ ${shown(row[letter].us)}`)) });
+        : row[letter].measured ? h('td', {}, shown(row[letter].us)) : h('td', { class: 'said', title: 'Predicted from the machine\'s limits, not measured' }, `≥ ${shown(row[letter].us)}`)) });
     const plain_ = (letter, name, title, unit, hint, scale = 1) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint, value: (row) => row[letter]?.[name] ?? null,
       cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, '–') : h('td', { class: name === 'gflops' && !row[letter].measured ? 'said' : '' }, number(value * scale)); } });
     const has = (letter, name) => rows.some((row) => (row[letter]?.[name] ?? null) !== null);
@@ -187,8 +187,8 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       h('button', { 'aria-pressed': String((state.by ?? 'kernel') === name), 'data-by': name, click: () => remember({ by: name === 'kernel' ? undefined : name }) }, title)));
     const only = [['a', 'A'], ['b', 'B']].map(([letter, name]) => [rows.filter((row) => row[letter] && !row[letter === 'a' ? 'b' : 'a']).length, name]).filter(([n]) => n);
     const { by_work: alike, by_nodes: nodes } = data;
-    const matched = !alike ? "matched by the framework's nodes they compute"
-      : nodes ? `matched by the framework's nodes they compute, ${count(alike)} of ${count(alike + nodes)} launches by flops, bytes and order`
+    const matched = !alike ? "matched by the framework nodes that they compute"
+      : nodes ? `matched by the framework nodes that they compute, ${count(alike)} of ${count(alike + nodes)} launches by flops, bytes and order`
         : 'no nodes in common: matched by flops, bytes and order';
     return [h('h2', {}, 'Kernels', both('kernels'), h('span', { class: 'faint' }, `${matched}${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`
       + (launches && data.more_launches ? `; ${count(data.launches.length)} of ${count(data.launches.length + data.more_launches)} shown` : '')), h('span', { class: 'gap' }), toggle, csv), node];
@@ -212,10 +212,10 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     return [h('h2', {}, 'Passes', both('diff'), h('span', { class: 'faint' }, `matched by name${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`), h('span', { class: 'gap' }), csv), node];
   }
 
-  /** Which of the two is wrong: the first thing to know of a comparison. */
+  /** Which of the two gives wrong results: shown first, since it invalidates the comparison. */
   function verdict() {
     return ['a', 'b'].filter((side) => data[side].wrong).map((side) => h('div', { class: 'wrong', role: 'alert', 'data-wrong': side },
-      h('b', {}, `${side.toUpperCase()} is wrong: `), data[side].wrong, '. Its times say nothing about a correct program.'));
+      h('b', {}, `${side.toUpperCase()} is wrong: `), data[side].wrong, '. Its times are not those of a correct program.'));
   }
 
   function draw() {

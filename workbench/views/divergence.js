@@ -1,4 +1,4 @@
-// Where two training runs part: what their receipts say, and the op that differs, once it was looked for.
+// The first difference of two training runs: from their receipts, and its op after a search.
 
 const STYLE = `${PAIR}
 .root { display: flex; flex-direction: column; background: var(--surface); }
@@ -17,7 +17,7 @@ table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabu
 .side { margin-right: 18px; }
 button.link { border: none; background: none; padding: 0; height: auto; color: var(--accent); }
 `;
-// Seventeen digits tell any two doubles apart; nine do for f32, and are easier on the eye.
+// Seventeen digits distinguish any two doubles; nine are enough for f32, and easier to read.
 const exactly = (value) => (value === null ? '–' : String(Number(value.toPrecision(9)) === Math.fround(value) || Math.fround(value) === value ? Number(value.toPrecision(9)) : value));
 
 const base = (place) => place.split(', ').map((each) => each.slice(Math.max(each.lastIndexOf('/'), each.lastIndexOf('\\')) + 1)).join(', ');
@@ -25,8 +25,8 @@ const base = (place) => place.split(', ').map((each) => each.slice(Math.max(each
 export default component(STYLE, ({ model, root, watch, send }) => {
   let data = null;
   let detail = {};
-  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Which runs' });
-  const body = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Where two training runs part' });
+  const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Compared runs' });
+  const body = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'First difference of two training runs' });
   root.append(bar, body);
   const choose = (name) => send('compare', { with: name });
   const follow = (go) => () => send('follow', { go });
@@ -38,15 +38,15 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   function said() {
     const { part, together, compared } = data;
     if (data.problem) return [];
-    if (!part) return [h('p', { class: 'told' }, h('span', { class: 'same' }, 'The same bits'), ` in all ${plural(compared, 'iteration')} that both have receipts of.`)];
+    if (!part) return [h('p', { class: 'told' }, h('span', { class: 'same' }, 'Bitwise equal'), ` in all ${plural(compared, 'iteration')} with receipts in both runs.`)];
     const kinds = { op: 'the result of', state: 'the state', gradient: 'the gradient of', loss: 'the loss', value: 'value' };
-    const two = data.pipelines ? [h('p', {}, 'They were made with two pipelines, which may compute in different bits.')] : [];
-    const before = together.first !== null && part.iteration > together.first ? `The same bits up to iteration ${count(part.iteration - 1)}. ` : '';
+    const two = data.pipelines ? [h('p', {}, 'The runs used different pipelines, whose results may differ in bits.')] : [];
+    const before = together.first !== null && part.iteration > together.first ? `Bitwise equal up to iteration ${count(part.iteration - 1)}. ` : '';
     return [
       ...two, h('p', { class: 'told' }, before, h('span', { class: 'differs' }, `Different in iteration ${count(part.iteration)}.`)),
-      h('p', {}, 'By the receipts the first thing that differs there is ', h('b', { class: 'mono', style: { display: 'inline' } }, `${kinds[part.kind] ?? part.kind} ${part.name}`.trim()), part.origin ? h('span', { title: part.origin }, ` (${base(part.origin)})`) : '', '. ',
-        !part.until ? 'It does not last: the state is the same afterwards.' : part.until === part.last ? `The state differs to the end (iteration ${count(part.last)}).`
-          : `The state differs up to iteration ${count(part.until)} and is the same again after it.`),
+      h('p', {}, 'The first difference in the receipts is ', h('b', { class: 'mono', style: { display: 'inline' } }, `${kinds[part.kind] ?? part.kind} ${part.name}`.trim()), part.origin ? h('span', { title: part.origin }, ` (${base(part.origin)})`) : '', '. ',
+        !part.until ? 'It has no lasting effect: the state is the same afterwards.' : part.until === part.last ? `The state differs to the end (iteration ${count(part.last)}).`
+          : `The state differs up to iteration ${count(part.until)} and is the same afterwards.`),
     ];
   }
 
@@ -59,17 +59,17 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   function find() {
     const search = detail.search?.a === data.a.path && detail.search?.b === data.b.path ? detail.search : {};
     if (search.state === 'running') {
-      return h('div', { class: 'box', role: 'status' }, h('div', { class: 'do' }, h('span', {}, 'Doing that iteration again in both runs …'), h('div', { class: 'track' }, h('div')),
+      return h('div', { class: 'box', role: 'status' }, h('div', { class: 'do' }, h('span', {}, 'Repeating this iteration in both runs …'), h('div', { class: 'track' }, h('div')),
         mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'divergence' }) }, 'Cancel')), h('div', { class: 'muted' }, 'Progress is shown in the bar above. Continues in the background.'));
     }
     const ended = search.state === 'failed' && search.error ? error(search.error, 'failed') : search.state === 'cancelled' ? h('p', { class: 'muted' }, 'The search was cancelled.') : null;
     if (data.result || (!data.part && !data.problem)) return ended;
-    if (!data.again) return h('div', { class: 'box' }, 'Nothing in the folders says how the runs are done again: Python made them without a task. Train with fit(..., task="package.module:function"), or call core_compiler.debug.which_pass.find where they were made.');
-    if (search.ask && mayChange()) return h('div', { class: 'box', 'data-result': 'ask' }, ended, h('div', { class: 'do' }, h('button', { 'data-do': 'trust', click: () => send('diverge', { trust: true }) }, 'I have read it: run it')));
+    if (!data.again) return h('div', { class: 'box' }, 'The runs cannot be repeated from their folders: they were made from Python without a task. Train with fit(..., task="package.module:function"), or call core_compiler.debug.which_pass.find where they were made.');
+    if (search.ask && mayChange()) return h('div', { class: 'box', 'data-result': 'ask' }, ended, h('div', { class: 'do' }, h('button', { 'data-do': 'trust', click: () => send('diverge', { trust: true }) }, 'I have read this code; run it')));
     const may = detail.may_run && data.part;
-    return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, data.pipelines ? 'Which pass is it, and which rewrite of it? That iteration is done with pipelines between the two, until one rewrite is left.'
-      : 'Which op is it, and in which element? That iteration is done again in both runs, from the checkpoint before it.') : null,
-      may ? h('div', { class: 'do' }, h('button', { class: 'primary', 'data-do': 'find', click: () => send('diverge', {}) }, data.pipelines ? 'Find the pass' : 'Find the op'), h('span', { class: 'muted' }, `compiles the step again${data.pipelines ? ', some ten times' : ''}, in a process of its own; or:`))
+    return h('div', {}, ended, h('div', { class: 'box' }, data.part ? h('p', {}, data.pipelines ? 'Which pass and which rewrite cause the difference? The search repeats the iteration with pipelines between the two, until one rewrite is left.'
+      : 'Which op differs first, and in which element? The search repeats the iteration in both runs, from the checkpoint before it.') : null,
+      may ? h('div', { class: 'do' }, h('button', { class: 'primary', 'data-do': 'find', click: () => send('diverge', {}) }, data.pipelines ? 'Find the pass' : 'Find the op'), h('span', { class: 'muted' }, `compiles the step again${data.pipelines ? ', about ten times' : ''}, in a subprocess; or:`))
         : data.part ? h('div', { class: 'muted' }, 'On a command line:') : h('div', { class: 'muted' }, 'As a command:'), command()));
   }
 
@@ -79,42 +79,42 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
     const kept = h('div', { class: 'do' }, h('span', { class: 'muted' }, 'Kept beside the recording.'), detail.may_run && data.again ? h('button', { 'data-do': 'find', click: () => send('diverge', {}) }, 'Search again') : null);
     if ('pass' in found) return changed(found, row, kept);
-    const missing = (found.missing ?? []).map((why, i) => why && `${'AB'[i]} cannot be done again here: ${why}. `).join('');
-    const passing = (found.passing ?? []).map((what, i) => what && `Done again, ${what} of ${'AB'[i]} is not what its receipt says: a fault of that moment or machine, which does not come again. `).join('');
-    if (!found.op && missing) return h('div', { class: 'box', 'data-result': 'missing' }, h('b', {}, 'The op is not known'), `${missing}By the receipts ${found.value} is the first that differs.`, kept);
-    if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Done again, every value of iteration ${count(found.iteration)} is the same in both runs; what differs is ${found.value}. ${passing}`, kept);
+    const missing = (found.missing ?? []).map((why, i) => why && `${'AB'[i]} cannot be repeated here: ${why}. `).join('');
+    const passing = (found.passing ?? []).map((what, i) => what && `Repeated, ${what} of ${'AB'[i]} differs from its receipt: a transient or machine fault, which is not reproduced. `).join('');
+    if (!found.op && missing) return h('div', { class: 'box', 'data-result': 'missing' }, h('b', {}, 'The op is unknown'), `${missing}${found.value} is the first that differs by the receipts.`, kept);
+    if (!found.op) return h('div', { class: 'box', 'data-result': 'none' }, h('b', {}, 'No op differs'), `Repeated, every value of iteration ${count(found.iteration)} is the same in both runs; ${found.value} differs. ${passing}`, kept);
     const op = found.id === null ? h('b', { class: 'mono' }, found.op)
       : h('b', { class: 'mono' }, link(found.op, { op: found.id, stage: found.stage, panes: ['divergence', 'graph'], open: 'graph', beside: 'divergence' }, 'Select this op: graph, source and IR diff follow'));
-    const kernel = (name, id, other) => (!name ? '–' : other ? h('span', { class: 'mono' }, name) : id === null ? h('span', { class: 'mono' }, name) : link(name, { kernel: id, open: 'code', beside: 'divergence' }, 'The code of this kernel'));
+    const kernel = (name, id, other) => (!name ? '–' : other ? h('span', { class: 'mono' }, name) : id === null ? h('span', { class: 'mono' }, name) : link(name, { kernel: id, open: 'code', beside: 'divergence' }, 'Code of this kernel'));
     const [a, b] = found.numbers;
     return h('div', { class: 'box', 'data-result': 'op' }, h('table', {},
       row('first op that differs', op, found.lasting ? '' : h('span', { class: 'muted' }, '  (the state is the same afterwards)')),
       found.origin ? row('comes from', found.id === null ? h('span', { title: found.origin }, base(found.origin)) : link(base(found.origin), { op: found.id, stage: found.stage, open: 'source', beside: 'divergence' }, found.origin)) : null,
       row('iteration', count(found.iteration)),
       found.count ? row('element', h('span', { class: 'mono' }, `[${found.element.join(', ')}]`), ` of value ${found.value.split('/')[1]} of shard ${found.value.split('/')[0]}`) : null,
-      found.count ? row('numbers', h('span', { class: 'side' }, 'A ', h('span', { class: 'mono' }, exactly(a))), h('span', { class: 'side' }, 'B ', h('span', { class: 'mono' }, exactly(b))), `${plural(found.ulps, 'ulp')} apart`) : null,
+      found.count ? row('values', h('span', { class: 'side' }, 'A ', h('span', { class: 'mono' }, exactly(a))), h('span', { class: 'side' }, 'B ', h('span', { class: 'mono' }, exactly(b))), `${plural(found.ulps, 'ulp')} apart`) : null,
       found.count ? row('elements that differ', count(found.count)) : null,
       found.count ? row('kernels', h('span', { class: 'side' }, 'A ', kernel(found.kernels[0], found.kernel_ids[0])), 'B ', found.kernels[1] === found.kernels[0] ? h('span', { class: 'muted' }, 'the same') : kernel(found.kernels[1], found.kernel_ids[1], true)) : null,
-      found.history.length ? row('made by', h('div', { class: 'steps', title: 'The rules that made the op, the last one first' }, found.history.map((each) => h('span', {}, each)))) : null),
-    found.count ? null : h('p', { class: 'muted' }, `Its numbers are not known. ${missing || passing || 'The iteration cannot be done again here.'}`),
+      found.history.length ? row('made by', h('div', { class: 'steps', title: 'The rules that made the op, last one first' }, found.history.map((each) => h('span', {}, each)))) : null),
+    found.count ? null : h('p', { class: 'muted' }, `Its values are unknown. ${missing || passing || 'The iteration cannot be repeated here.'}`),
     kept);
   }
 
-  // Two pipelines: the pass that makes the difference, and the rewrite in it.
+  // Two pipelines: the pass that causes the difference, and the rewrite in it.
   function changed(found, row, kept) {
     const [a, b] = found.numbers;
     const rewrite = `${count(found.number)} of ${count(found.total)}: ${found.rule}`;
     return h('div', { class: 'box', 'data-result': 'pass' }, h('table', {},
-      row('pass that does it', h('b', { class: 'mono' }, found.pass || 'the order of the passes')),
-      row('what the runs say of it', h('span', { class: 'side' }, `A ${found.how[0]}`), `B ${found.how[1]}`),
+      row('pass that causes it', h('b', { class: 'mono' }, found.pass || 'the order of passes')),
+      row('in the runs', h('span', { class: 'side' }, `A ${found.how[0]}`), `B ${found.how[1]}`),
       found.number ? row('rewrite', found.stage === null ? h('span', { class: 'mono' }, rewrite)
         : h('span', { class: 'mono' }, link(rewrite, { stage: found.stage, rewrite: found.number - 1, open: 'rewrites', beside: 'divergence' }, 'This rewrite: before and after'))) : null,
       found.source ? row('rule defined in', h('span', { class: 'mono' }, found.source)) : null,
       found.op ? row('replaces', h('span', { class: 'mono' }, found.op), found.origin ? h('span', { title: found.origin }, ` from ${base(found.origin)}`) : '') : null,
       row('iteration', count(found.iteration)),
-      row('first part that differs', h('span', { class: 'mono' }, found.value)),
+      row('first value that differs', h('span', { class: 'mono' }, found.value)),
       found.count ? row('element', h('span', { class: 'mono' }, `[${found.element.join(', ')}]`)) : null,
-      found.count ? row('numbers', h('span', { class: 'side' }, 'A ', h('span', { class: 'mono' }, exactly(a))), h('span', { class: 'side' }, 'B ', h('span', { class: 'mono' }, exactly(b))), `${plural(found.ulps, 'ulp')} apart`) : null,
+      found.count ? row('values', h('span', { class: 'side' }, 'A ', h('span', { class: 'mono' }, exactly(a))), h('span', { class: 'side' }, 'B ', h('span', { class: 'mono' }, exactly(b))), `${plural(found.ulps, 'ulp')} apart`) : null,
       found.count ? row('elements that differ', count(found.count)) : null),
     kept);
   }
@@ -128,8 +128,8 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   }
 
   const saves = downloadMenu(() => [
-    ...(data.part ? [csvItem('What the receipts say', 'divergence', () => [['fact', 'value'], flat({ ...data.part, compared: data.compared })])] : []),
-    ...(data.result ? [csvItem('What was found', 'divergence-found', () => [['fact', 'value'], flat(data.result)])] : []),
+    ...(data.part ? [csvItem('First difference in the receipts', 'divergence', () => [['fact', 'value'], flat({ ...data.part, compared: data.compared })])] : []),
+    ...(data.result ? [csvItem('Result', 'divergence-found', () => [['fact', 'value'], flat(data.result)])] : []),
     csvItem('The runs', 'divergence-runs', () => { const [a, b] = [flat(data.a), new Map(flat(data.b))]; return [['fact', 'A', 'B'], a.map(([name, value]) => [name, value, b.get(name)])]; }),
   ]);
 
@@ -141,7 +141,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     const top = body.scrollTop;
     body.replaceChildren(...(b ? [
       ...said(), data.problem ? error(data.problem, 'problem') : null,
-      data.problem && data.together?.parts ? h('p', {}, `By the recordings the ${data.together.by === 'receipts' ? 'digests' : 'losses'} part in iteration ${count(data.together.parts)}.`) : null,
+      data.problem && data.together?.parts ? h('p', {}, `By the recordings, the ${data.together.by === 'receipts' ? 'digests' : 'losses'} first differ in iteration ${count(data.together.parts)}.`) : null,
       result(), find(), ...runs(),
     ] : [
       h('p', { class: 'told' }, 'Where do two runs of the same step diverge?'), data.refused ? h('p', { class: 'failed' }, data.refused) : null,

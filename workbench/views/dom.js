@@ -1,5 +1,5 @@
-// What the page's own components share: elements made without HTML text, figures with units, and
-// the link to the Python side.  Names from models only ever become text nodes.
+// Shared by the page's own components: building elements without HTML text, figures with units, and
+// the link to Python.  Names from models only ever become text nodes.
 
 function h(tag, props, ...children) {
   const node = document.createElement(tag);
@@ -17,7 +17,7 @@ function h(tag, props, ...children) {
   return node;
 }
 
-/** Calls back once in the next frame, however often it is asked. */
+/** Returns a function that schedules one callback for the next frame, however often it is called. */
 function perFrame(callback) {
   let asked = false;
   return () => {
@@ -44,12 +44,12 @@ function svg(tag, props, ...children) {
   return node;
 }
 
-/** A name that is shown whole, in two lines if need be. */
+/** A name that may wrap after underscores instead of being cut. */
 const breakable = (name) => name.split(/(?<=_)/).map((part, i) => [i ? h('wbr') : null, part]).flat();
 
-// -- what keys reach ----------------------------------------------------------------------------
+// -- the keyboard -------------------------------------------------------------------------------
 
-/** Draws anew; what had the focus has it again, known by the first of these attributes it has. */
+/** Redraws and restores the focus; the focused element is found by the first of these attributes it has. */
 function keepingFocus(root, names, draw) {
   const node = root.getRootNode().activeElement;
   const name = node && root.contains(node) && names.find((each) => node.getAttribute(each));
@@ -58,8 +58,8 @@ function keepingFocus(root, names, draw) {
   if (known && !root.contains(root.getRootNode().activeElement)) root.querySelector(known)?.focus({ preventScroll: true });
 }
 
-/** The header of a column that sorts.  `order`: the name of the column that sorts and 1 (ascending)
- * or -1; `sort` gets the name.  Draw it with `keepingFocus(..., ['data-sort'], ...)`. */
+/** The header of a sortable column.  `order`: the name of the column sorted by and 1 (ascending)
+ * or -1; `sort` receives the name.  Draw it with `keepingFocus(..., ['data-sort'], ...)`. */
 function sortHeader({ name, title, unit, hint, kind = '', table = '' }, [by, sign] = [], sort) {
   const on = by === name;
   return h('th', { class: kind, title: hint, scope: 'col', 'data-column': name, 'aria-sort': on ? (sign > 0 ? 'ascending' : 'descending') : 'none' },
@@ -67,8 +67,8 @@ function sortHeader({ name, title, unit, hint, kind = '', table = '' }, [by, sig
       title + (on ? (sign > 0 ? ' ↑' : ' ↓') : ''), unit !== undefined && h('small', {}, unit || '\u00a0')));
 }
 
-/** One stop of the Tab key for many `nodes` (marks of a plot): arrow keys, Home and End go along
- * them, Enter and Space do what a click does.  `start`: which one Tab comes to at first. */
+/** Makes many `nodes` (marks of a plot) one Tab stop: arrow keys, Home and End move between
+ * them, Enter and Space click.  `start`: the one that Tab reaches first. */
 function walked(picture, nodes, start = 0) {
   let stop = nodes[start];
   for (const node of nodes) node.setAttribute('tabindex', node === stop ? 0 : -1);
@@ -92,7 +92,7 @@ function walked(picture, nodes, start = 0) {
 
 // -- figures ------------------------------------------------------------------------------------
 
-/** What a figure of a view means and how it is measured; GLOSSARY is workbench/state/glossary.py's table. */
+/** The definition of a view's figure and how it is measured; GLOSSARY is the table of workbench/state/glossary.py. */
 const explain = (view, name) => GLOSSARY[view]?.[name]?.[2] ?? '';
 
 /** Columns of a view: `[name, kind]` with the label, the unit and the tooltip of the glossary, as
@@ -102,7 +102,7 @@ const columnsOf = (view, ...columns) => columns.map((each) => {
   return [name, ...GLOSSARY[view][name], kind];
 });
 
-const GROUPED = new Intl.NumberFormat('en-US'); // made once: making one takes longer than a row
+const GROUPED = new Intl.NumberFormat('en-US'); // created once: that takes longer than a row
 const count = (value) => GROUPED.format(Math.round(value));
 
 function number(value, digits = 3) {
@@ -116,7 +116,7 @@ function number(value, digits = 3) {
   return value.toFixed(places);
 }
 
-/** An error relative to the largest magnitude: a number, or the word for one that JSON has not. */
+/** An error relative to the largest magnitude: a number, or the text for one that JSON cannot represent. */
 function relative(value) {
   if (value === null || value === undefined) return '–';
   if (value === 0) return '0';
@@ -124,7 +124,7 @@ function relative(value) {
   return typeof value === 'number' ? value.toExponential(1).replace('e+', 'e').replace(/e0$/, '') : value;
 }
 
-/** Makes numbers of the words for infinite ones in these columns. */
+/** Replaces the text for infinity in these columns by the number. */
 function readInfinite(rows, ...columns) {
   for (const row of rows) for (const name of columns) if (row?.[name] === 'inf') row[name] = Infinity;
 }
@@ -145,8 +145,8 @@ const UNITS = {
 const bytes = (value) => scaled(value, UNITS.B);
 const seconds = (value) => (value === 0 ? '0 s' : scaled(1e6 * value, UNITS.us));
 
-/** The one unit of a column, so that its numbers can be compared by eye: the largest that leaves at
- * least 10 of the largest number.  `[unit, scale]`. */
+/** The common unit of a column, so that its numbers can be compared by eye: the largest in which the
+ * largest number is at least 10.  `[unit, scale]`. */
 function columnUnit(kind, values) {
   const most = values.reduce((most_, value) => Math.max(most_, Math.abs(value ?? 0)), 0);
   const [by, unit] = UNITS[kind].find(([step]) => step === 1 || (step > 1 && most >= 10 * step));
@@ -188,13 +188,13 @@ const MARK_WORDS = {
 
 // -- copying ------------------------------------------------------------------------------------
 
-/** Copies `content`; where that is not allowed `shown`, the node that has it, is selected. */
+/** Copies `content`; where that is not allowed, selects `shown`, the node that displays it. */
 async function copyText(content, button, shown) {
   const label = button.textContent;
   try {
     await navigator.clipboard.writeText(content);
     button.textContent = 'Copied';
-  } catch { // it is to be copied by hand
+  } catch { // the user copies it by hand
     const range = document.createRange();
     range.selectNodeContents(shown);
     const picked = shown.getRootNode().getSelection?.() ?? getSelection();
@@ -205,10 +205,10 @@ async function copyText(content, button, shown) {
   setTimeout(() => { button.textContent = label; }, 1500);
 }
 
-/** The keys that walk the rows of a table: arrows, Home, End go to a row that can be chosen, from
- * the one that is `on` in the selection; Enter does `enter`. */
+/** Adds keys to the rows of a table: arrows, Home and End go to a selectable row, from
+ * the one that is `on` in the selection; Enter calls `enter`. */
 function walkRows(scroll, { selection, rows, on, can = () => true, go, enter }) {
-  let came = -1; // rows may be on together, as both results of an op are: then the one that keys came to
+  let came = -1; // several rows can be on at once (the results of an op): this is the one that the keys reached
   scroll.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('.sort')) return;
     const all = rows(), at = selection();
@@ -230,7 +230,7 @@ function walkRows(scroll, { selection, rows, on, can = () => true, go, enter }) 
 
 const PYTHON = /(?<c>#.*)|(?<s>[rbfuRBFU]{0,2}(?:"""|'''|"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?))|(?<k>\b(?:and|as|assert|async|await|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|nonlocal|not|or|pass|raise|return|try|while|with|yield|None|True|False|self)\b)|(?<a>@[\w.]+)|(?<f>\b[A-Za-z_]\w*(?=\())|(?<w>[A-Za-z_]\w*)|(?<n>\b\d[\w.]*)/g;
 
-/** One line of Python in colours; `state.inside` holds the quotes of a string that goes on. */
+/** Highlights one line of Python; `state.inside` holds the quotes of a string that continues on the next. */
 function highlightPython(line, state = { inside: '' }) {
   const parts = [];
   const put = (text, kind) => { if (text) parts.push(kind && kind !== 'w' ? h('span', { class: `hl-${kind}` }, text) : text); };
@@ -264,14 +264,14 @@ function highlightPython(line, state = { inside: '' }) {
 
 // -- two recordings -----------------------------------------------------------------------------
 
-/** What of a library A can be compared with; `shown`: its name, of what lies beside A only the file's. */
+/** The runs of a library that A can be compared with; `shown`: the name, in A's own folder only the file's. */
 function otherRuns(library, a) {
   const folder = (path) => path.slice(0, path.lastIndexOf('/') + 1);
   return library.filter((each) => each.path !== a.path && each.status !== 'unreadable')
     .map((each) => ({ ...each, shown: folder(each.path) === folder(a.path) ? each.path.slice(folder(a.path).length) : each.name }));
 }
 
-/** Which two: A is the one that is open, B is chosen among `library` or by its path. */
+/** Chooses the two recordings: A is the open one, B is chosen from `library` or by its path. */
 function pairBar({ a, b, library, about, choose, send }) {
   const path = h('input', { type: 'text', placeholder: 'the path of a .run file', 'aria-label': 'Path of the recording to compare with', hidden: true });
   path.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && path.value.trim()) choose(path.value.trim()); });
@@ -279,7 +279,7 @@ function pairBar({ a, b, library, about, choose, send }) {
   const pick = h('select', { 'aria-label': 'Compare with', change: () => {
     if (pick.value === '/') { path.hidden = false; path.focus(); } else choose(pick.value);
   } },
-  h('option', { value: '' }, b ? 'nothing' : 'choose a recording…'),
+  h('option', { value: '' }, b ? 'no recording' : 'choose a recording…'),
   b && !listed && h('option', { value: b.path }, `${b.name}  (${about(b)})`),
   library.map((each) => h('option', { value: each.name, title: each.path }, `${each.shown}  (${each.model} · ${each.target}${each.variant ? ` · ${each.variant}` : ''}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
   h('option', { value: '/' }, 'another file…'));
@@ -292,7 +292,7 @@ function pairBar({ a, b, library, about, choose, send }) {
 }
 
 const pairClear = (b, choose) => (b
-  ? h('button', { class: 'plain', title: 'Compare with nothing', 'aria-label': 'Clear B', 'data-do': 'clear', click: () => choose('') }, '×') : '');
+  ? h('button', { class: 'plain', title: 'Stop comparing', 'aria-label': 'Clear B', 'data-do': 'clear', click: () => choose('') }, '×') : '');
 
 const PAIR = `
 .bar .run { display: flex; gap: 6px; align-items: baseline; min-width: 0; overflow: hidden; } .bar .run b { overflow: hidden; text-overflow: ellipsis; } .bar .run .muted { overflow: hidden; text-overflow: ellipsis; }
@@ -314,12 +314,12 @@ function json(model, name) {
   return text ? JSON.parse(text) : null;
 }
 
-/** Whether who looks at this page may have anything compiled; page.html says so where they may not. */
+/** Whether the user may compile; page.html marks the pages of viewers, who may not. */
 const mayChange = () => document.documentElement.dataset.role !== 'viewer';
 
 let commandNumber = 0;
 
-/** Sends a command; its number, which the host's selection has when it answers that. */
+/** Sends a command; returns its number, which the host's selection carries once it has answered. */
 function command(model, name, more) {
   commandNumber += 1;
   const n = Date.now() * 1000 + (commandNumber % 1000);
@@ -330,15 +330,15 @@ function command(model, name, more) {
   return n;
 }
 
-/** What is selected as soon as a command is sent. */
+/** The selection that a command implies, shown as soon as it is sent. */
 const CHOSEN = {
   select: ({ op, kernel }) => ({ ...(op === undefined ? {} : { op, ops: [op] }), ...(kernel === undefined ? {} : { kernel }) }),
   go: ({ stage, rewrite }) => ({ stage, rewrite }),
   rewrite: ({ index }) => ({ rewrite: index }),
 };
 
-/** The selection as a component sees it: the host's, and until that answers what was chosen here
- * last, that: keys are quicker than any host.  A report's has no numbers, and is there at once. */
+/** The selection as a component sees it: the host's, and until the host answers also the last choice
+ * made here: keys are faster than any host.  A report's selection has no numbers and is immediate. */
 function selecting(model) {
   let sent = 0, ahead = {};
   const said = () => plain(model.get('selection')) ?? {};
@@ -353,7 +353,7 @@ function selecting(model) {
   };
 }
 
-// A component's frame: its style, its root, and a failure that stays inside it.
+// The frame of a component: its style and its root; its failures stay inside it.
 function component(style, create) {
   return {
     render({ model, el }) {
@@ -371,7 +371,7 @@ function component(style, create) {
           } catch (error) {
             console.error(error);
             root.replaceChildren(h('p', { class: 'broken', role: 'alert' },
-              `This part of the page failed: ${error.message}. The others go on; reload to try again.`));
+              `This part of the page failed: ${error.message}. The other parts still work; reload to try again.`));
           }
         };
         const changed = name === 'selection' ? () => waits() || guarded() : guarded;
@@ -380,7 +380,7 @@ function component(style, create) {
         undo.push(() => model.off(`change:${name}`, changed));
         guarded();
       };
-      // `known`: what else is selected then, which the component marks.
+      // `known`: other parts of the new selection, which the component marks.
       const send = (name, more, known = {}) => {
         const n = command(model, name, more);
         const chosen = CHOSEN[name]?.(more);

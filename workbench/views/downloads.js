@@ -1,5 +1,5 @@
-// What every view can save: tables as CSV, drawings as SVG and PNG, texts, behind one small button.
-// A model's names go into these files, so they are quoted for what reads them.
+// Downloads of every view: tables as CSV, drawings as SVG and PNG, texts, in the menu of one button.
+// The files contain names from models, which are quoted for the programs that read them.
 
 /** Saves `content` (text, bytes or a Blob) as the file `name`. */
 function download(name, content, type) {
@@ -9,14 +9,14 @@ function download(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** A name that every file system takes; how it ends stays. */
+/** A file name that is valid on every file system; keeps the extension. */
 function fileName(text) {
   const plain_ = text.replace(/[^\w.+=@-]+/g, '_');
   const [end] = /(\.\w{1,5}){0,2}$/.exec(plain_);
   return plain_.slice(0, plain_.length - end.length).slice(0, 100) + end || 'download';
 }
 
-/** `rows` of values under `names`, as CSV.  A text that a spreadsheet would calculate stays a text. */
+/** `rows` of values under `names`, as CSV.  Text that a spreadsheet would evaluate as a formula stays text. */
 function csvText(names, rows) {
   const quote = (value) => {
     const plain_ = String(value ?? '');
@@ -26,11 +26,11 @@ function csvText(names, rows) {
   return [names, ...rows].map((row) => row.map(quote).join(',')).join('\n');
 }
 
-/** What is no character of XML (the names of a model may hold any). */
+/** Characters that are not valid in XML (names in a model can contain any). */
 const NO_XML = /[^\t\n\r\x20-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
 const DRAWN = ['fill', 'fill-opacity', 'stroke', 'stroke-opacity', 'stroke-width', 'stroke-dasharray', 'opacity', 'visibility', 'font-family', 'font-size', 'font-weight', 'text-anchor', 'paint-order', 'stroke-linejoin'];
 
-/** A drawing as a file of its own: what the style sheet says becomes attributes. */
+/** A drawing as a standalone file: styles become attributes. */
 function svgText(picture) {
   const copy = picture.cloneNode(true);
   const [from, to] = [picture, copy].map((each) => [each, ...each.querySelectorAll('*')]);
@@ -38,7 +38,7 @@ function svgText(picture) {
     const style = getComputedStyle(node);
     for (const name of DRAWN) {
       const value = style.getPropertyValue(name);
-      to[i].setAttribute(name, value === 'rgba(0, 0, 0, 0)' ? 'none' : value); // not every reader knows alpha
+      to[i].setAttribute(name, value === 'rgba(0, 0, 0, 0)' ? 'none' : value); // some readers do not support alpha
     }
     for (const name of ['class', 'tabindex', 'style']) to[i].removeAttribute(name);
   });
@@ -54,7 +54,7 @@ function svgText(picture) {
   return new XMLSerializer().serializeToString(copy).replace(NO_XML, '\ufffd');
 }
 
-/** A drawing as PNG, with twice as many pixels as it has on the screen. */
+/** A drawing as PNG, with twice its resolution on the screen. */
 async function pngOf(picture) {
   const { width, height } = picture.getBoundingClientRect();
   const address = URL.createObjectURL(new Blob([svgText(picture)], { type: 'image/svg+xml' }));
@@ -70,23 +70,23 @@ async function pngOf(picture) {
   }
 }
 
-/** Facts within facts as rows of a name and a value: `numbers.0`. */
+/** Flattens nested facts into rows of a name (`numbers.0`) and a value. */
 const flat = (value, name = '') => (value !== null && typeof value === 'object'
   ? Object.entries(value).flatMap(([key, each]) => flat(each, name ? `${name}.${key}` : key)) : [[name, value]]);
 
 // -- the menu -----------------------------------------------------------------------------------
 
-/** A table: `make()` gives the names of its columns, and its rows. */
+/** An item for a table: `make()` returns the names of its columns, and its rows. */
 const csvItem = (what, file, make) => [`${what}, CSV`, () => download(`${file}.csv`, csvText(...make()), 'text/csv')];
-/** A drawing, as two items; none where there is no `picture`. */
+/** Two items for a drawing; none without a `picture`. */
 const pictureItems = (what, file, picture) => (picture ? [
   [`${what}, SVG`, () => download(`${file}.svg`, svgText(picture), 'image/svg+xml')],
   [`${what}, PNG`, async () => download(`${file}.png`, await pngOf(picture))],
 ] : []);
 const textItem = (what, file, make) => [what, () => download(file, make(), 'text/plain')];
 
-/** The button of a view that saves; `items()` says what there is at the time: `[title, save]`.  The
- * menu stands beside the view: it stays open, with its focus, while the view is drawn again. */
+/** The download button of a view; `items()` returns the current items, `[title, save]`.  The
+ * menu is placed next to the view: it stays open and focused while the view is redrawn. */
 function downloadMenu(items, what = 'Download') {
   const menu = h('div', { class: 'menu', role: 'menu', popover: 'auto', 'aria-label': what });
   const button = h('button', { class: 'plain save', title: what, 'aria-label': what, 'aria-haspopup': 'menu', 'aria-expanded': 'false' }, '⤓');
@@ -96,7 +96,7 @@ function downloadMenu(items, what = 'Download') {
     view = button.closest('.root');
     view.parentNode.append(menu);
   };
-  /** Back to the button, or to the one that was drawn in its place. */
+  /** Focuses the button, or the one that replaced it. */
   const back = () => {
     const others = [...view.querySelectorAll('button.save')];
     (button.isConnected ? button : others.find((each) => each.title === what))?.focus();
@@ -108,7 +108,7 @@ function downloadMenu(items, what = 'Download') {
     try {
       await save();
     } catch (error) {
-      menu.replaceChildren(h('p', { role: 'alert' }, `It could not be saved: ${error.message}`));
+      menu.replaceChildren(h('p', { role: 'alert' }, `Cannot save the file: ${error.message}`));
       menu.dataset.told = '';
       view.parentNode.append(menu);
       menu.showPopover();
@@ -137,7 +137,7 @@ function downloadMenu(items, what = 'Download') {
     const list = choices();
     const at = list.indexOf(event.target);
     const to = { ArrowDown: (at + 1) % list.length, ArrowUp: (at - 1 + list.length) % list.length, Home: 0, End: list.length - 1 }[event.key];
-    event.stopPropagation(); // keys of the view and of the page are not meant
+    event.stopPropagation(); // not a key of the view or the page
     if (event.key === 'Escape' || event.key === 'Tab') {
       menu.hidePopover();
       back();

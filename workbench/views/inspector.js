@@ -1,4 +1,4 @@
-// The inspector: sections of facts, links and code about what is selected.
+// The inspector: sections of facts, links and code about the selection.
 
 const STYLE = `
 .head { height: 30px; padding: 0 10px; border-bottom: 1px solid var(--line); background: var(--raised); display: flex; align-items: center; gap: 6px; }
@@ -31,23 +31,23 @@ pre .no { color: var(--faint); display: inline-block; width: 34px; user-select: 
 .ops div { font: 11px/1.5 var(--mono); white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 `;
 
-// A strip of the passes with a lane for what the op came from, itself, what it became, its gradients.
+// A strip of the passes with lanes for the op's origin, the op itself, what it became, and its gradients.
 const LANES = [['from', 'from'], ['op', 'op'], ['became', 'became'], ['gradient', 'grad.']];
 const SIGNS = {
   source: 'M-3.5 -4h7v8h-7z', imported: 'M0 -4.5a4.5 4.5 0 1 0 .01 0z', created: 'M0 -4.5a4.5 4.5 0 1 0 .01 0z', rewritten: 'M0 -5L5 0L0 5L-5 0z', fused: 'M-4 -4h8v8h-8z',
   kernel: 'M-5 4L0 -5L5 4z', buffer: 'M-5 -3h10v6h-10z', code: 'M-4 -5h5l3 3v7h-8z', removed: 'M-4 -2.5L-2.5 -4L0 -1.5L2.5 -4L4 -2.5L1.5 0L4 2.5L2.5 4L0 1.5L-2.5 4L-4 2.5L-1.5 0z', gradient: 'M-5 -4L5 -4L0 5z', forward: 'M-5 4L5 4L0 -5z',
 };
-const SIGN = 13; // the room of a mark
+const SIGN = 13; // the width of a mark
 const STRIP = { width: 280, left: 42, right: 8, top: 10, lane: 17, axis: 13 };
-const HINT = 'Each mark leads there: ← → go along them, ↑ ↓ to another lane, Enter follows.';
+const HINT = 'Each mark is a link: ← → move along the marks, ↑ ↓ to another lane, Enter follows.';
 
-/** `row`: the marks of `workbench op --json`; `follow` goes where a mark leads; `again`: the place of the mark to focus. */
+/** `row`: the marks of `workbench op --json`; `follow` opens the target of a mark; `again`: the position of the mark to focus. */
 function timeline(row, follow, again) {
   const { width, left, right, top, lane, axis } = STRIP;
   const lanes = LANES.filter(([name]) => name === 'op' || row.marks.some((mark) => mark.lane === name));
   const low = row.marks.some((mark) => mark.at < 0) ? -1 : 0;
   const high = Math.max(row.stages - 1, ...row.marks.map((mark) => mark.at));
-  // Passes that did something have room for a mark; the others share what is left.
+  // Passes with marks are wide enough for one; the others share the rest of the width.
   const marked = [...new Set([0, ...row.marks.map((mark) => mark.at)])];
   const room = (width - left - right) / Math.max(marked.length, 1);
   const wide = Math.min(SIGN, room * 0.9);
@@ -77,7 +77,7 @@ function timeline(row, follow, again) {
     const go = () => follow(mark);
     return svg('g', { class: `mark ${mark.what}`, 'data-what': mark.what, 'data-at': mark.at, 'data-lane': mark.lane, transform: `translate(${x(mark.at).toFixed(1)} ${y(mark.lane)})`, role: 'link', tabindex: -1, 'aria-label': mark.text,
       click: go, focus: () => { said.textContent = mark.text; nodes.forEach((node, i) => node.setAttribute('tabindex', row.marks[i] === mark ? 0 : -1)); }, blur: () => { said.textContent = HINT; },
-      // What it says stands below, and its name has it: a tooltip is there only while it is pointed at.
+      // The text is shown below, and is the accessible name; the tooltip exists only during hover.
       mouseenter: (event) => { said.textContent = mark.text; event.currentTarget.append(svg('title', {}, mark.text)); },
       mouseleave: (event) => { said.textContent = HINT; event.currentTarget.querySelector('title')?.remove(); } },
     svg('circle', { class: 'hit', r: Math.max(3, Math.min(7, wide / 2)) }), svg('path', { class: 'sign', d: SIGNS[mark.what] ?? SIGNS.rewritten }));
@@ -131,7 +131,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   root.append(h('div', { class: 'head' }, title, saves), body);
   const go = (row) => () => send('follow', { go: row.go });
 
-  let again = null; // where the keyboard was in the strip, when it led to another op
+  let again = null; // the focused position in the strip when it led to another op
   const DRAW = {
     timeline: (row) => timeline(row, (mark) => {
       again = root.getRootNode().activeElement?.closest?.('.mark') ? mark.at : null;
@@ -142,7 +142,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       row.go ? h('span', { class: 'value link', role: 'link', tabindex: 0, click: go(row) }, row.text) : h('span', { class: 'value' }, row.text)),
     link: (row) => h('div', { class: 'row' }, h('span', { class: 'link mono', role: 'link', tabindex: 0, click: go(row) }, row.text),
       row.detail && h('span', { class: 'detail' }, row.detail)),
-    code: (row) => h('div', {}, h('div', { class: 'place mono' }, h('span', { class: 'link', role: 'link', tabindex: 0, title: `${row.path}: show it in the source`, click: go(row) }, row.place)),
+    code: (row) => h('div', {}, h('div', { class: 'place mono' }, h('span', { class: 'link', role: 'link', tabindex: 0, title: `${row.path}: show in Source`, click: go(row) }, row.place)),
       row.lines.length > 0 && h('pre', { tabindex: 0, 'aria-label': `Lines of ${row.path}` }, row.lines.map((line, i) => h('span', { class: `line${row.first + i === row.line ? ' on' : ''}` },
         h('span', { class: 'no' }, row.first + i), line)))),
     ops: (row) => h('div', { class: 'ops' }, h('span', { class: 'name' }, row.name), row.lines.map((line) =>

@@ -1,4 +1,4 @@
-// The kernels as a table (sortable, walked with the arrow keys) and as a roofline.
+// The kernels as a sortable table with keyboard navigation, and as a roofline.
 
 const TWO_STYLE = PAIR_TABLE;
 
@@ -12,7 +12,7 @@ function twoKernels({ selection, send, remember }) {
     const total = (letter) => data.kernels.reduce((sum, row) => sum + (row[letter]?.us ?? 0), 0);
     const [a, b] = [total('a'), total('b')];
     const alone = [['a', 'b', 'A'], ['b', 'a', 'B']].map(([one, two, letter]) => [data.kernels.filter((row) => row[one] && !row[two]).length, letter]).filter(([n]) => n);
-    const matched = !data.by_work ? "matched by the framework's nodes" : data.by_nodes ? `${count(data.by_work)} of ${count(data.by_work + data.by_nodes)} launches matched by a guess: flops, bytes, order` : 'matched by a guess: flops, bytes and order';
+    const matched = !data.by_work ? 'matched by framework nodes' : data.by_nodes ? `${count(data.by_work)} of ${count(data.by_work + data.by_nodes)} launches matched by a guess: flops, bytes, order` : 'matched by a guess: flops, bytes and order';
     return [h('span', { title: 'Time of all launches of one execution, A and B' }, 'kernels ', h('b', {}, `${data.a.measured ? '' : '≥ '}${figure(a, 'us')}`), ' | ', h('b', {}, `${data.b.measured ? '' : '≥ '}${figure(b, 'us')}`)),
       h('span', {}, `${matched}${alone.map(([n, letter]) => `; ${count(n)} only in ${letter}`).join('')}`)];
   }
@@ -20,9 +20,9 @@ function twoKernels({ selection, send, remember }) {
   return pairTable({ selection, remember, what: {
     csv: ['Kernels of both', 'kernels-of-two'], order: ['us_d', -1], facts,
     region: 'Kernels of both recordings: up and down select a kernel of A, Enter shows its code',
-    filter: 'Filter by what is computed, kernel or line',
+    filter: 'Filter by computation, kernel or line',
     left: [{ id: 'title', title: 'computes', value: (row) => row.title }],
-    groups: [group('us', 'all launches', { kind: 'us' }), group('count', 'launches', { whole: true }), group('median_us', 'a launch', { kind: 'us' }), group('share', 'share', { unit: '% of time', scale: 100 })],
+    groups: [group('us', 'all launches', { kind: 'us' }), group('count', 'launches', { whole: true }), group('median_us', 'per launch', { kind: 'us' }), group('share', 'share', { unit: '% of time', scale: 100 })],
     right: [
       { id: 'place', title: 'model line', value: (row) => base(row.place), whole: (row) => row.place },
       ...['a', 'b'].map((side) => ({ id: `kernel_${side}`, title: `${side.toUpperCase()} kernel`, code: true, none: 'none', value: (row) => names(row[side]) })),
@@ -96,18 +96,18 @@ td button.link { height: auto; padding: 0; }
 .tip b { font-family: var(--mono); } .tip div { color: var(--muted); }
 `;
 
-// Which columns a recording has is in `columns`.
+// `columns` selects those that a recording has.
 const [NAME, COUNT, PLACE, COMPILED] = columnsOf('kernels', 'name', 'count', ['place', 'text'], 'compile_seconds');
 const MEASURED = columnsOf('kernels', 'total_us', ['share', 'bar'], 'predicted_us', 'ratio', ['percent', 'bar'], 'gflops', 'gbytes_per_s');
 const BEFORE = columnsOf('kernels', 'before_us', 'change');
 const ONE_LAUNCH = columnsOf('kernels', 'median_us', 'min_us', 'p95_us');
 const PREDICTED = columnsOf('kernels', 'predicted_us', ['predicted_share', 'bar']);
 const WORK = columnsOf('kernels', 'intensity', ['bound', 'text'], 'flops', 'bytes');
-// Of a GPU's kernels: what the assembler tells, of which the first three stand in sight beside the
-// roofline, and the launch shape.
+// Of GPU kernels: the assembler's figures, the first three of which are visible next to the
+// roofline, and the launch configuration.
 const GPU = columnsOf('kernels', 'registers', 'spilled', ['occupancy', 'bar'], 'grid', 'threads', 'shared');
 const SCALE = { share: 100, predicted_share: 100, occupancy: 100 };
-// Columns of one kind have one unit, which the largest number in them chooses.
+// Columns of one kind share a unit, which is chosen for their largest number.
 const KINDS = [['us', ['total_us', 'before_us', 'predicted_us']], ['us', ['median_us', 'min_us', 'p95_us']], ['flop', ['flops']], ['B', ['bytes']]];
 const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
 const WHOLE = new Set(['threads', 'registers', 'shared', 'spilled']);
@@ -197,13 +197,13 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const predicted = data.rows.reduce((sum, row) => sum + (row.predicted_us ?? 0), 0);
     const beyond = data.rows.filter((row) => row.beyond).length;
     why.hidden = !data.not_executed && !beyond;
-    why.textContent = data.not_executed ? `not executed: ${data.not_executed}` : `${plural(beyond, 'kernel')} ${beyond === 1 ? 'is' : 'are'} above the measured limits: these were measured while the machine was busy, and are measured again with the next execution.`;
+    why.textContent = data.not_executed ? `not executed: ${data.not_executed}` : `${plural(beyond, 'kernel')} ${beyond === 1 ? 'is' : 'are'} above the measured limits: the limits were measured while the machine was busy, and are measured again at the next execution.`;
     keepingFocus(bar, ['data-mode'], () => bar.replaceChildren(
       h('div', { class: 'group', role: 'group', 'aria-label': 'Show' }, MODES.map(([name, title]) => h('button', {
         'data-mode': name, 'aria-pressed': String(mode === name), click: () => { mode = name; remember(); draw(); } }, title))),
       h('div', { class: 'facts' },
         fact('kernels', count(data.rows.length - inner().length), explain('overview', 'kernels')),
-        inner().length ? h('button', { class: 'plain link', 'data-do': 'inner', 'aria-pressed': String(showInner), title: 'Functions that kernels call; they are not launched, so they have no times of their own', click: () => { showInner = !showInner; remember(); draw(); } }, `${showInner ? 'hide' : 'show'} ${plural(inner().length, 'inner function')}`) : '',
+        inner().length ? h('button', { class: 'plain link', 'data-do': 'inner', 'aria-pressed': String(showInner), title: 'Functions called by kernels; they are not launched, so they have no times of their own', click: () => { showInner = !showInner; remember(); draw(); } }, `${showInner ? 'hide' : 'show'} ${plural(inner().length, 'inner function')}`) : '',
         ...(data.measured ? [
           ...ofExecution(), data.threads ? fact('threads', count(data.threads)) : '',
           roofs ? fact('limits', limits, `${explain('kernels', 'limits')}\n${roofs.name}`) : '',
@@ -216,7 +216,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       saves));
   }
 
-  /** The time of an execution, what of it passes inside kernels, and the executions before it. */
+  /** The time of an execution, the part of it spent in kernels, and the previous executions. */
   function ofExecution() {
     const [now, before] = data.executions;
     const fact = (name, value, title) => h('span', { title, 'data-fact': name }, `${name} `, h('b', {}, value));
@@ -266,7 +266,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const { roofs } = data;
     if (!roofs || !list.length) {
       chart.replaceChildren(h('div', { class: 'none' }, h('b', {}, 'No roofline'),
-        h('span', {}, !roofs ? 'The limits of this machine were not measured: press Execute.' : 'No kernel does arithmetic.')));
+        h('span', {}, !roofs ? 'The limits of this machine were not measured: press Execute.' : 'No kernel performs arithmetic.')));
       return;
     }
     const [width, height] = [chart.clientWidth, chart.clientHeight];
@@ -284,7 +284,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const { left, right, top, bottom } = MARGIN;
     const x = (value) => left + ((Math.log10(value) - xs[0]) / (xs[1] - xs[0])) * (width - left - right);
     const y = (value) => height - bottom - ((Math.log10(value) - ys[0]) / (ys[1] - ys[0])) * (height - top - bottom);
-    const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `Roofline of ${plural(list.length, 'kernel')}: arrow keys go from mark to mark, the slowest first, the launches of the selected kernel behind it; Enter selects, c shows the code` });
+    const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `Roofline of ${plural(list.length, 'kernel')}: arrow keys move between the marks, slowest first, the launches of the selected kernel after it; Enter selects, c shows the code` });
     const clip = `clip${Math.random().toString(36).slice(2)}`;
     picture.append(svg('clipPath', { id: clip }, svg('rect', { x: left, y: top, width: Math.max(0, width - left - right), height: Math.max(0, height - top - bottom) })));
     axis(picture, xs, (at) => [x(at), top, x(at), height - bottom], (at) => [x(at), height - bottom + 14, 'middle'], width / 90);
@@ -366,7 +366,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) along(roofs.cache_gbytes_per_s, 'cache', 'cache');
   }
 
-  /** The names of the dearest kernels where they have room and lie on no kernel; the chosen one's in any case. */
+  /** Labels the most expensive kernels where a label fits and covers no kernel; the selected one always. */
   function names(inside, list, on, { x, y, radius, right }, discs, taken) {
     const wanted = [...list].sort((a, b) => (b.row.id === on) - (a.row.id === on) || b.share - a.share).slice(0, 12);
     for (const p of wanted) {
@@ -391,7 +391,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     return found.length > 1 ? found.sort((a, b) => b.us - a.us) : [];
   }
 
-  /** What a mark is, in lines. */
+  /** The description of a mark, in lines. */
   function told(p) {
     const { row } = p;
     const spent = p.us !== undefined

@@ -1,8 +1,8 @@
-// The numbers: which pass changed bits and by how much; the checks of a pass; statistics of values.
+// Numbers: which pass changed bits and by how much; the checks of a pass; statistics of values.
 
 const STYLE = `${TWO_STYLE}
 .root { display: flex; flex-direction: column; background: var(--surface); container: numbers / size; }
-@container numbers (max-height: 340px) { .chart { display: none; } } /* the rows need the place */
+@container numbers (max-height: 340px) { .chart { display: none; } } /* the rows need the space */
 .bar { display: flex; align-items: center; gap: 10px; min-height: 32px; padding: 3px 10px; border-bottom: 1px solid var(--line); color: var(--muted); flex: none; flex-wrap: wrap; }
 .bar .gap { flex: 1; } .bar b { color: var(--text); font-weight: 600; } .bar input { width: 92px; }
 .group { display: flex; } .group button { border-radius: 0; margin-left: -1px; }
@@ -32,7 +32,7 @@ td .verdict { display: inline-block; width: 14px; text-align: center; margin-rig
 .none { padding: 24px; text-align: center; color: var(--muted); }
 `;
 const SHOWN = 150;
-// Stages with statistics; of other names the last one that is the same for all targets.
+// Stages with statistics; any other name is that of the last stage that is the same for all targets.
 const STAGES = { import: 'as imported', differentiate: 'gradients' };
 const CHART = { left: 42, right: 12, top: 16, plot: 76, marks: 18, names: 12 };
 const ORDER = ['failed', 'within', 'unchecked', 'bitwise'];
@@ -73,7 +73,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   };
   const columns = () => ({ checks: CHECKS, values: VALUES, beside: BESIDE })[tab()];
   const framework = () => data.framework.name;
-  // Values with NaN or Inf stand first: where nothing was chosen, the stage that has them is shown.
+  // Values with NaN or Inf come first: their stage is shown unless the user chose one.
   const worstStage = () => (data.values[0]?.nan || data.values[0]?.inf ? data.values[0].stage : data.value_stages[0]?.[0]);
   const stageShown = () => (data.value_stages.some(([s]) => s === kept.stage) ? kept.stage : worstStage());
 
@@ -104,7 +104,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         `against ${data.peer.name} `, judged(data.peer.verdict), ', ', h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`,
         data.peer.integers.length ? `, other integers at ${data.peer.integers.join(', ')}` : '') : '',
       h('span', { class: 'gap' }),
-      mayChange() ? h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass') : '',
+      mayChange() ? h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first bad pass and rewrite', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass') : '',
       saves);
   }
 
@@ -113,21 +113,21 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const ends = data.passes.filter((p) => p.accumulated !== null);
     const end = ends.length ? ends[ends.length - 1].accumulated : null;
     const go = (pass) => ({ class: 'link', 'data-first': pass.index, click: () => send('go', { stage: pass.index, rewrite: null }) });
-    const more = end === null ? '' : end === 0 ? 'The outputs have the bits of the import.' : `End-to-end relative error of the outputs: ${relative(end)} (of max abs).`;
+    const more = end === null ? '' : end === 0 ? 'The outputs are bitwise equal to those of the import.' : `End-to-end relative error of the outputs: ${relative(end)} (of max abs).`;
     if (first) {
       const bad = first.verdicts.failed;
       told.replaceChildren('First pass that changed bits: ', h('button', go(first), first.name),
         h('span', { class: 'more' }, ` · ${bad ? `${plural(bad, 'check')} failed` : `${plural(first.verdicts.within, 'check')} within tolerance`}, worst relative error ${relative(first.worst)} (of max abs). ${more}`));
     } else if (ORDER.some((v) => counts[v])) {
       told.replaceChildren(h('b', {}, `Every pass ${counts.unchecked ? 'that was checked ' : data.grows ? 'so far ' : ''}kept every bit.`), h('span', { class: 'more' }, ` ${more}`));
-    } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to have each evaluated on real tensors.'));
+    } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to evaluate each on real tensors.'));
     if (data.framework) told.append(...besideFramework());
   }
 
-  /** How the import itself compares with the framework, in a sentence of its own. */
+  /** One sentence that compares the import itself with the framework. */
   function besideFramework() {
     const { name, values, same, worst, integers, verdict, beyond } = data.framework;
-    const to = (node, op, after = '') => h('span', { class: 'ends' }, h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list what differs from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (op !== null) send('select', { op }); } }, node), after);
+    const to = (node, op, after = '') => h('span', { class: 'ends' }, h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list the values that differ from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (op !== null) send('select', { op }); } }, node), after);
     const most = same === values ? [' All have the same bits.'] : [` ${count(same)} with the same bits`,
       ...(worst ? [`, worst relative error ${relative(worst.error)} (of max abs) at `, to(worst.node, worst.op, integers.length ? ',' : '.')] : [integers.length ? ',' : '.']),
       ...(integers.length ? [' other integers at ', to(integers[0], null, integers.length > 1 ? '' : '.'), integers.length > 1 ? ` and ${count(integers.length - 1)} more.` : ''] : [])];
@@ -173,12 +173,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     picture_.append(...[
       svg('text', { x: left, y: height - 2 }, 'import'),
       wide < 620 ? null : svg('text', { x: wide - right, y: height - 2, 'text-anchor': 'end' }, data.passes[data.passes.length - 1]?.name ?? ''),
-      svg('text', { x: wide < 620 ? wide - right : wide / 2, y: height - 2, 'text-anchor': wide < 620 ? 'end' : 'middle' }, '— outputs against the import, ○ worst single check'),
+      svg('text', { x: wide < 620 ? wide - right : wide / 2, y: height - 2, 'text-anchor': wide < 620 ? 'end' : 'middle' }, '— outputs compared with the import, ○ worst single check'),
     ].filter(Boolean));
     const marked = data.passes.map((p, i) => {
       const counts = ORDER.filter((v) => p.verdicts[v]).map((v) => `${count(p.verdicts[v])} ${WORDS[v]}`).join(', ');
       const say = [`${String(p.index).padStart(2, '0')} ${p.name}: ${counts || 'nothing to check'}`, p.worst ? `worst relative error ${relative(p.worst)} (of max abs)` : '',
-        p.accumulated === null ? '' : `outputs against the import ${relative(p.accumulated)}`].filter(Boolean).join('\n');
+        p.accumulated === null ? '' : `outputs compared with the import ${relative(p.accumulated)}`].filter(Boolean).join('\n');
       return svg('rect', { class: 'hit', x: x(i) - step / 2, width: step, y: top, height: plot + marks, role: 'link', 'aria-label': say, 'data-stage': p.index,
         click: () => send('go', { stage: p.index, rewrite: null }) }, svg('title', {}, say));
     });
@@ -197,13 +197,13 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('div', { class: 'group', role: 'tablist' },
         button('checks', `Checks of ${data.name} (${of(data.checks.length, data.checks_total)})`, 'Each rewrite of the shown pass, evaluated on real tensors before and after'),
         button('values', `Values (${of(data.values.length, data.values_total)})`, 'Statistics of each value of the network on the example inputs'),
-        data.framework ? button('beside', `Against ${framework()} (${of(data.beside.length, data.beside_total)})`, `Each value of the import beside what ${framework()} computes for its node, on the same inputs`) : null),
+        data.framework ? button('beside', `Against ${framework()} (${of(data.beside.length, data.beside_total)})`, `Each value of the import next to the result of ${framework()} for its node, on the same inputs`) : null),
       tab() === 'values' && data.value_stages.length > 1 ? h('div', { class: 'group' }, data.value_stages.map(([s, name], i) =>
         h('button', { 'aria-pressed': String(s === stageShown()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => keep({ stage: s }) }, STAGES[name] ?? 'as compiled'))) : null,
       h('span', { class: 'gap' }),
-      sent < total ? h('span', { title: 'The first rows, most severe first; all of them: workbench numerics --json' }, `${count(sent)} of ${count(total)} listed`) : null,
-      tab() === 'beside' && data.framework.left_out ? h('span', { title: 'No tensors, or of another form there' }, `${count(data.framework.left_out)} not compared`) : null,
-      tab() === 'values' && data.values_left ? h('span', { title: 'Checking inspects a limited number of values' }, `${count(data.values_left)} not looked at`) : null,
+      sent < total ? h('span', { title: 'The most severe rows; for all: workbench numerics --json' }, `${count(sent)} of ${count(total)} listed`) : null,
+      tab() === 'beside' && data.framework.left_out ? h('span', { title: 'Not tensors, or of a different form there' }, `${count(data.framework.left_out)} not compared`) : null,
+      tab() === 'values' && data.values_left ? h('span', { title: 'Checking inspects a limited number of values' }, `${count(data.values_left)} not inspected`) : null,
       filter,
     ].filter(Boolean)));
   }
@@ -260,7 +260,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       row.nan ? [h('span', { class: 'nan' }, 'NaN'), ' '] : row.inf ? [h('span', { class: 'inf' }, 'Inf'), ' '] : '',
       h('span', { class: 'mono' }, row.name), ' ', h('span', { class: 'faint' }, row.kernel ?? row.kind.replace(/^[a-z]+\./, '')));
     if (name === 'bins') return h('td', left, bins(row));
-    if (name === 'nan' || name === 'inf') return h('td', { class: row[name] ? name : 'faint', title: row[name] && row.first_bad ? 'the first in program order' : '' }, row[name] ? `${row.first_bad ? '▸ ' : ''}${count(row[name])}` : '0');
+    if (name === 'nan' || name === 'inf') return h('td', { class: row[name] ? name : 'faint', title: row[name] && row.first_bad ? 'first in program order' : '' }, row[name] ? `${row.first_bad ? '▸ ' : ''}${count(row[name])}` : '0');
     return h('td', {}, number(row[name]));
   }
 
@@ -272,7 +272,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       columns().map((column) => cell(row, column)));
   }
 
-  // An input of the model has no op: there is nothing to select.
+  // An input of the model has no op to select.
   const can = (row) => row.op !== null || (tab() === 'checks' && row.rewrite !== null);
 
   function choose(row) {
@@ -322,7 +322,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (place >= 0) show(body.children[place]);
   }
 
-  // Up and down only: a row is wider than its table.
+  // Scrolls vertically only, because a row is wider than its table.
   function show(row) {
     const top = row.offsetTop - head.offsetHeight;
     if (scroll.scrollTop > top) scroll.scrollTop = top;

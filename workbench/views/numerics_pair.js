@@ -1,5 +1,5 @@
-// Numbers of two recordings: a row a value, A above B, in program order; the first that differs.
-// It stands in one module with numerics.js, whose look it shares.
+// Values of two recordings: one row per value, A above B, in program order; the first that differs.
+// Bundled into one module with numerics.js, whose styles it uses.
 
 const TWO_STYLE = `${PAIR}
 .two { display: flex; flex-direction: column; flex: 1; min-height: 0; }
@@ -14,7 +14,7 @@ const TWO_STYLE = `${PAIR}
 `;
 const PARTS = { import: 'as imported', gradients: 'gradients', compiled: 'as compiled' };
 
-/** Two numbers with as many digits as it takes to see that they differ. */
+/** Formats two numbers with enough digits to show that they differ. */
 function apart(a, b) {
   if (a === b || a === null || b === null) return [number(a), number(b)];
   for (let digits = 3; digits < 17; digits += 1) {
@@ -63,7 +63,7 @@ function twoNumbers({ selection, send, remember }) {
 
   // -- one sentence -------------------------------------------------------------------------------
 
-  /** The statistic that is furthest apart, as words. */
+  /** The statistic with the largest difference, as text. */
   function furthest(row) {
     const names = ['nan', 'inf'].filter((name) => row.a[name] !== row.b[name]);
     const one = names[0] ?? ['minimum', 'maximum', 'mean'].filter((name) => row.a[name] !== row.b[name])
@@ -77,21 +77,21 @@ function twoNumbers({ selection, send, remember }) {
   function drawTold() {
     const { first, outputs } = data;
     const digests = outputs.a && outputs.b;
-    const ends = !digests ? `${['a', 'b'].filter((side) => !outputs[side]).map((side) => side.toUpperCase()).join(' and ')} ${outputs.a || outputs.b ? 'was' : 'were'} not executed: the bits of the outputs are not compared.`
-      : outputs.a === outputs.b ? 'As executed, the outputs have the same bits.' : 'As executed, the outputs differ in bits.';
-    const basis = data.exact === data.total ? 'The tensors themselves were recorded and compared.'
-      : `${data.exact ? `Of ${count(data.exact)} of ${count(data.total)} values the tensors were recorded; of the others` : 'Recorded are'} only statistics of what checking evaluated (min, max, mean, NaN, Inf, histogram), so equal rows can still differ in bits.`;
+    const ends = !digests ? `${['a', 'b'].filter((side) => !outputs[side]).map((side) => side.toUpperCase()).join(' and ')} ${outputs.a || outputs.b ? 'was' : 'were'} not executed: the output bits are not compared.`
+      : outputs.a === outputs.b ? 'The executed outputs are bitwise equal.' : 'The executed outputs differ in bits.';
+    const basis = data.exact === data.total ? 'The tensors were recorded and compared.'
+      : `${data.exact ? `The recordings contain the tensors of ${count(data.exact)} of ${count(data.total)} values; of the others` : 'The recordings contain'} only statistics of the values that checking evaluated (min, max, mean, NaN, Inf, histogram), so equal rows can still differ in bits.`;
     const more = h('p', { class: 'more' }, `${ends} ${basis}`);
     if (!first) {
-      told.replaceChildren(h('p', {}, h('span', { class: 'same' }, data.exact === data.total ? 'The same bits' : 'The same statistics'), ` in all ${plural(data.total, 'value')} that both recordings know.`), more);
+      told.replaceChildren(h('p', {}, h('span', { class: 'same' }, data.exact === data.total ? 'Bitwise equal' : 'The same statistics'), ` in all ${plural(data.total, 'value')} that both recordings contain.`), more);
       return;
     }
     const row = first.a;
     const go = h('button', { class: 'link', 'data-first': row.op ?? '', title: 'Select it in A', click: () => choose(first) }, `${row.name} ${row.kernel ?? row.kind.replace(/^[a-z]+\./, '')}`);
     const relative_ = first.relative ? `, relative error ${relative(first.relative)} (of max abs)` : '';
-    told.replaceChildren(h('p', {}, row.kind === 'input' ? 'The runs were not given the same inputs: ' : 'First divergence: ', go,
+    told.replaceChildren(h('p', {}, row.kind === 'input' ? 'The runs had different inputs: ' : 'First divergence: ', go,
       h('span', { class: 'more' }, ` · ${PARTS[first.part]}${base(row) ? `, ${base(row)}` : ''} · ${furthest(first)}${relative_}.`
-        + ` ${count(data.differing)} of ${plural(data.total, 'value')} differ.${first.how === 'guessed' ? ' That these two are the same value is a guess.' : ''}`)), more);
+        + ` ${count(data.differing)} of ${plural(data.total, 'value')} differ.${first.how === 'guessed' ? ' The match of these two values is guessed.' : ''}`)), more);
   }
 
   // -- the table ----------------------------------------------------------------------------------
@@ -103,11 +103,11 @@ function twoNumbers({ selection, send, remember }) {
       h('div', { class: 'group', role: 'tablist', 'aria-label': 'Stage' }, data.parts.map((each) => h('button', {
         role: 'tab', 'data-part': each.name, 'aria-selected': String(each.name === at.name), title: `Stage ${each.stages[0]} of A, stage ${each.stages[1]} of B`,
         click: () => keep({ part: each.name }) }, `${PARTS[each.name]} (${count(each.matched)})`))),
-      h('button', { 'data-do': 'differing', 'aria-pressed': String(Boolean(state.only)), title: 'Leave out what is the same on both sides', click: () => keep({ only: state.only ? undefined : true }) }, 'only what differs'),
-      only.length ? h('span', { title: 'Fused away, or made by passes that the other run does not have' }, only.join(', ')) : null,
+      h('button', { 'data-do': 'differing', 'aria-pressed': String(Boolean(state.only)), title: 'Hide values that are the same on both sides', click: () => keep({ only: state.only ? undefined : true }) }, 'only differences'),
+      only.length ? h('span', { title: 'Fused away, or made by passes that the other run lacks' }, only.join(', ')) : null,
       at.guessed ? h('span', { title: explain('numerics', 'match') }, `${count(at.guessed)} matched by a guess`) : null,
       h('span', { class: 'gap' }),
-      data.rows.length < data.total ? h('span', { title: 'Those that differ come first; the rest: workbench show RUN numerics --other RUN --json' }, `${count(data.rows.length)} of ${count(data.total)} listed`) : null,
+      data.rows.length < data.total ? h('span', { title: 'Differing values come first; for all: workbench show RUN numerics --other RUN --json' }, `${count(data.rows.length)} of ${count(data.total)} listed`) : null,
       filter,
     ].filter(Boolean)));
   }
@@ -132,7 +132,7 @@ function twoNumbers({ selection, send, remember }) {
       if (name === 'place') both(h('td', { ...spans, class: 'faint' }, row.a.place));
       else if (name === 'name') {
         const told_ = (side, letter) => `${letter}: ${side.name} ${side.kind} ${side.type}`;
-        both(h('td', { ...spans, class: 'left', title: `${told_(row.a, 'A')}\n${told_(row.b, 'B')}` }, isFirst(row) ? h('span', { class: 'here', title: 'The first that differs, in program order' }, '▸ ') : '',
+        both(h('td', { ...spans, class: 'left', title: `${told_(row.a, 'A')}\n${told_(row.b, 'B')}` }, isFirst(row) ? h('span', { class: 'here', title: 'First difference in program order' }, '▸ ') : '',
           h('span', { class: 'mono' }, row.a.name), ' ', h('span', { class: 'faint' }, row.a.kernel ?? row.a.kind.replace(/^[a-z]+\./, ''))));
       } else if (name === 'side') {
         top.push(h('td', { class: 'side' }, 'A'));
@@ -182,7 +182,7 @@ function twoNumbers({ selection, send, remember }) {
     more();
     scroll.scrollTop = 0;
     none.hidden = list.length > 0;
-    none.textContent = words ? 'Nothing matches the filter.' : state.only ? 'Nothing differs here.' : 'Both recordings know no value of this stage in common.';
+    none.textContent = words ? 'Nothing matches the filter.' : state.only ? 'No differences here.' : 'The recordings have no values of this stage in common.';
     mark();
   }
 
@@ -207,7 +207,7 @@ function twoNumbers({ selection, send, remember }) {
   });
   walkRows(scroll, {
     selection, rows: () => list, on,
-    can: (row) => row.a.op !== null, // an input of the model has none: nothing to select
+    can: (row) => row.a.op !== null, // an input of the model has no op to select
     go: choose, enter: () => send('show', { view: 'graph' }),
   });
 

@@ -1,4 +1,4 @@
-// The overview: figures, what to look at, how the passes changed the model, where the time goes.
+// The overview: findings, figures, how the passes changed the model, the most expensive kernels, advice.
 
 const TWO_STYLE = `${PAIR}
 .runs { display: flex; flex-wrap: wrap; gap: 4px 26px; margin-top: 4px; } .runs .run { display: flex; gap: 7px; align-items: baseline; min-width: 0; } .runs .run b { overflow-wrap: anywhere; } .letter { align-self: center; }
@@ -19,7 +19,7 @@ function twoOverview({ page, press, send }) {
     return h('div', { class: 'runs' }, LETTERS.map(run));
   }
 
-  /** B beside A: in percent, or how many times as much. */
+  /** The change from A to B: in percent, or as a factor. */
   function changeOf({ a, b, less }) {
     if (a === null || b === null) return h('div', { class: 'change' }, `only in ${a === null ? 'B' : 'A'}`);
     if (a === b) return h('div', { class: 'change' }, 'the same');
@@ -42,12 +42,12 @@ function twoOverview({ page, press, send }) {
 
   const sidesOf = ({ sides }) => (sides ? h('span', { class: 'sides', title: sides === 'ab' ? 'in both' : `only in ${sides.toUpperCase()}` }, [...sides].map(letterOf)) : null);
 
-  let barAt = 0; // which pass the Tab key comes to
+  let barAt = 0; // the pass that the Tab key reaches
   function chart(passes, plot) {
     const most = Math.max(1, ...passes.flatMap((p) => LETTERS.map((side) => p[side]?.ops ?? 0)));
-    const { picture, left, step, top, foot, y } = plot(most, passes.length, `Ops after each pass of both, ${plural(passes.length, 'pass')}: the arrow keys go along them, Enter shows the graph of A`, true);
+    const { picture, left, step, top, foot, y } = plot(most, passes.length, `Ops after each pass of both, ${plural(passes.length, 'pass')}: the arrow keys move between them, Enter shows the graph of A`, true);
     const hits = passes.map((p, i) => {
-      const of = (side) => (p[side] ? count(p[side].ops) : 'no such pass');
+      const of = (side) => (p[side] ? count(p[side].ops) : 'without this pass');
       const said = `${p.name}: A ${of('a')}, B ${of('b')} ops`;
       LETTERS.forEach((side, k) => {
         if (!p[side]) return;
@@ -145,7 +145,7 @@ h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
 .backward { background: var(--phase-backward); } .exchange { background: var(--phase-exchange); } .optimizer { background: var(--phase-optimizer); }
 .foot { color: var(--faint); margin-top: 22px; font-size: 11px; }
 `;
-/** After so long (ms) nobody compiles here: a host without that says nothing. */
+/** Time (ms) after which no compiler is assumed: a host without one does not answer. */
 const SILENCE = 10000;
 const SEVERITIES = ['error', 'warning', 'note'];
 const ICON = { error: '✗', warning: '!', note: 'i' };
@@ -159,7 +159,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   const two = twoOverview({ page, press, send });
 
-  /** Of a compile that is complete: whether checks of it failed. */
+  /** Whether checks of a completed compile failed. */
   const failing = (data) => data.failed > 0 && data.status === 'finished';
   const said = (data) => (failing(data) ? plural(data.failed, 'failed check') : data.elsewhere ? 'being written on another machine' : data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status);
 
@@ -185,7 +185,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   // -- findings and advice ----------------------------------------------------------------------
-  // Advice is asked for when the rest is drawn: its evidence may take all stages of the recording.
+  // Advice is requested after the rest is drawn: its evidence can need all stages of the recording.
   const session = Math.random().toString(36).slice(2);
   let asked = 0;
   let shown = null;
@@ -220,7 +220,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     send('rerun', { draft: offer.draft, compare: true });
     clearTimeout(silent);
     silent = setTimeout(() => {
-      told = { run: shown.run, error: { what: 'Nothing here compiles', fix: 'copy the command' } };
+      told = { run: shown.run, error: { what: 'This page cannot compile', fix: 'copy the command' } };
       draw();
     }, SILENCE);
   }
@@ -231,7 +231,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   function bisectButton(primary) {
-    return mayChange() && h('button', { 'data-do': 'bisect', class: primary ? 'primary' : '', title: 'Compile again pass by pass, and find the first pass and rewrite that are wrong', click: () => send('bisect', { beside: 'overview' }) }, 'First bad pass');
+    return mayChange() && h('button', { 'data-do': 'bisect', class: primary ? 'primary' : '', title: 'Compile again pass by pass, and find the first bad pass and rewrite', click: () => send('bisect', { beside: 'overview' }) }, 'First bad pass');
   }
 
   function finding(each, first) {
@@ -262,12 +262,12 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
         const command = offer.command ? h('pre', { tabindex: 0, 'aria-label': 'Command' }, offer.command) : null;
         const copy = command && h('button', { 'data-do': 'copy', click: () => copyText(offer.command, copy, command) }, 'Copy command');
         return h('div', {}, h('p', {}, offer.sentence), command,
-          command || offer.reason ? h('div', { class: 'actions' }, tryButton(offer), copy, offer.reason ? h('span', { class: 'muted' }, `No button: ${offer.reason}`) : null) : null);
+          command || offer.reason ? h('div', { class: 'actions' }, tryButton(offer), copy, offer.reason ? h('span', { class: 'muted' }, `Not available here: ${offer.reason}`) : null) : null);
       }));
   }
 
   function trying() {
-    if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording stays as it is. The comparison follows.'), mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel'));
+    if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording does not change. The comparison opens next.'), mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel'));
     if (!told?.error || told.run !== shown.run) return null;
     const { error, ask } = told;
     const said = [error.where ? `${error.where}: ` : '', error.what, error.fix ? ` – ${error.fix}` : ''].join('');
@@ -284,31 +284,31 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   });
   later(() => clearTimeout(silent));
 
-  /** What is wrong: known at once, and so it stands first. */
+  /** Problems: known immediately, and therefore shown first. */
   function findings(data) {
     const all = sorted(data.findings);
     return [
       h('h2', {}, 'Findings', h('span', {}, all.length > 1 ? 'Most severe first' : ''), data.bisects && !all.some((each) => each.look) ? bisectButton() : null),
       ...all.flatMap((each) => finding(each, each === all.find((any) => any.look))),
-      all.length ? null : h('p', { class: 'muted' }, data.status === 'recording' ? 'Nothing so far.' : 'Nothing is wrong.'),
+      all.length ? null : h('p', { class: 'muted' }, data.status === 'recording' ? 'No problems so far.' : 'No problems found.'),
       data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,
     ];
   }
 
-  /** What costs time, memory or digits: it takes a moment to find, and stands last, so that nothing moves when it comes. */
+  /** Costs of time, memory or precision: shown last, because it arrives later and must not move the rest. */
   function advice(data) {
     const looking = data.advice === null;
     const all = sorted(data.advice ?? []);
     if (data.status === 'recording') return [];
     return [
-      h('h2', {}, 'Advice', h('span', {}, looking ? 'being looked for …' : all.length ? 'Most severe first, then by cost. ▾ shows evidence' : '')),
+      h('h2', {}, 'Advice', h('span', {}, looking ? 'searching …' : all.length ? 'Most severe first, then by cost. ▾ shows evidence' : '')),
       trying(),
       ...all.flatMap((each) => finding(each, false)),
-      all.length || looking ? null : h('p', { class: 'muted' }, data.problem ? `Advice is not available: ${data.problem}` : 'No hazards were found.'),
+      all.length || looking ? null : h('p', { class: 'muted' }, data.problem ? `Advice is not available: ${data.problem}` : 'No hazards found.'),
     ];
   }
 
-  /** The frame of a chart of ops after each of so many passes: its scale, the place of a pass.
+  /** The frame of a chart of ops after each pass: its scale and the position of a pass.
    * `whole`: as wide as the page, not half of it. */
   function plot(most, passes, label, whole = false) {
     const { height, left, bottom, top } = CHART;
@@ -324,11 +324,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return { picture, left, top, foot, width, step: (width - left) / passes, y };
   }
 
-  let barAt = 0; // which bar the Tab key comes to
+  let barAt = 0; // the bar that the Tab key reaches
   function chart(passes) {
     const last = passes[passes.length - 1];
     const { picture, left, step, top, foot, y } = plot(Math.max(1, ...passes.map((p) => p.ops)), passes.length,
-      `Ops after each pass, from ${passes[0].ops} to ${last.ops}: the arrow keys go along them, Enter shows the graph`);
+      `Ops after each pass, from ${passes[0].ops} to ${last.ops}: the arrow keys move between them, Enter shows the graph`);
     const hits = passes.map((p, i) => {
       const go = () => send('show', { view: 'graph', stage: p.index });
       const said = `${String(p.index).padStart(2, '0')} ${p.name}: ${count(p.ops)} ops, ${seconds(p.seconds)}`;
@@ -341,7 +341,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return picture;
   }
 
-  /** The names of the first and the last pass below a chart. */
+  /** Adds the names of the first and the last pass below a chart. */
   function named(picture, names) {
     const { width } = picture.viewBox.baseVal;
     picture.append(svg('text', { x: CHART.left, y: CHART.height - 5 }, names[0]),
@@ -349,7 +349,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return picture;
   }
 
-  // A training step by phase: by time where it was measured, else by launches, else by ops.
+  // A training step by phase: by time if it was measured, else by launches, else by ops.
   function phases(rows) {
     const by = ['us', 'launches', 'ops'].find((name) => rows.some((row) => row[name]));
     const total = rows.reduce((sum, row) => sum + (row[by] ?? 0), 0);
@@ -396,16 +396,16 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const half = (title, hint, what) => h('div', {}, h('h2', {}, title, hint), what);
 
   function ofOne(data) {
-    const [what, hint] = timed(data) ? ['Where the time goes', 'kernels, one execution'] : ['Kernels', data.training ? 'of one iteration' : 'not timed yet: Execute times them'];
+    const [what, hint] = timed(data) ? ['Where the time goes', 'kernels, one execution'] : ['Kernels', data.training ? 'of one iteration' : 'not timed yet: press Execute'];
     return [
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
         badge(data), h('span', { class: 'gap' }), saves),
       progress(data),
       ...findings(data),
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
-      ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel that computes parts of several counts where most of its ops are')), ...phases(data.phases)] : []),
+      ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel with ops of several phases counts in the one with most of them')), ...phases(data.phases)] : []),
       h('div', { class: 'two' },
-        data.passes.length > 1 ? half('Ops after each pass', h('span', {}, 'grey: changed nothing'), named(chart(data.passes), ['import', data.passes[data.passes.length - 1].name])) : null,
+        data.passes.length > 1 ? half('Ops after each pass', h('span', {}, 'grey: unchanged'), named(chart(data.passes), ['import', data.passes[data.passes.length - 1].name])) : null,
         data.kernels.length ? half(what, h('span', {}, hint), kernels(data.kernels)) : null),
       ...advice(data),
       h('div', { class: 'foot' }, data.versions),
@@ -420,17 +420,17 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('div', { class: 'figures' }, data.figures.map(two.figureBox)),
       h('div', { class: 'two rows' },
         data.passes.length > 1 ? half('Ops after each pass', two.legend(), named(two.chart(data.passes, plot), ['import', data.passes[data.passes.length - 1].name])) : null,
-        data.kernels.length ? half('Where the time goes', [two.legend(), h('span', {}, 'kernels that compute the same, one execution')], two.kernels(data.kernels)) : null),
+        data.kernels.length ? half('Where the time goes', [two.legend(), h('span', {}, 'kernels with the same computation, one execution')], two.kernels(data.kernels)) : null),
       ...advice(data),
       h('div', { class: 'foot' }, data.a.versions === data.b.versions ? data.a.versions : [h('div', {}, `A: ${data.a.versions}`), h('div', {}, `B: ${data.b.versions}`)]),
     ];
   }
 
-  // What comes meanwhile (advice, a kernel's time) does not move what is under the hand: it waits
-  // while a button is down, and grows upward where the pointer is below it.
+  // Late data (advice, a kernel's time) must not move the element under the pointer: it waits
+  // while a button is down, and the page scrolls along if the pointer is below it.
   let pressed = false;
   let waiting = false;
-  const release = () => setTimeout(() => { // behind the click
+  const release = () => setTimeout(() => { // after the click
     pressed = false;
     if (waiting) draw();
   });

@@ -1,4 +1,4 @@
-// A table of what two recordings have: a row each, and for some figures A | B | difference.
+// A table of matched parts of two recordings: a row each, with A | B | difference for some figures.
 
 const PAIR_TABLE = `${PAIR}
 .two { display: flex; flex-direction: column; flex: 1; min-height: 0; }
@@ -21,12 +21,12 @@ const PAIR_TABLE = `${PAIR}
 `;
 
 /**
- * `what`: `csv` [title, name of the file], `region` and `filter` for who hears the page, `left` and
+ * `what`: `csv` [title, name of the file], the labels `region` and `filter`, `left` and
  * `right` columns of text ({ id, title, value(row), code }), `groups` of figures ({ name, title,
- * unit and scale, or kind: what `columnUnit` chooses them for, hint, whole, neutral: more is not worse }), `order` at first; `rows(data)`, `facts(data)` for the bar,
- * `words(row)` that the filter searches; of a row whether it is `on(row, selection)`, `can(row)` be
- * chosen and `choose(row)`; `enter()`; where it has them `change(row, name)` (B − A), `guess(row)`
- * and `least(row, side, name)`: a figure is no measured one.
+ * unit and scale, or the kind for which `columnUnit` chooses them, hint, whole, neutral: more is not worse }), the first `order`; `rows(data)`, `facts(data)` for the bar,
+ * `words(row)` that the filter searches; whether a row is `on(row, selection)` and `can(row)` be
+ * chosen; `choose(row)`; `enter()`; optionally `change(row, name)` (B − A), `guess(row)`
+ * and `least(row, side, name)`: whether a figure is predicted.
  */
 function pairTable({ selection, remember, what }) {
   let data = null;
@@ -40,7 +40,7 @@ function pairTable({ selection, remember, what }) {
   const root = h('div', { class: 'two' }, bar, scroll);
   const saves = downloadMenu(() => [csvItem(what.csv[0], what.csv[1], sheet)]);
   const filter = h('input', { type: 'search', placeholder: 'filter', 'aria-label': what.filter, input: () => { words = filter.value; fill(); } });
-  /** B − A; what one side does not have counts as nothing there. */
+  /** B − A; a side without the row counts as 0. */
   const change = what.change ?? ((row, name) => {
     const [a, b] = ['a', 'b'].map((side) => (row[side] ? row[side][name] ?? null : 0));
     return a === null || b === null ? null : b - a;
@@ -84,7 +84,7 @@ function pairTable({ selection, remember, what }) {
     const shown = (n) => (whole ? count(n) : number(n * scale)).replace('-', '−');
     if (each.signed) return h('td', { class: `${value === 0 ? 'faint' : neutral ? '' : value < 0 ? 'less' : 'more'}${guess(row) && !whole ? ' said' : ''}` }, value === 0 ? '=' : `${value > 0 ? '+' : '−'}${shown(Math.abs(value))}`);
     const said = least(row, each.side, name);
-    return h('td', { class: `${said ? 'said' : ''}${edge}`, title: said ? 'Predicted: the least that the machine allows' : '' }, `${said && name !== 'share' ? '≥ ' : ''}${shown(value)}`);
+    return h('td', { class: `${said ? 'said' : ''}${edge}`, title: said ? 'Predicted: the minimum that the machine allows' : '' }, `${said && name !== 'share' ? '≥ ' : ''}${shown(value)}`);
   }
 
   function fill() {

@@ -1,4 +1,4 @@
-// The pass rail: a list that is walked with the keyboard; unchanged passes fold away, but for those
+// The pass rail: a list with keyboard navigation; unchanged passes are folded, except those
 // with a failed check.
 
 const STYLE = `
@@ -17,7 +17,7 @@ const STYLE = `
 .pass .name { overflow-wrap: anywhere; line-height: 1.25; }
 .pass .at { color: var(--faint); font-variant-numeric: tabular-nums; text-align: right; font-size: 11px; }
 .delta { font-variant-numeric: tabular-nums; white-space: nowrap; text-align: right; }
-.delta { color: var(--muted); } .delta.zero { color: var(--faint); } /* more ops or fewer is neither good nor bad */
+.delta { color: var(--muted); } .delta.zero { color: var(--faint); } /* more or fewer ops is neither good nor bad */
 .time { color: var(--muted); text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; font-size: 11px; }
 .mark { text-align: center; }
 .fold { color: var(--faint); padding: 1px 8px 1px 36px; cursor: pointer; font-size: 11px; }
@@ -38,7 +38,7 @@ const STYLE = `
 .more { padding: 2px 8px; color: var(--faint); font-size: 11px; }
 `;
 const WINDOW = 12;
-/* What the passes of a half work on; the meaning half needs no word where nothing comes before. */
+/* What the passes of a half work on; the meaning half needs no label if it is the first. */
 const HALVES = { source: 'on the ONNX graph', meaning: 'on tensor ops', implementation: 'for this target' };
 
 export default component(STYLE, ({ model, root, watch, send, selection }) => {
@@ -49,15 +49,15 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   let halts = new Set();
   const list = h('div', {
     class: 'list', tabindex: 0, role: 'listbox',
-    'aria-label': 'Passes: up and down walk all of them, j and k step through changed passes, J and K through rewrites, n to the next failed check, b sets a breakpoint, r runs to the next',
+    'aria-label': 'Passes: up and down go through all of them, j and k through changed passes, J and K through rewrites, n to the next failed check, b sets a breakpoint, r runs to the next',
   });
-  const total = h('span', { class: 'muted', title: 'passes that changed something, of all' });
+  const total = h('span', { class: 'muted', title: 'passes that changed something, out of all passes' });
   const toggle = h('button', { class: 'plain faint', title: 'Show or fold passes that changed nothing', click: () => {
     all = !all;
     toggle.textContent = all ? 'fold unchanged' : 'show all';
     draw();
   } }, 'show all');
-  const edit = h('button', { class: 'plain', title: 'Edit the pipeline: skip, options, order, passes of your own', 'aria-label': 'Edit the pipeline', click: () => send('show', { view: 'pipeline' }) }, 'edit');
+  const edit = h('button', { class: 'plain', title: 'Edit the pipeline: skip, options, order, your own passes', 'aria-label': 'Edit the pipeline', click: () => send('show', { view: 'pipeline' }) }, 'edit');
   const stops = h('div', { class: 'stops', hidden: true, role: 'group', 'aria-label': 'Breakpoints' });
   const saves = downloadMenu(() => [
     csvItem('Passes', 'passes', () => [['stage', 'pass', 'half', 'changed', 'rewrites', 'ops_after', 'ops_change', 'seconds', 'check', 'worst_error', 'summary'],
@@ -67,7 +67,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   ], 'Download the passes');
   root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle, mayChange() && edit, saves), stops, list);
 
-  // Every pass, also those that are folded: they open when they are walked into.
+  // Every pass, including folded ones, which unfold when the keys reach them.
   list.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !data.stages.length) return;
     const last = data.stages.length - 1;
@@ -79,7 +79,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     event.stopPropagation();
   });
 
-  // Breakpoints on passes are seen in the list; those on rules and ops stand above it as well.
+  // Breakpoints on passes are shown in the list; those on rules and ops above it as well.
   function drawStops(texts) {
     stops.hidden = !texts.length;
     const chips = texts.filter((text) => !text.startsWith('pass:')).map((text) => {
@@ -161,7 +161,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
         rows.push(...group.map((s) => row(s, s.index === at)));
         return;
       }
-      rows.push(h('div', { class: 'fold', role: 'option', 'aria-selected': 'false', title: `${group.map((s) => s.name).join('\n')}\nThe arrow keys walk into them.`,
+      rows.push(h('div', { class: 'fold', role: 'option', 'aria-selected': 'false', title: `${group.map((s) => s.name).join('\n')}\nThe arrow keys unfold them.`,
         click: () => { open.add(group[0].index); draw(); } },
       `${plural(group.length, 'pass').replace('passs', 'passes')} changed nothing`));
     };

@@ -1,5 +1,5 @@
-// The pipeline as a list: what each pass did, and everything about it that can be changed.  What a
-// hand does is a question to Python, which answers with the list as it then is, or why not.
+// The pipeline as a list: what each pass did, and all of its settings.  Each edit is a request to
+// Python, which answers with the edited list, or with the reason for a rejection.
 
 const STYLE = `
 .root { display: flex; flex-direction: column; background: var(--surface); container: pipeline / inline-size; }
@@ -74,7 +74,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const words = h('div', { class: 'told' });
   const note = h('div', { class: 'note', role: 'alert', hidden: true });
   const list = h('div', { class: 'list', tabindex: 0, role: 'listbox',
-    'aria-label': 'Passes in order: up and down select, Space skips or takes back, Alt with up or down moves, Enter edits, Insert adds a pass of your own, Delete takes back what was set' });
+    'aria-label': 'Passes in order: up and down select, Space skips or restores, Alt with up or down moves, Enter edits, Insert adds your own pass, Delete resets' });
   const facts = h('div');
   const editor = h('div');
   const more = h('div');
@@ -89,8 +89,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       asked += 1;
       open.set(asked, resolve);
       clearTimeout(silent);
-      silent = setTimeout(() => { // what is late still counts
-        refused = { what: 'No answer yet', where: '', fix: 'a report answers never: edit the pipeline on the workbench page or in a notebook' };
+      silent = setTimeout(() => { // a late answer still counts
+        refused = { what: 'No answer yet', where: '', fix: 'a report cannot answer: edit the pipeline on the workbench page or in a notebook' };
         drawNote();
       }, SILENCE);
       model.set('request', JSON.stringify([{ id: asked, session, draft: shown.draft, done }]));
@@ -109,7 +109,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     }
   });
 
-  /** Do something to the draft; what was before can be taken back. */
+  /** Apply an edit to the draft; the previous draft can be restored. */
   async function act(done, { keep = true } = {}) {
     const before = shown.draft;
     const place = shown.rows.findIndex((row) => row.label === chosen);
@@ -157,13 +157,13 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       ...(fixed() ? [] : [
         toggle('check', 'Evaluate every rewrite before and after on real tensors', 'check'),
         toggle('execute', 'Execute the program and time every launch', 'execute'),
-        h('label', { title: 'A pass that takes longer is stopped and named; empty: no limit' }, 'at most', h('input', { type: 'text', name: 'timeout', inputmode: 'decimal', 'aria-label': 'Seconds that a pass may take', value: draft.timeout ?? '', placeholder: 'any', change: (event) => act({ do: 'set', timeout: event.target.value }) }), 's a pass'),
-        h('button', { disabled: !past.length, title: 'Take back the last change  (Ctrl Z)', click: takeBack }, 'Undo'),
-        h('button', { disabled: !shown.edited, 'data-do': 'undo', title: 'Back to the pipeline that this recording was made with', click: () => act({ do: 'undo' }) }, 'Undo all'),
-        shown.plain || !data.made_with ? null : h('button', { 'data-do': 'plain', title: `The pipeline of ${data.target} without any edit`, click: () => act({ do: 'undo', plain: true }) }, 'Unedited'),
-        running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; what it finished is kept', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel') : null,
+        h('label', { title: 'A pass that takes longer is stopped and named; empty: no limit' }, 'at most', h('input', { type: 'text', name: 'timeout', inputmode: 'decimal', 'aria-label': 'Time limit per pass, in seconds', value: draft.timeout ?? '', placeholder: 'any', change: (event) => act({ do: 'set', timeout: event.target.value }) }), 's per pass'),
+        h('button', { disabled: !past.length, title: 'Undo the last change  (Ctrl Z)', click: takeBack }, 'Undo'),
+        h('button', { disabled: !shown.edited, 'data-do': 'undo', title: 'Restore the pipeline of this recording', click: () => act({ do: 'undo' }) }, 'Undo all'),
+        shown.plain || !data.made_with ? null : h('button', { 'data-do': 'plain', title: `The unedited pipeline of ${data.target}`, click: () => act({ do: 'undo', plain: true }) }, 'Unedited'),
+        running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; finished stages are kept', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel') : null,
         h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline into a new recording, and compare the two', click: () => run() }, running() ? 'Running …' : 'Run'),
-        h('button', { 'data-do': 'step', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline and wait before each pass: apply it, skip it, or run to a breakpoint', click: () => run(true) }, 'Step'),
+        h('button', { 'data-do': 'step', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline and pause before each pass: apply it, skip it, or run to a breakpoint', click: () => run(true) }, 'Step'),
       ]).filter(Boolean), saves);
   }
 
@@ -184,9 +184,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     draw();
     send('rerun', { draft: shown.draft, trust, hold });
     clearTimeout(silent);
-    silent = setTimeout(() => { // a notebook or a report: nobody compiles there
+    silent = setTimeout(() => { // a notebook or a report cannot compile
       told = null;
-      refused = { what: 'Nothing here compiles', where: '', fix: 'copy the Python or the command below' };
+      refused = { what: 'This page cannot compile', where: '', fix: 'copy the Python or the command below' };
       written.open = true;
       draw();
     }, SILENCE);
@@ -200,7 +200,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const begin = draft.start ? h('button', { class: 'chip', title: 'Begin with the first pass again', click: () => act({ do: 'start', label: '' }) }, `begins with ${draft.start}  ×`) : null;
     const itself = data.itself && !data.fixed ? h('div', {}, data.itself) : '';
     words.replaceChildren(...(shown.edited ? ['The next compile: ', h('b', {}, shown.words || 'no edits')] : made), begin ?? '',
-      ...(draft.start ? [h('div', {}, 'The passes before it stay as they were. They run again: the compiler is deterministic, and model and kernels come from the cache.')] : []), ...there, itself);
+      ...(draft.start ? [h('div', {}, 'The passes before it do not change. They run again: the compiler is deterministic, and the model and kernels come from the cache.')] : []), ...there, itself);
   }
 
   function drawNote() {
@@ -208,12 +208,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const say = (error, extra = [], soft = false) => notes.push([soft, h('span', { class: 'text' },
       error.where ? h('span', { class: 'where' }, `${error.where}: `) : '', error.what, error.fix ? h('span', { class: 'fix' }, ` – ${error.fix}`) : ''), ...extra]);
     if (refused) say(refused);
-    else if (running()) say({ what: 'Compiling again with the edited pipeline; this recording stays as it is.' }, [], true);
+    else if (running()) say({ what: 'Compiling again with the edited pipeline; this recording does not change.' }, [], true);
     else if (told?.error && told.run === data.name) {
       const { kept } = told;
       const extra = [];
-      if (kept?.stages) extra.push(h('button', { 'data-do': 'kept', title: 'Open the recording as far as it came', click: () => send('open', { what: kept.name }) }, `Open the ${plural(kept.stages, 'stage')} it finished`));
-      if (told.ask && mayChange()) extra.push(h('button', { 'data-do': 'trust', click: () => { trust = true; run(stepped); } }, 'I have read it: run it'));
+      if (kept?.stages) extra.push(h('button', { 'data-do': 'kept', title: 'Open the incomplete recording', click: () => send('open', { what: kept.name }) }, `Open the ${plural(kept.stages, 'finished stage')}`));
+      if (told.ask && mayChange()) extra.push(h('button', { 'data-do': 'trust', click: () => { trust = true; run(stepped); } }, 'I have read this code; run it'));
       say(told.error, extra);
     } else if (data.fixed) say({ what: `This pipeline cannot be edited here: ${data.fixed}` }, [], true);
     else if (data.status === 'failed' && data.message) say({ what: `This compile failed: ${data.message}` });
@@ -251,7 +251,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     return h('div', {
       class: `row${row.label === chosen ? ' on' : ''}${row.skipped ? ' skipped' : ''}${locked ? ' locked' : ''}${did?.changed || row.changed || row.own ? '' : ' same'}${row.label === failing() ? ' bad' : ''}`,
       role: 'option', id: `pass-${row.label}`, 'aria-selected': String(row.label === chosen), 'aria-checked': String(!row.skipped), 'data-label': row.label, draggable: locked ? null : 'true',
-      title: `${row.label}\n${row.summary}${row.locked && shown.draft.start ? '\nstays as it was' : ''}`,
+      title: `${row.label}\n${row.summary}${row.locked && shown.draft.start ? '\ncannot change: the compile begins after it' : ''}`,
       click: () => choose(row.label, true),
       dragstart: (event) => { dragged = row.label; event.dataTransfer.setData('text/plain', row.label); event.dataTransfer.effectAllowed = 'move'; },
       dragover: (event) => { if (dragged) { event.preventDefault(); event.currentTarget.classList.add('drop'); } },
@@ -260,18 +260,18 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       dragend: () => { dragged = ''; },
     },
     h('span', { class: 'grip', title: locked ? '' : 'drag, or Alt with up and down' }, '⠿'),
-    // For the mouse: an option has no parts that can be reached by keys; it is checked itself.
-    h('span', { class: `check${row.skipped ? '' : ' on'}${row.mandatory || locked ? ' fixed' : ''}`, 'aria-hidden': 'true', title: row.mandatory ? 'the compile needs it' : row.skipped ? 'skipped: take it back' : 'runs: skip it',
+    // For the mouse: keys cannot reach the parts of an option, which is checked itself.
+    h('span', { class: `check${row.skipped ? '' : ' on'}${row.mandatory || locked ? ' fixed' : ''}`, 'aria-hidden': 'true', title: row.mandatory ? 'required' : row.skipped ? 'skipped; click to restore' : 'runs; click to skip',
       click: (event) => { event.stopPropagation(); if (row.mandatory || locked) return; chosen = row.label; list.focus(); act({ do: 'skip', label: row.label, on: !row.skipped }); } }),
     h('span', { class: 'name' }, breakable(row.label)), tags(row), ...figures(row.label));
   }
 
   const signed = (by, said) => (by === 0 ? '' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`);
   const tone = (by) => (!by ? 'faint' : by < 0 ? 'less' : 'more');
-  /** B − A of the time of a pass; one that did not run there took none. */
+  /** B − A of the time of a pass; 0 for a recording without it. */
   const longer = (did, was) => (did || was ? (was?.seconds ?? 0) - (did?.seconds ?? 0) : null);
 
-  /** What a pass did, here and in the recording that is compared with: the cells under the heads. */
+  /** The figures of a pass, here and in the other recording: the cells below the heads. */
   function figures(label) {
     const sides = [data.did[label], ...(data.other ? [data.other.did[label]] : [])];
     const cell = (kind, said, title = '') => h('span', { class: `num ${kind}`, title }, said);
@@ -285,7 +285,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     ];
   }
 
-  /** The heads of those cells; of two recordings a line more says what A, B and B − A are of. */
+  /** The heads of those cells; with two recordings a second line labels A, B and B − A. */
   function heads() {
     const none = (count_ = 1) => Array.from({ length: count_ }, () => h('span'));
     const what = ['ops', 'rewrites', 'time', 'check'];
@@ -299,7 +299,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       none(2), h('span', {}, 'pass'), none(),
       what.flatMap((name) => [
         head(name, 'A', `A is ${data.name}. ${explain('passes', name)}`), head(name, 'B', `${b}. ${explain('passes', name)}`),
-        name === 'time' ? head(name, 'B − A', 'How much longer the pass takes in B; a pass of one recording only counts fully') : null,
+        name === 'time' ? head(name, 'B − A', 'How much longer the pass takes in B; a pass of only one recording counts fully') : null,
       ]))];
   }
 
@@ -383,39 +383,39 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const did = data.did[row.label];
     const there = data.other?.did[row.label];
     const disabled = row.locked || fixed();
-    // Of a person's own pass, whose class is not read here, the recording tells.
+    // For a user's own pass, whose class is not loaded here, the recording knows.
     const values = (each, made) => (each.own && !each.ours ? made?.values : each.exact ? 'bit-exact' : each.tolerance ? `may change: ${each.tolerance}` : 'may change');
     const pair = (name, value) => (value && value.length ? [h('dt', {}, name), h('dd', {}, Array.isArray(value) ? value.join(', ') : value)] : []);
     facts.replaceChildren(h('h3', {}, row.label), h('p', {}, row.summary),
       h('dl', { class: 'facts' },
         ...pair('phase', (HALVES[row.half]?.[0] ?? row.half).replace(/^T/, 't')), ...pair('values', values(row, did)),
         ...pair('runs', row.mandatory ? 'always: required' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : row.cuts ? 'in steps' : 'yes'),
-        ...pair('needs', row.requires), ...pair('ensures', row.ensures), ...pair('ends', row.ends),
+        ...pair('needs', row.requires), ...pair('ensures', row.ensures), ...pair('invalidates', row.ends),
         ...pair('did', did ? `${plural(did.rewrites, 'rewrite')} in ${seconds(did.seconds)}, ${count(did.ops)} ops after it` : 'not in this recording'),
         ...(data.other ? pair('in B', there ? `${plural(there.rewrites, 'rewrite')} in ${seconds(there.seconds)}, ${count(there.ops)} ops after it` : `not in ${data.other.name}`) : [])));
     drawEditor(row);
     const form = [];
     for (const each of row.options) form.push(...option(row, each));
     form.push(h('label', { for: 'limit' }, 'stop after'), h('input', { id: 'limit', type: 'text', inputmode: 'numeric', value: row.limit ?? '', placeholder: 'no limit', disabled: disabled || row.mandatory, 'data-option': 'limit',
-      title: row.mandatory ? 'the compile needs all of it' : '', change: (event) => act({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
+      title: row.mandatory ? 'a required pass runs completely' : '', change: (event) => act({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
     form.push(h('label', { for: 'cuts' }, 'split into steps of'), h('input', { id: 'cuts', type: 'text', value: row.cuts, placeholder: 'one step', disabled: disabled || row.mandatory, 'data-option': 'cuts',
-      title: row.mandatory ? 'the compile needs all of it at once' : 'Rewrites per step, each recorded as a stage: 1,1,5 or 20x1; the rest follow', change: (event) => act({ do: 'cut', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites each'));
+      title: row.mandatory ? 'a required pass runs in one step' : 'Rewrites per step, each recorded as a stage: 1,1,5 or 20x1; the rest follow', change: (event) => act({ do: 'cut', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites each'));
     form.push(h('label', { for: 'repeat' }, 'run twice'), h('input', { id: 'repeat', type: 'checkbox', checked: row.repeat, disabled, 'data-option': 'repeat', change: (event) => act({ do: 'repeat', label: row.label, on: event.target.checked }) }), h('small', {}, 'in a row'));
     const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? '') + (done.pass ? `-${done.pass}` : ''), title, disabled: off, click: () => act({ label: row.label, ...done }) }, name);
     more.replaceChildren(h('h4', {}, 'Options'), h('div', { class: 'form' }, form),
       h('div', { class: 'actions' },
         button('↑', 'Earlier  (Alt up)', { do: 'move', by: -1 }), button('↓', 'Later  (Alt down)', { do: 'move', by: 1 }),
-        button('Insert your own pass after', 'A pass of your own, as Python  (Insert)', { do: 'insert' }, fixed()),
+        button('Insert your own pass after', 'Your own pass, in Python  (Insert)', { do: 'insert' }, fixed()),
         insertOurs(row),
         button('Begin here', 'The next compile starts at this pass; the passes before it are reused unchanged', { do: 'start' }, fixed() || !did || shown.draft.start === row.label),
-        button(row.own ? 'Remove' : 'Reset', row.own ? 'Take the pass out  (Delete)' : 'Take back all that is set of it  (Delete)', { do: 'remove' }, disabled || !row.set)),
+        button(row.own ? 'Remove' : 'Reset', row.own ? 'Remove the pass  (Delete)' : 'Reset all settings of the pass  (Delete)', { do: 'remove' }, disabled || !row.set)),
       ...(shown.target.length && !fixed() ? [h('h4', {}, `Options of the target ${data.target}`), h('div', { class: 'form' }, shown.target.flatMap((each) => [
         h('label', { for: `target-${each.name}` }, each.name),
         targetField(each),
         h('small', { title: each.what }, each.what)]))] : []));
   }
 
-  // Built-in passes that stand in no pipeline: one list, for they are many.
+  // Built-in passes that are not in this pipeline: a list, because there are many.
   function insertOurs(row) {
     if (!shown.optional?.length || fixed()) return null;
     const insert = (event) => act({ label: row.label, do: 'insert', pass: event.target.value });
@@ -429,7 +429,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     return h('select', common, [h('option', { value: '', selected: !each.text }, 'default'), ...each.choices.map((c) => h('option', { value: c, selected: c === each.text }, c))]);
   }
 
-  // The text of a pass stays while it is typed: only what is said about it is drawn again.
+  // The text of a pass is kept while the user types: only its messages are redrawn.
   const held = { key: '', area: null, source: null, problem: null, save: null };
   function drawEditor(row) {
     if (!row.own || row.ours) {
@@ -450,7 +450,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         } });
       held.source = h('input', { type: 'text', placeholder: 'FILE.py:Class or package.module:Class', 'aria-label': 'File or module of the pass', style: { width: '100%' }, change: (event) => act(event.target.value.trim() ? { do: 'code', label: chosen, source: event.target.value } : { do: 'code', label: chosen, code: held.area.value }) });
       held.problem = h('div', { class: 'problem', role: 'status' });
-      held.save = h('button', { title: 'Save the text as a file, for the command line', click: () => download(shown.rows.find((r) => r.label === chosen)?.file || 'own_pass.py', held.area.value, 'text/x-python') }, 'Save as file');
+      held.save = h('button', { title: 'Save the code as a file, for the command line', click: () => download(shown.rows.find((r) => r.label === chosen)?.file || 'own_pass.py', held.area.value, 'text/x-python') }, 'Save as file');
       editor.replaceChildren(h('h4', {}, 'Code: a class derived from Pass'), held.area, held.problem,
         h('div', { class: 'actions' }, held.save), h('p', {}, 'or from a file or module, read when the compile runs:'), held.source);
     }

@@ -1,4 +1,4 @@
-// The rewrites of a pass: the list, one of them before and after, and "why not?" for two ops.
+// The rewrites of a pass: the list, one rewrite before and after, and "why not?" for two ops.
 
 function twoRewrites({ selection, send, remember }) {
   const group = (name, title, hint, rest) => ({ name, title, hint, ...rest });
@@ -10,15 +10,15 @@ function twoRewrites({ selection, send, remember }) {
     filter: 'Filter by rule or pass',
     left: [{ id: 'rule', title: 'rule', code: true, value: (row) => row.rule }, { id: 'pass', title: 'pass', value: (row) => row.pass }],
     groups: [
-      group('count', 'applied', 'How often the rule applied in this pass.', { unit: 'times', ...whole }), group('removed', 'ops removed', 'Ops that it took less those that it made, constants and memory among them.', whole),
-      group('us', 'time', 'Matching and rewriting, while it was compiled.', { kind: 'us' }),
+      group('count', 'applied', 'How often the rule applied in this pass.', { unit: 'times', ...whole }), group('removed', 'ops removed', 'Ops that it removed minus those that it made, including constants and memory.', whole),
+      group('us', 'time', 'Time of matching and rewriting during the compile.', { kind: 'us' }),
     ],
     right: ['a', 'b'].map((side) => ({ id: `check_${side}`, title: `${side.toUpperCase()} worst check`, value: (row) => error(row, side) })),
     rows: (data) => data.rows, words: (row) => `${row.rule} ${row.pass}`,
     facts: (data) => {
       const times = (side) => data.rows.reduce((sum, row) => sum + (row[side]?.count ?? 0), 0);
       const differing = data.rows.filter((row) => (row.a?.count ?? 0) !== (row.b?.count ?? 0)).length;
-      return [h('span', {}, 'rewrites ', h('b', {}, count(times('a'))), ' | ', h('b', {}, count(times('b')))), h('span', {}, differing ? `${plural(differing, 'rule')} applied more often in one` : 'each rule applied as often in both')];
+      return [h('span', {}, 'rewrites ', h('b', {}, count(times('a'))), ' | ', h('b', {}, count(times('b')))), h('span', {}, differing ? `${plural(differing, 'rule')} applied more often in one` : 'each rule applied equally often in both')];
     },
     marks: (row) => ({ 'data-rule': row.rule }),
     on: (row, at) => Boolean(row.a) && row.a.stage === at.stage && (at.rule == null || at.rule === row.rule),
@@ -97,7 +97,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const head = h('tr');
   const rows = h('tbody');
   const none = h('p', { class: 'empty' });
-  const list = h('div', { class: 'list', tabindex: 0, role: 'region', 'aria-label': 'Rewrites: up and down walk them, Enter shows the graph' },
+  const list = h('div', { class: 'list', tabindex: 0, role: 'region', 'aria-label': 'Rewrites: up and down select, Enter shows the graph' },
     h('table', {}, h('thead', {}, head), rows), none);
   const detail = h('div', { class: 'detail', tabindex: 0, role: 'region', 'aria-label': 'The rewrite' });
   const body = h('div', { class: 'body' }, list, detail);
@@ -110,7 +110,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     model.set('state', mode);
     model.save_changes();
   };
-  /** Asks "why not?": the question is a part of the sight, so the answer comes with the next one. */
+  /** Asks "why not?": the question is part of the view state, so the answer arrives with the next state. */
   const ask = (why) => {
     mode = { ...mode, why };
     send('follow', { go: { state: { rewrites: mode }, open: 'rewrites' } });
@@ -143,8 +143,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       click: () => { send('rewrite', { index: row.n }); list.focus({ preventScroll: true }); } }, columns.map(([name, , kind]) => cell(row, name, kind)))));
     const to = (stage, text) => (stage === null ? null : h('button', { click: () => send('go', { stage, rewrite: null }) }, text));
     none.replaceChildren(...(some.length ? [data.total > data.rows.length && !mode.rule ? `${count(data.rows.length)} of ${count(data.total)} rewrites.` : '']
-      : data.total ? ['No rewrite is like that. ', h('button', { click: () => { remember({ rule: '', verdict: '' }); draw(); } }, 'show all')]
-        : [data.stage === 0 ? 'The import is no rewrite. ' : `${data.name} rewrote nothing. `, to(data.previous, 'previous pass with rewrites'), ' ', to(data.next, 'next pass with rewrites')]).filter(Boolean));
+      : data.total ? ['No rewrites match. ', h('button', { click: () => { remember({ rule: '', verdict: '' }); draw(); } }, 'show all')]
+        : [data.stage === 0 ? 'The import has no rewrites. ' : `${data.name} has no rewrites. `, to(data.previous, 'previous pass with rewrites'), ' ', to(data.next, 'next pass with rewrites')]).filter(Boolean));
     none.hidden = !none.childNodes.length || none.textContent === '';
     mark(false);
   }
@@ -155,8 +155,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const verdicts = Object.keys(MARKS).map((verdict) => [verdict, data.rows.filter((row) => row.verdict === verdict).length]).filter(([, n]) => n);
     const tab = (on, text, hint, click) => h('button', { 'aria-pressed': String(on), title: hint, click }, text);
     keepingFocus(bar, ['title'], () => bar.replaceChildren(...[
-      h('span', { class: 'group' }, tab(!asking(), 'rewrites', 'What this pass did', () => ask(null)),
-        tab(asking(), 'why not?', 'Why two ops were not fused, or a rule not applied', () => asking() || ask({}))),
+      h('span', { class: 'group' }, tab(!asking(), 'rewrites', 'The rewrites of this pass', () => ask(null)),
+        tab(asking(), 'why not?', 'Why two ops were not fused, or a rule was not applied', () => asking() || ask({}))),
       h('span', { class: 'title' }, h('b', {}, data.name), ` ${plural(data.total, 'rewrite')}`),
       data.rules.length > 1 ? select('rule', 'all rules', data.rules.map(([rule, n]) => [rule, `${rule} (${count(n)})`])) : null,
       verdicts.length > 1 ? select('verdict', 'all checks', verdicts.map(([verdict, n]) => [verdict, `${MARKS[verdict]} ${MARK_WORDS[verdict]} (${count(n)})`])) : null,
@@ -202,7 +202,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         found.source && fact('rule', h('code', { title: found.source }, found.short)),
         fact('check', h('span', { class: found.verdict }, found.check)),
         found.value && fact('compared', h('code', {}, found.value), found.element?.length && found.verdict !== 'bitwise' ? ` worst at [${found.element}]` : '', numbers.length === 2 ? `: ${numbers[0]} became ${numbers[1]}` : ''),
-        fact('tolerance', found.tolerance === null ? 'none: every bit must be kept' : `${found.tolerance.toExponential(1)} of max abs`),
+        fact('tolerance', found.tolerance === null ? 'none: bitwise equality required' : `${found.tolerance.toExponential(1)} of max abs`),
         fact('time', figure(found.us, 'us')), found.note && fact('note', found.note),
         found.values.length && fact('values', h('code', {}, found.values.map(([a, b]) => (a === b ? a : `${a} → ${b}`)).join(', ')))),
       h('div', { class: 'sides' }, side('old', 'Before', found.old), side('new', 'After', found.new)));
@@ -213,16 +213,16 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     return h('div', { class: name }, h('h4', {}, `${title}: ${plural(given.count, 'op')}`),
       given.drawn.length && given.drawn.length < 41 ? h('div', { class: 'drawing' }, drawing(given.drawn, title)) : null,
       given.count ? h('div', { class: 'ir' }, given.lines.map((line) => h('div', { ...press(goOp(line.op)), 'data-op': line.op, title: line.text, style: { paddingLeft: `${8 + 14 * line.depth}px` } }, ir(line.text))),
-        given.more ? h('div', { class: 'more' }, `and ${count(given.more)} more ops`) : null) : h('p', { class: 'quiet' }, name === 'new' ? 'Nothing: it is gone, or stood there already.' : 'Nothing.'));
+        given.more ? h('div', { class: 'more' }, `and ${count(given.more)} more ops`) : null) : h('p', { class: 'quiet' }, name === 'new' ? 'No ops: removed, or already present.' : 'No ops.'));
   }
 
-  /** MLIR in colours; the types stand back. */
+  /** Highlights MLIR; types are less prominent. */
   function ir(text) {
     const parts = text.split(/(%[\w$.-]+|"[a-z]+\.\w+"(?=\()| : \(.*$)/);
     return parts.map((part) => (part.startsWith('%') ? h('span', { class: 'hl-v' }, part) : part.startsWith('"') ? h('span', { class: 'hl-f' }, part) : part.startsWith(' : (') ? h('span', { class: 'hl-t' }, part) : part));
   }
 
-  /** Ops in layers by their longest way from the inputs, values as lines. */
+  /** Draws ops in layers by their longest path from the inputs, values as lines. */
   function drawing(ops, title) {
     const width = 128, tall = 30, gapX = 14, gapY = 24, letter = 6.1;
     const short = (names) => names.map((each) => (each.length > 12 ? `%…${each.slice(-10)}` : each)).slice(0, 3).join(' ') + (names.length > 3 ? ' …' : '');
@@ -281,7 +281,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       clearTimeout(timer);
       timer = setTimeout(() => {
         asked += 1;
-        heard = (ops) => found.replaceChildren(...(ops.length ? ops.map((op) => opChip(op, () => run(op.op))) : [h('span', { class: 'quiet' }, input.value.trim() ? 'no op of this stage is called that' : '')]));
+        heard = (ops) => found.replaceChildren(...(ops.length ? ops.map((op) => opChip(op, () => run(op.op))) : [h('span', { class: 'quiet' }, input.value.trim() ? 'no ops found in this stage' : '')]));
         model.set('request', JSON.stringify([{ id: asked, session, kind: 'find', text: input.value }]));
         model.save_changes();
       }, 150);
@@ -301,7 +301,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('h3', {}, 'Why not?'),
       h('div', { class: 'asks' },
         row('this op', a ? opLabel(a) : h('span', { class: 'quiet' }, 'select one in any view, or find it:'), a ? h('button', { class: 'plain', title: 'Ask about another op', click: () => ask({}) }, '×') : finder('find an op', (op) => ask({ a: op }))),
-        a ? row('and', b ? opLabel(b) : rule ? '' : h('span', { class: 'quiet' }, pinned ? 'click an op in any view, take a neighbour, or find one:' : 'take a neighbour, or find an op:'),
+        a ? row('and', b ? opLabel(b) : rule ? '' : h('span', { class: 'quiet' }, pinned ? 'click an op in any view, choose a neighbour, or find one:' : 'choose a neighbour, or find an op:'),
           b ? h('button', { class: 'plain', title: 'Ask about another op', click: () => set({ b: undefined, rule: undefined }) }, '×') : rule ? '' : finder('find the other op', (op) => set({ b: op })), b ? '' : ruleInput, names,
           rule ? h('button', { class: 'plain', title: 'No rule', click: () => set({ rule: undefined, b: undefined }) }, '×') : '') : null,
         a && others.length ? row('neighbours', h('div', { class: 'chips' }, others.map((op) => opChip(op, () => set({ b: op.op, rule: undefined }))))) : null),
@@ -321,10 +321,10 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('div', { class: 'head' }, h('span', { class: 'link', ...press(() => send('follow', { go: { stage: each.stage, open: 'rewrites' } })) }, `${String(each.stage).padStart(2, '0')} ${each.pass}`),
         h('span', { class: `outcome ${each.outcome.split(' ')[0]}` }, each.outcome), h('span', { class: 'muted' }, each.rule === each.pass ? '' : each.rule)),
       h('div', {}, linked(each)), h('span', { class: 'source', title: each.source }, each.short))),
-    h('p', { class: 'quiet' }, `The conditions are the passes' own, asked again on what each left; asked in stage ${why.asked} ${why.asked_name}.`)];
+    h('p', { class: 'quiet' }, `The conditions are those of the passes, evaluated again on the result of each; evaluated in stage ${why.asked} ${why.asked_name}.`)];
   }
 
-  /** The sentence, the names of its ops being links. */
+  /** The sentence, with the names of its ops as links. */
   function linked({ sentence, ops }) {
     const known = new Map(ops.filter((op) => op.op !== null && op.value).map((op) => [op.value, op.op]));
     if (!known.size) return [sentence];
@@ -344,7 +344,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       if (why) drawWhy(why);
       else detail.replaceChildren(h('p', { class: 'quiet' }, 'Asking...'));
     } else if (found) drawRewrite(found);
-    else detail.replaceChildren(h('h3', {}, data.name), h('p', { class: 'muted' }, data.doc), h('p', { class: 'quiet' }, data.total ? 'Choose a rewrite to see it before and after (J and K walk them).' : ''));
+    else detail.replaceChildren(h('h3', {}, data.name), h('p', { class: 'muted' }, data.doc), h('p', { class: 'quiet' }, data.total ? 'Choose a rewrite to see it before and after (J and K select the next and the previous).' : ''));
   }
 
   function draw() {

@@ -1,4 +1,4 @@
-// The model's source: beside each line what its ops take; click a line and everything follows it.
+// The model's source with the cost of each line's ops; a click on a line selects them in all views.
 
 function twoSource({ selection, send, remember }) {
   const group = (name, title, explained, rest) => ({ name, title, hint: explain('source', explained), ...rest });
@@ -16,7 +16,7 @@ function twoSource({ selection, send, remember }) {
     rows: (data) => data.rows, words: (row) => `${row.text} ${row.place}`,
     facts: (data) => {
       const alone = [['a', 'b', 'A'], ['b', 'a', 'B']].map(([one, two, letter]) => [data.rows.filter((row) => row[one] && !row[two]).length, letter]).filter(([n]) => n);
-      return [h('span', {}, `${data.nodes ? `${plural(data.rows.length, 'node')} of the graphs, the same by name and kind` : `${plural(data.rows.length, 'line')}, the same by their text`}${alone.map(([n, letter]) => `; ${count(n)} only in ${letter}`).join('')}`)];
+      return [h('span', {}, `${data.nodes ? `${plural(data.rows.length, 'node')} of the graphs, matched by name and kind` : `${plural(data.rows.length, 'line')}, matched by their text`}${alone.map(([n, letter]) => `; ${count(n)} only in ${letter}`).join('')}`)];
     },
     marks: (row) => ({ 'data-line': row.line }),
     on: (row, at) => Boolean(row.a) && (places(at).length ? places(at).some(([file, line]) => file === row.file && line === row.a.line) : row.file === '' && (at.nodes ?? []).includes(row.a.line)),
@@ -73,7 +73,7 @@ tr.gap td { color: var(--faint); text-align: center; height: 16px; line-height: 
 `;
 const COLUMNS = columnsOf('source', 'us', 'share', ['bytes', 'wide'], ['flops', 'wide'], 'ops', 'check');
 const SHARED = explain('source', 'us');
-/** Longer files show only what stands around lines with ops. */
+/** Longer files show only the context of lines with ops. */
 const LONG = 3000;
 const AROUND = 2;
 
@@ -87,12 +87,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   let height = 0;
   let mode = {};
   let units = {}; // of the columns of the shown file
-  const came = []; // the calls that were gone into
-  let wanted = null; // the call to go into as soon as the host has said where it leads
+  const came = []; // the calls that were entered
+  let wanted = null; // the call to enter once the host has sent its target
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const body = h('tbody');
-  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Source: up and down walk the lines that have ops, right goes into the call of a line and left back, Enter shows the code of its kernel, c its worst check' },
+  const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Source: up and down select lines with ops, right enters the call of a line and left returns, Enter shows the code of its kernel, c its worst check' },
     h('table', {}, h('thead', {}, head), body));
   const hot = h('div', { class: 'hot', role: 'region', 'aria-label': 'Hottest lines' });
   const panes = h('div', { class: 'body' }, scroll, hot);
@@ -116,7 +116,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   // -- one line -----------------------------------------------------------------------------------
   function cells(row) {
     const us = value(row, 'us');
-    const below = isCall(row) ? `Its own ops ${us === null ? 'were not timed' : `take ${figure(row.us, 'us')}`}; with all that is called from here ${us === null ? '' : figure(row.all_us, 'us')}.\n` : '';
+    const below = isCall(row) ? `Its own ops ${us === null ? 'were not timed' : `take ${figure(row.us, 'us')}`}; with everything called from here ${us === null ? '' : figure(row.all_us, 'us')}.\n` : '';
     const none = !withCalls() && isCall(row) && !row.us && !row.flops;
     const amount = (text, name, title) => h('td', { class: `amount${COLUMNS.find((c) => c[0] === name)[4] ? ' wide' : ''}`, title }, none ? '' : text);
     const part = share(row);
@@ -129,7 +129,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       amount(amountOf('bytes', value(row, 'bytes')), 'bytes', `${count(value(row, 'bytes'))} B`),
       amount(amountOf('flops', value(row, 'flops')), 'flops', `${count(value(row, 'flops'))} flop`),
       h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, moved),
-      check ? h('td', { class: 'check' }, h('button', { class: `plain ${check.verdict}`, tabindex: -1, title: `${plural(check.count, 'rewrite')} that took ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}  (c)`,
+      check ? h('td', { class: 'check' }, h('button', { class: `plain ${check.verdict}`, tabindex: -1, title: `${plural(check.count, 'rewrite')} of ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}  (c)`,
         click: (event) => { event.stopPropagation(); showCheck(row); } },
       check.error ? `${MARKS[check.verdict]} ${relative(check.error)}` : MARKS[check.verdict]))
         : h('td', { class: 'faint' }, data.checked ? '' : '–'),
@@ -149,9 +149,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('td', { class: 'no' }, number_), code);
     if (row) {
       node.classList.toggle('calls', isCall(row));
-      // The node may stay for the row of another stage: what it does is done to that.
+      // The node can be reused for the row of another stage, so its actions look the row up.
       node.addEventListener('click', () => choose(rows.get(number_)));
-      if (isCall(row)) node.title = 'calls code elsewhere: Right or a double click goes there';
+      if (isCall(row)) node.title = 'calls other code: Right or a double click goes there';
       node.addEventListener('dblclick', () => into(rows.get(number_)));
     }
     return node;
@@ -208,14 +208,14 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       made.push([number_, tableRow(number_, row, lineText(row, content, state))]);
     });
     flush();
-    // The file may have been changed after the model was exported.
+    // The file may have changed since the model was exported.
     const beyond = file.rows.filter((row) => row.line < 1 || row.line > text.length);
-    if (beyond.length) gap(`${plural(beyond.length, 'line')} with ops that the recorded text does not have`);
+    if (beyond.length) gap(`${plural(beyond.length, 'line')} with ops that are not in the recorded text`);
     for (const row of beyond) made.push([row.line, tableRow(row.line, row, lineText(row, row.text, null))]);
     return made;
   }
 
-  /** What stands around lines with ops, and the functions and classes that they are in. */
+  /** The context of lines with ops, and the functions and classes that contain them. */
   function around(text, numbers) {
     const found = new Set();
     for (const n of numbers) {
@@ -233,7 +233,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   function drawHead() {
     head.replaceChildren(...COLUMNS.map(([name, title, unit, hint, wide]) => h('th', { title: hint, scope: 'col', class: wide ?? '' }, title, h('small', {}, units[name]?.[0] ?? unit))),
-      h('th', {}), h('th', { class: 'code', title: file.path }, file.path ? file.title : 'node', h('small', {}, file.path === '' ? 'kind, name, module' : file.text === null ? 'the recording holds no text of this file' : '\u00a0')));
+      h('th', {}), h('th', { class: 'code', title: file.path }, file.path ? file.title : 'node', h('small', {}, file.path === '' ? 'kind, name, module' : file.text === null ? 'the recording does not contain this file' : '\u00a0')));
   }
 
   function drawBar() {
@@ -244,7 +244,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const nowhere = data.total_us ? data.nowhere_us / data.total_us : 0;
     keepingFocus(bar, ['aria-label', 'title'], () => bar.replaceChildren(...[
       select,
-      toggle('calls', withCalls(), 'Lines that call a module show what happens below them; off: only what their own ops take', () => { setMode({ calls: !withCalls() }); draw(); drawBar(); }),
+      toggle('calls', withCalls(), 'Lines that call a module include the cost of the calls; off: only that of their own ops', () => { setMode({ calls: !withCalls() }); draw(); drawBar(); }),
       file.text && toggle('fold', mode.fold === true || file.text.split('\n').length > LONG, 'Only the context of lines with ops', () => { setMode({ fold: mode.fold !== true }); drawn = ''; draw(); drawBar(); mark(true); }),
       h('span', { class: 'fact', title: SHARED }, ...(data.measured ? ['kernels ', h('b', {}, figure(data.total_us, 'us')), nowhere > 0 ? `, ${percent(nowhere)} % from no line` : '']
         : [data.not_executed ? `not executed: ${data.not_executed}` : data.grows ? 'not timed yet' : 'not timed: press Execute'])),
@@ -257,7 +257,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function drawHot() {
     hot.hidden = !data.hottest.length || (panes.classList.contains('narrow') && !hotShown());
     const all = data.measured ? data.total_us : data.hottest.reduce((sum, each) => sum + each.flops, 0);
-    hot.replaceChildren(h('h3', {}, data.measured ? 'Hottest lines' : 'Lines with most work'),
+    hot.replaceChildren(h('h3', {}, data.measured ? 'Hottest lines' : 'Lines with the most work'),
       ...data.hottest.map((each) => {
         const go = () => { open(each.file); at = [each.file, each.line]; mark(true); const row = rows.get(each.line); if (row) choose(row); };
         return h('div', { class: `row${same(at, [each.file, each.line]) ? ' on' : ''}`, role: 'link', tabindex: 0, click: go, keydown: (event) => { if (event.key === 'Enter') { go(); event.stopPropagation(); } } },
@@ -291,7 +291,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   const showCheck = ({ check }) => send('follow', { go: { stage: check.stage, rewrite: check.rewrite, open: 'rewrites', beside: 'source' } });
 
-  /** To the line where the dearest op below a call stands; `came` leads back. */
+  /** Goes to the line of the most expensive op below a call; `came` leads back. */
   function into(row) {
     const { lines: places = [] } = selection();
     wanted = isCall(row) && !places.length ? row : null;
@@ -322,7 +322,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (reveal) body.querySelector('tr.on')?.scrollIntoView({ block: 'center' });
   }
 
-  /** Something was selected: here, and the cursor stays; elsewhere, and its line is shown. */
+  /** Follows the selection: the cursor stays if it was made here; else its line is shown. */
   function follow() {
     if (!data) return;
     if (data.two) {

@@ -1,4 +1,4 @@
-// A training run: loss, time and digest of every iteration, while it grows; two runs, and where they part.
+// A training run: loss, time and digest of every iteration, also while it runs; two runs, and where they diverge.
 
 const STYLE = `${PAIR}
 .root { display: flex; flex-direction: column; background: var(--surface); }
@@ -32,11 +32,11 @@ const STYLE = `${PAIR}
 `;
 const ROW = 22; // px
 const MARGIN = { left: 62, right: 14, top: 10, between: 18, strip: 22, bottom: 32 };
-const WEIGHT = 0.9; // of what was before, in the smoothed curve
+const WEIGHT = 0.9; // of the previous values, in the smoothed curve
 const COLUMNS = ['loss', 'seconds', 'root', 'rate', 'loss_scale', 'skipped'];
-// name, title, unit of what the lower plot can show
+// name, title and unit of the curves of the lower plot
 const BELOW = [['seconds', 'time', 's per iteration'], ['throughput', 'throughput', 'examples / s'], ['rate', 'learning rate', 'learning rate'],
-  ['loss_scale', 'loss scale', 'loss scale'], ['skipped', 'updates left out', 'updates left out'], ['apart', 'loss difference', '|A−B| / larger']];
+  ['loss_scale', 'loss scale', 'loss scale'], ['skipped', 'skipped updates', 'skipped updates'], ['apart', 'loss difference', '|A−B| / larger']];
 const SHORT = 12;
 
 const clock = (s) => `${Math.floor(s / 3600) ? `${Math.floor(s / 3600)}:` : ''}${String(Math.floor((s % 3600) / 60)).padStart(s >= 3600 ? 2 : 1, '0')}:${String(Math.floor(s % 60)).padStart(2, '0')}`;
@@ -49,7 +49,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   let state = {};
   let shown = { numbers: [], a: null, b: null };
   let hover = null;
-  let stick = true; // the table follows what is new
+  let stick = true; // the table follows new rows
   const stores = { a: fresh(null), b: fresh(null) };
   const facts = h('div', { class: 'facts' });
   const tools = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Training run' });
@@ -65,7 +65,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   root.append(tools, pair, note, space);
   const choose = (name) => send('compare', { with: name });
 
-  // -- what was read of each run ----------------------------------------------------------------
+  // -- the rows read of each run ----------------------------------------------------------------
 
   function fresh(run) {
     return { of: run && `${run.path} ${run.recording}`, last: 0, asked: 0, number: [], ...Object.fromEntries(COLUMNS.map((name) => [name, []])) };
@@ -96,7 +96,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   const session = Math.random().toString(36).slice(2);
   const open = new Map();
   let asked = 0;
-  /** Ask for the iterations that are not here yet; all open questions are in the trait. */
+  /** Request the missing iterations; the trait holds all open requests. */
   function fetchRows() {
     for (const side of ['a', 'b']) {
       const run = data[side];
@@ -117,7 +117,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       if (!question) continue;
       open.delete(each.id);
       const store = stores[question.side];
-      if (store.asked !== each.id) continue; // another run was chosen meanwhile
+      if (store.asked !== each.id) continue; // another run was chosen in the meantime
       store.asked = 0;
       if (each.error || each.value.path !== data[question.side]?.path) continue;
       merge(store, each.value);
@@ -149,13 +149,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       fact(count(a.done), a.wanted ? `of ${plural(a.wanted, 'iteration')}` : plural(a.done, 'iteration').replace(/^\S+ /, '')),
       a.left === null ? null : fact(clock(a.left), 'left', explain('training', 'left')),
       a.loss === null ? null : fact(number(a.loss, 4), 'loss', `${explain('training', 'loss')}\n${fine(a.loss)}`),
-      a.seconds ? fact(seconds(a.seconds), 'an iteration', explain('training', 'seconds')) : null,
+      a.seconds ? fact(seconds(a.seconds), 'per iteration', explain('training', 'seconds')) : null,
       a.seconds && a.batch ? fact(number(a.batch / a.seconds, 3), 'examples/s', `${explain('training', 'throughput')}\nBatches of ${count(a.batch)}.`) : null,
     ].filter(Boolean));
-    // Built again only where something of it is new: a live run would close what is open.
+    // Rebuilt only if something changed: a live run would close an open menu.
     const news = JSON.stringify([state, data.a.path, data.b?.path, data.together !== null, library, BELOW.filter(([name]) => has(name)).map(([name]) => name)]);
     if (news !== built) { built = news; drawControls(); }
-    const ended = a.status === 'failed' || a.status === 'interrupted' ? a.message || 'Its process is gone; resume it from its last checkpoint.' : '';
+    const ended = a.status === 'failed' || a.status === 'interrupted' ? a.message || 'Its process ended; resume it from its last checkpoint.' : '';
     note.hidden = !(ended || data.refused);
     note.className = `note ${ended ? 'failed' : ''}`;
     const { not_finite: spoiled } = a;
@@ -167,13 +167,13 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   function drawControls() {
     const { a } = data;
     const toggle = (name, value, title, hint) => h('button', { 'aria-pressed': String((state[name] ?? 'linear') === value), 'data-scale': value, title: hint, click: () => remember({ [name]: value === 'linear' ? undefined : value }) }, title);
-    const lower = h('select', { class: 'lower', 'aria-label': 'Lower plot', title: 'What the lower plot shows', change: () => remember({ below: lower.value }) },
+    const lower = h('select', { class: 'lower', 'aria-label': 'Lower plot', title: 'The curve of the lower plot', change: () => remember({ below: lower.value }) },
       BELOW.filter(([name]) => has(name)).map(([name, title]) => h('option', { value: name, selected: name === below() }, title)));
     const zoomed = state.from !== undefined;
     keepingFocus(tools, ['data-scale', 'data-do', 'aria-label'], () => tools.replaceChildren(facts, h('span', { class: 'gap' }),
       zoomed ? h('button', { title: 'Show all iterations  (double click)', click: whole }, `${count(state.from)} to ${count(state.to)} ×`) : '',
       h('span', { class: 'group', role: 'group', 'aria-label': 'Scale of the loss' }, toggle('scale', 'linear', 'linear', 'Loss on a linear scale'), toggle('scale', 'log', 'log', 'Loss on a logarithmic scale')),
-      h('button', { 'aria-pressed': String(Boolean(state.smooth)), 'data-do': 'smooth', title: `Exponential mean, ${WEIGHT} of what was before; the loss itself stays behind it`, click: () => remember({ smooth: state.smooth ? undefined : true }) }, 'smooth'),
+      h('button', { 'aria-pressed': String(Boolean(state.smooth)), 'data-do': 'smooth', title: `Exponential moving average, weight ${WEIGHT}; the loss itself stays visible behind it`, click: () => remember({ smooth: state.smooth ? undefined : true }) }, 'smooth'),
       lower));
     const about = (each) => `${each.model} · ${each.target}`;
     pair.replaceChildren(...(data.alone ? [] : pairBar({ a, b: data.b, library: otherRuns(library, a), about, choose, send })), // a report has no second run
@@ -182,11 +182,11 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   const saves = downloadMenu(() => [
-    csvItem('All iterations', 'training', table), csvItem('What the runs are', 'training-runs', about_),
+    csvItem('All iterations', 'training', table), csvItem('Facts of the runs', 'training-runs', about_),
     ...pictureItems('Plots', 'training', chart.querySelector('svg')),
   ]);
 
-  /** Facts of the run, of both where there are two, and up to where these are the same. */
+  /** Facts of the run or of both, and up to which iteration they are the same. */
   function about_() {
     const names = ['name', 'path', 'model', 'target', 'status', 'message', 'done', 'wanted', 'batch', 'loss', 'seconds'];
     const rows = names.map((name) => [name, data.a[name], ...(data.b ? [data.b[name]] : [])]);
@@ -227,7 +227,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return x === y ? 0 : Math.abs(x - y) / Math.max(Math.abs(x), Math.abs(y));
   }
 
-  /** [number, value] pairs of a curve in the range, with one on each side of it. */
+  /** [number, value] pairs of a curve in the range, plus one on each side. */
   function points(side, name, [from, to]) {
     const store = stores[side];
     const end = Math.min(store.number.length, at(store, to + 1) + 1);
@@ -249,7 +249,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return made;
   }
 
-  /** The path of a curve: of all points in one column of pixels the first, least, greatest and last. */
+  /** The path of a curve: the first, lowest, highest and last of the points in each column of pixels. */
   function path(list, x, y, ok) {
     const parts = [];
     let column = null;
@@ -290,7 +290,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return made;
   }
 
-  /** The top of an axis that a few long iterations (the first loads the program) do not stretch; Infinity: no need. */
+  /** The top of an axis that ignores a few long iterations (the first loads the program); Infinity: no limit needed. */
   function limitOf(lists) {
     const values = lists.flatMap((list) => list.map(([, each]) => each)).filter((each) => each !== null).sort((p, q) => p - q);
     const part = (share) => values[Math.floor((values.length - 1) * share)] ?? 0;
@@ -298,7 +298,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     return values.length >= 4 && values[values.length - 1] > 1.5 * usual ? usual : Infinity;
   }
 
-  /** One plot between `top` and `bottom`: axis and curves; what is above `limit` is marked at the top. */
+  /** One plot between `top` and `bottom`: axis and curves; values above `limit` are marked at the top. */
   function plot(picture, { top, bottom, left, right, title, curves, log, zero, x, limit = Infinity }) {
     const ok = (each) => each !== null && Number.isFinite(each) && (!log || each > 0);
     let [low, high] = [Infinity, -Infinity];
@@ -337,7 +337,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     picture.append(inside, svg('rect', { class: 'frame', x: left, y: top, width: right - left, height: bottom - top }));
   }
 
-  let place = null; // of the plots: what the pointer needs
+  let place = null; // the geometry of the plots, for the pointer
   function drawChart() {
     const [width, height] = [chart.clientWidth, chart.clientHeight];
     if (!data || width < 120 || height < 110 || !shown.numbers.length) return;
@@ -370,7 +370,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     picture.append(svg('text', { x: (left + right) / 2, y: height - 4, 'text-anchor': 'middle' }, 'iteration'));
     for (const side of sides) markNotFinite(picture, data[side].not_finite, { x, span, top, split, bottom: height - bottom });
     const parts = data.together?.parts;
-    if (parts && parts >= span[0] && parts <= span[1]) picture.append(svg('line', { class: 'split', x1: x(parts), x2: x(parts), y1: top, y2: height - bottom }, svg('title', {}, `they differ from iteration ${count(parts)} on`)));
+    if (parts && parts >= span[0] && parts <= span[1]) picture.append(svg('line', { class: 'split', x1: x(parts), x2: x(parts), y1: top, y2: height - bottom }, svg('title', {}, `different from iteration ${count(parts)} on`)));
     const cursor = svg('line', { class: 'cursor', y1: top, y2: height - bottom, visibility: 'hidden' });
     const pick = svg('rect', { class: 'pick', y: top, height: height - bottom - top, visibility: 'hidden' });
     picture.append(cursor, pick);
@@ -379,7 +379,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     drawCursor();
   }
 
-  /** The iteration whose loss was not finite: the run ended there. */
+  /** Marks the iteration whose loss was not finite, where the run ended. */
   function markNotFinite(picture, found, { x, span, top, split, bottom }) {
     if (!found || found.iteration < span[0] || found.iteration > span[1]) return;
     const at = x(found.iteration);
@@ -427,9 +427,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const apart = data.b && found.every(([, i]) => i >= 0) ? value('a', 'apart', found[0][1]) : null;
     tip.replaceChildren(h('table', {},
       data.b ? h('tr', {}, h('th', {}, ''), h('td', {}, 'A'), h('td', {}, 'B')) : null, h('tr', {}, h('th', {}, 'iteration'), h('td', { colspan: found.length }, h('b', {}, count(n)))),
-      line('loss', (s, i) => fine(s.loss[i])), apart === null ? null : h('tr', {}, h('th', {}, 'apart'), h('td', { colspan: 2 }, figure(apart, 'relative'))),
+      line('loss', (s, i) => fine(s.loss[i])), apart === null ? null : h('tr', {}, h('th', {}, 'difference'), h('td', { colspan: 2 }, figure(apart, 'relative'))),
       line('time', (s, i) => seconds(s.seconds[i])),
-      ...[['rate', 'learning rate'], ['loss_scale', 'loss scale'], ['skipped', 'updates left out']].filter(([name]) => has(name)).map(([name, title]) => line(title, (s, i) => fine(s[name][i]))),
+      ...[['rate', 'learning rate'], ['loss_scale', 'loss scale'], ['skipped', 'skipped updates']].filter(([name]) => has(name)).map(([name, title]) => line(title, (s, i) => fine(s[name][i]))),
       line('digest', (s, i) => h('span', { class: 'mono' }, s.root[i].slice(0, SHORT) || '–'))));
     const px = place.x(n);
     tip.style.left = `${px + 14 + tip.offsetWidth > chart.clientWidth ? Math.max(2, px - tip.offsetWidth - 10) : px + 12}px`;
@@ -437,7 +437,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   const whole = () => remember({ from: undefined, to: undefined });
-  /** Plus shows half of what is shown, around the cursor; minus twice as much; f all. */
+  /** Plus shows half of the shown range, around the cursor; minus twice as much; f everything. */
   function zoomByKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || !shown.numbers.length) return;
     const factor = { '+': 0.5, '-': 2 }[event.key];
@@ -505,7 +505,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   async function copy(text, button) {
     try {
       await navigator.clipboard.writeText(text);
-    } catch { // not everywhere may a page write there
+    } catch { // the page may not write to the clipboard
       window.prompt('The digest', text);
       return;
     }
@@ -526,7 +526,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const turn = () => remember({ order: state.order === 'last' ? undefined : 'last' });
     keepingFocus(head, ['data-sort'], () => head.replaceChildren(...parts.map((each) => h('span', { class: each.left ? 'left' : '', role: 'columnheader', title: each.hint,
       'aria-sort': each.sort ? (state.order === 'last' ? 'descending' : 'ascending') : null },
-    each.sort ? h('button', { class: 'sort', 'data-sort': 'iteration', title: 'The first or the last first', click: turn }, each.title) : each.title, h('small', {}, each.unit || '\u00a0')))));
+    each.sort ? h('button', { class: 'sort', 'data-sort': 'iteration', title: 'Ascending or descending order', click: turn }, each.title) : each.title, h('small', {}, each.unit || '\u00a0')))));
   }
 
   function drawRows() {

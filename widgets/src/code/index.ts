@@ -32,11 +32,11 @@ interface CodeData {
   kernel?: string | number;
   panes: PaneData[];
   groups: Group[];
-  /** The line of the first pane that it opens at: where the time goes. */
+  /** The first line to show in the first pane: the most expensive one. */
   hot?: number | null;
 }
 
-/** Lines within which linked ones count as one loop. */
+/** Linked lines at most this far apart count as one loop. */
 const LOOP = 40;
 
 const STYLE = `
@@ -67,8 +67,8 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 `;
 
 const KEYS: [string, string][] = [
-  ['hover', 'shows the linked lines'],
-  ['click', 'pins them and scrolls the other panes to them'],
+  ['hover', 'show the linked lines'],
+  ['click', 'pin them and scroll the other panes to them'],
   ['j  k', 'next, previous linked line'],
   ['s', 'scroll together'],
   ['w', 'wrap long lines'],
@@ -77,13 +77,13 @@ const KEYS: [string, string][] = [
   ['Esc', 'unpin'],
 ];
 
-/** Hues of neighbouring groups, by turns: the bars beside the lines show what belongs together. */
+/** Alternating hues of neighbouring groups: the bars beside the lines show which lines belong together. */
 const HUES = [212, 32, 160, 330, 48, 268, 190, 12];
 
-/** Pixels before the code, and with a column of figures. */
+/** Width before the code (pixels), without and with a column of figures. */
 const MARGIN = 66;
 const WITH_HEAT = 140;
-/** A narrower view (pixels) shows one text, not all beside each other. */
+/** A view narrower than this (pixels) shows one text at a time. */
 const NARROW = 800;
 
 class Pane {
@@ -149,7 +149,7 @@ class Pane {
     return this.only ? this.only[index]! : index + 1;
   }
 
-  /** Brings a line into sight; one that is not shown stays so. */
+  /** Scrolls a line into view; a hidden line stays hidden. */
   reveal(line: number, where = 0.3, always = false): void {
     const index = this.only ? this.only.indexOf(line) : line - 1;
     if (index >= 0) this.lines.reveal(index, where, always);
@@ -199,7 +199,7 @@ class Pane {
     });
   }
 
-  /** Deeply indented code is scrolled into sight, in steps that keep neighbours in place. */
+  /** Scrolls deeply indented code into view, in steps that keep its neighbours in place. */
   showIndented(line: number): void {
     const text = this.text[line - 1]!.replaceAll('\t', '    ');
     const indent = (text.length - text.trimStart().length) * CHARACTER;
@@ -212,7 +212,7 @@ class Pane {
   }
 }
 
-/** How a file with this text ends. */
+/** The file extension of this text. */
 function ending({ title, language }: PaneData): string {
   const known: Record<string, string> = { PTX: '.ptx', SASS: '.sass' };
   return known[title] ?? { python: '.py', llvm: '.ll', mlir: '.mlir', asm: '.s', text: '.txt' }[language] ?? '.txt';
@@ -224,7 +224,7 @@ function maximum(values: Numbers): number {
   return most;
 }
 
-/** The line at which most lines of these groups stand close together. */
+/** The line around which the lines of these groups are densest. */
 function densest(groups: readonly number[][], wanted: ReadonlySet<number>): number {
   const there = groups.flatMap((list, n) => (list.some((g) => wanted.has(g)) ? [n] : []));
   let [best, most] = [there[0] ?? 1, 0];
@@ -287,7 +287,7 @@ class CodeView implements View<CodeData> {
     frame.link.onDispose(() => observer.disconnect());
   }
 
-  /** Where there is no room for several texts one is shown; other lines are full now. */
+  /** Shows one text if there is no room for several; the line breaks change then. */
   private resized(): void {
     const narrow = this.body.clientWidth > 0 && this.body.clientWidth < NARROW;
     if (narrow !== this.narrow) {
@@ -297,7 +297,7 @@ class CodeView implements View<CodeData> {
     if (this.wrap) this.showLines();
   }
 
-  /** The lines of each pane: all, or those of what is selected. */
+  /** The lines of each pane: all, or those of the selection. */
   private showLines(): void {
     for (const pane of this.panes) {
       const lines = [...pane.text.keys()].map((i) => i + 1);
@@ -334,8 +334,8 @@ class CodeView implements View<CodeData> {
     this.showLabel();
   }
 
-  /** Scrolls the first pane to a line, the others to where most of what it became stands: it, or
-   * where nothing did (a call that was inlined) the line nearest to it. */
+  /** Scrolls the first pane to a line, the others to most of the code it became; if there
+   * is none (an inlined call), to that of the nearest line. */
   private openAt(line: number): void {
     const [first, ...others] = this.panes;
     if (!first || line < 1) return;
@@ -406,8 +406,8 @@ class CodeView implements View<CodeData> {
     this.frame.link.write('state', { ...kept, ...Object.fromEntries(flags), ...(hidden.length ? { hidden } : {}) });
   }
 
-  /** Those that are not hidden, the first of them where there is room for one; all where that would
-   * leave none. */
+  /** The panes that are not hidden, only the first if there is room for one; all if none would
+   * be left. */
   private showPanes(): void {
     const chosen = this.panes.filter((pane) => !this.hidden.has(pane.data.title));
     const shown = this.narrow ? (chosen.length ? chosen : this.panes).slice(0, 1) : chosen;
@@ -444,7 +444,7 @@ class CodeView implements View<CodeData> {
       if (!this.hidden.delete(title)) this.hidden.add(title);
     }
     this.showPanes();
-    if (this.wrap) this.showLines(); // one that was hidden had no width
+    if (this.wrap) this.showLines(); // a hidden pane had no width
     this.remember();
     for (const pane of this.panes) if (this.pinned.size) this.revealIn(pane, this.pinned);
   }
@@ -508,7 +508,7 @@ class CodeView implements View<CodeData> {
     if (!this.wrap) pane.showIndented(line);
   }
 
-  /** With scrolling together the others show what the line in the middle of this pane maps to. */
+  /** When scrolling together, the other panes follow the line in the middle of this one. */
   scrolled(pane: Pane): void {
     if (!this.sync || pane !== this.leader) return;
     const [first, last] = pane.lines.range();

@@ -1,4 +1,4 @@
-/** A text of a kernel of A beside that of the kernel of B which computes the same. */
+/** A text of a kernel of A next to that of the kernel of B with the same computation. */
 
 import { DIFF_STYLE, DiffView, type Wording } from '../diff/index';
 import type { DiffData } from '../diff/model';
@@ -14,9 +14,9 @@ export interface TwoCodes {
   title: string;
   kernel: number;
   names: [string, string];
-  /** Kernels of B that compute what the one of A does, the dearest first. */
+  /** Kernels of B with the computation of the one of A, most expensive first. */
   partners: { name: string; id: number; launches: number; us: number | null; guessed: boolean }[];
-  /** The texts that both have, of each partner. */
+  /** The texts that both have, for each partner. */
   parts: (DiffData & { text: string; partner: number; said: string })[];
   /** Texts that are too long to compare. */
   left_out: string[];
@@ -82,7 +82,7 @@ export class TwoCodesView implements View<TwoCodes> {
     this.diff.theme(palette);
   }
 
-  /** A kernel's op that is selected may be known as several lines' ops. */
+  /** The op of a selected kernel can be listed as several ops: the first one counts. */
   selected(selection: Selection): void {
     const { ops, ...others } = selection;
     this.diff.selected(ops?.length ? { ...others, op: ops[0]! } : others);
@@ -106,7 +106,7 @@ export class TwoCodesView implements View<TwoCodes> {
 
   // -------------------------------------------------------------- what is shown
 
-  /** Shows the chosen text beside the chosen kernel of B; the first of either where there is none such. */
+  /** Shows the chosen text of the chosen kernel of B, or the first of each if there is no such choice. */
   private show(): void {
     const { parts, partners } = this.data_;
     const named = partners.findIndex(({ name }, i) => name === this.partner && parts.some((part) => part.partner === i));
@@ -126,7 +126,7 @@ export class TwoCodesView implements View<TwoCodes> {
   private showBar(at: number, texts: string[], shown: string): void {
     const { title, names, partners, parts, left_out } = this.data_;
     const partner = partners[at]!;
-    const choice = h('select', { 'aria-label': 'Kernel of B', title: 'Kernels of B that compute what the one of A does, the slowest first', change: () => this.choose({ partner: choice.value }) });
+    const choice = h('select', { 'aria-label': 'Kernel of B', title: 'Kernels of B with the same computation as the one of A, slowest first', change: () => this.choose({ partner: choice.value }) });
     partners.forEach(({ name, launches, us }, i) => {
       if (!parts.some((part) => part.partner === i)) return;
       const cost = us === null ? '' : `, ${quantity(us, 'us')}`;
@@ -137,7 +137,7 @@ export class TwoCodesView implements View<TwoCodes> {
     replace(this.kernels, ...side('A', h('b', { title }, title), names[0]), ...side('B', theirs, names[1]));
     this.match.textContent = partner.guessed ? 'match guessed' : 'match recorded';
     this.match.title = partner.guessed
-      ? 'Only flops, bytes and the order of the launches say that they compute the same'
+      ? 'Matched only by flops, bytes and the order of the launches'
       : "Launches of both go back to the same nodes of the framework's graph";
     if (left_out.length) this.match.title += `\nToo long to compare: ${left_out.join(', ')}`;
     if (partners.length > 1) this.match.textContent += `, ${count(partners.length)} kernels of B`;

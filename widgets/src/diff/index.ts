@@ -25,7 +25,7 @@ ${HIGHLIGHT_STYLE}${LINES_STYLE}
 .cw-diff .body:has(.lines:focus-visible) { outline: 2px solid var(--accent); outline-offset: -2px; z-index: 1; }
 .cw-diff .lines:focus-visible { outline: none; }
 .cw-diff .lines { margin: 2px; overflow-x: hidden; background: var(--surface); }
-/* Placed by hand: a thousand grids and moved boxes take the browser longer to lay out than all else. */
+/* Positioned manually: laying out a thousand grids would take the browser longer than everything else. */
 .cw-diff .row { contain: layout size style; font: 12px/${ROW}px ${MONO}; cursor: default; }
 .cw-diff .cell { position: absolute; top: 0; left: 0; width: 50%; height: 100%; overflow: hidden;
   white-space: pre; border-left: 1px solid var(--line); box-sizing: border-box; }
@@ -57,9 +57,9 @@ ${RULER_STYLE}.cw-diff .across { height: 12px; overflow-x: auto; overflow-y: hid
 .cw-diff.pick-left .cell.right, .cw-diff.pick-right .cell.left { user-select: none; }
 `;
 
-/** How many columns are coloured beyond those in sight. */
+/** The number of highlighted columns beyond the visible ones. */
 const COLUMNS = 120;
-/** Pixels before the code, side by side and in one column. */
+/** Width before the code (pixels), side by side and in one column. */
 const BESIDE = 68;
 const ALONE = 120;
 
@@ -72,17 +72,17 @@ const KEYS: [string, string][] = [
   ['c', 'copy this hunk as a patch'],
   ['Enter', 'select the op of this hunk'],
   ['Shift + ↑ ↓', 'select the op of the line above, below'],
-  ['Tab', 'to folds; Enter opens one'],
+  ['Tab', 'go to the folds; Enter opens one'],
 ];
 
-/** What the view says of its texts, and what of them can be saved. */
+/** The view's wording for its texts, and their downloads. */
 export interface Wording {
   name: string;
   whole: string;
   saves(save: (what: Text) => Promise<void>, same: boolean): Saving[];
 }
 
-/** Of the modules before and after a pass. */
+/** For the modules before and after a pass. */
 const MODULES: Wording = {
   name: 'IR diff',
   whole: 'module',
@@ -100,14 +100,14 @@ export class DiffView {
   private rows!: Rows;
   private entries: Entry[] = [];
   private unified = false;
-  /** Syntax is coloured up to this column; what is right of it is there as plain text. */
+  /** Syntax is highlighted up to this column; the rest is plain text. */
   private columns = COLUMNS;
   private whole = false;
   private wrap = false;
   private only = false;
   private readonly opened = new Set<number>();
   private hunk = -1;
-  /** The row that was selected last, also where another has the same op. */
+  /** The row that was selected last, even if another has the same op. */
   private at = -1;
   private selection: Selection = {};
   private palette!: Palette;
@@ -120,7 +120,7 @@ export class DiffView {
   private readonly place = h('span', { class: 'figure place' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly unifiedButton = button('unified', 'One column  (u)', () => this.toggle('unified'));
-  private readonly wholeButton = button('whole', 'All of it, also what is equal  (a)', () => this.toggle('whole'));
+  private readonly wholeButton = button('whole', 'The whole text, including equal lines  (a)', () => this.toggle('whole'));
   private readonly wrapButton = button('wrap', 'Wrap long lines  (w)', () => this.toggle('wrap'));
   private readonly onlyButton = button('op only', 'Only the lines of the selected op  (o)', () => this.toggle('only'));
 
@@ -216,7 +216,7 @@ export class DiffView {
     if (answer.row !== null && this.selection.op === op) this.revealRow(answer.row);
   }
 
-  /** Scrolls to a row, opening the fold around it when there is one. */
+  /** Scrolls to a row, and opens the fold around it. */
   private revealRow(row: number): void {
     let index = this.entries.findIndex(
       (entry) => entry.row === row || (entry.until && entry.row <= row && row < entry.until),
@@ -262,7 +262,7 @@ export class DiffView {
 
   // -------------------------------------------------------------- rows
 
-  /** How many lines an entry takes where long ones are wrapped. */
+  /** The number of lines of an entry when long ones are wrapped. */
   private high(index: number): number {
     const entry = this.entries[index]!;
     const line = entry.until ? undefined : this.rows.line(entry.row);
@@ -273,7 +273,7 @@ export class DiffView {
     return Math.max(...texts.map((text) => linesOf(text ?? '', free - CHARACTER)));
   }
 
-  /** The last column that can be seen. */
+  /** The last visible column. */
   private inSight(): number {
     const width = this.lines.width / (this.unified ? 1 : 2);
     return Math.ceil((this.across.scrollLeft + width) / CHARACTER);
@@ -418,7 +418,7 @@ export class DiffView {
     for (let row = hunk.from; row < hunk.to; row++) if (this.selectLine(row, 'right')) return;
   }
 
-  /** Selects the op of the next line that has another one, from the selected line or what is in sight. */
+  /** Selects the op of the next line with a different op, starting at the selected or the first visible line. */
   private stepLine(by: number): void {
     const { entries, rows, selection } = this;
     const has = (row: number) => {
@@ -516,7 +516,7 @@ export class DiffView {
     });
     let width = 0;
     const observer = new ResizeObserver(() => {
-      if (this.wrap && this.rows && this.lines.width !== width) this.show(); // other lines are full
+      if (this.wrap && this.rows && this.lines.width !== width) this.show(); // the line breaks change
       width = this.lines.width;
       this.ruler.fit();
       this.paintRuler();

@@ -1,4 +1,4 @@
-/** The aligned lines of two stages: rows, hunks, and which rows a mode shows. */
+/** The aligned lines of two stages: rows, hunks, and the rows that a mode shows. */
 
 import type { Numbers } from '../shared/wire';
 
@@ -12,7 +12,7 @@ export interface Line {
   kind: Kind;
   leftKey?: Key | null;
   rightKey?: Key | null;
-  /** Its texts are not whole: the host has more of them. */
+  /** Its texts are cut: the host has more of them. */
   cut?: boolean;
 }
 
@@ -92,7 +92,7 @@ export class Rows {
     });
   }
 
-  /** The pages that rows [first, last) need and nobody asked for yet; they count as asked now. */
+  /** The pages of rows [first, last) that were not requested yet; marks them as requested. */
   missing(first: number, last: number): [number, number][] {
     const wanted: [number, number][] = [];
     for (let page = Math.floor(first / PAGE); page * PAGE < last; page++) {
@@ -119,13 +119,13 @@ export interface Mode {
   whole: boolean;
   /** Folds opened by hand, by first row. */
   opened: ReadonlySet<number>;
-  /** Only the lines of this op; null: none is selected, undefined: those of all. */
+  /** Show only the lines of this op; null: none is selected, undefined: all lines. */
   op?: Key | null;
 }
 
 const CONTEXT = 3;
 
-/** The lines of one op, of those that are here. */
+/** The available lines of one op. */
 function ofOp(rows: Rows, op: Key | null, unified: boolean): Entry[] {
   const entries: Entry[] = [];
   for (let row = 0; row < rows.count; row++) {

@@ -1,4 +1,4 @@
-/** The map of changes beside the lines: where they are in the whole text. */
+/** The map of changes beside the lines: their positions in the whole text. */
 
 import { h } from '../shared/dom';
 import { changeColour, type Palette } from '../shared/theme';
@@ -14,13 +14,13 @@ export class Ruler {
   readonly canvas = h('canvas', { class: 'ruler', role: 'img', 'aria-label': 'map of changes' });
   private height = 0;
 
-  /** `go`: a part of the whole, 0 to 1, was chosen. */
+  /** `go`: called with the chosen position, 0 to 1. */
   constructor(go: (share: number) => void) {
-    // For the mouse: keys scroll the lines themselves.
+    // For the mouse only: keys scroll the lines themselves.
     this.canvas.addEventListener('pointerdown', (event) => go(event.offsetY / this.canvas.clientHeight));
   }
 
-  /** Follows the size of what it stands in. */
+  /** Follows the size of its container. */
   fit(): void {
     this.height = this.canvas.parentElement!.clientHeight;
   }

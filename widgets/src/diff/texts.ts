@@ -1,4 +1,4 @@
-/** What of a diff is copied or saved: a hunk, a whole text. */
+/** The texts of a diff to copy or save: a hunk, a whole text. */
 
 import type { Ties } from '../shared/host';
 import { type Hunk, KINDS, type Line, PAGE, type Rows } from './model';
@@ -11,7 +11,7 @@ export async function patch(link: Pick<Ties, 'ask'>, rows: Rows, hunks: readonly
   return hunks.map((hunk) => signed(rows, hunk, (row) => more.get(row) ?? rows.line(row))).join('\n');
 }
 
-/** Of hunks the lines that the view has not, or has cut. */
+/** Fetches the lines of hunks that the view lacks or has cut. */
 async function wholeLines(
   link: Pick<Ties, 'ask'>,
   rows: Rows,
@@ -45,7 +45,7 @@ function signed(rows: Rows, { from, to }: Hunk, lineOf: (row: number) => Line | 
   return [...removed, ...added].join('\n');
 }
 
-/** A whole text comes from the host, in parts: the view has but what is looked at, lines cut. */
+/** Fetches a whole text from the host in parts: the view has only the visible lines, and cuts long ones. */
 export async function wholeText(link: Pick<Ties, 'ask'>, what: Text): Promise<{ file: string; text: string }> {
   const lines: string[] = [];
   let file = '';

@@ -1,8 +1,8 @@
-/** Which words of two lines differ: longest common subsequence over tokens, bounded in size. */
+/** The differing words of two lines: longest common subsequence over tokens, bounded in size. */
 
 import type { Marks } from '../shared/highlight';
 
-// A shape falls into its sizes and its element type, so that only what changed is marked.
+// A shape is split into its sizes and its element type, so that only the changed ones are marked.
 const WORD = /\d+|x(?=[\d?]|[a-z]+\d)|[A-Za-z_$][\w$]*|\s+|[^\w\s]/g;
 const MOST = 360;
 

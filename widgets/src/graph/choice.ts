@@ -1,4 +1,4 @@
-/** What is selected, pinned and marked in the graph, by a person or by other views. */
+/** The selected, pinned and marked items of the graph, chosen by the user or by other views. */
 
 import { plural } from '../shared/format';
 import type { Selection } from '../shared/host';
@@ -14,14 +14,14 @@ import { neighbour, sibling } from './walk';
 interface Needs {
   /** Runs an action that opens scopes; `save`: the view remembers it. */
   open(action: () => void, save: boolean): void;
-  /** Other ops are pinned than before. */
+  /** The pinned ops have changed. */
   pinned(): void;
   say(text: string): void;
 }
 
 export class Choice {
   readonly pins: Pins;
-  /** The change that was gone to last and what was selected for it, which may be another op: a folded
+  /** The last visited change and the op selected for it, which can be another one: a folded
    * constant selects its user. */
   private gone: { change: Key; selected: Key | undefined } | null = null;
 
@@ -34,14 +34,14 @@ export class Choice {
     this.pins = new Pins(
       (key) => {
         const op = state.graph.indexOf.get(key);
-        if (op === undefined) view.say('This op is not in the stage shown.');
+        if (op === undefined) view.say('This op is not in the shown stage.');
         else this.goTo(op);
       },
       () => view.pinned(),
     );
   }
 
-  // -------------------------------------------------------------- what is selected
+  // -------------------------------------------------------------- the selection
 
   fromHost(selection: Selection): void {
     const { state, drawing } = this;
@@ -85,7 +85,7 @@ export class Choice {
     drawing.viewport.ask();
   }
 
-  /** What is selected, to be put back with `put`. */
+  /** The selection, which `put` restores. */
   kept(): Selection {
     return { ...this.drawing.selection };
   }
@@ -98,7 +98,7 @@ export class Choice {
     this.drawing.viewport.ask();
   }
 
-  /** What other views are told of a selection: nothing of an op that they do not know. */
+  /** The selection as sent to other views: without ops that they do not know. */
   private shared(selection: Selection): Selection {
     const { graph } = this.state;
     const op = selection.op === undefined ? undefined : graph.indexOf.get(selection.op);
@@ -108,7 +108,7 @@ export class Choice {
     return rest;
   }
 
-  /** The same in another layout. */
+  /** Keeps the selection in another layout. */
   reselect(): void {
     const { drawing, state } = this;
     const { op, scope } = drawing.selection;
@@ -122,7 +122,7 @@ export class Choice {
     this.pins.compare(this.pinOfSelection());
   }
 
-  /** The item that shows an op: of a folded constant that of its user; -1: none. */
+  /** The item that shows an op (for a folded constant, that of its user); -1: none. */
   itemFor(op: number): number {
     const { layout, graph } = this.state;
     if (layout.shownBy[op]! >= 0) return layout.shownBy[op]!;
@@ -130,13 +130,13 @@ export class Choice {
     return user === undefined ? -1 : layout.shownBy[user]!;
   }
 
-  /** The selected op, -1 where it is none. */
+  /** The selected op; -1 if the selection is not an op. */
   private get op(): number {
     const { selected } = this.drawing;
     return selected < 0 ? -1 : Math.max(-1, this.state.layout.id[selected]!);
   }
 
-  // -------------------------------------------------------------- from item to item
+  // -------------------------------------------------------------- moving between items
 
   walk(way: Way): void {
     const { layout, graph } = this.state;
@@ -148,7 +148,7 @@ export class Choice {
     this.show(next);
   }
 
-  /** Selects the scope around. */
+  /** Selects the enclosing scope. */
   around(): void {
     const { layout } = this.state;
     const { selected } = this.drawing;
@@ -174,7 +174,7 @@ export class Choice {
     viewport.changed();
   }
 
-  /** Goes to the next or the previous op that the pass has changed. */
+  /** Goes to the next or the previous op that the pass changed. */
   stepChange(by: number): void {
     const { graph } = this.state;
     const before = by > 0 ? -1 : graph.n;
@@ -189,8 +189,8 @@ export class Choice {
     }
   }
 
-  /** Where changes are stepped from: the last one, unless something else was selected since.  A host
-   * that knows nothing of it selects nothing. */
+  /** The change to step from: the last one, unless something else was selected since.  A host
+   * that does not know it selects nothing. */
   private changeOrSelected(): Key | undefined {
     const { op } = this.drawing.selection;
     const { gone } = this;
@@ -202,10 +202,10 @@ export class Choice {
   pin(): void {
     const chosen = this.pinOfSelection();
     if (chosen) this.pins.toggle(chosen);
-    else this.view.say('Select an op to pin it; then select another one to compare.');
+    else this.view.say('Select an op to pin it, then select another one to compare.');
   }
 
-  /** What is selected, as it would be pinned; null where that is no op. */
+  /** The selection as a pin; null if it is not an op. */
   private pinOfSelection(): Pin | null {
     const { op } = this;
     const { graph } = this.state;
@@ -223,11 +223,11 @@ export class Choice {
     const drawn = this.pins.keys.map((key) => this.state.graph.indexOf.get(key));
     const from = drawn.filter((op) => op !== to && op !== undefined).at(-1);
     if (from === undefined || to < 0) {
-      this.view.say('Pin an op (p) and select another one: t shows the path.');
+      this.view.say('Pin an op (p) and select another one; t then shows the path.');
     } else this.showPath(from, to);
   }
 
-  /** Marks the shortest path between two ops; nothing where one of them is a scope (below 0). */
+  /** Marks the shortest path between two ops; does nothing if one of them is a scope (below 0). */
   showPath(a: number, b: number): void {
     if (a < 0 || b < 0) return;
     const found = this.drawing.showPath(a, b);

@@ -1,4 +1,4 @@
-/** Which open scopes one is in: a way out of a deep graph.  Beside it stands how much is drawn. */
+/** Breadcrumbs of the open scopes in the window: a way out of a deep graph.  Next to them: how much is drawn. */
 
 import { button, h } from '../shared/dom';
 import type { GraphState } from './state';
@@ -11,7 +11,7 @@ export const CRUMBS_STYLE = `
 .cw-graph .crumbs span { flex: none; padding: 0 4px; line-height: 20px; color: var(--faint); background: color-mix(in srgb, var(--page) 85%, transparent); }
 .cw-graph .crumbs button { border: none; height: 20px; padding: 0 4px; color: var(--muted); flex: none; white-space: pre;
   background: color-mix(in srgb, var(--page) 85%, transparent); }
-.cw-graph .crumbs button:last-child { margin-right: auto; } /* where they do not fit, the outermost go */
+.cw-graph .crumbs button:last-child { margin-right: auto; } /* if they do not fit, the outermost are dropped */
 .cw-graph .crumbs * + button::before { content: '› '; color: var(--faint); }
 `;
 
@@ -21,7 +21,7 @@ export class Crumbs {
 
   constructor(private readonly go: (item: number) => void) {}
 
-  /** Shows the open scopes around a point of the drawing, outermost first, in so many pixels. */
+  /** Shows the open scopes around a point of the drawing, outermost first, in the given width (pixels). */
   show({ layout, tree }: GraphState, x: number, y: number, width: number): void {
     let at = 0;
     const inside: number[] = [];
@@ -50,7 +50,7 @@ export class Crumbs {
     this.shorten();
   }
 
-  /** Where they do not fit, the outermost go as a whole: an ellipsis names them. */
+  /** If they do not fit, the outermost are dropped whole: an ellipsis lists them. */
   private shorten(): void {
     const first = () => this.root.firstElementChild as HTMLElement | null;
     if ((first()?.offsetLeft ?? 0) >= 0) return;

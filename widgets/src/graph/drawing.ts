@@ -1,4 +1,4 @@
-/** The drawing and its window: scene, marks, map, the way from one layout to the next. */
+/** The drawing and its window: scene, marks, map, and the transition between layouts. */
 
 import { h } from '../shared/dom';
 import type { Selection } from '../shared/host';
@@ -18,18 +18,18 @@ import { Viewport } from './viewport';
 
 const MOVE_MS = 240;
 const MAX_ANIMATED = 4000;
-/** Pixels at the top that the crumbs and the count of ops stand in. */
+/** Height at the top for the breadcrumbs and the count of ops (pixels). */
 const TOP = 28;
 /** Pixels left free around the whole graph. */
 const MARGIN = 24;
-/** The scale from which on the text of an op (10 to 12 pixels at scale 1) can be read. */
+/** The smallest scale at which the text of an op (10 to 12 pixels at scale 1) is readable. */
 const READABLE = 0.9;
 /** Below this scale an op of the whole graph is a hairline. */
 const HAIRLINE = 0.1;
-/** Smaller windows (pixels) have no room for the map. */
+/** Windows smaller than this (pixels) do not show the map. */
 const MAP_FITS = [340, 280] as const;
 
-/** A layout that was drawn, and what its items are called in every layout. */
+/** A drawn layout, and the keys of its items, which are the same in every layout. */
 export interface Before {
   layout: Layout;
   keyOf(item: number): Key;
@@ -51,14 +51,14 @@ export class Drawing {
   hover = -1;
   /** Ops from one op to another, in order. */
   path: number[] = [];
-  /** What all views have selected; it may be an op that is not drawn. */
+  /** The selection of all views; it can be an op that is not drawn. */
   selection: Selection = {};
-  /** The first view waits for a window: the graph came while it was hidden. */
+  /** The first view waits for a window size: the graph arrived while it was hidden. */
   private unseen = false;
-  /** How the window was set by itself last: done again where its size changes before a person has
-   * moved it. */
+  /** The last automatic placement of the window: repeated if its size changes before the user
+   * moves it. */
   private again: (() => void) | null = null;
-  /** Whether the window shows the whole width where the whole graph would be a hairline. */
+  /** Whether the window shows the whole width because the whole graph would be a hairline. */
   private wide = false;
   private classes: OpClass[] = [];
   private motion: Motion | null = null;
@@ -69,7 +69,7 @@ export class Drawing {
     found: [number, string][];
   } | null = null;
 
-  /** `go`: a scope around what is in the window was chosen. */
+  /** `go`: called when a scope around the window was chosen. */
   constructor(
     private readonly frame: Frame,
     private readonly state: GraphState,
@@ -93,7 +93,7 @@ export class Drawing {
     });
   }
 
-  /** Another stage is to be drawn. */
+  /** Prepares for another stage. */
   load(): void {
     this.classes = kindClasses(this.state.graph);
     this.path = [];
@@ -106,7 +106,7 @@ export class Drawing {
     this.linkedOf = null;
   }
 
-  /** The scene is drawn anew, in the window and on the map. */
+  /** Redraws the scene in the window and on the map. */
   repaint(): void {
     this.minimap.paint(this.scene());
     this.viewport.changed();
@@ -126,7 +126,7 @@ export class Drawing {
     return { graph, layout, palette, selected, hover, path, linked: this.linked() };
   }
 
-  /** Items that belong to the selected one without an edge, with the colour of their phase. */
+  /** Items related to the selected one without an edge, with the colour of their phase. */
   linked(): [number, string][] {
     const { layout, graph } = this.state;
     const { selection, selected } = this;
@@ -139,7 +139,7 @@ export class Drawing {
     return this.linkedOf!.found;
   }
 
-  /** Marks the shortest path between two ops; false where there is none. */
+  /** Marks the shortest path between two ops; false if there is none. */
   showPath(a: number, b: number): boolean {
     this.path = pathBetween(this.state.graph, a, b);
     this.viewport.ask();
@@ -164,7 +164,7 @@ export class Drawing {
     return { x, y: y + HEADER - 12, width, height: height - HEADER + 24 };
   }
 
-  /** The scale at which the whole graph is in the window. */
+  /** The scale at which the whole graph fits the window. */
   private wholeScale(): number {
     const bounds = this.bounds();
     const { width, height } = this.viewport;
@@ -174,8 +174,8 @@ export class Drawing {
     );
   }
 
-  /** Shows the whole graph; where it would be a hairline its whole width, and the second time all of
-   * it.  Returns what is to be said of that. */
+  /** Shows the whole graph; if that would be a hairline, its whole width, and at the second call all of
+   * it.  Returns the message for the user. */
   fit(): string {
     const bounds = this.bounds();
     const { viewport } = this;
@@ -192,11 +192,11 @@ export class Drawing {
     } else viewport.show(bounds, 1.1, MARGIN, TOP);
     viewport.touched = false;
     this.again = this.wide ? null : () => this.viewport.show(this.bounds(), 1.1, MARGIN, TOP);
-    return this.wide ? 'Fitted to the width: all of it would be too small to see. f again shows all.' : '';
+    return this.wide ? 'Fitted to the width: the whole graph would be too small to see. Press f again to show all.' : '';
   }
 
-  /** All of the graph where it can be read, else the item `change` (below 0: the top) at a size that
-   * can be read. */
+  /** Shows the whole graph if it is readable, else the item `change` (below 0: the top) at a
+   * readable size. */
   firstView(change = -1): void {
     const bounds = this.bounds();
     const { width } = this.viewport;
@@ -212,8 +212,8 @@ export class Drawing {
     const { x, y, width: wide, height } = this.state.layout;
     const item = change >= 0 ? change : this.topmost();
     const view = { width: width / scale, height: (this.viewport.height - TOP) / scale };
-    // The item in the middle; no further than to the ends of the graph, which is in the middle where
-    // it is smaller than the window.
+    // Centre the item, but not beyond the ends of the graph, which is centred itself if it is
+    // smaller than the window.
     const within = (middle: number, low: number, size: number, window: number) =>
       size <= window
         ? low + (size - window) / 2
@@ -229,7 +229,7 @@ export class Drawing {
     this.viewport.changed();
   }
 
-  /** The first op of the program, or closed scope, that is drawn. */
+  /** The first drawn op or closed scope of the program. */
   private topmost(): number {
     const { layout } = this.state;
     let found = -1;
@@ -249,7 +249,7 @@ export class Drawing {
     this.bringIntoView(this.selected);
   }
 
-  /** The ways of the map. */
+  /** The movements of the map. */
   private moves(): Moves {
     const { viewport } = this;
     const show = (last: boolean) => {
@@ -282,7 +282,7 @@ export class Drawing {
     );
   }
 
-  /** Shows a scope whole where it is larger than the window. */
+  /** Shows the whole of a scope that is larger than the window. */
   showItem(item: number): void {
     const { x, y, width, height } = this.state.layout;
     const box = { x: x[item]!, y: y[item]!, width: width[item]!, height: height[item]! };
@@ -312,7 +312,7 @@ export class Drawing {
     this.viewport.centre(x + layout.width[item]! / 2, y + height / 2);
   }
 
-  /** Where nothing that is drawn is in the window: goes to what is nearest. */
+  /** If nothing drawn is in the window, goes to the nearest item. */
   private leaveEmptiness(): void {
     const { layout } = this.state;
     const view = this.viewport.view();
@@ -347,7 +347,7 @@ export class Drawing {
     return wx - layout.x[item]! < 22 && wy - layout.y[item]! < HEADER;
   }
 
-  /** Where an item is in the page; null: it is not drawn. */
+  /** The position of an item in the page; null: it is not drawn. */
   placeOf(item: number): { x: number; y: number } | null {
     if (item < 0) return null;
     const { layout } = this.state;
@@ -359,7 +359,7 @@ export class Drawing {
     return { x: x + box.left, y: y + box.top };
   }
 
-  // -------------------------------------------------------------- from layout to layout
+  // -------------------------------------------------------------- transitions
 
   snapshot(): Before {
     const { layout, graph, tree } = this.state;
@@ -370,8 +370,8 @@ export class Drawing {
     return { layout, keyOf };
   }
 
-  /** What stays keeps its place on the screen: the item `anchor` of the layout before, where there
-   * is one, else what was in the window.  What moves is animated. */
+  /** Keeps items that remain in place on the screen: the item `anchor` of the previous layout, if given,
+   * else those in the window.  Movements are animated. */
   move(before: Before, anchor = -1): void {
     if (this.viewport.width === 0) return;
     const view = this.viewport.view();
@@ -421,7 +421,7 @@ export class Drawing {
 
   // -------------------------------------------------------------- as a file
 
-  /** Null where it is too much for one. */
+  /** Null if the drawing is too large. */
   svg(): string | null {
     return svg(this.scene(), this.marks(), this.bounds(), this.viewport.view());
   }

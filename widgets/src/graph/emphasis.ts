@@ -1,4 +1,4 @@
-/** What stands out of the drawing: hits of the search, a heat overlay, phases, what is lit. */
+/** Emphasis in the drawing: search hits, a heat overlay, phases, lit ops. */
 
 import { count, plural } from '../shared/format';
 import { type Answers, ask, BadExpression } from './expressions';
@@ -11,7 +11,7 @@ import { asked, search } from './search';
 import { countInside, type GraphState } from './state';
 import { type Heat, makeHeat } from './style';
 
-/** Ops that a link says are lit; more of them make it too long. */
+/** The maximum number of lit ops in a link; more would make it too long. */
 const MOST_KEPT = 1000;
 
 export class Emphasis {
@@ -21,16 +21,16 @@ export class Emphasis {
   focus: Focus | null = null;
   query = '';
   private found: Int32Array = new Int32Array(0);
-  /** Of the search that was asked for last: ends it, and done when it is. */
+  /** The last search: aborts it, and resolves when it is done. */
   private asking = new AbortController();
   private searched = Promise.resolve();
-  /** Which of the hits was gone to; -1: none yet. */
+  /** The visited hit; -1: none yet. */
   private at = -1;
-  /** The chosen overlay, which the stage shown may not have. */
+  /** The chosen overlay, which the shown stage may lack. */
   private overlay = '';
   private readonly dimmed = new Set<string>();
 
-  /** `changed`: what stands out is to be drawn, and kept with the view; `say`: tells the person. */
+  /** `changed`: redraws the emphasis and saves it with the view; `say`: shows a message. */
   constructor(
     private readonly state: GraphState,
     private readonly toolbar: Toolbar,
@@ -38,7 +38,7 @@ export class Emphasis {
     private readonly say: (text: string) => void,
   ) {}
 
-  /** The same in another stage. */
+  /** Keeps the emphasis in another stage. */
   refresh(): void {
     this.refreshHeat();
     this.refreshPhases();
@@ -93,10 +93,10 @@ export class Emphasis {
     const ops = new Uint8Array(this.state.graph.n);
     for (const op of found) ops[op] = 1;
     this.hits = { ops, inside: countInside(this.state.tree, this.state.parents, found) };
-    this.toolbar.setHits(found.length ? plural(found.length, 'hit') : 'no hit');
+    this.toolbar.setHits(found.length ? plural(found.length, 'hit') : 'no hits');
   }
 
-  /** The next or the previous hit, once they are found; -1: there is none. */
+  /** The next or the previous hit, once the search is done; -1: none. */
   async step(by: number): Promise<number> {
     this.search(this.toolbar.input.value);
     await this.searched;
@@ -113,7 +113,7 @@ export class Emphasis {
     return this.state.graph.data.overlays ?? [];
   }
 
-  /** Its place among the overlays of this stage; -1: none. */
+  /** Its index among the overlays of this stage; -1: none. */
   private get overlayAt(): number {
     return this.overlays.findIndex(({ name }) => name === this.overlay);
   }
@@ -124,7 +124,7 @@ export class Emphasis {
     this.changed();
   }
 
-  /** The overlay at a place of the stage's list; none where there is no such place. */
+  /** The overlay at an index of the stage's list, if any. */
   chooseOverlay(at: number): void {
     this.setOverlay(this.overlays[at]?.name ?? '');
   }
@@ -151,9 +151,9 @@ export class Emphasis {
     this.phases = makePhases(graph, tree, parents, this.dimmed);
   }
 
-  // -------------------------------------------------------------- what is lit
+  // -------------------------------------------------------------- lit ops
 
-  /** Lights what `roots` (ops) are computed from, or what depends on them; again: everything. */
+  /** Lights the inputs or the users of `roots` (ops), transitively; again: everything. */
   toggleFocus(direction: Direction, roots: number[], name: string): void {
     const { graph, tree, parents } = this.state;
     const { focus } = this;
@@ -161,7 +161,7 @@ export class Emphasis {
     this.focus = again ? null : focusOn(graph, tree, parents, roots, name, direction);
   }
 
-  /** Null where none of the `roots` is in this stage. */
+  /** Null if none of the `roots` is in this stage. */
   private focusOf(direction: Direction, roots: Iterable<Key>): Focus | null {
     const { graph, tree, parents } = this.state;
     const found = [...roots].flatMap((key) => graph.indexOf.get(key) ?? []);
@@ -169,9 +169,9 @@ export class Emphasis {
     return found.length ? focusOn(graph, tree, parents, found, name, direction) : null;
   }
 
-  // -------------------------------------------------------------- kept with the view
+  // -------------------------------------------------------------- saved with the view
 
-  /** What was kept where a link comes from; a link is anybody's text.  True: it is to be drawn. */
+  /** Restores the state of a link, which is untrusted text.  True: a redraw is needed. */
   restore(kept: Record<string, unknown>): boolean {
     const overlay = typeof kept.overlay === 'string' ? kept.overlay : '';
     if (overlay !== this.overlay) this.setOverlay(overlay);

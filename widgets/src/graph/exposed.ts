@@ -1,4 +1,4 @@
-/** What tests and benchmarks read of a graph view: `element.workbench`. */
+/** The interface of a graph view for tests and benchmarks: `element.workbench`. */
 
 import type { Drawing } from './drawing';
 import type { Emphasis } from './emphasis';

@@ -1,18 +1,18 @@
 /**
- * Regular expressions that a person typed or a link carries. The matcher can take exponential time
- * for a few characters and cannot be stopped from within, so it runs in a worker, which can
- * (workbench/support/user_regex.py is the same for the server).
+ * Regular expressions typed by the user or contained in a link. Matching can take exponential time
+ * for a few characters and cannot be stopped from within, so it runs in a worker, which can be
+ * terminated (workbench/support/user_regex.py does the same on the server).
  */
 
-/** How long the expressions of a query may take (milliseconds). */
+/** The time limit for the expressions of a query (milliseconds). */
 const PATIENCE = 2000;
 
-/** Expressions, and the texts in which each is looked for. */
+/** Expressions, and the texts to search for each. */
 export type Asked = Map<string, readonly string[]>;
-/** In which of its texts each expression is found. */
+/** The matching texts of each expression. */
 export type Answers = ReadonlyMap<string, ReadonlySet<string>>;
 
-/** An expression that cannot be read, or not be answered; `fix`: what to do. */
+/** An invalid expression, or one without an answer; `fix`: what to do. */
 export class BadExpression extends Error {
   constructor(
     what: string,
@@ -23,8 +23,8 @@ export class BadExpression extends Error {
 }
 
 /**
- * In which texts each expression is found, whatever the case. The worker gets the text of this
- * function, which may therefore name nothing of this module.
+ * The texts that match each expression, ignoring case. The worker gets the source of this
+ * function, which therefore must not refer to this module.
  */
 export function answer(asked: Asked): Answers {
   return new Map(
@@ -35,7 +35,7 @@ export function answer(asked: Asked): Answers {
   );
 }
 
-/** The answer of a worker; BadExpression where it has none, nothing at all after `signal`. */
+/** The answer of a worker; throws BadExpression without one, never settles after `signal`. */
 export async function ask(asked: Asked, signal: AbortSignal): Promise<Answers> {
   if (asked.size === 0) return new Map();
   for (const source of asked.keys()) check(source);
@@ -55,7 +55,7 @@ export async function ask(asked: Asked, signal: AbortSignal): Promise<Answers> {
       signal.addEventListener('abort', end);
       if (signal.aborted) end();
       worker.onmessage = ({ data }) => resolve(data);
-      // Without a message: a policy of the page kept it from starting.
+      // No message: a policy of the page prevented the start.
       worker.onerror = ({ message }) => reject(message ? unreadable(message) : noWorker());
       worker.postMessage(asked);
     });
@@ -81,7 +81,7 @@ function check(source: string): void {
 }
 
 const unreadable = (why: string) =>
-  new BadExpression(`no expression: ${why}`, 'a \\ before . ( [ * + ? takes them as they are');
+  new BadExpression(`invalid expression: ${why}`, 'escape . ( [ * + ? with \\ to match them literally');
 
 const noWorker = () =>
-  new BadExpression('no expressions here', 'search by words: this page allows no workers');
+  new BadExpression('expressions unavailable', 'search by words: this page does not allow workers');

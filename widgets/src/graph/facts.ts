@@ -1,4 +1,4 @@
-/** What the graph says of an op or a scope in words: tooltips, pinned ops, screen readers. */
+/** Descriptions of an op or a scope: for tooltips, pinned ops, screen readers. */
 
 import { count, plural, quantity } from '../shared/format';
 import { CHANGES } from '../shared/theme';
@@ -25,7 +25,7 @@ import type { Heat } from './style';
 export type Fact = [name: string, text: string];
 
 const MOST_INPUTS = 6;
-/** What a person knows a file by, as in the rest of the page (`short_path`). */
+/** The shown parts of a path, as in the rest of the page (`short_path`). */
 const PARTS_OF_PATH = 3;
 
 /** One line for an item of the layout. */
@@ -38,7 +38,7 @@ export function describe({ layout, graph, tree }: GraphState, item: number): str
   return `${kindOf(graph, id)} ${nameOf(graph, id)} ${typeOf(graph, id)}`;
 }
 
-/** How much of the graph is drawn: of what computes, what there is besides, and what that means. */
+/** How much of the graph is drawn: the ops, the other nodes, and an explanation. */
 export function countsInWords({ graph, layout }: GraphState): [drawn: string, besides: string, title: string] {
   const counts = { drawn: 0, ops: 0, constants: 0, buffers: 0, removed: 0 };
   const gone = CHANGES.indexOf('removed');
@@ -64,13 +64,13 @@ export function countsInWords({ graph, layout }: GraphState): [drawn: string, be
     parts.map((part) => part && `, ${part}`).join(''),
     `${count(counts.drawn)} of the ${plural(counts.ops, 'op')} of this stage drawn as nodes; the others are ` +
       'inside closed scopes. Ops in a group or a launch count one by one (the list of passes counts a ' +
-      'group as one). Constants and buffers are not counted among them: they fold into their user ' +
-      '(w draws them). Removed ops are drawn where they stood. ' +
+      'group as one). Constants and buffers do not count: they fold into their user ' +
+      '(w draws them). Removed ops are drawn in their former places. ' +
       `${plural(layout.stubs, 'long or wide edge')} shown on hover only.`,
   ];
 }
 
-/** A figure of an overlay: a number with its unit, or the label it stands for. */
+/** A figure of an overlay: a number with its unit, or a label. */
 export function figure(overlay: Overlay, value: number): string {
   return overlay.labels ? (overlay.labels[value] ?? '') : quantity(value, overlay.unit);
 }

@@ -1,4 +1,4 @@
-/** The search without a drawing, for a page that has no server to ask. */
+/** The search without a drawing, for a page without a server. */
 
 import { shortType } from '../shared/format';
 import { decode } from '../shared/wire';
@@ -12,7 +12,7 @@ export interface Hit {
   detail: string;
 }
 
-/** What `query` finds in the packed data of a graph: how many ops, and the first `most` of them. */
+/** The hits of `query` in the packed data of a graph: the number of ops, and the first `most` of them. */
 export async function find(
   text: string,
   blob: DataView,

@@ -1,5 +1,5 @@
-/** A part of the graph that stays lit while the rest is dimmed: what an op is computed from, what
- * depends on it. */
+/** A part of the graph that stays lit while the rest is dimmed: the transitive inputs or users
+ * of an op. */
 
 import { plural } from '../shared/format';
 import { type Graph, nameOf, operandsOf, usersOf } from './model';
@@ -13,7 +13,7 @@ export interface Focus {
   /** The keys of the ops it starts from. */
   roots: ReadonlySet<number | string>;
   ops: Uint8Array;
-  /** How many ops of it are inside each scope. */
+  /** The number of its ops inside each scope. */
   inside: Int32Array;
   told: string;
 }
@@ -57,7 +57,7 @@ export function focusOn(
   };
 }
 
-/** The ops of a scope and of those inside it. */
+/** The ops of a scope and of its nested scopes. */
 export function opsInside(tree: Tree, scope: number): number[] {
   const found: number[] = [];
   const work = [scope];
@@ -68,6 +68,6 @@ export function opsInside(tree: Tree, scope: number): number[] {
   return found;
 }
 
-/** What a selected op or scope is called in a sentence. */
+/** The name of a selected op or scope in a sentence. */
 export const nameForSentence = (graph: Graph, tree: Tree, id: number): string =>
   id >= 0 ? nameOf(graph, id) : tree.scopes[-1 - id]!.label || 'the module';

@@ -1,4 +1,4 @@
-/** The layout without a page, for the tests: what a browser would compute, as plain values. */
+/** The layout without a page, for tests: what a browser computes, as plain values. */
 
 export { makeGraph } from './model';
 export { makeTree, repeatedBlocks } from './scopes';

@@ -33,7 +33,7 @@ const STYLE = `
   box-shadow: 0 2px 8px rgb(0 0 0 / 15%); }
 ${STAGE_STYLE}${CRUMBS_STYLE}${PANEL_STYLE}${PINS_STYLE}`;
 
-/** Two clicks within this time may be a double click (milliseconds). */
+/** Two clicks within this time can be a double click (milliseconds). */
 const DOUBLE = 600;
 
 class GraphView {
@@ -47,7 +47,7 @@ class GraphView {
   private readonly shownKeys = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly note = h('div', { class: 'note', role: 'status', hidden: true });
   private noteTimer = 0;
-  /** The first click of what may become a double click, and what was selected before it. */
+  /** The first click of a possible double click, and the selection before it. */
   private pressed: { when: number; was: Selection } | null = null;
   private palette!: Palette;
   private readonly saveState = debounce(() => this.writeState(), 250);
@@ -101,7 +101,7 @@ class GraphView {
     expose(frame.root, { state: this.state, drawing: this.drawing, emphasis: this.emphasis, pins });
   }
 
-  /** What keys and buttons do. */
+  /** The actions of keys and buttons. */
   private commands(): Commands {
     return {
       walk: (way) => this.choice.walk(way),
@@ -130,7 +130,7 @@ class GraphView {
     };
   }
 
-  // -------------------------------------------------------------- what comes from the host
+  // -------------------------------------------------------------- updates from the host
 
   data(data: GraphData, first: boolean): void {
     const before = first ? null : this.drawing.snapshot();
@@ -143,7 +143,7 @@ class GraphView {
     else this.showChange();
   }
 
-  /** Where nothing is selected and no change is in the window: goes to the first change. */
+  /** Goes to the first change if nothing is selected and no change is in the window. */
   private showChange(): void {
     const { drawing } = this;
     if (drawing.selected >= 0 || drawing.viewport.width === 0) return;
@@ -151,8 +151,8 @@ class GraphView {
     if (found >= 0) drawing.bringIntoView(found);
   }
 
-  /** The item of the first change, below 0 where there is none, or one is `seen`.  What only moved
-   * counts where there is nothing else. */
+  /** The item of the first change; below 0 if there is none, or one is `seen`.  Ops that only moved
+   * count only if there are no other changes. */
   private firstChange(seen: (item: number) => boolean = () => false): number {
     const { graph } = this.state;
     const moved = CHANGES.indexOf('moved');
@@ -202,12 +202,12 @@ class GraphView {
     this.frame.link.write('state', { open, ...this.emphasis.keep(), ...pins });
   }
 
-  // -------------------------------------------------------------- what is open
+  // -------------------------------------------------------------- open scopes
 
-  /** Runs a change of what is open; what stays keeps its place on the screen. */
+  /** Opens or closes scopes; items that remain keep their place on the screen. */
   private change(action: () => void, save: boolean, anchor = -1): void {
     const before = this.drawing.snapshot();
-    this.tip.hide(); // what it is about may be elsewhere now, or nowhere
+    this.tip.hide(); // its subject can be elsewhere now, or gone
     action();
     this.settle(before, anchor);
     if (save) this.saveState();
@@ -219,7 +219,7 @@ class GraphView {
     if (before) this.drawing.move(before, anchor);
   }
 
-  /** Opens or closes a scope; an op, or none (-1), has nothing to open. */
+  /** Opens or closes a scope; does nothing for an op or none (-1). */
   private toggle(item: number, force = false): void {
     const id = item < 0 ? 0 : this.state.layout.id[item]!;
     if (id >= 0) return;
@@ -280,7 +280,7 @@ class GraphView {
     if (op >= 0) this.choice.goTo(op);
   }
 
-  /** Lights what the selection is computed from, or what depends on it; again: everything. */
+  /** Lights the inputs or the users of the selection, transitively; again: everything. */
   private light(direction: Direction): void {
     const { graph, tree, layout } = this.state;
     const { selected } = this.drawing;
@@ -330,8 +330,8 @@ class GraphView {
       this.choice.showPath(id[drawing.selected]!, id[item]!);
       return;
     }
-    // The triangle in front of a scope's name opens and closes with one click; what is selected
-    // stays selected.
+    // The triangle in front of a scope's name opens and closes it with one click; the selection
+    // does not change.
     if (item >= 0 && id[item]! < 0 && drawing.onTriangle(item, x, y)) {
       this.toggle(item);
       this.pressed = null;
@@ -344,8 +344,8 @@ class GraphView {
     this.choice.select(item);
   }
 
-  /** A double click on a scope opens or closes it; its first click has selected it, which is taken
-   * back: what was selected before stays so. */
+  /** A double click on a scope opens or closes it.  Its first click selected the scope, which is
+   * undone: the previous selection is restored. */
   private openAt(x: number, y: number, shift: boolean): void {
     const item = this.drawing.itemAt(x, y);
     if (item < 0 || this.state.layout.id[item]! >= 0) return;
@@ -406,5 +406,5 @@ const drawn = define<GraphData>('graph', STYLE, (frame) => {
   };
 });
 
-// A page without a server asks its search here.
+// The search of a page without a server.
 export default { ...drawn, find, searchNames };

@@ -1,8 +1,8 @@
-/** The keys of the graph view, and what they do. */
+/** The keys of the graph view and their actions. */
 
 export type Way = 'up' | 'down' | 'left' | 'right';
 
-/** What a person does to the graph, by a key or by a button. */
+/** The actions on the graph, by a key or by a button. */
 export interface Commands {
   walk(way: Way): void;
   /** Opens or closes the selected scope, with `force` also above the cap. */

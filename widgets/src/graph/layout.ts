@@ -1,5 +1,5 @@
 /**
- * The drawing of a stage: which ops and scopes are visible, where each is, and how they connect.
+ * The layout of a stage: the visible ops and scopes, their positions, and their edges.
  * Every open scope is a container laid out by itself (rows.ts), children before parents.
  */
 
@@ -13,7 +13,7 @@ export const PAD = 14;
 const OP_HEIGHT = 36;
 const SCOPE_HEIGHT = 44;
 
-/** One open scope. Places are absolute; `first` is its first visible item. */
+/** One open scope. Positions are absolute; `first` is its first visible item. */
 export interface Container {
   scope: number;
   item: number;
@@ -38,19 +38,19 @@ export interface Layout {
   width: Float64Array;
   height: Float64Array;
   container: Int32Array;
-  /** The container this item is when it is an open scope, else -1. */
+  /** The container of this item if it is an open scope, else -1. */
   opens: Int32Array;
   containers: Container[];
   itemOfOp: Int32Array;
   itemOfScope: Int32Array;
-  /** For each op the visible item that stands for it (itself or the closed scope around it). */
+  /** For each op the visible item that represents it (itself or the closed scope around it). */
   shownBy: Int32Array;
   drawnOps: number;
   stubs: number;
   edges: number;
 }
 
-/** Where things were in the stage before: by container, by item. */
+/** Positions in the previous stage: by container, by item. */
 type Place = { row: number; x: number; height: number };
 export type Places = Map<string, ContainerPlaces>;
 interface ContainerPlaces {
@@ -91,7 +91,7 @@ export function initialOpen(tree: Tree, budget: number): Set<string> {
       const scope = tree.scopes[index]!;
       const cost = scope.children.length + scope.ops.length;
       const large = scope.kind === 'group' && cost > SMALL_GROUP;
-      // A scope with one child says nothing by itself: always look through it.
+      // A scope with one child adds no information: always look through it.
       if (cost > 1 && (large || shown + cost > budget)) continue;
       open.add(scope.id);
       shown += cost;
@@ -102,7 +102,7 @@ export function initialOpen(tree: Tree, budget: number): Set<string> {
   return open;
 }
 
-// ---------------------------------------------------------------- what is visible
+// ---------------------------------------------------------------- visibility
 
 interface Visible {
   containers: number[];
@@ -202,7 +202,7 @@ function makeLayout(input: LayoutInput, visible: Visible): Layout {
 
 // ---------------------------------------------------------------- edges between siblings
 
-/** Per container: edges between its own items, each once; and which ops have inputs from outside. */
+/** Per container: edges between its own items, each once; and the ops with inputs from outside. */
 interface Lifted {
   from: number[][];
   to: number[][];
@@ -258,7 +258,7 @@ function liftEdges(graph: Graph, layout: Layout): Lifted {
   return { from, to, outside };
 }
 
-// ---------------------------------------------------------------- sizes and places
+// ---------------------------------------------------------------- sizes and positions
 
 function placeContainer(
   input: LayoutInput,
@@ -288,7 +288,7 @@ function placeContainer(
       height[i] = tall[i] = SCOPE_HEIGHT;
     }
   });
-  // The items of a container are numbered one after the other.
+  // The items of a container are numbered consecutively.
   const base = container.items[0] ?? 0;
   const from = Int32Array.from(lifted.from[at]!, (item) => item - base);
   const to = Int32Array.from(lifted.to[at]!, (item) => item - base);
@@ -341,7 +341,7 @@ function scopeWidth(scope: Scope): number {
   return Math.ceil(Math.min(300, Math.max(150, label, scope.repeats ? 190 : 0)) / 4) * 4;
 }
 
-// ---------------------------------------------------------------- places that stay
+// ---------------------------------------------------------------- stable positions
 
 export function rememberPlaces(graph: Graph, tree: Tree, layout: Layout, into: Places): void {
   for (const container of layout.containers) {
@@ -382,7 +382,7 @@ function previousPlaces(input: LayoutInput, layout: Layout, container: Container
 
 // ---------------------------------------------------------------- hits
 
-/** The innermost item at a point, found by row and then by place in the row; -1 where none is. */
+/** The innermost item at a point, found by row and then by position in the row; -1: none. */
 export function itemAt(layout: Layout, x: number, y: number): number {
   let at = 0;
   let found = -1;
@@ -416,7 +416,7 @@ function hitContainer(layout: Layout, container: Container, x: number, y: number
   return inside ? item : -1;
 }
 
-/** The last index whose value is at most `value`; -1 where none is. */
+/** The last index whose value is at most `value`; -1: none. */
 export function lastAtMost(sorted: Float64Array, value: number): number {
   let low = 0;
   let high = sorted.length;

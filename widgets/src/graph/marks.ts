@@ -1,4 +1,4 @@
-/** What moves above the scene: selection, hover, the lines of one op, a path. */
+/** The marks above the scene: selection, hover, the edges of one op, a path. */
 
 import type { Palette } from '../shared/theme';
 import type { Layout } from './layout';
@@ -15,13 +15,13 @@ export interface MarksInput {
   hover: number;
   /** Ops from one op to another, in order. */
   path: number[];
-  /** Items that belong to the selected one though no value need pass between them, with the colour
+  /** Items related to the selected one, possibly without an edge between them, with the colour
    * of their phase. */
   linked: [item: number, colour: string][];
 }
 
 const MOST_LINES = 160;
-/** Of more linked items than this the lines would hide the drawing: only the boxes are drawn. */
+/** With more linked items than this, lines would hide the drawing: only the boxes are drawn. */
 const FEW_LINKED = 24;
 
 export function drawMarks(pen: Pen, input: MarksInput, scale: number): void {
@@ -32,7 +32,7 @@ export function drawMarks(pen: Pen, input: MarksInput, scale: number): void {
     pen.strokeStyle = palette.moved;
     pen.fillStyle = palette.moved;
     pen.lineWidth = 3 * thin;
-    // Neighbours in one closed scope are one item; an op that is not drawn is none.
+    // Neighbours in one closed scope are one item; an op that is not drawn has none.
     const items = input.path
       .map((op) => input.layout.shownBy[op]!)
       .filter((item, i, all) => item >= 0 && item !== all[i - 1]);
@@ -116,7 +116,7 @@ function box(pen: Pen, layout: Layout, item: number, thin: number): void {
   pen.stroke();
 }
 
-/** What belongs to the selected op (-1: to the ops of the selected scope) as its gradient or update,
+/** The gradients and updates of the selected op (-1: of the ops of the selected scope),
  * drawn or in a closed scope, with the colour of its phase. */
 export function linkedItems(
   { graph, tree, layout }: { graph: Graph; tree: Tree; layout: Layout },
@@ -142,7 +142,7 @@ export function linkedItems(
   return [...found];
 }
 
-/** Whether an item is another one, or lies in it. */
+/** Whether an item is another one, or inside it. */
 function isInside(layout: Layout, item: number, other: number): boolean {
   for (let at = item; at >= 0; at = layout.containers[layout.container[at]!]!.item) {
     if (at === other) return true;
@@ -150,7 +150,7 @@ function isInside(layout: Layout, item: number, other: number): boolean {
   return false;
 }
 
-/** The shortest way along edges between two ops, in the direction of the data; [] if none. */
+/** The shortest path along edges between two ops, in the direction of the data; [] if none. */
 export function pathBetween(graph: Graph, a: number, b: number): number[] {
   const [from, to] = a < b ? [a, b] : [b, a];
   const before = new Int32Array(graph.n).fill(-2);

@@ -1,4 +1,4 @@
-/** The map of the whole stage in a corner: one dot for each item, the window as a frame. */
+/** The map of the whole stage in a corner: one dot per item, the window as a frame. */
 
 import { h } from '../shared/dom';
 import { changeColour, type Palette } from '../shared/theme';
@@ -12,17 +12,17 @@ import { classColour, css, heatColour, phaseColour } from './style';
 const WIDTH = 132;
 const HEIGHT = 184;
 
-/** What the map does to the window. */
+/** The movements of the window that the map triggers. */
 export interface Moves {
-  /** Shows the place of the graph that is at a point of the map. */
+  /** Shows the part of the graph at a point of the map. */
   centre(x: number, y: number): void;
-  /** Moves by parts of the window. */
+  /** Moves by fractions of the window. */
   move(dx: number, dy: number): void;
   /** Goes to the first rows of the graph, or to the last. */
   top(): void;
   end(): void;
   zoom(factor: number): void;
-  /** What the window shows, in words. */
+  /** A description of the shown part. */
   told(): string;
 }
 
@@ -82,7 +82,7 @@ export class Minimap {
   paint(input: SceneInput): void {
     const { layout, palette } = input;
     const root = layout.containers[0]!;
-    // A long thin graph is stretched sideways: the map shows where things are, not their shape.
+    // A long thin graph is stretched sideways: the map shows positions, not shapes.
     this.scaleY = Math.min(HEIGHT / root.height, 0.25);
     this.scaleX = Math.min(WIDTH / root.width, 0.25);
     this.width = Math.max(24, Math.min(WIDTH, Math.ceil(root.width * this.scaleX)));
@@ -114,7 +114,7 @@ export class Minimap {
       const y1 = Math.min(hgt, Math.max(y0 + 1, Math.round(y0 + layout.height[item]! * ky)));
       for (let y = y0; y < y1; y++) pixels.fill(colour, y * w + x0, y * w + x1);
     };
-    // Open scopes below, what matters (changes, hits) on top.
+    // Open scopes at the bottom, important items (changes, hits) on top.
     const late: number[] = [];
     for (let item = 0; item < layout.count; item++) {
       const { colour, important } = colours(item);
@@ -144,7 +144,7 @@ export class Minimap {
     context.strokeRect(left, top, w, hgt);
   }
 
-  /** The place in the graph under a point of the map. */
+  /** The position in the graph under a point of the map. */
   at(x: number, y: number, layout: Layout): [number, number] {
     const root = layout.containers[0]!;
     return [root.x + x / this.scaleX, root.y + y / this.scaleY];

@@ -1,4 +1,4 @@
-/** The op graph of one stage, as columns; built once from what the host sends. */
+/** The op graph of one stage, as columns; built once from the host's data. */
 
 import { CHANGES, type Change } from '../shared/theme';
 import type { Numbers } from '../shared/wire';
@@ -9,12 +9,12 @@ export interface Overlay {
   values: Numbers;
   combine?: 'sum' | 'max';
   scale?: 'linear' | 'log';
-  /** Where values are places in a list of names rather than figures. */
+  /** Names, if values are indices into them instead of figures. */
   labels?: string[];
 }
 
-/** What is compared: A and B, what the changes are called, and what is said where somebody selects
- * what only B has: other views do not know it. */
+/** The comparison: A and B, the names of the changes, and the message for a selected op
+ * that only B has, which other views do not know. */
 export interface Two {
   titles: [string, string];
   statuses: Partial<Record<Change, string>>;
@@ -30,11 +30,11 @@ export interface GraphData {
   scopes: string[];
   files?: string[];
   attributes?: string[];
-  /** Where the graph is that of two recordings. */
+  /** Present for the graph of two recordings. */
   two?: Two;
-  /** What `ops.note` numbers: what the tooltip says of a change. */
+  /** The texts that `ops.note` indexes: the tooltip's text about a change. */
   notes?: string[];
-  /** Of a training step: the phases that `ops.phase` numbers, in the order of the step. */
+  /** For a training step: the phases that `ops.phase` indexes, in the order of the step. */
   phases?: string[];
   ops: {
     key: ArrayLike<number | string>;
@@ -72,13 +72,13 @@ export interface Graph {
   operands: Int32Array;
   userStart: Int32Array;
   users: Int32Array;
-  /** Constants, weights and buffers; of these, what is drawn as a label on its users. */
+  /** Constants, weights and buffers; of these, those drawn as a label on their users. */
   constant: Uint8Array;
   folded: Uint8Array;
   status: Uint8Array;
-  /** The phase of each op (NO_PHASE: none); null where nothing is trained. */
+  /** The phase of each op (NO_PHASE: none); null without training. */
   phase: Uint8Array | null;
-  /** Ops that belong together though no value need pass between them, in both directions. */
+  /** Related ops, possibly without an edge between them, in both directions. */
   linkStart: Int32Array;
   links: Int32Array;
 }
@@ -186,11 +186,11 @@ function reverse(n: number, start: Int32Array, operands: Int32Array) {
   return { userStart, users };
 }
 
-/** What is no work by the definition of all views: constants, and ONNX's inputs that are left out. */
+/** Kinds that all views treat as no work: constants, and omitted inputs of ONNX. */
 const NO_WORK = /(constant|absent)$/;
 const BUFFER = /alloc$/;
 
-/** What an op counts as: only `op` is in the figure "ops", here as in the list of passes. */
+/** The category of an op: only `op` counts in the figure "ops", as in the list of passes. */
 export function countedAs(graph: Graph, op: number): 'op' | 'constant' | 'buffer' {
   if (!graph.constant[op]) return 'op';
   const kind = kindOf(graph, op);
@@ -202,11 +202,11 @@ export const kindOf = (graph: Graph, op: number): string =>
 export const typeOf = (graph: Graph, op: number): string =>
   graph.data.types[graph.data.ops.type[op]!] ?? '';
 export const changeOf = (graph: Graph, op: number): Change => CHANGES[graph.status[op]!] ?? 'same';
-/** The changes of two recordings, what only A has first. */
+/** The changes of two recordings, those only in A first. */
 export const A_FIRST = ['removed', 'added', 'changed', 'moved'] as const;
-/** What a change is called. */
+/** The name of a change. */
 export const changeName = (data: GraphData, change: Change): string => data.two?.statuses[change] ?? change;
-/** Whether other views do not know an op: only B has it. */
+/** Whether other views do not know an op, because only B has it. */
 export const isApart = (graph: Graph, op: number): boolean =>
   graph.data.two !== undefined && changeOf(graph, op) === 'added';
 export const nameOf = (graph: Graph, op: number): string =>

@@ -1,4 +1,4 @@
-/** The tool bar, the legend and the help of the graph view. */
+/** The toolbar, the legend and the help of the graph view. */
 
 import { button, h, replace } from '../shared/dom';
 import { downloadMenu } from '../shared/download';
@@ -47,7 +47,7 @@ export const PANEL_STYLE = `
 }
 `;
 
-/** The commands, and what only the tool bar has. */
+/** The commands, and the elements that only the toolbar has. */
 export interface Actions extends Commands {
   search(query: string): void;
   step(by: number): void;
@@ -60,7 +60,7 @@ export interface Actions extends Commands {
 export class Toolbar {
   readonly root: HTMLElement;
   readonly input: HTMLInputElement;
-  /** How much of the graph is drawn; it stands in the corner of the drawing. */
+  /** How much of the graph is drawn; shown in the corner of the drawing. */
   readonly status = h('div', { class: 'shown' });
   private readonly hits = h('span', { class: 'figure hits' });
   private readonly walk: HTMLElement;
@@ -98,7 +98,7 @@ export class Toolbar {
       button('‹', 'Previous hit  (Shift+Enter)', () => actions.step(-1)),
       button('›', 'Next hit  (Enter)', () => actions.step(1)),
     );
-    // In a narrow pane these are behind one button.
+    // In a narrow pane, these are in the menu of one button.
     const rest = h(
       'span',
       { class: 'rest' },
@@ -106,8 +106,8 @@ export class Toolbar {
       h(
         'span',
         { class: 'group' },
-        button('inputs', 'Light only what the selection is computed from  (i)', actions.inputs),
-        button('users', 'Light only what depends on the selection  (u)', actions.users),
+        button('inputs', 'Light only the inputs of the selection, transitively  (i)', actions.inputs),
+        button('users', 'Light only the users of the selection, transitively  (u)', actions.users),
       ),
       button('pin', 'Pin the selected op and compare others with it  (p)', actions.pin),
       downloadMenu(() => [
@@ -164,7 +164,7 @@ export class Toolbar {
     this.walk.hidden = text === '';
   }
 
-  /** `besides`: what is left out in a narrow pane. */
+  /** `besides`: the part that is hidden in a narrow pane. */
   setStatus(text: string, besides: string, title: string): void {
     this.status.replaceChildren(text, h('span', { class: 'besides' }, besides));
     this.status.title = title;
@@ -235,7 +235,7 @@ export class Legend {
     if (held) this.root.querySelector<HTMLElement>(`[data-phase="${held}"]`)?.focus();
   }
 
-  /** A switch for each phase that has ops. */
+  /** A toggle for each phase that has ops. */
   private phases(palette: Palette, phases: Phases): HTMLElement {
     const items = phasesInside(phases, 0).map(([phase, n]) => {
       const name = phases.names[phase]!;
@@ -264,7 +264,7 @@ export const KEYS: [string, string][] = [
   ['Enter', 'open or close the scope'],
   ['e  E', 'open one level, all'],
   ['C', 'close all scopes'],
-  ['Backspace', 'select the scope around'],
+  ['Backspace', 'select the enclosing scope'],
   ['f  .', 'fit all, centre the selection'],
   ['+ −', 'zoom (also Ctrl + wheel)'],
   ['/', 'search; Enter next hit'],

@@ -1,4 +1,4 @@
-/** The phases of a training step: how many ops of each there are, everywhere and in each scope. */
+/** The phases of a training step: the number of ops of each, in total and in each scope. */
 
 import { type Graph, NO_PHASE } from './model';
 import type { Tree } from './scopes';
@@ -6,9 +6,9 @@ import type { Tree } from './scopes';
 export interface Phases {
   names: string[];
   of: Uint8Array;
-  /** Drawn ops of each phase: `names.length` numbers a scope. */
+  /** Drawn ops of each phase: `names.length` numbers per scope. */
   inside: Int32Array;
-  /** Which phases are dimmed. */
+  /** The dimmed phases. */
   dim: Uint8Array;
 }
 

@@ -1,4 +1,4 @@
-/** What is seen as a file: SVG as it is drawn, DOT for Graphviz and other tools. */
+/** The visible graph as a file: SVG as drawn, DOT for Graphviz and other tools. */
 
 import { shortType } from '../shared/format';
 import { inXml, SvgPen } from '../shared/pen';
@@ -12,7 +12,7 @@ import { classColour, type OpClass } from './style';
 
 export const MAX_SVG_ITEMS = 5000;
 
-/** The whole drawing with its marks (selection, path, what is linked) when it is small enough, else
+/** The whole drawing with its marks (selection, path, linked items) if it is small enough, else
  * the window, else null. */
 export function svg(
   input: SceneInput,
@@ -36,8 +36,8 @@ interface DotInput {
   palette: Palette;
 }
 
-/** The ops and scopes that are drawn, open scopes as clusters, with every edge between them, also
- * those that the drawing leaves out as too long. */
+/** The drawn ops and scopes, open scopes as clusters, with every edge between them, including
+ * those too long for the drawing. */
 export function dot(input: DotInput): string {
   const { graph, layout } = input;
   const lines = [
@@ -86,6 +86,6 @@ function attributes(input: DotInput, item: number): string {
   return `label=${quoted(text)}, color="${colour}"`;
 }
 
-/** A quoted string of DOT, also for what makes SVG of it. */
+/** A quoted string of DOT, which is also valid for tools that convert it to SVG. */
 const quoted = (text: string): string =>
   `"${inXml(text).replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`;

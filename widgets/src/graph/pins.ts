@@ -1,4 +1,4 @@
-/** Pinned ops, side by side with the selected one: what of them differs stands out. */
+/** Pinned ops, side by side with the selected one, with their differences highlighted. */
 
 import { button, h, replace } from '../shared/dom';
 import type { Fact } from './facts';
@@ -21,7 +21,7 @@ export const PINS_STYLE = `
 export interface Pin {
   key: Key;
   title: string;
-  /** The stage whose op this is: the same op may look different before and after a pass. */
+  /** The stage of this op: the same op can look different before and after a pass. */
   stage: string;
   facts: Fact[];
 }
@@ -35,18 +35,18 @@ export class Pins {
   private pins: Pin[] = [];
   private chosen: Pin | null = null;
 
-  /** `changed`: other ops are pinned than before. */
+  /** `changed`: called when the pinned ops change. */
   constructor(
     private readonly go: (key: Key) => void,
     private readonly changed: () => void,
   ) {}
 
-  /** What is pinned, to be kept with the view. */
+  /** The pins, to be saved with the view. */
   get all(): readonly Pin[] {
     return this.pins;
   }
 
-  /** What was kept; a link is anybody's text. */
+  /** Restores saved pins; a link is untrusted text. */
   restore(kept: unknown): void {
     const pins = (Array.isArray(kept) ? kept : []).filter(isPin).slice(-MOST);
     if (JSON.stringify(pins) === JSON.stringify(this.pins)) return;
@@ -58,7 +58,7 @@ export class Pins {
     return this.pins.map((pin) => pin.key);
   }
 
-  /** Pins an op, or lets it go where it is pinned already (of this stage). */
+  /** Pins an op, or unpins it if it is already pinned (in this stage). */
   toggle(pin: Pin): void {
     const at = this.pins.findIndex((other) => same(other, pin));
     if (at >= 0) this.pins.splice(at, 1);
@@ -67,7 +67,7 @@ export class Pins {
     this.changed();
   }
 
-  /** What is selected now, null where no op is. */
+  /** The current selection; null if it is not an op. */
   compare(chosen: Pin | null): void {
     this.chosen = chosen;
     if (this.pins.length) this.draw();

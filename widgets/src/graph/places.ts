@@ -1,12 +1,12 @@
 /**
- * Order and horizontal places of the items in their rows: barycentre sweeps (Sugiyama, Tagawa,
- * Toda 1981), then isotonic regression per row; after another stage, places that stay.
+ * Order and horizontal positions of the items in their rows: barycentre sweeps (Sugiyama, Tagawa,
+ * Toda 1981), then isotonic regression per row; after another stage, stable positions.
  */
 
 import { GAP_X, LANE, type Lanes, type Previous, type RowsInput, type Slots } from './row_parts';
 
 const SWEEPS = 3;
-/** How many gaps of a row on either side of its place a new item tries. */
+/** The number of gaps that a new item tries on either side of its position. */
 const MAX_LOOK = 64;
 
 /** Sections of edges between neighbouring rows; nodes are items and lanes. */
@@ -86,7 +86,7 @@ export function arrange(
   }
   for (let r = 0; r < rows; r++) pull(r, true, true);
   for (let r = rows - 1; r >= 0; r--) pull(r, true, false);
-  // Last, chains straight: an item goes below its only direct producer, lanes give way.
+  // Last, straighten chains: an item goes below its only direct producer, lanes give way.
   for (let r = 1; r < rows; r++) {
     for (let i = rowStart[r]!; i < rowStart[r + 1]!; i++) {
       const v = order[i]!;
@@ -155,7 +155,7 @@ function mean(
   return sum / (to - from);
 }
 
-/** Where a node wants to be; lanes pull their neighbours so that long edges run straight. */
+/** The preferred position of a node; lanes pull their neighbours so that long edges run straight. */
 function desired(
   centre: Float64Array,
   links: Links,
@@ -219,7 +219,7 @@ const makeScratch = (n: number) => ({
 let scratch = makeScratch(64);
 
 /**
- * The places nearest to `wanted` (weighted least squares) that keep the order and the gaps: pool
+ * The positions nearest to `wanted` (weighted least squares) that keep the order and the gaps: pool
  * adjacent violators, linear in the length of the row.
  */
 function fit(
@@ -270,8 +270,8 @@ function fit(
 }
 
 /**
- * Kept items stay: only one that has become wider pushes what is right of it in its row. New items
- * take the nearest room of their row, and edges run through what is left.
+ * Kept items stay: only one that became wider pushes the items to its right. New items
+ * take the nearest free space of their row, and edges run through the rest.
  */
 function placeStable(
   centre: Float64Array,
@@ -300,7 +300,7 @@ function placeStable(
     const items = [...inRow].filter((v) => known[v]).sort((a, b) => left(a) - left(b) || a - b);
     for (let i = 1; i < items.length; i++) {
       const least = right(items[i - 1]!) + GAP_X + width[items[i]!]! / 2;
-      // Places are whole numbers, so gaps may be one too small.
+      // Positions are integers, so gaps can be one too small.
       if (least - centre[items[i]!]! > 1) centre[items[i]!] = least;
     }
     const added = inRow.filter((v) => !known[v]);
@@ -312,7 +312,7 @@ function placeStable(
     for (const v of added) if (v < m) takeRoom(v, items, centre, width, previous.width);
     const lanes = added.filter((v) => v >= m);
     for (let from = 0, to = 0; from < lanes.length; from = to) {
-      // Those that pass between the same two items.
+      // The lanes between the same two items.
       const at = countAtMost(items, centre, centre[lanes[from]!]!);
       const end = at < items.length ? left(items[at]!) - GAP_X / 2 : previous.width;
       const start = at > 0 ? right(items[at - 1]!) + GAP_X / 2 : Math.min(0, end);
@@ -323,7 +323,7 @@ function placeStable(
   }
 }
 
-/** Puts a new item among the others of its row, which stay: as near to where it is as it fits. */
+/** Inserts a new item into its row without moving the others, as near to its position as it fits. */
 function takeRoom(
   v: number,
   items: number[],
@@ -350,12 +350,12 @@ function takeRoom(
       break;
     }
   }
-  // No room: at the end, where the row grows.
+  // No space: at the end of the row, which grows.
   centre[v] = best === Infinity ? start(place) : best;
   items.splice(place, 0, v);
 }
 
-/** Lanes, in their order, as near to where they are as they are apart between `start` and `end`. */
+/** Spreads lanes, in order, between `start` and `end`, as near to their positions as possible. */
 function spread(lanes: Int32Array, centre: Float64Array, start: number, end: number): void {
   const apart = Math.min(LANE, (end - start) / Math.max(1, lanes.length - 1));
   let least = start;
@@ -366,7 +366,7 @@ function spread(lanes: Int32Array, centre: Float64Array, start: number, end: num
   });
 }
 
-/** How many of `items` (in the order of their centres) have their centre at `x` or left of it. */
+/** The number of `items` (ordered by centre) whose centre is at `x` or left of it. */
 function countAtMost(items: number[], centre: Float64Array, x: number): number {
   let low = 0;
   let high = items.length;

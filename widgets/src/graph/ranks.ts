@@ -1,12 +1,12 @@
 /**
  * The row of every item of a scope: longest-path ranks in program order, wide rows broken into
- * several; after another stage, rows that stay.
+ * several; after another stage, stable rows.
  */
 
 import { type Edges, GAP_X, type Previous, type Ranked, type RowsInput } from './row_parts';
 
 const MAX_ROW_WIDTH = 2600;
-/** Rows that became empty stay up to this many, or this share of all; then they close together. */
+/** Empty rows are kept up to this number, or this share of all; beyond that they are removed. */
 const EMPTY_ROWS = 4;
 const MAX_EMPTY = 0.25;
 
@@ -14,7 +14,7 @@ export function freshRows(input: RowsInput, edges: Edges): Ranked {
   const { from, to } = input;
   const m = input.width.length;
   const rank = new Int32Array(m);
-  // An item that hangs only on sources (a constant and what is made of it) belongs beside its
+  // An item that depends only on sources (a constant and values computed from it) belongs next to its
   // user, not at the top.
   const floating = new Uint8Array(m);
   for (let v = 0; v < m; v++) {
@@ -37,7 +37,7 @@ export function freshRows(input: RowsInput, edges: Edges): Ranked {
   return { ...wrapWide(input, rank), before: new Map() };
 }
 
-/** Numbers the rows from 0 without holes and breaks rows that are too wide into several. */
+/** Numbers the rows from 0 without gaps and breaks rows that are too wide into several. */
 function wrapWide(input: RowsInput, rank: Int32Array): { row: Int32Array; rows: number } {
   const m = rank.length;
   let ranks = 0;
@@ -61,8 +61,8 @@ function wrapWide(input: RowsInput, rank: Int32Array): { row: Int32Array; rows: 
 }
 
 /**
- * Kept items keep their row; new ones get one between their producers and users (one that is there
- * already, else a new one). An item moves down only when an edge forces it to.
+ * Kept items keep their row; new ones get one between their producers and users (an existing
+ * row, else a new one). An item moves down only if an edge forces it to.
  */
 export function stableRows(
   input: RowsInput,
@@ -72,7 +72,7 @@ export function stableRows(
   const { from, to } = input;
   const m = input.width.length;
   const place = Float64Array.from(previous.row);
-  // How long the longest chain of new items below each new item is, itself included.
+  // The length of the longest chain of new items below each new item, including itself.
   const chain = new Int32Array(m);
   const ceiling = new Float64Array(m).fill(Infinity);
   for (let v = m - 1; v >= 0; v--) {

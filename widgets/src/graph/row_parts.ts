@@ -1,4 +1,4 @@
-/** What the parts of a scope's layout hand to each other. */
+/** The data that the parts of a scope's layout exchange. */
 
 export interface RowsInput {
   /** Items in program order. */
@@ -12,7 +12,7 @@ export interface RowsInput {
   previous?: Previous;
 }
 
-/** The stage before: of each item its place and height (NaN: it is new), its rows, its width. */
+/** The previous stage: the position and height of each item (NaN: new), the rows, the width. */
 export interface Previous {
   row: Float64Array;
   x: Float64Array;
@@ -34,13 +34,13 @@ export interface Edges {
 export interface Ranked {
   row: Int32Array;
   rows: number;
-  /** Heights of the rows that were there in the stage before. */
+  /** Heights of the rows of the previous stage. */
   before: Map<number, number>;
 }
 
-/** Where edges pass through the rows between their ends. */
+/** The positions of edges in the rows between their ends. */
 export interface Lanes {
-  /** Per edge, where its lanes (one for each row it passes) start. */
+  /** Per edge, the index of the first of its lanes (one for each row it passes). */
   start: Int32Array;
   row: Int32Array;
   edge: Int32Array;

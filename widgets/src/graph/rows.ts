@@ -1,8 +1,8 @@
 /**
  * The layered layout of one scope, in linear time: longest-path ranks, program order within a row,
- * a few barycentre sweeps (Sugiyama, Tagawa, Toda 1981), then horizontal places by isotonic
- * regression per row. Long and wide edges become stubs before they cost anything. With `previous`
- * places of the same scope, what was there stays and new items get room that is free, else rows.
+ * a few barycentre sweeps (Sugiyama, Tagawa, Toda 1981), then horizontal positions by isotonic
+ * regression per row. Long and wide edges become stubs first, so that they cost nothing. With
+ * `previous` positions of the same scope, old items stay and new ones get free space, else rows.
  */
 
 import { arrange } from './places';
@@ -31,7 +31,7 @@ export interface RowsLayout {
   itemHeight: Float64Array;
   width: number;
   height: number;
-  /** Per edge: 1 when it is only a stub. */
+  /** Per edge: 1 if it is only a stub. */
   stub: Uint8Array;
   /** Per edge: x of the points where it passes through the rows in between. */
   bendStart: Int32Array;
@@ -39,7 +39,7 @@ export interface RowsLayout {
 }
 
 export const GAP_Y = 26;
-/** What an item is taller by with a line for incoming stubs; less than the gap and the padding. */
+/** The extra height of an item with a line for incoming stubs; less than the gap and the padding. */
 export const LINE = 14;
 const MAX_SPAN = 6;
 const MAX_FAN_OUT = 8;
@@ -142,8 +142,8 @@ function finish(
   for (let v = 0; v < m; v++) {
     rowHeight[row[v]!] = Math.max(rowHeight[row[v]!]!, itemHeight[v]!);
   }
-  // A row keeps its height where items went, or where one has a line more (the gap has room), not
-  // where a scope was closed.
+  // A row keeps its height if items were removed, or if one has a line more (the gap has space), not
+  // if a scope was closed.
   const closed = new Set<number>();
   previous?.height.forEach((height, v) => height - itemHeight[v]! > LINE && closed.add(row[v]!));
   for (const [r, height] of before) {
@@ -158,7 +158,7 @@ function finish(
     left = Math.min(left, slots.centre[v]! - input.width[v]! / 2);
     right = Math.max(right, slots.centre[v]! + input.width[v]! / 2);
   }
-  // Among kept items a lane may stand in the padding.
+  // Between kept items, a lane can use the padding.
   const room = previous ? -GAP_X / 2 : LANE / 2;
   for (let i = m; i < slots.centre.length; i++) {
     left = Math.min(left, slots.centre[i]! - room);

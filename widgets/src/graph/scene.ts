@@ -1,4 +1,4 @@
-/** Drawing of a layout: culled to the window, with less detail the farther away. */
+/** Drawing of a layout: culled to the window, with less detail at smaller scales. */
 
 import { count, plural, shortType } from '../shared/format';
 import { type Change, changeColour, MONO, type Palette, SANS, SIGNS } from '../shared/theme';
@@ -43,14 +43,14 @@ export interface SceneInput {
   heat: Heat | null;
   /** Counts of each change per scope, 5 per scope in the order of CHANGES; null without a diff. */
   changes: Int32Array | null;
-  /** Found ops, and how many are inside each scope. */
+  /** The hits, and their number inside each scope. */
   hits: { ops: Uint8Array; inside: Int32Array } | null;
-  /** Where items are while they move to their places; null when they rest. */
+  /** The positions of items while they move; null when they are at rest. */
   motion: Motion | null;
   showFolded: boolean;
-  /** Null where nothing is trained. */
+  /** Null without training. */
   phases: Phases | null;
-  /** What stays lit; null: everything. */
+  /** The lit ops; null: all. */
   focus: Focus | null;
 }
 
@@ -61,7 +61,7 @@ export interface Motion {
   t: number;
 }
 
-/** Zoom below which text, then outlines and curves, are left out. */
+/** Scales below which text, then outlines and curves, are not drawn. */
 const TEXT = 0.45;
 const SHAPES = 0.16;
 const EDGES = 0.05;
@@ -147,7 +147,7 @@ class Scene {
     pen.globalAlpha = this.scale < SHAPES ? 0.5 : 1;
     pen.setLineDash([]);
     pen.beginPath();
-    // Drawn edges span few rows, so those that can be seen start not far above the window.
+    // Drawn edges span few rows, so visible ones start close above the window.
     const from = order.start[Math.max(0, first - 8)]!;
     const to = order.start[Math.min(rows.rowTop.length, last + 1)]!;
     const arrows: number[] = [];
@@ -188,7 +188,7 @@ class Scene {
       this.pen.lineTo(x1, y1);
       return;
     }
-    // A source lower than its row leaves room: go straight down first, then bend in the gap.
+    // A source shorter than its row leaves space: go straight down first, then bend in the gap.
     const bend = Math.min(y1 - y0, GAP_Y * 1.6);
     const start = y1 - bend;
     if (start > y0 + 1) this.pen.lineTo(x0, start);
@@ -215,7 +215,7 @@ class Scene {
 
   // -------------------------------------------------------------- ops
 
-  /** Far away ops are plain rectangles, one fill for each colour. */
+  /** At small scales, ops are plain rectangles, one fill per colour. */
   private smallOps(container: Container, first: number, last: number): void {
     const { rows } = container;
     const byColour = new Map<string, number[]>();
@@ -296,7 +296,7 @@ class Scene {
     if (change !== 'same') this.badge(change, x, y);
   }
 
-  /** The phase of an op at its right edge; what is done a second time has a broken line. */
+  /** The phase of an op at its right edge; recomputed ops have a broken line. */
   private stripe(phase: string, x: number, y: number, w: number, h: number): void {
     const { pen } = this;
     const wide = Math.min(w / 3, Math.max(4, 3 / this.scale));
@@ -307,7 +307,7 @@ class Scene {
     }
   }
 
-  /** What stands for an op or a closed scope of a dimmed phase. */
+  /** The placeholder of an op or a closed scope of a dimmed phase. */
   private shade(item: number, x: number, y: number, w: number, h: number): void {
     const { pen } = this;
     this.fade(item);
@@ -319,7 +319,7 @@ class Scene {
     pen.globalAlpha = 1;
   }
 
-  /** The phases of what a scope holds, each as long as its share of the ops. */
+  /** The phases inside a scope, each as long as its share of the ops. */
   private mixed(scope: number, x: number, y: number, w: number, h: number): void {
     const { phases } = this.input;
     if (!phases) return;
@@ -336,7 +336,7 @@ class Scene {
     }
   }
 
-  /** The third line: what folds into this op, and which inputs come from where no line goes. */
+  /** The third line: the constants folded into this op, and the inputs without a drawn edge. */
   private inputs(
     op: number,
     item: number,
@@ -477,7 +477,7 @@ class Scene {
     const value = heat ? heat.ofScope(index) : NaN;
     const share = heat && !Number.isNaN(value) ? heat.position(value) : 0;
     const warm = heat && !Number.isNaN(value) ? heatColour(palette, share) : null;
-    // A stack of sheets: there is more inside.
+    // A stack of sheets indicates the contents.
     const sheets = scope.repeats ? 2 : 1;
     for (let i = scale >= SHAPES ? sheets : 0; i >= 0; i--) {
       pen.fillStyle = i === 0 && warm ? css(warm) : i === 0 ? palette.raised : palette.surface;
@@ -512,7 +512,7 @@ class Scene {
     pen.globalAlpha = 1;
   }
 
-  /** The counts of changes inside a closed scope; returns the width they take. */
+  /** The counts of changes inside a closed scope; returns their width. */
   private scopeChanges(scope: number, right: number, y: number): number {
     const { changes } = this.input;
     if (!changes) return 0;
@@ -543,7 +543,7 @@ class Scene {
   }
 }
 
-/** Text cut to a width in pixels, by an average width of a letter. */
+/** Text cut to a width in pixels, by the average width of a letter. */
 export function clip(text: string, width: number, letter: number): string {
   const fits = Math.max(1, Math.floor(width / letter));
   return text.length <= fits ? text : `${text.slice(0, fits - 1)}…`;
@@ -551,7 +551,7 @@ export function clip(text: string, width: number, letter: number): string {
 
 const orders = new WeakMap<Container, { start: Int32Array; edges: Int32Array }>();
 
-/** Edges by the row they start in, so that drawing can take those near the window. */
+/** Edges by the row they start in, so that only those near the window are drawn. */
 function edgeOrder(container: Container): { start: Int32Array; edges: Int32Array } {
   const known = orders.get(container);
   if (known) return known;
@@ -570,7 +570,7 @@ function edgeOrder(container: Container): { start: Int32Array; edges: Int32Array
 const sources = new WeakMap<Container, Map<number, Set<number>>>();
 const NONE: ReadonlySet<number> = new Set();
 
-/** The items from which a drawn line leads to `item`. */
+/** The items with a drawn edge to `item`. */
 function drawnSources(container: Container, item: number): ReadonlySet<number> {
   let known = sources.get(container);
   if (!known) {

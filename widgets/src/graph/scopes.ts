@@ -1,6 +1,6 @@
 /**
- * The hierarchy of a stage: scopes from paths, runs of equal siblings as one group, and, where a
- * scope holds too many ops of its own, detected repeats and then sections by program order.
+ * The hierarchy of a stage: scopes from paths, runs of equal siblings as one group, and, if a
+ * scope has too many direct ops, detected repeats and then sections by program order.
  */
 
 import { CHANGES } from '../shared/theme';
@@ -19,15 +19,15 @@ export interface Scope {
   depth: number;
   children: number[];
   ops: number[];
-  /** Ops inside, at any depth, constants too. */
+  /** Ops inside, at any depth, including constants. */
   total: number;
-  /** Those that count as ops of the stage: no constants, no buffers, nothing that was removed. */
+  /** Those that count as ops of the stage: without constants, buffers and removed ops. */
   counted: number;
-  /** The first op inside that is no constant, in program order; -1: none. */
+  /** The first non-constant op inside, in program order; -1: none. */
   first: number;
   /** The last such op; -1: none. */
   last: number;
-  /** For a group: how many members are the same block (0: not a group), and whether all are. */
+  /** For a group: the number of members that are the same block (0: not a group), and whether all are. */
   repeats: number;
   uniform: boolean;
 }
@@ -39,13 +39,13 @@ export interface Tree {
   byId: Map<string, number>;
 }
 
-/** What keeps groups and sections the same in the next stage. */
+/** The state that keeps groups and sections the same in the next stage. */
 export interface Sticky {
   groups: Map<string, string[]>;
   sections: Map<Key, string>;
 }
 
-/** A scope with more ops than this of its own gets repeats or sections. */
+/** A scope with more direct ops than this gets repeats or sections. */
 export const SECTION = 300;
 
 export function makeTree(graph: Graph, sticky: Sticky | null): Tree {
@@ -114,7 +114,7 @@ function fromPaths(graph: Graph): Tree {
     for (let at = home[op]!; at >= 0 && !draws[at]; at = tree.scopes[at]!.parent) draws[at] = 1;
   }
   for (let op = 0; op < graph.n; op++) {
-    // Weights of a layer of which nothing is left are with whoever reads them now.
+    // Weights of a layer that no longer exists go to their current user.
     const lone = graph.folded[op] && !draws[home[op]!];
     const index = home[lone ? graph.users[graph.userStart[op]!]! : op]!;
     tree.scopeOf[op] = index;
@@ -123,8 +123,8 @@ function fromPaths(graph: Graph): Tree {
   return tree;
 }
 
-/** Fills total, first, last and depth, drops empty scopes, and orders children by program order: that
- * of what computes, for weights stand at the top of a program wherever they are read. */
+/** Fills total, first, last and depth, drops empty scopes, and orders children by the program order of
+ * their non-constant ops, because weights are at the top of a program wherever they are read. */
 function measure(graph: Graph, tree: Tree): void {
   const visit = (index: number, depth: number): void => {
     const scope = tree.scopes[index]!;
@@ -171,7 +171,7 @@ function splitLongScopes(
   }
 }
 
-/** For each visible op of the scope the id of its section; '' leaves it where it is. */
+/** For each visible op of the scope the id of its section; '' leaves it in place. */
 function sectionNames(
   graph: Graph,
   scope: Scope,
@@ -230,7 +230,7 @@ function moveIntoSections(
   const ops = scope.ops;
   scope.ops = [];
   for (const op of ops) {
-    // A folded op goes where its first user is, so that it never makes a section of its own.
+    // A folded op goes to its first user, so that it never gets its own section.
     const user = graph.folded[op] ? graph.users[graph.userStart[op]!]! : op;
     const id = names.get(user);
     if (id === undefined) {
@@ -262,7 +262,7 @@ interface Block {
 }
 
 /**
- * Tandem repeats in program order: distances between equal ops vote for a period, then runs with
+ * Tandem repeats in program order: distances between equal ops vote for a period; then runs with
  * op[i] like op[i + period] are taken, longest first. Time is linear in ops times a fixed number
  * of candidate periods.
  */
@@ -351,7 +351,7 @@ function groupRepeats(
   }
 }
 
-/** The end of a group of the stage before whose members are all still here side by side. */
+/** The end of a group of the previous stage whose members are all still adjacent. */
 function keptRun(
   tree: Tree,
   children: number[],
@@ -410,7 +410,7 @@ class Shapes {
   private readonly inside: Int32Array;
   private tokens: Int32Array = new Int32Array(1024);
   private readonly labels = new Map<string, number>();
-  /** How many ops that are drawn come before each op. */
+  /** The number of drawn ops before each op. */
   private readonly before: Int32Array;
 
   constructor(
@@ -426,7 +426,7 @@ class Shapes {
     this.inside = new Int32Array(graph.n);
   }
 
-  /** Whether `b` follows `a` with nothing between: what runs in between must not be enclosed. */
+  /** Whether `b` directly follows `a`: ops between them must not be enclosed. */
   adjacent(a: number, b: number): boolean {
     const end = this.tree.scopes[a]!.last + 1;
     const { first } = this.tree.scopes[b]!;
@@ -453,7 +453,7 @@ class Shapes {
     return hash;
   }
 
-  /** Writes the tokens of a scope and returns how many there are. */
+  /** Writes the tokens of a scope and returns their number. */
   private fill(scope: number): number {
     const { graph, tree, position, inside } = this;
     const { kind, type, status } = graph.data.ops;
@@ -472,7 +472,7 @@ class Shapes {
       push(-1);
       push(name);
       for (const op of ops) {
-        // A removed op is no part of the block any more.
+        // A removed op is no longer part of the block.
         if (!status || status[op] !== 2) inside[count++] = op;
       }
       children.forEach((child, i) => collect(child, this.name(tree.scopes[child]!.label, i)));
@@ -494,7 +494,7 @@ class Shapes {
     return n;
   }
 
-  /** Scopes whose names hold a number differ by it only: their place counts instead. */
+  /** Scopes whose names differ only by a number are compared by their position instead. */
   private name(label: string, place: number): number {
     if (/\d/.test(label)) return -10 - place;
     let id = this.labels.get(label);

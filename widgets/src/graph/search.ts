@@ -1,5 +1,5 @@
 /**
- * Search over a stage (workbench/queries/op_search.py is the same where no graph is drawn): words, "words with spaces", /regular expressions/, each in all fields or in
+ * Search over a stage (workbench/queries/op_search.py does the same without a graph): words, "words with spaces", /regular expressions/, each in all fields or in
  * one: `kind:`, `shape:`, `dtype:`, `attr:`, `line:`, `name:`, `scope:`, `phase:`.
  */
 
@@ -14,17 +14,17 @@ type Column = ArrayLike<number> | undefined;
 
 const FIELDS = ['kind', 'shape', 'dtype', 'attr', 'line', 'name', 'scope', 'phase'] as const;
 type Field = (typeof FIELDS)[number];
-/** A word, what is in quotes, or what stands between slashes, with or without a field before it. */
+/** A word, a quoted text, or an expression between slashes, with an optional field before it. */
 const TERM = /(?:([a-z]+):)?(?:"([^"]*)"|\/((?:\\.|[^/\\])+)\/(?=\s|$)|(\S+))/gi;
 
-/** What is looked for, in one field or in all: a text in lower case, or an expression. */
+/** A term to find in one field or in all: a text in lower case, or an expression. */
 interface Term {
   field: Field | undefined;
   text: string;
   expression: string | undefined;
 }
 
-/** In which texts the expressions of `query` are to be looked for; none where it has none. */
+/** The texts in which to search the expressions of `query`; empty without expressions. */
 export function asked(graph: Graph, query: string): Asked {
   const texts = (field: Field) => tableOf(graph, field).texts;
   return askedOf(query, (term) => (term.field ? texts(term.field) : FIELDS.flatMap(texts)));
@@ -32,7 +32,7 @@ export function asked(graph: Graph, query: string): Asked {
 
 /**
  * The ops that match every term of `query`, in program order. Each table of strings is searched
- * once, then every op is one lookup. `answers`: to what was `asked`.
+ * once, then every op is one lookup. `answers`: the answers to `asked`.
  */
 export function search(graph: Graph, query: string, answers: Answers): Int32Array {
   const tests = terms(query).map((term) => termTest(graph, term, answers));
@@ -42,7 +42,7 @@ export function search(graph: Graph, query: string, answers: Answers): Int32Arra
   return Int32Array.from(hits);
 }
 
-/** Which of `names` match every term: things that have but a name, such as passes. */
+/** The indices of `names` that match every term: for objects that only have a name, such as passes. */
 export async function searchNames(
   names: readonly string[],
   query: string,
@@ -58,7 +58,7 @@ export async function searchNames(
 function terms(query: string): Term[] {
   return [...query.matchAll(TERM)].map(([whole, prefix, phrase, expression, word]) => {
     const field = FIELDS.find((name) => name === prefix?.toLowerCase());
-    // A colon that names no field is part of the word: `model.py:12`.
+    // A colon without a known field before it is part of the word: `model.py:12`.
     const known = field !== undefined || prefix === undefined;
     return {
       field,
@@ -85,7 +85,7 @@ function termTest(graph: Graph, term: Term, answers: Answers): Test {
 
 const contains = (wanted: string): Matches => (entry) => entry.toLowerCase().includes(wanted);
 
-/** The test that an expression is, from its answer; null: the term is a text. */
+/** The test for an expression, from its answer; null: the term is a text. */
 function answered({ expression }: Term, answers: Answers): Matches | null {
   if (expression === undefined) return null;
   const found = answers.get(expression)!;
@@ -118,7 +118,7 @@ function fieldTest(graph: Graph, field: Field, term: Term, answers: Answers): Te
   }
 }
 
-/** The texts of a field, and which of them each op has. */
+/** The texts of a field, and the index of each op's text. */
 function tableOf(graph: Graph, field: Field): { texts: readonly string[]; column: Column } {
   const { data } = graph;
   const { ops } = data;

@@ -1,4 +1,4 @@
-/** What one graph view holds: the stage, what is open, and places that stay from stage to stage. */
+/** The state of a graph view: the stage, the open scopes, and positions that persist across stages. */
 
 import { makeGraph, type Graph, type GraphData, type Key } from './model';
 import { initialOpen, layoutGraph, type Layout, type Places, rememberPlaces } from './layout';
@@ -9,7 +9,7 @@ import { CHANGES } from '../shared/theme';
 const OPEN_ITEMS = 140;
 const MAX_VISIBLE = 20_000;
 const REMEMBERED_STAGES = 48;
-/** So many items may be opened to show the first change (each is a child or an op of a scope). */
+/** The maximum number of items opened to show the first change (each is a child or an op of a scope). */
 const OPENED_FOR_CHANGE = 600;
 
 export class GraphState {
@@ -21,11 +21,11 @@ export class GraphState {
   parents = new Int32Array(0);
   changes: Int32Array | null = null;
   private readonly sticky: Sticky = { groups: new Map(), sections: new Map() };
-  /** Places of the stage shown before this one: what this stage's layout must keep. */
+  /** Positions in the previously shown stage, which this stage's layout must keep. */
   private base: Places | null = null;
   private current: Places = new Map();
   private readonly stages = new Map<string, Places>();
-  /** The scopes around the first change of the stage that was shown first. */
+  /** The scopes around the first change of the first shown stage. */
   private aroundChange: string[] = [];
 
   get maxVisible(): number {
@@ -56,16 +56,16 @@ export class GraphState {
     this.place();
   }
 
-  /** What is open where nobody has opened or closed anything; what the first pass shown has changed
-   * is drawn. */
+  /** The scopes that are open before the user opens or closes any; the changes of the first shown pass
+   * are drawn. */
   initialOpen(): Set<string> {
     const open = initialOpen(this.tree, this.graph.data.options?.open_items ?? OPEN_ITEMS);
     for (const scope of this.aroundChange) open.add(scope);
     return open;
   }
 
-  /** The first op that the pass changed, below 0 where there is none; what only moved counts where
-   * there is nothing else. */
+  /** The first op that the pass changed; below 0 if there is none.  Ops that only moved count if
+   * there are no other changes. */
   firstChange(): number {
     const { status, n } = this.graph;
     const moved = CHANGES.indexOf('moved');
@@ -78,7 +78,7 @@ export class GraphState {
     return found;
   }
 
-  /** The ids of the scopes around an op that are not open at first; none where they hold too much. */
+  /** The ids of the initially closed scopes around an op; empty if they contain too many items. */
   private around(op: number): string[] {
     const open = this.initialOpen();
     const found: string[] = [];
@@ -107,7 +107,7 @@ export class GraphState {
     return this.open.has(this.tree.scopes[scope]!.id);
   }
 
-  /** Opens or closes a scope; false when opening it would draw more than the cap. */
+  /** Opens or closes a scope; false if opening it would draw more than the cap. */
   toggle(scope: number, force = false): boolean {
     const { id } = this.tree.scopes[scope]!;
     if (this.open.has(id)) this.open.delete(id);
@@ -124,7 +124,7 @@ export class GraphState {
     return children.length + ops.length;
   }
 
-  /** Opens every scope around an op; true when something had to open. */
+  /** Opens every scope around an op; true if one was closed. */
   reveal(op: number): boolean {
     return this.openFrom(this.tree.scopeOf[op]!);
   }
@@ -146,7 +146,7 @@ export class GraphState {
     return opened;
   }
 
-  /** Opens one more level everywhere, or all; stops at the cap and then returns false. */
+  /** Opens one more level everywhere, or all; returns false if it stops at the cap. */
   expand(all: boolean): boolean {
     let shown = this.layout.count;
     let whole = true;
@@ -180,7 +180,7 @@ export class GraphState {
   }
 }
 
-/** The way from an old layout to the new one, and how far what stays in `window` has shifted. */
+/** The transition from an old layout to the new one, and the shift of the items that stay in `window`. */
 export function motionBetween(
   before: { layout: Layout; keyOf: (item: number) => Key | string },
   after: GraphState,
@@ -241,7 +241,7 @@ function countChanges(graph: Graph, tree: Tree, parents: Int32Array): Int32Array
   return any ? counts : null;
 }
 
-/** How many of the marked ops are inside each scope. */
+/** The number of marked ops inside each scope. */
 export function countInside(tree: Tree, parents: Int32Array, ops: Int32Array): Int32Array {
   const counts = new Int32Array(tree.scopes.length);
   for (const op of ops) for (let s = tree.scopeOf[op]!; s >= 0; s = parents[s]!) counts[s]!++;

@@ -1,10 +1,10 @@
-/** Colours of ops: a quiet mark for what kind of work an op is, and scales for heat overlays. */
+/** Colours of ops: a subtle mark for the kind of work, and scales for heat overlays. */
 
 import { ink, phases, work } from '../../colours.json';
 import { inTheme, type Pair, type Palette } from '../shared/theme';
 import type { Graph, Overlay } from './model';
 
-/** Classes of work, which have a mark each; the host may name one for each kind. */
+/** Classes of work, with a mark each; the host can name the class of each kind. */
 export type OpClass = keyof typeof work;
 export const OP_CLASSES = Object.keys(work) as OpClass[];
 
@@ -58,9 +58,9 @@ export interface Rgb {
   b: number;
 }
 
-/** The colour at `t` in 0..1; dark is little on a dark page, bright is little on a light one. */
+/** The colour at `t` in 0..1; low values are dark on a dark page and bright on a light one. */
 export function heatColour(palette: Palette, t: number): Rgb {
-  const clamped = Math.min(1, Math.max(0, t)) || 0; // NaN: no place on the scale
+  const clamped = Math.min(1, Math.max(0, t)) || 0; // NaN is not on the scale
   const at = (palette.dark ? clamped : 1 - clamped) * (CIVIDIS.length - 1);
   const i = Math.min(CIVIDIS.length - 2, Math.floor(at));
   const f = at - i;
@@ -74,8 +74,8 @@ export const css = ({ r, g, b }: Rgb): string => `rgb(${r},${g},${b})`;
 export const inkOn = ({ r, g, b }: Rgb): string =>
   0.299 * r + 0.587 * g + 0.114 * b > 140 ? DARK_INK : LIGHT_INK;
 
-/** A heat overlay made ready: value of every op and scope, and where a value is on the scale.
- * `low` and `high` are finite: what is infinite stands at its ends. */
+/** A prepared heat overlay: the value of every op and scope, and the position of a value on the scale.
+ * `low` and `high` are finite: infinite values are at the ends. */
 export interface Heat {
   overlay: Overlay;
   low: number;

@@ -1,7 +1,7 @@
 /**
  * The canvas: camera, panning and zooming, and two layers. The scene is drawn once into a bitmap;
  * frames copy it and draw the moving marks on top. While panning or zooming over a scene that is
- * slow to draw the bitmap is moved and stretched, and drawn again as soon as the hand rests.
+ * slow to draw, the bitmap is moved and stretched, and redrawn when the pointer rests.
  */
 
 import { fit, layer } from '../shared/stage';
@@ -16,7 +16,7 @@ export interface Painter {
   scene(context: CanvasRenderingContext2D, view: Box, scale: number): number;
   marks(context: CanvasRenderingContext2D, view: Box, scale: number): void;
   bounds(): Box;
-  /** After every frame, for what follows the camera (the map). */
+  /** Called after every frame, for elements that follow the camera (the map). */
   framed(): void;
 }
 
@@ -38,7 +38,7 @@ export class Viewport {
   private ratio = 1;
   width = 0;
   height = 0;
-  /** Whether a person has moved the window since it was set by itself. */
+  /** Whether the user has moved the window since it was placed automatically. */
   touched = false;
 
   constructor(
@@ -53,7 +53,7 @@ export class Viewport {
     const size = fit(this.host, this.canvas, this.bitmap);
     if (!size || (!size.changed && size.width === this.width && size.height === this.height)) return;
     if (this.width > 0) {
-      // What was in the middle stays there.
+      // Keep the centre.
       this.camera.x += (this.width - size.width) / 2 / this.camera.scale;
       this.camera.y += (this.height - size.height) / 2 / this.camera.scale;
     }
@@ -127,7 +127,7 @@ export class Viewport {
     return Math.min(0.5, 0.85 * Math.min(this.width / width, this.height / height));
   }
 
-  /** Shows a box as large as it fits below `top` pixels, not larger than `max`. */
+  /** Shows a box as large as fits below `top` pixels, at a scale of at most `max`. */
   show(box: Box, max = 1.1, margin = 24, top = 0): void {
     const width = Math.max(1, this.width - 2 * margin);
     const height = Math.max(1, this.height - 2 * margin - top);
@@ -147,7 +147,7 @@ export class Viewport {
     this.changed();
   }
 
-  /** Keeps at least part of the drawing in the window. */
+  /** Keeps at least a part of the drawing in the window. */
   private clamp(): void {
     const { scale } = this.camera;
     const bounds = this.painter.bounds();
@@ -162,7 +162,7 @@ export class Viewport {
     this.camera.y = limit(this.camera.y, bounds.y, bounds.height, hgt);
   }
 
-  /** Whether the scene is drawn for where the camera is, and not a bitmap that was moved. */
+  /** Whether the scene is drawn for the current camera, and not a moved bitmap. */
   get sharp(): boolean {
     return !this.dirty && !this.moved();
   }
@@ -234,7 +234,7 @@ export class Viewport {
     this.painter.marks(context, this.view(), scale);
   }
 
-  /** A copy of what is on screen, with a background. */
+  /** A copy of the screen, with a background. */
   image(done: (blob: Blob | null) => void): void {
     this.drawScene();
     this.compose();

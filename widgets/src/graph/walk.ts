@@ -1,9 +1,9 @@
-/** Where the arrow keys lead: along edges, and along a row. */
+/** The targets of the arrow keys: along edges, and along a row. */
 
 import type { Layout } from './layout';
 import { type Graph, operandsOf, usersOf } from './model';
 
-/** The nearest producer or consumer of an item, -1 where there is none. */
+/** The nearest producer or consumer of an item; -1: none. */
 export function neighbour(graph: Graph, layout: Layout, item: number, down: boolean): number {
   const id = layout.id[item]!;
   const found: number[] = [];
@@ -21,13 +21,13 @@ export function neighbour(graph: Graph, layout: Layout, item: number, down: bool
       if (!down && to === item) found.push(from);
     }
   }
-  // The nearest one: the next step of the computation rather than a far reader.
+  // The nearest one: the next step of the computation rather than a distant user.
   const distance = (other: number) =>
     Math.abs(layout.y[other]! - layout.y[item]!) + Math.abs(layout.x[other]! - layout.x[item]!) / 8;
   return found.sort((a, b) => distance(a) - distance(b) || a - b)[0] ?? -1;
 }
 
-/** The item `by` places to the right in the same row, -1 where there is none. */
+/** The item `by` positions to the right in the same row; -1: none. */
 export function sibling(layout: Layout, item: number, by: number): number {
   const container = layout.containers[layout.container[item]!]!;
   const { rows, items } = container;

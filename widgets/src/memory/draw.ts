@@ -125,7 +125,7 @@ function drawMap(pen: Pen, input: DrawInput, area: Area): number {
   return drawn;
 }
 
-/** Where the backward pass of a training step begins. */
+/** Marks the start of the backward pass of a training step. */
 function border(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
   const { data, palette } = input;
   if (data.border === undefined) return;
@@ -167,7 +167,7 @@ export function rectangle(
   return [x0, y0, x1 - x0, y1 - y0];
 }
 
-/** The buffer at a point of the map, -1: none. */
+/** The buffer at a point of the map; -1: none. */
 export function bufferAt(data: MemoryData, plan: TierPlan, s: Scales, map: Area, x: number, y: number): number {
   if (x < map.x || x > map.x + map.width || y < map.y || y > map.y + map.height) return -1;
   const [step, address] = [s.step(x), s.address(y)];
@@ -180,7 +180,7 @@ export function bufferAt(data: MemoryData, plan: TierPlan, s: Scales, map: Area,
   return -1;
 }
 
-/** Below the highest live buffer and not used: what fragmentation costs, lightly tinted. */
+/** Tints the unused memory below the highest live buffer: the cost of fragmentation. */
 function free(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
   const { plan, window, palette } = input;
   const first = Math.max(0, Math.floor(window.from));
@@ -377,12 +377,12 @@ function gridLines(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
   pen.stroke();
 }
 
-/** Where lines stand: of bytes at powers of two. */
+/** The positions of grid lines; for bytes at powers of two. */
 function places(from: number, to: number, most: number, binary: boolean): number[] {
   return ticks({ from, to }, axisStep(to - from, most, binary));
 }
 
-/** Hides what was drawn past the edges of the two areas. */
+/** Hides the parts drawn outside the two areas. */
 function cover(pen: Pen, { palette, width, height }: DrawInput, map: Area, curve: Area): void {
   pen.fillStyle = palette.page;
   pen.fillRect(0, 0, map.x, height);

@@ -1,4 +1,4 @@
-/** What is told of a buffer. */
+/** The facts of a buffer. */
 
 import { facts, h } from '../shared/dom';
 import { bytes, count, plural } from '../shared/format';

@@ -1,4 +1,4 @@
-/** The memory map: where each buffer lies and when. See widgets/README.md. */
+/** The memory map: the addresses and lifetimes of buffers. See widgets/README.md. */
 
 import { around, inside, type Range, zoomed } from '../shared/axis';
 import { button, facts, h, replace } from '../shared/dom';
@@ -20,7 +20,7 @@ export const MAP_STYLE = SIDE_STYLE + STAGE_STYLE + FIGURES_STYLE;
 
 const KEYS: [string, string][] = [
   ['click', 'select the buffer and its op'],
-  ['← →', 'buffer before, after in the program'],
+  ['← →', 'previous, next buffer in the program'],
   ['↑ ↓', 'buffer above, below in memory'],
   ['i', 'facts of the selected buffer'],
   ['+ −', 'zoom (Ctrl + wheel; over an axis: that axis)'],
@@ -35,12 +35,12 @@ const KEYS: [string, string][] = [
 
 const addressesOf = ({ low, high }: Window): Range => ({ from: low, to: high });
 
-/** One of two maps: without a bar and what stands beside it. */
+/** One of two maps: without a toolbar and a side panel. */
 export interface Half {
   /** `A` or `B`, and the recording. */
   letter: string;
   name: string;
-  /** Another tier was chosen, by its name. */
+  /** Called with the name of a chosen tier. */
   tierChosen(name: string): void;
 }
 
@@ -52,7 +52,7 @@ export class MemoryView implements Painter {
   private palette!: Palette;
   private selected_ = -1;
   private hover = -1;
-  /** The facts of the selection stand beside it. */
+  /** Whether the facts of the selection are shown next to it. */
   private telling = false;
   private byKey = new Map<string | number, number>();
   private readonly stage: Stage;
@@ -61,14 +61,14 @@ export class MemoryView implements Painter {
   private readonly legend = h('span', { class: 'figure' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly side: Side | null;
-  /** Addresses up to here are shown in any case (bytes). */
+  /** Addresses up to here are always shown (bytes). */
   private atLeast = 0;
 
   constructor(
     private readonly frame: { root: HTMLElement; link: Ties },
     private readonly half: Half | null = null,
   ) {
-    const label = 'Memory map: arrow keys walk over buffers, ? lists the keys';
+    const label = 'Memory map: arrow keys move between buffers, ? lists the keys';
     this.stage = new Stage(label, this, frame.root, frame.link);
     this.side = half ? null : this.withSide();
     if (half) frame.root.append(this.figures, this.stage.root, this.help);
@@ -82,7 +82,7 @@ export class MemoryView implements Painter {
     });
   }
 
-  /** The bar above the map, and what stands beside it. */
+  /** The toolbar above the map, and the side panel. */
   private withSide(): Side {
     const side = new Side(this.frame.link, {
       select: (b) => this.show(b),
@@ -114,7 +114,7 @@ export class MemoryView implements Painter {
     this.bringIntoView(b);
   }
 
-  // -------------------------------------------------------------- from the host
+  // -------------------------------------------------------------- updates from the host
 
   data(data: MemoryData, first: boolean): void {
     const before = this.data_;
@@ -126,12 +126,12 @@ export class MemoryView implements Painter {
     this.selected_ = -1;
     this.side?.take(data);
     this.showTabs();
-    // The same program keeps its window: the next plan can be compared with this one in place.
+    // The same program keeps its window, so that the next plan can be compared in place.
     if (first || before.steps !== data.steps) this.fit();
     this.stage.redraw();
   }
 
-  /** Shows addresses up to `bytes` in any case: two maps then have one scale. */
+  /** Always shows addresses up to `bytes`, so that two maps have the same scale. */
   reach(bytes: number): void {
     this.atLeast = bytes;
     this.fit();
@@ -285,7 +285,7 @@ export class MemoryView implements Painter {
   private whole(): Window {
     const { arena, tier } = this.plan;
     const most = Math.max(arena, tier.lower_bound ?? 0, this.atLeast, 1);
-    // A capacity far above the arena would only make the plan small.
+    // A capacity far above the arena would only shrink the plan.
     const shown = tier.capacity && tier.capacity < 1.5 * most ? tier.capacity : most;
     return { from: 0, to: Math.max(1, this.data_.steps), low: 0, high: shown * 1.04 };
   }
@@ -303,7 +303,7 @@ export class MemoryView implements Painter {
     return new Scales(this.where.map, this.window);
   }
 
-  /** Shows positions `steps` of the program and these `addresses`, as far as there are any. */
+  /** Shows positions `steps` of the program and these `addresses`, clamped to the plan. */
   private look(steps: Range, addresses: Range): void {
     const whole = this.whole();
     const { from, to } = inside(steps, whole.from, whole.to);
@@ -393,7 +393,7 @@ export class MemoryView implements Painter {
       const next = list[list.indexOf(current) + dx];
       if (next !== undefined) this.select(next);
     } else {
-      // Among the buffers that live at the same time, the next one up or down in memory.
+      // The next one up or down in memory, of the buffers alive at the same time.
       const together = list.filter(
         (b) => buffers.start[b]! < buffers.end[current]! && buffers.start[current]! < buffers.end[b]!,
       );
@@ -406,7 +406,7 @@ export class MemoryView implements Painter {
     if (this.telling) this.tell();
   }
 
-  /** Says of the selection what the pointer shows. */
+  /** Shows the tooltip of the selection. */
   private tell(): void {
     if (this.selected_ < 0) return this.stage.tip.hide();
     const [x, y, w, hgt] = rectangle(this.data_, this.scales, this.where.map, this.selected_);

@@ -1,4 +1,4 @@
-/** The buffers of two plans, and which of them hold the same. */
+/** The buffers of two plans, and the pairs that hold the same value. */
 
 import type { MemoryData } from './model';
 import type { Numbers } from '../shared/wire';
@@ -8,7 +8,7 @@ export interface TwoMaps {
   a: MemoryData;
   b: MemoryData;
   names: [string, string];
-  /** Keys of buffers that hold the same in A and in B. */
+  /** Keys of buffers that hold the same value in A and in B. */
   first: Numbers;
   second: Numbers;
   guessed: Numbers;
@@ -18,19 +18,19 @@ export interface TwoMaps {
   asks?: boolean;
 }
 
-/** One of both: A, B. */
+/** A or B. */
 export type Which = 0 | 1;
 
-/** Numbers of buffers that stand in one row, -1 where a side has none. */
+/** The buffer numbers of a row; -1 if a side has none. */
 export interface Couple {
   buffers: readonly [number, number];
-  /** Whether what the other side has instead of the first is a guess, and why; also where it is not in the row. */
+  /** Whether the match of the first buffer on the other side is guessed, and why; even if it is not in the row. */
   guessed: boolean;
   why: string;
 }
 
 export class Matched {
-  /** Number of the partner of each buffer, by side; and the row of `first` that says so. */
+  /** The partner of each buffer, by side; and its row in `first`. */
   private readonly partners: readonly [Map<number, number>, Map<number, number>] = [new Map(), new Map()];
   private readonly said = new Map<number, number>();
 
@@ -50,7 +50,7 @@ export class Matched {
     return side === 0 ? this.two.a : this.two.b;
   }
 
-  /** What a buffer of `side` is on the other side; -1: nothing. */
+  /** The partner of a buffer of `side` on the other side; -1: none. */
   partner(side: Which, number: number): number {
     return this.partners[side].get(number) ?? -1;
   }
@@ -74,13 +74,13 @@ export class Matched {
     return this.size(1, b) - this.size(0, a);
   }
 
-  /** How it is known that both of a row are the same; empty where one is alone. */
+  /** The evidence that both buffers of a row match; empty if one is missing. */
   how({ buffers, guessed }: Couple): '' | 'guessed' | 'recorded' {
     if (buffers.includes(-1)) return '';
     return guessed ? 'guessed' : 'recorded';
   }
 
-  /** Some buffers of A beside some of B, the largest difference first. */
+  /** Rows of some buffers of A and of B, largest difference first. */
   couples(ones: readonly number[], twos: readonly number[]): Couple[] {
     const [mine, theirs] = [new Set(ones), new Set(twos)];
     const both = ones.map((a) => this.couple(a, theirs));

@@ -1,4 +1,4 @@
-/** The buffers of one plan and what follows from them: live bytes, peak, fragmentation. */
+/** The buffers of one plan and derived figures: live bytes, peak, fragmentation. */
 
 import { binaryStep, roundStep } from '../shared/axis';
 import { csvText } from '../shared/download';
@@ -8,16 +8,16 @@ type Key = number | string;
 
 export interface Tier {
   name: string;
-  /** Bytes there are; missing where there is no limit. */
+  /** Available bytes; missing if there is no limit. */
   capacity?: number;
-  /** The least arena any plan needs, in bytes. */
+  /** The smallest arena of any plan, in bytes. */
   lower_bound?: number;
 }
 
 /** The schema of the `data` trait (documented in widgets/README.md). All sizes are in bytes. */
 export interface MemoryData {
   title?: string;
-  /** What each figure means, by its name. */
+  /** The definition of each figure, by its name. */
   terms?: Record<string, string>;
   /** Program positions; a buffer lives in [start, end). */
   steps: number;
@@ -38,11 +38,11 @@ export interface MemoryData {
     category?: Numbers;
     op?: ArrayLike<Key>;
     type?: string[];
-    /** What the op computes, and its `file:line` in the model. */
+    /** The computation of the op, and its `file:line` in the model. */
     what?: string[];
     place?: string[];
   };
-  /** Of a training step the program position of the launch that makes the loss. */
+  /** For a training step: the program position of the launch that computes the loss. */
   border?: number;
   /** The host answers the requests `passes`, `planners` and `again`. */
   asks?: boolean;
@@ -141,13 +141,13 @@ function highest(data: MemoryData, mine: Int32Array): Float64Array {
   return top;
 }
 
-/** Numbers of the buffers that are alive where the most bytes are, largest first. */
+/** Numbers of the buffers that are alive at the peak, largest first. */
 export const aliveAtPeak = (data: MemoryData, plan: TierPlan): number[] => aliveFrom(data, plan, plan.peakStep, plan.peakStep);
 
-/** Those of a training step that are made before its loss and read after it, largest first. */
+/** The buffers of a training step that are written before its loss and read after it, largest first. */
 export const savedForBackward = (data: MemoryData, plan: TierPlan, border: number): number[] => aliveFrom(data, plan, border - 1, border + 1);
 
-/** Buffers that are there from position `from` through `to`. */
+/** Buffers that are alive from position `from` through `to`. */
 function aliveFrom({ buffers }: MemoryData, plan: TierPlan, from: number, to: number): number[] {
   return [...plan.buffers]
     .filter((b) => buffers.start[b]! <= from && to < buffers.end[b]!)

@@ -1,5 +1,5 @@
-/** Beside the map: what is alive at the peak, how each pass moved it, other planners' arenas, and of a
- * training step what is saved for its backward pass. */
+/** The side panel of the map: the buffers alive at the peak, its change by each pass, the arenas of other
+ * planners, and for a training step the values saved for the backward pass. */
 
 import { button, h, replace } from '../shared/dom';
 import { csvText } from '../shared/download';
@@ -138,13 +138,13 @@ export class Side {
     const hidden = rows.length - shown.length;
     if (hidden || this.all) {
       list.push(
-        h('p', {}, button(this.all ? 'only what changed' : `${passesLeft(hidden)} left it as it was`, 'Show all passes, or those that moved the peak', () => {
+        h('p', {}, button(this.all ? 'only changes' : `${passesLeft(hidden)} did not change it`, 'Show all passes, or those that changed the peak', () => {
           this.all = !this.all;
           this.drawPasses(rows);
         })),
       );
     }
-    if (first) list.unshift(h('p', {}, `The ${plural(first, 'stage')} before are left out: ${OUT_OF_REACH}.`));
+    if (first) list.unshift(h('p', {}, `The previous ${plural(first, 'stage')} are not included: ${OUT_OF_REACH}.`));
     this.frame(
       aboutPasses(),
       list,
@@ -191,7 +191,7 @@ export class Side {
     const total = saved.reduce((sum, b) => sum + buffers.size[b]!, 0);
     const about = [
       h('b', {}, `${bytes(total)} in ${plural(saved.length, 'buffer')}`),
-      ' saved for the backward pass: made before the loss, read after it',
+      ' saved for the backward pass: written before the loss, read after it',
     ];
     const rows = saved.slice(0, MOST).map((b) => this.bufferRow(data, b, total));
     const csv = () => buffersCsv(data, saved);
@@ -219,12 +219,12 @@ export class Side {
         h('span', { class: `right ${row.extra > 0 ? 'more' : 'faint'}` }, `${extraWork(row)} work`),
       );
     });
-    return [h('p', { title: OFFERED }, `Kept, or done again. ${proved(bound)}`), ...lines];
+    return [h('p', { title: OFFERED }, `Kept or recomputed. ${proved(bound)}`), ...lines];
   }
 
   // -------------------------------------------------------------- parts
 
-  /** A buffer with its part of ``total`` bytes, what makes it and where. */
+  /** A buffer with its share of ``total`` bytes, its op and its place in the model. */
   private bufferRow(data: MemoryData, b: number, total: number): HTMLElement {
     const { buffers } = data;
     const place = buffers.place?.[b] ?? '';

@@ -1,4 +1,4 @@
-/** The live bytes of two recordings in one picture, which the pointer and keys read off. */
+/** The live bytes of two recordings in one plot, with a cursor for the pointer and keys. */
 
 import { type Area, Scale, ticks } from '../shared/axis';
 import { facts, h, perFrame, type Tooltip, tooltip } from '../shared/dom';
@@ -10,7 +10,7 @@ import { MONO, type Palette, SANS } from '../shared/theme';
 import { LEFT, mark } from './draw';
 import { axisStep, type MemoryData, type TierPlan } from './model';
 
-/** Of the picture in its place (pixels). */
+/** Margins of the plot (pixels). */
 const [TOP, RIGHT, BOTTOM] = [20, 10, 22];
 
 export const STRIP_STYLE = `
@@ -22,7 +22,7 @@ export const STRIP_STYLE = `
 ${ring('.cw-memory .strip')}
 `;
 
-/** What is drawn; of A and of B. */
+/** The plotted data of A and of B. */
 interface Shown {
   palette: Palette;
   data: [MemoryData, MemoryData];
@@ -41,9 +41,9 @@ export class Strip {
   readonly canvas = layer();
   readonly ask = perFrame(() => this.draw());
   private readonly tip: Tooltip;
-  /** Where both curves are read off. */
+  /** The cursor on both curves. */
   private readonly line = h('div', { class: 'at', hidden: true });
-  /** The part of the program that keys have come to (percent). */
+  /** The position of the keyboard cursor in the program (percent). */
   private part = 0;
 
   /** `shown`: null while there is nothing to draw. */
@@ -69,7 +69,7 @@ export class Strip {
     return svgOf(this.root, palette.page, (pen, width, height) => this.curves(pen, width, height));
   }
 
-  // -------------------------------------------------------------- reading off
+  // -------------------------------------------------------------- the cursor
 
   private read(x: number, y: number): void {
     const part = (x - LEFT) / (this.root.clientWidth - LEFT - RIGHT);
@@ -130,7 +130,7 @@ export class Strip {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.curves(pen, width, height);
     const [a, b] = shown.plans.map(({ peak }) => bytes(peak));
-    const label = `Live bytes of both; left and right read them off. A peaks at ${a}, B at ${b}`;
+    const label = `Live bytes of both; left and right move the cursor. A peaks at ${a}, B at ${b}`;
     this.root.setAttribute('aria-label', label);
   }
 
@@ -193,7 +193,7 @@ export class Strip {
     pen.textAlign = 'left';
   }
 
-  /** Marks a peak; what it says stands to the left of A's and to the right of B's, where there is room. */
+  /** Marks a peak; its label is left of A's and right of B's, if it fits. */
   private peak(pen: Pen, text: string, side: number, at: number, top: number, area: Area): void {
     mark(pen, at, top);
     const room = 16 + text.length * 6.4;

@@ -1,5 +1,5 @@
-/** The tabs of what stands beside a map, or beside two: which is open, what the host is asked for it
- * and what it is told. */
+/** The tabs of the side panel of a map, or of two: the open one, and the requests to the host
+ * and its answers. */
 
 import { button, h, replace } from '../shared/dom';
 import { saveText } from '../shared/download';
@@ -12,16 +12,16 @@ export const TABS_STYLE = `
 `;
 
 const TABS = ['peak', 'passes', 'planners', 'backward'] as const;
-/** The open one; '' where none is. */
+/** The open one; '' for none. */
 export type TabName = (typeof TABS)[number] | '';
 const TITLES: Record<string, [string, string]> = {
-  peak: ['at peak', 'The buffers that are alive where most bytes are'],
-  passes: ['by pass', 'How each pass moved the peak'],
+  peak: ['at peak', 'The buffers that are alive at the peak'],
+  passes: ['by pass', 'How each pass changed the peak'],
   planners: ['planners', 'The arena that each planner needs for these buffers'],
   backward: ['backward', 'Values saved for the backward pass, and the cost of recomputing some of them'],
 };
 
-/** Whose tabs they are: `draw` what is open; `chosen`: somebody opened or closed one. */
+/** The owner of the tabs: `draw` draws the open one; `chosen` is called when the user opens or closes one. */
 interface Owner {
   readonly root: HTMLElement;
   draw(): void;
@@ -53,12 +53,12 @@ export class Tabs {
     this.mark();
   }
 
-  /** What is open: instead of what these data do not have, the first. */
+  /** The open tab: the first one if these data do not have it. */
   get name(): TabName {
     return this.wanted === '' || this.able(this.wanted) ? this.wanted : 'peak';
   }
 
-  /** New data, which have those that `able` says: what was asked of the old is forgotten. */
+  /** New data, which have the tabs selected by `able`; discards answers about the old data. */
   take(able: (name: TabName) => boolean): void {
     this.able = able;
     this.answers = new Map();
@@ -80,7 +80,7 @@ export class Tabs {
     this.owner.draw();
   }
 
-  /** What the view's state keeps of them. */
+  /** The tabs' part of the view state. */
   get kept(): { side?: TabName } {
     return this.wanted === 'peak' ? {} : { side: this.wanted };
   }
@@ -90,17 +90,17 @@ export class Tabs {
     if (name !== this.wanted) this.open(name);
   }
 
-  /** Draws what the host answers to `kind`, if the tab (of the same name) is still open then. */
+  /** Draws the host's answer to `kind`, if the tab (of the same name) is still open. */
   async asked<T>(kind: string, draw: (answer: T) => void, tab: string = kind): Promise<void> {
     const { answers, owner } = this;
     if (answers.has(kind)) return draw(answers.get(kind) as T);
     const open = () => answers === this.answers && this.name === tab;
-    replace(owner.root, h('p', { role: 'status' }, 'Working it out… (a page without the workbench behind it has no answer)'));
+    replace(owner.root, h('p', { role: 'status' }, 'Computing… (not available without the workbench server)'));
     try {
       answers.set(kind, await this.link.ask<T>(kind, {}));
       if (open()) draw(answers.get(kind) as T);
     } catch (error) {
-      if (open()) replace(owner.root, h('p', { role: 'alert' }, `It could not be worked out: ${(error as Error).message}`));
+      if (open()) replace(owner.root, h('p', { role: 'alert' }, `Cannot compute this: ${(error as Error).message}`));
     }
   }
 
@@ -111,6 +111,6 @@ export class Tabs {
   }
 }
 
-/** Above a list: what it is, and the list as a file. */
+/** The header of a list: its description and a download button. */
 export const header = (about: readonly (Node | string)[], csv: () => string, file: string): HTMLElement =>
   h('header', {}, h('div', {}, ...about), button('CSV', 'Download this list as CSV', () => saveText(file, csv(), 'text/csv')));

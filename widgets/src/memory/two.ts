@@ -1,4 +1,4 @@
-/** The maps of two recordings, one above the other, and their live bytes in one picture; beside them what `two_side.ts` lists. */
+/** The maps of two recordings, one above the other, and their live bytes in one plot, with the side panel of `two_side.ts`. */
 
 import { button, h, replace } from '../shared/dom';
 import { downloadMenu, type Saving, saveCanvas, saveText } from '../shared/download';
@@ -61,7 +61,7 @@ export class TwoMapsView implements View<TwoMaps> {
       'div',
       { class: 'bar', role: 'toolbar', 'aria-label': 'Memory of both recordings' },
       this.tabs,
-      button('fit', 'Both plans whole', () => this.maps.forEach((map) => map.fit())),
+      button('fit', 'Fit both plans', () => this.maps.forEach((map) => map.fit())),
       button('peak', 'Go to both peaks', () => this.maps.forEach((map) => map.goToPeak())),
       this.legend,
       h('span', { class: 'gap' }),
@@ -79,7 +79,7 @@ export class TwoMapsView implements View<TwoMaps> {
 
   private readonly halves: { letter: string; name: string; tierChosen(name: string): void }[];
 
-  /** What a map writes is said of A, whichever map it was. */
+  /** Translates writes of either map to A. */
   private ties(side: Which): Ties {
     const { link } = this.frame;
     return {
@@ -102,7 +102,7 @@ export class TwoMapsView implements View<TwoMaps> {
     return [this.maps[0].plan, this.maps[1].plan];
   }
 
-  // -------------------------------------------------------------- from the host
+  // -------------------------------------------------------------- updates from the host
 
   data(data: TwoMaps, first: boolean): void {
     this.matched = new Matched(data);
@@ -125,8 +125,8 @@ export class TwoMapsView implements View<TwoMaps> {
   selected(selection: Selection): void {
     const { op } = this.two.a.buffers;
     const a = selection.buffer !== undefined ? this.matched.numberOf(0, selection.buffer) : selection.op === undefined || !op ? -1 : Array.prototype.indexOf.call(op, selection.op);
-    if (a < 0 && this.selectedA < 0 && this.selectedB >= 0) return; // of B alone: the host knows nothing of it
-    if (a >= 0 && a === this.selectedA) return; // it is already, maybe by way of B
+    if (a < 0 && this.selectedA < 0 && this.selectedB >= 0) return; // only in B: the host does not know it
+    if (a >= 0 && a === this.selectedA) return; // already selected, possibly through B
     this.mark(a, this.matched.partner(0, a), 0);
   }
 
@@ -139,7 +139,7 @@ export class TwoMapsView implements View<TwoMaps> {
 
   // -------------------------------------------------------------- tiers
 
-  /** The tiers that both have. */
+  /** The common tiers. */
   private get tierNames(): string[] {
     const theirs = this.two.b.tiers.map(({ name }) => name);
     const both = this.two.a.tiers.map(({ name }) => name).filter((name) => theirs.includes(name));
@@ -188,7 +188,7 @@ export class TwoMapsView implements View<TwoMaps> {
 
   // -------------------------------------------------------------- selection
 
-  /** Selects a buffer of either side: what it is in A, for everybody. */
+  /** Selects a buffer of either side; other views get its partner in A. */
   private choose(side: Which, number: number): void {
     const { matched } = this;
     const a = side === 0 ? number : matched.partner(1, number);
@@ -207,7 +207,7 @@ export class TwoMapsView implements View<TwoMaps> {
     this.frame.link.write('selection', next);
   }
 
-  /** `lead`: whose buffer was chosen; what it is on the other side is shown where it lies in the same tier. */
+  /** `lead`: the side of the chosen buffer; its partner is shown if it is in the same tier. */
   private mark(a: number, b: number, lead: Which): void {
     [this.selectedA, this.selectedB] = [a, b];
     const { matched } = this;

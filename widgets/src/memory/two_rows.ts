@@ -1,4 +1,4 @@
-/** What stands beside two maps: rows of A | B | B − A, of buffers, passes, planners and what is done again. */
+/** The rows of the side panel of two maps: A | B | B − A, for buffers, passes, planners and recomputation. */
 
 import { h } from '../shared/dom';
 import { csvText } from '../shared/download';
@@ -22,7 +22,7 @@ import {
 import type { Couple, Matched, Which } from './matched';
 import { aliveAtPeak, savedForBackward, type TierPlan } from './model';
 
-/** What the host answers of both (widgets/README.md). */
+/** The host's answers about both (widgets/README.md). */
 export interface Both<T> {
   a: T[];
   b: T[];
@@ -41,24 +41,24 @@ interface Cell {
 }
 
 export interface Row {
-  /** Attributes by which it is found. */
+  /** Attributes for finding it. */
   marks: Record<string, string>;
   name: string;
   minor: string;
   hint: string;
   guessed?: boolean;
   cells: Pair<Cell>;
-  /** B − A (bytes); NaN where a side has nothing to compare. */
+  /** B − A (bytes); NaN if a side has no value. */
   by: number;
-  /** What choosing it selects: numbers of buffers, -1 where a side has none. */
+  /** The buffer numbers that it selects; -1 if a side has none. */
   buffers?: Pair<number>;
-  /** Where choosing it leads: a stage of A. */
+  /** The stage of A that it opens. */
   stage?: number;
 }
 
-/** A tab's list. Between the rows there may be lines of text. */
+/** A tab's list, which can have lines of text between the rows. */
 export interface Listing {
-  /** The head of the first column, and what is listed. */
+  /** The head of the first column, and the label of the list. */
   head: string;
   label: string;
   about: (Node | string)[];
@@ -78,7 +78,7 @@ const csvCell = (value: number): number | '' => (Number.isNaN(value) ? '' : valu
 
 // -------------------------------------------------------------- buffers
 
-/** Two sums of bytes in a sentence; `what` they are. */
+/** A sentence about two sums of bytes; `what` formats them. */
 function compared(what: (a: string, b: string) => string, [a, b]: Pair<number>): (Node | string)[] {
   const by = b - a;
   const percent = a ? ` (${signed((100 * by) / a, (size) => `${size.toFixed(1)} %`)})` : '';
@@ -91,21 +91,21 @@ function compared(what: (a: string, b: string) => string, [a, b]: Pair<number>):
 const cut = (couples: readonly Couple[]): string =>
   couples.length > MOST ? `; ${count(MOST)} of ${count(couples.length)}` : '';
 
-/** What is alive at either peak. */
+/** The buffers alive at either peak. */
 export function peaks(matched: Matched, plans: Pair<TierPlan>): Listing {
   const couples = matched.couples(...pair((side) => aliveAtPeak(matched.side(side), plans[side])));
   const sums = pair((side) => plans[side].peak);
   return {
     head: 'buffer',
     label: 'Buffers alive at the two peaks',
-    about: [...compared((a, b) => `Peak ${a} in A, ${b} in B`, sums), ` Alive at the peaks, the largest difference first${cut(couples)}.`],
+    about: [...compared((a, b) => `Peak ${a} in A, ${b} in B`, sums), ` Alive at the peaks, largest difference first${cut(couples)}.`],
     lines: couples.slice(0, MOST).map((couple) => bufferRow(matched, couple, 'is not alive at the peak')),
     csv: () => buffersCsv(matched, couples),
     file: 'memory-of-two.csv',
   };
 }
 
-/** What two training steps save for their backward passes; `offers`: null where nobody can be asked. */
+/** The buffers that two training steps save for their backward passes; `offers`: null without a host. */
 export function backward(matched: Matched, plans: Pair<TierPlan>, offers: Both<OfferRow> | null): Listing {
   const saved = pair((side) => savedForBackward(matched.side(side), plans[side], matched.side(side).border!));
   const couples = matched.couples(...saved);
@@ -113,13 +113,13 @@ export function backward(matched: Matched, plans: Pair<TierPlan>, offers: Both<O
   const buffers = couples.slice(0, MOST).map((couple) => bufferRow(matched, couple, 'is not saved'));
   const again = offers ? offerRows(offers) : [];
   const [kept, listed] = [
-    h('span', { title: OFFERED }, 'Kept, or done again: the most bytes held at any time. Percents: more work.'),
-    `What is saved, the largest difference first${cut(couples)}:`,
+    h('span', { title: OFFERED }, 'Kept or recomputed: the most bytes held at any time. Percentages: extra work.'),
+    `Saved buffers, largest difference first${cut(couples)}:`,
   ];
   return {
     head: 'saved',
     label: 'Buffers saved for the backward passes',
-    about: [...compared((a, b) => `${a} saved in A, ${b} in B`, sums), ' For the backward pass: made before the loss, read after it.'],
+    about: [...compared((a, b) => `${a} saved in A, ${b} in B`, sums), ' For the backward pass: written before the loss, read after it.'],
     lines: again.length ? [kept, ...again, h('span', {}, listed), ...buffers] : buffers,
     csv: () => buffersCsv(matched, couples),
     file: 'saved-for-backward-of-two.csv',
@@ -148,8 +148,8 @@ function bufferCell(matched: Matched, { buffers }: Couple, side: Which, absent: 
   if (buffers[side] >= 0) return { text: bytes(matched.size(side, buffers[side])) };
   const other = side === 0 ? 1 : 0;
   const there = matched.partner(other, buffers[other]);
-  if (there < 0) return { text: 'none', tone: 'faint', hint: `${letter(side)} has no such buffer` };
-  return { text: '–', tone: 'faint', hint: `In ${letter(side)} it takes ${bytes(matched.size(side, there))}, and ${absent}` };
+  if (there < 0) return { text: 'none', tone: 'faint', hint: `${letter(side)} does not have this buffer` };
+  return { text: '–', tone: 'faint', hint: `In ${letter(side)} its size is ${bytes(matched.size(side, there))}, and ${absent}` };
 }
 
 function buffersCsv(matched: Matched, couples: readonly Couple[]): string {
@@ -165,14 +165,14 @@ function buffersCsv(matched: Matched, couples: readonly Couple[]): string {
 
 // -------------------------------------------------------------- passes
 
-/** A pass that both may have: what each side knows of it. */
+/** A pass and its data on each side that has it. */
 interface Aligned {
   name: string;
   stages: Pair<number | null>;
   found: Pair<PassRow | undefined>;
 }
 
-/** The peaks after each pass; `all`: of those too that left them; `toggle` shows or hides these. */
+/** The peaks after each pass; `all`: including unchanged ones; `toggle` shows or hides these. */
 export function passes(answer: PassesOfBoth, all: boolean, toggle: (label: string) => Node): Listing {
   const aligned = answer.stages.map(({ name, a, b }): Aligned => {
     const stages = [a, b] as const;
@@ -181,7 +181,7 @@ export function passes(answer: PassesOfBoth, all: boolean, toggle: (label: strin
   const shown = all ? aligned : aligned.filter(({ found }, i) => i === 0 || i === aligned.length - 1 || found.some((row) => row?.changed));
   const hidden = aligned.length - shown.length;
   const rows: (Row | Node)[] = shown.map((each) => passRow(answer, each));
-  if (hidden || all) rows.push(toggle(all ? 'only what changed' : `${passesLeft(hidden)} left both as they were`));
+  if (hidden || all) rows.push(toggle(all ? 'only changes' : `${passesLeft(hidden)} did not change either`));
   return {
     head: 'pass',
     label: 'The peak after each pass',
@@ -208,8 +208,8 @@ function passRow(answer: PassesOfBoth, each: Aligned): Row {
 
 function passCell(rows: readonly PassRow[], { stages, found }: Aligned, side: Which): Cell {
   const row = found[side];
-  if (stages[side] === null) return { text: 'none', tone: 'faint', hint: `${letter(side)} has no such pass` };
-  if (!row) return { text: '–', tone: 'faint', hint: `Left out of ${letter(side)}: ${OUT_OF_REACH}` };
+  if (stages[side] === null) return { text: 'none', tone: 'faint', hint: `${letter(side)} does not have this pass` };
+  if (!row) return { text: '–', tone: 'faint', hint: `Not included for ${letter(side)}: ${OUT_OF_REACH}` };
   const { words, by } = moved(rows, row);
   return { text: bytes(row.bytes), minor: words, tone: tone(by), hint: `${count(row.bytes)} B alive at most in ${letter(side)}` };
 }
@@ -223,7 +223,7 @@ function passesCsv(aligned: readonly Aligned[]): string {
 
 // -------------------------------------------------------------- planners
 
-/** The arenas that planners need for the buffers of either. */
+/** The arenas that planners need for the buffers of each recording. */
 export function planners(answer: Both<PlannerRow>): Listing {
   const sides = pair((side) => new Map((side ? answer.b : answer.a).map((row) => [row.planner, row])));
   const names = [...new Set([...sides[0].keys(), ...sides[1].keys()])];
@@ -232,7 +232,7 @@ export function planners(answer: Both<PlannerRow>): Listing {
   return {
     head: 'planner',
     label: 'The arena that each planner needs',
-    about: [...aboutPlanners(), ' Percents: above the bound.'],
+    about: [...aboutPlanners(), ' Percentages: above the bound.'],
     lines: [boundRow(bounds), ...rows.map(({ name, found }) => plannerRow(name, found))],
     csv: () => plannersCsv(rows, bounds),
     file: 'planners-of-two.csv',
@@ -264,7 +264,7 @@ function plannerRow(name: string, found: Pair<PlannerRow | undefined>): Row {
 }
 
 function plannerCell(row: PlannerRow | undefined, side: Which): Cell {
-  if (!row) return { text: '–', tone: 'faint', hint: `Not asked for ${letter(side)}: it has too many buffers` };
+  if (!row) return { text: '–', tone: 'faint', hint: `Not computed for ${letter(side)}: too many buffers` };
   const gap = gapOf(row);
   const far = gap > 0 ? `${gap.toFixed(1)} % above the lower bound` : 'optimal: at the lower bound';
   return {
@@ -282,13 +282,13 @@ function plannersCsv(rows: readonly { name: string; found: Pair<PlannerRow | und
   return csvText(['planner', 'a_arena_bytes', 'b_arena_bytes', 'difference_bytes', 'a_bound_bytes', 'b_bound_bytes', 'a_milliseconds', 'b_milliseconds'], lines);
 }
 
-// -------------------------------------------------------------- what is done again
+// -------------------------------------------------------------- recomputation
 
-/** Of all that is on offer what can be set beside each other, as offers of both are not the same. */
+/** The comparable offers of both sides, whose offers differ. */
 const OFFERS: readonly [name: string, minor: string, pick: (rows: readonly OfferRow[]) => OfferRow | undefined][] = [
-  ['all kept', 'nothing done again', (rows) => rows[0]],
+  ['all kept', 'none recomputed', (rows) => rows[0]],
   ['as compiled', 'these programs', (rows) => rows.find((row) => row.chosen)],
-  ['least kept', 'most done again', (rows) => rows[rows.length - 1]],
+  ['least kept', 'most recomputed', (rows) => rows[rows.length - 1]],
 ];
 
 function offerRows(answer: Both<OfferRow>): Row[] {
@@ -307,7 +307,7 @@ function offerRows(answer: Both<OfferRow>): Row[] {
 }
 
 function offerCell(row: OfferRow | undefined, side: Which): Cell {
-  if (!row) return { text: '–', tone: 'faint', hint: `Nothing is on offer in ${letter(side)}` };
-  const part = `${(100 * row.part).toFixed(0)} % of what is held without`;
+  if (!row) return { text: '–', tone: 'faint', hint: `Not available in ${letter(side)}` };
+  const part = `${(100 * row.part).toFixed(0)} % of the bytes held without recomputation`;
   return { text: bytes(row.held), minor: extraWork(row), tone: row.extra > 0 ? 'more' : 'faint', hint: `${launchesAgain(row)}: ${part}. ${proved(row.bound)}` };
 }

@@ -1,5 +1,5 @@
-/** Beside two maps: what is alive at both peaks, how passes moved them, other planners' arenas, and of
- * two training steps what is saved for the backward pass; A | B | B − A. */
+/** The side panel of two maps: the buffers alive at both peaks, their change by passes, the arenas of other planners, and for
+ * two training steps the values saved for the backward pass; A | B | B − A. */
 
 import { button, h, replace } from '../shared/dom';
 import { bytes, signed } from '../shared/format';
@@ -24,7 +24,7 @@ export const TWO_SIDE_STYLE = `
 .cw-memory .peaks .more { color: var(--removed); } .cw-memory .peaks .less { color: var(--added); } .cw-memory .peaks .faint { color: var(--faint); } .cw-memory .peaks .guess { font-style: italic; }
 `;
 
-/** A buffer's name takes one line; that of a pass, a planner as many as it needs. */
+/** A buffer's name takes one line; the name of a pass or a planner can wrap. */
 function nameOf({ name, buffers, guessed }: Row): HTMLElement {
   if (buffers) return h('span', guessed ? { class: 'guess' } : {}, `${guessed ? '≈ ' : ''}${name}`);
   const parts = name.split(/(?<=_)/).flatMap((part) => [part, h('wbr')]);
@@ -45,10 +45,10 @@ export class TwoSide {
   private matched: Matched | null = null;
   private plans: readonly [TierPlan, TierPlan] | null = null;
   private listing: Listing | null = null;
-  /** The rows that can be chosen, and their elements. */
+  /** The selectable rows and their elements. */
   private rows = new Map<Row, HTMLElement>();
   private selected: readonly [number, number] = [-1, -1];
-  /** The name of the pass that keys have come to. */
+  /** The name of the pass at the keyboard cursor. */
   private pass = '';
   private all = false;
 
@@ -74,7 +74,7 @@ export class TwoSide {
     this.draw();
   }
 
-  /** What can be saved of what is listed. */
+  /** The downloads of the list. */
   csv(): string {
     return this.listing?.csv() ?? '';
   }
@@ -97,7 +97,7 @@ export class TwoSide {
 
   private showPasses(answer: PassesOfBoth): void {
     const toggle = (label: string) =>
-      button(label, 'Show all passes, or those that moved a peak', () => {
+      button(label, 'Show all passes, or those that changed a peak', () => {
         this.all = !this.all;
         this.showPasses(answer);
       });
@@ -134,7 +134,7 @@ export class TwoSide {
 
   // -------------------------------------------------------------- selection
 
-  /** Buffers of A and of B are selected; -1: none. */
+  /** Marks the selected buffers of A and of B; -1: none. */
   mark(a: number, b: number): void {
     this.selected = [a, b];
     this.showSelected();
@@ -153,13 +153,13 @@ export class TwoSide {
     }
   }
 
-  /** What a click does, and Enter. */
+  /** The action of a click and of Enter. */
   private choose(row: Row): void {
     this.walk(row);
     if (row.stage !== undefined) this.tabs.go(row.stage);
   }
 
-  /** Arrows come to a row: its buffer is selected at once, its stage takes Enter. */
+  /** Arrow keys reached a row: its buffer is selected immediately, its stage needs Enter. */
   private walk(row: Row): void {
     if (row.buffers) {
       const [a, b] = row.buffers;

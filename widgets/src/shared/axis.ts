@@ -1,4 +1,4 @@
-/** Axes: where a value is along pixels, which part of them is shown, where lines stand. */
+/** Axes: the pixel position of a value, the shown range, and the positions of grid lines. */
 
 export interface Area {
   x: number;
@@ -40,7 +40,7 @@ export class Scale {
   }
 }
 
-/** A range made `factor` times as large, not below `least` nor above `most`; `about` stays in place. */
+/** A range scaled by `factor`, limited to `least`..`most`; `about` stays in place. */
 export function zoomed({ from, to }: Range, factor: number, about: number, least: number, most: number): Range {
   const size = to - from;
   const by = Math.min(Math.max(factor, least / size), Math.max(1, most / size));
@@ -54,20 +54,20 @@ export function inside({ from, to }: Range, low: number, high: number): Range {
   return { from: start, to: start + size };
 }
 
-/** A range as large around another middle. */
+/** A range of the same size around another centre. */
 export function around({ from, to }: Range, middle: number): Range {
   const half = (to - from) / 2;
   return { from: middle - half, to: middle + half };
 }
 
-/** The least of 1, 2, 5 times a power of ten that is `least` or more. */
+/** The smallest of 1, 2, 5 times a power of ten that is at least `least`. */
 export function roundStep(least: number): number {
   const ten = 10 ** Math.floor(Math.log10(least));
-  // What is a step but for rounding is one.
+  // Accept a step that is off by rounding.
   return ten * ([1, 2, 5].find((factor) => factor * ten >= least * 0.999) ?? 10);
 }
 
-/** The least power of two that is `least` or more, for bytes. */
+/** The smallest power of two that is at least `least`, for bytes. */
 export const binaryStep = (least: number): number => 2 ** Math.ceil(Math.log2(least));
 
 /** Multiples of `step` from `from` to `to`. */

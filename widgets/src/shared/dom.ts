@@ -1,4 +1,4 @@
-/** Small DOM helpers. Text only ever enters as text: there is no way from here to HTML. */
+/** Small DOM helpers. Text only ever becomes text nodes, never HTML. */
 
 type Child = Node | string | null | undefined;
 type Props = Record<string, string | number | boolean | ((event: never) => void)>;
@@ -37,7 +37,7 @@ export async function copy(text: string, near: HTMLElement): Promise<void> {
   }
 }
 
-/** Calls back at most once a frame however often it is asked. */
+/** Calls back at most once per frame, however often it is called. */
 export function perFrame(callback: () => void): () => void {
   let asked = false;
   return () => {
@@ -61,7 +61,7 @@ export function debounce(callback: () => void, milliseconds: number): () => void
 export interface Tooltip {
   show(x: number, y: number, ...content: Child[]): void;
   hide(): void;
-  /** What it says. */
+  /** Its text. */
   text(): string;
 }
 

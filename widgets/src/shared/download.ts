@@ -1,8 +1,8 @@
-/** What a view can save, behind one small button: texts, tables as CSV, drawings. */
+/** The downloads of a view, in the menu of one button: texts, tables as CSV, drawings. */
 
 import { h, replace } from './dom';
 
-/** A line of the menu, and what it does. */
+/** An item of the menu, and its action. */
 export type Saving = [title: string, save: () => void | Promise<void>];
 
 export function download(name: string, content: Blob): void {
@@ -18,14 +18,14 @@ export const saveText = (name: string, text: string, type = 'text/plain'): void 
 export const saveCanvas = (name: string, canvas: HTMLCanvasElement): void =>
   canvas.toBlob((blob) => blob && download(name, blob));
 
-/** A name that every file system takes; how it ends stays. */
+/** A file name that is valid on every file system; keeps the extension. */
 function fileName(text: string): string {
   const plain = text.replace(/[^\w.+=@-]+/g, '_');
   const end = /(\.\w{1,5}){0,2}$/.exec(plain)![0];
   return plain.slice(0, plain.length - end.length).slice(0, 100) + end || 'download';
 }
 
-/** Rows of values under `names`, as CSV. A text that a spreadsheet would calculate stays a text. */
+/** Rows of values under `names`, as CSV. Text that a spreadsheet would evaluate as a formula stays text. */
 export function csvText(names: readonly string[], rows: readonly (readonly unknown[])[]): string {
   return [names, ...rows].map((row) => row.map(quoted).join(',')).join('\n');
 }
@@ -47,7 +47,7 @@ export const MENU_STYLE = `
 .cw button.save:hover { background: var(--raised); }
 `;
 
-/** The button; `items` says what there is to save at the time. */
+/** The button; `items` returns the current items. */
 export function downloadMenu(items: () => Saving[]): HTMLElement {
   const menu = h('div', { class: 'menu', role: 'menu', popover: 'auto', 'aria-label': 'Download' });
   const opener = h(
@@ -64,7 +64,7 @@ export function downloadMenu(items: () => Saving[]): HTMLElement {
     try {
       await save();
     } catch (error) {
-      failure = `It could not be saved: ${(error as Error).message}`;
+      failure = `Cannot save the file: ${(error as Error).message}`;
       menu.showPopover();
     }
   };
@@ -90,7 +90,7 @@ export function downloadMenu(items: () => Saving[]): HTMLElement {
     const list = choices();
     const at = list.indexOf(event.target as HTMLButtonElement);
     const to = { ArrowDown: (at + 1) % list.length, ArrowUp: (at - 1 + list.length) % list.length, Home: 0, End: list.length - 1 }[event.key];
-    event.stopPropagation(); // keys of the view and of its host are not meant
+    event.stopPropagation(); // not a key of the view or its host
     if (event.key === 'Escape' || event.key === 'Tab') {
       menu.hidePopover();
       if (event.key === 'Escape') opener.focus();
@@ -99,7 +99,7 @@ export function downloadMenu(items: () => Saving[]): HTMLElement {
     event.preventDefault();
   });
   opener.addEventListener('keydown', (event) => {
-    // Before the menu has the focus.
+    // Before the menu gets the focus.
     if (event.key !== 'Escape' || !menu.matches(':popover-open')) return;
     menu.hidePopover();
     event.stopPropagation();

@@ -10,7 +10,7 @@ export const FIGURES_STYLE = `
 .cw .key { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 4px; }
 `;
 
-/** A figure with its name; `hint`: what it means, and more, a line each. */
+/** A figure with its name; `hint`: its definition and further lines. */
 export const figure = (name: string, value: string, ...hint: (string | undefined)[]): HTMLElement =>
   h('span', { title: hint.filter(Boolean).join('\n') }, `${name} `, h('b', {}, value));
 

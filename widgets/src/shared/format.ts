@@ -1,6 +1,6 @@
-/** Numbers and types as a reader wants them. */
+/** Formatting of numbers and types for display. */
 
-const GROUPED = new Intl.NumberFormat('en-US'); // made once: making one takes longer than a row
+const GROUPED = new Intl.NumberFormat('en-US'); // created once: that takes longer than a row
 
 export function count(value: number): string {
   return GROUPED.format(Math.round(value));
@@ -36,7 +36,7 @@ const SECONDS: [number, string][] = [
   [1e-9, 'ns'],
 ];
 
-/** A figure with its unit; bytes and seconds get the prefix that reads best. */
+/** A figure with its unit; bytes and seconds get a suitable prefix. */
 export function quantity(value: number, unit: string): string {
   if (Number.isNaN(value)) return 'not measured';
   if (unit === 'B' || unit === 'bytes') return bytes(value);
@@ -64,7 +64,7 @@ export function plural(n: number, noun: string): string {
   return `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 }
 
-/** How much more there is: with its sign, `=` for nothing, `–` for what is not known. */
+/** A difference with its sign, `=` for zero, `–` for unknown. */
 export function signed(by: number, said: (size: number) => string): string {
   if (Number.isNaN(by)) return '–';
   return by === 0 ? '=' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`;

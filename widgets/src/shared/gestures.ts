@@ -1,4 +1,4 @@
-/** The pointer on a drawing, told as what it means; places are relative to the stage. */
+/** Translates pointer events on a drawing into gestures; positions are relative to the stage. */
 
 export interface Gestures {
   /** Below 0: the pointer has left. */
@@ -7,15 +7,15 @@ export interface Gestures {
   /** A double click. */
   open?(x: number, y: number, shift: boolean): void;
   drag(dx: number, dy: number): void;
-  /** Something of the drawing was taken: what follows the pointer until it is let go, else null. */
+  /** A part of the drawing was grabbed: returns the handler of the drag, else null. */
   take?(x: number, y: number): ((x: number, y: number) => void) | null;
-  /** True: the drawing has moved; the page does not scroll then. */
+  /** True: the drawing has moved, so the page must not scroll. */
   wheel(event: WheelEvent, x: number, y: number): boolean;
   /** The drawing moves under the pointer. */
   moved(): void;
 }
 
-/** A press that goes no further than this is a click (pixels). */
+/** A press that moves at most this far is a click (pixels). */
 const CLICK = 4;
 
 interface Press {
@@ -79,5 +79,5 @@ export function panOf(event: WheelEvent): [dx: number, dy: number] {
   return [dx * unitOf(event), dy * unitOf(event)];
 }
 
-/** By how much a wheel makes what the window shows larger. */
+/** The zoom factor of a wheel event. */
 export const zoomOf = (event: WheelEvent): number => Math.exp(event.deltaY * unitOf(event) * 0.0022);

@@ -1,4 +1,4 @@
-/** Syntax colours for the languages this workbench shows: one scanner a language, one line a call. */
+/** Syntax highlighting of the languages in this workbench: one scanner per language, one line per call. */
 
 import { h } from './dom';
 

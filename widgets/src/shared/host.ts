@@ -1,4 +1,4 @@
-/** What a view sees of its host: the AFM model, the same in Panel, in notebooks and on a page. */
+/** The host as a view sees it: the AFM model, the same in Panel, in notebooks and on a page. */
 
 export interface Model {
   get(name: string): unknown;
@@ -22,10 +22,10 @@ export interface Selection {
   line?: { pane: number; line: number };
 }
 
-/** A selection as it travels: `n` counts what the view has chosen, where the host counts too. */
+/** A selection as it is sent: `n` numbers the view's choices, if the host does so too. */
 type Numbered = Selection & { n?: number };
 
-/** Panel hands dictionaries over as Map; everything here works on plain objects. */
+/** Panel passes dictionaries as Map; the views use plain objects. */
 function plain(value: unknown): unknown {
   if (value instanceof Map) {
     return Object.fromEntries([...value].map(([key, item]) => [String(key), plain(item)]));
@@ -40,17 +40,17 @@ interface Pending {
   reject: (error: Error) => void;
 }
 
-/** What a part of a view needs of its link: one of two maps has one that speaks for its recording. */
+/** The part of a link that a part of a view needs: each of two maps has one for its own recording. */
 export type Ties = Pick<Link, 'dict' | 'write' | 'ask' | 'onDispose'>;
 
-/** Reads, writes and watches traits; remembers what to undo when the view goes away. */
+/** Reads, writes and watches traits; undoes its subscriptions when the view is closed. */
 export class Link {
   private readonly cleanups: (() => void)[] = [];
   private readonly pending = new Map<number, Pending>();
   private readonly session = Math.random().toString(36).slice(2, 10);
   private nextId = 1;
   private written = new Map<string, string>();
-  /** What was chosen here last, which the host may not have heard of yet. */
+  /** The last choice made here, which the host may not know yet. */
   private chosen: Numbered = {};
 
   constructor(readonly model: Model) {
@@ -67,8 +67,8 @@ export class Link {
     return (plain(this.model.get('selection')) ?? {}) as Numbered;
   }
 
-  /** Whether the selection answers less than what was chosen here: an answer to that comes yet.  A
-   * host that gives no numbers has no such order. */
+  /** Whether the selection is older than the last choice made here, whose answer is still to come.  A
+   * host without numbers has no order. */
   private isOlder(): boolean {
     const { n } = this.numbered();
     return n !== undefined && n < (this.chosen.n ?? 0);

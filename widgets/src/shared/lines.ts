@@ -1,8 +1,8 @@
 /**
- * A scrolling list that builds only the rows that can be seen.  A row is one line high, or several
+ * A scrolling list that builds only its visible rows.  A row is one line high, or several
  * where its text is wrapped.
  *
- * Its place and size are remembered: a browser that is asked for them after rows were built lays out
+ * Its position and size are cached: a browser that is asked for them after rows were built lays out
  * the whole page at once, several times for each step through the passes.
  */
 
@@ -54,7 +54,7 @@ export class Lines {
     return size;
   }
 
-  /** Shows `count` rows, all built anew; `high`: how many lines each has (default: one). */
+  /** Shows `count` rows, all rebuilt; `high`: the number of lines of each (default: one). */
   reset(count: number, high: ((index: number) => number) | null = null): void {
     this.count = count;
     this.before = null;
@@ -68,19 +68,19 @@ export class Lines {
     this.refresh();
   }
 
-  /** Builds the visible rows anew, where they are. */
+  /** Rebuilds the visible rows in place. */
   refresh(): void {
     this.rows.clear();
     this.layer.replaceChildren();
     this.draw();
   }
 
-  /** Where a row begins, in pixels from the top. */
+  /** The start of a row, in pixels from the top. */
   private placeOf(index: number): number {
     return (this.before ? this.before[index]! : index) * ROW;
   }
 
-  /** The row at a place. */
+  /** The row at a position. */
   private at(top: number): number {
     const line = top / ROW;
     const { before } = this;
@@ -133,7 +133,7 @@ export class Lines {
     for (const [index, row] of this.rows) visit(index, row);
   }
 
-  /** Brings a row into sight; `where` is its place in the window, 0 top to 1 bottom. */
+  /** Scrolls a row into view; `where` is its position in the window, 0 (top) to 1 (bottom). */
   reveal(index: number, where = 0.3, always = false): void {
     const [first, last] = this.range();
     if (!always && index >= first + 1 && index < last - 2) return;
@@ -144,12 +144,12 @@ export class Lines {
     this.draw();
   }
 
-  /** To the first row; rows are built with the next `reset` or `draw`. */
+  /** Scrolls to the first row; rows are built at the next `reset` or `draw`. */
   toTop(): void {
     if (this.top > 0) this.scrollTo(0);
   }
 
-  /** The browser is told once the rows are there: it lays them out once. */
+  /** Sets the browser's scroll position only once the rows exist, so that it lays them out once. */
   private scrollTo(top: number): void {
     this.top = top;
     this.moved = true;
@@ -159,7 +159,7 @@ export class Lines {
 /** Width of a character in pixels. */
 export const CHARACTER = 7.3;
 
-/** How many lines a text takes where so many pixels are free. */
+/** The number of lines of a text in a given width (pixels). */
 export function linesOf(text: string, width: number): number {
   const columns = Math.max(8, Math.floor(width / CHARACTER));
   let length = text.length;

@@ -21,8 +21,8 @@ export interface Pen {
   setLineDash(pattern: number[]): void;
 }
 
-/** What is no character of XML, halves of surrogate pairs among it, as U+FFFD: names of a model may
- * hold anything. */
+/** Replaces what is not valid in XML, such as lone surrogates, by U+FFFD: names in a model can
+ * contain anything. */
 export const inXml = (text: string): string =>
   text.replace(/[^\t\n\r\x20-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, '\ufffd');
 const escape = (text: string): string =>

@@ -1,4 +1,4 @@
-/** A canvas that fills its part of a view: two layers in the screen's pixels, drawn at most once a
+/** A canvas that fills its part of a view: two layers in the screen's pixels, drawn at most once per
  * frame. The scene is kept in a bitmap until it changes; marks are drawn on top of it each time. */
 
 import { h, perFrame, type Tooltip, tooltip } from './dom';
@@ -6,7 +6,7 @@ import type { Ties } from './host';
 import { type Pen, SvgPen } from './pen';
 import { announce } from './view';
 
-/** The mark of the focus of what canvases fill: they would cover an outline of its own. */
+/** The focus ring of elements filled by canvases, which would cover their outline. */
 export const ring = (selector: string): string => `
 ${selector}:focus-visible::after { content: ''; position: absolute; inset: 0; z-index: 4; pointer-events: none;
   border: 2px solid var(--accent); }`;
@@ -26,11 +26,11 @@ export interface Size {
   height: number;
   /** The screen's pixels to one of CSS. */
   ratio: number;
-  /** The canvases have another size than before, and are empty. */
+  /** The canvases have a new size and are empty. */
   changed: boolean;
 }
 
-/** Gives canvases the size of their host; null where it has none yet. `hidden`: not in the page. */
+/** Resizes canvases to their host; null if it has no size yet. `hidden`: not in the page. */
 export function fit(
   host: HTMLElement,
   canvas: HTMLCanvasElement,
@@ -53,12 +53,12 @@ export function fit(
 export interface Painter {
   /** False while there is nothing to draw. */
   ready(): boolean;
-  /** Before each frame, also where the stage has no size: for what stands beside it. */
+  /** Called before each frame, also without a size: for the elements next to the stage. */
   prepare?(): void;
   background(): string;
-  /** Draws what changes seldom; returns how much of it was in the window. */
+  /** Draws the parts that rarely change; returns how many of them were in the window. */
   scene(pen: Pen, width: number, height: number): number;
-  /** Draws what follows the pointer and the selection. */
+  /** Draws the parts that follow the pointer and the selection. */
   marks(context: CanvasRenderingContext2D, width: number, height: number): void;
 }
 
@@ -71,7 +71,7 @@ export class Stage {
   private readonly bitmap = document.createElement('canvas');
   private dirty = true;
 
-  /** `label`: what a screen reader says; `told`: the element whose data tests read. */
+  /** `label`: the label for screen readers; `told`: the element whose data tests read. */
   constructor(
     label: string,
     private readonly painter: Painter,
@@ -123,26 +123,26 @@ export class Stage {
     this.told.dataset.frameMs = (performance.now() - started).toFixed(1);
   }
 
-  /** Shows a tooltip, and says it to screen readers. */
+  /** Shows a tooltip and announces it to screen readers. */
   tell(x: number, y: number, ...content: Node[]): void {
     this.tip.show(x, y, ...content);
     announce(this.root, this.tip.text());
   }
 
-  /** The scene as a file of its own. */
+  /** The scene as a standalone file. */
   svg(): string {
     const { root, painter } = this;
     return svgOf(root, painter.background(), (pen, width, height) => painter.scene(pen, width, height));
   }
 
-  /** A place of the stage in the page. */
+  /** The position in the page of a point of the stage. */
   inPage(x: number, y: number): { x: number; y: number } {
     const { left, top } = this.root.getBoundingClientRect();
     return { x: left + x, y: top + y };
   }
 }
 
-/** What `draw` draws in the size of `host`, as SVG. */
+/** The output of `draw` in the size of `host`, as SVG. */
 export function svgOf(
   host: HTMLElement,
   background: string,

@@ -22,7 +22,7 @@ export const inTheme = (palette: Palette, pair: Pair): string => pair[Number(pal
 
 export type Change = 'same' | 'added' | 'removed' | 'changed' | 'moved';
 export const CHANGES: readonly Change[] = ['same', 'added', 'removed', 'changed', 'moved'];
-/** The sign of each change, so that colour is never the only carrier. */
+/** The sign of each change, so that colour is never the only cue. */
 export const SIGNS: Record<Change, string> = {
   same: '',
   added: '+',

@@ -13,11 +13,11 @@ export const LETTER_STYLE = `
 
 interface Made {
   view: View<never>;
-  /** What the view shows to tests. */
+  /** The view's interface for tests. */
   workbench: unknown;
 }
 
-/** Makes the view for one and the view for two when the first data for it come, and shows the one that fits. */
+/** Creates the view for one or for two recordings when its first data arrive, and shows the right one. */
 export function oneOrTwo<T extends object, P extends object>(
   frame: Frame,
   makeOne: () => View<T>,

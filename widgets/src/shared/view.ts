@@ -1,4 +1,4 @@
-/** What every view does alike: frame, theme, data that arrives in two traits, errors as text. */
+/** Common parts of all views: frame, theme, data that arrives in two traits, errors as text. */
 
 import { h, replace } from './dom';
 import { MENU_STYLE } from './download';
@@ -28,7 +28,7 @@ export function define<T>(
     render({ model, el }) {
       const link = new Link(model);
       const root = h('div', { class: `cw cw-${name}` });
-      // Keys in a view are not Jupyter's commands: Jupyter asks the element that has the focus.
+      // Keys in a view are not Jupyter's commands: Jupyter checks the focused element.
       root.addEventListener('focusin', (event) => {
         (event.target as Element).setAttribute('data-lm-suppress-shortcuts', 'true');
       });
@@ -98,7 +98,7 @@ export function define<T>(
   };
 }
 
-/** Says something to screen readers. */
+/** Announces a text to screen readers. */
 export function announce(root: HTMLElement, text: string): void {
   const live = (root.closest('.cw') ?? root).querySelector('[aria-live]');
   if (live) live.textContent = text;

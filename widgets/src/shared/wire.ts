@@ -26,8 +26,8 @@ function aligned(blob: unknown): ArrayBuffer {
 }
 
 /**
- * The decoded data; null while there is none yet or while the two traits do not belong together
- * (one of them is still on its way).
+ * The decoded data; null while there are none, or while the two traits do not match
+ * (one of them has not arrived yet).
  */
 export function decode<T>(text: unknown, blob: unknown): T | null {
   if (typeof text !== 'string' || text === '') return null;

@@ -1,4 +1,4 @@
-/** How much longer the launches of B take than those of A that compute the same: a table, largest difference first. */
+/** A table of the time differences between launches of B and those of A with the same computation, largest first. */
 
 import { h, replace } from '../shared/dom';
 import { csvText } from '../shared/download';
@@ -10,7 +10,7 @@ import { kernelOf, type TimelineData } from './model';
 export interface Pairs {
   title: string[];
   place: string[];
-  /** Microseconds by row; NaN: the side has no such launch, or none that anything is known of. */
+  /** Microseconds by row; NaN: the side has no such launch, or its time is unknown. */
   a: { us: Numbers; least: Numbers };
   b: { us: Numbers; least: Numbers };
   guessed: Numbers;
@@ -19,16 +19,16 @@ export interface Pairs {
   of_b: Numbers;
 }
 
-/** Launches of A beside those of B that compute the same. */
+/** Launches of A and those of B with the same computation. */
 export interface Row {
   at: number;
   launches: [number[], number[]];
   kernels: [string, string];
   us: [number, number];
   least: [boolean, boolean];
-  /** B − A; what one side does not have counts as nothing there. */
+  /** B − A; a side without the launches counts as 0. */
   by: number;
-  /** Of the time of A, in percent; NaN where there is none. */
+  /** In percent of the time of A; NaN without one. */
   percent: number;
   guessed: boolean;
   title: string;
@@ -84,7 +84,7 @@ export function rowsOf(pairs: Pairs, sides: readonly [TimelineData, TimelineData
     row.launches.forEach((launches, side) => {
       row.kernels[side] = [...new Set(launches.map((n) => kernelOf(sides[side]!, n)))].join(', ');
     });
-    // Nothing there is no time; what is there and not known is not known.
+    // A side without launches takes 0; an unknown time stays unknown.
     const [a, b] = row.us.map((us, side) => (Number.isNaN(us) && row.launches[side]!.length === 0 ? 0 : us)) as [number, number];
     row.by = b - a;
     row.percent = a > 0 && row.launches[1].length ? (100 * row.by) / a : NaN;
@@ -92,7 +92,7 @@ export function rowsOf(pairs: Pairs, sides: readonly [TimelineData, TimelineData
   return rows;
 }
 
-/** What is told of a launch beside its own facts. */
+/** The additional facts of a launch. */
 export function rowFacts(row: Row): [string, string][] {
   const said = ([0, 1] as const).map((side) => {
     const n = row.launches[side].length;
@@ -117,12 +117,12 @@ interface Column {
 }
 
 const COLUMNS: Column[] = [
-  { name: 'launch', title: 'launch', unit: '', hint: 'The kernel in A → the one in B that computes the same; ≈ the match is guessed, by flops, bytes and order', kind: 'text', value: (row) => row.kernels[0] || row.kernels[1] },
-  { name: 'computes', title: 'computes', unit: '', hint: "The framework's nodes, and the model's line", kind: 'text wide', value: (row) => row.title },
-  { name: 'a', title: 'A', unit: 'µs', hint: 'Median time of these launches in A; ≥ not measured: the least that the machine allows', value: (row) => row.us[0] },
-  { name: 'b', title: 'B', unit: 'µs', hint: 'Median time of these launches in B; ≥ not measured: the least that the machine allows', value: (row) => row.us[1] },
-  { name: 'by', title: 'B − A', unit: 'µs', hint: 'How much longer they take in B; launches of one recording only count fully', value: (row) => row.by },
-  { name: 'percent', title: 'B − A', unit: '%', hint: 'The same, of the time in A', value: (row) => row.percent },
+  { name: 'launch', title: 'launch', unit: '', hint: 'The kernel in A → the one in B with the same computation; ≈ the match is guessed, by flops, bytes and order', kind: 'text', value: (row) => row.kernels[0] || row.kernels[1] },
+  { name: 'computes', title: 'computes', unit: '', hint: 'The framework nodes, and the line of the model', kind: 'text wide', value: (row) => row.title },
+  { name: 'a', title: 'A', unit: 'µs', hint: 'Median time of these launches in A; ≥ not measured: the minimum that the machine allows', value: (row) => row.us[0] },
+  { name: 'b', title: 'B', unit: 'µs', hint: 'Median time of these launches in B; ≥ not measured: the minimum that the machine allows', value: (row) => row.us[1] },
+  { name: 'by', title: 'B − A', unit: 'µs', hint: 'How much longer they take in B; launches of only one recording count fully', value: (row) => row.by },
+  { name: 'percent', title: 'B − A', unit: '%', hint: 'The difference relative to the time in A', value: (row) => row.percent },
 ];
 
 export class Differences {
@@ -151,7 +151,7 @@ export class Differences {
     this.fill();
   }
 
-  /** The row that is selected; -1: none. */
+  /** The selected row; -1: none. */
   mark(at: number): void {
     this.marked = at;
     this.shown.slice(0, MOST).forEach((row, i) => {
@@ -174,7 +174,7 @@ export class Differences {
       `${count(rows.length - alone[0]! - alone[1]!)} matched${alone[0] ? `, ${count(alone[0])} only in A` : ''}${alone[1] ? `, ${count(alone[1])} only in B` : ''}`,
       rows.length > MOST ? `; ${count(MOST)} of ${count(rows.length)} listed` : '',
     );
-    this.about.title = 'Medians of the launches, as Compare has them; the stacks above show one execution';
+    this.about.title = 'Medians of the launches, as in Compare; the tracks above show one execution';
   }
 
   private sorted(): Row[] {
@@ -218,7 +218,7 @@ export class Differences {
     const name = alone || a === b ? a || b : `${a} → ${b}`;
     const time = (side: 0 | 1) => {
       const us = row.us[side];
-      if (Number.isNaN(us)) return h('td', { class: 'faint', title: row.launches[side].length ? 'Not measured' : `${'AB'[side]} has no such launch` }, '–');
+      if (Number.isNaN(us)) return h('td', { class: 'faint', title: row.launches[side].length ? 'Not measured' : `${'AB'[side]} does not have this launch` }, '–');
       return h('td', { class: row.least[side] ? 'said' : '' }, `${row.least[side] ? '≥ ' : ''}${micros(us)}`);
     };
     const tone = row.by > 0 ? 'more' : row.by < 0 ? 'less' : 'faint';

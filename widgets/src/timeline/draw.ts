@@ -1,4 +1,4 @@
-/** Drawing: a map of the whole, a time axis, a lane a thread, and the curve of live bytes. */
+/** Drawing: an overview map, a time axis, a lane per thread, and the curve of live bytes. */
 
 import { ink, launches } from '../../colours.json';
 import { type Area, type Range, Scale, ticks } from '../shared/axis';
@@ -13,7 +13,7 @@ const MAP = 30;
 const AXIS = 20;
 const GAP = 3;
 
-/** The time shown, and how far the lanes are scrolled (pixels). */
+/** The shown time, and the scroll position of the lanes (pixels). */
 export interface Window extends Range {
   scroll: number;
 }
@@ -25,7 +25,7 @@ export interface DrawInput {
   palette: Palette;
   width: number;
   height: number;
-  /** Launches that are selected. */
+  /** The selected launches. */
   selected: ReadonlySet<number>;
 }
 
@@ -96,7 +96,7 @@ function drawLanes(pen: Pen, input: DrawInput, where: Areas): number {
     const y = area.y + l * lane - window.scroll;
     drawn += drawLane(pen, input, area, s, plan.lanes[l]!, y + GAP / 2, lane - GAP);
   }
-  // What stands out of the lanes' area when they are scrolled is covered.
+  // Cover what scrolled out of the lanes' area.
   pen.fillStyle = palette.page;
   pen.fillRect(0, 0, input.width, area.y);
   pen.fillRect(0, area.y + area.height, input.width, input.height - area.y - area.height);
@@ -113,7 +113,7 @@ function drawLanes(pen: Pen, input: DrawInput, where: Areas): number {
   return drawn;
 }
 
-/** One lane: spans that are too thin to see are drawn together, in the colour of the longest. */
+/** One lane: spans too thin to see are merged, in the colour of the longest. */
 function drawLane(
   pen: Pen,
   input: DrawInput,
@@ -229,7 +229,7 @@ export function axisTime(time: number, step: number): string {
   return `${(time / unit).toFixed(places)} ${name}`;
 }
 
-// ------------------------------------------------------------------ the map of the whole
+// ------------------------------------------------------------------ the overview map
 
 function drawMap(pen: Pen, input: DrawInput, area: Area): void {
   const { data, plan, window, palette } = input;
@@ -249,7 +249,7 @@ function drawMap(pen: Pen, input: DrawInput, area: Area): void {
       kind[c]! += part;
     }
   }
-  // Height: how many of the lanes are at work; colour: what most of them do.
+  // Height: the number of busy lanes; colour: the category of most of them.
   for (let c = 0; c < columns; c++) {
     if (filled[c]! <= 0) continue;
     let kind = 0;
@@ -285,7 +285,7 @@ function drawMap(pen: Pen, input: DrawInput, area: Area): void {
 
 // ------------------------------------------------------------------ share of the limit
 
-/** A bar a launch, from its first start to its last end, as high as its share of the limit; one above it has a mark. */
+/** A bar per launch, from its first start to its last end, with its share of the limit as height; one above the limit has a mark. */
 function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
   const { data, plan, window, palette } = input;
   const s = Scale.across(area, window.from, window.to);
@@ -301,7 +301,7 @@ function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
     if (plan.last[n]! < window.from || plan.first[n]! > window.to) continue;
     const from = Math.max(area.x, s.at(plan.first[n]!));
     const to = Math.min(right, s.at(plan.last[n]!));
-    if (to < before + 0.3) continue; // thinner than can be seen
+    if (to < before + 0.3) continue; // too thin to see
     before = to;
     const boxes = byColour.get(categoryOf(data, n)) ?? [];
     boxes.push(from, Math.max(0.8, to - from), data.percent![n]!);
@@ -347,7 +347,7 @@ function drawCurve(pen: Pen, input: DrawInput, area: Area): void {
   pen.fillRect(area.x, area.y, area.width, area.height);
   grid(pen, input, area, s);
   const right = area.x + area.width;
-  // Spans of less than half a pixel are drawn together, as high as the highest.
+  // Spans of less than half a pixel are merged, with the height of the highest.
   const points: [number, number][] = [];
   plan.order.forEach((n, i) => {
     const next = plan.order[i + 1];

@@ -1,10 +1,10 @@
-/** What is told of a span: one launch on one lane. */
+/** The facts of a span: one launch on one lane. */
 
 import { facts, h } from '../shared/dom';
 import { bytes, count, quantity } from '../shared/format';
 import { categoryOf, kernelOf, type Plan, type TimelineData } from './model';
 
-/** `more`: what is told besides, as of two recordings. */
+/** `more`: additional facts, such as those of two recordings. */
 export function spanFacts(data: TimelineData, plan: Plan, span: number, more: (launch: number) => [string, string][] = () => []): Node[] {
   const { spans, launches, places, lanes, live, total } = data;
   const n = spans.launch[span]!;

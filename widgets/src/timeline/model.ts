@@ -1,14 +1,14 @@
-/** Data of the timeline view, see widgets/README.md, and what follows from it. */
+/** Data of the timeline view (see widgets/README.md), and derived data. */
 
 import { roundStep } from '../shared/axis';
 import { csvText } from '../shared/download';
 
 export interface TimelineData {
   title: string;
-  /** What each figure means, by its name. */
+  /** The definition of each figure, by its name. */
   terms?: Record<string, string>;
   target: string;
-  /** How the spans came to be where they are. */
+  /** The source of the spans' times. */
   note: string;
   recorded: boolean;
   /** From the first start to the last end, in microseconds, as all times here. */
@@ -29,20 +29,20 @@ export interface TimelineData {
   };
   spans: { launch: Int32Array; lane: Int32Array; start: Float64Array; duration: Float64Array };
   live?: Float64Array;
-  /** How near each launch is to the limit of the machine, by its median, in percent; above 100: the limit was measured
+  /** The share of the machine's limit that each launch reaches, by its median, in percent; above 100: the limit was measured
    * while the machine was busy. */
   percent?: Float64Array;
 }
 
-/** The spans of each lane in the order of their starts, and when each launch is at work. */
+/** The spans of each lane ordered by start, and the time of each launch. */
 export interface Plan {
   lanes: Int32Array[];
-  /** First start and last end of each launch; NaN for one that has no span. */
+  /** First start and last end of each launch; NaN for one without spans. */
   first: Float64Array;
   last: Float64Array;
-  /** Time that each lane is at work. */
+  /** The busy time of each lane. */
   busy: Float64Array;
-  /** Launches in the order of their starts. */
+  /** Launches ordered by start. */
   order: Int32Array;
   peak: number;
   peakLaunch: number;
@@ -75,7 +75,7 @@ export function makePlan(data: TimelineData): Plan {
   return { lanes, first, last, busy, order, peak, peakLaunch };
 }
 
-/** The place in `list` of the last span that starts at or before `time`; -1: none. */
+/** The index in `list` of the last span that starts at or before `time`; -1: none. */
 export function lastBefore(list: Int32Array, start: Float64Array, time: number): number {
   let [low, high] = [0, list.length];
   while (low < high) {

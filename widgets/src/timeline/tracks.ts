@@ -18,10 +18,10 @@ import { csv, kernelOf, lastBefore, makePlan, type Plan, type TimelineData } fro
 export const TIMELINE_STYLE = STAGE_STYLE + FIGURES_STYLE;
 
 const KEYS: [string, string][] = [
-  ['click', 'select the launch: its op, kernel and buffer everywhere'],
+  ['click', 'select the launch: its op, kernel and buffer in all views'],
   ['w s', 'zoom in, out (also + −, and the wheel)'],
   ['a d', 'pan left, right (also drag, Shift + wheel)'],
-  ['← →', 'launch before, after on this thread'],
+  ['← →', 'previous, next launch on this thread'],
   ['↑ ↓', 'thread above, below'],
   ['i', 'facts of the selected launch'],
   ['m', 'zoom to the selected launch'],
@@ -30,26 +30,26 @@ const KEYS: [string, string][] = [
   ['Enter', "the kernel's code"],
   ['Esc', 'clear'],
 ];
-/** How long the host has to answer before the view says that nobody does (milliseconds). */
+/** The time after which the view reports a missing answer of the host (milliseconds). */
 const PATIENCE = 5_000;
 
-/** A selection as Python says it: all launches that it is or became. */
+/** A selection as Python sends it: all of its launches. */
 export interface Marked extends Selection {
   launches?: number[];
 }
 
-/** One of two timelines: without a bar, on a time axis that it shares. */
+/** One of two timelines: without a toolbar, on a shared time axis. */
 export interface Half {
   /** `A` or `B`, and the recording. */
   letter: string;
   name: string;
-  /** How long its own execution is (microseconds); `total` of its data is the longer one. */
+  /** The length of its own execution (microseconds); `total` of its data is that of the longer one. */
   own: number;
-  /** The person has gone to another window. */
+  /** The user moved the window. */
   moved(from: number, to: number): void;
-  /** The person has selected a launch; -1: none. */
+  /** The user selected a launch; -1: none. */
   selected(launch: number): void;
-  /** What is told of a launch besides: the one of the other recording that computes the same. */
+  /** Additional facts of a launch: its match in the other recording. */
   told(launch: number): [string, string][];
 }
 
@@ -59,10 +59,10 @@ export class TimelineView implements Painter {
   private window: Window = { from: 0, to: 1, scroll: 0 };
   private palette!: Palette;
   private marked = new Set<number>();
-  /** The span that keys start from. */
+  /** The span at the keyboard cursor. */
   private current = -1;
   private hover = -1;
-  /** The facts of the current span stand beside it. */
+  /** Whether the facts of the current span are shown next to it. */
   private telling = false;
   private chosen = false;
   private readonly stage: Stage;
@@ -91,7 +91,7 @@ export class TimelineView implements Painter {
       ]),
       button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
     );
-    const label = 'Timeline: arrow keys walk over launches, w a s d zoom and pan, ? lists the keys';
+    const label = 'Timeline: arrow keys move between launches, w a s d zoom and pan, ? lists the keys';
     this.stage = new Stage(label, this, frame.root, frame.link);
     frame.root.append(...(half ? [] : [bar]), this.figures, this.stage.root, this.help);
     this.listen();
@@ -106,7 +106,7 @@ export class TimelineView implements Painter {
     });
   }
 
-  // -------------------------------------------------------------- from the host
+  // -------------------------------------------------------------- updates from the host
 
   data(data: TimelineData, first: boolean): void {
     const before = this.data_;
@@ -143,14 +143,14 @@ export class TimelineView implements Painter {
     this.stage.redraw();
   }
 
-  /** When some launches are at work, from the first to the last; null: none of them is. */
+  /** The time range of some launches, from the first to the last; null: none has spans. */
   timeOf(launches: readonly number[]): Range | null {
     const there = launches.filter((n) => !Number.isNaN(this.plan.first[n]!));
     if (!there.length) return null;
     return { from: Math.min(...there.map((n) => this.plan.first[n]!)), to: Math.max(...there.map((n) => this.plan.last[n]!)) };
   }
 
-  /** Goes to where all of a time is in sight, if it is not yet. */
+  /** Moves the window so that a time range is completely visible. */
   see({ from, to }: Range): void {
     if (from >= this.window.from && to <= this.window.to) return;
     const fits = to - from <= this.window.to - this.window.from;
@@ -158,7 +158,7 @@ export class TimelineView implements Painter {
     else this.look({ from: from - (to - from) * 0.1, to: to + (to - from) * 0.1 });
   }
 
-  /** Shows the same time as the other of two. */
+  /** Shows the same time as the other timeline. */
   follow(from: number, to: number): void {
     this.window = { ...this.window, from, to };
     this.stage.redraw();
@@ -187,7 +187,7 @@ export class TimelineView implements Painter {
       told('lanes', count(lanes.length), `${count(spans.launch.length)} spans.`),
       told('at work', `${own ? ((100 * busy) / own).toFixed(1) : '0'} %`),
       this.data_.live ? told('peak live', bytes(this.plan.peak)) : null,
-      h('span', { title: this.data_.recorded ? 'As the clock of each thread saw it' : 'No complete execution was recorded' }, note),
+      h('span', { title: this.data_.recorded ? 'By the clock of each thread' : 'The recording has no complete execution' }, note),
     );
     replace(this.legend, ...legend(categories, (i) => categoryColour(this.palette, i)));
   }
@@ -253,7 +253,7 @@ export class TimelineView implements Painter {
     return this.stage.svg();
   }
 
-  /** Where a span is on the stage; null: outside. */
+  /** The position of a span on the stage; null: outside. */
   private box(span: number): [number, number, number, number] | null {
     const { lanes, lane } = this.where;
     const { start, duration, lane: of } = this.data_.spans;
@@ -279,7 +279,7 @@ export class TimelineView implements Painter {
     this.remember();
   }
 
-  /** Shows a time, as far as there is one. */
+  /** Shows a time range, clamped to the execution. */
   private look(time: Range, scroll = this.window.scroll): void {
     const total = Math.max(this.data_.total, 1e-3);
     const { lanes, lane } = this.where;
@@ -392,7 +392,7 @@ export class TimelineView implements Painter {
   private walk(by: number, lanesBy: number): void {
     const { start, lane } = this.data_.spans;
     if (this.current < 0) {
-      // From what is seen: the first span that begins in the window.
+      // Start with the first span that begins in the window.
       const seen = start.findIndex((at) => at >= this.window.from);
       if (start.length) this.select(Math.max(0, seen));
       return;
@@ -406,7 +406,7 @@ export class TimelineView implements Painter {
       const list = this.plan.lanes[of + lanesBy];
       const place = list ? Math.max(0, lastBefore(list, start, start[this.current]! + 1e-9)) : 0;
       next = list?.[place];
-      // The same launch on the other thread, where it has a part of it.
+      // The same launch on the other thread, if it has a part of it.
       const same = list?.find((s) => this.data_.spans.launch[s] === this.data_.spans.launch[this.current]);
       next = same ?? next;
     }
@@ -420,7 +420,7 @@ export class TimelineView implements Painter {
     return spanFacts(this.data_, this.plan, span, this.half?.told);
   }
 
-  /** Says of the current span what the pointer shows. */
+  /** Shows the tooltip of the current span. */
   private tell(): void {
     const box = this.current < 0 ? null : this.box(this.current);
     if (box) this.stage.tell(box[0] + box[2] / 2, box[1] + box[3] / 2, ...this.factsOf(this.current));
@@ -456,7 +456,7 @@ export class TimelineView implements Painter {
     this.frame.root.addEventListener('keydown', (event) => this.key(event));
   }
 
-  /** Goes to where `x` is on the map of the whole. */
+  /** Moves the window to `x` on the overview map. */
   private centre(x: number): void {
     const time = Scale.across(this.where.map, 0, this.data_.total).value(x);
     this.look(around(this.window, time));

@@ -19,7 +19,7 @@ export interface TwoTimelines {
   a: TimelineData;
   b: TimelineData;
   names: [string, string];
-  /** Launches (places in the columns) that compute the same; one may be in several rows. */
+  /** Launches (indices into the columns) with the same computation; one can be in several rows. */
   first: Numbers;
   second: Numbers;
   guessed: Numbers;
@@ -40,7 +40,7 @@ export class TwoTimelinesView implements View<TwoTimelines> {
   private readonly tracks: [TimelineView, TimelineView];
   private timer = 0;
   private rows: Row[] = [];
-  /** A launch of B alone is selected: the host knows nothing of it. */
+  /** The selected launch if only B has it, which the host does not know. */
   private onlyB = false;
   private readonly differences = new Differences(
     (row) => this.chooseRow(row),
@@ -78,7 +78,7 @@ export class TwoTimelinesView implements View<TwoTimelines> {
       h(
         'div',
         { class: 'bar', role: 'toolbar', 'aria-label': 'Timelines of both recordings' },
-        button('fit', 'Both executions whole  (f)', () => this.tracks[0].fit()),
+        button('fit', 'Fit both executions  (f)', () => this.tracks[0].fit()),
         this.about,
         this.legend,
         h('span', { class: 'gap' }),
@@ -93,7 +93,7 @@ export class TwoTimelinesView implements View<TwoTimelines> {
       ...roots,
       this.differences.root,
     );
-    // In a low pane the table stands beside the stacks.
+    // In a low pane, the table is next to the tracks.
     const observer = new ResizeObserver(() => frame.root.classList.toggle('low', frame.root.clientHeight < 460));
     observer.observe(frame.root);
     frame.link.onDispose(() => observer.disconnect());
@@ -113,8 +113,8 @@ export class TwoTimelinesView implements View<TwoTimelines> {
       this.tracks[side].data({ ...this.side(side), total }, first);
     });
     const [a, b] = [data.a.total, data.b.total];
-    const ratio = a && b ? (b > a ? `B takes ${(b / a).toFixed(2)} times as long` : b < a ? `A takes ${(a / b).toFixed(2)} times as long` : 'both take as long') : '';
-    this.about.title = 'The two executions that are shown; the differences go by the medians of all';
+    const ratio = a && b ? (b > a ? `B takes ${(b / a).toFixed(2)} times as long` : b < a ? `A takes ${(a / b).toFixed(2)} times as long` : 'both take the same time') : '';
+    this.about.title = 'The two shown executions; the differences are of the medians of all executions';
     replace(this.about, `${quantity(a, 'us')} | ${quantity(b, 'us')}${ratio ? `: ${ratio}` : ''}`);
     this.rows = rowsOf(data.pairs, [data.a, data.b]);
     this.differences.data(this.rows);
@@ -164,7 +164,7 @@ export class TwoTimelinesView implements View<TwoTimelines> {
 
   // -------------------------------------------------------------- one selection
 
-  /** What a launch of one side is on the other. */
+  /** The match of a launch on the other side. */
   private partners(side: 0 | 1, launch: number): number[] {
     const [mine, theirs] = side === 0 ? [this.data_.first, this.data_.second] : [this.data_.second, this.data_.first];
     const found: number[] = [];
@@ -186,7 +186,7 @@ export class TwoTimelinesView implements View<TwoTimelines> {
     this.differences.mark(mine.length ? (this.rowOf(0, mine[0]!)?.at ?? -1) : -1);
   }
 
-  /** Both stacks show the launches of a row, both in sight where they fit. */
+  /** Both timelines show the launches of a row, both visible if they fit. */
   private chooseRow(row: Row): void {
     const times = row.launches.map((launches, at) => this.tracks[at]!.timeOf(launches)).filter((time) => time !== null);
     if (times.length) {
@@ -212,7 +212,7 @@ export class TwoTimelinesView implements View<TwoTimelines> {
     this.differences.mark(row?.at ?? -1);
   }
 
-  /** Tells the page which launch is selected: `own`, what it is in A (-1: nothing). */
+  /** Sends the selected launch to the page: `own`, its match in A (-1: none). */
   private say(side: 0 | 1, launch: number, own: number): void {
     const { link } = this.frame;
     const next: Selection & { launches?: number[] } = { ...link.dict<Selection>('selection') };
