@@ -26,7 +26,7 @@ TRAITS = (
     Trait("state", {}, "What the user set in this view (open scopes, overlay, mode), for the URL."),
     Trait("theme", "auto", "'light', 'dark' or 'auto' (follow the page, then the system)."),
     Trait("detail", "", "More of what `data` shows that changes more often, as JSON text."),
-    Trait("command", "", "What the person asks for, as JSON text with a `name` and a number `n`."),
+    Trait("command", "", "What the user asks for, as JSON text with a `name` and a number `n`."),
     Trait("request", "", "JSON list of the browser's open requests, each with a number `id`."),
     Trait("response", "", "JSON list of answers, each with the `id` of its request."),
 )

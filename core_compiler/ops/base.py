@@ -230,7 +230,10 @@ def infer(
     attributes: Mapping[str, Any],
     regions: Sequence[Block] = (),
 ) -> tuple[TensorType, ...]:
-    """Return the result types of ``kind`` on operands of these types; TypeRuleError if invalid."""
+    """Return the result types of ``kind`` on operands of these types.
+
+    TypeRuleError if they are invalid, or if the type rule itself raises another error.
+    """
     declared = definition(kind)
     fixed = [n for n in declared.operands if not n.startswith("*") and not n.endswith("?")]
     variadic = any(n.startswith("*") for n in declared.operands)
@@ -246,6 +249,9 @@ def infer(
         return tuple(declared.type_rule(list(types), filled, *extra))
     except TypeRuleError as error:
         raise TypeRuleError(f"{kind}: {error}") from None
+    except Exception as error:  # any exception: a fault of the rule, or attributes that it misses
+        said = f"its type rule raises {type(error).__name__}: {error}"
+        raise TypeRuleError(f"{kind}: {said}") from error
 
 
 def infer_op(op: Op) -> tuple[TensorType, ...]:

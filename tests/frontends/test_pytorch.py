@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -338,6 +340,20 @@ def test_an_op_without_translation_is_its_decomposition_and_the_rest_stays():
     parts = [op for op in imported.module.main.body.ops
              if any(n.kind == "aten.diff.default" for n in op.origin.nodes())]  # fmt: skip
     assert [op.kind for op in parts][-1] == "core.sub"
+
+
+def test_a_type_rule_that_raises_is_a_wrong_translation(monkeypatch):
+    """torch's decomposition stands in for it, with the right values; the checks fail."""
+    from core_compiler.ops.base import REGISTRY
+
+    def rule(types, attributes):
+        x, weight = types  # the bias is forgotten
+        return (x, weight)
+
+    monkeypatch.setitem(REGISTRY, "core.linear", replace(REGISTRY["core.linear"], type_rule=rule))
+    found = import_exported(exported(torch.nn.Linear(5, 4), _input(3, 5)))
+    (row,) = found.facts["stood_in"]
+    assert row["op"].startswith("aten.linear") and "its type rule raises ValueError" in row["reason"]
 
 
 def test_a_part_under_no_grad_is_walked_in_place():

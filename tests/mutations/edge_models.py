@@ -445,3 +445,28 @@ def written_into_nothing():
                 torch.slice_scatter(x, y * 2, 1, 3, 5).sum(0))  # fmt: skip
 
     return run, (torch.zeros(0, 5), torch.zeros(0, 2))
+
+
+@corpus_model
+def loss_mixed_in_other_parts():
+    """A loss and its mean over the classes, in parts that sum to 1 and in others."""
+
+    def mixed(x, t, kept, share):
+        shares, ignored = F.log_softmax(x, 1), t == -100
+        uniform = torch.where(ignored, 0.0, -shares.sum(1)).sum() / (~ignored).sum()
+        return F.nll_loss(shares, t) * kept + uniform * share
+
+    def run(x, y, z, t):
+        return mixed(x, t, 0.8, 0.05), mixed(y, t, -3.5, 0.5), mixed(z, t, 0.8, 0.2)
+
+    return run, (drawn(6, 4), drawn(6, 4), drawn(6, 4), torch.tensor([0, 2, 1, -100, 2, 3]))
+
+
+@corpus_model
+def positions_of_scalars():
+    """A scalar that is not zero has a row of no positions; one that is has none."""
+
+    def run(x, y, z):
+        return torch.nonzero(x), torch.nonzero(y), torch.nonzero(z)
+
+    return run, (torch.tensor(3.0), torch.tensor(0.0), torch.tensor(True))

@@ -113,7 +113,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const ends = data.passes.filter((p) => p.accumulated !== null);
     const end = ends.length ? ends[ends.length - 1].accumulated : null;
     const go = (pass) => ({ class: 'link', 'data-first': pass.index, click: () => send('go', { stage: pass.index, rewrite: null }) });
-    const more = end === null ? '' : end === 0 ? 'The outputs are bitwise equal to those of the import.' : `End-to-end relative error of the outputs: ${relative(end)} (of max abs).`;
+    const more = end === null ? '' : end === 0 ? `${first && first.verdicts.failed ? 'On the recorded inputs, the' : 'The'} outputs are bitwise equal to those of the import.` : `End-to-end relative error of the outputs: ${relative(end)} (of max abs).`;
     if (first) {
       const bad = first.verdicts.failed;
       told.replaceChildren('First pass that changed bits: ', h('button', go(first), first.name),
