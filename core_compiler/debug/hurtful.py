@@ -32,6 +32,8 @@ CLASSES: Mapping[str, str] = {
 OF_NODES = frozenset({"bounds", "negative", "open"})
 #: Classes whose values are finite and of a size for which a tolerance is meaningful.
 FINITE = frozenset({"zeros", "ties", "spread"})
+#: Numbers halfway between two neighbours of a narrower format, with an even and an odd one below.
+_HALFWAY = tuple(1 + odd * 2.0 ** -(bits + 1) for bits in range(1, 13) for odd in (1, 3))
 #: Larger arrays repeat a block of this many values (a prime, so that it aligns with no axis).
 BLOCK = 65_537
 
@@ -98,7 +100,7 @@ def floats(
     pool = [*common, np.inf, -np.inf, np.nan, least, -least, tiny, -tiny, largest, -largest, 2.0,
             -2.0, 3.7, *beside]  # fmt: skip
     if class_ == "bounds":
-        pool = [*common, -0.5, 1.5, -1.5, 2.5, -2.5, 3.7, -3.7, *beside]
+        pool = [*common, -0.5, 1.5, -1.5, 2.5, -2.5, 3.7, -3.7, *_HALFWAY, *beside]
     elif class_ == "open":
         pool = [*common, np.inf, -np.inf, np.nan, *beside]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -64,6 +64,10 @@ _RARE = """module {
     %below = stablehlo.divide %x, %big : tensor<3x4xf32>
     %30 = stablehlo.reduce_precision %beyond, format = e5m10 : tensor<3x4xf32>
     %31 = stablehlo.reduce_precision %below, format = e5m10 : tensor<3x4xf32>
+    %halfway = stablehlo.constant dense<[[1.00048828125, 1.00146484375, -1.00048828125,
+        -1.00146484375], [2.0009765625, 2.0029296875, 0.0, -0.0], [1.5, 3.0, 1.00048840045928955,
+        1.00146472454071045]]> : tensor<3x4xf32>
+    %36 = stablehlo.reduce_precision %halfway, format = e5m10 : tensor<3x4xf32>
     %zero = stablehlo.constant dense<0.0> : tensor<f32>
     %one = stablehlo.constant dense<1.0> : tensor<f32>
     %two = stablehlo.constant dense<2.0> : tensor<3x4xf32>
@@ -88,7 +92,7 @@ _RARE = """module {
 }
 """
 _KINDS = {
-    **dict.fromkeys((*range(8), 16, *range(20, 24), 27, *range(28, 32)), "3x4xf32"),
+    **dict.fromkeys((*range(8), 16, *range(20, 24), 27, *range(28, 32), 36), "3x4xf32"),
     **dict.fromkeys((8, 13, 14, 15), "3x4xi1"), **dict.fromkeys((*range(9, 13), 18), "3x4xi32"),
     17: "2x4xf32", 19: "3x3xf32", 25: "6x2xf32", 26: "i32", 32: "3xf32",
     33: "4xf32", 34: "4xf32", 35: "4xf32",
