@@ -45,7 +45,10 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
     along = [i for i, v in enumerate(read) if depends_on([v], {k}, made)]
     across = [i for i, v in enumerate(read) if depends_on([v], {j}, made)]
     need(len(along) == len(across) == 1 and along != across, f"{source.name} is not transposed")
-    need(source.type.strides[along[0]] == 1, f"{source.name} is not contiguous along {outer}")
+    need(
+        along[0] == len(read) - 1 and source.type.strides[-1] == 1,
+        f"{source.name} is not contiguous along {outer}",
+    )
     need(read[along[0]] is k or _plus(read[along[0]], k, made), f"{outer} is scaled")
     need(written[-1] is j and isinstance(target.type.shape[-1], int), f"{inner} is not last")
     need(target.type.shape[-1] >= pad, f"{target.name} has no room for {pad}")
@@ -71,10 +74,7 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
                     at = kb.add(j0, row)
                     count = kb.select(kb.lt(at, extent), length, kb.index(0))
                     where = place(copier, k0, at, read)
-                    axis = None if along[0] == len(read) - 1 else along[0]
-                    rows.append(
-                        kb.load(copier[source], *where, width=width, count=count, axis=axis)
-                    )
+                    rows.append(kb.load(copier[source], *where, width=width, count=count))
                 for lane, column in enumerate(transposed(kb, rows, width)):
                     at = kb.add(k0, lane)
                     count = kb.select(kb.lt(at, high), kb.index(width), kb.index(0))
