@@ -437,6 +437,25 @@ def loss_over_the_count_of_others():
 
 
 @corpus_model
+def loss_over_the_weights_of_others():
+    """A weighted sum of losses, divided by the weights of its targets, and of others."""
+
+    def counted(w, t, ignored):
+        kept = t != ignored
+        picked = w.expand(6, 5).gather(1, torch.where(kept, t, 0)[:, None])[:, 0]
+        return torch.where(kept, picked, 0.0).sum()
+
+    def total(x, w, t):
+        return F.nll_loss(F.log_softmax(x, 1), t, w, ignore_index=2, reduction="sum")
+
+    def run(x, y, w, t):
+        return total(x, w, t) / counted(w, t, 2), total(y, w, t) / counted(w, t, 4)
+
+    targets = torch.tensor([0, 2, 1, 4, 2, 3])
+    return run, (drawn(6, 5), drawn(6, 5), drawn(5).abs() + 0.5, targets)
+
+
+@corpus_model
 def written_into_nothing():
     """Slices that are replaced in tensors of which another axis is empty."""
 

@@ -81,6 +81,12 @@ _RARE = """module {
         : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>
     %35 = stablehlo.reduce(%x init: %zero) applies stablehlo.multiply across dimensions = [0]
         : (tensor<3x4xf32>, tensor<f32>) -> tensor<4xf32>
+    %most = stablehlo.constant dense<2147483647> : tensor<i32>
+    %least = stablehlo.constant dense<-2147483648> : tensor<i32>
+    %37 = stablehlo.reduce(%9 init: %most) applies stablehlo.maximum across dimensions = [0]
+        : (tensor<3x4xi32>, tensor<i32>) -> tensor<4xi32>
+    %38 = stablehlo.reduce(%9 init: %least) applies stablehlo.minimum across dimensions = [0]
+        : (tensor<3x4xi32>, tensor<i32>) -> tensor<4xi32>
     %29 = func.call @halved(%y) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return VALUES
   }
@@ -95,7 +101,7 @@ _KINDS = {
     **dict.fromkeys((*range(8), 16, *range(20, 24), 27, *range(28, 32), 36), "3x4xf32"),
     **dict.fromkeys((8, 13, 14, 15), "3x4xi1"), **dict.fromkeys((*range(9, 13), 18), "3x4xi32"),
     17: "2x4xf32", 19: "3x3xf32", 25: "6x2xf32", 26: "i32", 32: "3xf32",
-    33: "4xf32", 34: "4xf32", 35: "4xf32",
+    33: "4xf32", 34: "4xf32", 35: "4xf32", 37: "4xi32", 38: "4xi32",
 }  # fmt: skip
 
 #: A convolution to as many rows and columns as channels, and a norm of one of its axes.
