@@ -489,3 +489,14 @@ def positions_of_scalars():
         return torch.nonzero(x), torch.nonzero(y), torch.nonzero(z)
 
     return run, (torch.tensor(3.0), torch.tensor(0.0), torch.tensor(True))
+
+
+@corpus_model
+def norms_of_samples():
+    """Norms by hand whose variance is that of a sample: no layer norm; and one that is."""
+
+    def norm(x, correction):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / torch.sqrt(x.var(-1, correction=correction, keepdim=True) + 1e-5)
+
+    return lambda x, y: (norm(x, 1), norm(y, 0), norm(x * y, 2)), (drawn(3, 6), drawn(3, 6))
