@@ -139,7 +139,8 @@ class Adversary:
             return frozenset({_INTEGERS})
         if not any(map(_is_float, read)):
             return frozenset()
-        is_open = alone and name not in self._nodes.not_at_infinity
+        is_complex = not self._nodes.parts.keys().isdisjoint(read)
+        is_open = alone and not is_complex and name not in self._nodes.not_at_infinity
         return frozenset({*_FLOATS, _OPEN} if is_open else _FLOATS)
 
     def _constants_by_value(self) -> dict[Value, list[float]]:
@@ -234,14 +235,15 @@ class _Trial:
     def _made(self, value: Value) -> np.ndarray:
         assert isinstance(value.type, TensorType)
         kind = value.type
+        shape = tuple(map(int, kind.shape))
         constants = self._of._constants.get(value)
         if constants is None or kind.elements > MOST_ELEMENTS:  # no node that is tried reads it
-            return np.zeros(tuple(map(int, kind.shape)), kind.dtype.numpy)
+            return np.zeros(shape, kind.dtype.numpy)
         text = f"{self.class_} {len(self._arrays)}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
         random = np.random.default_rng(seed)
         if value in self._of._shifted_by:
-            return random.integers(0, kind.dtype.bits, kind.shape).astype(kind.dtype.numpy)
+            return random.integers(0, kind.dtype.bits, shape).astype(kind.dtype.numpy)
         return hurtful.array(self.class_, kind, random, constants, True)
 
     def tell(
