@@ -300,9 +300,7 @@ def test_what_is_tried_again_stands_in_its_place_but_for_what_changes_nothing():
         return {"file": "a.py", "function": name, "before": "x", "after": "y", "class": "rules",
                 "outcome": outcome, "right": None, "seconds": 1.0, "processor": 1.0}  # fmt: skip
 
-    session = SimpleNamespace(
-        digest="d", jobs=1, entries={}, dropped={}, flags=[], carried=0
-    )
+    session = SimpleNamespace(digest="d", jobs=1, entries={}, dropped={}, flags=[], carried=0)
     first = score.result(
         [row("f", judge.SURVIVED), row("g", judge.SURVIVED), row("h", judge.CAUGHT)],
         7, 3, session, 3.0,
