@@ -254,35 +254,39 @@ class _Trial:
         iterations: Sequence[Iteration] = (),
         /,
     ) -> list[bool]:
-        node, wide = self._of._tried[name], cache(in_f64)
-        known = {v: Known(self.array(v), v) for v in node.read}
-        with suppress(ArithmeticError, ValueError):  # an op without a meaning on such values
-            for op in node.ops:
-                self._of._alone._made(op, known)
-            if any(_is_undefined(op, known) for op in node.ops):
-                return [True] * len(arrays)
-            rows = zip(self._of._values[name], arrays, strict=False)
-            for place, (value, theirs) in enumerate(rows):
-                if value is None:
-                    continue
-                made = known[value]
-                told = as_wide(theirs, made)
-                if theirs is None or told is None or form(told) != form(made.array) or self.over:
-                    continue
-                self._done.add(name)
-                constants = self._of._nodes.constants.get(name, 0.0)
-                judged = self._of._alone.judge(
-                    made,
-                    theirs,
-                    partial(nth, wide, place),
-                    constants,
-                    name in self._of._nodes.open_ties,
-                )
-                if judged.verdict == "differs":
-                    self.over = True
-                    note = f"on {hurtful.CLASSES[self.class_]}: {judged.note}"
-                    self._found(name, made, replace(judged, note=note))
+        if not self.over:
+            self._compare(self._of._tried[name], arrays, cache(in_f64))
         return [True] * len(arrays)
+
+    def _compare(self, node: _Node, arrays: Sequence[np.ndarray | None], wide: InF64) -> None:
+        """Judge the tensors of a node; the first that differs ends the run."""
+        of, name = self._of, node.name
+        known = {v: Known(self.array(v), v) for v in node.read}
+        try:
+            for op in node.ops:
+                of._alone._made(op, known)
+        except Exception as error:  # any exception: the framework has tensors there
+            made = Known(np.empty(0), node.values[0])
+            self._differs(name, made, Judgement("differs", note=f"our ops raise {error!r}"))
+            return
+        if any(_is_undefined(op, known) for op in node.ops):
+            return
+        constants, open_ties = of._nodes.constants.get(name, 0.0), name in of._nodes.open_ties
+        for place, (value, theirs) in enumerate(zip(of._values[name], arrays, strict=False)):
+            made = known[value] if value is not None else None
+            told = as_wide(theirs, made)
+            if made is None or theirs is None or told is None or form(told) != form(made.array):
+                continue
+            self._done.add(name)
+            judged = of._alone.judge(made, theirs, partial(nth, wide, place), constants, open_ties)
+            if judged.verdict == "differs":
+                self._differs(name, made, judged)
+                return
+
+    def _differs(self, name: str, made: Known, judged: Judgement) -> None:
+        self.over = True
+        note = f"on {hurtful.CLASSES[self.class_]}: {judged.note}"
+        self._found(name, made, replace(judged, note=note))
 
 
 def _is_float(value: Value) -> bool:

@@ -117,14 +117,33 @@ def test_integers_are_tried_where_ops_work_element_by_element(monkeypatch):
     assert "special values" in result.beyond.judgement.note
 
 
+def test_ops_of_ours_that_raise_are_a_fault(monkeypatch):
+    """The reference stumbles over what the example inputs do not have."""
+    from core_compiler.ops.base import REGISTRY
+
+    right = REGISTRY["core.exp"]
+
+    def stumbles(arrays, *more):
+        if not (arrays[0] > 0).all():
+            raise ZeroDivisionError("a negative exponent")
+        return right.reference(arrays, *more)
+
+    found = imported(lambda x: torch.exp(x), TAME)
+    monkeypatch.setitem(REGISTRY, "core.exp", replace(right, reference=stumbles))
+    result = compared(found, TAME)
+    assert result.beyond is not None and result.beyond.node == "exp"
+    assert "our ops raise" in result.beyond.judgement.note
+
+
 def test_shifts_are_tried_with_the_bits_that_integers_have(monkeypatch):
     x, by = np.full((3, 4), 3, np.int32), np.full((3, 4), 2, np.int32)
     shift = torch.bitwise_left_shift
     assert compared(imported(shift, x, by), x, by).tried == 1
-    wide = lambda b, x, y: b.select(  # noqa: E731
-        b.lt(y, b.scalar_like(12, y)), b.shl(x, y), b.scalar_like(0, x)
-    )
-    monkeypatch.setitem(table(), "bitwise_left_shift", wide)
+
+    def narrow(b, x, y):
+        return b.select(b.lt(y, b.scalar_like(12, y)), b.shl(x, y), b.scalar_like(0, x))
+
+    monkeypatch.setitem(table(), "bitwise_left_shift", narrow)
     found = compared(imported(shift, x, by), x, by)
     assert found.beyond is not None and "special values" in found.beyond.judgement.note
 
