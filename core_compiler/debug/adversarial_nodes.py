@@ -273,14 +273,14 @@ class _Trial:
             return
         constants, open_ties = of._nodes.constants.get(name, 0.0), name in of._nodes.open_ties
         for place, (value, theirs) in enumerate(zip(of._values[name], arrays, strict=False)):
-            made = known[value] if value is not None else None
-            told = as_wide(theirs, made)
-            if made is None or theirs is None or told is None or form(told) != form(made.array):
+            ours = known[value] if value is not None else None
+            told = as_wide(theirs, ours)
+            if ours is None or theirs is None or told is None or form(told) != form(ours.array):
                 continue
             self._done.add(name)
-            judged = of._alone.judge(made, theirs, partial(nth, wide, place), constants, open_ties)
+            judged = of._alone.judge(ours, theirs, partial(nth, wide, place), constants, open_ties)
             if judged.verdict == "differs":
-                self._differs(name, made, judged)
+                self._differs(name, ours, judged)
                 return
 
     def _differs(self, name: str, made: Known, judged: Judgement) -> None:

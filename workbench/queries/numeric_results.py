@@ -225,7 +225,7 @@ def against(told: Row) -> str:
         text += f", at {told['worst']['node']}"
     text += others(told["integers"])
     if told["tried"]:
-        text += f"; {told['tried']} forms of nodes on adversarial values too"
+        text += f"; forms of nodes on adversarial values too: {told['tried']}"
     return "\n".join([text, *(beyond_lines(told["beyond"]) if told["beyond"] else [])])  # fmt: skip
 
 
