@@ -285,7 +285,7 @@ class _Trial:
 
     def _differs(self, name: str, made: Known, judged: Judgement) -> None:
         self.over = True
-        note = f"on {hurtful.CLASSES[self.class_]}: {judged.note}"
+        note = f"not on the inputs, but on {hurtful.CLASSES[self.class_]}: {judged.note}"
         self._found(name, made, replace(judged, note=note))
 
 

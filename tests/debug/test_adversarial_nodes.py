@@ -105,7 +105,7 @@ def test_a_fault_that_the_inputs_do_not_show_is_shown(name, monkeypatch):
     result = compared(found, TAME)
     assert result.verdict == "differs" and result.beyond is not None
     assert result.beyond.node.startswith(op) and result.beyond.alone
-    assert result.beyond.judgement.note.startswith("on ")
+    assert result.beyond.judgement.note.startswith("not on the inputs, but on ")
     assert class_ in result.beyond.judgement.note
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from core_compiler.debug.check import summary
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
 from core_compiler.ops import REGISTRY
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import inputs, program
+from workbench.queries import numeric_results
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 from workbench.views import overview
@@ -29,3 +32,17 @@ def test_a_rule_that_fails_on_special_values_only_is_not_called_exact(tmp_path, 
     worst = figures["worst check error"]
     assert worst["bad"] and worst["hint"] == "in canonicalise, a failed check"
     run.close()
+
+
+@pytest.mark.parametrize("name", ["verdict", f"{numeric_results.FRAMEWORK}_verdict"])
+def test_a_comparison_that_differs_is_a_failed_check(tmp_path, name):
+    """The compile or run exits with 1: its badge is not green."""
+    module = program(lambda b, x: b.neg(x), "3x4xf32")
+    for verdict, failed in (("within", 0), ("differs", 1)):
+        path = tmp_path / f"{verdict}.run"
+        with Recorder(path) as recorder:
+            compilation.start(module, "cpu").finish_told(recorder)
+            recorder.figures({name: verdict})
+        run = Run(path)
+        assert overview.data((run,), ViewState())["failed"] == failed
+        run.close()

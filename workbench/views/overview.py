@@ -37,6 +37,13 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     return _one(run, state) if other is None else _two(run, other, state)
 
 
+def _failed(run: Run) -> int:
+    """Return the number of failed checks; a comparison with a framework that differs is one."""
+    figures = run.figures()
+    against = figures.get("verdict"), figures.get(f"{numeric_results.FRAMEWORK}_verdict")
+    return sum(s.verdicts.get("failed", 0) for s in run.stages()) + against.count("differs")
+
+
 def _one(run: Run, state: ViewState) -> dict[str, Any]:
     """Return ``figures`` (label, value, unit, hint), ``passes`` (chart), ``kernels``, ``findings``.
 
@@ -50,7 +57,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
         "title": str(meta.get("model", run.path.stem)),
         "subtitle": _subtitle(meta),
         "status": run.status,
-        "failed": sum(s.verdicts.get("failed", 0) for s in stages),
+        "failed": _failed(run),
         "elsewhere": run.elsewhere,
         "training": bool(run.version.iterations),
         "message": str(meta.get("message", "")),
