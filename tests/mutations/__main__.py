@@ -8,10 +8,10 @@ Sites are drawn by the seed from those that the corpus of the class executes.  F
 compiler must be caught by ``workbench compile --check``, wrong translations and meanings of ops by
 that with ``--against``, wrong gradients by ``workbench train --check``.  Survivors are listed with
 their edit; why one is no fault is written in ``equivalent.toml``.  What changes nothing of what is
-compiled or computed is counted apart, and another is drawn for it.  The corpus is traced once in
-a work folder, which takes an hour; traces are carried over to later sources.  ``--again`` tries
-once more what a recorded run did not see, or blamed on another pass.  Exits with 1 where a mutation
-survived.
+compiled or computed is counted apart, and another is drawn for it.  The corpus is executed and
+traced once in a work folder, which takes 40 minutes; traces are carried over to later sources.
+``--again`` tries once more what a recorded run did not see, or blamed on another pass.  Exits with
+1 where a mutation survived.
 
 The output is written as mutations are tried.  Where it holds some of the same seed, count, sources
 and corpus already, the run goes on from there.

@@ -1,95 +1,117 @@
 """Which lines of the compiler each model of the corpus executes, and in which pass.
 
-The tracer counts lines of functions only: lines of modules and classes are executed when they are
-imported, whatever is compiled.  Functions that Numba compiles run no line of Python: of those that
-a model asks for all lines count, with those of the functions that they call.
+Only lines of functions count: those of modules and classes are executed when they are imported,
+whatever is compiled.  Functions that Numba compiles run no line of Python: of those that a model
+asks for all lines count, with those of the functions that they call.
 """
 
 from __future__ import annotations
 
+import ast
 import dis
 import os
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from types import CodeType, FrameType
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
-#: What a line is executed by: "load", "check", "train", or "pass:NAME".
+#: What a line is executed by: "load", "check", or "pass:NAME".
 Lines = dict[str, dict[str, list[int]]]
-
-_OPTIMIZED = 0x1  # set in the code of functions, not of modules and classes
 
 
 class Tracer:
-    """Collects ``phase -> file -> lines`` of the files in ``wanted`` (relative to ``root``)."""
+    """Collects ``phase -> file -> lines`` of the files ``wanted`` below ``root``, and ``tokens``
+    that rows of tables are named by: rules that fired, kinds of ops."""
 
-    def __init__(self, root: str, wanted: Iterable[str]):
-        self.root = os.path.join(root, "")
-        self.wanted = {os.path.join(root, file): file for file in wanted}
-        self.phase = "load"
-        self.found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-        self._left: dict[tuple[str, CodeType], set[int]] = {}
+    def __init__(self, root: Path, wanted: Sequence[str]):
+        import coverage
 
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> Callable | None:
-        """The global trace function: a local one for frames with lines that are not known."""
-        code = frame.f_code
-        file = self.wanted.get(code.co_filename)
-        if file is None or not code.co_flags & _OPTIMIZED:
-            return None
-        key = self.phase, code
-        left = self._left.get(key)
-        if left is None:
-            left = {line for _, line in dis.findlinestarts(code) if line}
-            left.discard(-1 if code.co_name.startswith("<") else code.co_firstlineno)
-            self._left[key] = left
-        if not left:
-            return None
-        lines = self.found[self.phase][file]
-        lines.add(frame.f_lineno)
+        self.root, self.wanted = root, wanted
+        self.tokens: set[str] = set()
+        self._phase = "load"
+        self._compiled: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        self._seen: set[tuple[str, CodeType]] = set()
+        self._coverage = coverage.Coverage(
+            data_file=None, config_file=False, messages=False,
+            include=[str(root / file) for file in wanted],
+        )  # fmt: skip
 
-        def local(frame: FrameType, event: str, argument: Any) -> Callable | None:
-            if event == "line":
-                lines.add(frame.f_lineno)
-                left.discard(frame.f_lineno)
-            return local
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._coverage.start()
+        self._coverage.switch_context(self._phase)
+        try:
+            yield
+        finally:
+            self._coverage.stop()
 
-        return local
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Lines executed meanwhile are executed by ``name``."""
+        before, self._phase = self._phase, name
+        self._coverage.switch_context(name)
+        try:
+            yield
+        finally:
+            self._phase = before
+            self._coverage.switch_context(before)
 
-    def compiled(self, function: Any, seen: set[CodeType] | None = None) -> None:
+    def compiled(self, function: Any) -> None:
         """Count the lines of a function that Numba compiles, and of those it calls."""
-        seen = set() if seen is None else seen
         code = getattr(function, "__code__", None)
-        if code is None or code in seen:
+        if code is None or (self._phase, code) in self._seen:
             return
-        seen.add(code)
-        file = self.wanted.get(code.co_filename)
-        if file is not None:
+        self._seen.add((self._phase, code))
+        file = os.path.relpath(code.co_filename, self.root)
+        if file in self.wanted:
             lines = [line for _, line in dis.findlinestarts(code) if line]
-            self.found[self.phase][file].update(lines)
+            self._compiled[self._phase][file].update(lines)
         for name in code.co_names:
             target = function.__globals__.get(name)
-            self.compiled(getattr(target, "py_func", target), seen)
+            self.compiled(getattr(target, "py_func", target))
 
-    def result(self) -> Lines:
-        return {
-            phase: {file: sorted(lines) for file, lines in files.items()}
-            for phase, files in self.found.items()
-        }
+    def lines(self) -> Lines:
+        found = self._compiled
+        data = self._coverage.get_data()
+        for path in data.measured_files():
+            file = os.path.relpath(path, self.root)
+            inside = _inside(Path(path).read_text())
+            for line, phases in data.contexts_by_lineno(path).items():
+                for phase in phases if line in inside else ():
+                    found[phase][file].update((line, *inside[line]))
+        return {p: {f: sorted(ls) for f, ls in files.items()} for p, files in found.items()}
 
 
-def trace(words: list[str], wanted: list[str]) -> dict[str, Any]:
-    """Run a command under the tracer, in a child of the server; its result with ``lines`` and the
-    ``tokens`` that rows of tables are named by: rules that fired, kinds of ops."""
+def _inside(text: str) -> dict[int, Sequence[int]]:
+    """The lines that are in the body of a function or of a lambda, with those of the head of the
+    function that begins its body there: a call evaluates its defaults."""
+    found: dict[int, Sequence[int]] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0].lineno
+            for line in range(first, (node.end_lineno or 0) + 1):
+                found.setdefault(line, ())
+            heads = range(node.lineno, first)
+            for statement in node.body[:2]:  # a docstring is no line that is executed
+                found[statement.lineno] = heads
+        elif isinstance(node, ast.Lambda):
+            for line in range(node.body.lineno, (node.end_lineno or 0) + 1):
+                found.setdefault(line, ())
+    return found
+
+
+@contextmanager
+def traced(wanted: Sequence[str]) -> Iterator[Tracer]:
+    """Trace what this process executes meanwhile; the working directory is the tree's."""
     import numba
 
     from core_compiler.driver.compilation import Compilation
-    from tests.mutations import commands
 
     _import_all(wanted)
-    tracer = Tracer(os.getcwd(), wanted)
-    tokens: set[str] = set()
+    tracer = Tracer(Path.cwd(), wanted)
     njit, run, check = numba.njit, Compilation._run, Compilation._check
 
     def recorded(*args: Any, **options: Any) -> Any:
@@ -105,46 +127,32 @@ def trace(words: list[str], wanted: list[str]) -> dict[str, Any]:
         return decorate
 
     def in_pass(self: Any, step: Any) -> Any:
-        before, tracer.phase = tracer.phase, f"pass:{step.label.split('#')[0]}"
-        try:
+        with tracer.phase(f"pass:{step.label.split('#')[0]}"):
             stage = run(self, step)
-        finally:
-            tracer.phase = before
-        tokens.update(r.rule for r in stage.rewrites)
+        tracer.tokens.update(r.rule for r in stage.rewrites)
         for function in (stage.module.main, *stage.module.functions.values()):
-            tokens.update(_kinds(function.body))
+            tracer.tokens.update(_kinds(function.body))
         return stage
 
     def in_check(self: Any) -> Any:
-        before, tracer.phase = tracer.phase, "check"
-        try:
+        with tracer.phase("check"):
             return check(self)
-        finally:
-            tracer.phase = before
 
-    untraced(tracer)
     numba.njit = recorded
     Compilation._run, Compilation._check = in_pass, in_check  # type: ignore[method-assign]
-    started = time.perf_counter()
-    sys.settrace(tracer)
     try:
-        made = commands.run(words)
+        with _untraced_numba(), tracer.running():
+            yield tracer
     finally:
-        sys.settrace(None)
-    numba.njit, Compilation._run, Compilation._check = njit, run, check  # type: ignore
-    return made | {
-        "kind": "coverage", "lines": tracer.result(), "tokens": sorted(tokens),
-        "traced": round(time.perf_counter() - started, 2),
-    }  # fmt: skip
+        numba.njit, Compilation._run, Compilation._check = njit, run, check  # type: ignore
 
 
-def untraced(tracer: Tracer) -> None:
-    """Let Numba compile without the tracer: it executes nothing of ours, and millions of calls."""
+@contextmanager
+def _untraced_numba() -> Iterator[None]:
+    """Let Numba compile without a tracer: it executes nothing of ours, and millions of calls."""
     from numba.core import base, compiler, dispatcher
 
-    def wrap(owner: Any, name: str) -> None:
-        inner = getattr(owner, name)
-
+    def untraced(inner: Any) -> Any:
         def run(*args: Any, **options: Any) -> Any:
             tracing = sys.gettrace()
             sys.settrace(None)
@@ -153,11 +161,18 @@ def untraced(tracer: Tracer) -> None:
             finally:
                 sys.settrace(tracing)
 
-        setattr(owner, name, run)
+        return run
 
-    wrap(dispatcher.Dispatcher, "compile")
-    wrap(compiler.CompilerBase, "compile_extra")
-    wrap(base.BaseContext, "refresh")
+    places = ((dispatcher.Dispatcher, "compile"), (compiler.CompilerBase, "compile_extra"),
+              (base.BaseContext, "refresh"))  # fmt: skip
+    kept = [getattr(owner, name) for owner, name in places]
+    for (owner, name), inner in zip(places, kept, strict=True):
+        setattr(owner, name, untraced(inner))
+    try:
+        yield
+    finally:
+        for (owner, name), inner in zip(places, kept, strict=True):
+            setattr(owner, name, inner)
 
 
 def _kinds(block: Any) -> set[str]:
@@ -169,7 +184,7 @@ def _kinds(block: Any) -> set[str]:
     return found
 
 
-def _import_all(files: list[str]) -> None:
+def _import_all(files: Sequence[str]) -> None:
     """What is imported while it is traced would count its import."""
     import importlib
     from contextlib import suppress

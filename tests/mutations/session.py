@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -63,12 +64,12 @@ class Session:
         told = json.loads(kept.read_text())
         self.flags = told["flags"]
         self.entries = {e["name"]: _entry(e) for e in told["entries"]}
-        self._trace()
-        seconds = self._green()
+        self._carry()
+        seconds = self._executed()
         traces = []
         for name, entry in self.entries.items():
-            found = json.loads(self._kept(entry).read_text())
             if seconds[name]:
+                found = json.loads(self._kept(entry).read_text())
                 self.carried += "carried" in found
                 tokens = frozenset(found["tokens"]) | frozenset(entry.tokens)
                 traces.append(sites.Traced(name, found["lines"], tokens, seconds[name]))
@@ -97,39 +98,46 @@ class Session:
         """Where the trace of a model is kept: as long as it is made in the same way."""
         return self.traces / f"{entry.name}-{entry.key}.json"
 
-    def _trace(self) -> None:
+    def _carry(self) -> None:
         every = [self._kept(e).name for e in self.entries.values()]
         done, unknown = carried.carry_over(self.traces, every)
         if done:
             _tell(f"carried over {len(done)} traces; nothing is known of {unknown or 'no file'}")
-        missing = [e for e in self.entries.values() if not self._kept(e).exists()]
-        tasks = deque(
-            self._task(e, _trace(e, self.wanted, self.flags), TRACE_LIMIT) for e in missing
-        )
-        for number, done in enumerate(server.run(tasks, self.jobs)):
-            lines = next((m for m in done.said if "lines" in m), {"lines": {}, "tokens": []})
-            found = {"lines": lines["lines"], "tokens": lines["tokens"]}
-            self._kept(done.key).write_text(json.dumps(found))
-            _tell(f"traced {number + 1}/{len(missing)} {done.key.name}: {done.seconds:.0f} s")
 
-    def _green(self) -> dict[str, dict[str, float]]:
+    def _executed(self) -> dict[str, dict[str, float]]:
         """Of each model and command the seconds that it takes where it is green; what is not is
-        ``dropped``."""
-        kept = self.folder / f"green-{tree.corpus_digest()[:16]}.json"
-        if not kept.exists():
-            tasks = deque(self._task(e, _run(e, self.flags), LIMIT) for e in self.entries.values())
-            seconds: dict[str, dict[str, float]] = {}
-            problems = {}
-            for done in server.run(tasks, self.jobs):
-                told = [m for m in done.said if "command" in m]
-                seconds[done.key.name] = {m["command"]: m["seconds"] for m in told if not m["code"]}
-                bad = [f"{m['command']}: {m['said']}" for m in told if m["code"]]
-                if bad or done.ended:
-                    problems[done.key.name] = (done.ended or "; ".join(bad))[:600]
-                    _tell(f"NOT GREEN: {done.key.name}: {problems[done.key.name]}")
-            kept.write_text(json.dumps([seconds, problems]))
-        seconds, self.dropped = json.loads(kept.read_text())
-        return seconds
+        ``dropped``.  A model that has no trace is traced."""
+        folder = self.folder / "green"
+        folder.mkdir(exist_ok=True)
+        kept = {e.name: folder / self._kept(e).name for e in self.entries.values()}
+        missing = [e for e in self.entries.values() if not kept[e.name].exists()]
+        tasks = deque(self._executes(e) for e in missing)
+        for number, done in enumerate(server.run(tasks, self.jobs)):
+            entry = done.key
+            told = [m for m in done.said if "command" in m]
+            bad = [f"{m['command']}: {m['said']}" for m in told if m["code"]]
+            bad += [m["error"] for m in done.said if "error" in m]
+            found = {
+                "seconds": {m["command"]: m["seconds"] for m in told if not m["code"]},
+                "problem": (done.ended or "; ".join(bad))[:600],
+            }  # fmt: skip
+            traced = next((m for m in done.said if m["kind"] == "coverage"), None)
+            if traced is not None:
+                del traced["kind"]
+                self._kept(entry).write_text(json.dumps(traced))
+            elif not self._kept(entry).exists():
+                found["seconds"] = {}
+            kept[entry.name].write_text(json.dumps(found))
+            _tell(f"{number + 1}/{len(missing)} {entry.name}: {done.seconds:.0f} s"
+                  f"{'; NOT GREEN: ' + found['problem'] if found['problem'] else ''}")  # fmt: skip
+        every = {name: json.loads(path.read_text()) for name, path in kept.items()}
+        self.dropped = {name: e["problem"] for name, e in every.items() if e["problem"]}
+        return {name: e["seconds"] for name, e in every.items()}
+
+    def _executes(self, entry: Entry) -> server.Task:
+        traced = self._kept(entry).exists()
+        run = _run(entry, self.flags, () if traced else self.wanted)
+        return self._task(entry, run, LIMIT if traced else TRACE_LIMIT)
 
     def _task(self, key: Any, run: Any, limit: float) -> server.Task:
         return server.Task(key, self.base, self.clean, run, limit)
@@ -321,7 +329,10 @@ class Session:
         }  # fmt: skip
 
 
-def _trace(entry: Entry, wanted: list[str], flags: list[str]) -> Any:
+def _run(entry: Entry, flags: list[str], wanted: Sequence[str]) -> Any:
+    """Its commands: one with the framework's values checks as well.  The lines of the files
+    ``wanted`` that they execute are traced."""
+
     def run(say: Any) -> None:
         from tests.mutations import commands, coverage
 
@@ -329,30 +340,25 @@ def _trace(entry: Entry, wanted: list[str], flags: list[str]) -> Any:
         if error:
             say({"kind": "invalid", "error": error})
             return
-        say(coverage.trace(words(CHECK, entry, flags), wanted))
+        with coverage.traced(wanted) if wanted else nullcontext() as tracer:
+            for told in _told(entry, flags):
+                say(told)
+        if tracer is not None:
+            say({"kind": "coverage", "lines": tracer.lines(), "tokens": sorted(tracer.tokens)})
 
     return run
 
 
-def _run(entry: Entry, flags: list[str]) -> Any:
-    """Its commands: one with the framework's values checks as well."""
+def _told(entry: Entry, flags: list[str]) -> Iterator[dict[str, Any]]:
+    from tests.mutations import commands
 
-    def run(say: Any) -> None:
-        from tests.mutations import commands
-
-        error = commands.enter()
-        if error:
-            say({"kind": "invalid", "error": error})
+    for command in reversed(entry.commands):
+        told = commands.run(words(command, entry, flags)) | {"command": command}
+        yield told
+        if command == AGAINST and not told["code"]:  # the others are parts of it
+            for part in entry.commands:
+                yield told | {"command": part}
             return
-        for command in reversed(entry.commands):
-            told = commands.run(words(command, entry, flags)) | {"command": command}
-            say(told)
-            if command == AGAINST and not told["code"]:  # the others are parts of it
-                for part in entry.commands:
-                    say(told | {"command": part})
-                return
-
-    return run
 
 
 def _entry(told: dict[str, Any]) -> Entry:

@@ -25,8 +25,9 @@ _HARNESS = (
 #: The files that the corpus is made by.
 CORPUS = (
     *(f"mutations/{name}.py" for name in (
-        "torch_models", "edge_models", "opinfo_suite", "onnx_models", "onnx_suite",
-        "opinfo_training", "training_tasks")),
+        "corpus", "torch_models", "edge_models", "near_models", "opinfo_suite", "onnx_models",
+        "onnx_suite", "jax_suite", "stablehlo_models", "opinfo_training", "training_tasks")),
+    "mutations/jax_suite.txt",
     "conformance/opinfo.py", "conformance/opinfo_gradients.py", *_HARNESS[2:],
 )  # fmt: skip
 
