@@ -97,11 +97,10 @@ def _stablehlo_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
 def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
     from tests.mutations import training_tasks
 
-    for name, extra in training_tasks.TASKS.items():
+    for name, (make, extra) in training_tasks.every().items():
         if names and f"train_{name}" not in names:
             continue
-        text = f"tests.mutations.training_tasks:{name}"
-        source = inspect.getsource(getattr(training_tasks, name))
+        text, source = f"{make.__module__}:{name}", inspect.getsource(make)
         yield Entry(f"train_{name}", text, "torch", (CHECK, TRAIN, AGAINST), tuple(extra), (),
                     _key(source))  # fmt: skip
 

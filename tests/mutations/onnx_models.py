@@ -16,7 +16,9 @@ Node = tuple[str, str, str, dict[str, Any]]
 
 def models() -> Iterator[tuple[str, onnx.ModelProto]]:
     """Name and model; names are unique."""
-    for name, (inputs, constants, nodes, *opset) in _GRAPHS.items():
+    from tests.mutations.edges.onnx import GRAPHS
+
+    for name, (inputs, constants, nodes, *opset) in (_GRAPHS | GRAPHS).items():
         yield f"onnx_{name}", _graph(name, inputs, constants, nodes, *opset)
 
 
@@ -43,7 +45,7 @@ def _graph(
     return onnx.shape_inference.infer_shapes(model)
 
 
-def _w(*shape: int) -> np.ndarray:
+def rand(*shape: int) -> np.ndarray:
     random = np.random.default_rng(sum(shape))
     return (random.standard_normal(shape) * 0.5).astype(np.float32)
 
@@ -52,12 +54,12 @@ def _i(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def _s(value: float) -> np.ndarray:
+def num(value: float) -> np.ndarray:
     return np.array(value, np.float32)
 
 
 _X = {"x": ("f", 2, 3, 5, 6)}
-_M = {"x": ("f", 3, 4)}
+XY = {"x": ("f", 3, 4)}
 
 
 def _each(*ops: str) -> list[tuple]:
@@ -69,15 +71,15 @@ def _each(*ops: str) -> list[tuple]:
 OPEN = ("onnx_average_of_nothing",)
 
 _GRAPHS: dict[str, tuple] = {
-    "conv": (_X, {"w": _w(4, 3, 3, 3), "b": _w(4), "g": _w(4, 1, 2, 2)}, [
+    "conv": (_X, {"w": rand(4, 3, 3, 3), "b": rand(4), "g": rand(4, 1, 2, 2)}, [
         ("Conv", "x w b", "y", {"pads": [1, 0, 2, 1], "strides": [2, 1]}), ("Relu", "y", "r"),
         ("Conv", "r g", "z", {"group": 4, "auto_pad": "SAME_UPPER", "strides": [1, 2]})]),
-    "conv_same_lower": (_X, {"w": _w(4, 3, 2, 2)}, [
+    "conv_same_lower": (_X, {"w": rand(4, 3, 2, 2)}, [
         ("Conv", "x w", "y", {"auto_pad": "SAME_LOWER", "strides": [2, 2]})]),
-    "conv_transpose": (_X, {"w": _w(3, 2, 3, 3), "b": _w(2)}, [
+    "conv_transpose": (_X, {"w": rand(3, 2, 3, 3), "b": rand(2)}, [
         ("ConvTranspose", "x w b", "y", {"strides": [2, 2], "pads": [1, 1, 0, 1],
                                          "output_padding": [1, 0]})]),
-    "conv_transpose_shape": (_X, {"w": _w(3, 2, 3, 3)}, [
+    "conv_transpose_shape": (_X, {"w": rand(3, 2, 3, 3)}, [
         ("ConvTranspose", "x w", "y", {"strides": [2, 2], "output_shape": [10, 12]})]),
     "pools": (_X, {}, [
         ("MaxPool", "x", "a", {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
@@ -93,7 +95,7 @@ _GRAPHS: dict[str, tuple] = {
         ("IsInf", "l", "e"), ("IsNaN", "l", "f")], 20),
     "shrunk_at_its_bound": (_X, {}, [
         ("Round", "x", "r"), ("Shrink", "r", "y", {"lambd": 1.0, "bias": 0.5})]),
-    "quantised_of_one_sign": (_X, {"small": _s(0.01), "shift": _s(9.0)}, [
+    "quantised_of_one_sign": (_X, {"small": num(0.01), "shift": num(9.0)}, [
         ("Abs", "x", "z"), ("Mul", "z small", "w"), ("DynamicQuantizeLinear", "w", "a b c"),
         ("Neg", "z", "n"), ("DynamicQuantizeLinear", "n", "d e f"),
         ("Add", "z shift", "p"), ("DynamicQuantizeLinear", "p", "g h i")]),
@@ -103,33 +105,34 @@ _GRAPHS: dict[str, tuple] = {
     "max_pool_indices": ({"x": ("f", 2, 3, 4, 6)}, {}, [
         ("MaxPool", "x", "a i", {"kernel_shape": [2, 2], "strides": [2, 2]}),
         ("MaxUnpool", "a i", "u", {"kernel_shape": [2, 2], "strides": [2, 2]})], 19),
-    "batch_norm": (_X, {"s": _w(3), "b": _w(3), "m": _w(3), "v": np.abs(_w(3)) + 0.1}, [
+    "batch_norm": (_X, {"s": rand(3), "b": rand(3), "m": rand(3), "v": np.abs(rand(3)) + 0.1}, [
         ("BatchNormalization", "x s b m v", "y", {"epsilon": 0.01}),
         ("InstanceNormalization", "x s b", "z"), ("LRN", "x", "l", {"size": 3, "alpha": 0.3})]),
-    "layer_norm": ({"x": ("f", 2, 3, 8)}, {"s": _w(8), "b": _w(8)}, [
+    "layer_norm": ({"x": ("f", 2, 3, 8)}, {"s": rand(8), "b": rand(8)}, [
         ("LayerNormalization", "x s b", "y", {"axis": -1, "epsilon": 0.001}),
         ("LpNormalization", "x", "l", {"axis": 1, "p": 1}),
         ("MeanVarianceNormalization", "x", "m", {"axes": [1]})]),
-    "group_norm": (_X, {"s": _w(3), "b": _w(3)}, [
+    "group_norm": (_X, {"s": rand(3), "b": rand(3)}, [
         ("GroupNormalization", "x s b", "y", {"num_groups": 3})]),
-    "gemm": ({"x": ("f", 4, 6)}, {"w": _w(5, 6), "b": _w(5)}, [
+    "gemm": ({"x": ("f", 4, 6)}, {"w": rand(5, 6), "b": rand(5)}, [
         ("Gemm", "x w b", "y", {"transB": 1, "alpha": 0.5, "beta": 2.0}), ("Softmax", "y", "s"),
         ("LogSoftmax", "y", "l", {"axis": 0})]),
-    "gemm_transposed": ({"x": ("f", 6, 4)}, {"w": _w(6, 5)}, [("Gemm", "x w", "y", {"transA": 1})]),
+    "gemm_transposed": ({"x": ("f", 6, 4)}, {"w": rand(6, 5)}, [
+        ("Gemm", "x w", "y", {"transA": 1})]),
     "matmul": ({"x": ("f", 2, 4, 6), "y": ("f", 6, 3)}, {}, [
         ("MatMul", "x y", "z"), ("Einsum", "x y", "e", {"equation": "bij,jk->kb"})]),
-    "unary": (_M, {}, _each("Abs", "Neg", "Exp", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh",
+    "unary": (XY, {}, _each("Abs", "Neg", "Exp", "Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh",
                             "Tanh", "Asinh", "Erf", "Sigmoid", "Floor", "Ceil", "Round", "Sign",
                             "Relu", "Softsign", "Softplus", "Mish", "HardSwish", "Reciprocal",
                             "IsNaN", "IsInf", "Identity")),
-    "activations": (_M, {"p": _w(4)}, [
+    "activations": (XY, {"p": rand(4)}, [
         ("Elu", "x", "a", {"alpha": 0.7}), ("Selu", "x", "b"), ("Celu", "x", "c", {"alpha": 0.5}),
         ("LeakyRelu", "x", "d", {"alpha": 0.3}), ("HardSigmoid", "x", "e", {"alpha": 0.3}),
         ("ThresholdedRelu", "x", "f", {"alpha": 0.2}), ("PRelu", "x p", "g"), ("Gelu", "x", "h"),
         ("Gelu", "x", "i", {"approximate": "tanh"}),
         ("Shrink", "x", "j", {"lambd": 0.3, "bias": 0.1}),
         ("Hardmax", "x", "k")]),
-    "positive": (_M, {"one": _s(1.5)}, [
+    "positive": (XY, {"one": num(1.5)}, [
         ("Abs", "x", "a"), ("Add", "a one", "b"), ("Log", "b", "c"), ("Sqrt", "b", "d"),
         ("Acosh", "b", "e"), ("Tanh", "x", "t"), ("Asin", "t", "f"), ("Acos", "t", "g"),
         ("Atanh", "t", "h"), ("Pow", "b x", "i")]),
@@ -149,13 +152,13 @@ _GRAPHS: dict[str, tuple] = {
     "shifts": ({"x": ("u", 3, 4)}, {"two": np.array([2], np.uint8)}, [
         ("BitShift", "x two", "a", {"direction": "LEFT"}),
         ("BitShift", "x two", "b", {"direction": "RIGHT"})]),
-    "casts": (_M, {}, [
+    "casts": (XY, {}, [
         ("Cast", "x", "a", {"to": TensorProto.INT32}),
         ("Cast", "x", "b", {"to": TensorProto.DOUBLE}),
         ("Cast", "x", "c", {"to": TensorProto.FLOAT16}), ("CastLike", "x a", "d"),
         ("Cast", "x", "e", {"to": TensorProto.BOOL})]),
     # Numbers that the narrow floats do not reach.
-    "casts_out_of_range": (_M, {"large": _s(600.0)}, [
+    "casts_out_of_range": (XY, {"large": num(600.0)}, [
         ("Mul", "x large", "y"), ("Cast", "y", "e", {"to": TensorProto.FLOAT8E4M3FN}),
         ("Cast", "e", "a", {"to": TensorProto.FLOAT}),
         ("Cast", "y", "f", {"to": TensorProto.FLOAT8E5M2, "saturate": 0}),
@@ -176,10 +179,10 @@ _GRAPHS: dict[str, tuple] = {
         ("GridSample", "x g", "b", {"padding_mode": "reflection", "mode": "nearest"}),
         ("GridSample", "x g", "c", {"padding_mode": "border"}),
     ]),
-    "scans": (_M, {"one": np.array(1, np.int64)}, [
+    "scans": (XY, {"one": np.array(1, np.int64)}, [
         ("CumSum", "x one", "a"), ("CumSum", "x one", "b", {"exclusive": 1, "reverse": 1})]),
     "shapes": ({"x": ("f", 2, 3, 4)}, {
-        "shape": _i(0, -1), "axes": _i(1), "axes3": _i(0, 3), "rep": _i(1, 2, 1), "one": _s(0.5),
+        "shape": _i(0, -1), "axes": _i(1), "axes3": _i(0, 3), "rep": _i(1, 2, 1), "one": num(0.5),
         "starts": _i(1, -1), "ends": _i(3, -5), "sa": _i(1, 2), "steps": _i(1, -2),
         "exp": _i(2, 1, 3, 4), "pads": _i(0, 1, 0, 1, 0, 2)}, [
         ("Reshape", "x shape", "a"), ("Transpose", "x", "b", {"perm": [2, 0, 1]}),
@@ -202,8 +205,8 @@ _GRAPHS: dict[str, tuple] = {
                                         "coordinate_transformation_mode": "align_corners"}),
         ("Resize", "x _ scales", "d", {"mode": "cubic", "cubic_coeff_a": -0.6})], 19),
     "gathers": ({"x": ("f", 3, 4)}, {
-        "i": _i(2, 0), "ie": np.array([[0, 1], [2, -1]], np.int64), "u": _w(2, 4), "v": _w(2, 2),
-        "nd": np.array([[0, 1], [2, 3]], np.int64), "un": _w(2), "d": np.array(5, np.int64),
+        "i": _i(2, 0), "ie": np.array([[0, 1], [2, -1]], np.int64), "u": rand(2, 4),
+        "v": rand(2, 2), "nd": np.array([[0, 1], [2, 3]], np.int64), "un": rand(2), "d": np.array(5, np.int64),
         "neg": np.array([[0, -1], [-2, 3]], np.int64), "last": _i(-1, 0),
         "onoff": np.array([0.0, 2.0], np.float32)}, [
         ("Gather", "x i", "a", {"axis": 1}), ("GatherElements", "x ie", "b", {"axis": 1}),
@@ -212,27 +215,28 @@ _GRAPHS: dict[str, tuple] = {
         ("OneHot", "i d onoff", "g", {"axis": 0}),
         ("GatherND", "x neg", "k"), ("ScatterND", "x neg un", "l"), ("Gather", "x last", "m"),
         ("ScatterElements", "x ie v", "h", {"axis": 1, "reduction": "max"})]),
-    "top_k": (_M, {"k": _i(2)}, [
+    "top_k": (XY, {"k": _i(2)}, [
         ("TopK", "x k", "a b", {"axis": 1}), ("TopK", "x k", "c d", {"axis": 0, "largest": 0})]),
-    "clip": (_M, {"lo": _s(-0.3), "hi": _s(0.4)}, [
+    "clip": (XY, {"lo": num(-0.3), "hi": num(0.4)}, [
         ("Clip", "x lo hi", "a"), ("Clip", "x _ hi", "b"), ("Clip", "x lo", "c")]),
-    "constants": (_M, {"shape": _i(3, 4), "a0": np.array(0, np.int64), "a5": np.array(8, np.int64),
+    "constants": (XY, {"shape": _i(3, 4), "a0": np.array(0, np.int64), "a5": np.array(8, np.int64),
                        "a2": np.array(2, np.int64)}, [
-        ("ConstantOfShape", "shape", "a", {"value": numpy_helper.from_array(_w(1)[:1])}),
+        ("ConstantOfShape", "shape", "a", {"value": numpy_helper.from_array(rand(1)[:1])}),
         ("Add", "a x", "b"), ("Range", "a0 a5 a2", "r"), ("Cast", "r", "rf", {"to": 1}),
         ("Add", "rf x", "c"), ("EyeLike", "x", "e", {"k": 1})]),
-    "lstm": ({"x": ("f", 3, 2, 4)}, {"w": _w(2, 12, 4), "r": _w(2, 12, 3), "b": _w(2, 24)}, [
+    "lstm": ({"x": ("f", 3, 2, 4)}, {"w": rand(2, 12, 4), "r": rand(2, 12, 3), "b": rand(2, 24)}, [
         ("LSTM", "x w r b", "y h c", {"hidden_size": 3, "direction": "bidirectional"})]),
-    "lstm_peepholes": ({"x": ("f", 3, 2, 4)}, {"w": _w(1, 12, 4), "r": _w(1, 12, 3), "p": _w(1, 9),
-                                               "h0": _w(1, 2, 3), "c0": _w(1, 2, 3)}, [
+    "lstm_peepholes": ({"x": ("f", 3, 2, 4)}, {
+        "w": rand(1, 12, 4), "r": rand(1, 12, 3), "p": rand(1, 9), "h0": rand(1, 2, 3),
+        "c0": rand(1, 2, 3)}, [
         ("LSTM", "x w r _ _ h0 c0 p", "y h c", {"hidden_size": 3, "direction": "reverse"})]),
-    "gru": ({"x": ("f", 3, 2, 4)}, {"w": _w(1, 9, 4), "r": _w(1, 9, 3), "b": _w(1, 18)}, [
+    "gru": ({"x": ("f", 3, 2, 4)}, {"w": rand(1, 9, 4), "r": rand(1, 9, 3), "b": rand(1, 18)}, [
         ("GRU", "x w r b", "y h", {"hidden_size": 3, "linear_before_reset": 1})]),
-    "gru_reset_after": ({"x": ("f", 3, 2, 4)}, {"w": _w(1, 9, 4), "r": _w(1, 9, 3)}, [
+    "gru_reset_after": ({"x": ("f", 3, 2, 4)}, {"w": rand(1, 9, 4), "r": rand(1, 9, 3)}, [
         ("GRU", "x w r", "y h", {"hidden_size": 3})]),
-    "rnn": ({"x": ("f", 3, 2, 4)}, {"w": _w(1, 3, 4), "r": _w(1, 3, 3), "b": _w(1, 6)}, [
+    "rnn": ({"x": ("f", 3, 2, 4)}, {"w": rand(1, 3, 4), "r": rand(1, 3, 3), "b": rand(1, 6)}, [
         ("RNN", "x w r b", "y h", {"hidden_size": 3, "activations": ["Relu"]})]),
-    "quantize": (_M, {"s": _s(0.05), "z": np.array(7, np.uint8)}, [
+    "quantize": (XY, {"s": num(0.05), "z": np.array(7, np.uint8)}, [
         ("QuantizeLinear", "x s z", "q"), ("DequantizeLinear", "q s z", "y"),
         ("DynamicQuantizeLinear", "x", "a b c")]),
     "picks": ({"x": ("f", 3, 5), "t": ("j", 3, 2)}, {"i": np.int32([[1], [4], [0]]),
@@ -248,7 +252,7 @@ _GRAPHS: dict[str, tuple] = {
         ("LpNormalization", "z", "d", {"axis": 1}),
         ("LpNormalization", "z", "e", {"axis": 1, "p": 1}), ("Softmax", "z", "g", {"axis": 1}),
         ("Hardmax", "z", "h", {"axis": 1})]),
-    "losses": ({"x": ("f", 3, 5)}, {"t": _i(1, 4, 0), "w": np.abs(_w(5))}, [
+    "losses": ({"x": ("f", 3, 5)}, {"t": _i(1, 4, 0), "w": np.abs(rand(5))}, [
         ("SoftmaxCrossEntropyLoss", "x t", "a"), ("LogSoftmax", "x", "l"),
         ("NegativeLogLikelihoodLoss", "l t w", "b"),
         ("SoftmaxCrossEntropyLoss", "x t w", "c p", {"reduction": "sum"})]),
@@ -261,7 +265,7 @@ _GRAPHS: dict[str, tuple] = {
 }  # fmt: skip
 
 
-def _body(inputs: str, outputs: str, nodes: Sequence[tuple], kinds: str = "") -> onnx.GraphProto:
+def body(inputs: str, outputs: str, nodes: Sequence[tuple], kinds: str = "") -> onnx.GraphProto:
     """A subgraph: ``kinds`` are the types of its inputs, in order ("f" where it says nothing);
     integers and booleans are single numbers, as onnxruntime wants to know of loops."""
     made = [helper.make_node(op, t.split(), g.split(), **dict(*more)) for op, t, g, *more in nodes]
@@ -274,54 +278,54 @@ def _body(inputs: str, outputs: str, nodes: Sequence[tuple], kinds: str = "") ->
 
 
 _GRAPHS |= {
-    "loop": (_M, {"trips": np.array(4, np.int64), "go": np.array(True), "half": _s(0.5)}, [
-        ("Loop", "trips go x", "y all", {"body": _body("i c v", "c2 w s", [
+    "loop": (XY, {"trips": np.array(4, np.int64), "go": np.array(True), "half": num(0.5)}, [
+        ("Loop", "trips go x", "y all", {"body": body("i c v", "c2 w s", [
             ("Identity", "c", "c2"), ("Mul", "v half", "h"), ("Add", "h x", "w"),
             ("ReduceSum", "w", "s")], "ib")})]),
     # A kernel with two results, and a loop that carries both and exchanges them.
-    "loop_swaps": (_M, {"go": np.array(True), "half": _s(0.3), "most": _s(30.0)}, [
+    "loop_swaps": (XY, {"go": np.array(True), "half": num(0.3), "most": num(30.0)}, [
         ("Mul", "x half", "p"), ("Sub", "x p", "q"),
-        ("Loop", "_ go p q", "r s", {"body": _body("i c a b", "c2 b2 a2", [
+        ("Loop", "_ go p q", "r s", {"body": body("i c a b", "c2 b2 a2", [
             ("Add", "a half", "a2"), ("Identity", "b", "b2"), ("ReduceSum", "a2", "t"),
             ("Squeeze", "t", "u"), ("Less", "u most", "c2")], "ib")})]),
     # A loop that begins, each time that it runs, with what is made outside of both.
-    "loop_in_a_loop": (_M, {"go": np.array(True), "half": _s(0.3), "most": _s(30.0),
+    "loop_in_a_loop": (XY, {"go": np.array(True), "half": num(0.3), "most": num(30.0),
                             "many": np.array(99, np.int64)}, [
         ("Mul", "x half", "p"), ("Sub", "x p", "q"),
-        ("Loop", "_ go q", "y", {"body": _body("i c v", "c2 w", [
-            ("Loop", "many go p", "t", {"body": _body("j d u", "d2 u2", [
+        ("Loop", "_ go q", "y", {"body": body("i c v", "c2 w", [
+            ("Loop", "many go p", "t", {"body": body("j d u", "d2 u2", [
                 ("Add", "u half", "u2"), ("ReduceSum", "u2", "s"), ("Squeeze", "s", "s1"),
                 ("Less", "s1 most", "d2")], "ib")}),
             ("Mul", "t half", "h"), ("Add", "v h", "w"), ("ReduceSum", "w", "e"),
             ("Squeeze", "e", "e1"), ("Less", "e1 most", "c2")], "ib")})]),
     # A loop that begins with one tensor twice, and reads nothing else.
-    "loop_begins_twice": (_M, {"go": np.array(True)}, [
+    "loop_begins_twice": (XY, {"go": np.array(True)}, [
         ("Exp", "x", "p"),
-        ("Loop", "_ go p p", "r s", {"body": _body("i c a b", "c2 a2 b2", [
+        ("Loop", "_ go p p", "r s", {"body": body("i c a b", "c2 a2 b2", [
             ("Add", "a a", "a2"), ("Sin", "b", "b1"), ("Abs", "b1", "b2"),
             ("ReduceSum", "a2", "e"), ("ReduceSum", "b2", "f"), ("Less", "e f", "g"),
             ("Squeeze", "g", "c2")], "ib")})]),
     # A convolution's result goes round.
     "loop_of_pictures": ({"x": ("f", 1, 4, 5, 5)}, {
-        "w": _w(4, 4, 3, 3), "go": np.array(True), "half": _s(0.5), "most": _s(400.0)}, [
+        "w": rand(4, 4, 3, 3), "go": np.array(True), "half": num(0.5), "most": num(400.0)}, [
         ("Conv", "x w", "p", {"pads": [1, 1, 1, 1]}),
-        ("Loop", "_ go p", "r", {"body": _body("i c a", "c2 a2", [
+        ("Loop", "_ go p", "r", {"body": body("i c a", "c2 a2", [
             ("Abs", "a", "b"), ("Add", "b half", "a2"), ("ReduceSum", "a2", "e"),
             ("Squeeze", "e", "f"), ("Less", "f most", "c2")], "ib")})]),
     # Three values go round: each is copied to where another one is still read.
-    "loop_rotates": (_M, {"go": np.array(True), "half": _s(0.3), "most": _s(30.0)}, [
+    "loop_rotates": (XY, {"go": np.array(True), "half": num(0.3), "most": num(30.0)}, [
         ("Mul", "x half", "p"), ("Sub", "x p", "q"), ("Add", "x p", "o"),
-        ("Loop", "_ go p q o", "r s t", {"body": _body("i c a b d", "c2 b2 d2 a2", [
+        ("Loop", "_ go p q o", "r s t", {"body": body("i c a b d", "c2 b2 d2 a2", [
             ("Identity", "a", "a2"), ("Identity", "b", "b2"), ("Add", "d half", "d2"),
             ("ReduceSum", "d2", "t"), ("Squeeze", "t", "u"), ("Less", "u most", "c2")], "ib")})]),
     "scan": ({"x": ("f", 4, 3), "h": ("f", 3)}, {}, [
-        ("Scan", "h x", "last all", {"num_scan_inputs": 1, "body": _body("a b", "c d", [
+        ("Scan", "h x", "last all", {"num_scan_inputs": 1, "body": body("a b", "c d", [
             ("Add", "a b", "s"), ("Tanh", "s", "c"), ("Mul", "c b", "d")])})]),
-    "branch": (_M, {"zero": _s(0.0)}, [
+    "branch": (XY, {"zero": num(0.0)}, [
         ("ReduceSum", "x", "total", {"keepdims": 0}), ("Greater", "total zero", "p"),
-        ("If", "p", "y", {"then_branch": _body("", "t", [("Sin", "x", "t")]),
-                          "else_branch": _body("", "e", [("Cos", "x", "e")])}),
-        ("If", "p", "z", {"then_branch": _body("", "t", [("Tanh", "x", "t")]),
-                          "else_branch": _body("", "e", [("Abs", "x", "e")])})]),
+        ("If", "p", "y", {"then_branch": body("", "t", [("Sin", "x", "t")]),
+                          "else_branch": body("", "e", [("Cos", "x", "e")])}),
+        ("If", "p", "z", {"then_branch": body("", "t", [("Tanh", "x", "t")]),
+                          "else_branch": body("", "e", [("Abs", "x", "e")])})]),
 }  # fmt: skip
 _GRAPHS["opset_9"][1]["s"] = np.array([1, 1, 2, 3], np.float32)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tests.mutations.edges.stablehlo import PROGRAMS
+
 _RARE = """module {
   func.func public @main(%x: tensor<3x4xf32>, %y: tensor<3x4xf32>, %v: tensor<4xf32>,
                          %i: tensor<3x4xi32>, %j: tensor<i32>, %p: tensor<i1>) -> (RESULTS) {
@@ -151,6 +153,6 @@ def models(names: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     kinds = ", ".join(f"tensor<{_KINDS[n]}>" for n in numbers)
     values = ", ".join(f"%{n}" for n in numbers)
     rare = _RARE.replace("RESULTS", kinds).replace("VALUES", f"{values} : {kinds}")
-    for name, text in (("stablehlo_rare", rare), ("stablehlo_norms", _norms())):
+    for name, text in (("stablehlo_rare", rare), ("stablehlo_norms", _norms()), *PROGRAMS.items()):
         if not names or name in names:
             yield name, text

@@ -52,8 +52,9 @@ class Joined(nn.Module):
 
 def models(names: Sequence[str] = ()) -> Iterator[Spec]:
     """Every model (``names``: these) in evaluation mode, weights and inputs of its own seed."""
-    from tests.mutations import edge_models  # noqa: F401  (it enters its models)
+    from tests.mutations import edges
 
+    edges.enter()
     for name, make in _ALL.items():
         if names and name not in names:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,27 +11,32 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-#: Task -> further words of ``workbench train``.
-TASKS: dict[str, tuple[str, ...]] = {}
+#: Task -> the function that makes it, and further words of ``workbench train``.
+TASKS: dict[str, tuple[Callable, tuple[str, ...]]] = {}
 BATCH = 4
 
 
-def _task(*extra: str) -> Callable:
+def task(*extra: str) -> Callable:
     def enter(make: Callable) -> Callable:
-        TASKS[make.__name__] = extra
+        TASKS[make.__name__] = make, extra
         return make
 
     return enter
 
 
+def every() -> dict[str, tuple[Callable, tuple[str, ...]]]:
+    importlib.import_module("tests.mutations.edges.training")  # it enters its tasks
+    return TASKS
+
+
 _REGRESSION = ("--loss", "mse")
 
 
-def _floats(*shape: int) -> np.ndarray:
+def floats(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal((BATCH, *shape)).astype(np.float32)
 
 
-def _classes(count: int) -> np.ndarray:
+def classes(count: int) -> np.ndarray:
     return np.random.default_rng(count).integers(0, count, BATCH)
 
 
@@ -47,41 +53,41 @@ class _Zoo(nn.Module):
         return torch.cat([p.reshape(x.shape[0], -1) for p in parts], 1)
 
 
-def _zoo(function: Callable[..., Any], width: int = 6) -> tuple[nn.Module, tuple]:
+def zoo(function: Callable[..., Any], width: int = 6) -> tuple[nn.Module, tuple]:
     torch.manual_seed(0)
     module = _Zoo(width, function)
     with torch.no_grad():
         out = module(torch.zeros(BATCH, width)).shape[1]
-    return module, (_floats(width), _floats(out))
+    return module, (floats(width), floats(out))
 
 
-@_task("--optimizer", "adam")
+@task("--optimizer", "adam")
 def mlp():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 3)), (_floats(5), _classes(3))
+    return nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 3)), (floats(5), classes(3))
 
 
-@_task()
+@task()
 def cnn():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, stride=2), nn.BatchNorm2d(4), nn.ReLU(),
                         nn.MaxPool2d(2), nn.Conv2d(4, 4, 2, groups=2), nn.AvgPool2d(2, 1, 1),
                         nn.Flatten(1), nn.Linear(36, 3))  # fmt: skip
-    return net, (_floats(2, 13, 13)[:, :, :12, :12], _classes(3))
+    return net, (floats(2, 13, 13)[:, :, :12, :12], classes(3))
 
 
-@_task("--shards", "2", "--clip-norm", "0.5")
+@task("--shards", "2", "--clip-norm", "0.5")
 def sharded():
     """Gradients and statistics of a norm that are added up over shards."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(1),
                         nn.Linear(16, 3))  # fmt: skip
-    return net, (_floats(2, 6), _classes(3))
+    return net, (floats(2, 6), classes(3))
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def unary():
-    return _zoo(lambda x, w: (x.exp(), x.expm1(), x.exp2(), (x.abs() + 0.1).log(), x.sin(), x.cos(),
+    return zoo(lambda x, w: (x.exp(), x.expm1(), x.exp2(), (x.abs() + 0.1).log(), x.sin(), x.cos(),
                               x.tanh(), x.sigmoid(), x.erf(), x.erfc(), (x * x + 0.1).sqrt(),
                               (x * x + 0.1).rsqrt(), x.abs(), -x, x.relu(), x.square(),
                               (x * x + 0.2).log2(), (x * x).log1p(), x.atan(), x.sinh(), x.cosh(),
@@ -90,15 +96,15 @@ def unary():
                               (x * x + 1.2).acosh(), (x * x + 0.3).log10()))  # fmt: skip
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def binary():
-    return _zoo(lambda x, w: (x * w, x / w, x - w, x.abs() ** w, torch.maximum(x, w * 0.1),
+    return zoo(lambda x, w: (x * w, x / w, x - w, x.abs() ** w, torch.maximum(x, w * 0.1),
                               torch.minimum(x, w * 0.1), torch.atan2(x, w), torch.fmod(x, w),
                               torch.remainder(x, w), torch.where(x > 0, x * w, w),
                               x.clamp(-0.5, 0.5), torch.lerp(x, w * x, 0.3)))  # fmt: skip
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def ties():
     """Operands that are equal, differences and norms that are 0: where the gradient goes then."""
 
@@ -110,10 +116,10 @@ def ties():
                 torch.xlogy(x - same, w.abs() + 0.5), (x - same).norm(dim=1),
                 (x - same).norm(3, dim=1))  # fmt: skip
 
-    return _zoo(run)
+    return zoo(run)
 
 
-@_task()
+@task()
 def embeddings():
     """A row that is read and has no gradient."""
 
@@ -128,18 +134,18 @@ def embeddings():
                 (x.abs() * 3).to(torch.int64) % 7).sum(1))  # fmt: skip
 
     torch.manual_seed(0)
-    return Net(), (_floats(6), _classes(3))
+    return Net(), (floats(6), classes(3))
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def reductions():
-    return _zoo(lambda x, w: (x.sum(1, keepdim=True), x.mean(1, keepdim=True), x.amax(1), x.amin(1),
+    return zoo(lambda x, w: (x.sum(1, keepdim=True), x.mean(1, keepdim=True), x.amax(1), x.amin(1),
                               x.prod(1), x.var(1), x.std(1, correction=0), x.logsumexp(1),
                               x.cumsum(1), torch.softmax(x * w, 1), F.log_softmax(x, 1),
                               x.norm(dim=1), x.cumprod(1), F.relu(x - 9).norm(dim=1)))  # fmt: skip
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def shapes():
     def run(x, w):
         y = x.reshape(-1, 2, 3)
@@ -151,10 +157,10 @@ def shapes():
                 x.index_add(1, index, x[:, :3]), x.sort(1).values, x.topk(2, 1).values,
                 F.pad(x, (2, 1), mode="reflect"))  # fmt: skip
 
-    return _zoo(run)
+    return zoo(run)
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def norms():
     def run(x, w):
         y = x.reshape(-1, 2, 3)
@@ -162,18 +168,18 @@ def norms():
                 F.normalize(x, dim=1), x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w,
                 F.layer_norm(y, (2, 3)), F.normalize(F.relu(x - 9), dim=1))  # fmt: skip
 
-    return _zoo(run)
+    return zoo(run)
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def activations():
-    return _zoo(lambda x, w: (F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.mish(x),
+    return zoo(lambda x, w: (F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.mish(x),
                               F.elu(x, 0.7), F.selu(x), F.leaky_relu(x, 0.2), F.prelu(x, w[:1]),
                               F.hardswish(x), F.hardsigmoid(x), F.softplus(x), F.logsigmoid(x),
                               F.softsign(x), F.relu6(x), F.glu(x), F.hardtanh(x)))  # fmt: skip
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def products():
     def run(x, w):
         y, z = x.reshape(-1, 2, 3), (x * w).reshape(-1, 3, 2)
@@ -181,10 +187,10 @@ def products():
                 F.scaled_dot_product_attention(y, y * 0.5, z.transpose(1, 2), is_causal=True),
                 y.transpose(1, 2) @ y)  # fmt: skip
 
-    return _zoo(run)
+    return zoo(run)
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def pooling():
     class M(nn.Module):
         def __init__(self):
@@ -204,13 +210,13 @@ def pooling():
 
     torch.manual_seed(0)
     module = M()
-    x = _floats(2, 6, 6)
+    x = floats(2, 6, 6)
     with torch.no_grad():
         out = module(torch.tensor(x)).shape[1]
-    return module, (x, _floats(out))
+    return module, (x, floats(out))
 
 
-@_task()
+@task()
 def words():
     class M(nn.Module):
         def __init__(self):
@@ -225,10 +231,10 @@ def words():
             return self.last(x.mean(1))
 
     torch.manual_seed(0)
-    return M(), (np.random.default_rng(1).integers(0, 9, (BATCH, 5)), _classes(3))
+    return M(), (np.random.default_rng(1).integers(0, 9, (BATCH, 5)), classes(3))
 
 
-@_task()
+@task()
 def recurrent():
     class M(nn.Module):
         def __init__(self):
@@ -239,10 +245,10 @@ def recurrent():
             return self.last(self.cell(x)[0][:, -1])
 
     torch.manual_seed(0)
-    return M(), (_floats(3, 4), _classes(3))
+    return M(), (floats(3, 4), classes(3))
 
 
-@_task(*_REGRESSION)
+@task(*_REGRESSION)
 def losses():
     """Losses in the middle of a model, with weights, smoothing, targets that are left out."""
 
@@ -266,10 +272,10 @@ def losses():
                 F.binary_cross_entropy_with_logits(x, target, weight, reduction="none"),
                 F.soft_margin_loss(x, target, reduction="none"))  # fmt: skip
 
-    return _zoo(run)
+    return zoo(run)
 
 
-@_task("--loss", "own")
+@task("--loss", "own")
 def smoothed_loss():
     """A smoothed cross entropy that is recognised as a whole, and the mean of one without."""
 
@@ -283,10 +289,10 @@ def smoothed_loss():
             return F.cross_entropy(y, t, label_smoothing=0.15) + F.cross_entropy(y * y, t)
 
     torch.manual_seed(0)
-    return M(), (_floats(5), _classes(7))
+    return M(), (floats(5), classes(7))
 
 
-@_task("--loss", "own")
+@task("--loss", "own")
 def weighted_loss():
     """Losses with a weight for each class and a class that is left out."""
 
@@ -302,10 +308,10 @@ def weighted_loss():
                 F.log_softmax(y * y, 1), t, self.weight, ignore_index=4)  # fmt: skip
 
     torch.manual_seed(0)
-    return M(), (_floats(5), np.array([4, 2, 6, 0]))
+    return M(), (floats(5), np.array([4, 2, 6, 0]))
 
 
-@_task("--loss", "own")
+@task("--loss", "own")
 def neighbours():
     """State whose next value, made of the loss, reads the old one at other places."""
 
@@ -324,4 +330,4 @@ def neighbours():
             return loss
 
     torch.manual_seed(0)
-    return M(), (_floats(6),)
+    return M(), (floats(6),)

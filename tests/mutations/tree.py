@@ -25,7 +25,7 @@ _HARNESS = (
 #: The files that the corpus is made by.
 CORPUS = (
     *(f"mutations/{name}.py" for name in (
-        "corpus", "torch_models", "edge_models", "near_models", "opinfo_suite", "onnx_models",
+        "corpus", "torch_models", "near_models", "opinfo_suite", "onnx_models",
         "onnx_suite", "jax_suite", "stablehlo_models", "opinfo_training", "training_tasks")),
     "mutations/jax_suite.txt",
     "conformance/opinfo.py", "conformance/opinfo_gradients.py", *_HARNESS[2:],
@@ -45,8 +45,9 @@ def digest(root: Path = ROOT, files: Sequence[str] = ()) -> str:
 def corpus_digest(root: Path = ROOT) -> str:
     """SHA-256 over the files that make the corpus."""
     found = hashlib.sha256()
-    for name in CORPUS:
-        found.update((root / "tests" / name).read_bytes())
+    edges = sorted((root / "tests/mutations/edges").glob("*.py"))
+    for path in (*(root / "tests" / name for name in CORPUS), *edges):
+        found.update(path.read_bytes())
     return found.hexdigest()
 
 

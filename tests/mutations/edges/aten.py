@@ -1,0 +1,5 @@
+"""Arguments of torch's ops that ordinary models do not give."""
+
+from __future__ import annotations
+
+

@@ -1,0 +1,5 @@
+"""Sizes and shapes at which steps of schedules take another branch."""
+
+from __future__ import annotations
+
+
