@@ -36,8 +36,10 @@ _FLOATS = ("bounds", "zeros", "ties", "negative", "spread")
 #: The class of floats for ops that work element by element: others may treat NaN and infinities
 #: differently.  The class of integers, for such ops too.
 _OPEN, _INTEGERS = "open", "mixed"
+#: The class of floats for ops that select, compare or move elements.
+_FULL = "full"
 #: Classes of values that are tried, in this order.
-CLASSES = (*_FLOATS, _OPEN, _INTEGERS)
+CLASSES = (*_FLOATS, _OPEN, _FULL, _INTEGERS)
 #: A node with more operations or elements is not tried; most models have it in smaller sizes too.
 MOST_FLOPS, MOST_ELEMENTS = 5e6, 1 << 18
 #: Ops that other implementations do not define for every number of bits: they read those that the
@@ -139,9 +141,12 @@ class Adversary:
             return frozenset({_INTEGERS})
         if not any(map(_is_float, read)):
             return frozenset()
+        found = set(_FLOATS)
         is_complex = not self._nodes.parts.keys().isdisjoint(read)
-        is_open = alone and not is_complex and name not in self._nodes.not_at_infinity
-        return frozenset({*_FLOATS, _OPEN} if is_open else _FLOATS)
+        if not is_complex and name not in self._nodes.not_at_infinity:
+            found |= {_OPEN} if alone else set()
+            found |= {_FULL} if all(map(_is_exact, ops)) else set()
+        return frozenset(found)
 
     def _constants_by_value(self) -> dict[Value, list[float]]:
         """Return the constants of the formulas that read a value: its elements hit them exactly."""
@@ -302,6 +307,10 @@ def _is_by_element(op: Op, read: Sequence[Value]) -> bool:
     if op.kind in _SHIFTS:
         return op.operands[1] in read
     return has_trait(op, "elementwise")
+
+
+def _is_exact(op: Op) -> bool:
+    return op.kind in CONSTANTS or has_trait(op, "exact", "view")
 
 
 def _is_not_tried(op: Op) -> bool:

@@ -27,9 +27,10 @@ CLASSES: Mapping[str, str] = {
     "bounds": "values at and beside constants",
     "negative": "negative values",
     "open": "NaN and infinities",
+    "full": "almost only infinities",
 }
 #: Classes for single nodes of a framework, which has its own results for overflows and denormals.
-OF_NODES = frozenset({"bounds", "negative", "open"})
+OF_NODES = frozenset({"bounds", "negative", "open", "full"})
 #: Classes whose values are finite and of a size for which a tolerance is meaningful.
 FINITE = frozenset({"zeros", "ties", "spread"})
 #: Numbers halfway between two neighbours of a narrower format, with an even and an odd one below.
@@ -83,6 +84,9 @@ def floats(
     if class_ == "denormals":
         return (least * random.integers(-40, 41, shape)).astype(dtype)
     few = random.random(shape) < 0.1
+    if class_ == "full":  # windows and rows without a finite number, of either sign
+        half = np.arange(count).reshape(shape) < count // 2
+        return np.where(few, normal, np.where(half, -np.inf, np.inf)).astype(dtype)
     if class_ == "nan":
         return np.where(few, random.choice([np.nan, -np.nan], shape), normal).astype(dtype)
     if class_ == "infinities":

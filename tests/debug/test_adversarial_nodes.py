@@ -90,6 +90,12 @@ WRONG = {
         lambda b, x, *_: b.op("core.floor", (b.add(x, b.scalar_like(0.5, x)),)),
         "beside constants",
     ),
+    "a row without a finite number": (
+        "amax",
+        lambda x: x.amax(1),
+        lambda b, x, *_: b.max(m := b.reduce_max(x, axes=(1,)), b.scalar_like(-3e38, m)),
+        "almost only infinities",
+    ),
 }
 
 

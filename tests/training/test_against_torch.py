@@ -206,6 +206,21 @@ def test_a_wrong_rule_is_a_failure_with_pass_op_line_and_values(capsys, tmp_path
     assert path.exists() and found["recording"] == str(path)
 
 
+def test_nodes_of_a_step_are_compared_on_adversarial_values_too(capsys, monkeypatch):
+    """A wrong translation whose losses and gradients on the batch are right."""
+    from core_compiler.frontends.pytorch.aten import table
+
+    right = table.TABLE["relu"]
+    monkeypatch.setitem(
+        table.TABLE, "relu", lambda b, x: b.min(right(b, x), b.scalar_like(1e30, x))
+    )
+    code, found = against(capsys, "tied", "--check")
+    assert (code, found["verdict"]) == (1, "differs")
+    assert all(row["verdict"] != "differs" for row in found["rows"])
+    assert [row["pass"] for row in found["failures"]] == ["import"]
+    assert "relu" in found["failures"][0]["rule"] and found["failures"][0]["line"]
+
+
 @pytest.mark.slow
 def test_a_translation_that_torch_stands_in_for_fails_the_check(capsys, monkeypatch):
     """The numbers are right; ``train --check`` and the pytest fixtures' check say no all the same,

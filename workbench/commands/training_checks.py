@@ -14,6 +14,7 @@ from core_compiler.support.errors import UserError
 from workbench.commands import common
 from workbench.commands.compile_model import counted, exit_code, listed
 from workbench.commands.printing import emit, table
+from workbench.model.failures import IMPORT
 from workbench.queries import numeric_results
 from workbench.training import runs
 
@@ -52,6 +53,7 @@ def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> di
 def run(arguments: Namespace) -> int:
     """Train the same batches with the step and in torch, and print the differences."""
     from core_compiler.debug.against_torch import compare
+    from workbench.model import failures
 
     given = [name for name in _KEEPING if getattr(arguments, name)]
     if given or arguments.workers > 1:
@@ -64,7 +66,7 @@ def run(arguments: Namespace) -> int:
             f"expected 1 or more, got {arguments.iterations}", "--iterations", "pass 1 or more"
         )
     edit, progress = common.pipeline_edit(arguments), common.progress()
-    step, model, data, notes, drawing = runs.make_beside(arguments, edit, progress)
+    step, model, data, notes, unchanged = runs.make_beside(arguments, edit, progress)
     found = {"model": arguments.model, "target": arguments.target, "against": arguments.against,
              "iterations": arguments.iterations, "notes": notes}  # fmt: skip
     if arguments.check:
@@ -73,10 +75,12 @@ def run(arguments: Namespace) -> int:
     places = range(arguments.iterations)
     batches = [data.batch(i, arguments.batch, arguments.seed) for i in places]
     made = compare(step, model, batches, progress.progress)
-    node = None
-    if drawing is not None:  # whose dropout is off in the step
-        beyond = _nodes_beside(drawing, step.compilation.options.training, batches[0]).beyond
-        node = None if beyond is None else numeric_results.beyond(beyond)
+    # The step is compared without dropout, its nodes with it.
+    beyond = _nodes_beside(unchanged, step.compilation.options.training, batches[0]).beyond
+    node = None if beyond is None else numeric_results.beyond(beyond)
+    if arguments.check:
+        told = {"framework": arguments.against, "beyond": node}
+        found["failures"] = failures.of_import(told) + found["failures"]
     kinds = dict.fromkeys(row.kind for row in made.rows)
     notes += made.notes
     found |= {
@@ -132,7 +136,8 @@ def _text(data: dict[str, Any]) -> str:
     said = f"{data['model']} on {data['target']} against torch, {data['iterations']} iterations"
     lines = [f"{said}: {data['verdict']} ({many})", *data["notes"]]
     if "checks" in data:
-        lines += [counted(data["checks"]), *listed(data["failures"])]
+        wrong = [row for row in data["failures"] if row["pass"] != IMPORT]  # that is told below
+        lines += [counted(data["checks"]), *listed(wrong)]
     rows = [(kind, r["name"], _short(r["error"]), _short(r["theirs"]), _short(r["allowed"]))
             for kind, r in data["worst"].items()]  # fmt: skip
     lines += ["", table(("worst", "of", "error", "torch's own", "allowed"), rows)]

@@ -83,8 +83,8 @@ def make_beside(
     """Return the compiled step with its gradients and the torch model to compare it with.
 
     The tuple is the step, the torch model it was compiled from, its data, the changes that were
-    made to the model for the comparison, and the model without them if there were any (else None).
-    UserError if this is impossible.
+    made to the model for the comparison, and a copy of the model without them.  UserError if this
+    is impossible.
     """
     from core_compiler.debug import against_torch
 
@@ -95,10 +95,10 @@ def make_beside(
         _program(model) if isinstance(model, Path) and model.suffix.lower() == ".pt2" else model
     )
     against_torch.need_torch(theirs, training)
-    drawing = against_torch.copied(theirs)
+    unchanged = against_torch.copied(theirs)
     notes = against_torch.without_dropout(theirs)
     step = _compiled(arguments, edit, model, data, training, observer)
-    return step, theirs, data, notes, drawing if notes else None
+    return step, theirs, data, notes, unchanged
 
 
 def _program(path: Path) -> Any:
