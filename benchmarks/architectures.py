@@ -3,13 +3,13 @@ beside their own framework.
 
     python -m benchmarks.architectures [NAME...] [--keras] [-o tests/results/architectures.json]
 
-Each model has random weights (none is 0 or 1), is compiled as a user would (``cc.compile(model,
-inputs, check=True)``), and computes the same inputs as the framework.  Of each row: whether it
-compiled, else the message; ``error``, the largest |difference| / largest |value| over the outputs;
-``spread``, that of the framework's own f32 outputs against its f64 ones; the rewrites' checks; the
-``verdict`` on the outputs, which may be ``within`` beyond any fixed bound where a model is
-ill-conditioned.  The exit code is 1 where a model does not compile, a check fails, or the verdict
-is neither ``equal`` nor ``within``.
+Each model has random weights (none is 0 or 1), is compiled with ``check=True``, and computes the
+same inputs as the framework.  Of each row: whether it compiled, else the message; ``nodes``, the
+import beside the framework's nodes, on adversarial values too; ``error``, the largest |difference|
+/ largest |value| over the outputs; ``spread``, that of the framework's own f32 outputs against its
+f64 ones; the rewrites' checks; the ``verdict`` on the outputs, which may be ``within`` beyond any
+fixed bound where a model is ill-conditioned.  The exit code is 1 where a model does not compile, a
+check fails, or a verdict is neither ``equal`` nor ``within``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ import numpy as np
 
 import core_compiler as cc
 from core_compiler.debug.check import summary
+from core_compiler.debug.framework import compare
 from core_compiler.debug.verdict import worst
 from core_compiler.debug.whole import judge_results
+from core_compiler.frontends.open import Opened, open_model
 from core_compiler.frontends.pytorch.caches import register_caches
 
 #: From this error on the framework's own spread is measured too.
@@ -225,13 +227,13 @@ def of_torch(name: str) -> dict[str, Any]:
     with torch.no_grad():
         want = leaves(model(**inputs))
 
-    def compiled() -> Any:
+    def opened() -> Opened:
         model, _ = build(name)  # what a call writes is not there yet
         if len(inputs) == 1 and first == model.main_input_name:
-            return cc.compile(model, tuple(inputs.values()), check=True)
+            return open_model(model, tuple(inputs.values()))
         with torch.no_grad():
             program = torch.export.export(model, (), inputs, strict=False)
-        return cc.compile(program, tuple(inputs.values()), check=True)
+        return open_model(program, tuple(inputs.values()))
 
     def wide() -> list[np.ndarray]:
         model, _ = build(name)
@@ -239,7 +241,7 @@ def of_torch(name: str) -> dict[str, Any]:
         with torch.no_grad():
             return leaves(model.double()(**as_f64))
 
-    return _row(name, compiled, [x.numpy() for x in inputs.values()], want, wide)
+    return _row(name, opened, [x.numpy() for x in inputs.values()], want, wide)
 
 
 # -- Keras -------------------------------------------------------------------------------------
@@ -285,7 +287,7 @@ def of_keras(name: str) -> dict[str, Any]:
     ):
         image = (image * 64 + 128).clip(0, 255).astype(np.float32)
     want = [np.asarray(keras.ops.convert_to_numpy(model(image, training=False)))]
-    return _row(name, lambda: cc.compile(model, (image,), check=True), [image], want, None)
+    return _row(name, lambda: open_model(model, (image,)), [image], want, None)
 
 
 # -- rows --------------------------------------------------------------------------------------
@@ -316,21 +318,37 @@ def error(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
     return worst
 
 
+def nodes(opened: Opened, inputs: Sequence[np.ndarray]) -> dict[str, Any]:
+    """The import beside the framework, node by node, on the inputs and on adversarial values, as
+    ``workbench compile --against`` compares it."""
+    found = opened.imported
+    assert found.nodes is not None
+    arrays = [*(np.array(a) for a in inputs), *found.state]
+    told = compare(found.module, arrays, found.nodes, len(inputs))
+    beyond = told.beyond
+    return {
+        "verdict": told.verdict, **told.counts, "left_out": told.left_out, "tried": told.tried,
+        "beyond": "" if beyond is None else f"{beyond.node}: {beyond.judgement.note}",
+    }  # fmt: skip
+
+
 def _row(
-    name: str, compiled: Callable[[], Any], inputs: Sequence[np.ndarray],
+    name: str, opened: Callable[[], Opened], inputs: Sequence[np.ndarray],
     want: Sequence[np.ndarray], wide: Callable[[], list[np.ndarray]] | None,
 ) -> dict[str, Any]:  # fmt: skip
     began = time.perf_counter()
     row: dict[str, Any] = {"name": name, "compiles": False, "error": None, "spread": None,
                            "outputs": len(want), "message": ""}  # fmt: skip
     try:
-        made = compiled()
+        model = opened()
+        made = cc.compile(model.imported, tuple(inputs), check=True)
         found = made(*inputs)
         found = found if isinstance(found, list | tuple) else (found,)
         row["compiles"] = True
         row["error"] = error(found, want)
         row["checks"] = summary(made.checks)
         row["verdict"] = verdict(made, found, want)
+        row["nodes"] = nodes(model, inputs)
     except cc.UserError as problem:
         row["message"] = str(problem)
     except Exception as problem:  # a fault of the compiler's own: a row like any other
@@ -345,10 +363,12 @@ def _row(
 
 
 def sound(row: Mapping[str, Any]) -> bool:
-    """Whether a model compiled, its checks passed and its outputs are the framework's."""
+    """Whether a model compiled, its checks passed, and its nodes and outputs are the
+    framework's."""
     if row["error"] is None or row.get("checks", {}).get("failed"):
         return False
-    return row.get("verdict") in ("equal", "within")
+    found = row.get("verdict"), row.get("nodes", {}).get("verdict")
+    return all(verdict in ("equal", "within") for verdict in found)
 
 
 def main() -> int:
