@@ -85,6 +85,8 @@ class Adversary:
             if i >= own or not _is_float(v)
         }
         self._other_form: set[Value | None] = set()
+        #: Ops that count the elements of values whose size depends on data.
+        self._of_sized: set[Op] = set()
         self._tried = {each.name: each for each in self._wanted()}
         self._constants = self._constants_by_value()
         self._shifted_by = {
@@ -125,7 +127,10 @@ class Adversary:
                 stack.extend(maker.uses())
         ordered = tuple(sorted(ops, key=place.__getitem__))
         sized = [v for v in (*values, *read) if not is_sized(v.type) or v in self._nodes.sized]
-        if sized or name in self._nodes.undefined or any(map(_is_not_tried, ordered)):
+        if sized or not ops.isdisjoint(self._of_sized):
+            self._of_sized |= ops
+            return None
+        if name in self._nodes.undefined or any(map(_is_not_tried, ordered)):
             return None
         classes = self._classes(name, ordered, [v for v in read if v in self._from_inputs])
         if not classes:

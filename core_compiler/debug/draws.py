@@ -27,6 +27,9 @@ def unlike(ours: np.ndarray, theirs: np.ndarray, operand: np.ndarray | None = No
         return ""
     a, b = (np.asarray(x, np.float64) for x in (ours, theirs))
     if operand is not None and operand.shape == ours.shape and ours.dtype.kind not in "biu":
+        kept_all = [np.array_equal(x, operand, equal_nan=True) for x in (a, b)]
+        if kept_all == [False, True]:
+            return "the framework returns its operand and draws nothing"
         present = np.isfinite(np.asarray(operand, np.float64)) & (operand != 0)
         dropped = [float(np.mean(x[present] == 0)) if present.any() else 0.0 for x in (a, b)]
         if all(0 < part < 1 for part in dropped):

@@ -248,8 +248,8 @@ def test_an_onnx_node_is_tried_with_all_its_tensors():
 
 
 def test_where_the_sources_of_onnx_disagree_is_no_fault():
-    """onnxruntime leaves out the 1e-9 of a normalisation, and bounds an infinity where ``Clip`` has
-    no bound (``coverage.DISAGREE``)."""
+    """onnxruntime leaves out the 1e-9 of a normalisation, bounds an infinity where ``Clip`` has no
+    bound and where a window has no finite number (``coverage.DISAGREE``)."""
     pytest.importorskip("onnxruntime", reason="onnxruntime runs the graph")
     from core_compiler.frontends.onnx import import_proto
     from tests.frontends.onnx_models import one_node
@@ -262,6 +262,28 @@ def test_where_the_sources_of_onnx_disagree_is_no_fault():
     made = import_proto(proto, inputs={"x": TAME, "low": np.float32(0.5)})
     found = compare(made.module, [TAME, np.float32(0.5)], made.nodes, 2)
     assert (found.verdict, found.tried) == ("equal", 1)
+    x = TAME.reshape(1, 1, 4, 6)
+    proto = one_node("MaxPool", {"x": x}, "y", opset=13, kernel_shape=[2, 3])
+    found = compared(import_proto(proto, inputs={"x": x}), x)
+    assert (found.verdict, found.tried) == ("equal", 1)
+
+
+def test_a_count_of_elements_keeps_its_value():
+    """What a framework would count is a tensor of our own choice."""
+    onnx = pytest.importorskip("onnx", reason="the model is ONNX's")
+    pytest.importorskip("onnxruntime", reason="onnxruntime runs the graph")
+    from core_compiler.frontends.onnx import import_proto
+
+    node, kind = onnx.helper.make_node, onnx.TensorProto
+    graph = onnx.helper.make_graph(
+        [node("NonZero", ["x"], ["places"]), node("Shape", ["places"], ["count"], start=1)],
+        "counted",
+        [onnx.helper.make_tensor_value_info("x", kind.FLOAT, TAME.shape)],
+        [onnx.helper.make_tensor_value_info("count", kind.INT64, [1])],
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)])
+    x = TAME * (TAME > 0.5)
+    assert compared(import_proto(proto, inputs={"x": x}), x).verdict == "equal"
 
 
 def test_a_jax_model_is_tried_op_by_op(monkeypatch):

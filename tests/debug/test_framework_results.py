@@ -439,6 +439,7 @@ def test_what_dropout_keeps_is_what_the_framework_makes_of_it():
     assert "an element that both keep" in unlike(ours * np.float32(0.7), theirs, x)
     few = np.where(random.random(400) < 0.2, theirs, np.float32(0))
     assert "distributions differ" in unlike(few, theirs)
+    assert "draws nothing" in unlike(ours, x, x)
     assert not unlike(np.zeros(0, np.float32), np.zeros(0, np.float32))
 
 

@@ -15,7 +15,7 @@ def extremes_of_numbers():
     """Reductions and windows over nothing but the number that they start from."""
 
     def run(i, j, u, p, q, x):
-        return (i.amax(1), j.amin(1), i.argmax(1), j.argmin(0), u.amin(1), u.amax(0), p.amax(1),
+        return (i.amax(1), j.amin(1), i.argmax(1), j.argmin(0), u.amin(1), u.amax(1), p.amax(1),
                 q.amax(1), p.amin(0), q.amin(0), x.amax(1), x.neg().amin(1), x.argmax(1),
                 x.neg().argmin(1), F.max_pool2d(i[None], 2, 1, 1),
                 *F.max_pool2d(x[None], 2, 1, 1, return_indices=True))  # fmt: skip
@@ -23,7 +23,7 @@ def extremes_of_numbers():
     least, most = torch.iinfo(torch.int32).min, torch.iinfo(torch.int64).max
     i = torch.full((3, 5), least, dtype=torch.int32)
     j = torch.full((2, 4), most)
-    u = torch.tensor([[255, 255, 255], [0, 255, 255]], dtype=torch.uint8)
+    u = torch.tensor([[255] * 4, [0] * 4, [0, 255, 7, 255]], dtype=torch.uint8)
     p = torch.tensor([[False, False, False], [False, True, True]])
     q = torch.tensor([[True, True, True], [False, False, True]])
     x = torch.full((3, 4), float("-inf"))

@@ -35,10 +35,11 @@ GRAPHS: dict[str, tuple] = {
         ("Gemm", "x w c", "d", {"beta": 2.0}), ("Gemm", "x w c", "e", {"beta": 0.0}),
         ("Mul", "v small", "u"), ("InstanceNormalization", "u s t", "f"),
         ("GRU", "y k r h", "g", {"hidden_size": 3})]),
-    # Slopes of other numbers than 1.
-    "swishes": ({"x": ("f", 3, 4)}, {}, [
+    # Slopes of other numbers than 1; keys that are not filled, behind which no mask hides them.
+    "swishes": ({"x": ("f", 3, 4), "q": ("f", 2, 2, 3, 4), "k": ("f", 2, 2, 5, 4),
+                 "v": ("f", 2, 2, 5, 7)}, {"filled": _i(3, 4)}, [
         ("Swish", "x", "a", {"alpha": 0.7}), ("Swish", "x", "b", {"alpha": 2.0}),
-        ("Swish", "x", "d", {"alpha": 0.0})], 24),
+        ("Swish", "x", "d", {"alpha": 0.0}), ("Attention", "q k v _ _ _ filled", "e")], 24),
     # Means and logarithms of integers are truncated.
     "integers_reduced": ({"x": ("j", 3, 4, 5)}, {"one": _i(1), "three": np.int32(3)}, [
         ("ReduceMean", "x one", "a"), ("ReduceL2", "x one", "b"), ("Abs", "x", "y"),
@@ -114,8 +115,10 @@ GRAPHS: dict[str, tuple] = {
         ("ReduceSum", "x", "all", {"keepdims": 0}), ("Greater", "all zero", "up"),
         ("If", "up", "k", {"then_branch": body("", "t", [("Sin", "x", "t")]),
                            "else_branch": body("", "e", [("Cos", "x", "e")])})]),
-    # Only that: what is random is not compared.
-    "dropped": ({"x": ("f", 3, 4)}, {}, [("Dropout", "x", "y"), ("Sin", "y", "z")]),
+    # A Dropout that drops nothing; what is quantised has only zeros.
+    "dropped": ({"x": ("f", 3, 4)}, {"o": np.float32(0)}, [
+        ("Dropout", "x", "y"), ("Sin", "y", "z"), ("Mul", "x o", "n"), ("Abs", "n", "m"),
+        ("DynamicQuantizeLinear", "m", "q s p")]),
     # Taps outside, of two images; elements of either side have other weights.
     "cubic_far_outside": ({"x": ("f", 2, 3, 4, 5)}, {
         "g": np.linspace(-3, 2.6, 48, dtype=np.float32).reshape(2, 2, 6, 2)}, [
@@ -128,10 +131,10 @@ GRAPHS: dict[str, tuple] = {
     # Axes of one without their names, indices from the end of each axis, some known at run time.
     "positions": ({"x": ("f", 3, 4), "y": ("f", 3, 1, 4, 1), "t": ("i", 5, 2), "v": ("f", 1)}, {
         "m": _i(-2, 0), "n": np.array([[0, -1], [-2, -3]], np.int64), "three": np.int64(3),
-        "amounts": _i(1, 0, 0, 2), "fill": _f(0.7), "one": _i(1), "two": _i(2),
+        "amounts": _i(1, 0, 0, 2), "fill": _f(0.7), "one": _i(1),
         "half": np.float32(0.5)}, [
         ("Squeeze", "y", "a"), ("Gather", "x m", "b", {"axis": 1}), ("GatherND", "x n", "c"),
-        ("Mod", "t three", "o"), ("Sub", "o two", "p"), ("GatherND", "x p", "d"),
+        ("Mod", "t three", "o"), ("Sub", "o one", "p"), ("GatherND", "x p", "d"),
         ("GatherElements", "x n", "e", {"axis": 1}),
         ("ReduceMax", "x one", "q", {"keepdims": 0}), ("Greater", "q half", "r"),
         ("Compress", "x r", "s", {"axis": 0}), ("Pad", "x amounts", "f"),

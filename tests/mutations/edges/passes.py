@@ -67,16 +67,21 @@ def slices_and_takes():
 @corpus_model
 def nearly_restored():
     """Norms by hand of as many rows as columns, whose mean or variance goes back along the other
-    axis, or in pieces that no axis has; whose parts have other means or epsilons, as one number or
-    as several."""
+    axis, or in pieces that no axis has; whose parts have other variances or epsilons, as one number
+    or as several."""
     same, other = torch.full((5, 1), 1e-5), torch.full((5, 1), 1e-3)
 
     def run(x, y, s, t):
-        def apart(x, one, two, axis=1):
+        def apart(x, one, two):
             mean = x.mean(1, keepdim=True)
             square = ((x - mean) ** 2).mean(1, keepdim=True)
-            given = x.mean(axis, keepdim=True) * (torch.rsqrt(square + two) * s)
+            given = mean * (torch.rsqrt(square + two) * s)
             return x * (torch.rsqrt(square + one) * s) + (t[:5] - given)
+
+        def across(x):
+            mean = x.mean(1, keepdim=True)
+            rows, columns = (((x - mean) ** 2).mean(a, keepdim=True) for a in (1, 0))
+            return x * torch.rsqrt(rows + 1e-5) + mean.neg() * torch.rsqrt(columns + 1e-5)
 
         mean, turned = x.mean(1, keepdim=True), x.mean(1)
         square = ((x - mean) ** 2).mean(1, keepdim=True)
@@ -86,7 +91,7 @@ def nearly_restored():
                 (x - mean) * torch.rsqrt(square.t() + 1e-5) * s,
                 x * torch.rsqrt((x * x).mean(1) + 1e-5), x * torch.rsqrt((x * x).mean(0) + 1e-5),
                 apart(x.sin(), 1e-5, same), apart(x.cos(), 1e-5, other), apart(x.exp(), 1e-5, 1e-3),
-                apart(x.tanh(), 1e-5, 1e-5, 0),
+                across(x.tanh()),
                 (y - pieces) * torch.rsqrt(((y - pieces) ** 2).mean(0, keepdim=True) + 1e-5),
                 torch.nn.functional.layer_norm(y, (6,)).reshape(3, 8) * t,
                 torch.nn.functional.layer_norm(y, (6,)).reshape(3, 8) * t + t,
@@ -123,7 +128,8 @@ def statistics_of_both_axes():
 
 #: Loops whose counter follows from constants: values that nobody reads, that stay as they are,
 #: that change places; what is the same each time; no iteration; a counter of several numbers;
-#: loops in loops; rows that are written over a tensor that is read later, and over one of a loop.
+#: loops in loops; rows that are written over a tensor that is read later, with or without what is
+#: written, over one that they are a part of, and over one of a loop.
 _COUNTED = """
     %c0 = @constant dense<0> : I
     %c1 = @constant dense<1> : I
@@ -232,21 +238,37 @@ _COUNTED = """
     %column = @slice %b [0:2, 1:2] : (F) -> X
     %over = @dynamic_update_slice %sorted, %column, %c1, %n : (F, X, I, I) -> F
     %left = @reduce(%sorted init: %f0) applies @add across dimensions = [0] : (F, S) -> R
+    %rows = "@sort"(%b) ({
+    ^bb0(%lhs: S, %rhs: S):
+      %less = @compare LT, %lhs, %rhs : (S, S) -> T
+      @return %less : T
+    }) {dimension = 0 : i64} : (F) -> F
+    %flat = @reshape %rows : (F) -> H
+    %cut = @slice %flat [4:10:2] : (H) -> R
+    %own = @reshape %cut : (R) -> tensor<1x3xf32>
+    %itself = @dynamic_update_slice %rows, %own, %n, %c0 : (F, tensor<1x3xf32>, I, I) -> F
+    %columns = "@sort"(%x) ({
+    ^bb0(%lhs: S, %rhs: S):
+      %less = @compare LT, %lhs, %rhs : (S, S) -> T
+      @return %less : T
+    }) {dimension = 1 : i64} : (F) -> F
+    %put = @dynamic_update_slice %columns, %sl, %n, %c0 : (F, tensor<1x3xf32>, I, I) -> F
+    %both = @dot_general %put, %columns, contracting_dims = [1] x [1] : (F, F) -> B
 """
 #: What single capitals in the text stand for.
 _TYPES = {"F": "4x3xf32", "G": "3x4xf32", "I": "i32", "T": "i1", "V": "3xi32", "S": "f32",
-          "R": "3xf32", "X": "2x1xf32"}  # fmt: skip
+          "R": "3xf32", "X": "2x1xf32", "H": "12xf32", "B": "4x4xf32"}  # fmt: skip
 
 
 def _counted_loops() -> str:
     given = "%x: F, %y: G, %b: F, %n: I"
-    made = f"{', '.join('F' * 10)}, R, F, R"
+    made = f"{', '.join('F' * 10)}, R, F, R, F, B"
     told = ("%k#1, %k#2, %l#1, %l#3, %z#1, %d#1, %e#1, %g#1, %a#1, %up, %sum, "
-            "%over, %left")  # fmt: skip
+            "%over, %left, %itself, %both")  # fmt: skip
     text = (f"module {{\n  func.func public @main({given}) -> ({made}) {{\n{_COUNTED}"
             f"    return {told} : {made}\n  }}\n}}\n")  # fmt: skip
     text = re.sub(r"@(?!main)", "stablehlo.", text)
-    return re.sub(r"(?<!\w)[FGITVSRX]\b", lambda m: f"tensor<{_TYPES[m[0]]}>", text)
+    return re.sub(r"(?<!\w)[FGITVSRXHB]\b", lambda m: f"tensor<{_TYPES[m[0]]}>", text)
 
 
 PROGRAMS["stablehlo_counted_loops"] = _counted_loops()

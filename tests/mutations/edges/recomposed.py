@@ -35,8 +35,8 @@ def one_hot_of_others():
 @corpus_model
 def loss_of_picks():
     """Picked classes, 0 where a target is not counted: with one number that is not counted, with
-    several, with another fill, along another axis; then their sums and means; losses of
-    probabilities with weights."""
+    several, with another fill; picks of one class, along another axis; then their sums and means;
+    losses of probabilities with weights."""
     several = torch.tensor([2, 1, 2, 2, 0, 2])
     some = torch.tensor([0.0, 1.0, 3.0, 0.0, 2.0, 0.0])
 
@@ -44,13 +44,20 @@ def loss_of_picks():
         kept = t != ignored
         return torch.where(kept, -x.gather(1, torch.where(kept, t, other)[:, None])[:, 0], fill)
 
-    def run(x, y, t, s, a, b, w):
+    def run(x, y, t, s, a, b, w, rows):
+        kept, narrow = t != 2, s % 3
+        of_rows = -rows.gather(0, torch.where(kept, t, 0)[:, None])[:, 0]
+        of_last = -y[:, :1].gather(2, torch.where(narrow != 1, narrow, 0)[:, None])[:, 0]
+        turned = F.log_softmax(y + 5, 1).reshape(2, 3, 4)
+
         def spread(y):
             return torch.where(s != 1, -y.gather(1, torch.where(s != 1, s, 0)[:, None])[:, 0], 0.0)
 
         return (picked(x, t, 2), picked(x, t, several), picked(x, t, 2, 1.0, 1),
                 picked(x, t, 2, some, some.long()), spread(y), spread(y + 1).sum(1),
                 spread(y + 2).mean(1), spread(y + 3).mean(), spread(y + 4).sum(),
+                torch.where(kept, of_rows, 0.0), torch.where(narrow != 1, of_last, 0.0),
+                F.nll_loss(turned, narrow.repeat(1, 2)[:, :4], reduction="sum"),
                 -y.gather(2, s[:, None, :1].expand(2, 4, 1) % 3),
                 F.binary_cross_entropy(a, b, w[:, :, None], reduction="none"),
                 F.binary_cross_entropy(a, b, w[:, None]),
@@ -61,7 +68,7 @@ def loss_of_picks():
 
     return run, (drawn(6, 5), drawn(2, 4, 3), torch.tensor([0, 2, 1, 4, 2, 3]),
                  torch.tensor([[1, 0, 3], [2, 3, 1]]), torch.rand(2, 3, 3), torch.rand(2, 3, 3),
-                 torch.rand(2, 3))  # fmt: skip
+                 torch.rand(2, 3), drawn(6, 1))  # fmt: skip
 
 
 @corpus_model
@@ -72,7 +79,14 @@ def mean_losses_by_hand():
     def total(x, t, **more):
         return F.cross_entropy(x, t, reduction="sum", **more)
 
+    def mixed(x, t, over=1, along=1, ignored=-100, **more):
+        shares, gone = F.log_softmax(x, over), t == ignored
+        uniform = torch.where(gone, 0.0, -shares.sum(along)).sum() / (~gone).sum(**more)
+        return F.nll_loss(shares, t) * 0.8 + uniform * (0.2 / x.shape[1])
+
     def run(x, y, t, u, long, longer, z, w):
+        square = x[:, :6]
+        fives = t % 5
         sums = F.mse_loss(z, w, reduction="sum")
         return (total(x, t) / (t != -100).sum(), total(x + 1, t, ignore_index=2) / (t != 3).sum(),
                 total(x * 2, t, ignore_index=2) / (t % 4 != 2).sum(),
@@ -85,7 +99,10 @@ def mean_losses_by_hand():
                 F.mse_loss(z + 2, w, reduction="sum") * (1 / 20),
                 F.mse_loss(z + 3, w, reduction="sum") * 20,
                 F.mse_loss(z + 4, w, reduction="sum") / (1 / 20),
-                ((z - w) ** 2).mean(1), ((z - 2 * w) ** 2).sum(0))
+                ((z - w) ** 2).mean(1), ((z - 2 * w) ** 2).sum(0), mixed(square, fives),
+                mixed(square + 1, fives, 0), mixed(square * 2, fives, 1, 0),
+                mixed(square * 3, fives, ignored=2), mixed(y[:128] + 1, long, dtype=torch.int8),
+                mixed(x.reshape(2, 7, 3, 1), t.reshape(2, 3, 1)))  # fmt: skip
 
     classes = torch.arange(256) % 2
     return run, (drawn(6, 7), drawn(256, 2), torch.tensor([0, 2, 1, 6, 2, 3]),
@@ -114,7 +131,7 @@ def weighted_losses_by_hand():
         own = w.expand(5, 5).gather(1, classes[:, None])[:, 0]
         plain = F.nll_loss(x - 1, t, ignore_index=2, reduction="sum")
         return (F.nll_loss(x * w, t, reduction="none"), F.nll_loss(x * w[:, None], t),
-                F.nll_loss(x * w[:, None], t, reduction="sum"), F.nll_loss(x * v, t),
+                F.nll_loss(x * w[:, None], t, reduction="sum"),
                 F.nll_loss(x * full, t, reduction="none"), F.nll_loss(x * 0.5, t, reduction="sum"),
                 plain / counted(w.expand(5, 5), t, 2),
                 total(x + 1, w, t) / counted(w.expand(5, 5), t, 2),

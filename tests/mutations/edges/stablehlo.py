@@ -244,6 +244,11 @@ _INDEXING = """
     }) {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0, 2],
         inserted_window_dims = [1], scatter_dims_to_operand_dims = [1], index_vector_dim = 1>}
         : (tensor<3x5x4xf32>, tensor<6xi64>, tensor<2x6x1xf32>) -> tensor<3x5x4xf32>
+    %o = stablehlo.constant dense<[1, 0]> : tensor<2xi32>
+    %r20 = "stablehlo.scatter"(%h, %o, %r1) (BY(add, f32)) {scatter_dimension_numbers =
+        #stablehlo.scatter<update_window_dims = [1], inserted_window_dims = [0, 2],
+        scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}
+        : (tensor<2x6x1xf32>, tensor<2xi32>, tensor<2x6xf32>) -> tensor<2x6x1xf32>
     %d = stablehlo.round_nearest_even %h : tensor<2x6x1xf32>
     %q = stablehlo.compare LT, %d, %e : (tensor<2x6x1xf32>, tensor<2x6x1xf32>) -> tensor<2x6x1xi1>
 """ + "".join(f"""    %r{11 + place} = "stablehlo.scatter"(%p, %j, %q) (BY({word}, i1)) {{

@@ -143,8 +143,8 @@ def dynamic_quantise(b, x):
         b.min(b.reduce_min(x, axes=axes), nothing),
     )
     span = b.sub(high, low)
-    span = b.select(b.eq(span, nothing), b.constant(np.float32(1)), span)
     scale = b.div(span, b.constant(np.float32(255)))
+    scale = b.select(b.eq(span, nothing), b.constant(np.float32(1)), scale)
     zero = b.round(b.clamp(b.div(b.neg(low), scale), low=0.0, high=255.0))
     made = b.add(b.round(b.div(x, b.expand(scale, x.type.shape))), b.expand(zero, x.type.shape))
     made = b.cast(b.clamp(made, low=0.0, high=255.0), dtype=U8)
