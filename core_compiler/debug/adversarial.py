@@ -40,7 +40,7 @@ LEAST_SECONDS, PART = 1.0, 0.25
 #: NaN and a small spread.
 MOST_FLOPS = 50_000_000
 #: Maximum number of levels of producers that are added in front of a pair.
-MOST_CONTEXT = 6
+MOST_CONTEXT = 16
 #: Constants of at most this many elements are varied, and are part of the text of a pair.
 SMALL = 64
 #: Maximum difference in f64 between both sides of an inexact rule, and bounds on its rounding

@@ -100,6 +100,8 @@ def floats(
                 held = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
             up, down = (np.nextafter(held, np.array(e, held.dtype)) for e in (np.inf, -np.inf))
             beside += [float(held), float(up), float(down), -float(held)]
+    if class_ in OF_NODES:
+        beside = [v for v in beside if not 0 < abs(v) < tiny]
     common = [0.0, -0.0, 1.0, -1.0, 0.5]
     pool = [*common, np.inf, -np.inf, np.nan, least, -least, tiny, -tiny, largest, -largest, 2.0,
             -2.0, 3.7, *beside]  # fmt: skip

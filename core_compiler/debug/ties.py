@@ -35,8 +35,14 @@ def _slope(of: Callable[[Op, np.ndarray], np.ndarray]) -> Formula:
     return lambda op, xs, g: [g * of(op, xs[0])]
 
 
+def _bound(op: Op, name: str) -> float | None:
+    """Return a bound of a clamp as its operand's dtype holds it."""
+    held = op.get(name)
+    return None if held is None else float(np.asarray(held, op.operands[0].type.dtype.numpy))
+
+
 def _clamp(op: Op, x: np.ndarray) -> np.ndarray:
-    low, high = op.get("low"), op.get("high")
+    low, high = _bound(op, "low"), _bound(op, "high")
     inside = np.ones(x.shape, bool)
     is_open = bool(op.get("open"))
     if low is not None:
@@ -110,25 +116,50 @@ def _standard_deviation(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
     return [np.expand_dims(g, axes) * centred / there]
 
 
-def _scattered(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray | None]:
-    """Return the gradients of a scatter that replaces elements.
+def _binary_cross_entropy(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
+    """Return at most 1e12 and 100 where a probability is 0 or 1."""
+    x, y = xs
+    with np.errstate(divide="ignore"):
+        one, other = (np.maximum(f, -100) for f in (np.log(x), np.log1p(-x)))
+    return [g * (x - y) / np.maximum((1 - x) * x, 1e-12), g * (other - one)]
 
-    Replaced elements do not contribute to the result; each update gets the cotangent of its
-    element, although only one of several counts.
-    """
-    x, places, updates = xs
+
+def _met(op: Op, x: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Return which updates of a scatter are inside of ``x``, and the places of these."""
     at = list(np.moveaxis(places, -1, 0))
     if op.kind == "core.scatter_along":
         at = list(np.indices(places.shape))
         at[op["axis"]] = places
     sizes = zip(at, x.shape, strict=False)
     inside = np.logical_and.reduce([(i >= 0) & (i < size) for i, size in sizes])
-    kept = tuple(i[inside] for i in at)
-    of_x, of_updates = g.copy(), np.zeros(updates.shape)
-    of_x[kept] = 0.0
-    of_updates[inside] = g[kept]
-    return [of_x, None, of_updates]
+    return inside, tuple(i[inside] for i in at)
 
+
+def _scattered(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray | None]:
+    """Return the gradients of a scatter that replaces elements, or keeps the extreme ones.
+
+    Replaced elements do not contribute to the result; each update gets the cotangent of its
+    element, although only one of several counts.  Equal extremes share it.
+    """
+    x, places, updates = xs
+    inside, kept = _met(op, x, places)
+    of_x, of_updates = g.copy(), np.zeros(updates.shape)
+    if replaces(op):
+        of_x[kept] = 0.0
+        of_updates[inside] = g[kept]
+        return [of_x, None, of_updates]
+    result = x.copy()
+    _EXTREMES[op["mode"]].at(result, kept, updates[inside])
+    own, theirs = x == result, updates[inside] == result[kept]
+    count = own.astype(np.float64)
+    np.add.at(count, kept, theirs)
+    share = g / np.maximum(count, 1)
+    of_updates[inside] = share[kept] * theirs
+    return [share * own, None, of_updates]
+
+
+#: How a scatter keeps the extreme elements, by its mode.
+_EXTREMES = {"max": np.maximum, "min": np.minimum}
 
 FORMULAS: dict[str, Formula] = {
     "core.relu": _slope(lambda op, x: (x > 0).astype(np.float64)),
@@ -145,6 +176,7 @@ FORMULAS: dict[str, Formula] = {
     "core.pow": _pow,
     "core.atan2": _atan2,
     "core.standard_deviation": _standard_deviation,
+    "core.binary_cross_entropy": _binary_cross_entropy,
     **dict.fromkeys(SCATTERS, _scattered),
 }
 #: Values for operands of ops with special cases elsewhere than at -1, 0, 1 and 2.
@@ -152,6 +184,7 @@ GRIDS: dict[str, set[float]] = {
     "core.hard_swish": {-3.0, -1.0, 0.0, 1.0, 3.0},
     "core.hard_sigmoid": {-3.0, -1.0, 0.0, 1.0, 3.0},
     "core.pow": {0.0, 0.5, 1.0, 2.0},
+    "core.binary_cross_entropy": {0.0, 0.25, 0.5, 1.0},
 }
 
 
@@ -185,11 +218,12 @@ def tied(check: GradientCheck) -> Point | None:
     op = check.claim.forward[-1]
     if len(check.claim.forward) > 1 or not (op.kind in FORMULAS or op.kind in BROKEN):
         return None
-    if op.kind in SCATTERS and not replaces(op):  # smooth, or covered by the numerical slopes
+    if op.kind in SCATTERS and not (replaces(op) or op["mode"] in _EXTREMES):  # smooth
         return None
     random = np.random.default_rng([SEED, 11])
     grid = set(GRIDS.get(op.kind, {-1.0, 0.0, 1.0, 2.0}))
-    grid |= {float(op[n]) for n in ("low", "high") if isinstance(op.get(n), int | float)}
+    if op.kind == "core.clamp":
+        grid |= {b for b in (_bound(op, "low"), _bound(op, "high")) if b is not None}
     x: Arrays = {}
     for value in check.varied:
         x[value] = random.choice(sorted(grid), value.type.shape)

@@ -18,7 +18,7 @@ _PLANNERS = ("core_compiler/placement/*.py", "core_compiler/passes/plan_memory.p
              "core_compiler/passes/bufferize.py", "core_compiler/passes/find_lifetimes.py",
              "core_compiler/lowering/in_place.py")  # fmt: skip
 _MEANINGS = ("core_compiler/ops/*.py", "core_compiler/numerics/reference/*.py",
-             "core_compiler/kernels/functions_*.py")  # fmt: skip
+             "core_compiler/numerics/functions_*.py")  # fmt: skip
 
 #: The commands: ``check`` is ``compile --check``, ``train`` is ``train --check``, ``against`` is
 #: that of a model or of a training step with the framework's values.

@@ -221,6 +221,7 @@ def enter(module: str | None = None) -> str:
         if module is not None:
             __import__(module)
         import core_compiler.driver.session  # noqa: F401
+        from core_compiler.frontends.stablehlo import isolated
         from core_compiler.runtime import kernel_cache
         from workbench.commands import (  # noqa: F401
             cli,
@@ -229,6 +230,8 @@ def enter(module: str | None = None) -> str:
         )
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:300]
+    # A child's child would import the clean sources behind the links of a mutant's tree.
+    isolated.imported = isolated.imported_here
     kernel_cache._pool_of = functools.cache(lambda workers, process: InProcess(workers))
     sys.argv = ["workbench"]
     return ""

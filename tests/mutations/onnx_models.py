@@ -206,7 +206,8 @@ _GRAPHS: dict[str, tuple] = {
         ("Resize", "x _ scales", "d", {"mode": "cubic", "cubic_coeff_a": -0.6})], 19),
     "gathers": ({"x": ("f", 3, 4)}, {
         "i": _i(2, 0), "ie": np.array([[0, 1], [2, -1]], np.int64), "u": rand(2, 4),
-        "v": rand(2, 2), "nd": np.array([[0, 1], [2, 3]], np.int64), "un": rand(2), "d": np.array(5, np.int64),
+        "v": rand(2, 2), "nd": np.array([[0, 1], [2, 3]], np.int64), "un": rand(2),
+        "d": np.array(5, np.int64),
         "neg": np.array([[0, -1], [-2, 3]], np.int64), "last": _i(-1, 0),
         "onoff": np.array([0.0, 2.0], np.float32)}, [
         ("Gather", "x i", "a", {"axis": 1}), ("GatherElements", "x ie", "b", {"axis": 1}),

@@ -90,7 +90,7 @@ def import_program(
     facts: dict[str, Any] = {"frontend": "stablehlo", "bound": bound}
     arrays = {place: array for place, (_, array) in (weights or {}).items()}
     nodes = Nodes("jax", importer.nodes, partial(run_nodes, executed, arrays, list(importer.nodes)),
-                  undefined={n for n in importer.nodes if n.startswith("custom_call")})  # fmt: skip
+                  undefined={n for n in importer.nodes if n.startswith(_MAY_FAIL)})  # fmt: skip
     return Imported(
         Module({"main": Function("main", body)}, importer.weights),
         tuple(v.name or "" for v in importer.arguments), tuple(importer.result_names),
@@ -116,6 +116,9 @@ def _telling(name: str) -> Iterator[None]:
         if isinstance(problem, RuntimeError) and "conversion error" not in str(problem):
             raise  # only the bindings raise this, for text in bytecode
         raise UserError("a name in the program is not valid UTF-8", name, AGAIN) from None
+
+#: Nodes that are not defined on all operands: factorisations and solutions of singular matrices.
+_MAY_FAIL = ("custom_call", "triangular_solve", "cholesky")
 
 
 class Importer:

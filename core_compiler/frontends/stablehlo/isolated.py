@@ -122,29 +122,36 @@ def answer(
     path: Path, shapes: Sequence | None, sizes: Mapping[str, int] | None
 ) -> Imported | UserError:
     """Return the import of a file within the limits, or its error."""
-    from core_compiler.frontends.stablehlo.importer import import_program
-    from core_compiler.frontends.stablehlo.nodes import run_file
-
     try:
         need_jax()
         check_file(path)
-        program = path.read_bytes()
+        size = path.stat().st_size
         import jax.interpreters.mlir  # noqa: F401  (what libraries take is not the file's)
 
-        subprocesses.hold_to(MEMORY + MEMORY_A_BYTE * len(program), _seconds(len(program)))
+        subprocesses.hold_to(MEMORY + MEMORY_A_BYTE * size, _seconds(size))
         inputs = None if shapes is None else [
             np.broadcast_to(np.zeros((), np.int8), shape) for shape in shapes]  # fmt: skip
-        made = import_program(program, name=str(path), inputs=inputs, sizes=sizes)
-        if made.nodes is None or made.facts["bound"]:
-            return made
-        # The file is also available in the parent.
-        again = partial(run_file, path, list(made.nodes.values))
-        return replace(made, nodes=replace(made.nodes, run=again))
+        return imported_here(path, inputs, sizes)
     except UserError as error:
         return error
     except MemoryError:
         return UserError("the import exceeds the memory limit for a file of this size", str(path),
                          "pass weights as arguments", CANNOT_HERE)  # fmt: skip
+
+
+def imported_here(
+    path: Path, inputs: Sequence[np.ndarray] | None, sizes: Mapping[str, int] | None
+) -> Imported:
+    """Return the import of a file in this process, which a damaged file may end."""
+    from core_compiler.frontends.stablehlo.importer import import_program
+    from core_compiler.frontends.stablehlo.nodes import run_file
+
+    made = import_program(path.read_bytes(), name=str(path), inputs=inputs, sizes=sizes)
+    if made.nodes is None or made.facts["bound"]:
+        return made
+    # The process that asked for the import has the file too.
+    again = partial(run_file, path, list(made.nodes.values))
+    return replace(made, nodes=replace(made.nodes, run=again))
 
 
 def import_file(

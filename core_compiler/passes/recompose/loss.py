@@ -161,6 +161,8 @@ def _reduced(reduction: str):
 def _counts_all(m: Match) -> str | None:
     """Check that the divisor is the count of the same targets that are not ignored."""
     loss, counts = m.named["loss"], m.named["counts"]
+    if len(loss.operands) > 2:
+        return "the loss is weighted: its mean divides by the weights"
     if worth(m, "ignore") != loss["ignore_index"]:
         return "the count ignores another target value than the loss"
     if _origin(m, counts.operands[0]) is not _origin(m, loss.operands[1]):

@@ -17,13 +17,20 @@ def one_hot_of_others():
     def run(i, x, b, j, s, e, u, p, k):
         row, narrow = torch.arange(5), torch.arange(129)
         wrapped = torch.arange(129, dtype=torch.int8), torch.arange(257, dtype=torch.uint8)
-        return ((x[:, None] == row).float(), (b[:, None] == torch.tensor([False, True])).float(),
-                (s == 0).float(), (i[:, None] == j.cumsum(0)).float(), (p == row[:4]).float(),
-                (e[:, None] == wrapped[0]).float(), (u[:, None] == wrapped[1]).float(),
-                (e[:, None] == torch.arange(128, dtype=torch.int8)).float(),
-                (p[:, :3] == torch.arange(2)[:, None]).float(),
-                (k[:, None].expand(129, 3) == narrow[:, None]).float(),
-                (p[:, :, None] == row).int(), (i[:, None] == row).to(torch.float8_e4m3fn).float())
+        return (
+            (x[:, None] == row).float(),
+            (b[:, None] == torch.tensor([False, True])).float(),
+            (s == 0).float(),
+            (i[:, None] == j.cumsum(0)).float(),
+            (p == row[:4]).float(),
+            (e[:, None] == wrapped[0]).float(),
+            (u[:, None] == wrapped[1]).float(),
+            (e[:, None] == torch.arange(128, dtype=torch.int8)).float(),
+            (p[:, :3] == torch.arange(2)[:, None]).float(),
+            (k[:, None].expand(129, 3) == narrow[:, None]).float(),
+            (p[:, :, None] == row).int(),
+            (i[:, None] == row).to(torch.float8_e4m3fn).float(),
+        )
 
     return run, (torch.tensor([2, 0, 3]), torch.tensor([2.0, 0.5, 3.0]),
                  torch.tensor([True, False, True]), torch.tensor([0, 1, 1, -1, 2]),
@@ -130,22 +137,26 @@ def weighted_losses_by_hand():
         along = w.expand(5, 5).gather(0, classes[None])[0]
         own = w.expand(5, 5).gather(1, classes[:, None])[:, 0]
         plain = F.nll_loss(x - 1, t, ignore_index=2, reduction="sum")
-        return (F.nll_loss(x * w, t, reduction="none"), F.nll_loss(x * w[:, None], t),
-                F.nll_loss(x * w[:, None], t, reduction="sum"),
-                F.nll_loss(x * full, t, reduction="none"), F.nll_loss(x * 0.5, t, reduction="sum"),
-                plain / counted(w.expand(5, 5), t, 2),
-                total(x + 1, w, t) / counted(w.expand(5, 5), t, 2),
-                total(x + 2, w, t) / counted(w.expand(5, 5), t, 3),
-                total(x + 3, w, t) / counted(v.expand(5, 5), t, 2),
-                total(x + 4, w, t) / counted(w.expand(5, 5), u, 2),
-                total(x + 5, w, t) / counted(w[:, None].expand(5, 5), t, 2),
-                total(x + 6, w, t) / torch.where(kept, along, 0.0).sum(),
-                total(x + 7, some, t) / counted(others.expand(5, 5), t, 2),
-                total(x + 8, some, t) / counted(w.expand(5, 5), t, 2),
-                total(x + 9, some, t) / counted(some.clone().expand(5, 5), t, 2),
-                total(x + 10, w, t) / counted(some.expand(5, 5), t, 2),
-                total(x + 11, w, t) / counted(full, t, 2),
-                total(x + 12, w, t).reshape(1) / torch.where(kept, own, 0.0)[None].sum(1))
+        return (
+            F.nll_loss(x * w, t, reduction="none"),
+            F.nll_loss(x * w[:, None], t),
+            F.nll_loss(x * w[:, None], t, reduction="sum"),
+            F.nll_loss(x * full, t, reduction="none"),
+            F.nll_loss(x * 0.5, t, reduction="sum"),
+            plain / counted(w.expand(5, 5), t, 2),
+            total(x + 1, w, t) / counted(w.expand(5, 5), t, 2),
+            total(x + 2, w, t) / counted(w.expand(5, 5), t, 3),
+            total(x + 3, w, t) / counted(v.expand(5, 5), t, 2),
+            total(x + 4, w, t) / counted(w.expand(5, 5), u, 2),
+            total(x + 5, w, t) / counted(w[:, None].expand(5, 5), t, 2),
+            total(x + 6, w, t) / torch.where(kept, along, 0.0).sum(),
+            total(x + 7, some, t) / counted(others.expand(5, 5), t, 2),
+            total(x + 8, some, t) / counted(w.expand(5, 5), t, 2),
+            total(x + 9, some, t) / counted(some.clone().expand(5, 5), t, 2),
+            total(x + 10, w, t) / counted(some.expand(5, 5), t, 2),
+            total(x + 11, w, t) / counted(full, t, 2),
+            total(x + 12, w, t).reshape(1) / torch.where(kept, own, 0.0)[None].sum(1),
+        )
 
     return run, (drawn(5, 5), drawn(5).abs() + 0.5, drawn(5).abs() + 0.5,
                  torch.tensor([0, 2, 1, 4, 3]), torch.tensor([0, 2, 1, 4, 1]),
@@ -163,16 +174,19 @@ def attention_of_others():
         many = wide @ parts.transpose(1, 2)  # 2 4 6
         shares = torch.softmax(many, 2)
         one, two = rows.reshape(6, 3, 4), keys.reshape(6, 5, 4)
-        return (torch.softmax(scores.expand(3, 4, 5), 2) @ v,
-                torch.softmax(scores * slopes, 2) @ v[:1], torch.softmax(scores * s, 2) @ v[:1],
-                torch.softmax((scores + mask) * 0.5, 2) @ v[:1],
-                torch.softmax(2.0 / scores, 2) @ v[:1],
-                torch.softmax(many[0].reshape(3, 8), 1) @ flat[:8],
-                shares.reshape(8, 6) @ flat[:6],
-                torch.softmax(many.transpose(0, 1).reshape(4, 12), 1) @ flat,
-                torch.softmax(one @ two.transpose(1, 2), 2) @ two,
-                parts.transpose(1, 2) @ torch.softmax(parts @ wide.transpose(1, 2), 1),
-                torch.softmax(q[..., :1] @ k[..., :1].transpose(1, 2), 2) @ v[:1, :, :1])
+        return (
+            torch.softmax(scores.expand(3, 4, 5), 2) @ v,
+            torch.softmax(scores * slopes, 2) @ v[:1],
+            torch.softmax(scores * s, 2) @ v[:1],
+            torch.softmax((scores + mask) * 0.5, 2) @ v[:1],
+            torch.softmax(2.0 / scores, 2) @ v[:1],
+            torch.softmax(many[0].reshape(3, 8), 1) @ flat[:8],
+            shares.reshape(8, 6) @ flat[:6],
+            torch.softmax(many.transpose(0, 1).reshape(4, 12), 1) @ flat,
+            torch.softmax(one @ two.transpose(1, 2), 2) @ two,
+            parts.transpose(1, 2) @ torch.softmax(parts @ wide.transpose(1, 2), 1),
+            torch.softmax(q[..., :1] @ k[..., :1].transpose(1, 2), 2) @ v[:1, :, :1],
+        )
 
     return run, (drawn(1, 4, 3), drawn(1, 5, 3), drawn(3, 5, 2), drawn(4, 1), drawn(4, 5),
                  drawn(12, 2), drawn(2, 3, 3, 4), drawn(3, 2, 5, 4), drawn(2, 4, 3),
@@ -194,15 +208,22 @@ def attention_with_masks():
 
         shared, read = one.expand(2, 3, 6, 5), two.expand(2, 3, 6, 2)
         grouped = q @ shared.transpose(-1, -2)
-        return (of(hide(some, scores, -1e4)), of(hide(some, -50.0, scores)),
-                of(hide(seen, scores, -1e9)), of(hide(late, scores, -1e9)),
-                of(hide(~seen, -1e9, scores)), of(hide(seen, scores + bias, -1e9)),
-                of(hide(some, hide(seen, scores, -30.0), -20.0)),
-                of(bias + (scores + bias[:, :1])), of(hide(some, scores, scores * 2)),
-                of(hide(seen[:, :1], scores, -5.0)), torch.softmax(grouped, -1) @ read,
-                torch.softmax(grouped + heads, -1) @ read,
-                torch.softmax(grouped + bias, -1) @ read,
-                torch.softmax(hide(seen, grouped + heads, -1e9), -1) @ read)
+        return (
+            of(hide(some, scores, -1e4)),
+            of(hide(some, -50.0, scores)),
+            of(hide(seen, scores, -1e9)),
+            of(hide(late, scores, -1e9)),
+            of(hide(~seen, -1e9, scores)),
+            of(hide(seen, scores + bias, -1e9)),
+            of(hide(some, hide(seen, scores, -30.0), -20.0)),
+            of(bias + (scores + bias[:, :1])),
+            of(hide(some, scores, scores * 2)),
+            of(hide(seen[:, :1], scores, -5.0)),
+            torch.softmax(grouped, -1) @ read,
+            torch.softmax(grouped + heads, -1) @ read,
+            torch.softmax(grouped + bias, -1) @ read,
+            torch.softmax(hide(seen, grouped + heads, -1e9), -1) @ read,
+        )
 
     return run, (drawn(2, 3, 4, 5), drawn(2, 3, 6, 5), drawn(2, 3, 6, 2), torch.rand(4, 6) > 0.3,
                  drawn(4, 6), drawn(3, 1, 6), drawn(2, 1, 6, 5), drawn(2, 1, 6, 2))  # fmt: skip
@@ -256,17 +277,19 @@ def rotary_of_parts():
 
     def run(x, p, i, j, cos, sin):
         whole = x[..., :4], x[..., 4:]
-        return (torch.cat(rotated(*whole, cos, sin), -1),
-                torch.cat(rotated(x[:, 1:, :4], x[:, 1:, 4:], cos[1:], sin[1:]), -1),
-                torch.cat(rotated(x[:, ::2, :4], x[:, ::2, 4:], cos[:2], sin[:2]), -1),
-                torch.cat(rotated(x[..., :4:2], x[..., 4::2], cos[:, :2], sin[:, :2]), -1),
-                torch.stack(rotated(x[..., ::2], x[..., 1::2], cos, sin), -1),
-                torch.stack(rotated(x[:, 1:, ::2], x[:, 1:, 1::2], cos[1:], sin[1:]), -1),
-                torch.stack(rotated(p[..., 0], p[..., 1], cos[0], sin[0]), -1),
-                torch.stack(rotated(p[1:, :, 0], p[1:, :, 1], cos[0], sin[0]), -1),
-                torch.cat(rotated(i[:, :3], i[:, 3:], j, j + 1), -1),
-                torch.stack(rotated(i[:, ::2], i[:, 1::2], j, j + 1), -1),
-                i * j.repeat(1, 2) + torch.cat((-i[:, 3:], i[:, :3]), -1) * j.repeat(1, 2))
+        return (
+            torch.cat(rotated(*whole, cos, sin), -1),
+            torch.cat(rotated(x[:, 1:, :4], x[:, 1:, 4:], cos[1:], sin[1:]), -1),
+            torch.cat(rotated(x[:, ::2, :4], x[:, ::2, 4:], cos[:2], sin[:2]), -1),
+            torch.cat(rotated(x[..., :4:2], x[..., 4::2], cos[:, :2], sin[:, :2]), -1),
+            torch.stack(rotated(x[..., ::2], x[..., 1::2], cos, sin), -1),
+            torch.stack(rotated(x[:, 1:, ::2], x[:, 1:, 1::2], cos[1:], sin[1:]), -1),
+            torch.stack(rotated(p[..., 0], p[..., 1], cos[0], sin[0]), -1),
+            torch.stack(rotated(p[1:, :, 0], p[1:, :, 1], cos[0], sin[0]), -1),
+            torch.cat(rotated(i[:, :3], i[:, 3:], j, j + 1), -1),
+            torch.stack(rotated(i[:, ::2], i[:, 1::2], j, j + 1), -1),
+            i * j.repeat(1, 2) + torch.cat((-i[:, 3:], i[:, :3]), -1) * j.repeat(1, 2),
+        )
 
     return run, (drawn(2, 3, 8), drawn(3, 4, 2), signed(9, 5, 6), signed(9, 5, 3), drawn(3, 4),
                  drawn(3, 4))  # fmt: skip
@@ -278,7 +301,11 @@ def slopes_of_others():
 
     def run(x, z):
         e = torch.exp(x - z.amax(1, keepdim=True))
-        return (torch.maximum(x, 0.2 * x), torch.maximum(x, 1.5 * x),
-                torch.where(x > 0, x, torch.expm1(x)), e / e.sum(1, keepdim=True))
+        return (
+            torch.maximum(x, 0.2 * x),
+            torch.maximum(x, 1.5 * x),
+            torch.where(x > 0, x, torch.expm1(x)),
+            e / e.sum(1, keepdim=True),
+        )
 
     return run, (drawn(3, 7), drawn(3, 5))

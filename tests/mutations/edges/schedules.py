@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -23,12 +22,3 @@ def convolutions_of_many_channels():
             return self.blocks(x), self.chunks(y), F.conv2d(z, v, padding=1)
 
     return M(), (drawn(1, 70, 5), drawn(1, 40, 4, 5), drawn(1, 17, 4, 3), drawn(3, 17, 5, 4))
-
-
-@corpus_model
-def products_of_no_terms_and_of_one_row():
-    """Sums over an axis of extent 0, which are one empty chunk; a row that is added to what nobody
-    else reads, so that both may be in one place."""
-    return lambda a, b, c, d, x, v, w: (a @ b, (c @ d) + 1, torch.cumsum(x, 0) + v @ w), (
-        drawn(3, 0), drawn(0, 5), drawn(2, 17, 0), drawn(2, 0, 33),
-        drawn(35), drawn(7), drawn(7, 35))  # fmt: skip

@@ -38,6 +38,7 @@ def _body(word: str, kind: str) -> str:
         f"      stablehlo.return %made : {of}\n    }}"
     )
 
+
 #: Windows that are no pools: with dilated, cut and unequally padded axes, beside running folds.
 _WINDOWS = """
     %zero = stablehlo.constant dense<0.0> : tensor<f32>
@@ -251,11 +252,14 @@ _INDEXING = """
         : (tensor<2x6x1xf32>, tensor<2xi32>, tensor<2x6xf32>) -> tensor<2x6x1xf32>
     %d = stablehlo.round_nearest_even %h : tensor<2x6x1xf32>
     %q = stablehlo.compare LT, %d, %e : (tensor<2x6x1xf32>, tensor<2x6x1xf32>) -> tensor<2x6x1xi1>
-""" + "".join(f"""    %r{11 + place} = "stablehlo.scatter"(%p, %j, %q) (BY({word}, i1)) {{
+""" + "".join(
+    f"""    %r{11 + place} = "stablehlo.scatter"(%p, %j, %q) (BY({word}, i1)) {{
         scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [0, 2],
         inserted_window_dims = [1], scatter_dims_to_operand_dims = [1], index_vector_dim = 1>}}
         : (tensor<3x5x4xi1>, tensor<6xi64>, tensor<2x6x1xi1>) -> tensor<3x5x4xi1>
-""" for place, word in enumerate(("or", "and", "add", "multiply", "maximum", "minimum")))
+"""
+    for place, word in enumerate(("or", "and", "add", "multiply", "maximum", "minimum"))
+)
 
 #: Bits of narrow and wide numbers: shifts, counts, splits, total orders, unsigned signs.
 _BITS = """
@@ -377,6 +381,8 @@ _PRODUCTS = """
         : (tensor<2x3x4xf64>, tensor<4x2x5xf64>) -> tensor<3x4x4x5xf64>
     %r4 = stablehlo.dot_general %x, %y, contracting_dims = [2] x [0]
         : (tensor<2x3x4xf32>, tensor<4x2x5xf32>) -> tensor<2x3x2x5xf64>
+    %r9 = stablehlo.dot_general %x, %y, batching_dims = [0] x [1], contracting_dims = [2] x [0]
+        : (tensor<2x3x4xf32>, tensor<4x2x5xf32>) -> tensor<2x3x5xbf16>
     %r5 = stablehlo.convolution(%u, %w) dim_numbers = [0, f, b, 1]x[i, 0, 1, o]->[f, 1, 0, b],
         window = {stride = [2, 1], pad = [[1, 0], [-1, 2]], lhs_dilate = [2, 1],
         rhs_dilate = [1, 2], reverse = [true, false]}
@@ -489,7 +495,8 @@ NAN      %i2 = stablehlo.compare EQ, %a, %c : (tensor<{of}>, tensor<{of}>) -> te
 )))  # fmt: skip
 
 #: Sorts by several keys and in the total order, triangular systems of every form, cases.
-_ORDERS = """
+_ORDERS = (
+    """
     %f = stablehlo.round_nearest_even %x : tensor<3x7x2xf32>
     %g = stablehlo.round_nearest_even %y : tensor<3x7x2xf32>
     %odd = stablehlo.constant dense<[[0xFFC00000, 0x80000000, 0x00000000, 0x7FC00000, 0x7F800000,
@@ -525,7 +532,9 @@ _ORDERS = """
     %eye = stablehlo.constant dense<[[2.0, 0.0, 0.0], [0.0, -3.0, 0.0], [0.0, 0.0, 1.5]]>
         : tensor<3x3xf32>
     %m = stablehlo.add %s, %eye : tensor<3x3xf32>
-""" + "".join(f"""    %r{10 + place} = stablehlo.custom_call @lapack_strsm_ffi(%m, %{name})
+"""
+    + "".join(
+        f"""    %r{10 + place} = stablehlo.custom_call @lapack_strsm_ffi(%m, %{name})
         {{mhlo.backend_config = {{diag = {ord(diag)} : ui8, side = {ord(side)} : ui8,
         trans_x = {ord(trans)} : ui8, uplo = {ord(uplo)} : ui8}},
         operand_layouts = [dense<[0, 1]> : tensor<2xindex>, dense<[0, 1]> : tensor<2xindex>],
@@ -533,16 +542,25 @@ _ORDERS = """
         [#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 1,
         operand_tuple_indices = []>], api_version = 4 : i32}}
         : (tensor<3x3xf32>, tensor<{kind}>) -> tensor<{kind}>
-""" for place, (side, uplo, diag, trans, name, kind) in enumerate((
-    ("L", "U", "U", "T", "v", "3x2xf32"), ("R", "L", "N", "T", "w", "2x3xf32"),
-    ("L", "L", "U", "N", "v", "3x2xf32"), ("R", "U", "U", "N", "w", "2x3xf32"),
-))) + """    %one = stablehlo.constant dense<1> : tensor<i32>
+"""
+        for place, (side, uplo, diag, trans, name, kind) in enumerate(
+            (
+                ("L", "U", "U", "T", "v", "3x2xf32"),
+                ("R", "L", "N", "T", "w", "2x3xf32"),
+                ("L", "L", "U", "N", "v", "3x2xf32"),
+                ("R", "U", "U", "N", "w", "2x3xf32"),
+            )
+        )
+    )
+    + """    %one = stablehlo.constant dense<1> : tensor<i32>
     %two = stablehlo.constant dense<2> : tensor<i32>
     %nine = stablehlo.constant dense<9> : tensor<i32>
     %yes = stablehlo.constant dense<true> : tensor<i1>
     %in = stablehlo.add %j, %two : tensor<i32>
     %out = stablehlo.subtract %j, %nine : tensor<i32>
-""" + "".join(f"""    %r{20 + place} = "stablehlo.case"(%{at}) ({{
+"""
+    + "".join(
+        f"""    %r{20 + place} = "stablehlo.case"(%{at}) ({{
       %a = stablehlo.sine %v : tensor<3x2xf32>
       stablehlo.return %a : tensor<3x2xf32>
     }}, {{
@@ -554,7 +572,10 @@ _ORDERS = """
     }}, {{
       stablehlo.return %z : tensor<3x2xf32>
     }}) : (tensor<i32>) -> tensor<3x2xf32>
-""" for place, at in enumerate(("one", "nine", "in", "out"))) + """
+"""
+        for place, at in enumerate(("one", "nine", "in", "out"))
+    )
+    + """
     %r30 = "stablehlo.if"(%yes) ({
       stablehlo.return %v : tensor<3x2xf32>
     }, {
@@ -575,6 +596,7 @@ _ORDERS = """
       stablehlo.return %v, %a : tensor<3x2xf32>, tensor<3x2xf32>
     }) : (tensor<i32>) -> (tensor<3x2xf32>, tensor<3x2xf32>)
 """
+)
 
 #: Pads that cut and spread, unordered broadcasts, clamped starts, zero-sized and reversed axes.
 _SHAPES = """
@@ -609,29 +631,37 @@ _SHAPES = """
 #: Name -> text of the module.
 PROGRAMS: dict[str, str] = {
     "stablehlo_windows": _program(
-        "x 3x7x5xf32, y 3x7x5xf32, v 2x3x4x5xf32", _WINDOWS,
+        "x 3x7x5xf32, y 3x7x5xf32, v 2x3x4x5xf32",
+        _WINDOWS,
     ),
     "stablehlo_choices": _program(
-        "x 3x7x5xf32, y 3x7x5xf32, o 1x1x1xf32", _CHOICES,
+        "x 3x7x5xf32, y 3x7x5xf32, o 1x1x1xf32",
+        _CHOICES,
     ),
     "stablehlo_indexing": _program(
         "x 7x5x3x6xf32, n 3x5x2x7xf32, y 3x5x4xf32, z 3x5x4xf32, u 3x2x5x7x4xf32, h "
-        "2x6x1xf32, none 6x5x0xi32", _INDEXING,
+        "2x6x1xf32, none 6x5x0xi32",
+        _INDEXING,
     ),
     "stablehlo_bits": _program(
-        "x 2x3xf32, y 2x3xf32", _BITS, _RELUS,
+        "x 2x3xf32, y 2x3xf32",
+        _BITS, _RELUS,
     ),
     "stablehlo_products": _program(
         "x 2x3x4xf32, y 4x2x5xf32, u 5x4x3x6xf32, v 6x5x4x2xf32, w 2x3x2x6xf32, s 4x3xf32, g "
-        "4x5xf32", _PRODUCTS,
+        "4x5xf32",
+        _PRODUCTS,
     ),
     "stablehlo_folds": _program(
-        "x 3x5x2xf32, y 3x5x2xf32, empty 3x0xf32", _FOLDS,
+        "x 3x5x2xf32, y 3x5x2xf32, empty 3x0xf32",
+        _FOLDS,
     ),
     "stablehlo_orders": _program(
-        "x 3x7x2xf32, y 3x7x2xf32, s 3x3xf32, v 3x2xf32, w 2x3xf32, z 3x2xf32, j i32", _ORDERS,
+        "x 3x7x2xf32, y 3x7x2xf32, s 3x3xf32, v 3x2xf32, w 2x3xf32, z 3x2xf32, j i32",
+        _ORDERS,
     ),
     "stablehlo_shapes": _program(
-        "x 2x3x5xf32, y 1x2x3xf32, z 2x1x5xf32", _SHAPES,
+        "x 2x3x5xf32, y 1x2x3xf32, z 2x1x5xf32",
+        _SHAPES,
     ),
 }  # fmt: skip

@@ -210,6 +210,8 @@ def pow_scalar(b, x, exponent):
         return b.mul(x, x)
     if exponent == 0.5:
         return b.sqrt(x)
+    if exponent == -0.5:  # torch's too: -infinity for -0
+        return b.rsqrt(x)
     return b.pow(x, b.scalar_like(exponent, x))
 
 
