@@ -236,7 +236,20 @@ def tied(check: GradientCheck) -> Point | None:
                           for a in range(x[value].ndim))  # fmt: skip
             slice_ = x[value][first]
             x[value] = np.where(random.random(slice_.shape) < 0.5, slice_, x[value])
+    if op.kind in SCATTERS and not replaces(op):
+        _meet(op, x, check, random)
     return check.point_of("ties", x)
+
+
+def _meet(op: Op, x: Arrays, check: GradientCheck, random: np.random.Generator) -> None:
+    """Let about half of the updates of a scatter equal the elements that they meet."""
+    of, places, updates = (x[v] if v in x else check.fixed(v) for v in op.operands)
+    inside, kept = _met(op, of, places)
+    half = random.random(updates[inside].shape) < 0.5
+    if op.operands[2] in x:
+        updates[inside] = np.where(half, of[kept], updates[inside])
+    else:
+        of[kept] = np.where(half, updates[inside], of[kept])
 
 
 def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:

@@ -102,12 +102,17 @@ class _Replay:
                 self.function[op] = function
         #: Ops that events removed and added, keyed by results, because users are rebuilt.
         self.replaced: set[object] = set()
-        self.named: set[object] = set()
+        #: The scopes that the events give to the new ops and to the ops in their regions (None: that
+        #: of the event).
+        self.scopes_new: dict[object, set[object]] = {}
         self.put_in: dict[object, list[Op]] = {}
         for rewrite in rewrites:
             self.replaced.update(_key(part) for op in rewrite.old for part in _parts(op))
             for op in rewrite.new:
-                self.named.add(_key(op))
+                self.scopes_new.setdefault(_key(op), set()).add(None)
+                for _, scope, block in _inside("", None, Block((), (op,), ())):
+                    for part in block.ops if scope is not None else ():
+                        self.scopes_new.setdefault(_key(part), set()).add(scope)
                 for part in _parts(op):
                     self._source(part)
                     self.put_in.setdefault(_key(part), []).append(part)
@@ -148,7 +153,8 @@ class _Replay:
             self.changed[op] = candidates[-1] if candidates else None
             return
         was = next((self.scope_before[c] for c in candidates if c in self.scope_before), scope)
-        if was != scope and _key(op) not in self.named and not self._leads(was, scope):
+        given = self.scopes_new.get(_key(op), ())
+        if was != scope and not {None, scope}.intersection(given) and not self._leads(was, scope):
             self.found.append(Difference(f"{op} moved to another block"))
 
     def _leads(self, was: object, scope: object) -> bool:
