@@ -26,6 +26,7 @@ from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
 from core_compiler.kernel_ir.interpreter import KernelFault, interpret
 from core_compiler.kernel_ir.ops import element
+from core_compiler.ops.traits import has_trait
 from core_compiler.passes.bufferize import OVER
 from core_compiler.support.arrays import strided
 
@@ -35,8 +36,9 @@ NEGATED, HURTFUL = "floats negated", "NaN, infinities and other special values a
 LOWEST, HIGHEST = "nearly all floats -inf", "nearly all floats inf"
 INTEGERS = "integers of all sizes"
 LEAST, LARGEST = "integers near the minimum", "integers near the maximum"
+SEEDS = "a seed with bits in every byte"
 #: Kinds that choose the integers, too.
-CHOSEN_INTEGERS = frozenset({INTEGERS, LEAST, LARGEST})
+CHOSEN_INTEGERS = frozenset({INTEGERS, LEAST, LARGEST, SEEDS})
 #: A result of at most ``FEW_ANSWERS`` truth values says little about the floats that it depends on.
 #: It is tried on floats on both sides of the point where it changes, if finding them takes at most
 #: ``MOST_ASKED`` terms at a time.
@@ -44,6 +46,10 @@ BEFORE, BEHIND = "the last floats before a result changes", "the first floats af
 FEW_ANSWERS, MOST_ASKED = 16, 5000
 _COMPARISONS = frozenset({"kernel.lt", "kernel.le", "kernel.gt", "kernel.ge"})
 _EXTREMES = _COMPARISONS | {"kernel.max", "kernel.min"}
+
+
+#: The seed of such a case.
+_SEED = 0x1234_5678_9ABC_DEF0
 
 
 def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
@@ -68,11 +74,13 @@ def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[
 
     If a launch reads floats: special values among them, and for a maximum or minimum, almost all of
     them infinite.  If it only calculates with integers: any integers, and for a maximum or minimum,
-    all of them near one limit.
+    all of them near one limit.  If it draws random numbers: a large seed.
     """
     kernel = scheduled.steps[0].function
     few = fewer(kernel, sizes)
     reduces = len(only_parallel(kernel)) < len(read_extents(kernel)[0])
+    if _seeds(launch):
+        yield LaunchCase(launch, scheduled, few, SEEDS)
     if _calculates(launch):
         yield LaunchCase(launch, scheduled, few, INTEGERS)
         if reduces and _has(kernel, _EXTREMES, "is_integer"):
@@ -123,6 +131,14 @@ def _calculates(launch: Op) -> bool:
         for op in region.walk()
         if op.kind not in MEANING_IN_REGION
     )
+
+
+def _seeds(launch: Op) -> list[Value]:
+    """Return the operands of a launch that random numbers are drawn from."""
+    region = launch.regions[0]
+    place = {v: i for i, v in enumerate(region.arguments)}
+    drawn = (op.operands[0] for op in region.walk() if has_trait(op, "random"))
+    return [launch.operands[place[seed]] for seed in drawn if seed in place]
 
 
 def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
@@ -182,8 +198,10 @@ class LaunchCase:
             dtype = value.type.dtype
             if dtype.is_float and self.kind:
                 made[value] = self._floats(array, random)
-            elif dtype.is_integer and self.kind in CHOSEN_INTEGERS:
+            elif dtype.is_integer and self.kind in CHOSEN_INTEGERS - {SEEDS}:
                 made[value] = _chosen_integers(self.kind, array, random)
+        for value in _seeds(self.launch) if self.kind == SEEDS else ():
+            made[value][...] = np.array(_SEED, np.uint64).astype(made[value].dtype)
         if self.kind in (BEFORE, BEHIND):
             made.update(self._beside(made))
         return made

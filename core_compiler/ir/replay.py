@@ -102,7 +102,7 @@ class _Replay:
                 self.function[op] = function
         #: Ops that events removed and added, keyed by results, because users are rebuilt.
         self.replaced: set[object] = set()
-        #: The scopes that the events give to the new ops and to the ops in their regions (None: that
+        #: The scopes that events give to their new ops and to the ops inside of these (None: that
         #: of the event).
         self.scopes_new: dict[object, set[object]] = {}
         self.put_in: dict[object, list[Op]] = {}

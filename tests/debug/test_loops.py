@@ -58,3 +58,27 @@ def test_an_element_that_is_never_written_fails(monkeypatch):
     said = [r.note for each in made.checks.values() for r in each if r.verdict == "failed"]
     assert said and said[0].endswith("do not write element 0"), said
     assert made.finding is not None and made.finding.pass_label == "outline_kernels"
+
+
+def test_a_seed_is_read_in_full(monkeypatch):
+    """A model's own seed has few bits."""
+    from core_compiler.driver import compilation
+    from core_compiler.driver.compilation import Options
+    from core_compiler.lowering import custom
+    from tests.passes.programs import program
+
+    module = program(lambda b, s: b.random_uniform(s, shape=(6,), stream=0), "ui64")
+    seed = [np.array(7, np.uint64)]
+
+    def failed():
+        made = compilation.start(module, "cpu", Options(check=True), seed).finish()
+        return [r.note for each in made.checks.values() for r in each if r.verdict == "failed"]
+
+    assert not failed()
+    line = 'kb.shr(seed, kb.number(32, "ui64"))'
+    source = inspect.getsource(custom.random)
+    assert source.count(line) == 1
+    wrong = dict(vars(custom))
+    exec(source.replace(line, 'kb.shr(seed, kb.number(33, "ui64"))'), wrong)
+    monkeypatch.setattr(custom, "random", wrong["random"])
+    assert any("seed" in note for note in failed())

@@ -9,8 +9,9 @@ import pytest
 from core_compiler.ir import Module, Op, Rewrite, Rewriter, Value
 from core_compiler.ir.replay import MOST_OLD, UNLOGGED, differences, unproven
 from core_compiler.passes.base import PassContext
+from core_compiler.passes.lower_control_flow import LowerControlFlow
 from core_compiler.passes.simplify_loops import SimplifyLoops
-from tests.passes.loops import loop, next_
+from tests.passes.loops import below, loop, next_, region
 from tests.passes.programs import program
 
 
@@ -145,6 +146,29 @@ def test_a_loop_may_stop_carrying_what_it_carried_first():
     (kept,) = (op for op in after.main.body.ops if op.kind == "core.while")
     assert len(kept.operands) == 2
     assert differences(module, after, context.rewrites) == []
+
+
+def test_a_loop_in_a_branch_belongs_where_the_event_puts_it():
+    """Its ops keep their results, in a block of a loop with others."""
+
+    def arm(b, y):
+        return loop(b, (b.constant(0, "i32"), y), below(3),
+                    lambda b, i, y: (next_(b, i), b.add(y, y)))[1]  # fmt: skip
+
+    def build(b, p, x):
+        arms = region([x.type], arm), region([x.type], lambda b, y: b.neg(y))
+        return b.op("core.if", (p, x), regions=arms)
+
+    module, context = program(build, "i1", "4xf32"), PassContext()
+    after = LowerControlFlow().run(module, context)
+    assert differences(module, after, context.rewrites) == []
+    (kept,) = (op for op in after.main.body.ops if op.kind == "core.while")
+    test, body = kept.regions
+    (moved,) = (op for op in body.ops if op.results == (body.outputs[1],))
+    rest = tuple(op for op in body.ops if op is not moved)
+    there = kept.with_(regions=(test.with_(ops=(*test.ops, moved)), body.with_(ops=rest)))
+    wrong = edited(after, lambda ops: [there if op is kept else op for op in ops])
+    assert differences(module, wrong, context.rewrites)
 
 
 def test_an_event_of_an_op_that_is_there_still_is_found():

@@ -544,6 +544,10 @@ REFUSES = (
      lambda b, x, t: b.div(b.nll_loss(x, t, reduction="sum"), b.cast(b.reduce_sum(
          b.cast(b.ne(t, like(b, 3, t)), dtype="i64"), axes=(0,)), dtype="f32")),
      "the count ignores another target value than the loss", ("4x7xf32", I64)),
+    ("total loss / counted => mean loss",
+     lambda b, x, t, w: b.div(b.nll_loss(x, t, w, reduction="sum"), b.cast(b.reduce_sum(
+         b.cast(b.ne(t, like(b, -100, t)), dtype="i64"), axes=(0,)), dtype="f32")),
+     "the loss is weighted: its mean divides by the weights", ("4x7xf32", I64, "7xf32")),
     ("total loss / counted weights => mean loss",
      lambda b, x, t, w: b.div(b.nll_loss(x, t, w, reduction="sum"), b.reduce_sum(w, axes=(0,))),
      "an operand is an input of the block, not core.select", ("4x7xf32", I64, "7xf32")),

@@ -46,8 +46,7 @@ def not_at_infinity(model: Any) -> set[str]:
     nodes = (
         n
         for n in model.graph.node
-        if n.op_type in _MAX_POOLS
-        or (n.op_type == "Clip" and len(list(filter(None, n.input))) < 3)
+        if n.op_type in _MAX_POOLS or (n.op_type == "Clip" and len(list(filter(None, n.input))) < 3)
     )
     return {name for node in nodes for name in node.output}
 

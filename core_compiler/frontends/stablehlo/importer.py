@@ -117,6 +117,7 @@ def _telling(name: str) -> Iterator[None]:
             raise  # only the bindings raise this, for text in bytecode
         raise UserError("a name in the program is not valid UTF-8", name, AGAIN) from None
 
+
 #: Nodes that are not defined on all operands: factorisations and solutions of singular matrices.
 _MAY_FAIL = ("custom_call", "triangular_solve", "cholesky")
 
