@@ -38,15 +38,28 @@ from core_compiler.frontends.pytorch.caches import register_caches
 CLOSE = 1e-6
 RESULTS = Path(__file__).parents[1] / "tests" / "results"
 
-_WIDTHS = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-           "num_attention_heads": 4}  # fmt: skip
+_WIDTHS = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 _TEXT = {**_WIDTHS, "vocab_size": 99, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _GROUPED = {**_TEXT, "num_key_value_heads": 2, "head_dim": 8}
 _BOTH = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 99,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
-}  # fmt: skip
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "vocab_size": 99,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+}
 _T5 = {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 2, "num_heads": 4, "vocab_size": 99}
 _PATCHES = {"image_size": 32, "patch_size": 8, **_WIDTHS}
 _STAGES = {"hidden_sizes": [16, 32, 32, 32], "depths": [1, 1, 1, 1]}
@@ -247,8 +260,13 @@ def of_torch(name: str) -> dict[str, Any]:
 # -- Keras -------------------------------------------------------------------------------------
 
 #: Applications that take no image of 64x64, and the smallest that they take.
-SIZES = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "NASNetLarge": 331,
-         "NASNetMobile": 224}  # fmt: skip
+SIZES = {
+    "InceptionV3": 75,
+    "InceptionResNetV2": 75,
+    "Xception": 71,
+    "NASNetLarge": 331,
+    "NASNetMobile": 224,
+}
 
 
 #: Applications that keep the variables which Keras draws: with others an ulp of the image moves
@@ -260,8 +278,9 @@ def applications() -> dict[str, Callable[..., Any]]:
     """The models of ``keras.applications`` by name."""
     import keras
 
-    return {n: f for n, f in sorted(vars(keras.applications).items())
-            if n[:1].isupper() and callable(f)}  # fmt: skip
+    return {
+        n: f for n, f in sorted(vars(keras.applications).items()) if n[:1].isupper() and callable(f)
+    }
 
 
 def of_keras(name: str) -> dict[str, Any]:
@@ -270,8 +289,9 @@ def of_keras(name: str) -> dict[str, Any]:
 
     keras.utils.set_random_seed(0)
     size = SIZES.get(name, 64)
-    model = applications()[name](weights=None, input_shape=(size, size, 3), include_top=False,
-                                 pooling="avg")  # fmt: skip
+    model = applications()[name](
+        weights=None, input_shape=(size, size, 3), include_top=False, pooling="avg"
+    )
     draw = np.random.default_rng(0)
     # Statistics and scales of normalisations that matter.
     for variable in model.variables if name not in AS_DRAWN else ():
@@ -327,18 +347,30 @@ def nodes(opened: Opened, inputs: Sequence[np.ndarray]) -> dict[str, Any]:
     told = compare(found.module, arrays, found.nodes, len(inputs))
     beyond = told.beyond
     return {
-        "verdict": told.verdict, **told.counts, "left_out": told.left_out, "tried": told.tried,
+        "verdict": told.verdict,
+        **told.counts,
+        "left_out": told.left_out,
+        "tried": told.tried,
         "beyond": "" if beyond is None else f"{beyond.node}: {beyond.judgement.note}",
-    }  # fmt: skip
+    }
 
 
 def _row(
-    name: str, opened: Callable[[], Opened], inputs: Sequence[np.ndarray],
-    want: Sequence[np.ndarray], wide: Callable[[], list[np.ndarray]] | None,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    opened: Callable[[], Opened],
+    inputs: Sequence[np.ndarray],
+    want: Sequence[np.ndarray],
+    wide: Callable[[], list[np.ndarray]] | None,
+) -> dict[str, Any]:
     began = time.perf_counter()
-    row: dict[str, Any] = {"name": name, "compiles": False, "error": None, "spread": None,
-                           "outputs": len(want), "message": ""}  # fmt: skip
+    row: dict[str, Any] = {
+        "name": name,
+        "compiles": False,
+        "error": None,
+        "spread": None,
+        "outputs": len(want),
+        "message": "",
+    }
     try:
         model = opened()
         made = cc.compile(model.imported, tuple(inputs), check=True)
@@ -387,12 +419,22 @@ def main() -> int:
         try:
             row = run(name)
         except Exception as problem:  # the framework cannot build or run it
-            row = {"name": name, "compiles": False, "error": None, "spread": None, "seconds": 0.0,
-                   "message": f"not run: {type(problem).__name__}: {problem}"[:300]}  # fmt: skip
+            row = {
+                "name": name,
+                "compiles": False,
+                "error": None,
+                "spread": None,
+                "seconds": 0.0,
+                "message": f"not run: {type(problem).__name__}: {problem}"[:300],
+            }
         rows[name] = row
         told = row["message"] if row["error"] is None else f"{row['error']:.2e}"
-        print(f"{'ok  ' if sound(row) else 'FAIL'} {name:22} {row['seconds']:6.1f} s  {told}",
-              row.get("verdict", ""), row.get("checks", ""), flush=True)  # fmt: skip
+        print(
+            f"{'ok  ' if sound(row) else 'FAIL'} {name:22} {row['seconds']:6.1f} s  {told}",
+            row.get("verdict", ""),
+            row.get("checks", ""),
+            flush=True,
+        )
         if given.output:
             libraries = ("keras", "jax") if given.keras else ("torch", "transformers")
             kept = [rows[n] for n in every if n in rows]

@@ -19,15 +19,23 @@ class Budget(NamedTuple):
 
 
 BUDGETS = (
-    Budget("first_paint_s", "first view, once the page is connected", "s",
-           {1_000: 0.5, 10_000: 1.0, 100_000: 3.0}),
-    Budget("step_ms.median", "step to the next pass, for the first time", "ms",
-           {1_000: 100.0, 10_000: 300.0}),
+    Budget(
+        "first_paint_s",
+        "first view, once the page is connected",
+        "s",
+        {1_000: 0.5, 10_000: 1.0, 100_000: 3.0},
+    ),
+    Budget(
+        "step_ms.median",
+        "step to the next pass, for the first time",
+        "ms",
+        {1_000: 100.0, 10_000: 300.0},
+    ),
     Budget("pan.near.p95", "frame of a drag, text readable", "ms", {10_000: 50.0}),
     Budget("pan.whole.p95", "frame of a drag, whole graph", "ms", {10_000: 50.0}),
     Budget("redraw_ms.median", "sharp again after a drag", "ms", {10_000: 250.0}),
     Budget("server_bytes", "memory of the server", "B", {100_000: 1e9}),
-)  # fmt: skip
+)
 
 
 def compared(measured: Mapping[str, Any]) -> Iterator[tuple[str, Budget, int, float, bool]]:
@@ -59,20 +67,29 @@ def _rows(measured: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
 def table(measured: Mapping[str, Any]) -> str:
     """What was measured beside the budgets, as a table in Markdown."""
     lines = ["| figure | ops | budget | short edges | with long edges |", "|---|---|---|---|---|"]
-    found = {(group, budget.figure, ops): (value, kept)
-             for group, budget, ops, value, kept in compared(measured)}  # fmt: skip
+    found = {
+        (group, budget.figure, ops): (value, kept)
+        for group, budget, ops, value, kept in compared(measured)
+    }
     for budget in BUDGETS:
         for ops, most in budget.most.items():
             cells = [found.get((group, budget.figure, ops)) for group in ("sizes", "long")]
-            shown = ["not measured" if each is None else _said(each[0], budget.unit)
-                     + ("" if each[1] else " **(missed)**") for each in cells]  # fmt: skip
-            lines.append(f"| {budget.what} | {ops:,} | {_said(most, budget.unit)} | "
-                         f"{' | '.join(shown)} |")  # fmt: skip
+            shown = [
+                "not measured"
+                if each is None
+                else _said(each[0], budget.unit) + ("" if each[1] else " **(missed)**")
+                for each in cells
+            ]
+            lines.append(
+                f"| {budget.what} | {ops:,} | {_said(most, budget.unit)} | {' | '.join(shown)} |"
+            )
     for group, budget, ops, value, kept in compared(measured):
         if group not in ("sizes", "long"):
-            lines.append(f"| {budget.what} ({group}) | up to {ops:,} | "
-                         f"{_said(budget.most[ops], budget.unit)} | {_said(value, budget.unit)}"
-                         f"{'' if kept else ' **(missed)**'} | |")  # fmt: skip
+            lines.append(
+                f"| {budget.what} ({group}) | up to {ops:,} | "
+                f"{_said(budget.most[ops], budget.unit)} | {_said(value, budget.unit)}"
+                f"{'' if kept else ' **(missed)**'} | |"
+            )
     return "\n".join(lines)
 
 

@@ -54,9 +54,12 @@ def once(folder: Path, model: str, check: bool) -> dict[str, Any]:
     """One compile in a process of its own, by the sources in ``folder``."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, model, str(int(check))], cwd=folder, env=environment,
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", _PROGRAM, model, str(int(check))],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise SystemExit(f"{model} in {folder.name}: {done.stderr.strip().splitlines()[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -85,8 +88,9 @@ def main() -> None:
         for name, each in runs.items():
             row[name] = {k: median(r[k] for r in each) for k in ("wall", "cpu", "failed", "checks")}
         if arguments.beside:
-            row["ratio"] = {k: row["here checked"][k] / row["beside checked"][k]
-                            for k in ("wall", "cpu")}  # fmt: skip
+            row["ratio"] = {
+                k: row["here checked"][k] / row["beside checked"][k] for k in ("wall", "cpu")
+            }
         rows.append(row)
         print(json.dumps(row), flush=True)
     if arguments.output:

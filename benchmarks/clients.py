@@ -100,13 +100,18 @@ async def walks(url: str, process: psutil.Process, arguments: argparse.Namespace
     bytes_.append(_bytes(process))
     steps = sorted(ms for client in clients for ms in client.steps)
     return {
-        "clients": len(clients), "seconds": arguments.seconds, "steps": len(steps),
+        "clients": len(clients),
+        "seconds": arguments.seconds,
+        "steps": len(steps),
         "open_s": {"median": statistics.median(opened), "largest": max(opened)},
-        "step_ms": {"median": statistics.median(steps), "p95": steps[int(0.95 * (len(steps) - 1))],
-                    "largest": steps[-1]},
+        "step_ms": {
+            "median": statistics.median(steps),
+            "p95": steps[int(0.95 * (len(steps) - 1))],
+            "largest": steps[-1],
+        },
         "errors": [error for client in clients for error in client.errors],
         "server_bytes": bytes_,
-    }  # fmt: skip
+    }
 
 
 def _ops(recording: Path) -> list[int]:
@@ -174,9 +179,11 @@ class Client:
         self._bar = {}
         began = time.perf_counter()
         event = {
-            "kind": "ModelChanged", "model": {"id": self._data["id"]}, "attr": "command",
+            "kind": "ModelChanged",
+            "model": {"id": self._data["id"]},
+            "attr": "command",
             "new": json.dumps({**command, "n": self._number}),
-        }  # fmt: skip
+        }
         await self._send("PATCH-DOC", {"events": [event]})
         if not await self._until(lambda: self._bar.get("done")):
             self.errors.append(f"no answer to {command} within {PATIENCE} s")

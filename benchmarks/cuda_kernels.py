@@ -16,8 +16,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-COLUMNS = ("kernel", "launches", "threads", "registers", "shared B", "spilled B", "occupancy %",
-           "FFMA %", "loop FFMA %", "FFMA/LDS", "load bits")  # fmt: skip
+COLUMNS = (
+    "kernel",
+    "launches",
+    "threads",
+    "registers",
+    "shared B",
+    "spilled B",
+    "occupancy %",
+    "FFMA %",
+    "loop FFMA %",
+    "FFMA/LDS",
+    "load bits",
+)
 _HEAD = """\
 # CUDA kernels of the sample models
 
@@ -59,12 +70,15 @@ class Row:
         facts = self.facts
         numbers = [self.launches, *(facts[k] for k in ("threads", "registers", "shared"))]
         return [
-            f"`{self.name}`", *map(str, numbers), str(facts["spilled"] + facts["stack"]),
-            f"{100 * facts['occupancy']:.0f}", f"{100 * whole.fma_share:.0f}",
+            f"`{self.name}`",
+            *map(str, numbers),
+            str(facts["spilled"] + facts["stack"]),
+            f"{100 * facts['occupancy']:.0f}",
+            f"{100 * whole.fma_share:.0f}",
             f"{100 * loop.fma_share:.0f}" if loop.fmas else "",
             f"{loop.fmas / loop.shared:.1f}" if loop.shared else "",
             str(whole.load_bits or ""),
-        ]  # fmt: skip
+        ]
 
 
 def kernels(made: Any) -> list[Row]:

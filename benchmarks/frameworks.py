@@ -30,24 +30,32 @@ def rows(iterations: int) -> Iterator[dict[str, Any]]:
         model, batches, theirs = made(iterations)
         digests, losses = {}, []
         for threads, tiles in itertools.product((1, 2), ("default", "small")):
-            step = cc.compile(model, batches[0], training=training, threads=threads,
-                              options={"tiles": tiles})  # fmt: skip
+            step = cc.compile(
+                model, batches[0], training=training, threads=threads, options={"tiles": tiles}
+            )
             losses = [step(*batch) for batch in batches]
             digests[f"{threads} threads, {tiles} tiles"] = step.digest
         yield {
-            "model": f"digits-cnn ({name})", "batch": BATCH, "channels": CHANNELS,
-            "iterations": iterations, "first_loss": theirs[0], "last_loss": theirs[-1],
+            "model": f"digits-cnn ({name})",
+            "batch": BATCH,
+            "channels": CHANNELS,
+            "iterations": iterations,
+            "first_loss": theirs[0],
+            "last_loss": theirs[-1],
             "worst_relative": max(abs(a - b) / b for a, b in zip(losses, theirs, strict=True)),
-            "digests": digests, "same": len(set(digests.values())) == 1,
-        }  # fmt: skip
+            "digests": digests,
+            "same": len(set(digests.values())) == 1,
+        }
 
 
 def _batches(iterations: int) -> Batches:
     from sample_models.digits import digits
 
     images, classes = (t.numpy() for t in digits())
-    return [(images[first : first + BATCH].reshape(-1, 1, 8, 8), classes[first : first + BATCH])
-            for first in range(0, iterations * BATCH, BATCH)]  # fmt: skip
+    return [
+        (images[first : first + BATCH].reshape(-1, 1, 8, 8), classes[first : first + BATCH])
+        for first in range(0, iterations * BATCH, BATCH)
+    ]
 
 
 def _onnx(iterations: int) -> tuple[Any, Batches, list[float]]:
@@ -61,9 +69,13 @@ def _onnx(iterations: int) -> tuple[Any, Batches, list[float]]:
     torch.manual_seed(0)
     module, batches, held = DigitsCnn(CHANNELS, 3), _batches(iterations), io.BytesIO()
     torch.onnx.export(
-        module.eval(), (torch.from_numpy(batches[0][0]),), held, dynamo=False,
-        do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE,
-    )  # fmt: skip
+        module.eval(),
+        (torch.from_numpy(batches[0][0]),),
+        held,
+        dynamo=False,
+        do_constant_folding=False,
+        training=torch.onnx.TrainingMode.PRESERVE,
+    )
     module.train()
     theirs = torch.optim.SGD(module.parameters(), RATE, momentum=MOMENTUM)
     losses = []
@@ -86,11 +98,17 @@ def _keras(iterations: int) -> tuple[Any, Batches, list[float]]:
         layers = keras.layers
         parts: list[Any] = [keras.Input((8, 8, 1))]
         for index, channels in enumerate((CHANNELS, 2 * CHANNELS)):
-            parts += [layers.Conv2D(channels, 3, padding="same", use_bias=False),
-                      layers.BatchNormalization(), layers.ReLU()]  # fmt: skip
+            parts += [
+                layers.Conv2D(channels, 3, padding="same", use_bias=False),
+                layers.BatchNormalization(),
+                layers.ReLU(),
+            ]
             parts += [layers.MaxPooling2D(2)] if index == 0 else []
-        parts += [layers.Conv2D(4 * CHANNELS, 3, padding="same", activation="relu"),
-                  layers.GlobalAveragePooling2D(), layers.Dense(10)]  # fmt: skip
+        parts += [
+            layers.Conv2D(4 * CHANNELS, 3, padding="same", activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(10),
+        ]
         return keras.Sequential(parts)
 
     batches = [(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), y) for x, y in _batches(iterations)]

@@ -44,9 +44,12 @@ def module(ops: int, long: bool) -> Module:
     weights = WeightStore()
     x, mask, table = (
         Value(tensor(shape, "f32"), name)
-        for name, shape in (("x", (TOKENS, WIDTH)), ("mask", (TOKENS, TOKENS)),
-                            ("table", (TOKENS, WIDTH)))
-    )  # fmt: skip
+        for name, shape in (
+            ("x", (TOKENS, WIDTH)),
+            ("mask", (TOKENS, TOKENS)),
+            ("table", (TOKENS, WIDTH)),
+        )
+    )
     walk = _Walk(weights)
     made, number, h, begun = [], 0, x, False
     while not begun or len(walk.b.ops) < ops:
@@ -70,8 +73,9 @@ def module(ops: int, long: bool) -> Module:
 def _own(walk: _Walk, number: int) -> tuple[Value, Value]:
     """A mask and a table of a block's own."""
     b = walk.at(f"layers.{number}", 10)
-    made = [b.constant(np.full(s, 1 + number, np.float32)) for s in
-            ((TOKENS, TOKENS), (TOKENS, WIDTH))]  # fmt: skip
+    made = [
+        b.constant(np.full(s, 1 + number, np.float32)) for s in ((TOKENS, TOKENS), (TOKENS, WIDTH))
+    ]
     return made[0], made[1]
 
 

@@ -38,9 +38,15 @@ ROUNDS, RUNS = 7, 3
 
 
 def record(
-    spec: Any, folder: Path, target: Any = "cuda", *, repeats: int = 20, rounds: int = ROUNDS,
-    runs: int = RUNS, most_bytes: int = MOST_BYTES,
-) -> dict:  # fmt: skip
+    spec: Any,
+    folder: Path,
+    target: Any = "cuda",
+    *,
+    repeats: int = 20,
+    rounds: int = ROUNDS,
+    runs: int = RUNS,
+    most_bytes: int = MOST_BYTES,
+) -> dict:
     """Compile and execute a model, write ``folder/NAME.run``, and say what came out (JSON values).
 
     ``equal``: whether the digest is the CPU's; a model whose digest is not gets no recording, nor
@@ -63,13 +69,20 @@ def record(
     torch, why = torch_eager(model)
     ours, theirs = in_turns(made, model.inputs, torch, rounds, runs)
     row = {
-        "model": model.name, "device": device["name"], "identity": made.identity, "digest": got,
-        "cpu_digest": wanted, "equal": got == wanted, "ours_us": _times(ours),
-        "torch_us": _times(theirs) if theirs else None, "torch": why,
+        "model": model.name,
+        "device": device["name"],
+        "identity": made.identity,
+        "digest": got,
+        "cpu_digest": wanted,
+        "equal": got == wanted,
+        "ours_us": _times(ours),
+        "torch_us": _times(theirs) if theirs else None,
+        "torch": why,
         "ratio": float(np.median(theirs) / np.median(ours)) if theirs else None,
         "roofline_us": sum(k.total_us * k.percent_of_limit / 100 for k in found.kernels),
-        "launches": len(found.launches), "kernels": [asdict(k) for k in found.kernels],
-    }  # fmt: skip
+        "launches": len(found.launches),
+        "kernels": [asdict(k) for k in found.kernels],
+    }
     if not row["equal"]:
         return {**row, "recording": None, "left_out": "the digest is not the CPU's"}
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,8 +147,9 @@ def torch_eager(model: Any) -> tuple[Callable[[], float] | None, str]:
     return run, f"torch {torch.__version__} eager, f32, TF32 off"
 
 
-def in_turns(made: Any, inputs: Sequence, torch: Callable[[], float] | None, rounds: int,
-             runs: int) -> tuple[list[float], list[float]]:  # fmt: skip
+def in_turns(
+    made: Any, inputs: Sequence, torch: Callable[[], float] | None, rounds: int, runs: int
+) -> tuple[list[float], list[float]]:
     """Microseconds of whole runs, ours and torch's in turns; [] where there is no torch."""
     ours: list[float] = []
     theirs: list[float] = []
@@ -179,8 +193,10 @@ def main(words: Sequence[str] | None = None) -> int:
     lacking = targets.target("cuda").available()
     if lacking:
         print(f"no recordings were made: {lacking.partition(': kernels')[0]}", file=sys.stderr)
-        print("run this on a machine with an NVIDIA GPU; `workbench doctor` lists what is missing",
-              file=sys.stderr)  # fmt: skip
+        print(
+            "run this on a machine with an NVIDIA GPU; `workbench doctor` lists what is missing",
+            file=sys.stderr,
+        )
         return CANNOT_HERE
     rows = []
     for name in arguments.models:

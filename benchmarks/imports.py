@@ -26,8 +26,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 32,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000}  # fmt: skip
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 1000,
+    }
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**sizes, use_cache=False)).eval()
     began = time.perf_counter()
@@ -44,11 +50,15 @@ def main() -> None:
     shared = sum(a.nbytes for a in held if any(np.shares_memory(a, p) for p in own))
     found = {
         "machine": f"{platform.system()} {platform.machine()}",
-        "versions": {n: version(n) for n in ("torch", "transformers")}, "sizes": sizes,
-        "ops": len(made.module.main.body.ops), "export_seconds": round(exported, 3),
-        "first_import_seconds": round(seconds[0], 3), "import_seconds": round(min(seconds), 3),
-        "shared_bytes": shared, "weight_bytes": sum(a.nbytes for a in held),
-    }  # fmt: skip
+        "versions": {n: version(n) for n in ("torch", "transformers")},
+        "sizes": sizes,
+        "ops": len(made.module.main.body.ops),
+        "export_seconds": round(exported, 3),
+        "first_import_seconds": round(seconds[0], 3),
+        "import_seconds": round(min(seconds), 3),
+        "shared_bytes": shared,
+        "weight_bytes": sum(a.nbytes for a in held),
+    }
     print(json.dumps(found, indent=1))
     if given.output:
         given.output.write_text(json.dumps(found, indent=1) + "\n")

@@ -75,18 +75,25 @@ class Compiled:
                 refs.append(Ref("input", inputs.index(number)))
         given = (*sizes, *plan.more_sizes(sizes, threads))
         launch = Launch(
-            "launch", function.name, tuple(refs), given, work_items(function, given),
-            scratch_bytes(function, given, cores), callees=callees(function),
-        )  # fmt: skip
+            "launch",
+            function.name,
+            tuple(refs),
+            given,
+            work_items(function, given),
+            scratch_bytes(function, given, cores),
+            callees=callees(function),
+        )
         shapes = [op.operands[i].type for i in inputs]
         program = Program(
             "benchmark",
             tuple(Argument(f"i{i}", "f32", t.shape) for i, t in enumerate(shapes)),
             (Argument("o", "f32", op.results[0].type.shape),),
-            tuple(c.ref for c in self.compiled), (launch,),
+            tuple(c.ref for c in self.compiled),
+            (launch,),
             constants=tuple(Constant(array_digest(a), "f32", a.shape) for a in constants.values()),
-            packed=tuple(packed), prepack=tuple(prepack),
-        )  # fmt: skip
+            packed=tuple(packed),
+            prepack=tuple(prepack),
+        )
         arrays = {array_digest(a): a for a in constants.values()}
         self.items = launch.work_items
         self.run = CpuDevice(threads, cache).load(program, arrays)

@@ -76,8 +76,12 @@ def attention(which: str, threads: int) -> str:
     op = group([first, heads], scores if which == "scores" else mixed)
     x, y = numbers(*first.shape), numbers(1, 128, 768, scale=0.3)
     made = Compiled(op, {}, threads)
-    split = [torch.from_numpy(a).view(1, 128, 12, 64).transpose(1, 2) if a.ndim == 3 else
-             torch.from_numpy(a) for a in (x, y)]  # fmt: skip
+    split = [
+        torch.from_numpy(a).view(1, 128, 12, 64).transpose(1, 2)
+        if a.ndim == 3
+        else torch.from_numpy(a)
+        for a in (x, y)
+    ]
 
     def theirs():
         if which == "scores":
@@ -98,9 +102,14 @@ def convolution(
 
     def build(b, x, w, bias, *rest):
         y = b.conv(
-            x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad), dilations=(1, 1),
+            x,
+            w,
+            strides=(stride, stride),
+            low=(pad, pad),
+            high=(pad, pad),
+            dilations=(1, 1),
             groups=1,
-        )  # fmt: skip
+        )
         y = b.add(y, b.broadcast(bias, shape=shape, dims=(1,)))
         y = b.add(y, rest[0]) if rest else y
         return b.max(y, b.expand(b.constant(0.0, "f32"), shape))

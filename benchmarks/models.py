@@ -24,9 +24,16 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = (
-    "resnet50", "bert-base", "gpt2", "gpt2-decode", "vit-b16", "llama-4l", "resnet18",
-    "digits-cnn", "digits-mlp",
-)  # fmt: skip
+    "resnet50",
+    "bert-base",
+    "gpt2",
+    "gpt2-decode",
+    "vit-b16",
+    "llama-4l",
+    "resnet18",
+    "digits-cnn",
+    "digits-mlp",
+)
 
 
 def main() -> None:
@@ -71,11 +78,16 @@ def execute(name: str, threads: int, against: list[str]) -> dict:
         runs[framework] = lambda run=run: run(*model.inputs)
     found = compare(lambda: made(*model.inputs), runs).to_json()
     return {
-        "model": name, **found, "errors": errors, "digest": digest(ours), "identity": made.identity,
+        "model": name,
+        **found,
+        "errors": errors,
+        "digest": digest(ours),
+        "identity": made.identity,
         "functions": len(made.facts["compiled"]),
         "launches": len(made.facts["program"][0].launches),
-        "arena_bytes": made.facts["plan"].peak, "arena_bound": made.facts["plan"].lower_bound,
-    }  # fmt: skip
+        "arena_bytes": made.facts["plan"].peak,
+        "arena_bound": made.facts["plan"].lower_bound,
+    }
 
 
 def compile_times(name: str, pairs: int = 9) -> dict:
@@ -96,9 +108,12 @@ def compile_times(name: str, pairs: int = 9) -> dict:
     warm, unrecorded = np.median(taken, axis=0).tolist()
     added = float(np.median([on - off for on, off in taken])) / unrecorded
     return {
-        "cold_s": cold, "warm_s": warm, "unrecorded_s": unrecorded, "recording": added,
+        "cold_s": cold,
+        "warm_s": warm,
+        "unrecorded_s": unrecorded,
+        "recording": added,
         "recording_bytes": size,
-    }  # fmt: skip
+    }
 
 
 def _seconds(command: list[str], environment: dict) -> float:
@@ -116,11 +131,12 @@ def machine(threads: int) -> dict:
     host = detect()
     return {
         "processor": f"{host.model or platform.processor()} ({host.llvm_name})",
-        "vector_bits": 8 * host.vector_bytes, "threads": threads,
+        "vector_bits": 8 * host.vector_bytes,
+        "threads": threads,
         "python": platform.python_version(),
         "versions": {n: version(n) for n in ("torch", "onnxruntime", "numba", "llvmlite", "numpy")},
         "load": os.getloadavg()[0],
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

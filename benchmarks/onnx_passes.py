@@ -46,8 +46,9 @@ def main() -> None:
         print(" ".join(f"{k} {v}" for k, v in rows[-1].items()), flush=True)
     found = {
         "machine": f"{platform.system()} {platform.machine()}",
-        "versions": {n: version(n) for n in ("onnx", "onnxscript", "onnxruntime")}, "models": rows,
-    }  # fmt: skip
+        "versions": {n: version(n) for n in ("onnx", "onnxscript", "onnxruntime")},
+        "models": rows,
+    }
     if given.output:
         given.output.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -66,11 +67,12 @@ def _row(name: str) -> dict[str, Any]:
             best[who] = min(best.get(who, spent), spent)
     onnx.checker.check_model(made["ours"])
     return {
-        "model": name, "nodes": len(model.graph.node),
+        "model": name,
+        "nodes": len(model.graph.node),
         **{f"{who}_nodes": len(m.graph.node) for who, m in made.items()},
         **{f"{who}_seconds": round(s, 3) for who, s in best.items()},
         **{f"{who}_error": _error(want, _run(m, inputs)) for who, m in made.items()},
-    }  # fmt: skip
+    }
 
 
 def _model(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:

@@ -49,13 +49,20 @@ def main() -> None:
         for planner in options.planners.split(","):
             began = time.perf_counter()
             found = _attempt(read(path), planner, options, capacity(path))
-            rows.append({
-                "instance": path.name.split(".")[0], "buffers": len(found.lifetimes),
-                "planner": planner, "peak": found.peak, "lower_bound": found.lower_bound,
-                "ratio": round(found.peak / found.lower_bound, 4), "proven": found.proven,
-                "fits": found.peak <= capacity(path), "valid": not verify(found),
-                "seconds": round(time.perf_counter() - began, 3),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "instance": path.name.split(".")[0],
+                    "buffers": len(found.lifetimes),
+                    "planner": planner,
+                    "peak": found.peak,
+                    "lower_bound": found.lower_bound,
+                    "ratio": round(found.peak / found.lower_bound, 4),
+                    "proven": found.proven,
+                    "fits": found.peak <= capacity(path),
+                    "valid": not verify(found),
+                    "seconds": round(time.perf_counter() - began, 3),
+                }
+            )
             if not options.json:
                 print("  ".join(f"{k}={v}" for k, v in rows[-1].items()), flush=True)
     if options.json:

@@ -43,9 +43,15 @@ from core_compiler.pipelines.pipeline import meaning
 from core_compiler.support.errors import InternalError
 
 INSTEAD = (
-    EliminateDeadCode(), Saturate(), Decompose(), Recompose(), FoldBatchNorm(), FoldConstants(),
-    Saturate(), EliminateDeadCode(),
-)  # fmt: skip
+    EliminateDeadCode(),
+    Saturate(),
+    Decompose(),
+    Recompose(),
+    FoldBatchNorm(),
+    FoldConstants(),
+    Saturate(),
+    EliminateDeadCode(),
+)
 #: The last pass before groups become kernels.
 FUSED = "fuse_reductions"
 
@@ -77,11 +83,12 @@ def main() -> None:
         print(json.dumps(rows[-1]), flush=True)
     if given.output:
         found = {
-            "machine": f"{platform.system()} {platform.machine()}", "target": target.name,
+            "machine": f"{platform.system()} {platform.machine()}",
+            "target": target.name,
             "balance": target.costs.balance,
             "versions": {"egglog": version("egglog"), "python": platform.python_version()},
             "models": rows,
-        }  # fmt: skip
+        }
         given.output.write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -90,18 +97,17 @@ def row(name: str, module: Module, target: Any) -> dict[str, Any]:
     imported = told(module, target)
     greedy, figures = after(meaning(), module, target)
     made = {
-        "imported": imported, "greedy": figures,
+        "imported": imported,
+        "greedy": figures,
         "exact": after((Saturate(),), greedy, target)[1],
         "applied": after((ApplyExactRules(),), greedy, target)[1],
         "instead": after(INSTEAD, module, target)[1],
         "tolerant": after((Saturate(rules="tolerant"),), greedy, target)[1],
-    }  # fmt: skip
+    }
     return {"model": name, **made}
 
 
-def after(
-    passes: Sequence[Pass], module: Module, target: Any
-) -> tuple[Module, dict[str, Any]]:  # fmt: skip
+def after(passes: Sequence[Pass], module: Module, target: Any) -> tuple[Module, dict[str, Any]]:
     """The module after ``passes``, with its figures, their seconds and the last e-graph's."""
     context = PassContext(target=target)
     began = time.perf_counter()
@@ -115,7 +121,7 @@ def after(
     for found in blocks:
         figures |= {
             key: found[key] for key in ("forms", "classes", "iterations", "changed", "stopped")
-        } | {"merged": len(found["merged"])}  # fmt: skip
+        } | {"merged": len(found["merged"])}
     return module, told(module, target) | figures
 
 

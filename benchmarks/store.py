@@ -42,8 +42,11 @@ from workbench.state.view_state import ViewState  # noqa: E402
 
 #: How often each question is asked.
 TIMES = 40
-MODELS = tuple(f"{family}-{size}" for family in ("bert", "gpt", "llama", "resnet", "vit", "unet")
-               for size in ("tiny", "small", "base", "large"))  # fmt: skip
+MODELS = tuple(
+    f"{family}-{size}"
+    for family in ("bert", "gpt", "llama", "resnet", "vit", "unet")
+    for size in ("tiny", "small", "base", "large")
+)
 TAGS = ("release", "nightly", "before-tiles", "fast", "wrong")
 BEGAN = 1.75e9
 
@@ -89,11 +92,13 @@ def measure(root: Path, count: int) -> dict[str, Any]:
     return {
         "ms": {name: _times(ask) for name, ask in questions.items()},
         "found": {
-            "search": library.listing("resnet").total, "tag": library.listing("tag:release").total,
+            "search": library.listing("resnet").total,
+            "tag": library.listing("tag:release").total,
             "trend": len(library.trend(model)["runs"]),
         },
-        "index_s": round(index_s, 2), "index_bytes": library.index.file.stat().st_size,
-    }  # fmt: skip
+        "index_s": round(index_s, 2),
+        "index_bytes": library.index.file.stat().st_size,
+    }
 
 
 def _times(ask: Callable[[], Any]) -> dict[str, float]:
@@ -102,8 +107,10 @@ def _times(ask: Callable[[], Any]) -> dict[str, float]:
         began = time.perf_counter()
         ask()
         times.append(1e3 * (time.perf_counter() - began))
-    return {"median": round(statistics.median(times), 2),
-            "p95": round(sorted(times)[round(0.95 * (TIMES - 1))], 2)}  # fmt: skip
+    return {
+        "median": round(statistics.median(times), 2),
+        "p95": round(sorted(times)[round(0.95 * (TIMES - 1))], 2),
+    }
 
 
 def make(library: Library, count: int) -> None:
@@ -118,19 +125,28 @@ def make(library: Library, count: int) -> None:
         path = library.folder / f"{model}-{number:05}.run"
         path.write_bytes(_recording(empty, model, BEGAN + 600 * number, draw))
         if number % 10 == 0:
-            said = run_entry.checked(tags=draw.sample(TAGS, 2), note=f"number {number}",
-                                     pinned=number % 1000 == 0)  # fmt: skip
+            said = run_entry.checked(
+                tags=draw.sample(TAGS, 2), note=f"number {number}", pinned=number % 1000 == 0
+            )
             run_entry.annotate(path, said)
 
 
 def _recording(empty: bytes, model: str, began: float, draw: random.Random) -> bytes:
     status = draw.choices(("finished", "failed", "cancelled"), (90, 7, 3))[0]
     sizes = {"width": draw.choice((0.5, 1))}
-    meta = {"model": model, "target": draw.choice(("cpu", "cuda")), "status": status,
-            "began": began, "mode": "inference", "sizes": sizes}  # fmt: skip
-    figures = [("timing", "total_ms", draw.uniform(1, 100)),
-               ("run", "compile_seconds", draw.uniform(1, 60)),
-               ("memory", "arena_bytes", draw.randrange(1 << 20, 1 << 30))]  # fmt: skip
+    meta = {
+        "model": model,
+        "target": draw.choice(("cpu", "cuda")),
+        "status": status,
+        "began": began,
+        "mode": "inference",
+        "sizes": sizes,
+    }
+    figures = [
+        ("timing", "total_ms", draw.uniform(1, 100)),
+        ("run", "compile_seconds", draw.uniform(1, 60)),
+        ("memory", "arena_bytes", draw.randrange(1 << 20, 1 << 30)),
+    ]
     db = sqlite3.connect(":memory:", isolation_level=None)
     db.deserialize(empty)
     db.executemany("INSERT INTO meta VALUES (?, ?)", [(k, json.dumps(v)) for k, v in meta.items()])
@@ -142,8 +158,9 @@ def _recording(empty: bytes, model: str, began: float, draw: random.Random) -> b
 
 def _table(made: Mapping[str, Any]) -> str:
     rows = [f"{made['runs']:,} runs, read in {made['index_s']} s; load {made['machine']['load']}"]
-    rows += [f"{name:12}{each['median']:10} ms{each['p95']:10} ms" for name, each in
-             made["ms"].items()]  # fmt: skip
+    rows += [
+        f"{name:12}{each['median']:10} ms{each['p95']:10} ms" for name, each in made["ms"].items()
+    ]
     return "\n".join(rows)
 
 

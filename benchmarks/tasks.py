@@ -36,9 +36,15 @@ from benchmarks.ui import ARGUMENTS, fresh, serving  # noqa: E402
 RECORDINGS = {
     "resnet18": ("compile", "resnet18", "--check", "--execute"),
     "nan": ("train", "digits-mlp", "--rate", "1e22", "--iterations", "4"),
-    "wrong": ("compile", "digits-mlp", "--check", "--execute",
-              "--insert", "tests/debug/planted.py:QuickGelu@canonicalise"),
-}  # fmt: skip
+    "wrong": (
+        "compile",
+        "digits-mlp",
+        "--check",
+        "--execute",
+        "--insert",
+        "tests/debug/planted.py:QuickGelu@canonicalise",
+    ),
+}
 #: These end with an exit status that says what is wrong with them.
 WRONG = ("nan", "wrong")
 #: Counts the clicks that a page sees, in ``window.clicks``.
@@ -142,8 +148,12 @@ def first_finding(browser, url: str, path: Path) -> dict:
         times.append((noted / 1e3, now / 1e3, (now - connected) / 1e3, shift))
         context.close()
     noted, seconds, connected, shift = zip(*times, strict=True)
-    return {"noted_s": round(median(noted), 2), "seconds": round(median(seconds), 2),
-            "connected_s": round(median(connected), 2), "shift": max(shift)}  # fmt: skip
+    return {
+        "noted_s": round(median(noted), 2),
+        "seconds": round(median(seconds), 2),
+        "connected_s": round(median(connected), 2),
+        "shift": max(shift),
+    }
 
 
 def main() -> None:
@@ -157,21 +167,42 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
         for recording, words in RECORDINGS.items():
-            command = [sys.executable, "-m", "workbench", *words, "-o",
-                       str(folder / f"{recording}.run")]  # fmt: skip
-            subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL, check=recording not in WRONG)  # fmt: skip
+            command = [
+                sys.executable,
+                "-m",
+                "workbench",
+                *words,
+                "-o",
+                str(folder / f"{recording}.run"),
+            ]
+            subprocess.run(
+                command,
+                cwd=ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=recording not in WRONG,
+            )
         browser = playwright.chromium.launch(executable_path=chromium, args=list(ARGUMENTS))
         with serving(folder) as (url, _):
             rows = [measure(browser, url, folder / f"{t.recording}.run", t) for t in TASKS]
             finding = first_finding(browser, url, folder / "wrong.run")
         browser.close()
-    made = {"machine": machine(2), "load": round(os.getloadavg()[0], 1), "tasks": rows,
-            "first_finding": finding}  # fmt: skip
+    made = {
+        "machine": machine(2),
+        "load": round(os.getloadavg()[0], 1),
+        "tasks": rows,
+        "first_finding": finding,
+    }
     text = json.dumps(made, indent=1, ensure_ascii=False)
-    print(text if arguments.json else "\n".join(
-        f"{r['question']}  {r['clicks']} clicks, {r['seconds']} s: {r['answer'][:150]}"
-        for r in rows) + f"\nfirst finding: {finding}")  # fmt: skip
+    print(
+        text
+        if arguments.json
+        else "\n".join(
+            f"{r['question']}  {r['clicks']} clicks, {r['seconds']} s: {r['answer'][:150]}"
+            for r in rows
+        )
+        + f"\nfirst finding: {finding}"
+    )
     if arguments.output:
         arguments.output.write_text(text + "\n")
 

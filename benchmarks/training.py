@@ -138,12 +138,18 @@ def curves(arguments):
         pairs = zip(losses["ours"], losses["torch"], strict=True)
         times = {who: median(all_[1:]) for who, all_ in seconds.items()}
         yield {
-            "model": name, "batch": batch, "iterations": arguments.iterations,
-            "first_loss": losses["torch"][0], "last_loss": losses["torch"][-1],
+            "model": name,
+            "batch": batch,
+            "iterations": arguments.iterations,
+            "first_loss": losses["torch"][0],
+            "last_loss": losses["torch"][-1],
             "worst_relative": max(abs(a - b) / abs(b) for a, b in pairs),
-            "seconds": times, "ratio": times["ours"] / times["torch"], "compile_s": compiled,
-            "peak_bytes": step.peak_bytes, "digest": step.digest,
-        }  # fmt: skip
+            "seconds": times,
+            "ratio": times["ours"] / times["torch"],
+            "compile_s": compiled,
+            "peak_bytes": step.peak_bytes,
+            "digest": step.digest,
+        }
 
 
 def _in_turns(
@@ -168,13 +174,25 @@ def bits(arguments):
     for name in arguments.models:
         batch, sizes, rate = MODELS[name]
         common = [
-            "train", name, "--iterations", str(arguments.iterations), "--batch", str(batch),
-            "--rate", str(rate), "--shards", str(SHARDS), "--json",
+            "train",
+            name,
+            "--iterations",
+            str(arguments.iterations),
+            "--batch",
+            str(batch),
+            "--rate",
+            str(rate),
+            "--shards",
+            str(SHARDS),
+            "--json",
             *(w for k, v in sizes.items() for w in ("--size", f"{k}={v}")),
-        ]  # fmt: skip
+        ]
         row = {
-            "model": name, "batch": batch, "shards": SHARDS, "iterations": arguments.iterations,
-        }  # fmt: skip
+            "model": name,
+            "batch": batch,
+            "shards": SHARDS,
+            "iterations": arguments.iterations,
+        }
         before = arguments.kept.get(name, {})
         runs = list(before["runs"]) if before | row == before else []
         done = {_ways(run) for run in runs}
@@ -187,11 +205,17 @@ def bits(arguments):
             began = time.perf_counter()
             with tempfile.TemporaryDirectory() as folder:
                 made = _killed(words, Path(folder)) if killed else _train(words)
-            runs.append({
-                "threads": threads, "tiling": tiling, "workers": workers, "killed": killed,
-                "digest": made["digest"], "last_loss": made["loss"][-1],
-                "seconds": time.perf_counter() - began,
-            })  # fmt: skip
+            runs.append(
+                {
+                    "threads": threads,
+                    "tiling": tiling,
+                    "workers": workers,
+                    "killed": killed,
+                    "digest": made["digest"],
+                    "last_loss": made["loss"][-1],
+                    "seconds": time.perf_counter() - began,
+                }
+            )
             yield row | {"same": len({r["digest"] for r in runs}) == 1, "runs": runs}
 
 
@@ -214,8 +238,13 @@ def _train(words: list[str]) -> dict:
 def _killed(words: list[str], folder: Path) -> dict:
     """A run that is killed once its tenth iteration is kept, and then goes on from there."""
     words = [*words, "--folder", str(folder), "--every", "10"]
-    first = subprocess.Popen([*_COMMAND, *words], cwd=ROOT, start_new_session=True,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    first = subprocess.Popen(
+        [*_COMMAND, *words],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while first.poll() is None and not list(folder.glob("*10.safetensors")):
         time.sleep(0.05)
     first.kill()
@@ -242,15 +271,23 @@ def targets(arguments):
                 {where: lambda given: step(*given)},  # noqa: B023
                 [data.batch(i, batch, 0) for i in range(arguments.iterations)],
             )
-            runs.append({
-                "target": where, "device": _device(step, where), "digest": step.digest,
-                "last_loss": losses[where][-1], "seconds": median(seconds[where][1:]),
-            })  # fmt: skip
+            runs.append(
+                {
+                    "target": where,
+                    "device": _device(step, where),
+                    "digest": step.digest,
+                    "last_loss": losses[where][-1],
+                    "seconds": median(seconds[where][1:]),
+                }
+            )
         digests = [r["digest"] for r in runs if "digest" in r]
         yield {
-            "model": name, "batch": batch, "iterations": arguments.iterations, "runs": runs,
+            "model": name,
+            "batch": batch,
+            "iterations": arguments.iterations,
+            "runs": runs,
             "same": len(set(digests)) == 1 if len(digests) > 1 else None,
-        }  # fmt: skip
+        }
 
 
 def _device(step, where: str) -> str:
@@ -292,14 +329,20 @@ def receipts(arguments):
         )
         times = {who: median(all_[1:]) for who, all_ in seconds.items()}
         # Batch by batch: a machine that slows down for a minute does so for all four.
-        costs = {who: [a / b - 1 for a, b in zip(all_[1:], seconds["off"][1:], strict=True)]
-                 for who, all_ in seconds.items() if who != "off"}  # fmt: skip
+        costs = {
+            who: [a / b - 1 for a, b in zip(all_[1:], seconds["off"][1:], strict=True)]
+            for who, all_ in seconds.items()
+            if who != "off"
+        }
         yield {
-            "model": name, "batch": batch, "iterations": arguments.iterations, "seconds": times,
+            "model": name,
+            "batch": batch,
+            "iterations": arguments.iterations,
+            "seconds": times,
             "gradients": len(recorder.gradients),
             **{f"{who}_cost": median(all_) for who, all_ in costs.items()},
             "quartiles": {who: quantiles(all_)[::2] for who, all_ in costs.items()},
-        }  # fmt: skip
+        }
 
 
 def recompute(arguments):
@@ -329,20 +372,26 @@ def recompute(arguments):
     work = sum(s.cost for s in problem_of(_ordered(steps["recompute"]))[1].steps)
     plain = measure(problem_of(_ordered(steps["all kept"]))[1], frozenset())
     yield {
-        "model": "gpt2", "batch": batch, "sequence": 256, "part": arguments.part,
+        "model": "gpt2",
+        "batch": batch,
+        "sequence": 256,
+        "part": arguments.part,
         "saved_bytes": {"all kept": choice.without.saved, "recompute": choice.plan.saved},
         "held_bytes": {"all kept": choice.without.held, "recompute": choice.plan.held},
         "saved_part": choice.plan.saved / choice.without.saved,
         "predicted_peak": {"all kept": plain.peak, "recompute": choice.plan.peak},
-        "arena_bytes": arenas, "resident_growth": grown,
+        "arena_bytes": arenas,
+        "resident_growth": grown,
         "resident_by_predicted": grown["recompute"] / choice.plan.peak,
         "peak_bytes": {name: step.peak_bytes for name, step in steps.items()},
-        "predicted_extra": choice.plan.extra / work, "bound": choice.bound / work,
+        "predicted_extra": choice.plan.extra / work,
+        "bound": choice.bound / work,
         "launches_again": len(choice.plan.again),
-        "seconds": times, "measured_extra": times["recompute"] / times["all kept"] - 1,
+        "seconds": times,
+        "measured_extra": times["recompute"] / times["all kept"] - 1,
         "same_losses": losses["all kept"] == losses["recompute"],
         "same_digest": len({s.digest for s in steps.values()}) == 1,
-    }  # fmt: skip
+    }
 
 
 def frameworks(arguments):
@@ -371,9 +420,13 @@ def _ordered(step):
 
 
 WHAT = {
-    "curves": curves, "bits": bits, "targets": targets, "receipts": receipts,
-    "recompute": recompute, "frameworks": frameworks,
-}  # fmt: skip
+    "curves": curves,
+    "bits": bits,
+    "targets": targets,
+    "receipts": receipts,
+    "recompute": recompute,
+    "frameworks": frameworks,
+}
 
 
 if __name__ == "__main__":

@@ -296,8 +296,11 @@ def _summary(values: list[float]) -> dict[str, float]:
             "lost": len(values),
         }
     p95 = known[min(len(known) - 1, round(0.95 * (len(known) - 1)))]
-    made = {"median": round(statistics.median(known), 1), "p95": round(p95, 1),
-            "max": round(known[-1], 1)}  # fmt: skip
+    made = {
+        "median": round(statistics.median(known), 1),
+        "p95": round(p95, 1),
+        "max": round(known[-1], 1),
+    }
     lost = len(values) - len(known)
     return {**made, "lost": lost} if lost else made
 
@@ -307,9 +310,11 @@ def serving(root: Path) -> Iterator[tuple[str, psutil.Process]]:
     """A server of its own, as a person starts it: its address and its process."""
     server = subprocess.Popen(
         [sys.executable, "-m", "workbench", "open", "--port", "0", "--no-browser"],
-        stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         env={**os.environ, "COMPILER_WORKBENCH_CACHE": str(root)},
-    )  # fmt: skip
+    )
     try:
         assert server.stdout is not None
         yield server.stdout.readline().strip(), psutil.Process(server.pid)
@@ -354,8 +359,11 @@ def main() -> None:
         arguments.output.write_text(text + "\n")
     beyond = [each for each in budgets.compared(made) if not each[-1]]
     for group, budget, ops, value, _ in beyond:
-        print(f"beyond the budget: {budget.figure} of {group} {ops}: {value:g} {budget.unit}, "
-              f"at most {budget.most[ops]:g}", file=sys.stderr)  # fmt: skip
+        print(
+            f"beyond the budget: {budget.figure} of {group} {ops}: {value:g} {budget.unit}, "
+            f"at most {budget.most[ops]:g}",
+            file=sys.stderr,
+        )
     if arguments.strict and beyond:
         sys.exit(1)
 
@@ -371,16 +379,19 @@ def _wanted(arguments, folder: Path) -> Iterator[tuple[str, str, Path]]:
             path = folder / f"{group}-{ops}.run"
             subprocess.run(  # in a process of its own: its memory goes with it
                 [sys.executable, "-m", "benchmarks.generated_runs", str(path), str(ops), group],
-                check=True, cwd=ROOT,
-            )  # fmt: skip
+                check=True,
+                cwd=ROOT,
+            )
             yield group, str(ops), path
     if not arguments.short:
         for name, words in TRAINED.items():
             path = folder / f"{name}.run"
             subprocess.run(
                 [sys.executable, "-m", "workbench", "train", name, *words, "-o", str(path)],
-                check=True, cwd=ROOT, stdout=subprocess.DEVNULL,
-            )  # fmt: skip
+                check=True,
+                cwd=ROOT,
+                stdout=subprocess.DEVNULL,
+            )
             yield "training", name, path
 
 

@@ -26,8 +26,14 @@ _NAMES = {
     "UserError": "core_compiler.support.errors",
 }
 __all__ = [
-    "Compilation", "Options", "PipelineEdit", "Training", "UserError", "compile", "show",
-]  # fmt: skip
+    "Compilation",
+    "Options",
+    "PipelineEdit",
+    "Training",
+    "UserError",
+    "compile",
+    "show",
+]
 
 
 def __getattr__(name: str) -> Any:

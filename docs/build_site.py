@@ -99,8 +99,16 @@ def commands() -> str:
 
     from workbench.commands.cli import COMMANDS, build_parser
 
-    lines = ["# The command line", "", "`workbench COMMAND --help` prints the same.", "",
-             "```text", build_parser().format_help().rstrip(), "```", ""]  # fmt: skip
+    lines = [
+        "# The command line",
+        "",
+        "`workbench COMMAND --help` prints the same.",
+        "",
+        "```text",
+        build_parser().format_help().rstrip(),
+        "```",
+        "",
+    ]
     for name in COMMANDS:
         parser = build_parser(name)
         [subparsers] = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]

@@ -79,13 +79,17 @@ RECIPES = {
 #: The views that are shown with two recordings, and what says that they are drawn.
 TWO_RUNS = {
     "overview": "#cw-view-overview .value.side",
-    "numerics": "#cw-view-numerics tbody tr", "memory": "#cw-view-memory .cw[data-ready]",
-    "source": "#cw-view-source .two tbody tr", "rewrites": "#cw-view-rewrites .two tbody tr",
-    "graph": "#cw-view-graph .legend .side", "diff": "#cw-view-diff .cw[data-ready]",
-    "kernels": "#cw-view-kernels .two tbody tr", "code": "#cw-view-code .both .cell.left",
+    "numerics": "#cw-view-numerics tbody tr",
+    "memory": "#cw-view-memory .cw[data-ready]",
+    "source": "#cw-view-source .two tbody tr",
+    "rewrites": "#cw-view-rewrites .two tbody tr",
+    "graph": "#cw-view-graph .legend .side",
+    "diff": "#cw-view-diff .cw[data-ready]",
+    "kernels": "#cw-view-kernels .two tbody tr",
+    "code": "#cw-view-code .both .cell.left",
     "timeline": "#cw-view-timeline .cw[data-ready]",
     "pipeline": "#cw-view-pipeline .two .row",
-}  # fmt: skip
+}
 _SERVE = """
 import sys
 from pathlib import Path
@@ -141,23 +145,29 @@ def pictures(folder: Path) -> list[Picture]:
     """All pictures: what each view is for."""
     return [
         Picture("start", {}, "#cw-start tbody tr"),
-        Picture("over-time", {"shelf": "trend", "find": "digits-cnn"}, "#cw-start figure circle",
-                first_of_them),
-        *of_a_model(folder / "resnet18.run"), *of_training(folder / "training-a.run"),
+        Picture(
+            "over-time",
+            {"shelf": "trend", "find": "digits-cnn"},
+            "#cw-start figure circle",
+            first_of_them,
+        ),
+        *of_a_model(folder / "resnet18.run"),
+        *of_training(folder / "training-a.run"),
         of_onnx(folder / "digits-onnx.run"),
         Picture("sign-in", {}, "input[type=password]", of="team"),
         Picture("report", {}, "body[data-ready]", of="report"),
         # Last: what it deletes is not there for the others.
         Picture("trash", {}, "#cw-start [data-table=trash] tbody tr", throw_away),
-    ]  # fmt: skip
+    ]
 
 
 def of_onnx(path: Path) -> Picture:
     """A model in ONNX's own words, when all passes from ONNX to ONNX have run."""
     with Recording.open(path) as file:
         stage = next(s.index for s in file.stages() if s.pass_name == "import_onnx") - 1
-    return Picture("onnx", {"run": path.name, "panes": "graph",
-                            "stage": str(stage)}, drawn("graph"), fit)  # fmt: skip
+    return Picture(
+        "onnx", {"run": path.name, "panes": "graph", "stage": str(stage)}, drawn("graph"), fit
+    )
 
 
 def of_a_model(path: Path) -> list[Picture]:
@@ -175,8 +185,12 @@ def of_a_model(path: Path) -> list[Picture]:
     edited = {"edit": {"skip": ["fold_batch_norm"], "limits": {"fuse_epilogues": 8}}}
     draft = json.dumps({"of": path.name, "draft": edited})
     # Where the two differ: what folding leaves, and a kernel that only one has fused.
-    two = {"graph": {"stage": fuse}, "diff": {"stage": fold}, "code": {"kernel": kernel},
-           "timeline": {"op": op}}  # fmt: skip
+    two = {
+        "graph": {"stage": fuse},
+        "diff": {"stage": fold},
+        "code": {"kernel": kernel},
+        "timeline": {"op": op},
+    }
     why, cuda = json.dumps({"why": {"a": a, "b": b}}), "resnet18-cuda.run"
     kernels = "#cw-view-kernels .point"
 
@@ -230,12 +244,16 @@ def of_training(path: Path) -> list[Picture]:
     return [
         Picture("training", {**run, "panes": "training"}, rows),
         Picture("training-pair", {**pair, "panes": "training", "fold": "inspector"}, rows),
-        Picture("divergence", {**pair, "panes": "divergence"}, "#cw-view-divergence [data-result]",
-                find),
+        Picture(
+            "divergence", {**pair, "panes": "divergence"}, "#cw-view-divergence [data-result]", find
+        ),
         Picture("joint", {**run, "panes": "graph", "stage": str(at), "op": op}, drawn("graph")),
-        Picture("memory-backward", {**run, "panes": "memory", "memory.view": '{"side":"backward"}'},
-                drawn("memory")),
-    ]  # fmt: skip
+        Picture(
+            "memory-backward",
+            {**run, "panes": "memory", "memory.view": '{"side":"backward"}'},
+            drawn("memory"),
+        ),
+    ]
 
 
 def drawn(view: str) -> str:
@@ -396,8 +414,19 @@ def team(folder: Path):
     users.write_text(json.dumps(_USERS))
     users.chmod(0o600)
     run = "import sys; from workbench.commands.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", run, "serve", "--store", str(folder / "store"), "--port", "0",
-               "--auth", str(users), "--json"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-c",
+        run,
+        "serve",
+        "--store",
+        str(folder / "store"),
+        "--port",
+        "0",
+        "--auth",
+        str(users),
+        "--json",
+    ]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert server.stdout is not None
     try:
@@ -419,9 +448,11 @@ def main() -> None:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory() as other, served(arguments.recordings) as url,
-        team(Path(other)) as signing, sync_playwright() as playwright,
-    ):  # fmt: skip
+        tempfile.TemporaryDirectory() as other,
+        served(arguments.recordings) as url,
+        team(Path(other)) as signing,
+        sync_playwright() as playwright,
+    ):
         page = Path(other) / "digits-cnn.html"
         report.write(arguments.recordings / "digits-cnn.run", page)
         urls = {"workbench": url, "team": signing, "report": page.as_uri()}

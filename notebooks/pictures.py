@@ -95,7 +95,7 @@ def _page(model: str, state: Mapping[str, Any]) -> str | None:
 
 def _element(
     model: str, state: Mapping[str, Any], leaves: dict[str, dict[str, Any]], modules: dict[str, str]
-) -> str:  # fmt: skip
+) -> str:
     """The HTML of a widget: boxes as they are nested, our views at their heights; controls, which
     do nothing in a picture, are left out."""
     entry = state[model]
@@ -109,8 +109,11 @@ def _element(
         modules[name] = text
         buffers = {"/".join(map(str, b["path"])): b["data"] for b in entry.get("buffers", ())}
         kept = {k: v for k, v in traits.items() if not k.startswith("_") and k != "layout"}
-        leaves[model] = {"module": name, "traits": {**kept, "theme": "light"},
-                         "blob": buffers.get("blob", "")}  # fmt: skip
+        leaves[model] = {
+            "module": name,
+            "traits": {**kept, "theme": "light"},
+            "blob": buffers.get("blob", ""),
+        }
         height = html.escape(str(layout.get("height") or "460px"))
         return f'<div class="leaf" id="{model}" style="height: {height}"></div>'
     children = [c.removeprefix("IPY_MODEL_") for c in traits.get("children", ())]

@@ -213,8 +213,9 @@ def check_sizes(
     for key, (least, most) in _RANGES.items():
         value = given.get(key)
         if value is not None and not least <= value <= most:
-            raise UserError(f"{key} {value} is out of range", name,
-                            f"pass a number from {least} to {most}")  # fmt: skip
+            raise UserError(
+                f"{key} {value} is out of range", name, f"pass a number from {least} to {most}"
+            )
     if given.get("attention", "sdpa") not in _ATTENTION:
         raise UserError(
             f"unknown attention {given['attention']!r}",

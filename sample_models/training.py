@@ -60,8 +60,11 @@ def task(name: str, built: Built, seed: int = 0) -> Task:
         if given.is_floating_point():
             inputs.append(seeded.bell(f"training/{place}", seed, shape).numpy())
         elif place == 0:
-            table = max(int(str(m.num_embeddings)) for m in built.module.modules()
-                        if hasattr(m, "num_embeddings"))  # fmt: skip
+            table = max(
+                int(str(m.num_embeddings))
+                for m in built.module.modules()
+                if hasattr(m, "num_embeddings")
+            )
             inputs.append(seeded.integers("training/tokens", seed, shape, 0, table).numpy())
         else:  # masks and segments of the example
             inputs.append(np.broadcast_to(given[:1].numpy(), shape).copy())

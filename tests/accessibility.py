@@ -23,9 +23,12 @@ def findings(page: Any, axe: str, within: str = "") -> list[str]:
     page.evaluate(axe)
     found = page.evaluate(
         "(within) => axe.run(within ? { include: [within] } : document,"
-        " { resultTypes: ['violations'] })", within,
-    )  # fmt: skip
+        " { resultTypes: ['violations'] })",
+        within,
+    )
     return [
         f"{rule['id']}: {node['html'][:120]} ({node['failureSummary']})"
-        for rule in found["violations"] if rule["impact"] in SERIOUS for node in rule["nodes"]
-    ]  # fmt: skip
+        for rule in found["violations"]
+        if rule["impact"] in SERIOUS
+        for node in rule["nodes"]
+    ]

@@ -105,13 +105,22 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 #: Chromium draws its address bar as a second page beside each page, which costs as much as ours.
 #: (The last such list counts: the others are some of those that Playwright switches off.)
 WITHOUT = (
-    "WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "PaintHolding", "HttpsUpgrades", "MediaRouter",
-    "OptimizationHints", "NetworkTimeServiceQuerying", "AimEnabled", "PreconnectToSearch",
-)  # fmt: skip
+    "WebUIOmniboxPopup",
+    "WebUIOmniboxAimPopup",
+    "PaintHolding",
+    "HttpsUpgrades",
+    "MediaRouter",
+    "OptimizationHints",
+    "NetworkTimeServiceQuerying",
+    "AimEnabled",
+    "PreconnectToSearch",
+)
 ARGUMENTS = (
-    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
     f"--disable-features={','.join(WITHOUT)}",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="session")

@@ -50,8 +50,11 @@ def main() -> int:
         parts = {} if given.part == "all" else kept.get("parts", {})
         parts = {name: part for name, part in parts.items() if name != "all"} | {given.part: found}
         counts: Counter[str] = sum((Counter(p["counts"]) for p in parts.values()), Counter())
-        kept = {"counts": dict(sorted(counts.items())),
-                "seconds": sum(p["seconds"] for p in parts.values()), "parts": parts}  # fmt: skip
+        kept = {
+            "counts": dict(sorted(counts.items())),
+            "seconds": sum(p["seconds"] for p in parts.values()),
+            "parts": parts,
+        }
     given.target.write_text(json.dumps(kept, indent=1) + "\n")
     print(f"{given.target}: {found['counts']} in {found['seconds']} s")
     return 0
@@ -71,7 +74,7 @@ def _found(sources: Sequence[Path]) -> dict[str, Any]:
             for case in cases
             if float(case.get("time", 0)) >= LONG
         },
-    }  # fmt: skip
+    }
 
 
 def _outcomes(sources: Sequence[Path]) -> dict[str, tuple[str, str]]:
@@ -88,10 +91,11 @@ def circumstances(libraries: Sequence[str], *paths: str) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": {
             "system": f"{platform.system()} {platform.machine()}",
-            "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(),
+            "cores": len(os.sched_getaffinity(0)),
+            "python": platform.python_version(),
         },
         "versions": {name: version(name) for name in libraries},
-    }  # fmt: skip
+    }
 
 
 def _name(case: ElementTree.Element) -> str:

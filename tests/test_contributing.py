@@ -71,9 +71,13 @@ def run(section: str, folder: Path) -> list[str]:
     code = [(b.path, b.text) for b in blocks(section) if b.language == "python"]
     assert all(path for path, _ in code), "each block says which file it is in"
     made = subprocess.run(
-        [sys.executable, "-c", RUNNER, str(folder)], input=json.dumps(code),
-        capture_output=True, text=True, cwd=ROOT, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", RUNNER, str(folder)],
+        input=json.dumps(code),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
     assert made.returncode == 0, made.stderr[-4000:]
     return json.loads(made.stdout.splitlines()[-1])
 

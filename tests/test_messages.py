@@ -59,8 +59,10 @@ def page() -> str:
         for path in sorted((ROOT / package).rglob("*.py")):
             if "node_modules" in path.parts:
                 continue
-            calls = sorted(_calls(ast.parse(path.read_text(encoding="utf-8"))),
-                           key=lambda call: (call.lineno, call.col_offset))  # fmt: skip
+            calls = sorted(
+                _calls(ast.parse(path.read_text(encoding="utf-8"))),
+                key=lambda call: (call.lineno, call.col_offset),
+            )
             if calls:
                 lines += ["", path.relative_to(ROOT).as_posix()]
             for call in calls:

@@ -55,9 +55,12 @@ def test_a_skeleton_passes_its_own_test(kind, tmp_path):
     paths = os.pathsep.join([str(folder), str(test.parent), str(ROOT)])
     made = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)],
-        capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
         check=False,
-    )  # fmt: skip
+    )
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
 
 

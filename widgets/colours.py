@@ -41,9 +41,10 @@ def css() -> str:
     light, dark = (
         "".join(
             f"  --{prefix}{name}: {pair[theme]};\n"
-            for section, prefix in _PREFIXES.items() for name, pair in table()[section].items()
+            for section, prefix in _PREFIXES.items()
+            for name, pair in table()[section].items()
         )
         for theme in (0, 1)
-    )  # fmt: skip
+    )
     fonts = "".join(f"  --{name}: {families};\n" for name, families in table()["fonts"].items())
     return f":root {{\n{light}{fonts}}}\n[data-theme=dark] {{\n{dark}}}\n"

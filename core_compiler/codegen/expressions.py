@@ -12,11 +12,22 @@ from core_compiler.kernel_ir.ops import element, like
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INDEX = {
-    "floordiv": "{} // {}", "div": "{} // {}", "ceildiv": "({} + {1} - 1) // {1}",
-    "mod": "{} % {}", "rem": "{} % {}", "min": "min({}, {})", "max": "max({}, {})", "neg": "-{}",
-    "select": "({1} if {0} else {2})", "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}",
-    "shl": "{} << {}", "shr": "{} >> {}", "abs": "abs({})",
-}  # fmt: skip
+    "floordiv": "{} // {}",
+    "div": "{} // {}",
+    "ceildiv": "({} + {1} - 1) // {1}",
+    "mod": "{} % {}",
+    "rem": "{} % {}",
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+    "neg": "-{}",
+    "select": "({1} if {0} else {2})",
+    "and": "{} & {}",
+    "or": "{} | {}",
+    "xor": "{} ^ {}",
+    "shl": "{} << {}",
+    "shr": "{} >> {}",
+    "abs": "abs({})",
+}
 
 
 def number_text(name: str, operands: list[str], lane, code: str, suffix: str) -> str:
@@ -86,13 +97,18 @@ def bool_text(name: str, operands: list[str], suffix: str) -> str:
     if name == "select":
         return f"select_bool{suffix}({', '.join(operands)})"
     forms = {
-        "and": f"and_bool{suffix}({a}, {b})", "or": f"or_bool{suffix}({a}, {b})",
-        "xor": f"xor_bool{suffix}({a}, {b})", "ne": f"xor_bool{suffix}({a}, {b})",
+        "and": f"and_bool{suffix}({a}, {b})",
+        "or": f"or_bool{suffix}({a}, {b})",
+        "xor": f"xor_bool{suffix}({a}, {b})",
+        "ne": f"xor_bool{suffix}({a}, {b})",
         "eq": f"not_bool{suffix}(xor_bool{suffix}({a}, {b}))",
-        "lt": f"and_bool{suffix}({negated[0]}, {b})", "le": f"or_bool{suffix}({negated[0]}, {b})",
-        "max": f"or_bool{suffix}({a}, {b})", "min": f"and_bool{suffix}({a}, {b})",
-        "mul": f"and_bool{suffix}({a}, {b})", "add": f"or_bool{suffix}({a}, {b})",
-    }  # fmt: skip
+        "lt": f"and_bool{suffix}({negated[0]}, {b})",
+        "le": f"or_bool{suffix}({negated[0]}, {b})",
+        "max": f"or_bool{suffix}({a}, {b})",
+        "min": f"and_bool{suffix}({a}, {b})",
+        "mul": f"and_bool{suffix}({a}, {b})",
+        "add": f"or_bool{suffix}({a}, {b})",
+    }
     return forms[name]
 
 

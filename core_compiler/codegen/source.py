@@ -152,9 +152,7 @@ class Writer:
         else:
             self.line(f"{self.name(op.result)} = {text}", op)
 
-    def _stays(
-        self, op: Op, block: Block | None, position: int, text: str, reads: bool
-    ) -> bool:  # fmt: skip
+    def _stays(self, op: Op, block: Block | None, position: int, text: str, reads: bool) -> bool:
         """Return whether a value may be inlined at its use.
 
         It may if it is used once, in its own block, and, if its text ``reads`` memory, no store,
@@ -193,8 +191,13 @@ class Writer:
     def counted(self, op: Op, bounds: tuple[str, str, str], carried: list[str]) -> None:
         """Write a loop over the range of ``bounds``: lower, upper, step."""
         lower, upper, step = bounds
-        span = ", ".join([upper] if (lower, step) == ("0", "1") else
-                         [lower, upper] if step == "1" else [lower, upper, step])  # fmt: skip
+        span = ", ".join(
+            [upper]
+            if (lower, step) == ("0", "1")
+            else [lower, upper]
+            if step == "1"
+            else [lower, upper, step]
+        )
         self.line(f"for {self.names[op.regions[0].arguments[0]]} in range({span}):", op)
         self.indent += 1
         before = len(self.lines)

@@ -47,8 +47,16 @@ SMALL = 64
 #: error.
 ALGEBRA, GROWTH, MOVED = 1e-9, 4.0, 8.0
 #: Sources that affect the verdict on a pair, besides its text.
-_SOURCES = ("ops/**/*.py", "numerics/**/*.py", "kernel_ir/*.py", "lowering/*.py", "passes/**/*.py",
-            "debug/adversarial.py", "debug/hurtful.py", "debug/wide.py")  # fmt: skip
+_SOURCES = (
+    "ops/**/*.py",
+    "numerics/**/*.py",
+    "kernel_ir/*.py",
+    "lowering/*.py",
+    "passes/**/*.py",
+    "debug/adversarial.py",
+    "debug/hurtful.py",
+    "debug/wide.py",
+)
 _OF_NODES = ("frontends/onnx/**/*.py", "onnx_level/**/*.py", "debug/imported_pairs.py")
 
 
@@ -236,9 +244,10 @@ class Pair:
         None also stands for an op that is undefined on other values.
         """
         values = tuple(
-            (a, b) for a, b in rewrite.values.items()
+            (a, b)
+            for a, b in rewrite.values.items()
             if isinstance(a.type, TensorType) and isinstance(b.type, TensorType)
-        )  # fmt: skip
+        )
         old, new = list(rewrite.old), list(rewrite.new)
         if not old:  # readers now read another value, whose computation is unchanged
             makers = (adversary.maker(a) for a, b in values if a is not b)
@@ -406,8 +415,11 @@ class Pair:
                 continue
             given = self._given(class_)
             try:
-                fault = self._exact(class_, given) if self.rewrite.tolerance is None else (
-                    self._inexact(class_, given))  # fmt: skip
+                fault = (
+                    self._exact(class_, given)
+                    if self.rewrite.tolerance is None
+                    else (self._inexact(class_, given))
+                )
             except _NoMeaning:
                 continue
             if fault is not None:
@@ -474,8 +486,7 @@ class Pair:
         off = distance(true, other)
         allowed = max(ALGEBRA, self.rewrite.in_f64)
         if off.relative > allowed and off.relative > MOVED * self.moved(given, value, finite):
-            return _fault(class_, "differs in f64 too", value, off.index, want, got,
-                          off.relative)  # fmt: skip
+            return _fault(class_, "differs in f64 too", value, off.index, want, got, off.relative)
         if class_ not in hurtful.FINITE:
             return None
         masked = [np.where(finite, widened(a), 0.0) for a in (want, got)]
@@ -483,8 +494,15 @@ class Pair:
         tolerance = self.rewrite.tolerance or 0.0
         if after > max(tolerance, GROWTH * max(before, epsilon(want.dtype))):
             where = distance(true, masked[1], want.dtype).index
-            return _fault(class_, f"rounds worse ({after:.2g}, before {before:.2g})", value, where,
-                          want, got, after)  # fmt: skip
+            return _fault(
+                class_,
+                f"rounds worse ({after:.2g}, before {before:.2g})",
+                value,
+                where,
+                want,
+                got,
+                after,
+            )
         return None
 
     def moved(self, given, value: Value, finite: Any = True) -> float:
@@ -575,5 +593,8 @@ def _fault(class_, said, value, index, want, got, error) -> Fault:
 
 
 def _note(class_: str, said: str) -> str:
-    return f"differs for {hurtful.CLASSES[class_]}: {said}" if said != "keeps bits" else (
-        f"does not keep the bits of {hurtful.CLASSES[class_]}")  # fmt: skip
+    return (
+        f"differs for {hurtful.CLASSES[class_]}: {said}"
+        if said != "keeps bits"
+        else (f"does not keep the bits of {hurtful.CLASSES[class_]}")
+    )

@@ -106,12 +106,16 @@ def need_torch(model: Any, training: Any) -> None:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise nothing("the model is not a torch module",
-                      "pass a sample or a function that returns a torch model")  # fmt: skip
+        raise nothing(
+            "the model is not a torch module",
+            "pass a sample or a function that returns a torch model",
+        )
     if training.precision != "f32" or training.loss_scale is not None:
         scaled = " and scales the loss" if training.loss_scale is not None else ""
-        raise nothing(f"the step stores values in {training.precision}{scaled}",
-                      "compare the step in f32 without loss scaling")  # fmt: skip
+        raise nothing(
+            f"the step stores values in {training.precision}{scaled}",
+            "compare the step in f32 without loss scaling",
+        )
     if training.shards > 1 and not training.sync_batch_norm:
         raise nothing("each shard normalises by its own statistics", "leave out --own-batch-norm")
     _optimizer_of(training.optimizer)
@@ -153,9 +157,12 @@ def _loss_of(loss: losses.Loss) -> Callable[[Any, Any], Any]:
         def cross_entropy(out, target):
             axis = loss.axis % out.ndim
             rows = out.movedim(axis, -1).reshape(-1, out.shape[axis])
-            return f.cross_entropy(rows, target.reshape(-1).long(),
-                                   ignore_index=loss.ignore_index,
-                                   label_smoothing=loss.label_smoothing)  # fmt: skip
+            return f.cross_entropy(
+                rows,
+                target.reshape(-1).long(),
+                ignore_index=loss.ignore_index,
+                label_smoothing=loss.label_smoothing,
+            )
 
         return cross_entropy
     if isinstance(loss, losses.Own):
@@ -166,8 +173,11 @@ def _loss_of(loss: losses.Loss) -> Callable[[Any, Any], Any]:
         losses.Huber: lambda out, y: f.huber_loss(out, y, delta=loss.delta),  # type: ignore
         losses.BCEWithLogits: f.binary_cross_entropy_with_logits,
         losses.KLDivergence: lambda out, y: f.kl_div(
-            out, y, reduction="batchmean" if loss.batch else "mean"),  # type: ignore
-    }  # fmt: skip
+            out,
+            y,
+            reduction="batchmean" if loss.batch else "mean",  # type: ignore[attr-defined]
+        ),
+    }
     if type(loss) not in known:
         raise nothing(f"loss {type(loss).__name__} not found in torch", "use a loss of torch")
     return known[type(loss)]
@@ -244,9 +254,13 @@ def _default_dtype(torch: Any, kind: Any) -> Iterator[None]:
 
 
 def _run(
-    model: Any, training: Any, begin: Arrays, trained: Sequence[str],
-    batches: Sequence[Sequence[np.ndarray]], wide: bool,
-) -> _Run:  # fmt: skip
+    model: Any,
+    training: Any,
+    begin: Arrays,
+    trained: Sequence[str],
+    batches: Sequence[Sequence[np.ndarray]],
+    wide: bool,
+) -> _Run:
     import torch
 
     kind = torch.float64 if wide else torch.float32
@@ -281,8 +295,9 @@ def _run(
             if number == 0:
                 made.gradients = {
                     name: as_numpy(own[name].grad).copy()
-                    for name in trained if own[name].grad is not None
-                }  # fmt: skip
+                    for name in trained
+                    if own[name].grad is not None
+                }
             optimizer.step(rate(number))
             made.losses.append(float(loss.detach()))
     made.state = {n: as_numpy(t).copy() for n, t in model.state_dict().items()}
@@ -321,9 +336,11 @@ def _first(made: Any) -> Any:
 
 
 def compare(
-    step: Any, model: Any, batches: Sequence[Sequence[np.ndarray]],
+    step: Any,
+    model: Any,
+    batches: Sequence[Sequence[np.ndarray]],
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> Compared:  # fmt: skip
+) -> Compared:
     """Run ``step`` and torch on the same batches and compare the results.
 
     ``step`` must be compiled from ``model`` with ``keep_gradients`` and must not have run yet.
@@ -332,8 +349,10 @@ def compare(
     training = step.compilation.options.training
     module = step.compilation.stages[0].module
     if any("core.random" in op.kind for op in module.walk()):
-        raise nothing("the model draws random numbers, which torch draws differently",
-                      "set dropout and noise to 0")  # fmt: skip
+        raise nothing(
+            "the model draws random numbers, which torch draws differently",
+            "set dropout and noise to 0",
+        )
     begin = step.state_dict()
     mine, gradients = [], {}
     for number, batch in enumerate(batches):
@@ -350,8 +369,10 @@ def compare(
         except (RuntimeError, TypeError, ValueError) as error:
             said = " ".join(str(error).split())[:200]
             kind = "f64" if wide else "f32"
-            raise nothing(f"torch cannot run the model in {kind}: {said}",
-                          "pass a model that runs in torch by itself") from None  # fmt: skip
+            raise nothing(
+                f"torch cannot run the model in {kind}: {said}",
+                "pass a model that runs in torch by itself",
+            ) from None
 
     theirs, truth = (run(wide, begin, batches) for wide in (False, True))
     buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
@@ -389,22 +410,47 @@ def _starts(step: Any, model: Any, training: Any, begin: Arrays) -> list[Row]:
         if want.shape == ours.shape and want.astype(ours.dtype).tobytes() == ours.tobytes():
             continue
         off = distance(want, ours)
-        found.append(Row("start", name, "differs", off.relative, 0.0, 0.0, off.index, off.want,
-                         off.got, lines.get(step.called(name), "")))  # fmt: skip
+        found.append(
+            Row(
+                "start",
+                name,
+                "differs",
+                off.relative,
+                0.0,
+                0.0,
+                off.index,
+                off.want,
+                off.got,
+                lines.get(step.called(name), ""),
+            )
+        )
     return found
 
 
 class _Beside:
     """The values of the step and of torch; ``truth`` is torch's run in f64."""
 
-    def __init__(self, step: Any, module: Module, truth: _Run, begin: Arrays,
-                 trained: Sequence[str], buffers: Sequence[str]):  # fmt: skip
+    def __init__(
+        self,
+        step: Any,
+        module: Module,
+        truth: _Run,
+        begin: Arrays,
+        trained: Sequence[str],
+        buffers: Sequence[str],
+    ):
         self.step, self.truth, self.lines = step, truth, _lines(module)
         self.buffers = frozenset(buffers)
         self.largest = max(map(_largest, truth.gradients.values()), default=0.0)
         # A parameter that moves only by rounding shows nothing but rounding.
-        self.moved = max((_largest(want - begin[name]) for name, want in truth.state.items()
-                          if name in begin and name in trained), default=0.0)  # fmt: skip
+        self.moved = max(
+            (
+                _largest(want - begin[name])
+                for name, want in truth.state.items()
+                if name in begin and name in trained
+            ),
+            default=0.0,
+        )
 
     def rows(
         self, theirs: Sequence[_Run], losses: Sequence[float], gradients: Arrays, after: Arrays
@@ -421,8 +467,11 @@ class _Beside:
         known = {self.step.called(name) for name in truth.gradients}
         for name in sorted(gradients.keys() - known):  # torch: the loss does not depend on it
             zero = np.zeros_like(gradients[name])
-            found.append(_row("gradient", name, zero, [zero], gradients[name], self.largest,
-                              self._line(name)))  # fmt: skip
+            found.append(
+                _row(
+                    "gradient", name, zero, [zero], gradients[name], self.largest, self._line(name)
+                )
+            )
         for name, want in truth.state.items():
             if name in after and name in theirs[0].state:
                 kind = "buffer" if name in self.buffers else "parameter"
@@ -446,9 +495,10 @@ def _trained(model: Any, freeze: Sequence[str]) -> list[str]:
         if parameter.requires_grad:
             names.setdefault(id(parameter), []).append(name)
     return [
-        called[0] for called in names.values()
+        called[0]
+        for called in names.values()
         if not any(fnmatch(name, pattern) for name in called for pattern in freeze)
-    ]  # fmt: skip
+    ]
 
 
 def _largest(array: np.ndarray) -> float:

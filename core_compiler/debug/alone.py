@@ -35,9 +35,17 @@ from core_compiler.support.errors import InternalError
 #: Bytes of results kept for ops that are applied to the same arrays again.
 KEPT = 1 << 26
 #: Kinds of nodes whose constants are the model's own; those of other nodes belong to a formula.
-_STORED = frozenset({
-    "parameter", "buffer", "constant_tensor", "frozen", "constant", "initializer", "Constant",
-})  # fmt: skip
+_STORED = frozenset(
+    {
+        "parameter",
+        "buffer",
+        "constant_tensor",
+        "frozen",
+        "constant",
+        "initializer",
+        "Constant",
+    }
+)
 _SCANS = frozenset(f"core.{name}" for name, *_ in SCANS)
 #: A constant with at most this many significant bits is exact in a formula: 1/2 and 3 are, 0.044 is
 #: not.
@@ -64,15 +72,17 @@ class Alone:
     A value is dropped once no remaining op or node reads it.
     """
 
-    def __init__(self, module: Module, inputs: Sequence[np.ndarray],
-                 wanted: Mapping[str, Sequence[Value | None]]):  # fmt: skip
+    def __init__(
+        self,
+        module: Module,
+        inputs: Sequence[np.ndarray],
+        wanted: Mapping[str, Sequence[Value | None]],
+    ):
         self._evaluator = Evaluator(module.weights, KEPT, module.functions)
         body = module.main.body.ops
         self.makers = {v: op for op in body for v in op.results}
         self._ops = iter(body)
-        self._known = {
-            v: Known(a, v) for v, a in zip(module.main.arguments, inputs, strict=True)
-        }  # fmt: skip
+        self._known = {v: Known(a, v) for v, a in zip(module.main.arguments, inputs, strict=True)}
         self._readers = Counter(v for op in body for v in set(op.uses()))
         self._readers.update(v for values in wanted.values() for v in values if v is not None)
         #: The last evaluated op with several results, by mode: its results are judged one after
@@ -147,9 +157,14 @@ class Alone:
 
     # -- judging ---------------------------------------------------------------------------------
 
-    def judge(self, made: Known, theirs: np.ndarray,
-              wide: Callable[[], np.ndarray | None] = lambda: None,
-              constants: float = 0.0, open_ties: bool = False) -> Judgement:  # fmt: skip
+    def judge(
+        self,
+        made: Known,
+        theirs: np.ndarray,
+        wide: Callable[[], np.ndarray | None] = lambda: None,
+        constants: float = 0.0,
+        open_ties: bool = False,
+    ) -> Judgement:
         """Judge a value that our ops computed from the framework's operands.
 
         ``theirs`` may be smaller along axes whose size depends on data: only its first elements
@@ -158,8 +173,9 @@ class Alone:
         if open_ties and _are_of_equals(made, theirs):
             return Judgement("within", distance(theirs, made.array), note="positions of equals")
 
-        def in_f64(label: Any, move: Callable[[np.ndarray], np.ndarray] = widened,
-                   wide: Wide | None = None) -> np.ndarray:  # fmt: skip
+        def in_f64(
+            label: Any, move: Callable[[np.ndarray], np.ndarray] = widened, wide: Wide | None = None
+        ) -> np.ndarray:
             return cut(self._in_f64(made, move, wide, label)[made], theirs.shape)
 
         @cache
@@ -173,34 +189,53 @@ class Alone:
         if is_narrower(theirs, ours):
             with np.errstate(over="ignore"):
                 ours = ours.astype(theirs.dtype)
-        return judge(theirs, ours, Evidence(
-            truth,
-            cache(lambda seed, zeros=True: in_f64(("moved", seed, zeros), moved(seed, zeros))),
-            cache(lambda seed: in_f64(("nudged", seed), nudge(seed), FormulaNudged(
-                self._evaluator, np.random.default_rng(seed)))),
-            wide,
-            terms=lambda: terms(self._ops_of(made)), constants=constants,
-            stepped=lambda up: in_f64(("stepped", up), stepped(up)),
-            unrounded=lambda: cut(self.unrounded(made), theirs.shape),
-            rounded=lambda seed, size: in_f64(
-                ("rounded", seed, size, theirs.dtype), widened,
-                ResultsRounded(self._evaluator, seed, epsilon(theirs.dtype), size)),
-            nearby=lambda seed: self._nearby(made, seed, theirs.shape),
-            exact=lambda: not (open_ties and theirs.dtype.kind in "iu")
-            and all(map(_is_exact, self._ops_of(made))),
-        ))  # fmt: skip
+        return judge(
+            theirs,
+            ours,
+            Evidence(
+                truth,
+                cache(lambda seed, zeros=True: in_f64(("moved", seed, zeros), moved(seed, zeros))),
+                cache(
+                    lambda seed: in_f64(
+                        ("nudged", seed),
+                        nudge(seed),
+                        FormulaNudged(self._evaluator, np.random.default_rng(seed)),
+                    )
+                ),
+                wide,
+                terms=lambda: terms(self._ops_of(made)),
+                constants=constants,
+                stepped=lambda up: in_f64(("stepped", up), stepped(up)),
+                unrounded=lambda: cut(self.unrounded(made), theirs.shape),
+                rounded=lambda seed, size: in_f64(
+                    ("rounded", seed, size, theirs.dtype),
+                    widened,
+                    ResultsRounded(self._evaluator, seed, epsilon(theirs.dtype), size),
+                ),
+                nearby=lambda seed: self._nearby(made, seed, theirs.shape),
+                exact=lambda: (
+                    not (open_ties and theirs.dtype.kind in "iu")
+                    and all(map(_is_exact, self._ops_of(made)))
+                ),
+            ),
+        )
 
-    def _nearby(self, made: Known, seed: int,
-                shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    def _nearby(
+        self, made: Known, seed: int, shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return a value of nearby operands, computed in its own dtypes and in f64."""
         move, again = nearby(seed), nearby(seed)  # (the same steps for both)
         own = self._in_f64(made, move, self._evaluator)[made]
         wide = self._in_f64(made, lambda array: widened(again(array)))[made]
         return cut(own, shape), cut(wide, shape)
 
-    def _in_f64(self, made: Known, move: Callable[[np.ndarray], np.ndarray] = widened,
-                wide: Wide | Evaluator | None = None,
-                label: Any = None) -> dict[Known, np.ndarray]:  # fmt: skip
+    def _in_f64(
+        self,
+        made: Known,
+        move: Callable[[np.ndarray], np.ndarray] = widened,
+        wide: Wide | Evaluator | None = None,
+        label: Any = None,
+    ) -> dict[Known, np.ndarray]:
         """Return a value by our ops in f64, with every value that it is computed from.
 
         ``move`` maps each operand.  ``label`` identifies the mode, so that other results of the
@@ -339,9 +374,10 @@ def form(array: np.ndarray) -> tuple:
 def is_narrower(theirs: np.ndarray, ours: np.ndarray) -> bool:
     """Return whether the framework has floats of fewer bits where ours have the declared dtype."""
     return (
-        theirs.dtype.itemsize < ours.dtype.itemsize and theirs.shape == ours.shape
+        theirs.dtype.itemsize < ours.dtype.itemsize
+        and theirs.shape == ours.shape
         and widened(theirs).dtype == widened(ours).dtype == np.float64
-    )  # fmt: skip
+    )
 
 
 def as_wide(theirs: np.ndarray | None, made: Known | None) -> np.ndarray | None:
@@ -483,8 +519,9 @@ class ResultsRounded(Wide):
         self._size = size
 
     @override
-    def op(self, op: Op, arrays: Sequence[np.ndarray],
-           outer: Mapping[Value, np.ndarray] | None = None):  # fmt: skip
+    def op(
+        self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
+    ):
         results = super().op(op, arrays, outer)
         if op.kind in CONSTANTS or _is_exact(op):
             return results
@@ -508,8 +545,9 @@ class FormulaNudged(Wide):
         self._random = random
 
     @override
-    def op(self, op: Op, arrays: Sequence[np.ndarray],
-           outer: Mapping[Value, np.ndarray] | None = None):  # fmt: skip
+    def op(
+        self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
+    ):
         results = super().op(op, arrays, outer)
         if op.kind not in CONSTANTS or _is_stored(op):
             return results

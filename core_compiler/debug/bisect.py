@@ -46,10 +46,18 @@ RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
 )
 #: Maps the kind of a check to the way in which the faults that it finds show.
 SEEN = {
-    "rewrite": CHECKED, "unlogged": CHECKED, "schedule": CHECKED, "results": END_TO_END,
-    "loops": CHECKED, "memory": CHECKED, "code": EXECUTED, "kernel": EXECUTED, "program": EXECUTED,
-    "translation": CHECKED, "function": CHECKED,
-}  # fmt: skip
+    "rewrite": CHECKED,
+    "unlogged": CHECKED,
+    "schedule": CHECKED,
+    "results": END_TO_END,
+    "loops": CHECKED,
+    "memory": CHECKED,
+    "code": EXECUTED,
+    "kernel": EXECUTED,
+    "program": EXECUTED,
+    "translation": CHECKED,
+    "function": CHECKED,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +143,13 @@ def bisect(
 
 
 def locate(
-    compilation, inputs: Sequence[np.ndarray], judge: Judge, earlier: Judge,
-    records: Sequence[CheckRecord], levels: Mapping[str, Any],
-) -> Finding:  # fmt: skip
+    compilation,
+    inputs: Sequence[np.ndarray],
+    judge: Judge,
+    earlier: Judge,
+    records: Sequence[CheckRecord],
+    levels: Mapping[str, Any],
+) -> Finding:
     """Return the finding for the failed ``records`` of the newest stage of ``compilation``.
 
     It names the rewrite, kernel or schedule step that caused them.  ``judge`` has judged that
@@ -167,9 +179,14 @@ def _silent(what: str, done: int, total: int) -> None:
 
 def _fault(record: CheckRecord) -> _Fault:
     return _Fault(
-        SEEN[record.kind], record.note, record, record.value, record.index, record.worst_error,
+        SEEN[record.kind],
+        record.note,
+        record,
+        record.value,
+        record.index,
+        record.worst_error,
         _numbers(record),
-    )  # fmt: skip
+    )
 
 
 class _Search:
@@ -252,9 +269,14 @@ class _Search:
             return self._kernel(bad)
         if kind in ("program", "memory") and step.pass_.name() == "generate_code":
             return self._of(
-                "generate_code", EXECUTED, fault.note, value=fault.value, index=fault.index,
-                error=fault.error, numbers=fault.numbers,
-            )  # fmt: skip
+                "generate_code",
+                EXECUTED,
+                fault.note,
+                value=fault.value,
+                index=fault.index,
+                error=fault.error,
+                numbers=fault.numbers,
+            )
         return self._narrow(step, before, fault, rewrites)
 
     # -- narrowing -------------------------------------------------------------------------------
@@ -390,8 +412,15 @@ class _Search:
         schedules = self.made.facts["schedules"]
         launches = first_launches(self.made.module, schedules)
         kernel = next(op["kernel"] for op in launches if op.operands[op["reads"]] is fault.value)
-        return self._outlined(kernel, CHECKED, fault.note, value=fault.value, index=fault.index,
-                              error=fault.error, numbers=fault.numbers)  # fmt: skip
+        return self._outlined(
+            kernel,
+            CHECKED,
+            fault.note,
+            value=fault.value,
+            index=fault.index,
+            error=fault.error,
+            numbers=fault.numbers,
+        )
 
     def _schedule(self, fault: _Fault) -> Finding:
         """Return the step of the first kernel whose schedule changes bits of its plain loops."""

@@ -137,8 +137,10 @@ class BufferMachine:
         for value in op.operands[reads:]:
             self.memory[value][...] = 0xA5
         shared = self.evaluator.shared
-        arrays = [shared(over[i] if i in over else np.array(self.array(v), order="C"))
-                  for i, v in enumerate(op.operands[:reads])]  # fmt: skip
+        arrays = [
+            shared(over[i] if i in over else np.array(self.array(v), order="C"))
+            for i, v in enumerate(op.operands[:reads])
+        ]
         results = self.evaluator.block(op.regions[0], arrays)
         for value, array in zip(op.operands[reads:], results, strict=True):
             self._fill(value, array)

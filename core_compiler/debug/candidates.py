@@ -257,8 +257,9 @@ def _mapped(case: Case, sizes: Mapping[int, int]) -> Case | None:
     for argument in body.arguments:
         if not isinstance(argument.type, TensorType):
             return None
-        values[argument] = Value(argument.type.with_(shape=shrunk(argument.type.shape)),
-                                 argument.name)  # fmt: skip
+        values[argument] = Value(
+            argument.type.with_(shape=shrunk(argument.type.shape)), argument.name
+        )
     ops: list[Op] = []
     for op in body.ops:
         attributes = {

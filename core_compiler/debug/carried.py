@@ -38,9 +38,9 @@ def check_carried(step: TrainingStep, batches: Sequence[Sequence[np.ndarray]]) -
     for number, batch in enumerate(batches):
         if step.shards > 1:
             every = range(step.shards)
-            results = program([
-                [*shard_of(batch, i, step.shards), np.array(i, np.int64), *state] for i in every
-            ])  # fmt: skip
+            results = program(
+                [[*shard_of(batch, i, step.shards), np.array(i, np.int64), *state] for i in every]
+            )
         else:
             results = program(*batch, *state)
         loss, told = float(results[rows.index(("loss", -1))]), losses[number]
@@ -52,6 +52,8 @@ def check_carried(step: TrainingStep, batches: Sequence[Sequence[np.ndarray]]) -
     for place, (want, got) in enumerate(zip(state, after, strict=True)):
         if not same_bits(want, got):
             name = step.roles.arguments[first + place][1]
-            return (f"after {len(batches)} iterations {name} differs from what the program "
-                    "computes from the state before each")  # fmt: skip
+            return (
+                f"after {len(batches)} iterations {name} differs from what the program "
+                "computes from the state before each"
+            )
     return ""

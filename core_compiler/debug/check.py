@@ -81,8 +81,9 @@ class Checker:
         if len(inputs) != len(arguments):
             raise UserError(
                 f"expected {len(arguments)} inputs, got {len(inputs)}",
-                "check", "pass one array for each input",
-            )  # fmt: skip
+                "check",
+                "pass one array for each input",
+            )
         self.evaluator = Evaluator(module.weights, keep_bytes, module.functions)
         self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
         self.values.learn(module.main.body.ops)
@@ -93,14 +94,16 @@ class Checker:
         except InternalError as problem:
             if module.main.level == "tensor":
                 raise
-            raise UserError(f"cannot check the model: {problem}", "check",
-                            "compile it without checking") from None  # fmt: skip
+            raise UserError(
+                f"cannot check the model: {problem}", "check", "compile it without checking"
+            ) from None
         for value, held in zip(module.main.outputs, self.reference, strict=True):
             if isinstance(held, tuple):
                 raise UserError(
                     f"cannot check the model: its result {value.name!r} is a sequence",
-                    "check", "check it with the frontend 'onnx', which returns its tensors",
-                )  # fmt: skip
+                    "check",
+                    "check it with the frontend 'onnx', which returns its tensors",
+                )
         if self.evaluator.asked:  # a broken loop condition must not run for ever
             self.evaluator.limit = 2 * self.evaluator.asked + 16
         #: The values of the last stage before buffers, and the values that each buffer holds.
@@ -110,9 +113,13 @@ class Checker:
         self._outputs: tuple[Module | None, list[np.ndarray]] = None, []
 
     def stage(
-        self, rewrites: Sequence[Rewrite], exact: bool, before: Module, after: Module,
+        self,
+        rewrites: Sequence[Rewrite],
+        exact: bool,
+        before: Module,
+        after: Module,
         anew: bool = False,
-    ) -> list[CheckRecord]:  # fmt: skip
+    ) -> list[CheckRecord]:
         """Check the rewrites of the pass that made ``after`` from ``before``, in order.
 
         A pass that declares itself ``exact`` must have bitwise rewrites.  If ``after`` is
@@ -172,10 +179,16 @@ class Checker:
         if fault is None:
             return record
         return replace(
-            record, verdict="failed", worst_error=fault.error, value=fault.value,
-            index=fault.index, old=fault.want, new=fault.got,
-            note=f"{rewrite.rule} {fault.note}", adversarial=True,
-        )  # fmt: skip
+            record,
+            verdict="failed",
+            worst_error=fault.error,
+            value=fault.value,
+            index=fault.index,
+            old=fault.want,
+            new=fault.got,
+            note=f"{rewrite.rule} {fault.note}",
+            adversarial=True,
+        )
 
     def unlogged(
         self, before: Module, after: Module, rewrites: Sequence[Rewrite]
@@ -269,8 +282,12 @@ class Checker:
             old, new = self.sealed[value], held[buffer_]
             if not same_bits(old, new):
                 error, index = worst_error(old, new)
-                return {"worst_error": error, "value": value, "index": index,
-                        **numbers(old, new, index)}  # fmt: skip
+                return {
+                    "worst_error": error,
+                    "value": value,
+                    "index": index,
+                    **numbers(old, new, index),
+                }
         return None
 
     def held(self, buffer_: Value) -> np.ndarray | None:
@@ -309,10 +326,14 @@ class Checker:
             note = "it sets attributes of the function, by which results are compared"
             return record("bitwise", note=note)
         if not rewrite.old and all(a is b for a, b in rewrite.values.items()):
-            return record("unchecked", note="it adds ops and replaces none: nothing to compare "
-                          "them with")  # fmt: skip
-        pairs = [(a, b) for a, b in rewrite.values.items()
-                 if isinstance(a.type, _TENSORS) and isinstance(b.type, _TENSORS)]  # fmt: skip
+            return record(
+                "unchecked", note="it adds ops and replaces none: nothing to compare them with"
+            )
+        pairs = [
+            (a, b)
+            for a, b in rewrite.values.items()
+            if isinstance(a.type, _TENSORS) and isinstance(b.type, _TENSORS)
+        ]
         if not pairs:
             if not rewrite.values:
                 return record("bitwise", note="the removed ops have no users")
@@ -330,8 +351,12 @@ class Checker:
         bitwise = True
         for kept, a, b in _tensors(pairs, old, new, rewrite.room):
             if a.shape != b.shape or a.dtype != b.dtype:
-                return record("failed", value=kept, worst_error=float("inf"),
-                              note=f"{a.dtype}{a.shape} became {b.dtype}{b.shape}")  # fmt: skip
+                return record(
+                    "failed",
+                    value=kept,
+                    worst_error=float("inf"),
+                    note=f"{a.dtype}{a.shape} became {b.dtype}{b.shape}",
+                )
             if same_bits(a, b):
                 continue
             bitwise = False
@@ -368,8 +393,9 @@ class Checker:
         pair = Pair.of(rewrite, self.adversary)
         if pair is None:
             return None  # nothing to vary, or ops that are undefined on other values
-        given = {v: np.asarray(self.values[pair.origin.get(v, v)])
-                 for v in (*pair.free, *pair.fixed)}  # fmt: skip
+        given = {
+            v: np.asarray(self.values[pair.origin.get(v, v)]) for v in (*pair.free, *pair.fixed)
+        }
         try:
             old, new = pair.wide(0, given), pair.wide(1, given)
         except (KeyError, InternalError):

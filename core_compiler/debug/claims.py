@@ -36,8 +36,9 @@ def check_carried(rewrites: Sequence[Rewrite], main: Function) -> Iterator[Check
     """
     roles = Roles.of(main)
     places = {v: i for i, v in enumerate(main.arguments)}
-    following = {of: v for (role, of), v in zip(roles.results, main.outputs, strict=True)
-                 if role == "next"}  # fmt: skip
+    following = {
+        of: v for (role, of), v in zip(roles.results, main.outputs, strict=True) if role == "next"
+    }
     for rewrite in rewrites:
         if not isinstance(rewrite.claim, Formula):
             continue

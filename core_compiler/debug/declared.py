@@ -42,13 +42,23 @@ def checks(module: Module, others: Iterable[Module] = ()) -> list[CheckRecord]:
         pair = exchanged(*key)
         if pair is not None:
             (a, b), (one, other) = pair
-            note = (f"{op.kind} is declared commutative, but returns {one} for ({a}, {b}) and "
-                    f"{other} for ({b}, {a})")  # fmt: skip
+            note = (
+                f"{op.kind} is declared commutative, but returns {one} for ({a}, {b}) and "
+                f"{other} for ({b}, {a})"
+            )
             value = op.result if op in own else None
-            found.append(CheckRecord(
-                None, "failed", float("inf"), value=value, old=float(one), new=float(other),
-                note=note, kind=KIND,
-            ))  # fmt: skip
+            found.append(
+                CheckRecord(
+                    None,
+                    "failed",
+                    float("inf"),
+                    value=value,
+                    old=float(one),
+                    new=float(other),
+                    note=note,
+                    kind=KIND,
+                )
+            )
     return found
 
 

@@ -43,8 +43,10 @@ def warnings(zeros: Mapping[Op, tuple[int, int]], seen: str = "") -> list[Diagno
     for op, (count, size) in zeros.items():
         where = where_of(op)
         part = "" if size == 1 else f" at {count:,} of {size:,} elements"
-        message = (f"integer division by zero{seen}: the divisor is 0{part}; quotient and "
-                   "remainder are 0 there")  # fmt: skip
+        message = (
+            f"integer division by zero{seen}: the divisor is 0{part}; quotient and "
+            "remainder are 0 there"
+        )
         told.setdefault(where or op, Diagnostic(WARNING, message, "main", op, where))
     return list(told.values())
 

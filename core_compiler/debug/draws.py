@@ -37,14 +37,18 @@ def unlike(ours: np.ndarray, theirs: np.ndarray, operand: np.ndarray | None = No
             off = np.abs(a - b)[kept] > ULPS * epsilon(ours.dtype) * np.abs(b)[kept]
             if off.any():
                 place = int(np.argmax(off))
-                return (f"an element that both keep is {a[kept][place]:.6g}, expected "
-                        f"{b[kept][place]:.6g}")  # fmt: skip
+                return (
+                    f"an element that both keep is {a[kept][place]:.6g}, expected "
+                    f"{b[kept][place]:.6g}"
+                )
     apart = _farthest(a.ravel(), b.ravel())
     # The two-sample Kolmogorov-Smirnov test, with Massart's bound on its probability.
     allowed = math.sqrt(-math.log(CHANCE / 2) / ours.size)
     if apart > allowed:
-        return (f"the distributions differ by {apart:.2g}, more than {allowed:.2g}, the bound for "
-                f"{ours.size} draws")  # fmt: skip
+        return (
+            f"the distributions differ by {apart:.2g}, more than {allowed:.2g}, the bound for "
+            f"{ours.size} draws"
+        )
     return ""
 
 

@@ -24,8 +24,13 @@ from core_compiler.numerics.reference.elementwise import apply
 
 #: The kind of these checks.
 KIND = "function"
-_SOURCES = ("numerics/functions*.py", "numerics/primitives.py", "numerics/jit.py",
-            "numerics/reference/elementwise.py", "debug/elementary.py")  # fmt: skip
+_SOURCES = (
+    "numerics/functions*.py",
+    "numerics/primitives.py",
+    "numerics/jit.py",
+    "numerics/reference/elementwise.py",
+    "debug/elementary.py",
+)
 #: Maximum error of an oracle, in ulps of its own format.
 _ORACLE = 4.0
 #: An f64 function may lose digits near the least normal value (an f32 function must not).
@@ -41,10 +46,18 @@ _NUMPY: dict[str, Callable] = {
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
     "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
     "sign": lambda x: np.where(x == 0, x, np.sign(x)),
-    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh,
-    "acosh": np.arccosh, "atanh": np.arctanh, "round_even": np.rint, "abs": np.fabs,
-    "neg": np.negative, "pow": np.power, "atan2": np.arctan2,
-}  # fmt: skip
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "round_even": np.rint,
+    "abs": np.fabs,
+    "neg": np.negative,
+    "pow": np.power,
+    "atan2": np.arctan2,
+}
 
 
 @dataclass(frozen=True)
@@ -77,12 +90,22 @@ def checks(module: Module, imported: Module) -> list[CheckRecord]:
         if fault is not None:
             arguments = ", ".join(f"{x:.9g}" for x in fault.at)
             stated = _functions()[name].bounds[dtype]
-            note = (f"{name}({arguments}) in {dtype} is off by {fault.ulps:.3g} ulps; the contract "
-                    f"states {stated:g} (docs/numerics.md)")  # fmt: skip
-            found.append(CheckRecord(
-                None, "failed", fault.error, value=_of(op, name, imported), old=fault.want,
-                new=fault.got, note=note, kind=KIND,
-            ))  # fmt: skip
+            note = (
+                f"{name}({arguments}) in {dtype} is off by {fault.ulps:.3g} ulps; the contract "
+                f"states {stated:g} (docs/numerics.md)"
+            )
+            found.append(
+                CheckRecord(
+                    None,
+                    "failed",
+                    fault.error,
+                    value=_of(op, name, imported),
+                    old=fault.want,
+                    new=fault.got,
+                    note=note,
+                    kind=KIND,
+                )
+            )
     return found
 
 
@@ -117,18 +140,17 @@ def wrong(name: str, dtype: str) -> Fault | None:
     random = np.random.default_rng(11)
     faults = [
         _worst(name, dtype, arguments, beside)
-        for arguments, beside in _cases(name, np.dtype(f"f{int(dtype[1:]) // 8}"), function.arity,
-                                        random)
-    ]  # fmt: skip
+        for arguments, beside in _cases(
+            name, np.dtype(f"f{int(dtype[1:]) // 8}"), function.arity, random
+        )
+    ]
     found = max((f for f in faults if f is not None), key=lambda f: f.ulps, default=None)
     if found is None:
         remembered.add(key)
     return found
 
 
-def _worst(
-    name: str, dtype: str, arguments: tuple[np.ndarray, ...], beside: float
-) -> Fault | None:  # fmt: skip
+def _worst(name: str, dtype: str, arguments: tuple[np.ndarray, ...], beside: float) -> Fault | None:
     """Return the largest error on argument arrays beyond the bound and ``beside``, or None."""
     got = apply(name, *arguments)
     want, slack = _oracle(name, arguments)

@@ -32,8 +32,9 @@ def finder(value: Value, maker: Callable[[Value], Op | None]) -> list[Op]:
     return []
 
 
-def are_ties(chain: list[Op], x: np.ndarray, ours: np.ndarray, theirs: np.ndarray,
-             apart: float = 0.0) -> bool:  # fmt: skip
+def are_ties(
+    chain: list[Op], x: np.ndarray, ours: np.ndarray, theirs: np.ndarray, apart: float = 0.0
+) -> bool:
     """Return whether two results of ``chain`` differ only between equal elements.
 
     ``chain`` is the result of :func:`finder`, the results are positions in ``x``.  Elements count

@@ -74,9 +74,11 @@ class Evaluator:
     """
 
     def __init__(
-        self, weights: WeightStore, keep_bytes: int = 2 << 30,
+        self,
+        weights: WeightStore,
+        keep_bytes: int = 2 << 30,
         functions: Mapping[str, Function] | None = None,
-    ):  # fmt: skip
+    ):
         self.weights = weights
         self.functions = functions or {}  # functions that ops of a frontend's level may call
         #: For each integer division that met a zero divisor: (zeros, elements) of the worst
@@ -158,9 +160,11 @@ class Evaluator:
         return found if np.array_equal(words, other) else array
 
     def block(
-        self, block: Block, arrays: Sequence[np.ndarray],
+        self,
+        block: Block,
+        arrays: Sequence[np.ndarray],
         outer: Mapping[Value, np.ndarray] | None = None,
-    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+    ) -> tuple[np.ndarray, ...]:
         """Return the outputs of a block.
 
         ``outer`` holds the values of the enclosing scope that it reads.

@@ -52,8 +52,13 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
         sizes[count] = min(sizes[count], -(-sizes[end] // chunk))
     # Scratch memory of a reduced size holds less for the loops that read a part of it.
     place = {v: i for i, v in enumerate(index_arguments(kernel))}
-    for a in {place[v] for op in kernel.body.walk() if op.kind == "kernel.alloc"
-              for v in op.operands if v in place}:  # fmt: skip
+    for a in {
+        place[v]
+        for op in kernel.body.walk()
+        if op.kind == "kernel.alloc"
+        for v in op.operands
+        if v in place
+    }:
         for i in bounds:
             if sizes[a] < given[a] and given[i] <= given[a]:
                 sizes[i] = min(sizes[i], sizes[a])
@@ -70,9 +75,10 @@ def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
     ops = list(kernel.body.walk())
     makers = {v: op for op in ops for v in op.results}
     counted = {
-        op.regions[0].arguments[0]: place[op.operands[1]] for op in ops
+        op.regions[0].arguments[0]: place[op.operands[1]]
+        for op in ops
         if op.kind == "kernel.for" and op.operands[1] in place
-    }  # fmt: skip
+    }
     found = []
     for op in ops:
         if op.kind != "kernel.min" or op.operands[1] not in place:

@@ -95,8 +95,9 @@ def not_constants(before: Module, module: Module) -> list[str]:
             wrong += [
                 f"kernel {op['kernel']} takes a constant of the model, but is launched with "
                 f"{value.name or 'a value'}, which is computed"
-                for value in _taken_for_constants(op, module) if value not in constant
-            ]  # fmt: skip
+                for value in _taken_for_constants(op, module)
+                if value not in constant
+            ]
     return wrong
 
 
@@ -120,12 +121,15 @@ def relaid(before: Module, module: Module) -> list[str]:
 def _relaid(module: Module) -> list[str]:
     return [
         f"a loop carries a {value.type}, but its region reads it as {argument.type}"
-        for op in _ops(module.main.body) if op.kind == "core.while"
-        for carried, region in (*((op.operands, r) for r in op.regions),
-                                (op.regions[1].outputs, op.regions[1]))
+        for op in _ops(module.main.body)
+        if op.kind == "core.while"
+        for carried, region in (
+            *((op.operands, r) for r in op.regions),
+            (op.regions[1].outputs, op.regions[1]),
+        )
         for value, argument in zip(carried, region.arguments, strict=True)
         if _order(value) != _order(argument)
-    ]  # fmt: skip
+    ]
 
 
 def _order(value: Value) -> Order:
@@ -186,11 +190,18 @@ def _shape_of(block: Block) -> tuple:
 
     return (
         *map(number, block.arguments),
-        *((op.kind, attributes_key(op.attributes.items()), tuple(map(number, op.operands)),
-           tuple(map(number, op.results)), tuple(map(_shape_of, op.regions)))
-          for op in block.ops),
+        *(
+            (
+                op.kind,
+                attributes_key(op.attributes.items()),
+                tuple(map(number, op.operands)),
+                tuple(map(number, op.results)),
+                tuple(map(_shape_of, op.regions)),
+            )
+            for op in block.ops
+        ),
         *map(number, block.outputs),
-    )  # fmt: skip
+    )
 
 
 def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:

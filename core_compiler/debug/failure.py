@@ -94,9 +94,15 @@ class _Ran:
         last = stage is self.stages[-1]
         flops = module_flops(stage.module) if last else 0.0
         return Made(
-            stage.before, stage.module, stage.step.pass_, stage.rewrites, self.facts, flops, last,
+            stage.before,
+            stage.module,
+            stage.step.pass_,
+            stage.rewrites,
+            self.facts,
+            flops,
+            last,
             stage.step.limit is None,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -137,8 +143,9 @@ class Trial:
         ran = _Ran(self.target, options, [_Stage(0, "", module)])
         for step in self.steps:
             before = ran.module
-            context = PassContext(self.target, Budget(step.limit), facts=ran.facts,
-                                  options=self.options)  # fmt: skip
+            context = PassContext(
+                self.target, Budget(step.limit), facts=ran.facts, options=self.options
+            )
             try:
                 with deadline(self.pass_seconds):
                     after = run_pass(step.pass_, before, context)
@@ -177,9 +184,7 @@ class Trial:
 
     # -- what may be wrong -----------------------------------------------------------------------
 
-    def _invalid(
-        self, step: Step, after: Module, notes: Sequence[Diagnostic]
-    ) -> Failure | None:  # fmt: skip
+    def _invalid(self, step: Step, after: Module, notes: Sequence[Diagnostic]) -> Failure | None:
         found = [*notes, *verify(after, self.levels)]
         errors = [d for d in found if d.severity == "error"]
         if not errors:
@@ -190,7 +195,7 @@ class Trial:
 
     def _numbers(
         self, ran: _Ran, inputs: Sequence[np.ndarray], how: str | None
-    ) -> Iterator[Failure]:  # fmt: skip
+    ) -> Iterator[Failure]:
         """Yield the judge's failures of the last pass.
 
         Nothing if the stages before it have no values: candidates may lack what they need.
@@ -290,9 +295,15 @@ def _checked(step: Step, record: CheckRecord) -> Failure:
         return Failure(step.label, how, what, "", note, beside)
     equal = record.kind == "unlogged" and not record.worst_error
     rule = f"{rewrite.rule} of equal values" if equal else rewrite.rule
-    near = tuple(dict.fromkeys([
-        *rewrite.values, *(v for op in rewrite.old for v in op.results), *_claimed(rewrite),
-    ]))  # fmt: skip
+    near = tuple(
+        dict.fromkeys(
+            [
+                *rewrite.values,
+                *(v for op in rewrite.old for v in op.results),
+                *_claimed(rewrite),
+            ]
+        )
+    )
     return Failure(step.label, how, rule, "", note, near, record.adversarial)
 
 

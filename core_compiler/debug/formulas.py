@@ -119,15 +119,21 @@ def _lion(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
     return p - n["rate"] * step, {"exp_avg": r(second) * mean + r(1 - second) * g}
 
 
-_OPTIMIZERS = {"SGD": _sgd, "Adam": _adam, "AdamW": _adamw, "Adagrad": _adagrad,
-               "RMSprop": _rmsprop, "Lion": _lion}  # fmt: skip
+_OPTIMIZERS = {
+    "SGD": _sgd,
+    "Adam": _adam,
+    "AdamW": _adamw,
+    "Adagrad": _adagrad,
+    "RMSprop": _rmsprop,
+    "Lion": _lion,
+}
 
 
 def _ours(what: Any, module: str) -> str:
     """Return the name of one of our own classes; a user's class may compute anything."""
     name = type(what).__name__
     if type(what).__module__ != f"core_compiler.training.optimisers.{module}":
-        raise Unknown(f"{name} is not an optimiser, schedule or scale of the compiler")  # fmt: skip
+        raise Unknown(f"{name} is not an optimiser, schedule or scale of the compiler")
     return name
 
 
@@ -165,8 +171,10 @@ def _numbers(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Nam
     name = _ours(o, "optimizers")
     done = t - int(given.get("skipped", 0))
     made: dict[str, Any] = {
-        "iteration": t + 1, "first": done == 0, "rate": _rate(o.schedule, t),
-    }  # fmt: skip
+        "iteration": t + 1,
+        "first": done == 0,
+        "rate": _rate(o.schedule, t),
+    }
     if name in ("Adam", "AdamW"):
         for i in (1, 2):
             made[f"after.beta{i}_power"] = given[f"before.beta{i}_power"] * o.betas[i - 1]
@@ -196,8 +204,10 @@ def _product(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Nam
 
 
 def _unscaled(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Named:
-    return {"made": given["x"] * given["factor"],
-            "finite": np.reshape(np.all(np.isfinite(given["x"])), (1,))}  # fmt: skip
+    return {
+        "made": given["x"] * given["factor"],
+        "finite": np.reshape(np.all(np.isfinite(given["x"])), (1,)),
+    }
 
 
 def _factor(given: Mapping[str, np.ndarray], options: Mapping[str, Any]) -> Any:
@@ -302,9 +312,15 @@ def check_formula(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecor
                     note = f"{name} of {claim.name}{at} is {off.got:.6g}, its formula in f64 gives "
                     note += f"{off.want:.6g}" if off.want is not None else off.note
                     return record(
-                        "failed", worst_error=off.relative, tolerance=TOLERANCE, value=value,
-                        index=off.index, old=off.want, new=off.got, note=note,
-                    )  # fmt: skip
+                        "failed",
+                        worst_error=off.relative,
+                        tolerance=TOLERANCE,
+                        value=value,
+                        index=off.index,
+                        old=off.want,
+                        new=off.got,
+                        note=note,
+                    )
                 worst = max(worst, off.relative)
     except (Unknown, InternalError) as problem:
         return record("unchecked", note=f"not compared with a formula: {problem}")

@@ -82,10 +82,13 @@ class Compared:
 
 
 def compare(
-    module: Module, inputs: Sequence[np.ndarray], nodes: Nodes, own: int,
+    module: Module,
+    inputs: Sequence[np.ndarray],
+    nodes: Nodes,
+    own: int,
     imported: Module | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Compared:  # fmt: skip
+) -> Compared:
     """Compare the values of ``module``, an import, with those of the framework.
 
     ``inputs`` are arrays for main's arguments, the first ``own`` of them the model's own inputs
@@ -106,18 +109,19 @@ def compare(
     told = 0
 
     def tell(
-        name: str, arrays: Sequence[np.ndarray | None], in_f64: InF64,
-        iterations: Sequence[Iteration] = (), /,
-    ) -> list[bool]:  # fmt: skip
+        name: str,
+        arrays: Sequence[np.ndarray | None],
+        in_f64: InF64,
+        iterations: Sequence[Iteration] = (),
+        /,
+    ) -> list[bool]:
         nonlocal told
         progress(told, len(all_values))
         told += 1
         if name not in all_values:
             return [False] * len(arrays)
         adversary.keep(name, arrays)
-        return comparison.node(
-            name, all_values[name], once[name], arrays, in_f64, iterations
-        )  # fmt: skip
+        return comparison.node(name, all_values[name], once[name], arrays, in_f64, iterations)
 
     made = nodes.run([np.array(a) for a in inputs[:own]], tell)  # it may write its inputs
     outputs = (module if imported is None else imported).main.outputs
@@ -132,10 +136,15 @@ def compare(
 class _Comparison:
     """A comparison of an import with its framework, node by node."""
 
-    def __init__(self, module: Module, inputs: Sequence[np.ndarray], nodes: Nodes,
-                 values: Mapping[str, Sequence[Value | None]],
-                 once: Mapping[str, Sequence[Value | None]],
-                 sized: Mapping[str, Sequence[Collection[int]]]):  # fmt: skip
+    def __init__(
+        self,
+        module: Module,
+        inputs: Sequence[np.ndarray],
+        nodes: Nodes,
+        values: Mapping[str, Sequence[Value | None]],
+        once: Mapping[str, Sequence[Value | None]],
+        sized: Mapping[str, Sequence[Collection[int]]],
+    ):
         self.found, self.sized = Compared(), sized
         self.module, self.inputs, self.framework = module, inputs, nodes.framework
         self.whole = _Ours(module, inputs, once)
@@ -147,9 +156,15 @@ class _Comparison:
         #: The model's results that nodes compute: their names and tensors.
         self._results: dict[Value, tuple[str, np.ndarray]] = {}
 
-    def node(self, name: str, values: Sequence[Value | None], once: Sequence[Value | None],
-             arrays: Sequence[np.ndarray | None], in_f64: InF64,
-             iterations: Sequence[Iteration]) -> list[bool]:  # fmt: skip
+    def node(
+        self,
+        name: str,
+        values: Sequence[Value | None],
+        once: Sequence[Value | None],
+        arrays: Sequence[np.ndarray | None],
+        in_f64: InF64,
+        iterations: Sequence[Iteration],
+    ) -> list[bool]:
         """Judge the results of a node; return for each whether evaluation continues from it."""
         wide = cache(in_f64)
         known = {v: self.alone.make(v) for v in values if v is not None}
@@ -196,8 +211,12 @@ class _Comparison:
             for value, theirs in zip(values, told, strict=False)
         ]
 
-    def _by_step(self, values: Sequence[Value | None], known: Mapping[Value, Known | None],
-                 iterations: Sequence[Iteration]) -> Judgement | None:  # fmt: skip
+    def _by_step(
+        self,
+        values: Sequence[Value | None],
+        known: Mapping[Value, Known | None],
+        iterations: Sequence[Iteration],
+    ) -> Judgement | None:
         """Return the verdict on a loop judged iteration by iteration, or None.
 
         Each iteration is judged on the framework's operands, as the trip count may depend on
@@ -211,14 +230,15 @@ class _Comparison:
         begun = [loop.uses[v].array for v in loop.op.operands]
         if list(values) != list(loop.op.results) or not all(
             map(same_bits, begun, iterations[0].operands)
-        ):  # fmt: skip
+        ):
             return None
         judged = []
         for step in iterations:
             part = "condition" if step.region == 0 else "body"
             said = f"{part} of the loop, iteration {step.number}: "
-            judged += [replace(j, note=j.note and said + j.note)
-                       for j in self.alone.iteration(loop, step)]  # fmt: skip
+            judged += [
+                replace(j, note=j.note and said + j.note) for j in self.alone.iteration(loop, step)
+            ]
         verdict = worst(j.verdict for j in judged)
         return next(j for j in judged if j.verdict == verdict)
 
@@ -234,8 +254,14 @@ class _Comparison:
             off = Distance(math.inf, ulps=None, note=said)
             self.judged(node, value, made, Judgement("differs", off, note=said))
 
-    def _record(self, value: Value, node: str, ours: np.ndarray, theirs: np.ndarray,
-                other: np.ndarray | None = None) -> None:  # fmt: skip
+    def _record(
+        self,
+        value: Value,
+        node: str,
+        ours: np.ndarray,
+        theirs: np.ndarray,
+        other: np.ndarray | None = None,
+    ) -> None:
         """Record a verdict; ``other`` is the other part of the framework's complex tensor."""
         part_of = 0.0 if other is None else largest([other], np.zeros(other.shape, bool))
         record = _record(value, self.framework, node, ours, theirs, part_of)
@@ -244,11 +270,16 @@ class _Comparison:
         if value in self.module.main.outputs:
             self._results[value] = node, np.array(theirs)
 
-    def _judge(self, node: str, value: Value, made: Known, theirs: np.ndarray,
-               wide: Callable[[], np.ndarray | None]) -> None:  # fmt: skip
+    def _judge(
+        self,
+        node: str,
+        value: Value,
+        made: Known,
+        theirs: np.ndarray,
+        wide: Callable[[], np.ndarray | None],
+    ) -> None:
         constants, open_ties = self._constants.get(node, 0.0), node in self._open_ties
-        self.judged(node, value, made,
-                     self.alone.judge(made, theirs, wide, constants, open_ties))  # fmt: skip
+        self.judged(node, value, made, self.alone.judge(made, theirs, wide, constants, open_ties))
 
     def judged(self, node: str, value: Value, made: Known, judged: Judgement) -> None:
         """Count a verdict on a node alone, and keep the first that differs."""
@@ -291,8 +322,9 @@ class _Comparison:
                 self.found.beyond = Beyond(name, *described(op), False, judged)
                 return
 
-    def _result(self, whole: Whole, place: int, ours: np.ndarray, theirs: np.ndarray,
-                same: bool) -> Judgement:  # fmt: skip
+    def _result(
+        self, whole: Whole, place: int, ours: np.ndarray, theirs: np.ndarray, same: bool
+    ) -> Judgement:
         """Judge a result.
 
         ``same``: the framework's tensor is that of the node that ours is of, which is right alone.
@@ -306,8 +338,7 @@ class _Comparison:
             # If it overflowed and ours did not, its f64 has shown which is right.
             with np.errstate(invalid="ignore"):
                 theirs = np.where(~np.isfinite(theirs) & np.isfinite(ours), ours, theirs)
-        judged = judge(theirs, ours,
-                       whole.evidence(place, same_algebra=same, counted=counted))  # fmt: skip
+        judged = judge(theirs, ours, whole.evidence(place, same_algebra=same, counted=counted))
         if same and judged.verdict == "differs" and theirs.dtype.kind in "biu":
             # It is right on the framework's operands, so earlier rounding explains the difference.
             return replace(judged, verdict="within")
@@ -357,10 +388,14 @@ def _once(values: Mapping[str, Sequence[Value | None]]) -> dict[str, list[Value 
 
 def _has_room(ours: np.ndarray, theirs: np.ndarray, axes: Collection[int]) -> bool:
     """Return whether ours is larger, if at all, only along ``axes`` of data-dependent size."""
-    return ours.dtype == theirs.dtype and ours.ndim == theirs.ndim and all(
-        a >= b if axis in axes else a == b
-        for axis, (a, b) in enumerate(zip(ours.shape, theirs.shape, strict=True))
-    )  # fmt: skip
+    return (
+        ours.dtype == theirs.dtype
+        and ours.ndim == theirs.ndim
+        and all(
+            a >= b if axis in axes else a == b
+            for axis, (a, b) in enumerate(zip(ours.shape, theirs.shape, strict=True))
+        )
+    )
 
 
 def _other_form(ours: np.ndarray, theirs: np.ndarray) -> Judgement:
@@ -380,9 +415,10 @@ def _there(
     if not same:
         raise ValueError("the two imports are of different models")
     pairs = zip(
-        (v for op in theirs for v in op.results), (v for op in mine for v in op.results),
+        (v for op in theirs for v in op.results),
+        (v for op in mine for v in op.results),
         strict=True,
-    )  # fmt: skip
+    )
     place = dict(pairs) | dict(zip(imported.main.arguments, module.main.arguments, strict=True))
     return {
         name: [None if v is None else place.get(v) for v in found] for name, found in values.items()
@@ -393,9 +429,11 @@ class _Ours:
     """The import, evaluated lazily; a value is dropped once no remaining op or node reads it."""
 
     def __init__(
-        self, module: Module, inputs: Sequence[np.ndarray],
+        self,
+        module: Module,
+        inputs: Sequence[np.ndarray],
         wanted: Mapping[str, Sequence[Value | None]],
-    ):  # fmt: skip
+    ):
         self._evaluator = Evaluator(module.weights, KEPT, module.functions)
         self._ops = iter(module.main.body.ops)
         self._makes = {v for op in module.main.body.ops for v in op.results}

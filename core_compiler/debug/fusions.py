@@ -37,9 +37,13 @@ class Closest:
 
 
 def closest(
-    fusion: Fusion, first: Sequence[Op], second: Sequence[Op], changes: Changes,
-    rewriter: Rewriter, claims: Claims,
-) -> Closest:  # fmt: skip
+    fusion: Fusion,
+    first: Sequence[Op],
+    second: Sequence[Op],
+    changes: Changes,
+    rewriter: Rewriter,
+    claims: Claims,
+) -> Closest:
     """Return the closest attempt between any of ``first`` and any of ``second``.
 
     The pass left these ops separate; ``rewriter`` views the block of ``first`` after the pass.  If
@@ -110,9 +114,11 @@ def _asked(
 
     def decide(pair: Pair, position: dict[Op, int]) -> Op | None:
         group = merges.get(pair.units)
-        if group is None and _grows(pair.producer, producer, grown) and (
-            _grows(pair.consumer, consumer, grown)
-        ):  # fmt: skip
+        if (
+            group is None
+            and _grows(pair.producer, producer, grown)
+            and (_grows(pair.consumer, consumer, grown))
+        ):
             last[:] = [(pair, fusion.refusal(pair, replay, position, claims))]
         return group
 

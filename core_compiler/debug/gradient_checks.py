@@ -84,16 +84,28 @@ def _own(rewrite: Rewrite, record: Any, values: Recorded, narrow: Any) -> CheckR
     made = np.asarray(values[after], np.float64)
     if made.shape == value.type.shape and np.all(made == 1):
         return record("bitwise", note="differentiation starts with 1")
-    return record("failed", worst_error=math.inf, value=value, old=1.0,
-                  new=float(made.reshape(-1)[0]) if made.size else math.nan,
-                  note="differentiation does not start with 1")  # fmt: skip
+    return record(
+        "failed",
+        worst_error=math.inf,
+        value=value,
+        old=1.0,
+        new=float(made.reshape(-1)[0]) if made.size else math.nan,
+        note="differentiation does not start with 1",
+    )
 
 
 def _failure(check: GradientCheck, point: Point, slope: Slope) -> dict[str, Any]:
     """Return the facts of a record that failed."""
     value, index, want, got = check.worst(point, slope)
-    return failure(check, value, index, want, got, slope.error,
-                   f"the central difference in f64, at {point.name}")  # fmt: skip
+    return failure(
+        check,
+        value,
+        index,
+        want,
+        got,
+        slope.error,
+        f"the central difference in f64, at {point.name}",
+    )
 
 
 #: Good verdicts of this process: key -> (error, note).
@@ -126,12 +138,15 @@ def canonical(rewrite: Rewrite) -> str:
 
     claim = rewrite.claim
     assert isinstance(claim, Gradient)
-    text = repr((
-        tuple(map(told, claim.forward)),
-        tuple((number(a), number(b)) for a, b in claim.given),
-        tuple((number(a), number(b)) for a, b, _ in claim.sums),
-        tuple(map(told, rewrite.new)), tuple(number(after) for _, _, after in claim.sums),
-    ))  # fmt: skip
+    text = repr(
+        (
+            tuple(map(told, claim.forward)),
+            tuple((number(a), number(b)) for a, b in claim.given),
+            tuple((number(a), number(b)) for a, b, _ in claim.sums),
+            tuple(map(told, rewrite.new)),
+            tuple(number(after) for _, _, after in claim.sums),
+        )
+    )
     parts = (sources(), torch_gradients.version(), text)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -143,25 +143,27 @@ class GradientCheck:
         self._fixed: Arrays = {}
         self._often: Arrays = {}
         self._heavy = self._is_heavy()
-        self.scale = math.prod(
-            SHARED[op.kind](op) for op in claim.forward if op.kind in SHARED
-        )  # fmt: skip
+        self.scale = math.prod(SHARED[op.kind](op) for op in claim.forward if op.kind in SHARED)
 
     # -- evaluation ------------------------------------------------------------------------------
 
     def _is_heavy(self) -> bool:
         work = 0
         for op in self.claim.forward:
-            sizes = [v.type.elements for v in (*op.uses(), *op.results)
-                     if isinstance(v.type, TensorType)]  # fmt: skip
+            sizes = [
+                v.type.elements for v in (*op.uses(), *op.results) if isinstance(v.type, TensorType)
+            ]
             if max(sizes, default=0) > MANY:
                 return True
             try:
                 work += cost(op).flops
             except (InternalError, KeyError):
                 trips = op.get("trips") or 1
-                work += trips * sum(v.type.bytes for v in (*op.uses(), *op.results)
-                                    if isinstance(v.type, TensorType))  # fmt: skip
+                work += trips * sum(
+                    v.type.bytes
+                    for v in (*op.uses(), *op.results)
+                    if isinstance(v.type, TensorType)
+                )
         return work > HEAVY
 
     def fixed(self, value: Value) -> np.ndarray:
@@ -242,7 +244,8 @@ class GradientCheck:
         size = _scale(held)
         with np.errstate(invalid="ignore"):
             return held * (1 + 0.25 * random.uniform(-1, 1, held.shape)) + (
-                1e-3 * size * random.uniform(-1, 1, held.shape))  # fmt: skip
+                1e-3 * size * random.uniform(-1, 1, held.shape)
+            )
 
     def _normal(self, value: Value, random: np.random.Generator) -> np.ndarray:
         held = self.fixed(value)
@@ -348,8 +351,11 @@ class GradientCheck:
         """
         for _ in range(2):
             found = self.contributions(point)
-            lost = {v: ~np.isfinite(c) & (slope.direction[v] != 0) for v, c in found.items()
-                    if c.shape == v.type.shape}  # fmt: skip
+            lost = {
+                v: ~np.isfinite(c) & (slope.direction[v] != 0)
+                for v, c in found.items()
+                if c.shape == v.type.shape
+            }
             if not slope.left_out or not any(b.any() for b in lost.values()):
                 break
             direction = {
@@ -477,9 +483,14 @@ def _scale(array: np.ndarray) -> float:
 
 
 def failure(
-    check: GradientCheck, value: Value, index: tuple[int, ...], want: float, got: float,
-    error: float, peer: str,
-) -> dict[str, Any]:  # fmt: skip
+    check: GradientCheck,
+    value: Value,
+    index: tuple[int, ...],
+    want: float,
+    got: float,
+    error: float,
+    peer: str,
+) -> dict[str, Any]:
     """Return the facts of a failed record: the gradient of ``value`` is ``got``, not ``want``.
 
     ``want`` is the value of ``peer``.
@@ -489,5 +500,12 @@ def failure(
     said = f"operand {place}" if value in op.operands else f"{value}, which its region reads,"
     at = f" at element {list(index)}" if index else ""
     note = f"the gradient of {op.kind} for {said}{at} is {got:.6g}, {peer} is {want:.6g}"
-    return {"worst_error": error, "tolerance": SLOPE, "value": value, "index": index,
-            "old": want, "new": got, "note": note}  # fmt: skip
+    return {
+        "worst_error": error,
+        "tolerance": SLOPE,
+        "value": value,
+        "index": index,
+        "old": want,
+        "new": got,
+        "note": note,
+    }

@@ -40,9 +40,12 @@ BLOCK = 65_537
 
 
 def array(
-    class_: str, kind: TensorType, random: np.random.Generator, constants: Sequence[Any],
+    class_: str,
+    kind: TensorType,
+    random: np.random.Generator,
+    constants: Sequence[Any],
     elementwise: bool,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Return an array of a class for a value of type ``kind``."""
     shape: Any = kind.shape
     dtype = kind.dtype.numpy
@@ -53,17 +56,32 @@ def array(
     if not elementwise and class_ != "positions":  # these may be positions
         return random.integers(0, 2, shape).astype(dtype)
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None
-    pool = [0, 1, 2, 3] if limits is None else [
-        0, 1, 2, 3, int(limits.max), int(limits.max) - 1, int(limits.min), int(limits.min) + 1,
-        int(limits.max) // 2, *([-1, -2] if dtype.kind == "i" else []),
-    ]  # fmt: skip
+    pool = (
+        [0, 1, 2, 3]
+        if limits is None
+        else [
+            0,
+            1,
+            2,
+            3,
+            int(limits.max),
+            int(limits.max) - 1,
+            int(limits.min),
+            int(limits.min) + 1,
+            int(limits.max) // 2,
+            *([-1, -2] if dtype.kind == "i" else []),
+        ]
+    )
     return random.choice(np.array(pool, dtype), shape)
 
 
 def floats(
-    class_: str, shape: tuple[int, ...], dtype: np.dtype, random: np.random.Generator,
+    class_: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    random: np.random.Generator,
     constants: Sequence[Any] = (),
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Return floats of a class; ``constants`` are values to hit exactly and from both sides."""
     count = math.prod(shape)
     if count > BLOCK:
@@ -103,8 +121,22 @@ def floats(
     if class_ in OF_NODES:
         beside = [v for v in beside if not 0 < abs(v) < tiny]
     common = [0.0, -0.0, 1.0, -1.0, 0.5]
-    pool = [*common, np.inf, -np.inf, np.nan, least, -least, tiny, -tiny, largest, -largest, 2.0,
-            -2.0, 3.7, *beside]  # fmt: skip
+    pool = [
+        *common,
+        np.inf,
+        -np.inf,
+        np.nan,
+        least,
+        -least,
+        tiny,
+        -tiny,
+        largest,
+        -largest,
+        2.0,
+        -2.0,
+        3.7,
+        *beside,
+    ]
     if class_ == "bounds":
         pool = [*common, -0.5, 1.5, -1.5, 2.5, -2.5, 3.7, -3.7, *_HALFWAY, *beside]
     elif class_ == "open":

@@ -28,9 +28,10 @@ def as_imported(pair: Pair) -> Pair | None:
     """
     held = ((op.results[0], constant(op)) for op in pair.rewrite.new)
     computed = {
-        v: as_array(h, pair.weights) for v, h in held
+        v: as_array(h, pair.weights)
+        for v, h in held
         if h is not None and isinstance(v.type, TensorType) and v.type.dtype.is_float
-    }  # fmt: skip
+    }
     try:
         try:
             return _imported(pair, computed)
@@ -64,12 +65,17 @@ def _imported(pair: Pair, computed: Mapping[Value, np.ndarray]) -> Pair:
     free = old.arguments[: len(pair.free)]
     given = old.arguments[len(pair.free) :]
     return replace(
-        pair, old=old.ops, new=tuple(op.substitute(shared) for op in new.ops),
+        pair,
+        old=old.ops,
+        new=tuple(op.substitute(shared) for op in new.ops),
         values=tuple(zip(old.outputs, (shared.get(v, v) for v in new.outputs), strict=True)),
-        free=free, fixed=dict(zip(given, computed.values(), strict=True)), weights=weights,
-        computed=frozenset(given), nodes=pair,
+        free=free,
+        fixed=dict(zip(given, computed.values(), strict=True)),
+        weights=weights,
+        computed=frozenset(given),
+        nodes=pair,
         origin={
             **dict(zip(old.arguments, arguments, strict=True)),
             **{made: value for made, (value, _) in zip(old.outputs, pair.values, strict=True)},
         },
-    )  # fmt: skip
+    )

@@ -42,8 +42,9 @@ class _State:
         self.around = loops(self.ops)
         loss = Roles.of(module.main).results.index(("loss", -1))
         (known,) = [op for op in self.ops if op.kind == OUTPUT and op["index"] == loss]
-        made = [at for at, op in enumerate(self.ops) if self._of(known.operands[0]) in
-                self._written(op)]  # fmt: skip
+        made = [
+            at for at, op in enumerate(self.ops) if self._of(known.operands[0]) in self._written(op)
+        ]
         met = [at for at, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
         #: The launch after which the iteration can no longer be abandoned.
         self.certain = max([*(made or [len(self.ops)]), *met])
@@ -72,8 +73,11 @@ class _State:
             return
         (at,) = writers
         touching = (LAUNCH, COPY)
-        readers = [i for i, o in enumerate(self.ops) if o.kind in touching
-                   and old in map(self._of, o.operands)]  # fmt: skip
+        readers = [
+            i
+            for i, o in enumerate(self.ops)
+            if o.kind in touching and old in map(self._of, o.operands)
+        ]
         if any(i > at for i in readers):
             yield f"{what}: {old} is read after it is written"
         if at <= self.certain:
@@ -105,8 +109,10 @@ def _executed(case: LaunchCase, read: int, wrote: int) -> Iterator[str]:
     made = []
     for shared in (False, True):
         for backwards in (False, True):
-            buffers = [case.fresh(v) if i in case.outputs else case.memory[v].copy()
-                       for i, v in enumerate(case.buffers)]  # fmt: skip
+            buffers = [
+                case.fresh(v) if i in case.outputs else case.memory[v].copy()
+                for i, v in enumerate(case.buffers)
+            ]
             # A launch that writes a part leaves the other elements unchanged: the same in both.
             buffers[wrote] = buffers[read] if shared else buffers[read].copy()
             try:
@@ -116,5 +122,7 @@ def _executed(case: LaunchCase, read: int, wrote: int) -> Iterator[str]:
                 return
             made.append([buffers[i] for i in case.outputs])
     if not all(map(same_bits, [a for found in made[1:] for a in found], 3 * made[0])):
-        yield (f"{case.first.name} computes other values in one buffer than in two: "
-               "it writes elements that it reads later")  # fmt: skip
+        yield (
+            f"{case.first.name} computes other values in one buffer than in two: "
+            "it writes elements that it reads later"
+        )

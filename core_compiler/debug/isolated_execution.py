@@ -95,9 +95,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def execute(
-    program: Program, constants: Mapping[str, np.ndarray], arrays: Sequence[np.ndarray],
-    threads: int, cache: Path,
-) -> list[np.ndarray]:  # fmt: skip
+    program: Program,
+    constants: Mapping[str, np.ndarray],
+    arrays: Sequence[np.ndarray],
+    threads: int,
+    cache: Path,
+) -> list[np.ndarray]:
     """Return the outputs of a CPU program whose kernels are in the kernel cache at ``cache``.
 
     Raises :class:`Ended` if it ends its process or does not finish, :class:`Unable` if it cannot be

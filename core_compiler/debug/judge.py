@@ -102,9 +102,15 @@ def described(compilation: Any, stage: Any) -> Made:
     later = compilation.steps[stage.index : stage.index + 1]
     ends = stage.step.half == "meaning" and not (later and later[0].half == "meaning")
     return Made(
-        stage.before, stage.module, stage.step.pass_, stage.rewrites, compilation.facts,
-        stage.figures.get("flops", 0.0), ends, stage.step.limit is None,
-    )  # fmt: skip
+        stage.before,
+        stage.module,
+        stage.step.pass_,
+        stage.rewrites,
+        compilation.facts,
+        stage.figures.get("flops", 0.0),
+        ends,
+        stage.step.limit is None,
+    )
 
 
 class Judge:
@@ -117,9 +123,13 @@ class Judge:
     """
 
     def __init__(
-        self, module: Module, inputs: Sequence[np.ndarray], target: Any = None, threads: int = 0,
+        self,
+        module: Module,
+        inputs: Sequence[np.ndarray],
+        target: Any = None,
+        threads: int = 0,
         keep_bytes: int = 2 << 30,
-    ):  # fmt: skip
+    ):
         self.inputs, self.target, self.threads = list(inputs), target, threads
         self.keep_bytes = keep_bytes
         self.kernels: list[KernelCheck] = []
@@ -227,8 +237,11 @@ class Judge:
         if made.whole:
             for complaint in broken(made.module, made.pass_.ensures, self.target):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
-        wrong = [complaint for check in (malformed, relaid, not_constants)
-                 for complaint in check(made.before, made.module)]  # fmt: skip
+        wrong = [
+            complaint
+            for check in (malformed, relaid, not_constants)
+            for complaint in check(made.before, made.module)
+        ]
         wrong += unlowerable(made.before, made.module, self.target) if made.changed else []
         for complaint in wrong:
             yield CheckRecord(None, "failed", note=complaint, kind="results")
@@ -246,9 +259,11 @@ class Judge:
         if name == "schedule_kernels":
             for complaint in misfits(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
-            loops = list(check_loops(
-                made.module, facts["schedules"], self.checker.evaluator, self.checker.held
-            ))  # fmt: skip
+            loops = list(
+                check_loops(
+                    made.module, facts["schedules"], self.checker.evaluator, self.checker.held
+                )
+            )
             yield from loops
             self._loops = {}
             steps = list(check_schedules(made.module, facts["schedules"], self._loops))
@@ -262,19 +277,24 @@ class Judge:
         """Check kernels changed by a pass that makes no schedules."""
         was, schedules = made.before.functions, facts.get("schedules")
         edited = {
-            name: function for name, function in made.module.functions.items()
+            name: function
+            for name, function in made.module.functions.items()
             if function.level == "kernel" and _differs(function, was.get(name))
-        }  # fmt: skip
+        }
         if not edited or "schedules" in made.pass_.ensures:
             return
         if schedules is None:
             plain = {name: Scheduled.of(function) for name, function in edited.items()}
             found = check_loops(made.module, plain, self.checker.evaluator, self.checker.held)
         else:
-            found = check_schedules(made.module, {
-                name: _gone_on(schedules[name], function, made.pass_.name())
-                for name, function in edited.items() if name in schedules
-            })  # fmt: skip
+            found = check_schedules(
+                made.module,
+                {
+                    name: _gone_on(schedules[name], function, made.pass_.name())
+                    for name, function in edited.items()
+                    if name in schedules
+                },
+            )
         for record in found:
             yield replace(record, kind="results")
 
@@ -325,14 +345,16 @@ class Judge:
                 zip(made.module.main.outputs, self.outputs, outputs, strict=True)
             ):
                 if not same_bits(want, got):
-                    note = (f"every launch is correct alone, but result {place} of the program is "
-                            f"not{time_}: addresses, order, or memory left by another call"
-                            )  # fmt: skip
+                    note = (
+                        f"every launch is correct alone, but result {place} of the program is "
+                        f"not{time_}: addresses, order, or memory left by another call"
+                    )
                     yield _differ(value, want, got, note, "program", started)
                     return
         spent = time.perf_counter() - started
-        yield CheckRecord(None, "bitwise", note="the program, executed three times", seconds=spent,
-                          kind="program")  # fmt: skip
+        yield CheckRecord(
+            None, "bitwise", note="the program, executed three times", seconds=spent, kind="program"
+        )
 
     # -- results as a whole ----------------------------------------------------------------------
 
@@ -413,8 +435,9 @@ class Judge:
             wide = self._wide_outputs(made.module) if self._is_affordable(made) else None
             truth = {here: self._true(there) for there, here in same}
         except (KeyError, InternalError) as problem:  # a frontend's own ops
-            yield CheckRecord(None, "unchecked", note=f"not evaluated in f64: {problem}",
-                              kind="results")  # fmt: skip
+            yield CheckRecord(
+                None, "unchecked", note=f"not evaluated in f64: {problem}", kind="results"
+            )
             return
         worst: CheckRecord | None = None
         for there, here in same:
@@ -428,8 +451,10 @@ class Judge:
                 if off.relative > ALGEBRA and not (
                     self._sensitive(there, off, apart) or self._rounded(made, here, off, apart)
                 ):
-                    note = (f"result {here} is off by {off.relative:.3g} of its largest value in "
-                            "f64 too: rounding does not explain the difference")  # fmt: skip
+                    note = (
+                        f"result {here} is off by {off.relative:.3g} of its largest value in "
+                        "f64 too: rounding does not explain the difference"
+                    )
                     yield _record(value, off, "failed", ALGEBRA, note, started)
                     return
             before, after = (apart(true, a, a.dtype) for a in (old, new))
@@ -437,8 +462,10 @@ class Judge:
             if after.relative > allowed:
                 allowed = max(allowed, GROWTH * self._condition(there, apart))
             if after.relative > allowed:
-                note = (f"result {here} is off by {after.relative:.3g} of its largest value, the "
-                        f"import by {before.relative:.3g}: more than {GROWTH:g} times")  # fmt: skip
+                note = (
+                    f"result {here} is off by {after.relative:.3g} of its largest value, the "
+                    f"import by {before.relative:.3g}: more than {GROWTH:g} times"
+                )
                 yield _record(value, after, "failed", allowed, note, started)
                 return
             found = _record(value, after, "within", allowed, "results against f64", started)
@@ -458,8 +485,9 @@ class Judge:
     def _wide_outputs(self, module: Module) -> list[np.ndarray]:
         known = self._wide.get(id(module))
         if known is None:
-            self._wide = {k: v for k, v in self._wide.items()
-                          if any(v[0] is m for m, _ in self._sources)}  # fmt: skip
+            self._wide = {
+                k: v for k, v in self._wide.items() if any(v[0] is m for m, _ in self._sources)
+            }
             known = self._wide[id(module)] = module, self._in_f64(module)
         return known[1]
 
@@ -482,8 +510,12 @@ class Judge:
 
         return self._of(module, constant, lambda array: moved(widened(array)))
 
-    def _of(self, module: Module, constant: Callable[[Op], np.ndarray],
-            given: Callable[[np.ndarray], np.ndarray] = widened) -> list[np.ndarray]:  # fmt: skip
+    def _of(
+        self,
+        module: Module,
+        constant: Callable[[Op], np.ndarray],
+        given: Callable[[np.ndarray], np.ndarray] = widened,
+    ) -> list[np.ndarray]:
         """Return a stage's results in f64 with these constants, and inputs mapped by ``given``."""
         body = module.main.body
         known = {op.results[0]: constant(op) for op in body.ops if op.kind in CONSTANTS}
@@ -541,14 +573,21 @@ class Judge:
                 return True
         return False
 
-    def _rounded(self, made: Made, here: int, off: Distance,
-                 apart: Callable[..., Distance]) -> bool:  # fmt: skip
+    def _rounded(
+        self, made: Made, here: int, off: Distance, apart: Callable[..., Distance]
+    ) -> bool:
         """Return whether a difference in f64 is within the rounding of the pass's own constants.
 
         They move by an ulp of their own dtype: no event gives their sources, and they are rounded.
         """
-        fresh = {v for r in made.rewrites for op in r.new if op.kind in CONSTANTS
-                 for v in op.results if v not in self._folded}  # fmt: skip
+        fresh = {
+            v
+            for r in made.rewrites
+            for op in r.new
+            if op.kind in CONSTANTS
+            for v in op.results
+            if v not in self._folded
+        }
         if not fresh:
             return False
         wide, moved = self._wide_outputs(made.module)[here], 0.0
@@ -651,5 +690,16 @@ def _used(record: CheckRecord) -> float:
 
 def _record(value, off: Distance, verdict: str, allowed: float, note, started) -> CheckRecord:
     spent = time.perf_counter() - started
-    return CheckRecord(None, verdict, off.relative, allowed, value, off.index, spent, note,
-                       off.want, off.got, "results")  # fmt: skip
+    return CheckRecord(
+        None,
+        verdict,
+        off.relative,
+        allowed,
+        value,
+        off.index,
+        spent,
+        note,
+        off.want,
+        off.got,
+        "results",
+    )

@@ -85,9 +85,13 @@ def _given(module: Module) -> dict[Value, int]:
 
 
 def check_kernels(
-    module: Module, facts: Mapping[str, Any], target, inputs: Sequence[np.ndarray],
-    evaluator: Evaluator, threads: int = 0,
-) -> list[KernelCheck]:  # fmt: skip
+    module: Module,
+    facts: Mapping[str, Any],
+    target,
+    inputs: Sequence[np.ndarray],
+    evaluator: Evaluator,
+    threads: int = 0,
+) -> list[KernelCheck]:
     """Run the program once and compare every launch, in program order."""
     separate = apart(module)
     program = target.link(separate, facts, {})
@@ -117,8 +121,9 @@ def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
             index = tuple(map(int, np.argwhere(differing(want, have))[0]))
         note = f"kernel {op['kernel']} differs bitwise from its semantics"
         there = numbers(want, have, index)
-        record = CheckRecord(None, "failed", error, 0.0, value, index, 0.0, note,
-                             there.get("old"), there.get("new"))  # fmt: skip
+        record = CheckRecord(
+            None, "failed", error, 0.0, value, index, 0.0, note, there.get("old"), there.get("new")
+        )
         break
     spent = time.perf_counter() - started
     return KernelCheck(op, op["kernel"], _timed(record, spent))

@@ -263,10 +263,12 @@ class LaunchCase:
         """Return the results of the plain loops in memory filled with the byte ``pattern``."""
         buffers = [
             np.full(self.memory[v].nbytes, pattern, np.uint8).view(self.memory[v].dtype)
-            if i in self.outputs and v not in self.over else self.fresh(v)
-            if i in self.outputs else self.memory[v]
+            if i in self.outputs and v not in self.over
+            else self.fresh(v)
+            if i in self.outputs
+            else self.memory[v]
             for i, v in enumerate(self.buffers)
-        ]  # fmt: skip
+        ]
         interpret(self.first, buffers, self.sizes[: len(index_arguments(self.first))])
         return [buffers[i] for i in self.outputs]
 

@@ -39,14 +39,23 @@ from core_compiler.scheduling.transforms.edit import constant_of, depends_on, pr
 MOST_TERMS = 60_000
 #: Fill patterns that distinguish elements written by the kernel from earlier contents.
 _PATTERNS = (0xA5, 0x3C)
-_SOURCES = (*KERNEL_SOURCES, "ops/**/*.py", "debug/loops.py", "debug/extents.py",
-            "debug/launch_cases.py", "debug/flips.py", "debug/hurtful.py")  # fmt: skip
+_SOURCES = (
+    *KERNEL_SOURCES,
+    "ops/**/*.py",
+    "debug/loops.py",
+    "debug/extents.py",
+    "debug/launch_cases.py",
+    "debug/flips.py",
+    "debug/hurtful.py",
+)
 
 
 def check_loops(
-    module: Module, schedules: Mapping[str, Any], evaluator: Evaluator,
+    module: Module,
+    schedules: Mapping[str, Any],
+    evaluator: Evaluator,
     held: Callable[[Value], np.ndarray | None] = lambda buffer: None,
-) -> Iterator[CheckRecord]:  # fmt: skip
+) -> Iterator[CheckRecord]:
     """Yield one record per kernel, for its first launch.
 
     The verdict is ``bitwise``, ``failed``, or ``unchecked`` if it has too many terms to interpret.
@@ -77,10 +86,18 @@ def check_loops(
                 remembered.add(key)
         spent = time.perf_counter() - started
         yield CheckRecord(
-            None, verdict, 0.0 if off is None else off.relative, 0.0, value,
-            () if off is None else off.index, spent, note, None if off is None else off.want,
-            None if off is None else off.got, "loops",
-        )  # fmt: skip
+            None,
+            verdict,
+            0.0 if off is None else off.relative,
+            0.0,
+            value,
+            () if off is None else off.index,
+            spent,
+            note,
+            None if off is None else off.want,
+            None if off is None else off.got,
+            "loops",
+        )
 
 
 def _integers(launch: Op, held: Callable[[Value], Any]) -> dict[Value, np.ndarray]:
@@ -186,8 +203,9 @@ def _key(launch: Op, function: Function, integers: Mapping[Value, np.ndarray]) -
     plain = Module({"main": Function("main", body), "kernel": function.with_(name="kernel")})
     state = hashlib.sha256(structure_key(plain).encode())
     state.update(repr([v.type for v in launch.operands]).encode())
-    state.update(repr(sorted((k, repr(v)) for k, v in launch.attributes.items()
-                             if k != "kernel")).encode())  # fmt: skip
+    state.update(
+        repr(sorted((k, repr(v)) for k, v in launch.attributes.items() if k != "kernel")).encode()
+    )
     for array in integers.values():
         state.update(np.ascontiguousarray(array).tobytes())
     return state.hexdigest()

@@ -46,8 +46,9 @@ class LossSlope:
         assert place is not None
         self.names = {
             before.main.arguments[i]: name
-            for i, (role, name, _) in enumerate(roles.arguments) if role == "parameter"
-        }  # fmt: skip
+            for i, (role, name, _) in enumerate(roles.arguments)
+            if role == "parameter"
+        }
         self.wide = Wide(narrow)
         arguments = before.main.arguments
         self.x: Arrays = {v: widened(np.asarray(a)) for v, a in zip(arguments, inputs, strict=True)}
@@ -120,9 +121,10 @@ class LossSlope:
 
     def ours(self, direction: Arrays) -> float:
         return sum(
-            float(np.sum(self.gradients[v] * d)) for v, d in direction.items()
+            float(np.sum(self.gradients[v] * d))
+            for v, d in direction.items()
             if v in self.gradients
-        )  # fmt: skip
+        )
 
     def off(self, direction: Arrays) -> tuple[float, float, float, float]:
         """Return both sides, their relative difference, and its bound."""
@@ -177,8 +179,9 @@ def check_loss(
         return CheckRecord(None, verdict, seconds=spent, kind="results", **facts)
 
     if any(op.kind == "core.stop_gradient" for op in _inner(before)):
-        yield record("unchecked", note="gradients stop inside a region: the slope of the loss is "
-                     "not checked")  # fmt: skip
+        yield record(
+            "unchecked", note="gradients stop inside a region: the slope of the loss is not checked"
+        )
         return
     try:
         with np.errstate(all="ignore"):
@@ -192,19 +195,27 @@ def check_loss(
         yield record("unchecked", note=f"the slope of the loss is not evaluated in f64: {problem}")
         return
     if allowed > ROUGH or not math.isfinite(want):
-        yield record("unchecked", note="the loss is not smooth enough near the parameters to "
-                     "check its slope")  # fmt: skip
+        yield record(
+            "unchecked", note="the loss is not smooth enough near the parameters to check its slope"
+        )
     elif off <= allowed:
-        yield record("within", worst_error=off, tolerance=allowed,
-                     note="the gradients match the slope of the loss in f64")  # fmt: skip
+        yield record(
+            "within",
+            worst_error=off,
+            tolerance=allowed,
+            note="the gradients match the slope of the loss in f64",
+        )
     else:
         with np.errstate(all="ignore"):
             value, want, got, off = _worst(whole, direction, want, got, off)
         name = "all parameters together" if value is None else whole.names[value]
-        note = (f"the slope of the loss along a direction of {name} is {want:.6g} in f64, "
-                f"its gradient gives {got:.6g}")  # fmt: skip
-        yield record("failed", worst_error=off, tolerance=allowed, value=value, old=want, new=got,
-                     note=note)  # fmt: skip
+        note = (
+            f"the slope of the loss along a direction of {name} is {want:.6g} in f64, "
+            f"its gradient gives {got:.6g}"
+        )
+        yield record(
+            "failed", worst_error=off, tolerance=allowed, value=value, old=want, new=got, note=note
+        )
 
 
 def _worst(whole: LossSlope, direction: Arrays, want: float, got: float, off: float):

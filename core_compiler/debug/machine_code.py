@@ -34,9 +34,18 @@ from core_compiler.passes.outline_kernels import is_exchange
 THREADS = (1, 3)
 #: Elements after each result that must keep their bits.
 GUARD = 256
-_SOURCES = ("codegen/**/*.py", *KERNEL_SOURCES, "targets/*.py", "runtime/*.py",
-            "debug/extents.py", "debug/flips.py", "debug/launch_cases.py", "debug/hurtful.py",
-            "debug/machine_code.py", "debug/isolated_execution.py")  # fmt: skip
+_SOURCES = (
+    "codegen/**/*.py",
+    *KERNEL_SOURCES,
+    "targets/*.py",
+    "runtime/*.py",
+    "debug/extents.py",
+    "debug/flips.py",
+    "debug/launch_cases.py",
+    "debug/hurtful.py",
+    "debug/machine_code.py",
+    "debug/isolated_execution.py",
+)
 
 
 def check_code(
@@ -102,8 +111,13 @@ def _differ(want: np.ndarray, have: np.ndarray, value: Value, note: str) -> dict
     error, index = worst_error(want, have)
     if error == 0.0:
         index = tuple(map(int, np.argwhere(differing(want, have))[0]))
-    return {"worst_error": error, "value": value, "index": index, "note": note,
-            **numbers(want, have, index)}  # fmt: skip
+    return {
+        "worst_error": error,
+        "value": value,
+        "index": index,
+        "note": note,
+        **numbers(want, have, index),
+    }
 
 
 class Alone:
@@ -136,9 +150,11 @@ class Alone:
             for kind, number in launch["arguments"]
         )
         attributes = {k: v for k, v in launch.attributes.items() if k != OVER}
-        self.ops.append(launch.with_(
-            operands=tuple(operands), attributes={**attributes, "arguments": arguments}
-        ))  # fmt: skip
+        self.ops.append(
+            launch.with_(
+                operands=tuple(operands), attributes={**attributes, "arguments": arguments}
+            )
+        )
         self.places = [self.results.index(made[case.buffers[i]]) for i in case.outputs]
         for index, value in enumerate(self.results):
             self.ops.append(Op(OUTPUT, (value,), (), {"index": index}))

@@ -80,8 +80,10 @@ def mismarked(module: Module) -> list[str]:
         start, end = spans[op.result]
         needed = start, len(ops) if op.result in results else end
         if (op.get("start"), op.get("end")) != needed:
-            wrong.append(f"{op.result} is live from step {needed[0]} to {needed[1]}, but is marked "
-                         f"{op.get('start')} to {op.get('end')}")  # fmt: skip
+            wrong.append(
+                f"{op.result} is live from step {needed[0]} to {needed[1]}, but is marked "
+                f"{op.get('start')} to {op.get('end')}"
+            )
     return wrong
 
 
@@ -109,8 +111,10 @@ def _unreceived(ops: tuple[Op, ...]) -> list[str]:
         elif value in taken:
             wrong.append(f"results {taken[value]} and {index} are both in the memory of {value}")
         elif source.type.strides != row_major(source.type.shape):
-            wrong.append(f"result {index} has strides {source.type.strides} in memory, the caller "
-                         f"expects {row_major(source.type.shape)}")  # fmt: skip
+            wrong.append(
+                f"result {index} has strides {source.type.strides} in memory, the caller "
+                f"expects {row_major(source.type.shape)}"
+            )
         taken[value] = index
     return wrong
 
@@ -129,8 +133,10 @@ def _spoiled(ops: tuple[Op, ...]) -> list[str]:
         for value in written:
             source = root.get(value, value)
             if source in kept:
-                wrong.append(f"{op.kind} writes to {value}, which is the memory of the "
-                             f"{kept[source]} {source}")  # fmt: skip
+                wrong.append(
+                    f"{op.kind} writes to {value}, which is the memory of the "
+                    f"{kept[source]} {source}"
+                )
     return wrong
 
 

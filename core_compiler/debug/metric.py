@@ -54,9 +54,13 @@ def masks(want: np.ndarray, got: np.ndarray) -> np.ndarray:
 
 
 def distance(
-    want: np.ndarray, got: np.ndarray, dtype: np.dtype | None = None,
-    aside: np.ndarray | None = None, beside: float = 0.0, part_of: float = 0.0,
-) -> Distance:  # fmt: skip
+    want: np.ndarray,
+    got: np.ndarray,
+    dtype: np.dtype | None = None,
+    aside: np.ndarray | None = None,
+    beside: float = 0.0,
+    part_of: float = 0.0,
+) -> Distance:
     """Return the distance of ``got`` from ``want``.
 
     ``dtype`` determines the ulps (default: the dtype of ``got``); ``aside`` are elements that do

@@ -62,9 +62,10 @@ def step_results(
         return tuple(ops), [(v, places.get(v)) for v in live]
     made = {v for op in ops for v in op.results}
     rows: list[Result] = [
-        (v, i) for i, ((role, _), v) in enumerate(zip(roles.results, main.outputs, strict=True))
+        (v, i)
+        for i, ((role, _), v) in enumerate(zip(roles.results, main.outputs, strict=True))
         if role in _ALWAYS or v in made
-    ]  # fmt: skip
+    ]
     spoken = {v for v, _ in rows}
     rest = [v for v in live if v not in spoken]
     if not _is_forward(roles):
@@ -126,11 +127,15 @@ def settled(
     if roles is not None:
         new = "parameter" if _is_forward(roles) else "batch"
         facts["arguments"] = (
-            *((role, name, at.get(of, -1)) for role, name, of in
-              (roles.arguments[i] for i in sorted(kept))),
-            *((new if _is_float(v) else "batch", v.name or f"value{i}", -1)
-              for i, v in enumerate(arguments[len(old) :], len(main.arguments))),
-        )  # fmt: skip
+            *(
+                (role, name, at.get(of, -1))
+                for role, name, of in (roles.arguments[i] for i in sorted(kept))
+            ),
+            *(
+                (new if _is_float(v) else "batch", v.name or f"value{i}", -1)
+                for i, v in enumerate(arguments[len(old) :], len(main.arguments))
+            ),
+        )
         rows = (
             ("metric", i) if p is None else roles.results[p] for i, (_, p) in enumerate(results)
         )

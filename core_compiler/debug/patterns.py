@@ -99,8 +99,12 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
             return None
         roots = " or ".join(sorted({rule.pattern.kind for rule in rows}))
         text = "the root of the rule is {1}, and {0} feeds none within reach"
-        return Closest("refused", Refusal("pattern", text, (sets[0][0], roots), rows[0].row), 0,
-                       tuple(sets[0][:1]))  # fmt: skip
+        return Closest(
+            "refused",
+            Refusal("pattern", text, (sets[0][0], roots), rows[0].row),
+            0,
+            tuple(sets[0][:1]),
+        )
     _, refused, rule = best
     return _told(refused, rule)
 
@@ -151,9 +155,12 @@ def _roots(rule: Rule, sets, rewriter: Rewriter, kinds: set[str]) -> list[Op]:
         front = list(near)
         for _ in range(reach):
             front = [
-                user for op in front for value in op.results for user in rewriter.users(value)
+                user
+                for op in front
+                for value in op.results
+                for user in rewriter.users(value)
                 if user not in near and user.kind in kinds
-            ]  # fmt: skip
+            ]
             near |= dict.fromkeys(front)
         found = near if found is None else {op: None for op in found if op in near}
     return [op for op in found or () if op.kind == rule.pattern.kind]

@@ -21,9 +21,12 @@ from core_compiler.numerics.reference.random import normal, random_bits, uniform
 KNOWN_ANSWERS = (
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-    ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
-     (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1)),
-)  # fmt: skip
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+)
 #: The number of compared values, and the absolute error of a normal one in f32.
 _COUNT, _ERROR = 1 << 12, 5e-6
 
@@ -37,8 +40,18 @@ def checks(imported: Module, training: bool = False) -> list[CheckRecord]:
     if (op is None and not training) or (fault := wrong()) is None:
         return []
     note, want, got = fault
-    return [CheckRecord(None, "failed", float("inf"), value=None if op is None else op.results[0],
-                        old=want, new=got, note=note, kind=KIND)]  # fmt: skip
+    return [
+        CheckRecord(
+            None,
+            "failed",
+            float("inf"),
+            value=None if op is None else op.results[0],
+            old=want,
+            new=got,
+            note=note,
+            kind=KIND,
+        )
+    ]
 
 
 @functools.cache
@@ -54,8 +67,10 @@ def wrong() -> tuple[str, float, float] | None:
     radius = np.sqrt(-2 * np.log((fractions[0::2] + 1) * 2.0**-24))
     angle = 2 * np.pi * fractions[1::2] * 2.0**-24
     pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).reshape(-1)
-    for name, draw, exact, error in (("uniform", uniform, fractions * 2.0**-24, 0.0),
-                                     ("normal", normal, pairs, _ERROR)):  # fmt: skip
+    for name, draw, exact, error in (
+        ("uniform", uniform, fractions * 2.0**-24, 0.0),
+        ("normal", normal, pairs, _ERROR),
+    ):
         drawn = draw((_COUNT,), 5)
         off = np.abs(drawn - exact)
         place = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))

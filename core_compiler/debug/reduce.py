@@ -150,9 +150,18 @@ class _Search:
             for _ in range(ROUNDS):
                 at_start = self.case, self.trial
                 for step in (
-                    self.facts, self.passes, self.near, self.some_ops, self.outputs, self.bypass,
-                    self.any_op, self.numbers, self.shapes, self.numbers, self.attributes,
-                ):  # fmt: skip
+                    self.facts,
+                    self.passes,
+                    self.near,
+                    self.some_ops,
+                    self.outputs,
+                    self.bypass,
+                    self.any_op,
+                    self.numbers,
+                    self.shapes,
+                    self.numbers,
+                    self.attributes,
+                ):
                     step()
                 if (self.case, self.trial) == at_start:
                     break

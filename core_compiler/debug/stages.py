@@ -102,8 +102,11 @@ class Stages:
 
     def op(self, op_id: int) -> Op:
         if not self._recorded:
-            raise UserError(f"expected an op, got the id {op_id}", "why not",
-                            "pass the op itself: ops of a compilation have no ids")  # fmt: skip
+            raise UserError(
+                f"expected an op, got the id {op_id}",
+                "why not",
+                "pass the op itself: ops of a compilation have no ids",
+            )
         return self._given.op(op_id)
 
     def op_id(self, op: Op) -> int | None:

@@ -33,8 +33,14 @@ from core_compiler.passes.bufferize import OVER
 #: A wrong launch with at most this many operations is tried whole, to find wrong plain loops.
 MOST_FLOPS = 2_000_000
 #: Our own files that affect the check of a schedule.
-_SOURCES = (*KERNEL_SOURCES, "debug/steps.py", "debug/extents.py", "debug/launch_cases.py",
-            "debug/flips.py", "debug/hurtful.py")  # fmt: skip
+_SOURCES = (
+    *KERNEL_SOURCES,
+    "debug/steps.py",
+    "debug/extents.py",
+    "debug/launch_cases.py",
+    "debug/flips.py",
+    "debug/hurtful.py",
+)
 #: The name of the step if the unscheduled loops are wrong already.
 NOT_THE_MEANING = "the plain loops"
 
@@ -85,8 +91,9 @@ def _key(launch: Op, scheduled: Any, tried: Sequence[LaunchCase]) -> str:
     if plan is not None:
         parts += [(f"pack {place}", pack) for place, pack in plan.pack.items()]
     kernels = Module({name: function.with_(name=name) for name, function in parts})
-    sizes = [(c.sizes, c.kind, plan.more_sizes(c.sizes, 1) if plan is not None else ())
-             for c in tried]  # fmt: skip
+    sizes = [
+        (c.sizes, c.kind, plan.more_sizes(c.sizes, 1) if plan is not None else ()) for c in tried
+    ]
     types = [str(v.type) for v in launch.operands]
     said = repr((structure_key(kernels), sizes, types, launch["arguments"], launch.get(OVER, ())))
     return hashlib.sha256(said.encode()).hexdigest()

@@ -232,8 +232,9 @@ def tied(check: GradientCheck) -> Point | None:
             there = check.fixed(other)
             x[value] = np.where(random.random(value.type.shape) < 0.5, there, there + x[value])
         if op.kind == "core.standard_deviation":  # along some slices all elements are equal
-            first = tuple(slice(0, 1) if a in op["axes"] else slice(None)
-                          for a in range(x[value].ndim))  # fmt: skip
+            first = tuple(
+                slice(0, 1) if a in op["axes"] else slice(None) for a in range(x[value].ndim)
+            )
             slice_ = x[value][first]
             x[value] = np.where(random.random(slice_.shape) < 0.5, slice_, x[value])
     if op.kind in SCATTERS and not replaces(op):
@@ -264,8 +265,9 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
     ((_, cotangent),) = check.claim.given
     arrays = [point.x[v] if v in point.x else check.fixed(v) for v in op.operands]
     declared: Arrays = {}
-    for value, part in zip(op.operands, FORMULAS[op.kind](op, arrays, point.cotangents[cotangent]),
-                           strict=True):  # fmt: skip
+    for value, part in zip(
+        op.operands, FORMULAS[op.kind](op, arrays, point.cotangents[cotangent]), strict=True
+    ):
         if value in found and part is not None:
             declared[value] = part + declared.get(value, 0.0)
     return _compared(check, declared, found)
@@ -285,8 +287,18 @@ def _compared(check: GradientCheck, declared: Arrays, found: Arrays) -> Said:
         off = distance(want, found[value])
         if off.relative > SLOPE:
             wanted, got = (math.nan if n is None else n for n in (off.want, off.got))
-            return Said(off.relative, "", failure(
-                check, value, off.index, wanted, got, off.relative,
-                "the declared subgradient at ties"))  # fmt: skip
+            return Said(
+                off.relative,
+                "",
+                failure(
+                    check,
+                    value,
+                    off.index,
+                    wanted,
+                    got,
+                    off.relative,
+                    "the declared subgradient at ties",
+                ),
+            )
         worst = max(worst, off.relative)
     return Said(worst, "the declared subgradient at ties")

@@ -40,7 +40,7 @@ def _conv(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
     made = torch.nn.functional.pad(x, pads)
     return getattr(torch.nn.functional, name)(
         made, weight, stride=op["strides"], dilation=op["dilations"], groups=op.get("groups", 1)
-    )  # fmt: skip
+    )
 
 
 def _pool(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
@@ -50,9 +50,7 @@ def _pool(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
         return None
     if any(2 * n > w for n, w in zip(low, window, strict=True)):
         return None
-    return getattr(torch.nn.functional, name)(
-        xs[0], window, op["strides"], low, op["dilations"]
-    )  # fmt: skip
+    return getattr(torch.nn.functional, name)(xs[0], window, op["strides"], low, op["dilations"])
 
 
 def _layer_norm(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
@@ -65,9 +63,13 @@ def _layer_norm(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
 def _cross_entropy(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
     x, targets, *weight = xs
     return torch.nn.functional.cross_entropy(
-        x, targets.long(), *weight, reduction=op.get("reduction", "mean"),
-        ignore_index=op.get("ignore_index", -100), label_smoothing=op.get("label_smoothing") or 0.0,
-    )  # fmt: skip
+        x,
+        targets.long(),
+        *weight,
+        reduction=op.get("reduction", "mean"),
+        ignore_index=op.get("ignore_index", -100),
+        label_smoothing=op.get("label_smoothing") or 0.0,
+    )
 
 
 def _clamp(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
@@ -113,11 +115,13 @@ COUNTERPARTS: dict[str, Callable[[Any, Op, Sequence[Any]], Any]] = {
     "core.select": lambda torch, op, xs: torch.where(*xs),
     "core.hard_swish": _one("hardswish"),
     "core.gelu": lambda torch, op, xs: torch.nn.functional.gelu(
-        xs[0], approximate=op.get("approximate", "none")),
+        xs[0], approximate=op.get("approximate", "none")
+    ),
     "core.elu": lambda torch, op, xs: torch.nn.functional.elu(xs[0], op.get("alpha", 1.0)),
     "core.celu": lambda torch, op, xs: torch.nn.functional.celu(xs[0], op.get("alpha", 1.0)),
     "core.leaky_relu": lambda torch, op, xs: torch.nn.functional.leaky_relu(
-        xs[0], op.get("slope", 0.01)),
+        xs[0], op.get("slope", 0.01)
+    ),
     "core.softmax": lambda torch, op, xs: torch.softmax(xs[0], op["axis"]),
     "core.log_softmax": lambda torch, op, xs: torch.log_softmax(xs[0], op["axis"]),
     "core.logsumexp": lambda torch, op, xs: torch.logsumexp(xs[0], op["axes"]),
@@ -126,16 +130,20 @@ COUNTERPARTS: dict[str, Callable[[Any, Op, Sequence[Any]], Any]] = {
     "core.reduce_max": lambda torch, op, xs: torch.amax(xs[0], op["axes"]),
     "core.reduce_min": lambda torch, op, xs: torch.amin(xs[0], op["axes"]),
     "core.variance": lambda torch, op, xs: torch.var(
-        xs[0], op["axes"], correction=op.get("correction", 0)),
+        xs[0], op["axes"], correction=op.get("correction", 0)
+    ),
     "core.standard_deviation": lambda torch, op, xs: torch.std(
-        xs[0], op["axes"], correction=op.get("correction", 0)),
-    "core.cumsum": lambda torch, op, xs: None if op.get("reverse") or op.get("exclusive")
-    else torch.cumsum(xs[0], op["axis"]),
+        xs[0], op["axes"], correction=op.get("correction", 0)
+    ),
+    "core.cumsum": lambda torch, op, xs: (
+        None if op.get("reverse") or op.get("exclusive") else torch.cumsum(xs[0], op["axis"])
+    ),
     "core.concat": lambda torch, op, xs: torch.cat(list(xs), op["axis"]),
     "core.transpose": lambda torch, op, xs: torch.permute(xs[0], op["permutation"]),
     "core.mse_loss": lambda torch, op, xs: torch.nn.functional.mse_loss(
-        *xs, reduction=op.get("reduction", "mean")),
-}  # fmt: skip
+        *xs, reduction=op.get("reduction", "mean")
+    ),
+}
 
 
 def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
@@ -164,18 +172,26 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
             if off.relative > SLOPE and np.max(np.abs(a - b), initial=0.0) > SLOPE * (
                 size or 1e-12
             ):
-                return Said(off.relative, "", failure(
-                    check, value, off.index, float(a[off.index]), float(b[off.index]),
-                    off.relative, f"torch's autograd at {point.name}"))  # fmt: skip
+                return Said(
+                    off.relative,
+                    "",
+                    failure(
+                        check,
+                        value,
+                        off.index,
+                        float(a[off.index]),
+                        float(b[off.index]),
+                        off.relative,
+                        f"torch's autograd at {point.name}",
+                    ),
+                )
             worst = max(worst, off.relative if np.isfinite(off.relative) else 0.0)
     return Said(worst, "torch's autograd") if compared else None
 
 
 def _autograd(torch, check, counterpart, op: Op, point: Point) -> dict[Value, np.ndarray] | None:
     """Return torch's cotangents of the operands, or None if it computes something else."""
-    leaves = {
-        v: torch.tensor(point.x[v] if v in point.x else check.fixed(v)) for v in op.operands
-    }  # fmt: skip
+    leaves = {v: torch.tensor(point.x[v] if v in point.x else check.fixed(v)) for v in op.operands}
     for value in check.varied:
         leaves[value].requires_grad_(True)
     ((result, cotangent),) = check.claim.given
@@ -193,6 +209,4 @@ def _autograd(torch, check, counterpart, op: Op, point: Point) -> dict[Value, np
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None
     zeros = {v: np.zeros(v.type.shape) for v in check.varied}
-    return {
-        v: zeros[v] if leaves[v].grad is None else leaves[v].grad.numpy() for v in check.varied
-    }  # fmt: skip
+    return {v: zeros[v] if leaves[v].grad is None else leaves[v].grad.numpy() for v in check.varied}

@@ -66,9 +66,10 @@ class Index:
     def _members(self) -> dict[Op, Place]:
         return {
             member: Place(key(op), number)
-            for op in self.home if op.kind in HOLDERS
+            for op in self.home
+            if op.kind in HOLDERS
             for number, member in enumerate(parts(op))
-        }  # fmt: skip
+        }
 
     @cached_property
     def by_origin(self) -> dict[tuple[int, str], list[Op]]:

@@ -30,8 +30,10 @@ def checks(facts: Mapping[str, Any], module: Module) -> list[CheckRecord]:
 def _check(row: Mapping[str, Any], module: Module) -> CheckRecord:
     made = [op for op in module.walk() if _is_of(op, row["node"])]
     value = made[-1].results[0] if made and made[-1].results else None
-    note = (f"the translation of {row['op']} (node {row['node']}) is wrong: {row['reason']}; the "
-            "framework's decomposition replaces it")  # fmt: skip
+    note = (
+        f"the translation of {row['op']} (node {row['node']}) is wrong: {row['reason']}; the "
+        "framework's decomposition replaces it"
+    )
     return CheckRecord(None, "failed", value=value, note=note, kind=KIND)
 
 

@@ -252,8 +252,10 @@ class _Floats:
         alone = self._alone(JUMP * top)
         if alone.any():
             self.off = self._off(~alone)
-            note = ("ours matches the framework if the operands move by an ulp to either side, but "
-                    "not here, or nothing rounds there")  # fmt: skip
+            note = (
+                "ours matches the framework if the operands move by an ulp to either side, but "
+                "not here, or nothing rounds there"
+            )
             return self._differs(JUMP, note)
         aside, whole, judged = self.aside, self.off, found
         for seeds in (SEEDS, 4 * SEEDS):  # a step that few seeds miss, many hit
@@ -287,8 +289,10 @@ class _Floats:
         if not bad.any():
             return None
         self.off = self._off(~bad)
-        return self._differs(float(allowed[self.off.index]), "off from f64 by more than an ulp of "
-                             "the operands moves this element")  # fmt: skip
+        return self._differs(
+            float(allowed[self.off.index]),
+            "off from f64 by more than an ulp of the operands moves this element",
+        )
 
     def _errors(self, array: Array) -> Array:
         """Return the error of each element against the truth, relative to the largest value."""
@@ -400,14 +404,18 @@ class _Floats:
                 return None
             # Its f64 is only trusted if it computes the same as in its own dtype.
             if not self._is_rounded(wide) and self._is_near(self._apart(wide, self.theirs)):
-                note = (f"off by {apart:.3g} of the largest value in f64 too: "
-                        "rounding does not explain the difference")  # fmt: skip
+                note = (
+                    f"off by {apart:.3g} of the largest value in f64 too: "
+                    "rounding does not explain the difference"
+                )
                 return self._differs(max(most, sensitive), note)
         error = self._apart(self.truth, self.theirs)
         if self._is_near(error) or self._rounds_on_the_way(self.theirs, MARGIN):
             return None
-        note = (f"the framework is off by {error:.3g} of the largest value from our ops in f64, "
-                "more than rounding explains")  # fmt: skip
+        note = (
+            f"the framework is off by {error:.3g} of the largest value from our ops in f64, "
+            "more than rounding explains"
+        )
         return self._differs(MARGIN * self._unit(), note)
 
     def _algebra_of_f64(self) -> Judgement | None:
@@ -463,12 +471,15 @@ class _Floats:
         sums = self._conditioned() * self.evidence.terms() ** 0.5
         allowed = GROWTH * max(theirs, self.ulp, sums, self._spread())
         if (
-            ours <= allowed or self._rounds_on_the_way(self.ours, GROWTH, allowed)
+            ours <= allowed
+            or self._rounds_on_the_way(self.ours, GROWTH, allowed)
             or self._rounds_alike(ours, allowed)
-        ):  # fmt: skip
+        ):
             return self._within(ours)
-        note = (f"off by {ours:.3g} of the largest value from f64, the framework by {theirs:.3g}: "
-                f"more than {GROWTH:g} times")  # fmt: skip
+        note = (
+            f"off by {ours:.3g} of the largest value from f64, the framework by {theirs:.3g}: "
+            f"more than {GROWTH:g} times"
+        )
         return self._differs(allowed, note)
 
     def _rounds_on_the_way(self, array: Array, factor: float, allowed: float = 0.0) -> bool:
@@ -483,12 +494,14 @@ class _Floats:
         counts = self._counts()
         with np.errstate(invalid="ignore", over="ignore"):
             moves, less = (
-                np.maximum.reduce([
-                    np.nan_to_num(np.abs(rounded(seed, size) - self.truth), posinf=0.0)
-                    for seed in range(SEEDS)
-                ])
+                np.maximum.reduce(
+                    [
+                        np.nan_to_num(np.abs(rounded(seed, size) - self.truth), posinf=0.0)
+                        for seed in range(SEEDS)
+                    ]
+                )
                 for size in (1.0, FINER)
-            )  # fmt: skip
+            )
             # An intermediate step function is not rounding: there a smaller move has the same
             # effect or none.
             moves = np.where(less <= moves * (FINER * IN_PROPORTION), moves, 0.0)
@@ -608,8 +621,10 @@ class _Floats:
     def _within(self, error: float = 0.0) -> Judgement:
         """Return the verdict ``within``; ``error`` is our error against f64, if known."""
         if error > max(VAGUE, VAGUE_ULPS * self.ulp):
-            note = (f"ill-conditioned: ours is off by {error:.2g} of the largest value from f64, "
-                    "which rounding alone may explain")  # fmt: skip
+            note = (
+                f"ill-conditioned: ours is off by {error:.2g} of the largest value from f64, "
+                "which rounding alone may explain"
+            )
             return Judgement("not_compared", self.off, note=note)
         return Judgement("within", self.off)
 

@@ -90,9 +90,7 @@ class _Unit:
         return ", ".join(held) or "the usual order"
 
 
-def which_pass(
-    a: Run, b: Run, say: Callable[[str], None] = lambda text: None
-) -> Change | None:  # fmt: skip
+def which_pass(a: Run, b: Run, say: Callable[[str], None] = lambda text: None) -> Change | None:
     """Return the pipeline change that separates two runs, or None if all common receipts agree.
 
     Raises UserError if something else than the pipeline differs.
@@ -100,15 +98,18 @@ def which_pass(
     other = [name for name in a.what if name in b.what and a.what[name] != b.what[name]]
     if other:
         said = ", ".join(f"{n} {a.what[n]} and {b.what[n]}" for n in other)
-        raise UserError(f"the runs have different configurations: {said}", "diverge",
-                        "compare runs of the same model and configuration")  # fmt: skip
+        raise UserError(
+            f"the runs have different configurations: {said}",
+            "diverge",
+            "compare runs of the same model and configuration",
+        )
     found = part(a.book, b.book)
     return None if found is None else _Search(a, b, found.iteration, say).run()
 
 
 def find(
     a: Run, b: Run, say: Callable[[str], None] = lambda text: None
-) -> Difference | Change | None:  # fmt: skip
+) -> Difference | Change | None:
     """Return the first difference of two training runs.
 
     It is the op, or for two pipelines the pass; for pipelines that this machine cannot run again,
@@ -145,10 +146,17 @@ class _Search:
         compilation = self.a.step.compilation
         options = compilation.options
         pipelines = [
-            {s.label: s for s in arrange(compilation.target, options.target,
-                                         replace(edit, cuts={}), training=options.training)}
+            {
+                s.label: s
+                for s in arrange(
+                    compilation.target,
+                    options.target,
+                    replace(edit, cuts={}),
+                    training=options.training,
+                )
+            }
             for edit in map(_edit, (self.a, self.b))
-        ]  # fmt: skip
+        ]
         self.edits = [
             _one_by_one(_edit(run), steps)
             for run, steps in zip((self.a, self.b), pipelines, strict=True)
@@ -157,11 +165,14 @@ class _Search:
         if not units:
             raise UserError(
                 "the runs compute different programs with the same pipeline (numerics identities "
-                f"{self.a.book.identity[:12]} and {self.b.book.identity[:12]})", "diverge",
+                f"{self.a.book.identity[:12]} and {self.b.book.identity[:12]})",
+                "diverge",
                 "use the same version of the model and the compiler",
-            )  # fmt: skip
-        self.say(f"the runs diverge in iteration {self.iteration}; {len(units)} "
-                 f"change{'s' if len(units) > 1 else ''} of the pipeline tried")  # fmt: skip
+            )
+        self.say(
+            f"the runs diverge in iteration {self.iteration}; {len(units)} "
+            f"change{'s' if len(units) > 1 else ''} of the pipeline tried"
+        )
         self.a.before(self.iteration)
         self.first = self.a.step.whole_state()
         edits = {0: self.edits[1], len(units): self.edits[0]}
@@ -169,9 +180,10 @@ class _Search:
         low, high = 0, len(units)
         if _differ(made[low][1], made[high][1]) is None:
             raise UserError(
-                f"iteration {self.iteration} run again is the same with both pipelines", "diverge",
+                f"iteration {self.iteration} run again is the same with both pipelines",
+                "diverge",
                 "compare each run with another of its own pipeline",
-            )  # fmt: skip
+            )
         wanted = made[high][1]
         while high - low > 1:
             middle = (low + high) // 2
@@ -204,9 +216,7 @@ class _Search:
             step.watch = None
         return step, recorder.receipt(self.iteration, loss, step)
 
-    def value(
-        self, found: Change, ends: tuple[tuple[TrainingStep, Receipt], ...]
-    ) -> Change:  # fmt: skip
+    def value(self, found: Change, ends: tuple[tuple[TrainingStep, Receipt], ...]) -> Change:
         """Return the first value that differs at the end of the iteration."""
         (one, receipt), (other, also) = ends
         states = one.named_state(), other.named_state()
@@ -214,17 +224,17 @@ class _Search:
         if name is None:
             return replace(found, value=_differ(receipt, also) or "")
         index, pair, apart, count = first_element(*(state[name] for state in states))
-        return replace(
-            found, value=name, element=index, numbers=pair, ulps=apart, count=count
-        )  # fmt: skip
+        return replace(found, value=name, element=index, numbers=pair, ulps=apart, count=count)
 
     # -- the changes -----------------------------------------------------------------------------
 
     def units(self, one: Mapping[str, Step], other: Mapping[str, Step]) -> list[_Unit]:
         """Return the differences of the pipelines: inserted passes, then the others in order."""
         found = []
-        inserted = [{_key(place, pass_): (place, pass_) for place, pass_ in edit.insert}
-                    for edit in self.edits]  # fmt: skip
+        inserted = [
+            {_key(place, pass_): (place, pass_) for place, pass_ in edit.insert}
+            for edit in self.edits
+        ]
         for key in dict.fromkeys([*inserted[0], *inserted[1]]):
             if (key in inserted[0]) != (key in inserted[1]):
                 held = inserted[0].get(key), inserted[1].get(key)
@@ -237,9 +247,10 @@ class _Search:
                 continue
             pair = one[label], other[label]
             for kind, here, there in (
-                ("skip", *(s.skipped or None for s in pair)), ("limits", *(s.limit for s in pair)),
+                ("skip", *(s.skipped or None for s in pair)),
+                ("limits", *(s.limit for s in pair)),
                 ("options", *map(_options, pair)),
-            ):  # fmt: skip
+            ):
                 if here != there:
                     found.append(_Unit(str(kind), label, (here, there)))
             cuts = tuple(said_of(s, e.cuts) for s, e in zip(pair, self.edits, strict=True))
@@ -262,9 +273,12 @@ class _Search:
     # -- the rewrite -----------------------------------------------------------------------------
 
     def narrow(
-        self, found: Change, unit: _Unit, edits: tuple[PipelineEdit, PipelineEdit],
+        self,
+        found: Change,
+        unit: _Unit,
+        edits: tuple[PipelineEdit, PipelineEdit],
         ends: tuple[tuple[TrainingStep, Receipt], ...],
-    ) -> Change:  # fmt: skip
+    ) -> Change:
         """Return which rewrite of the pass it is, if the change is the number of its rewrites."""
         if unit.kind not in ("skip", "limits", "insert"):
             return found
@@ -293,10 +307,14 @@ class _Search:
         rewrite = stage.rewrites[high - 1]
         op = _replaced(rewrite)
         return replace(
-            found, number=high, total=len(stage.rewrites), rule=rewrite.rule,
-            source=rewrite.source, op=_named(op, stage.before or stage.module),
+            found,
+            number=high,
+            total=len(stage.rewrites),
+            rule=rewrite.rule,
+            source=rewrite.source,
+            op=_named(op, stage.before or stage.module),
             origin=source(op.origin) if op is not None else "",
-        )  # fmt: skip
+        )
 
 
 def _with(edit: PipelineEdit, unit: _Unit, held: Any, source: PipelineEdit) -> PipelineEdit:
@@ -317,12 +335,14 @@ def _with(edit: PipelineEdit, unit: _Unit, held: Any, source: PipelineEdit) -> P
         insert = tuple(row for row in edit.insert if _key(*row) != key)
         of = source if held else PipelineEdit()
         return replace(
-            edit, insert=(*insert, held) if held else insert,
-            skip=_moved(edit.skip, of.skip, name), repeat=_moved(edit.repeat, of.repeat, name),
+            edit,
+            insert=(*insert, held) if held else insert,
+            skip=_moved(edit.skip, of.skip, name),
+            repeat=_moved(edit.repeat, of.repeat, name),
             limits=_moved_rows(edit.limits, of.limits, name),
             cuts=_moved_rows(edit.cuts, of.cuts, name),
             options=_moved_rows(edit.options, of.options, name),
-        )  # fmt: skip
+        )
     if unit.kind == "repeat":
         repeat = tuple(n for n in edit.repeat if n != unit.label)
         return replace(edit, repeat=(*repeat, unit.label) if held else repeat)
@@ -352,10 +372,12 @@ def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
                 key = _exact(step.label)
                 options[key] = {**options.get(key, {}), **edit.options[name]}
     return replace(
-        edit, options=options, skip=tuple(_exact(s.label) for s in once if s.skipped),
+        edit,
+        options=options,
+        skip=tuple(_exact(s.label) for s in once if s.skipped),
         limits={_exact(s.label): s.limit for s in once if s.limit is not None},
         cuts={_exact(s.label): said_of(s, edit.cuts) for s in once if said_of(s, edit.cuts)},
-    )  # fmt: skip
+    )
 
 
 def _exact(label: str) -> str:

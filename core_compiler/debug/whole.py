@@ -42,18 +42,23 @@ class Whole:
         self._module, self._inputs = module, [np.asarray(a) for a in inputs]
         self._evaluator = Evaluator(module.weights, KEPT, module.functions)
         self._results = cache(self._evaluated)
-        self._rounded = cache(lambda seed, most, size: self._evaluated(None, within=ResultsRounded(
-            self._evaluator, seed, most, size)))  # fmt: skip
+        self._rounded = cache(
+            lambda seed, most, size: self._evaluated(
+                None, within=ResultsRounded(self._evaluator, seed, most, size)
+            )
+        )
         self._nearby = cache(self._evaluated_nearby)
         self._by_references = cache(
             lambda: list(self._evaluator.block(module.main.body, self._inputs))
         )
 
     def evidence(
-        self, place: int, others: Callable[[], Sequence[np.ndarray]] = lambda: (),
+        self,
+        place: int,
+        others: Callable[[], Sequence[np.ndarray]] = lambda: (),
         same_algebra: bool = False,
         counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
-    ) -> Evidence:  # fmt: skip
+    ) -> Evidence:
         """Return the evidence for the result at ``place``; see :func:`judge_results`."""
 
         def truth() -> np.ndarray | None:
@@ -72,16 +77,22 @@ class Whole:
             own, wide = self._nearby(seed)
             return counted(own)[place], counted(wide)[place]
 
-        return Evidence(truth, moved, others=others,
-                        same_algebra=same_algebra, own=lambda: self.own(place, counted),
-                        terms=lambda: terms(self._module.main.body.ops),
-                        rounded=lambda seed, size: counted(self._rounded(seed, ulp, size))[place],
-                        nearby=near)  # fmt: skip
+        return Evidence(
+            truth,
+            moved,
+            others=others,
+            same_algebra=same_algebra,
+            own=lambda: self.own(place, counted),
+            terms=lambda: terms(self._module.main.body.ops),
+            rounded=lambda seed, size: counted(self._rounded(seed, ulp, size))[place],
+            nearby=near,
+        )
 
     def own(
-        self, place: int,
+        self,
+        place: int,
         counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
-    ) -> np.ndarray | None:  # fmt: skip
+    ) -> np.ndarray | None:
         """Return the result at ``place`` by the references, or None if an op has none.
 
         Exact passes keep it bit for bit.
@@ -97,8 +108,9 @@ class Whole:
         wide = Wide(self._evaluator).block(body, [widened(a) for a in inputs])
         return list(self._evaluator.block(body, inputs)), list(wide)
 
-    def _evaluated(self, seed: int | None, zeros: bool = True,
-                   within: Wide | None = None) -> list[np.ndarray]:  # fmt: skip
+    def _evaluated(
+        self, seed: int | None, zeros: bool = True, within: Wide | None = None
+    ) -> list[np.ndarray]:
         move = widened if seed is None else moved(seed, zeros)
         wide, body, known = within or Wide(self._evaluator), self._module.main.body, {}
         for op in body.ops:
@@ -110,11 +122,14 @@ class Whole:
 
 
 def judge_results(
-    module: Module, inputs: Sequence[np.ndarray], ours: Sequence[np.ndarray],
-    theirs: Sequence[np.ndarray], others: Callable[[], Sequence[Sequence[np.ndarray]]],
+    module: Module,
+    inputs: Sequence[np.ndarray],
+    ours: Sequence[np.ndarray],
+    theirs: Sequence[np.ndarray],
+    others: Callable[[], Sequence[Sequence[np.ndarray]]],
     counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
     nodes_right: bool = False,
-) -> list[Judgement]:  # fmt: skip
+) -> list[Judgement]:
     """Return the verdict on each result of a program made from ``module``, against a framework's.
 
     If more than a few ulps differ, a result is also compared with the references' results of
@@ -206,9 +221,10 @@ def judge_state(
 def _is_near(found: Judgement, ours: np.ndarray) -> bool:
     """Return whether floats are so close to the framework's that no further check is needed."""
     return (
-        found.verdict == "within" and ours.dtype.kind not in "biu"
+        found.verdict == "within"
+        and ours.dtype.kind not in "biu"
         and found.distance.relative <= EACH_ULPS * epsilon(ours.dtype)
-    )  # fmt: skip
+    )
 
 
 def _each(made: Callable[[], Sequence[Sequence[np.ndarray]]], place: int) -> list[np.ndarray]:

@@ -55,10 +55,16 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "pass": self.pass_label, "stage": self.stage, "rule": self.rule,
-            "outcome": self.outcome, "condition": self.condition, "sentence": self.sentence,
-            "source": self.source, "ops": [dict(op) for op in self.ops], "held": self.held,
-        }  # fmt: skip
+            "pass": self.pass_label,
+            "stage": self.stage,
+            "rule": self.rule,
+            "outcome": self.outcome,
+            "condition": self.condition,
+            "sentence": self.sentence,
+            "source": self.source,
+            "ops": [dict(op) for op in self.ops],
+            "held": self.held,
+        }
 
     @override
     def __str__(self) -> str:
@@ -163,9 +169,10 @@ class WhyNot:
             if all(index.place(op) is not None for op in found):
                 return number
         raise UserError(
-            f"no stage contains {'both ops' if len(ops) == 2 else 'the op'}", "why not",
+            f"no stage contains {'both ops' if len(ops) == 2 else 'the op'}",
+            "why not",
             "choose ops of one stage (a pass that rebuilds an op makes a new one)",
-        )  # fmt: skip
+        )
 
     def _place(self, stage: int, op: Op | int) -> Place:
         if not 0 <= stage < self.stages.count:
@@ -178,9 +185,10 @@ class WhyNot:
         if place is None:
             name = op if isinstance(op, int) else found.kind
             raise UserError(
-                f"op {name} not found in stage {stage} ({self.stages.label(stage)})", "why not",
+                f"op {name} not found in stage {stage} ({self.stages.label(stage)})",
+                "why not",
                 "choose an op of this stage, or the stage that contains the op",
-            )  # fmt: skip
+            )
         return place
 
     def _trail(self, stage: int, places: Sequence[Place]) -> Iterator[tuple[int, list]]:
@@ -279,9 +287,16 @@ class _Step:
     ) -> Answer:
         told = dict.fromkeys((*ops, *refused.ops))
         return Answer(
-            self.label, rule, outcome, refused.condition, refused.sentence(self.names),
-            refused.place, tuple(self.told(op) for op in told), self.number, held,
-        )  # fmt: skip
+            self.label,
+            rule,
+            outcome,
+            refused.condition,
+            refused.sentence(self.names),
+            refused.place,
+            tuple(self.told(op) for op in told),
+            self.number,
+            held,
+        )
 
     def told(self, op: Op) -> dict[str, Any]:
         value = self.names(op.results[0]) if op.results else ""
@@ -341,9 +356,7 @@ class _Step:
             return None
         through = {n for s in self.core for n in self.changes.trace(s)[1]}
         for number in sorted(through):
-            one, two = (
-                {p.key for p in self.changes.forward(s, until=number)} for s in self.core
-            )  # fmt: skip
+            one, two = ({p.key for p in self.changes.forward(s, until=number)} for s in self.core)
             if one & two:
                 break
         rewrite = self.changes.rewrites[number]
@@ -387,9 +400,7 @@ class _Step:
     def fusion(self, fusion: Fusion, first: Sequence[Op], second: Sequence[Op]) -> Answer:
         """Return the first refused condition between two sets of units, as this pass left them."""
         rewriter = self.asker.rewriter(self.number, first[0])
-        found = fusions.closest(
-            fusion, first, second, self.changes, rewriter, self.asker.claims
-        )  # fmt: skip
+        found = fusions.closest(fusion, first, second, self.changes, rewriter, self.asker.claims)
         return self.answer(fusion.rule, REFUSED, found.refusal, found.held, found.ops)
 
     # -- an op -----------------------------------------------------------------------------------

@@ -136,8 +136,14 @@ class Wide:
             return inner.block(module.main.body, [wide[id(a)] for a in flat])
 
         around = {v: narrow(v) for v in dict.fromkeys(op.uses())}
-        made = evaluate_with(run, op, [around[v] for v in op.operands], self.narrow.weights,
-                             around, self.narrow.functions)  # fmt: skip
+        made = evaluate_with(
+            run,
+            op,
+            [around[v] for v in op.operands],
+            self.narrow.weights,
+            around,
+            self.narrow.functions,
+        )
         return tuple(widened(a) if isinstance(a, np.ndarray) else a for a in made)
 
     def _in_f64(self, op: Op, declared: Any, arrays: Sequence[np.ndarray]) -> tuple | None:
@@ -157,10 +163,12 @@ class Wide:
             return None
 
     def block(
-        self, block: Block, arrays: Sequence[np.ndarray],
+        self,
+        block: Block,
+        arrays: Sequence[np.ndarray],
         outer: Mapping[Value, np.ndarray] | None = None,
         known: Mapping[Value, np.ndarray] | None = None,
-    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+    ) -> tuple[np.ndarray, ...]:
         """Return the outputs of a block; values are dropped after their last use.
 
         ``known`` are results that need no evaluation.

@@ -186,9 +186,15 @@ class Compilation:
         kept = self.stages[: stage + 1]
         steps = self._edited(stage, edit)
         fresh = Compilation(
-            self.target, replace(self.options, edit=edit), list(kept), steps, self.inputs,
-            observer or Observer(), facts=dict(kept[-1].facts), cancelled=self.cancelled,
-        )  # fmt: skip
+            self.target,
+            replace(self.options, edit=edit),
+            list(kept),
+            steps,
+            self.inputs,
+            observer or Observer(),
+            facts=dict(kept[-1].facts),
+            cancelled=self.cancelled,
+        )
         fresh._position = stage
         if any(s.half == "implementation" for s in self.steps[:stage]):
             fresh.identity = self.identity
@@ -357,8 +363,9 @@ class Compilation:
         budget = TimeBudget(seconds, tell)
         found = profiler.profile(self.executable, given, repeats=repeats, budget=budget)
         records, figures = timing_records(found, self.facts["program"][2])
-        self.observer.timings(records, {**figures, "seconds": seconds, "digest": made,
-                                        "machine": self._machine()})  # fmt: skip
+        self.observer.timings(
+            records, {**figures, "seconds": seconds, "digest": made, "machine": self._machine()}
+        )
         return found
 
     def _machine(self) -> str:
@@ -403,11 +410,16 @@ class Compilation:
     def _begin(self, observer: Observer, more: Mapping[str, Any]) -> None:
         self.module.weights.check()
         how = self.options
-        observer.begin({
-            **self.about, "edit": edit_facts(how.edit), "target_options": dict(how.target),
-            "target_defaults": dict(self.target.defaults),
-            "pass_timeout": how.pass_timeout, **more,
-        })  # fmt: skip
+        observer.begin(
+            {
+                **self.about,
+                "edit": edit_facts(how.edit),
+                "target_options": dict(how.target),
+                "target_defaults": dict(self.target.defaults),
+                "pass_timeout": how.pass_timeout,
+                **more,
+            }
+        )
         self.log.tell(observer)
 
     # -- in a notebook -----------------------------------------------------------------------------
@@ -496,10 +508,12 @@ class Compilation:
 
     def _context(self, step: Step, facts: dict[str, Any]) -> PassContext:
         return PassContext(
-            target=self.target, budget=Budget(step.limit), facts=facts,
+            target=self.target,
+            budget=Budget(step.limit),
+            facts=facts,
             options=self.options.target,
             progress=lambda what, done, total: self._tick(what, done, total),
-        )  # fmt: skip
+        )
 
     def _run(self, step: Step) -> Stage:
         context = self._context(step, self.facts)
@@ -510,8 +524,9 @@ class Compilation:
         if not isinstance(module, Module):
             raise UserError(
                 f"pass {step.label} returned {type(module).__name__}, expected a module",
-                step.label, "return the module (the same object if nothing changed)",
-            )  # fmt: skip
+                step.label,
+                "return the module (the same object if nothing changed)",
+            )
         found = list(context.notes)
         if self.options.verify and module is not before:
             found += verify(module, levels(self.target))
@@ -520,9 +535,18 @@ class Compilation:
         figures["changed"] = float(module is not before)
         names = ((), ()) if errors else self._named(module)
         stage = Stage(
-            len(self.stages), step.label, module, step, tuple(context.rewrites), seconds,
-            tuple(found), figures, before, names, dict(self.facts),
-        )  # fmt: skip
+            len(self.stages),
+            step.label,
+            module,
+            step,
+            tuple(context.rewrites),
+            seconds,
+            tuple(found),
+            figures,
+            before,
+            names,
+            dict(self.facts),
+        )
         if errors:
             self.observer.stage(stage.record())
             raise InvalidModule(step.label, errors)
@@ -532,8 +556,10 @@ class Compilation:
         """Return the model's names if they fit the module's arguments and results."""
         inputs, outputs = self.names
         main = module.main
-        return (inputs if len(inputs) == len(main.arguments) else (),
-                outputs if len(outputs) == len(main.outputs) else ())  # fmt: skip
+        return (
+            inputs if len(inputs) == len(main.arguments) else (),
+            outputs if len(outputs) == len(main.outputs) else (),
+        )
 
     def _called(self, step: Step, before: Module, context: PassContext) -> Module:
         """Return the result of the pass.
@@ -621,9 +647,12 @@ class CheckFailed(UserError):
         else:
             what = f"{finding.note}; pass {label} then raised {raised_at(error)}"
         super().__init__(
-            what, f"pass {finding.pass_label}", "the stages before it are kept; run `workbench "
-            "reduce` for a small program that reproduces it", 1,
-        )  # fmt: skip
+            what,
+            f"pass {finding.pass_label}",
+            "the stages before it are kept; run `workbench "
+            "reduce` for a small program that reproduces it",
+            1,
+        )
 
     @override
     def __reduce__(self):
@@ -638,9 +667,10 @@ class InvalidModule(UserError):
         shown = "; ".join(str(e) for e in errors[:3])
         more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
         super().__init__(
-            f"the module after {label} is invalid: {shown}{more}", f"pass {label}",
+            f"the module after {label} is invalid: {shown}{more}",
+            f"pass {label}",
             "the stages before it are kept; skip the pass or fix it",
-        )  # fmt: skip
+        )
 
     @override
     def __reduce__(self):
@@ -682,13 +712,25 @@ def start(
     if errors:
         raise InvalidModule("import", errors)
     facts = {} if inputs is None else {EXAMPLES: tuple(inputs)}
-    stage = Stage(0, "import", module, diagnostics=certain(module),
-                  figures=module_figures(module), facts=facts)  # fmt: skip
+    stage = Stage(
+        0,
+        "import",
+        module,
+        diagnostics=certain(module),
+        figures=module_figures(module),
+        facts=facts,
+    )
     steps = build(chosen, options.target, options.edit, module.main.level, options.training)
     made = Compilation(
-        chosen, options, [stage], steps, inputs, observer or Observer(), facts=dict(facts),
+        chosen,
+        options,
+        [stage],
+        steps,
+        inputs,
+        observer or Observer(),
+        facts=dict(facts),
         cancelled=cancelled,
-    )  # fmt: skip
+    )
     if made.level != "tensor":
         made.trim = made._cut
     made._announce()

@@ -43,9 +43,13 @@ def ending(path: Path | str) -> str | None:
 
 
 def export(
-    module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
+    module: Module,
+    path: Path | str,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
     **options: Any,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write a module to ``path``; return the written files, including weights beside it.
 
     The module is at tensor level (for ``.onnx`` also at level ``onnx``, for ``.mlir`` at any
@@ -56,8 +60,11 @@ def export(
     path, found = Path(path), ending(path)
     if found is None:
         known = ", ".join(f"{e} ({f.title})" for e, f in FORMATS.items())
-        raise UserError(f"unrecognised file extension {path.suffix or path.name!r}", str(path),
-                        nearest(path.suffix, FORMATS, f"use {known}"))  # fmt: skip
+        raise UserError(
+            f"unrecognised file extension {path.suffix or path.name!r}",
+            str(path),
+            nearest(path.suffix, FORMATS, f"use {known}"),
+        )
     if module.main.level == "onnx" and found == ".onnx":
         from core_compiler.onnx_level.write import save
 

@@ -48,23 +48,28 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
     records = []
     for name, compiled in facts["compiled"].items():
         used = launches.get(name, [])
-        records.append(KernelRecord(
-            name,
-            source=compiled.text("source.py"),
-            intermediate=compiled.text(INTERMEDIATE),
-            assembly=compiled.text(ASSEMBLY),
-            line_map=_line_map(compiled.text("lines.json"), walks),
-            intermediate_map=_rows(compiled.text("intermediate.json")),
-            assembly_map=_rows(compiled.text("assembly.json")),
-            steps=[(step.name, "") for step in _steps(facts, name)],
-            compile_seconds=compiled.seconds,
-            ops=[op for launch in used[:1] for op in launch.regions[0].ops],
-            launches=used,
-            key=compiled.ref.key,
-            cached=compiled.cached,
-            facts={"core": not used, **json.loads(compiled.text("facts.json") or "{}"),
-                   **_shape([items[op] for op in used if op in items])},
-        ))  # fmt: skip
+        records.append(
+            KernelRecord(
+                name,
+                source=compiled.text("source.py"),
+                intermediate=compiled.text(INTERMEDIATE),
+                assembly=compiled.text(ASSEMBLY),
+                line_map=_line_map(compiled.text("lines.json"), walks),
+                intermediate_map=_rows(compiled.text("intermediate.json")),
+                assembly_map=_rows(compiled.text("assembly.json")),
+                steps=[(step.name, "") for step in _steps(facts, name)],
+                compile_seconds=compiled.seconds,
+                ops=[op for launch in used[:1] for op in launch.regions[0].ops],
+                launches=used,
+                key=compiled.ref.key,
+                cached=compiled.cached,
+                facts={
+                    "core": not used,
+                    **json.loads(compiled.text("facts.json") or "{}"),
+                    **_shape([items[op] for op in used if op in items]),
+                },
+            )
+        )
     return records
 
 
@@ -111,16 +116,30 @@ def buffer_records(facts: Mapping[str, Any]) -> tuple[list[BufferRecord], dict[s
             # Memory of the caller or of the weights has no planned offset, so it is drawn in a row.
             offset = ends.get(life.space, 0)
             ends[life.space] = offset + size
-        records.append(BufferRecord(
-            life.value, int(offset), size, life.size, _TIERS[life.space], life.start,
-            max(life.end - 1, life.start), _KINDS[life.space], life.op, life.value.name or "",
-        ))  # fmt: skip
+        records.append(
+            BufferRecord(
+                life.value,
+                int(offset),
+                size,
+                life.size,
+                _TIERS[life.space],
+                life.start,
+                max(life.end - 1, life.start),
+                _KINDS[life.space],
+                life.op,
+                life.value.name or "",
+            )
+        )
     figures = {
-        "arena_bytes": plan.peak, "lower_bound_bytes": plan.lower_bound, "planner": plan.planner,
-        "gap": plan.gap, "planning_seconds": plan.seconds,
-        "weight_bytes": ends.get("constant", 0), "input_bytes": ends.get("input", 0),
+        "arena_bytes": plan.peak,
+        "lower_bound_bytes": plan.lower_bound,
+        "planner": plan.planner,
+        "gap": plan.gap,
+        "planning_seconds": plan.seconds,
+        "weight_bytes": ends.get("constant", 0),
+        "input_bytes": ends.get("input", 0),
         "output_bytes": ends.get("output", 0),
-    }  # fmt: skip
+    }
     return records, figures
 
 
@@ -135,20 +154,34 @@ def memory_map(facts: Mapping[str, Any]) -> MemoryMap:
             makers.setdefault(value, op["kernel"])
     plan = facts["plan"]
     placed = [
-        Placed(life.value.name or f"buffer {number}", makers.get(life.value, life.op.kind),
-               life.size, int(offset), life.start, life.end)
-        for number, (life, offset) in enumerate(facts["lifetimes"]) if offset is not None
-    ]  # fmt: skip
+        Placed(
+            life.value.name or f"buffer {number}",
+            makers.get(life.value, life.op.kind),
+            life.size,
+            int(offset),
+            life.start,
+            life.end,
+        )
+        for number, (life, offset) in enumerate(facts["lifetimes"])
+        if offset is not None
+    ]
     return MemoryMap(placed, plan.peak, plan.lower_bound, plan.planner)
 
 
 def timing_records(profile, ops: Sequence[Op]) -> tuple[list[TimingRecord], dict[str, Any]]:
     """Return raw samples of every launch with its op, and the figures of the whole run."""
     records = [
-        TimingRecord(i, launch.timing.samples_us, launch.flops, launch.bytes, launch.kernel, op,
-                     profile.threads)
+        TimingRecord(
+            i,
+            launch.timing.samples_us,
+            launch.flops,
+            launch.bytes,
+            launch.kernel,
+            op,
+            profile.threads,
+        )
         for i, (launch, op) in enumerate(zip(profile.launches, ops, strict=True))
-    ]  # fmt: skip
+    ]
     limits = profile.limits
     figures = {
         "total_samples_us": json.dumps(profile.total.samples_us),
@@ -192,7 +225,8 @@ def schedule_steps(module: Module, kernel: str, target) -> list[tuple[str, str, 
     """
     sizes = [
         tuple(n for kind, n in op["arguments"] if kind == "size")
-        for op in module.main.body.ops if op.kind == LAUNCH and op["kernel"] == kernel
-    ]  # fmt: skip
+        for op in module.main.body.ops
+        if op.kind == LAUNCH and op["kernel"] == kernel
+    ]
     scheduled = target.schedule(module.functions[kernel], {}, sizes)
     return [(step.name, step.kernel, step.function) for step in scheduled.steps]

@@ -23,9 +23,21 @@ from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
 from core_compiler.support.errors import InternalError
 
 #: Ops of main after bufferize; ``launch`` and ``group`` keep their tensor region.
-TARGET_OPS = frozenset(f"target.{name}" for name in (
-    "alloc", "constant", "copy", "input", "launch", "loop", "output", "repeat", "test", "view",
-))  # fmt: skip
+TARGET_OPS = frozenset(
+    f"target.{name}"
+    for name in (
+        "alloc",
+        "constant",
+        "copy",
+        "input",
+        "launch",
+        "loop",
+        "output",
+        "repeat",
+        "test",
+        "view",
+    )
+)
 
 
 def levels(target=None) -> dict[str, LevelRules]:
@@ -71,9 +83,11 @@ def type_complaint(op: Op) -> str | None:
     # Types and attributes are values, so equal ops of a network's many equal layers are checked
     # once.
     key = (
-        op.kind, tuple(v.type for v in op.operands), attributes_key(op.attributes.items()),
+        op.kind,
+        tuple(v.type for v in op.operands),
+        attributes_key(op.attributes.items()),
         tuple(v.type for v in op.results),
-    )  # fmt: skip
+    )
     if key not in _JUDGED:
         if len(_JUDGED) > _MOST:
             _JUDGED.clear()

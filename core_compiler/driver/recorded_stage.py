@@ -63,9 +63,10 @@ def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
     found = meta.get("facts")
     facts = dict(found) if isinstance(found, Mapping) else {}
     facts |= {
-        "frontend": frontend_of(meta), "stand_ins": made_up,
+        "frontend": frontend_of(meta),
+        "stand_ins": made_up,
         "recorded_as": str(meta.get("model") or Path(path).stem),
-    }  # fmt: skip
+    }
     facts.pop("training", None)
     if is_training(meta):
         rows = main.attributes.get("arguments")
@@ -136,8 +137,9 @@ def inputs(
     numbers: dict[str, Any] = {
         **(training.loss_scale.state if training.loss_scale is not None else {}),
         **scalars_after(training.optimizer, ITERATIONS),
-        ITERATION: ITERATIONS, SEED: training.seed,
-    }  # fmt: skip
+        ITERATION: ITERATIONS,
+        SEED: training.seed,
+    }
     if SCALE in numbers:
         numbers[SCALE] = min(numbers[SCALE], np.float32(LARGEST_SCALE))
     arrays = []

@@ -37,10 +37,13 @@ DEFAULT_TOLERANCE = 1e-3
 
 
 def trial(
-    steps: Sequence[Step], target: str | Any = "cpu", options: Mapping[str, Any] | None = None,
-    pass_seconds: float | None = None, tolerance: float = DEFAULT_TOLERANCE,
+    steps: Sequence[Step],
+    target: str | Any = "cpu",
+    options: Mapping[str, Any] | None = None,
+    pass_seconds: float | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
     threads: int = 0,
-) -> Trial:  # fmt: skip
+) -> Trial:
     """Return a trial of passes for a target, given by name or as an object."""
     chosen = targets.target(target) if isinstance(target, str) else target
     return Trial(
@@ -76,8 +79,10 @@ def run(
         print(f"FAILS: pass {same.pass_label}, {same.how}: {same.note or same.what}")
     elif found:
         other = found[0]
-        print(f"FAILS in another way (recorded: {failure.how}, {failure.what}): "
-              f"pass {other.pass_label}, {other.how}: {other.note or other.what}")  # fmt: skip
+        print(
+            f"FAILS in another way (recorded: {failure.how}, {failure.what}): "
+            f"pass {other.pass_label}, {other.how}: {other.note or other.what}"
+        )
     else:
         print(f"gone: pass {failure.pass_label} runs without a failure")
     return int(bool(found))
@@ -115,9 +120,10 @@ def write(folder: Path, reduced: Reduced, target: str, origin: str = "") -> list
                 np.savez_compressed(stream, allow_pickle=False, **held)
     except OSError as error:
         raise UserError(
-            f"cannot be written: {error.strerror}", str(error.filename or folder),
+            f"cannot be written: {error.strerror}",
+            str(error.filename or folder),
             "choose another folder",
-        ) from None  # fmt: skip
+        ) from None
     return made
 
 
@@ -127,9 +133,14 @@ def shows(path: Path, timeout: float = 120.0) -> tuple[bool, str]:
     paths = os.pathsep.join(p for p in (os.environ.get("PYTHONPATH", ""), here) if p)
     try:
         done = subprocess.run(
-            [sys.executable, path.name], cwd=path.parent, capture_output=True, text=True,
-            timeout=timeout, check=False, env={**os.environ, "PYTHONPATH": paths},
-        )  # fmt: skip
+            [sys.executable, path.name],
+            cwd=path.parent,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
     except subprocess.TimeoutExpired:
         return False, f"it did not finish in {timeout:g} s"
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines() or [""]
@@ -140,8 +151,10 @@ def _hashed(module: Module) -> Module:
     """Return ``module`` with its weights under their own hashes, as they may be substituted."""
     ops = tuple(
         op.with_(attributes={"value": module.weights.add(as_array(op["value"], module.weights))})
-        if op.kind == CONSTANT else op for op in module.main.body.ops
-    )  # fmt: skip
+        if op.kind == CONSTANT
+        else op
+        for op in module.main.body.ops
+    )
     return module.with_main(module.main.body.with_(ops=ops))
 
 
@@ -172,8 +185,10 @@ def _source(reduced: Reduced, target, origin, spelling: Spelling, passes, held) 
     inputs, weights = "None  # no number is needed", []
     if case.inputs is not None:
         kinds = [v.type.dtype for v in case.module.main.arguments]
-        rows = [_array(a, f"input{i}", k, held)
-                for i, (a, k) in enumerate(zip(case.inputs, kinds, strict=True))]  # fmt: skip
+        rows = [
+            _array(a, f"input{i}", k, held)
+            for i, (a, k) in enumerate(zip(case.inputs, kinds, strict=True))
+        ]
         inputs = _listed(rows)
     for digest, name in weight_names(case.module).items():
         array = case.module.weights[digest]
@@ -193,14 +208,19 @@ def _source(reduced: Reduced, target, origin, spelling: Spelling, passes, held) 
     stored = '\nSTORED = Path(__file__).with_suffix(".npz")\n' if held else ""
     return _FILE.format(
         title=_clean(f"Pass {failure.pass_label} fails on {counted}: {failure.note}"),
-        name=NAME, version=core_compiler.__version__,
+        name=NAME,
+        version=core_compiler.__version__,
         origin=_clean(f"Reduced from {whole} by `workbench reduce`."),
         beside=f" and, beside this file, {', '.join(files)}" if files else "",
-        imports=_imports(spelling, recipes, bool(held)), stored=stored,
-        module=_quoted(print_module(case.module)), inputs=inputs, weights=_listed(weights),
-        passes="".join(passes), failure=_spelled_failure(failure),
+        imports=_imports(spelling, recipes, bool(held)),
+        stored=stored,
+        module=_quoted(print_module(case.module)),
+        inputs=inputs,
+        weights=_listed(weights),
+        passes="".join(passes),
+        failure=_spelled_failure(failure),
         how=", ".join(f"{k}={_text(v)}" for k, v in how.items()),
-    )  # fmt: skip
+    )
 
 
 def _imports(spelling: Spelling, recipes: Sequence[str], stored: bool) -> str:

@@ -32,13 +32,21 @@ from core_compiler.training.run.step import TrainingStep, shard_of
 
 
 def compile(
-    model: Any, inputs: Sequence | None = None, *, target: str | Any = "cpu", check: bool = False,
-    threads: int = 0, edit: PipelineEdit = PipelineEdit(),
-    options: Mapping[str, Any] | None = None, finish: bool = True,
-    observer: Observer | None = None, pass_timeout: float | None = None,
-    frontend: str | None = None, training: Training | None = None,
+    model: Any,
+    inputs: Sequence | None = None,
+    *,
+    target: str | Any = "cpu",
+    check: bool = False,
+    threads: int = 0,
+    edit: PipelineEdit = PipelineEdit(),
+    options: Mapping[str, Any] | None = None,
+    finish: bool = True,
+    observer: Observer | None = None,
+    pass_timeout: float | None = None,
+    frontend: str | None = None,
+    training: Training | None = None,
     record: str | Path | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Compile ``model`` and return the compilation: its stages, its checks, and a callable.
 
     ``inputs``  example inputs (arrays or tensors, in order): required for a live torch module, a
@@ -60,18 +68,27 @@ def compile(
     UserError says what is wrong with a model, where, and how to fix it.
     """
     if record is not None and not finish:
-        raise UserError("record and finish=False are mutually exclusive", "compile",
-                        "call c.record(path) to write the recording")  # fmt: skip
+        raise UserError(
+            "record and finish=False are mutually exclusive",
+            "compile",
+            "call c.record(path) to write the recording",
+        )
     assert_no_flush_to_zero()  # before the import, which computes sizes and constants
     if training is not None:
         if not isinstance(training, Training):
-            raise UserError(f"expected training to be a cc.Training, got {type(training).__name__}",
-                            "compile", "pass a cc.Training(loss=..., optimizer=...)")  # fmt: skip
+            raise UserError(
+                f"expected training to be a cc.Training, got {type(training).__name__}",
+                "compile",
+                "pass a cc.Training(loss=..., optimizer=...)",
+            )
         step = _training_step(
-            model, inputs, training, target, Options(
-                check, True, threads, edit, dict(options or {}), pass_timeout, training
-            ), observer,
-        )  # fmt: skip
+            model,
+            inputs,
+            training,
+            target,
+            Options(check, True, threads, edit, dict(options or {}), pass_timeout, training),
+            observer,
+        )
         if finish:
             finished(step.compilation, record)
         return step
@@ -104,13 +121,20 @@ def finished(made: Compilation, record: str | Path | None) -> Compilation:
 
 
 def _training_step(
-    model: Any, inputs: Sequence | None, training: Training, target: str | Any, how: Options,
+    model: Any,
+    inputs: Sequence | None,
+    training: Training,
+    target: str | Any,
+    how: Options,
     observer: Observer | None,
-) -> TrainingStep:  # fmt: skip
+) -> TrainingStep:
     """Return the training step of a model before its first pass; ``inputs``: an example batch."""
     if inputs is None or not len(inputs):
-        raise UserError("a training step needs an example batch", "compile",
-                        "pass the model's inputs, then the targets")  # fmt: skip
+        raise UserError(
+            "a training step needs an example batch",
+            "compile",
+            "pass the model's inputs, then the targets",
+        )
     own = len(inputs) if isinstance(training.loss, Own) else len(inputs) - 1
     if training.shards > 1:
         inputs = shard_of(as_arrays(inputs), 0, training.shards)
@@ -118,12 +142,23 @@ def _training_step(
     imported = opened.imported
     arrays = [*(opened.inputs or ()), *as_arrays(inputs[own:])]
     tied = imported.facts.get("tied", ())
-    joint = begin(imported.module, training, inputs=imported.inputs, buffers=imported.state,
-                  tied=tied, constants=imported.constants)  # fmt: skip
+    joint = begin(
+        imported.module,
+        training,
+        inputs=imported.inputs,
+        buffers=imported.state,
+        tied=tied,
+        constants=imported.constants,
+    )
     found = targets.target(target) if isinstance(target, str) else target
     batch = len(joint.roles.numbers("batch"))
-    _need_batch(joint.roles, joint.module.main.arguments[:batch], arrays, training.loss,
-                imported.module.main.outputs[0].type)  # fmt: skip
+    _need_batch(
+        joint.roles,
+        joint.module.main.arguments[:batch],
+        arrays,
+        training.loss,
+        imported.module.main.outputs[0].type,
+    )
     first = [np.zeros((), np.int64)] * len(joint.roles.numbers("shard"))
     examples = [*arrays, *first, *joint.state]
     made = start(joint.module, found, how, examples, observer)
@@ -133,9 +168,12 @@ def _training_step(
     made.call(inputs_called, [])
     made.check_import(imported)
     made.about = {
-        **_about(model, imported, found.name, how), "mode": "training",
-        "inputs": inputs_called, "outputs": ["loss"], "training": dict(training.facts()),
-    }  # fmt: skip
+        **_about(model, imported, found.name, how),
+        "mode": "training",
+        "inputs": inputs_called,
+        "outputs": ["loss"],
+        "training": dict(training.facts()),
+    }
     order = imported.facts.get("parameters", ())
     step = TrainingStep(joint.roles, joint.state, training.shards, tied, made, order)
     step.classes, step.positions = joint.classes, imported.positions
@@ -146,8 +184,9 @@ def _training_step(
 
 def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
     """Raise UserError if example inputs do not match the model's."""
-    for name, value, array in zip(imported.inputs, imported.module.main.arguments, arrays,
-                                  strict=False):  # fmt: skip
+    for name, value, array in zip(
+        imported.inputs, imported.module.main.arguments, arrays, strict=False
+    ):
         kind = value.type  # (a graph's own may have symbolic sizes)
         if not isinstance(kind, TensorType) or not kind.is_static:
             continue
@@ -155,14 +194,18 @@ def _need_examples(imported: Imported, arrays: Sequence[np.ndarray]) -> None:
             given = "x".join(map(str, array.shape)) or "scalar"
             raise UserError(
                 f"expected example input {name} to be {kind}, got {array.dtype} {given}",
-                "compile", "pass inputs with the model's shapes and dtypes",
-            )  # fmt: skip
+                "compile",
+                "pass inputs with the model's shapes and dtypes",
+            )
 
 
 def _need_batch(
-    roles: Roles, wanted: Sequence[Value], arrays: Sequence[np.ndarray], loss: Loss,
+    roles: Roles,
+    wanted: Sequence[Value],
+    arrays: Sequence[np.ndarray],
+    loss: Loss,
     output: TensorType,
-) -> None:  # fmt: skip
+) -> None:
     """Raise UserError if the example batch does not fit.
 
     The operands that the loss compares determine the targets.
@@ -174,23 +217,34 @@ def _need_batch(
             if name == "targets":
                 other = loss.hint(output, array.shape) or "another loss"
                 fix = f"pass targets of {value.type.dtype.numpy} in that shape, or use {other}"
-            raise UserError(f"expected {name} to be {value.type}, got {array.dtype} {given}",
-                            "compile", fix)  # fmt: skip
+            raise UserError(
+                f"expected {name} to be {value.type}, got {array.dtype} {given}", "compile", fix
+            )
     if len(arrays) != len(wanted):
         listed = ", ".join(a[1] for a in roles.arguments[: len(wanted)])
-        raise UserError(f"expected a batch of {listed}, got {len(arrays)} tensors", "compile",
-                        "pass the model's inputs, then the targets")  # fmt: skip
+        raise UserError(
+            f"expected a batch of {listed}, got {len(arrays)} tensors",
+            "compile",
+            "pass the model's inputs, then the targets",
+        )
 
 
 def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[str, Any]:
     """Return the recording's description of how it was made."""
     return {
-        "model": name_of(model), "target": target, "mode": "inference",
-        "inputs": list(imported.inputs), "outputs": list(imported.outputs),
-        "facts": dict(imported.facts), "sources": dict(imported.sources), "threads": how.threads,
-        "checked": how.check, "contract": CONTRACT_VERSION, "workbench": __version__,
+        "model": name_of(model),
+        "target": target,
+        "mode": "inference",
+        "inputs": list(imported.inputs),
+        "outputs": list(imported.outputs),
+        "facts": dict(imported.facts),
+        "sources": dict(imported.sources),
+        "threads": how.threads,
+        "checked": how.check,
+        "contract": CONTRACT_VERSION,
+        "workbench": __version__,
         "python": platform.python_version(),
-    }  # fmt: skip
+    }
 
 
 def _as_graph(model: Any, inputs: Sequence | None, frontend: str) -> Opened:
@@ -205,8 +259,11 @@ def _as_graph(model: Any, inputs: Sequence | None, frontend: str) -> Opened:
     elif type(model).__module__.partition(".")[0] == "onnx":
         module = read.read(model)
     else:
-        raise UserError(f"{name_of(model)} is not an ONNX model", "compile",
-                        "pass a .onnx file or a ModelProto, or leave frontend out")  # fmt: skip
+        raise UserError(
+            f"{name_of(model)} is not an ONNX model",
+            "compile",
+            "pass a .onnx file or a ModelProto, or leave frontend out",
+        )
     main = module.main
     facts = {"frontend": frontend, "opset": dict(main.attributes["opsets"]).get("", 0)}
     names = tuple(v.name or "" for v in main.arguments), main.attributes["outputs"]

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from core_compiler.training.run.step import TrainingStep
 
 
-def show(what: Compilation | str | Path, view: str | None = None, *,
-         other: Compilation | TrainingStep | str | Path | None = None) -> Any:  # fmt: skip
+def show(
+    what: Compilation | str | Path,
+    view: str | None = None,
+    *,
+    other: Compilation | TrainingStep | str | Path | None = None,
+) -> Any:
     """Return live widgets of a compilation or a recording (a ``.run``) for a notebook cell.
 
     They share one selection; ``view`` shows only the view of that name.  ``other`` is a
@@ -26,6 +30,7 @@ def show(what: Compilation | str | Path, view: str | None = None, *,
     """
     shown = entry_points(group="core_compiler.show", name="notebook")
     if not shown:
-        raise UserError("the notebook widgets are not installed", "show",
-                        "pip install 'compiler-workbench[ui]'")  # fmt: skip
+        raise UserError(
+            "the notebook widgets are not installed", "show", "pip install 'compiler-workbench[ui]'"
+        )
     return next(iter(shown)).load()(what, view, other)

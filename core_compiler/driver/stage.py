@@ -100,12 +100,20 @@ class Stage:
     def record(self) -> StageRecord:
         pass_ = self.step.pass_ if self.step else None
         return StageRecord(
-            self.index, self.name, self.module, self.rewrites, self.seconds, self.figures,
-            self.diagnostics, half=self.step.half if self.step else "meaning",
-            exact=pass_.exact if pass_ else True, tolerance_class=pass_.tolerance if pass_ else "",
-            changed=self.changed, options=pass_.told_options() if pass_ else {},
+            self.index,
+            self.name,
+            self.module,
+            self.rewrites,
+            self.seconds,
+            self.figures,
+            self.diagnostics,
+            half=self.step.half if self.step else "meaning",
+            exact=pass_.exact if pass_ else True,
+            tolerance_class=pass_.tolerance if pass_ else "",
+            changed=self.changed,
+            options=pass_.told_options() if pass_ else {},
             doc=pass_.summary() if pass_ else "The model as the frontend read it.",
-        )  # fmt: skip
+        )
 
 
 #: Kinds that are not counted as ops.
@@ -153,9 +161,12 @@ _COSTS: dict[tuple, tuple[int, int]] = {}
 
 def _cost(op) -> tuple[int, int]:
     key = (
-        op.kind, tuple(v.type for v in op.operands), len(set(op.operands)),
-        attributes_key(op.attributes.items()), tuple(v.type for v in op.results),
-    )  # fmt: skip
+        op.kind,
+        tuple(v.type for v in op.operands),
+        len(set(op.operands)),
+        attributes_key(op.attributes.items()),
+        tuple(v.type for v in op.results),
+    )
     if op.regions or key not in _COSTS:
         one = cost(op)
         if op.regions:

@@ -79,8 +79,11 @@ class StageChecks:
     def _tell_divisions(self, stage: Stage, zeros: Mapping[Op, tuple[int, int]]) -> None:
         """Warn about integer divisions by zero on the inputs, except for known ones."""
         noted = {d.where or d.op for d in stage.diagnostics}
-        found = [d for d in divisions.warnings(zeros, " on the example inputs")
-                 if (d.where or d.op) not in noted]  # fmt: skip
+        found = [
+            d
+            for d in divisions.warnings(zeros, " on the example inputs")
+            if (d.where or d.op) not in noted
+        ]
         if found:
             stages, diagnostics = self._made.stages, (*stage.diagnostics, *found)
             stages[stage.index] = replace(stage, diagnostics=diagnostics)

@@ -40,34 +40,47 @@ def entry(module: Module, inputs: Sequence[str], outputs: Sequence[str]) -> Bloc
     below = [op.kind for op in body.walk() if not op.kind.startswith("core.")]
     if main.level != "tensor" or below:
         what = f"it contains {below[0]}" if below else f"its level is {main.level}"
-        raise UserError(f"this stage is below the tensor level: {what}", "export",
-                        "choose a stage before outline_kernels")  # fmt: skip
+        raise UserError(
+            f"this stage is below the tensor level: {what}",
+            "export",
+            "choose a stage before outline_kernels",
+        )
     _need_numbers(body)
     for what, names, values in (
-        ("inputs", inputs, body.arguments), ("outputs", outputs, body.outputs)
-    ):  # fmt: skip
+        ("inputs", inputs, body.arguments),
+        ("outputs", outputs, body.outputs),
+    ):
         _need_names(what, names, values)
     both = [name for name in inputs if name in set(outputs)]
     if both:
-        raise UserError(f"{both[0]!r} names both an input and an output", "export",
-                        "use different names")  # fmt: skip
+        raise UserError(
+            f"{both[0]!r} names both an input and an output", "export", "use different names"
+        )
     return body
 
 
 def _need_names(what: str, names: Sequence[str], values: Sequence[Value]) -> None:
     if isinstance(names, str):
-        raise UserError(f"expected {what} to be a list, got the string {names!r}", "export",
-                        "pass a list of names")  # fmt: skip
+        raise UserError(
+            f"expected {what} to be a list, got the string {names!r}",
+            "export",
+            "pass a list of names",
+        )
     if len(names) != len(values):
-        raise UserError(f"expected {len(values)} names for the {what} of main, got {len(names)}",
-                        "export", "pass a name for each, in order")  # fmt: skip
+        raise UserError(
+            f"expected {len(values)} names for the {what} of main, got {len(names)}",
+            "export",
+            "pass a name for each, in order",
+        )
     for place, name in enumerate(names):
         if not isinstance(name, str) or not name or not _is_text(name):
-            raise UserError(f"invalid name {name!r} for one of the {what}", "export",
-                            "pass non-empty strings")  # fmt: skip
+            raise UserError(
+                f"invalid name {name!r} for one of the {what}", "export", "pass non-empty strings"
+            )
         if name in names[:place]:
-            raise UserError(f"duplicate name {name!r} in {what}", "export",
-                            "give each its own name")  # fmt: skip
+            raise UserError(
+                f"duplicate name {name!r} in {what}", "export", "give each its own name"
+            )
 
 
 def _is_text(name: str) -> bool:
@@ -81,8 +94,9 @@ def _need_numbers(body: Block) -> None:
         found |= dict.fromkeys(d for d in value.type.shape if isinstance(d, str))
     if found:
         shown = ", ".join(list(found)[:SHOWN])
-        raise UserError(f"symbolic sizes are not supported: {shown}", "export",
-                        "bind them to numbers first")  # fmt: skip
+        raise UserError(
+            f"symbolic sizes are not supported: {shown}", "export", "bind them to numbers first"
+        )
 
 
 # -- unsupported ops -------------------------------------------------------------------------------
@@ -111,8 +125,9 @@ def refuse(gaps: Sequence[Gap], form: str) -> UserError:
     count = len({kind for kind, _ in groups})
     return UserError(
         f"{count} kind{'s' if count > 1 else ''} of op not supported by {form}: {'; '.join(parts)}",
-        "export", "replace them in the model, or export an earlier stage",
-    )  # fmt: skip
+        "export",
+        "replace them in the model, or export an earlier stage",
+    )
 
 
 # -- origins of ops --------------------------------------------------------------------------------
@@ -185,8 +200,9 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield stream
         draft.replace(path)
     except OSError as problem:
-        raise UserError(f"cannot be written: {problem.strerror or problem}", str(path),
-                        "choose another path") from None  # fmt: skip
+        raise UserError(
+            f"cannot be written: {problem.strerror or problem}", str(path), "choose another path"
+        ) from None
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

@@ -57,8 +57,11 @@ def draw(module: Module, function: str = "main", most: int = MAX_OPS) -> Drawing
     body = module.functions[function].body
     count = sum(_boxes(body))
     if count > most:
-        raise UserError(f"cannot draw {count} ops (at most {most} are drawn)", function,
-                        "open it in the workbench")  # fmt: skip
+        raise UserError(
+            f"cannot draw {count} ops (at most {most} are drawn)",
+            function,
+            "open it in the workbench",
+        )
     lines = [_HEAD]
     names: dict[Value, str] = {}
     # Emitted after all boxes: an edge inside a frame would pull its endpoints into it.
@@ -174,6 +177,7 @@ def _svg(dot: str) -> str:
             [laid_out_by, "-Tsvg"], input=dot, capture_output=True, text=True, check=True
         ).stdout
     else:
-        raise UserError("Graphviz is not installed", "draw",
-                        "pip install pygraphviz, or use .dot, the text", 3)  # fmt: skip
+        raise UserError(
+            "Graphviz is not installed", "draw", "pip install pygraphviz, or use .dot, the text", 3
+        )
     return made[made.index("<svg") :]

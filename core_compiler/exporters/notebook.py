@@ -21,9 +21,10 @@ from core_compiler.support.errors import UserError
 #: The maximum number of ops in a drawing.
 DRAWN = 40
 _SHADES = {
-    BEFORE: "background:rgba(220,60,50,.16)", AFTER: "background:rgba(40,160,80,.18)",
+    BEFORE: "background:rgba(220,60,50,.16)",
+    AFTER: "background:rgba(40,160,80,.18)",
     GAP: "opacity:.55",
-}  # fmt: skip
+}
 
 
 def drawn(module: Module) -> str:
@@ -142,8 +143,10 @@ def table(
     widths = [max(len(r[i]) for r in [list(heads), *cells]) for i in range(len(heads))]
 
     def line(row: Sequence[str]) -> str:
-        parts = [c.rjust(w) if i in right else c.ljust(w)
-                 for i, (c, w) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
+        parts = [
+            c.rjust(w) if i in right else c.ljust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
         return "  ".join(parts).rstrip()
 
     text = "\n".join([*([title] if title else []), line(heads), *map(line, cells)])

@@ -39,8 +39,15 @@ def _weight_gradient(b: Builder, op: Op) -> Value:
     images = b.reshape(b.transpose(images, permutation=order), shape=(inner, groups * batch, *size))
     spatial = tuple(range(2, dy.type.rank))
     window = b.transpose(dy, permutation=(1, 0, *spatial))
-    made = b.conv(images, window, strides=op["dilations"], dilations=op["strides"], low=op["low"],
-                  high=op["high"], groups=groups)  # fmt: skip
+    made = b.conv(
+        images,
+        window,
+        strides=op["dilations"],
+        dilations=op["strides"],
+        low=op["low"],
+        high=op["high"],
+        groups=groups,
+    )
     made = b.transpose(made, permutation=(1, 0, *spatial))
     if made.type.shape != shape:  # strides that do not divide the size leave some at the end
         rank = len(shape)
@@ -60,8 +67,13 @@ def _positions(b: Builder, op: Op) -> Value:
     least = -inf if kind.is_float else int(np.iinfo(kind.numpy).min)
     wide = b.pad(x, b.constant(least, kind), low=low, high=high, interior=none)
     places = np.broadcast_to(np.arange(prod(sizes)).reshape(sizes), (*lead, *sizes))
-    held = b.pad(b.constant(np.ascontiguousarray(places)), b.constant(-1, I64), low=low, high=high,
-                 interior=none)  # fmt: skip
+    held = b.pad(
+        b.constant(np.ascontiguousarray(places)),
+        b.constant(-1, I64),
+        low=low,
+        high=high,
+        interior=none,
+    )
     best: Any = None
     place: Any = None
     for tap in itertools.product(*map(range, op["window"])):
@@ -91,8 +103,13 @@ def _max_pool_gradient(b: Builder, op: Op) -> Value:
     shape, lead = op["shape"], op["shape"][:2]
     size, count = prod(shape[2:]), prod(dy.type.shape[2:])
     table = b.expand(b.constant(0, dy.type.dtype), (*lead, size))
-    made = b.scatter_along(table, b.reshape(places, shape=(*lead, count)),
-                           b.reshape(dy, shape=(*lead, count)), axis=2, mode="add")  # fmt: skip
+    made = b.scatter_along(
+        table,
+        b.reshape(places, shape=(*lead, count)),
+        b.reshape(dy, shape=(*lead, count)),
+        axis=2,
+        mode="add",
+    )
     return b.reshape(made, shape=shape)
 
 
@@ -101,8 +118,9 @@ def _avg_pool_gradient(b: Builder, op: Op) -> Value:
     (dy,), shape = op.operands, op["shape"]
     kind, sizes = dy.type.dtype, dy.type.shape[2:]
     counts = [np.ones(())]
-    geometry = list(zip(sizes, shape[2:], op["window"], op["strides"], op["low"], op["dilations"],
-                        strict=True))  # fmt: skip
+    geometry = list(
+        zip(sizes, shape[2:], op["window"], op["strides"], op["low"], op["dilations"], strict=True)
+    )
     for made, size, window, stride, low, dilation in geometry:
         at = np.arange(made)[:, None] * stride - low + np.arange(window) * dilation
         inside = window if op["count_padding"] else ((at >= 0) & (at < size)).sum(1)
@@ -115,13 +133,24 @@ def _avg_pool_gradient(b: Builder, op: Op) -> Value:
     ones = b.expand(b.constant(1, kind), (channels, 1, *op["window"]))
     ends = [(m - 1) * s + d * (w - 1) + 1 - low - n for m, n, w, s, low, d in geometry]
     found = b.conv_transpose(
-        share, ones, strides=op["strides"], dilations=op["dilations"], groups=channels,
-        low=op["low"], high=tuple(max(e, 0) for e in ends), output_padding=(0,) * len(ends),
-    )  # fmt: skip
+        share,
+        ones,
+        strides=op["strides"],
+        dilations=op["dilations"],
+        groups=channels,
+        low=op["low"],
+        high=tuple(max(e, 0) for e in ends),
+        output_padding=(0,) * len(ends),
+    )
     if any(e < 0 for e in ends):  # no window covers these elements
         none = (0,) * len(shape)
-        found = b.pad(found, b.constant(0, kind), low=none, interior=none,
-                      high=(0, 0, *(max(-e, 0) for e in ends)))  # fmt: skip
+        found = b.pad(
+            found,
+            b.constant(0, kind),
+            low=none,
+            interior=none,
+            high=(0, 0, *(max(-e, 0) for e in ends)),
+        )
     return found
 
 

@@ -49,8 +49,9 @@ def write(table: Table, path: Path) -> Written:
     write_as = FORMATS.get(path.suffix.lower().lstrip("."))
     if write_as is None:
         known = " or ".join(f".{each}" for each in FORMATS)
-        raise UserError(f"unrecognised file extension {path.suffix or path.name!r}", str(path),
-                        f"use {known}")  # fmt: skip
+        raise UserError(
+            f"unrecognised file extension {path.suffix or path.name!r}", str(path), f"use {known}"
+        )
     with replacing(path) as draft:
         return write_as(table, draft)
 
@@ -114,8 +115,11 @@ def _boolean(value: bool | None) -> str:
 
 
 _CELLS: dict[str, Callable[[Any], str]] = {
-    INTEGER: _integer, REAL: _real, TEXT: _text, BOOLEAN: _boolean,
-}  # fmt: skip
+    INTEGER: _integer,
+    REAL: _real,
+    TEXT: _text,
+    BOOLEAN: _boolean,
+}
 
 
 # -- Parquet --------------------------------------------------------------------------------------
@@ -123,8 +127,12 @@ _CELLS: dict[str, Callable[[Any], str]] = {
 
 def write_parquet(table: Table, path: Path) -> Written:
     pyarrow, parquet = need_pyarrow()
-    types = {INTEGER: pyarrow.int64(), REAL: pyarrow.float64(), TEXT: pyarrow.string(),
-             BOOLEAN: pyarrow.bool_()}  # fmt: skip
+    types = {
+        INTEGER: pyarrow.int64(),
+        REAL: pyarrow.float64(),
+        TEXT: pyarrow.string(),
+        BOOLEAN: pyarrow.bool_(),
+    }
     fields = [pyarrow.field(c.name, types[c.kind]) for c in table.columns]
     about = {"description": f"{table.name}: a row is {table.what}"}
     layout = pyarrow.schema(fields, metadata=about)
@@ -151,9 +159,12 @@ def need_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
-        raise UserError("pyarrow is not installed", "Parquet",
-                        "pip install 'compiler-workbench[parquet]', or write csv",
-                        CANNOT_HERE) from None  # fmt: skip
+        raise UserError(
+            "pyarrow is not installed",
+            "Parquet",
+            "pip install 'compiler-workbench[parquet]', or write csv",
+            CANNOT_HERE,
+        ) from None
     return pyarrow, pyarrow.parquet
 
 
@@ -172,8 +183,11 @@ def _same(value: Any) -> Any:
 
 
 _ARROW: dict[str, Callable[[Any], Any]] = {
-    INTEGER: _same, REAL: _float, TEXT: _utf8, BOOLEAN: _same,
-}  # fmt: skip
+    INTEGER: _same,
+    REAL: _float,
+    TEXT: _utf8,
+    BOOLEAN: _same,
+}
 
 #: File extension -> writer.
 FORMATS: dict[str, Callable[[Table, Path], Written]] = {"csv": write_csv, "parquet": write_parquet}

@@ -49,21 +49,34 @@ def _execution(recording: Recording, execution: Timeline) -> Iterator[dict[str, 
         yield _name("thread_name", name, EXECUTION, lane)
     arguments = [_arguments(recording, t) for t in execution.timings]
     for launch, lane, start, duration in zip(
-        execution.launch.tolist(), execution.lane.tolist(), execution.start_us.tolist(),
-        execution.duration_us.tolist(), strict=True,
-    ):  # fmt: skip
+        execution.launch.tolist(),
+        execution.lane.tolist(),
+        execution.start_us.tolist(),
+        execution.duration_us.tolist(),
+        strict=True,
+    ):
         yield {
-            "name": execution.timings[launch].kernel, "cat": "kernel", "ph": "X", "ts": start,
-            "dur": duration, "pid": EXECUTION, "tid": lane, "args": arguments[launch],
-        }  # fmt: skip
+            "name": execution.timings[launch].kernel,
+            "cat": "kernel",
+            "ph": "X",
+            "ts": start,
+            "dur": duration,
+            "pid": EXECUTION,
+            "tid": lane,
+            "args": arguments[launch],
+        }
     yield from _live(execution)
 
 
 def _arguments(recording: Recording, timing) -> dict[str, Any]:
     known: dict[str, Any] = {
-        "launch": timing.launch, "flops": timing.flops, "bytes": timing.bytes,
-        "median_us": timing.median_us, "min_us": timing.min_us, "p95_us": timing.p95_us,
-    }  # fmt: skip
+        "launch": timing.launch,
+        "flops": timing.flops,
+        "bytes": timing.bytes,
+        "median_us": timing.median_us,
+        "min_us": timing.min_us,
+        "p95_us": timing.p95_us,
+    }
     if timing.op is not None:
         known["op"] = timing.op
         place = _place(recording.op(timing.op))
@@ -101,11 +114,20 @@ def _passes(recording: Recording) -> Iterator[dict[str, Any]]:
     for stage in recording.stages():
         seconds = min(stage.seconds, ended[stage.index])
         yield {
-            "name": stage.pass_name, "cat": "pass", "ph": "X", "pid": COMPILE, "tid": 0,
-            "ts": (ended[stage.index] - seconds) * 1e6, "dur": seconds * 1e6,
-            "args": {"stage": stage.index, "rewrites": stage.rewrites, "ops": stage.ops,
-                     "half": stage.half},
-        }  # fmt: skip
+            "name": stage.pass_name,
+            "cat": "pass",
+            "ph": "X",
+            "pid": COMPILE,
+            "tid": 0,
+            "ts": (ended[stage.index] - seconds) * 1e6,
+            "dur": seconds * 1e6,
+            "args": {
+                "stage": stage.index,
+                "rewrites": stage.rewrites,
+                "ops": stage.ops,
+                "half": stage.half,
+            },
+        }
 
 
 def _name(what: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:

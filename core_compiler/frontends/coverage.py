@@ -60,9 +60,11 @@ def onnx() -> Coverage:
     newest: dict[tuple[str, str], library.defs.OpSchema] = {}
     for schema in library.defs.get_all_schemas_with_history():
         key = schema.domain, schema.name
-        if schema.domain in ONNX_DOMAINS and not schema.deprecated and (
-            key not in newest or newest[key].since_version < schema.since_version
-        ):  # fmt: skip
+        if (
+            schema.domain in ONNX_DOMAINS
+            and not schema.deprecated
+            and (key not in newest or newest[key].since_version < schema.since_version)
+        ):
             newest[key] = schema
     table, entries = ops.TABLE, []
     for (domain, name), schema in newest.items():
@@ -104,8 +106,7 @@ def pytorch() -> Coverage:
         packet, _, overload = name.removeprefix("aten::").partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
         if op is not None and torch.Tag.core in op.tags:
-            status = (SUPPORTED if known(str(op))
-                      else COMPOSED if decomposable(op) else MISSING)  # fmt: skip
+            status = SUPPORTED if known(str(op)) else COMPOSED if decomposable(op) else MISSING
             entries.append(Entry(str(op), "core ATen", 0, status))
     return Coverage("pytorch", f"torch {version('torch')}", _sorted(entries))
 
@@ -163,8 +164,10 @@ ABOUT = (
 )
 #: Frontend -> its coverage function, which imports the framework when it is called.
 FRONTENDS: dict[str, Callable[[], Coverage]] = {
-    "onnx": onnx, "pytorch": pytorch, "stablehlo": stablehlo,
-}  # fmt: skip
+    "onnx": onnx,
+    "pytorch": pytorch,
+    "stablehlo": stablehlo,
+}
 
 
 #: Attributes of ONNX on which its specification, its reference evaluator and onnxruntime disagree:

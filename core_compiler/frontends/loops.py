@@ -28,10 +28,13 @@ class Stream:
 
 
 def loop_over(
-    b: Builder, steps: int, state: Sequence[Value], streams: Sequence[Stream],
+    b: Builder,
+    steps: int,
+    state: Sequence[Value],
+    streams: Sequence[Stream],
     body: Callable[[Value, Sequence[Value], Sequence[Value]], Block],
     backwards: Sequence[bool] = (),
-) -> tuple[list[Value], list[Value]]:  # fmt: skip
+) -> tuple[list[Value], list[Value]]:
     """Emit a loop; return the last state and the other outputs stacked along a first axis.
 
     ``body(number, state, parts)`` returns the ops of an iteration and its outputs, the next state
@@ -76,8 +79,11 @@ def loop_over(
     test = Builder(b.weights, b.origin)
     more = test.lt(tested[0], test.constant(np.int64(steps)))
     empty = [b.expand(b.constant(0, v.type.dtype), v.type.shape) for v in stacks]
-    results = b.op("core.while", (b.constant(np.int64(0)), *state, *empty),
-                   regions=(Block(tested, tuple(test.ops), (more,)), region))  # fmt: skip
+    results = b.op(
+        "core.while",
+        (b.constant(np.int64(0)), *state, *empty),
+        regions=(Block(tested, tuple(test.ops), (more,)), region),
+    )
     found = list(results[1:]) if isinstance(results, tuple) else []
     return found[: len(state)], found[len(state) :]
 

@@ -56,9 +56,14 @@ def frontend_of(path: Path) -> str | None:
 
 
 def open_model(
-    model: Any, inputs: Sequence | None = None, *, name: str = "", training: bool = False,
-    trust: bool = False, as_is: bool = False,
-) -> Opened:  # fmt: skip
+    model: Any,
+    inputs: Sequence | None = None,
+    *,
+    name: str = "",
+    training: bool = False,
+    trust: bool = False,
+    as_is: bool = False,
+) -> Opened:
     """Import a model.
 
     ``inputs``    example inputs in order (arrays or tensors; for a JAX function trees of arrays);
@@ -85,10 +90,11 @@ def open_model(
     if callable(model):
         return wanted.jax(model)
     raise UserError(
-        f"{type(model).__name__} is not a supported model", "compile",
+        f"{type(model).__name__} is not a supported model",
+        "compile",
         "pass a torch module, an exported program, an ONNX or Keras model, a JAX or TensorFlow "
         "function, a .onnx, .pt2, .keras or .mlir file, a Module",
-    )  # fmt: skip
+    )
 
 
 def name_of(model: Any) -> str:
@@ -115,12 +121,18 @@ class _Wanted:
 
             return self.tensorflow(read_saved_model(path))
         need_regular(path)
-        read = {"onnx": self._onnx_file, "torch": self._pt2_file, "keras": self._keras_file,
-                "stablehlo": self._stablehlo_file, "ir": self._ir_file}  # fmt: skip
+        read = {
+            "onnx": self._onnx_file,
+            "torch": self._pt2_file,
+            "keras": self._keras_file,
+            "stablehlo": self._stablehlo_file,
+            "ir": self._ir_file,
+        }
         found = frontend_of(path)
         if found is None:
-            raise UserError("unrecognised file extension", str(path),
-                            "pass a .onnx, .pt2, .keras or .mlir file")  # fmt: skip
+            raise UserError(
+                "unrecognised file extension", str(path), "pass a .onnx, .pt2, .keras or .mlir file"
+            )
         return read[found](path)
 
     def _onnx_file(self, path: Path) -> Opened:
@@ -135,8 +147,9 @@ class _Wanted:
 
         program, arrays = read_pt2(path, trust=self.trust), _arrays(self.inputs)
         sizes = _sizes(program, arrays) if self.training else {}
-        made = import_exported(program, name=str(path), sizes=sizes, read_files=self.trust,
-                               training=self.training)  # fmt: skip
+        made = import_exported(
+            program, name=str(path), sizes=sizes, read_files=self.trust, training=self.training
+        )
         return Opened(made, _arrays(_own_examples(program)) if arrays is None else arrays)
 
     def _keras_file(self, path: Path) -> Opened:
@@ -204,8 +217,10 @@ class _Wanted:
         import torch
 
         arrays = _arrays(given) or ()
-        tensors = [x if isinstance(x, torch.Tensor) else to_torch(np.array(a))
-                   for x, a in zip(given, arrays, strict=True)]  # fmt: skip
+        tensors = [
+            x if isinstance(x, torch.Tensor) else to_torch(np.array(a))
+            for x, a in zip(given, arrays, strict=True)
+        ]
         modes = [(part, part.training) for part in model.modules()]
         try:
             # Parts that do not keep their mode, if the whole model trains.
@@ -264,7 +279,10 @@ def as_arrays(inputs: Sequence) -> tuple[np.ndarray, ...]:
         try:
             made.append(np.array(numbers(given)))
         except ValueError as error:
-            raise UserError(f"example input {place}: {error}", "compile",
-                            "pass dense tensors of numbers, of known sizes; for sequences of "
-                            "tensors use the frontend's import_file") from None  # fmt: skip
+            raise UserError(
+                f"example input {place}: {error}",
+                "compile",
+                "pass dense tensors of numbers, of known sizes; for sequences of "
+                "tensors use the frontend's import_file",
+            ) from None
     return tuple(made)

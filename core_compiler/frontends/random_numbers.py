@@ -44,8 +44,9 @@ class Draws:
         """
         taken = self.given or (b.constant(np.int64(seed)),)
         self._streams += 1
-        return b.op(f"core.random_{kind}", taken, shape=tuple(shape), dtype=wanted,
-                    stream=self._streams - 1)  # fmt: skip
+        return b.op(
+            f"core.random_{kind}", taken, shape=tuple(shape), dtype=wanted, stream=self._streams - 1
+        )
 
     def dropped(
         self, b: Builder, x: Value, ratio: float, shape: Sequence[int] | None = None

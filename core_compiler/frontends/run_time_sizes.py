@@ -222,8 +222,9 @@ def _reshape(b, kind, operands, found, attributes):
     counts = {}
     for axis, count in found[0].items():
         ahead = prod(before[:axis])
-        kept = [i for i, size in enumerate(after)
-                if size == before[axis] and prod(after[:i]) == ahead]  # fmt: skip
+        kept = [
+            i for i, size in enumerate(after) if size == before[axis] and prod(after[:i]) == ahead
+        ]
         if len(kept) != 1:
             raise _refuse(kind, f"joins or splits axis {axis}")
         counts[kept[0]] = count

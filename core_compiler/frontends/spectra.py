@@ -49,6 +49,7 @@ def circle(turns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     cos, sin = np.cos(angle), np.sin(angle)
     cos, sin = np.where(beyond, sin, cos), np.where(beyond, cos, sin)
     cos, sin = (
-        np.choose(quarter, [cos, -sin, -cos, sin]), np.choose(quarter, [sin, cos, -sin, -cos])
-    )  # fmt: skip
+        np.choose(quarter, [cos, -sin, -cos, sin]),
+        np.choose(quarter, [sin, cos, -sin, -cos]),
+    )
     return cos + 0.0, sin + 0.0  # converts -0 to 0

@@ -41,29 +41,69 @@ class Need:
 
 #: Kinds of ops -> the operand that indexes into another.
 _PLACES = {
-    "core.take": 1, "core.take_along": 1, "core.scatter_along": 1, "core.gather_nd": 1,
-    "core.scatter_nd": 1, "core.nll_loss": 1, "core.cross_entropy": 1, "core.one_hot": 0,
-}  # fmt: skip
+    "core.take": 1,
+    "core.take_along": 1,
+    "core.scatter_along": 1,
+    "core.gather_nd": 1,
+    "core.scatter_nd": 1,
+    "core.nll_loss": 1,
+    "core.cross_entropy": 1,
+    "core.one_hot": 0,
+}
 #: Kinds of ops -> the operands that must not be negative: arguments of roots and logarithms, and
 #: the scales of normalised values, which are near 1.
 _POSITIVE: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("core.sqrt", "core.rsqrt", "core.log", "core.log2", "core.log10",
-                     "core.log1p", "core.pow"), (0,)),
-    **dict.fromkeys(("core.layer_norm", "core.rms_norm", "core.group_norm",
-                     "core.instance_norm"), (1,)),
+    **dict.fromkeys(
+        (
+            "core.sqrt",
+            "core.rsqrt",
+            "core.log",
+            "core.log2",
+            "core.log10",
+            "core.log1p",
+            "core.pow",
+        ),
+        (0,),
+    ),
+    **dict.fromkeys(
+        ("core.layer_norm", "core.rms_norm", "core.group_norm", "core.instance_norm"), (1,)
+    ),
     "core.batch_norm": (1, 4),
-}  # fmt: skip
+}
 #: Kinds of ops -> the operands whose values are those of the result (None: all of them).
 _PASSED_ON: Mapping[str, tuple[int, ...] | None] = {
-    **dict.fromkeys(("core.reshape", "core.broadcast", "core.transpose", "core.slice",
-                     "core.reverse", "core.stop_gradient", "core.distribute", "core.cast",
-                     "core.dynamic_slice"), (0,)),
-    "core.select": (1, 2), "core.pad": (0, 1), "core.concat": None, "core.max": None,
+    **dict.fromkeys(
+        (
+            "core.reshape",
+            "core.broadcast",
+            "core.transpose",
+            "core.slice",
+            "core.reverse",
+            "core.stop_gradient",
+            "core.distribute",
+            "core.cast",
+            "core.dynamic_slice",
+        ),
+        (0,),
+    ),
+    "core.select": (1, 2),
+    "core.pad": (0, 1),
+    "core.concat": None,
+    "core.max": None,
     "core.min": None,
-}  # fmt: skip
+}
 #: Ops whose result is not negative if their operands are not.
-_KEEP_SIGN = frozenset({"core.add", "core.mul", "core.div", "core.reduce_sum", "core.mean",
-                        "core.reduce_max", "core.reduce_min"})  # fmt: skip
+_KEEP_SIGN = frozenset(
+    {
+        "core.add",
+        "core.mul",
+        "core.div",
+        "core.reduce_sum",
+        "core.mean",
+        "core.reduce_max",
+        "core.reduce_min",
+    }
+)
 
 
 def needs(module: Module) -> dict[Value, Need]:
@@ -80,8 +120,11 @@ def _asked(op: Op, found: Mapping[Value, Need]) -> list[tuple[Value, Need]]:
     if op.kind in _PLACES:
         size = _size(op)
         asked += [(op.operands[_PLACES[op.kind]], Need(below=size))] if size else []
-    asked += [(op.operands[i], Need(positive=True)) for i in _POSITIVE.get(op.kind, ())
-              if i < len(op.operands)]  # fmt: skip
+    asked += [
+        (op.operands[i], Need(positive=True))
+        for i in _POSITIVE.get(op.kind, ())
+        if i < len(op.operands)
+    ]
     wanted = found.get(op.results[0]) if op.results else None
     if wanted is None:
         return asked
@@ -120,9 +163,11 @@ def _size(op: Op) -> int | None:
 def missing(module: Module) -> dict[str, Resource]:
     """Return the weights missing in the module's store, by their digests."""
     return {
-        held.digest: held for op in module.walk() for held in op.attributes.values()
+        held.digest: held
+        for op in module.walk()
+        for held in op.attributes.values()
         if isinstance(held, Resource) and held.digest not in module.weights
-    }  # fmt: skip
+    }
 
 
 def filled(module: Module, source: str) -> tuple[Module, int]:
@@ -135,8 +180,11 @@ def filled(module: Module, source: str) -> tuple[Module, int]:
     if not absent:
         return module, 0
     if sum(_elements(held.type) for held in absent.values()) > MADE_UP:
-        raise UserError(f"more than {MADE_UP:,} weights are not in {source}", "weights",
-                        "export the stage with its weights: stage.export")  # fmt: skip
+        raise UserError(
+            f"more than {MADE_UP:,} weights are not in {source}",
+            "weights",
+            "export the stage with its weights: stage.export",
+        )
     needed = needs(module)
     wanted: dict[str, Need] = {}
     for op in module.main.body.walk():
@@ -160,8 +208,11 @@ def _rebound(block: Block, change: Mapping[str, Resource]) -> Block:
     """Return ``block`` with other weights."""
     ops = []
     for op in block.ops:
-        held = {name: change[value.digest] for name, value in op.attributes.items()
-                if isinstance(value, Resource) and value.digest in change}  # fmt: skip
+        held = {
+            name: change[value.digest]
+            for name, value in op.attributes.items()
+            if isinstance(value, Resource) and value.digest in change
+        }
         if held:
             op = op.with_(attributes={**op.attributes, **held})
         if op.regions:
@@ -219,21 +270,29 @@ def inputs(
     made, count = [], 0
     for place, value in enumerate(module.main.arguments):
         if not isinstance(value.type, TensorType):
-            raise UserError(f"input {value.name or place} is {value.type}, expected a tensor",
-                            "inputs", "pass the model's inputs")  # fmt: skip
+            raise UserError(
+                f"input {value.name or place} is {value.type}, expected a tensor",
+                "inputs",
+                "pass the model's inputs",
+            )
         count += _elements(value.type)
         if count > MADE_UP:
-            raise UserError(f"the inputs have more than {MADE_UP:,} elements", "inputs",
-                            "compile the model for a smaller batch")  # fmt: skip
+            raise UserError(
+                f"the inputs have more than {MADE_UP:,} elements",
+                "inputs",
+                "compile the model for a smaller batch",
+            )
         given = like[place] if place < len(like) else None
         made.append(drawn(random, value.type, needed.get(value, Need()), given))
     return tuple(made)
 
 
 def drawn(
-    random: np.random.Generator, type_: TensorType, need: Need = Need(),
+    random: np.random.Generator,
+    type_: TensorType,
+    need: Need = Need(),
     like: np.ndarray | None = None,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Draw values of one type, in the range of ``like`` or as required by ``need``."""
     if type_.dtype.is_float:
         numbers = random.standard_normal(_shape(type_))

@@ -55,8 +55,11 @@ class State:
         for value in draws.given:
             name = str(value.name)
             if name in self._begun:
-                raise UserError(f"buffer name {name} is reserved for the training step",
-                                "training", "rename the model's buffer")  # fmt: skip
+                raise UserError(
+                    f"buffer name {name} is reserved for the training step",
+                    "training",
+                    "rename the model's buffer",
+                )
             self._begun[name] = value, np.zeros((), np.int64)
             self._next[name] = after[name]
         return b.ops
@@ -68,11 +71,14 @@ class State:
 
     def results(self) -> dict[str, Value]:
         """Return the next value of each state, by the name of its result."""
-        return {f"{name} (next)": self._next.get(name, argument)
-                for name, (argument, _) in self._begun.items()}  # fmt: skip
+        return {
+            f"{name} (next)": self._next.get(name, argument)
+            for name, (argument, _) in self._begun.items()
+        }
 
-    def function(self, arguments: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value],
-                 own: int) -> Function:  # fmt: skip
+    def function(
+        self, arguments: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value], own: int
+    ) -> Function:
         """Return ``main`` of a model with ``own`` results; the state follows ``arguments``.
 
         The results in ``outputs`` after those are the ones of :meth:`results`.

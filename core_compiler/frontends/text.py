@@ -50,8 +50,12 @@ def import_file(path: Path) -> Imported:
     end = data.find(_WEIGHTS)
     size = len(data) if end < 0 else end
     if ops > OPS or size > LIMIT:
-        raise UserError(f"the text has {ops:,} ops in {size / 1e6:,.0f} MB, at most {OPS:,} in "
-                        f"{LIMIT / 1e6:,.0f} MB are read", name, "pass a part of it")  # fmt: skip
+        raise UserError(
+            f"the text has {ops:,} ops in {size / 1e6:,.0f} MB, at most {OPS:,} in "
+            f"{LIMIT / 1e6:,.0f} MB are read",
+            name,
+            "pass a part of it",
+        )
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -64,8 +68,11 @@ def import_file(path: Path) -> Imported:
     if "main" not in module.functions:
         raise UserError("function main not found", name, 'name one main: sym_name = "main"')
     if module.main.level != "tensor":
-        raise UserError(f"expected main at the tensor level, got {module.main.level!r}", name,
-                        "export a stage before the kernels")  # fmt: skip
+        raise UserError(
+            f"expected main at the tensor level, got {module.main.level!r}",
+            name,
+            "export a stage before the kernels",
+        )
     module, stand_ins = filled(module, "the text")
     body = module.main.body
     inputs = tuple(v.name or f"input_{i}" for i, v in enumerate(body.arguments))

@@ -29,8 +29,13 @@ def least(kind) -> float | int:
 
 
 def _padded(b: Builder, x: Value, number, low: Sequence[int], high: Sequence[int]) -> Value:
-    return b.pad(x, b.constant(number, x.type.dtype), low=(0, 0, *low), high=(0, 0, *high),
-                 interior=(0,) * x.type.rank)  # fmt: skip
+    return b.pad(
+        x,
+        b.constant(number, x.type.dtype),
+        low=(0, 0, *low),
+        high=(0, 0, *high),
+        interior=(0,) * x.type.rank,
+    )
 
 
 def places_of_largest(
@@ -92,9 +97,13 @@ def _weighted(b: Builder, coordinates: Sequence[Value], steps: Sequence[int]) ->
 
 
 def average(
-    b: Builder, x: Value, pool: Mapping[str, Any], padding: Sequence[int], counts: bool,
+    b: Builder,
+    x: Value,
+    pool: Mapping[str, Any],
+    padding: Sequence[int],
+    counts: bool,
     divisor: int | None = None,
-) -> Value:  # fmt: skip
+) -> Value:
     """Return the average over windows.
 
     ``padding`` is the requested padding after each axis; the excess in ``pool["high"]`` lets the
@@ -138,11 +147,14 @@ def adaptive_places(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
         x = b.take(x, b.constant(tables[-1].reshape(-1)), axis=axis + 2)
     window = tuple(table.shape[1] for table in tables)
     zero, one = (0,) * len(window), (1,) * len(window)
-    place = b.max_pool_positions(x, window=window, strides=window, low=zero, high=zero,
-                                 dilations=one)  # fmt: skip
+    place = b.max_pool_positions(
+        x, window=window, strides=window, low=zero, high=zero, dilations=one
+    )
     counted = _coordinates(b, place, x.type.shape[2:])
-    at = [b.take(b.constant(table.reshape(-1)), c, axis=0)
-          for table, c in zip(tables, counted, strict=True)]  # fmt: skip
+    at = [
+        b.take(b.constant(table.reshape(-1)), c, axis=0)
+        for table, c in zip(tables, counted, strict=True)
+    ]
     return _weighted(b, at, [prod(spatial[i + 1 :]) for i in range(len(spatial))])
 
 
@@ -172,8 +184,9 @@ def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
         reach = np.arange(length.max())
         places = np.minimum(start[:, None] + reach, size - 1).astype(np.int64)
         parts = b.take(x, b.constant(places), axis=axis)  # ..., n, reach, ...
-        held = b.broadcast(b.constant(reach < length[:, None]), shape=parts.type.shape,
-                           dims=(axis, axis + 1))  # fmt: skip
+        held = b.broadcast(
+            b.constant(reach < length[:, None]), shape=parts.type.shape, dims=(axis, axis + 1)
+        )
         rest = b.scalar_like(0 if kind == "mean" else least(x.type.dtype), parts)
         parts = b.select(held, parts, rest)
         x = (b.reduce_sum if kind == "mean" else b.reduce_max)(parts, axes=(axis + 1,))

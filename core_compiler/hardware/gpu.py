@@ -11,8 +11,15 @@ from core_compiler.hardware.machine import Figure, Machine, shipped
 SHIPPED = "h200"
 
 
-def machine(name: str = "", processors: int = 0, clock: int = 0, memory: int = 0,
-            bandwidth: float = 0.0, shared: int = 0, cache: int = 0) -> Machine:  # fmt: skip
+def machine(
+    name: str = "",
+    processors: int = 0,
+    clock: int = 0,
+    memory: int = 0,
+    bandwidth: float = 0.0,
+    shared: int = 0,
+    cache: int = 0,
+) -> Machine:
     """Return the shipped GPU with given figures (clock in Hz, bytes, bytes/s) replaced."""
     base = shipped(SHIPPED)
     if not name:
@@ -31,6 +38,8 @@ def machine(name: str = "", processors: int = 0, clock: int = 0, memory: int = 0
         },
     }
     return base.with_(
-        name=name, summary=f"{name}, {processors} multiprocessors", units=(unit,),
+        name=name,
+        summary=f"{name}, {processors} multiprocessors",
+        units=(unit,),
         tiers=tuple(replace(t, **tiers.get(t.name, {})) for t in base.tiers),
-    )  # fmt: skip
+    )

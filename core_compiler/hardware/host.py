@@ -52,8 +52,15 @@ def detect() -> Host:
     processors = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     )
-    return Host(_model(), llvm.get_host_cpu_name(), enabled, processors or 1, width,
-                caches(_CPUS / "cpu0" / "cache"), _memory())  # fmt: skip
+    return Host(
+        _model(),
+        llvm.get_host_cpu_name(),
+        enabled,
+        processors or 1,
+        width,
+        caches(_CPUS / "cpu0" / "cache"),
+        _memory(),
+    )
 
 
 def machine(host: Host | None = None) -> Machine:
@@ -71,12 +78,14 @@ def machine(host: Host | None = None) -> Machine:
     )
     tiers = [
         MemoryTier(
-            f"l{c.level}", seen(c.size / 1024, "KiB"),
+            f"l{c.level}",
+            seen(c.size / 1024, "KiB"),
             "core" if c.level <= 2 and c.shared_by <= 2 else "chip",
-            seen(-(-host.processors // c.shared_by)), line=seen(c.line, "B"),
+            seen(-(-host.processors // c.shared_by)),
+            line=seen(c.line, "B"),
         )
         for c in host.caches
-    ]  # fmt: skip
+    ]
     dram = replace(
         base.tier("dram"), capacity=seen(host.memory / 2**30, "GiB") if host.memory else None
     )
@@ -94,11 +103,14 @@ def caches(folder: Path) -> tuple[Cache, ...]:
         try:
             if (index / "type").read_text().strip() == "Instruction":
                 continue
-            found.append(Cache(
-                int((index / "level").read_text()), _size((index / "size").read_text()),
-                int((index / "coherency_line_size").read_text()),
-                _count((index / "shared_cpu_list").read_text()),
-            ))  # fmt: skip
+            found.append(
+                Cache(
+                    int((index / "level").read_text()),
+                    _size((index / "size").read_text()),
+                    int((index / "coherency_line_size").read_text()),
+                    _count((index / "shared_cpu_list").read_text()),
+                )
+            )
         except (OSError, ValueError):
             continue
     return tuple(sorted(found, key=lambda c: c.level))

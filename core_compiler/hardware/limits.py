@@ -68,8 +68,12 @@ def best(one: Limits, other: Limits) -> Limits:
         [s for s, _ in c] for c in (other.read, other.copy)
     ]:
         return other
-    return Limits(one.threads, max(one.flops, other.flops), _best(one.read, other.read),
-                  _best(one.copy, other.copy))  # fmt: skip
+    return Limits(
+        one.threads,
+        max(one.flops, other.flops),
+        _best(one.read, other.read),
+        _best(one.copy, other.copy),
+    )
 
 
 def _best(one: Curve, other: Curve) -> Curve:

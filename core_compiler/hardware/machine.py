@@ -136,8 +136,11 @@ def _named(items, name: str, where: str):
     for item in items:
         if item.name == name:
             return item
-    raise UserError(f"{name!r} not found", f"machine {where}",
-                    f"choose one of {', '.join(i.name for i in items)}")  # fmt: skip
+    raise UserError(
+        f"{name!r} not found",
+        f"machine {where}",
+        f"choose one of {', '.join(i.name for i in items)}",
+    )
 
 
 def load(path: Path | str) -> Machine:
@@ -152,8 +155,11 @@ def load(path: Path | str) -> Machine:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        raise UserError(f"invalid YAML ({getattr(error, 'problem', error)})", f"{path}{line}",
-                        "correct the syntax") from None  # fmt: skip
+        raise UserError(
+            f"invalid YAML ({getattr(error, 'problem', error)})",
+            f"{path}{line}",
+            "correct the syntax",
+        ) from None
     return parse(data, str(path))
 
 
@@ -175,12 +181,14 @@ def parse(data: Any, where: str = "machine") -> Machine:
         summary=_text(data["summary"], f"{where}: summary"),
         units=_items(ComputeUnit, data["units"], f"{where}: units"),
         tiers=_items(MemoryTier, data["tiers"], f"{where}: tiers"),
-        interconnect=None if interconnect is None else _record(
-            Interconnect, interconnect, f"{where}: interconnect"
-        ),
-        figures={k: _figure(v, f"{where}: figures.{k}")
-                 for k, v in _mapping(data.get("figures", {}), f"{where}: figures").items()},
-    )  # fmt: skip
+        interconnect=None
+        if interconnect is None
+        else _record(Interconnect, interconnect, f"{where}: interconnect"),
+        figures={
+            k: _figure(v, f"{where}: figures.{k}")
+            for k, v in _mapping(data.get("figures", {}), f"{where}: figures").items()
+        },
+    )
 
 
 #: Fields that are not figures, with their parsers by name.
@@ -223,9 +231,12 @@ def _figure(data: Any, where: str) -> Figure:
     value, unit = data["value"], data.get("unit", "")
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise UserError(f"invalid value {value!r}", where, "use a number of 0 or more")
-    return Figure(float(value), _one_of(unit, tuple(UNITS), f"{where}.unit"),
-                  _one_of(data["source"], SOURCES, f"{where}.source"),
-                  _text(data.get("note", ""), f"{where}.note"))  # fmt: skip
+    return Figure(
+        float(value),
+        _one_of(unit, tuple(UNITS), f"{where}.unit"),
+        _one_of(data["source"], SOURCES, f"{where}.source"),
+        _text(data.get("note", ""), f"{where}.note"),
+    )
 
 
 def _items(cls: type, data: Any, where: str) -> tuple:
@@ -244,8 +255,9 @@ def _keys(data: Any, where: str, required: set[str], optional: set[str]) -> None
     for name in sorted(required - data.keys()):
         raise UserError(f"missing entry {name!r}", where, "add it")
     for name in sorted(map(str, data.keys() - required - optional)):
-        raise UserError(f"unknown entry {name!r}", where,
-                        f"use {', '.join(sorted(required | optional))}")  # fmt: skip
+        raise UserError(
+            f"unknown entry {name!r}", where, f"use {', '.join(sorted(required | optional))}"
+        )
 
 
 def _mapping(data: Any, where: str) -> Mapping:
@@ -268,6 +280,7 @@ def _text(data: Any, where: str) -> str:
 
 def _one_of(value: Any, allowed: tuple[str, ...], where: str) -> str:
     if value not in allowed:
-        raise UserError(f"unknown value {value!r}", where,
-                        f"use one of {', '.join(map(repr, allowed))}")  # fmt: skip
+        raise UserError(
+            f"unknown value {value!r}", where, f"use one of {', '.join(map(repr, allowed))}"
+        )
     return value

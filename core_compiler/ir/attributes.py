@@ -90,8 +90,10 @@ def _exact_tuple(values: tuple) -> tuple:
 _INTEGERS = frozenset({int})
 #: Bytes are not attributes, so these keys equal no other one, nor bytes of another length.
 _TOLD: dict[type, Callable[[Any], Any]] = {
-    float: Struct("<d").pack, bool: Struct("?").pack, tuple: _exact_tuple,
-}  # fmt: skip
+    float: Struct("<d").pack,
+    bool: Struct("?").pack,
+    tuple: _exact_tuple,
+}
 
 
 def check_attribute(value) -> None:

@@ -47,9 +47,18 @@ class Conversion:
         now = time.perf_counter()
         elapsed, self._clock = (now - self._clock) * 1e6, now
         self.events.append(
-            Rewrite(rule, "", (old,) if old is not None else (), placed, dict(values or {}),
-                    self.function, None, note, elapsed)
-        )  # fmt: skip
+            Rewrite(
+                rule,
+                "",
+                (old,) if old is not None else (),
+                placed,
+                dict(values or {}),
+                self.function,
+                None,
+                note,
+                elapsed,
+            )
+        )
 
     def keep(self, op: Op) -> None:
         """Keep an old op unchanged."""

@@ -24,9 +24,18 @@ VERDICTS = ("bitwise", "within", "unchecked", "failed")
 #: a kernel's plain loops; a scheduled kernel; planned memory; machine code on parts of a launch; a
 #: launch of machine code; the linked program; a translation of the import.
 CHECKS = (
-    "rewrite", "unlogged", "results", "loops", "schedule", "memory", "code", "kernel", "program",
-    "translation", "function",
-)  # fmt: skip
+    "rewrite",
+    "unlogged",
+    "results",
+    "loops",
+    "schedule",
+    "memory",
+    "code",
+    "kernel",
+    "program",
+    "translation",
+    "function",
+)
 #: Outcomes of a compile.
 STATUSES = ("finished", "failed", "cancelled")
 

@@ -77,9 +77,15 @@ class AlignedLines(Sequence[dict[str, Any]]):
     A row that both sides have is printed on demand.
     """
 
-    def __init__(self, before: Module, after: Module, *, found: ModuleDiff,
-                 key: Callable[[Op | Function], Any] = lambda thing: thing,
-                 numbers: Mapping[Value, int] | None = None):  # fmt: skip
+    def __init__(
+        self,
+        before: Module,
+        after: Module,
+        *,
+        found: ModuleDiff,
+        key: Callable[[Op | Function], Any] = lambda thing: thing,
+        numbers: Mapping[Value, int] | None = None,
+    ):
         self._aligner = _Aligner(found, numbers, key, spans=False)
         self._rows = self._aligner.modules(before, after)
 
@@ -247,8 +253,14 @@ class _Aligner:
 
     def row(self, kind: str, left, right, left_key, right_key) -> dict[str, Any]:
         keys = self._keyed(left_key), self._keyed(right_key)
-        return {"kind": kind, "left": left, "right": right, "left_key": keys[0],
-                "right_key": keys[1], "how": ""}  # fmt: skip
+        return {
+            "kind": kind,
+            "left": left,
+            "right": right,
+            "left_key": keys[0],
+            "right_key": keys[1],
+            "how": "",
+        }
 
     def _keyed(self, thing: LineKey) -> Any:
         return None if thing is None else self._key(thing)

@@ -21,9 +21,13 @@ from core_compiler.ir.weights import WeightStore
 
 
 def parse(
-    text: str, *, weights: WeightStore | None = None, where: str = "text", lines: bool = False,
+    text: str,
+    *,
+    weights: WeightStore | None = None,
+    where: str = "text",
+    lines: bool = False,
     stand_in: StandIn | None = None,
-) -> Module:  # fmt: skip
+) -> Module:
     """Parse a module; raise UserError with line and column for invalid text.
 
     ``weights`` finds the digests of ``dense_resource`` names that the text does not contain in
@@ -270,8 +274,11 @@ class _ModuleParser(LocationParser):
             name = self._next()
             value = self._values.get(name) or self._values.get(f"{name}#0")
             if value is None:
-                what = f"{name} is used before it is defined" if name[:1] == "%" else (
-                    f"expected a value (%name), found {shown(name)}")  # fmt: skip
+                what = (
+                    f"{name} is used before it is defined"
+                    if name[:1] == "%"
+                    else (f"expected a value (%name), found {shown(name)}")
+                )
                 self._fail(what, self._at - 1)
             values.append(value)
             if self._accept(")"):

@@ -53,8 +53,9 @@ class Refusal:
         """All ops that the refusal is about."""
         found: dict[Op, None] = {}
         for a in self.about:
-            found |= dict.fromkeys(o for o in (a if isinstance(a, tuple) else (a,))
-                                   if isinstance(o, Op))  # fmt: skip
+            found |= dict.fromkeys(
+                o for o in (a if isinstance(a, tuple) else (a,)) if isinstance(o, Op)
+            )
         return tuple(found)
 
     @property
@@ -87,8 +88,14 @@ class Refusal:
             known = isinstance(thing, Op) and thing.results
             return ops.get(thing.results[0], thing) if known else thing
 
-        return Refusal(self.condition, self.text, tuple(map(other, self.about)), self.asked,
-                       self.depth, self.matched)  # fmt: skip
+        return Refusal(
+            self.condition,
+            self.text,
+            tuple(map(other, self.about)),
+            self.asked,
+            self.depth,
+            self.matched,
+        )
 
 
 def refuse(condition: str, text: str, *about: Any) -> Refusal:

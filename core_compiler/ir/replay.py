@@ -130,9 +130,10 @@ class _Replay:
                 after_ops[_key(op)] = op
                 self._account(op, scope)
         vanished = [
-            op for op in self.scope_before
+            op
+            for op in self.scope_before
             if _key(op) not in after_ops and _key(op) not in self.replaced
-        ]  # fmt: skip
+        ]
         self._functions()
         self._outputs()
         self._regions(vanished)
@@ -183,10 +184,11 @@ class _Replay:
     def _headed(self, old: Block, new: Block) -> bool:
         """Return whether two regions have equal interfaces; their ops are checked one by one."""
         return (
-            len(old.arguments) == len(new.arguments) and len(old.outputs) == len(new.outputs)
+            len(old.arguments) == len(new.arguments)
+            and len(old.outputs) == len(new.outputs)
             and all(map(self._justified, old.arguments, new.arguments))
             and all(map(self._justified, old.outputs, new.outputs))
-        )  # fmt: skip
+        )
 
     def _alike(self, old: Block, new: Block) -> bool:
         """Return whether two regions that define an op's meaning have equal ops and data flow."""
@@ -209,18 +211,22 @@ class _Replay:
 
         def blocks(one: Block, other: Block) -> bool:
             return (
-                enter(one.arguments, other.arguments) and len(one.ops) == len(other.ops)
-                and all(map(ops, one.ops, other.ops)) and reads(one.outputs, other.outputs)
-            )  # fmt: skip
+                enter(one.arguments, other.arguments)
+                and len(one.ops) == len(other.ops)
+                and all(map(ops, one.ops, other.ops))
+                and reads(one.outputs, other.outputs)
+            )
 
         def ops(one: Op, other: Op) -> bool:
             key, theirs = (attributes_key(o.attributes.items()) for o in (one, other))
             return (
-                one.kind == other.kind and key == theirs and reads(one.operands, other.operands)
+                one.kind == other.kind
+                and key == theirs
+                and reads(one.operands, other.operands)
                 and len(one.regions) == len(other.regions)
                 and all(map(blocks, one.regions, other.regions))
                 and enter(one.results, other.results)
-            )  # fmt: skip
+            )
 
         return blocks(old, new)
 
@@ -261,8 +267,12 @@ class _Replay:
         names: Iterable[str] = {**was.attributes, **function.attributes}
         if was.level != function.level:
             names = ("aliases", "results")
-        said = {k: v for r in self.rewrites if r.function == function.name
-                for k, v in r.attributes.items()}  # fmt: skip
+        said = {
+            k: v
+            for r in self.rewrites
+            if r.function == function.name
+            for k, v in r.attributes.items()
+        }
         for key in names:
             one, other = was.attributes.get(key), function.attributes.get(key)
             if one != other and not (key in said and said[key] == other):
@@ -291,8 +301,7 @@ class _Replay:
         another value, with the ops on both sides that lead to it.
         """
         gone = {v: op for op in vanished for v in op.results}
-        fresh = {v: op for op, source in self.changed.items() if source is None
-                 for v in op.results}  # fmt: skip
+        fresh = {v: op for op, source in self.changed.items() if source is None for v in op.results}
         covered: set[Op] = set()
         for op, source in self.changed.items():
             if source is None:
@@ -402,8 +411,7 @@ def _binds(old: Value, new: Value) -> bool:
 
 def _how(old: Op, new: Op) -> str:
     """Describe in a few words how an op changed."""
-    names = [n for n in {**old.attributes, **new.attributes}
-             if old.get(n) != new.get(n)]  # fmt: skip
+    names = [n for n in {**old.attributes, **new.attributes} if old.get(n) != new.get(n)]
     if old.kind == new.kind and names:
         return f" ({', '.join(f'{n}: {old.get(n)} became {new.get(n)}' for n in names[:3])})"
     if old.kind == new.kind and old.operands != new.operands:

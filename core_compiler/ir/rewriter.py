@@ -204,9 +204,16 @@ class Rewriter:
         return placed
 
     def insert(
-        self, new: Op | Sequence[Op], *, before: Op | None = None, rule: str, reason: str = "",
-        of: Op | None = None, note: str = "", claim: Claim | None = None,
-    ):  # fmt: skip
+        self,
+        new: Op | Sequence[Op],
+        *,
+        before: Op | None = None,
+        rule: str,
+        reason: str = "",
+        of: Op | None = None,
+        note: str = "",
+        claim: Claim | None = None,
+    ):
         """Insert ops that replace nothing.
 
         Their origin is the op ``of``, or ``reason``. The event names ``of`` by its values, which
@@ -217,8 +224,9 @@ class Rewriter:
             new = (new,) if isinstance(new, Op) else new
             new = [op if op.origin is not None else op.with_(origin=origin) for op in new]
         values = {} if of is None else {v: v for v in of.results}
-        return self.replace((), new, values, rule=rule, reason=reason, at=before, note=note,
-                            claim=claim)  # fmt: skip
+        return self.replace(
+            (), new, values, rule=rule, reason=reason, at=before, note=note, claim=claim
+        )
 
     def erase(self, op: Op | Sequence[Op], *, rule: str, note: str = "") -> None:
         """Remove ops whose results are unused."""

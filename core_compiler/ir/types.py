@@ -63,13 +63,20 @@ class DType(Type):
 
 #: (MLIR name, bits, NumPy scalar type) of the floating-point types.
 _FLOATS = (
-    ("f64", 64, np.float64), ("f32", 32, np.float32), ("f16", 16, np.float16),
-    ("bf16", 16, ml_dtypes.bfloat16), ("f8E4M3FN", 8, ml_dtypes.float8_e4m3fn),
-    ("f8E4M3FNUZ", 8, ml_dtypes.float8_e4m3fnuz), ("f8E4M3", 8, ml_dtypes.float8_e4m3),
-    ("f8E4M3B11FNUZ", 8, ml_dtypes.float8_e4m3b11fnuz), ("f8E3M4", 8, ml_dtypes.float8_e3m4),
-    ("f8E5M2", 8, ml_dtypes.float8_e5m2), ("f8E5M2FNUZ", 8, ml_dtypes.float8_e5m2fnuz),
-    ("f8E8M0FNU", 8, ml_dtypes.float8_e8m0fnu), ("f4E2M1FN", 4, ml_dtypes.float4_e2m1fn),
-)  # fmt: skip
+    ("f64", 64, np.float64),
+    ("f32", 32, np.float32),
+    ("f16", 16, np.float16),
+    ("bf16", 16, ml_dtypes.bfloat16),
+    ("f8E4M3FN", 8, ml_dtypes.float8_e4m3fn),
+    ("f8E4M3FNUZ", 8, ml_dtypes.float8_e4m3fnuz),
+    ("f8E4M3", 8, ml_dtypes.float8_e4m3),
+    ("f8E4M3B11FNUZ", 8, ml_dtypes.float8_e4m3b11fnuz),
+    ("f8E3M4", 8, ml_dtypes.float8_e3m4),
+    ("f8E5M2", 8, ml_dtypes.float8_e5m2),
+    ("f8E5M2FNUZ", 8, ml_dtypes.float8_e5m2fnuz),
+    ("f8E8M0FNU", 8, ml_dtypes.float8_e8m0fnu),
+    ("f4E2M1FN", 4, ml_dtypes.float4_e2m1fn),
+)
 
 
 def _table() -> dict[str, DType]:
@@ -116,10 +123,11 @@ def quoted(text: str) -> str:
     if text.isidentifier() and text.isascii():
         return f'"{text}"'
     keep = (
-        c if c.isprintable() and c not in '"\\' and not 0xD800 <= ord(c) <= 0xDFFF
+        c
+        if c.isprintable() and c not in '"\\' and not 0xD800 <= ord(c) <= 0xDFFF
         else "".join(f"\\{b:02X}" for b in c.encode("utf-8", "surrogatepass"))
         for c in text
-    )  # fmt: skip
+    )
     return f'"{"".join(keep)}"'
 
 

@@ -19,13 +19,24 @@ from core_compiler.support.errors import InternalError
 ALIGN = 64
 
 _EVALUATE: dict[str, Callable[..., int]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b, "ceildiv": lambda a, b: -(-a // b), "mod": lambda a, b: a % b,
-    "min": min, "max": max, "div": lambda a, b: a // b, "neg": lambda a: -a,
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "ceildiv": lambda a, b: -(-a // b),
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "div": lambda a, b: a // b,
+    "neg": lambda a: -a,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
     "select": lambda p, a, b: a if p else b,
-}  # fmt: skip
+}
 
 
 def parallel_nest(function: Function) -> list[Op]:
@@ -106,17 +117,19 @@ def _static_scratch(function: Function, functions) -> int:
         own += _allocated(op, {})
     below = [
         _static_scratch(functions[op["callee"]], functions)
-        for op in function.body.walk() if op.kind == "kernel.invoke"
-    ]  # fmt: skip
+        for op in function.body.walk()
+        if op.kind == "kernel.invoke"
+    ]
     return own + max(below, default=0)
 
 
 def scratch_allocations(function: Function) -> list[Op]:
     """Return the scratch buffers of a kernel in program order, in which they are laid out."""
     return [
-        op for op in function.body.walk()
+        op
+        for op in function.body.walk()
         if op.kind == "kernel.alloc" and op.result.type.space == "scratch"
-    ]  # fmt: skip
+    ]
 
 
 def _allocated(op: Op, env: Mapping[Value, int]) -> int:

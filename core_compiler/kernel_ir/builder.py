@@ -26,10 +26,15 @@ from core_compiler.kernel_ir.ops import KERNEL_OPS, result_types
 from core_compiler.support.errors import InternalError
 
 _INDEX_FOLD: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "min": min, "max": max, "mod": lambda a, b: a % b if b else 0,
-    "floordiv": lambda a, b: a // b if b else 0, "ceildiv": lambda a, b: -(-a // b) if b else 0,
-}  # fmt: skip
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "min": min,
+    "max": max,
+    "mod": lambda a, b: a % b if b else 0,
+    "floordiv": lambda a, b: a // b if b else 0,
+    "ceildiv": lambda a, b: -(-a // b) if b else 0,
+}
 
 
 class KernelBuilder:

@@ -28,9 +28,12 @@ class KernelFault(InternalError):
 
 
 def interpret(
-    function: Function, buffers: Sequence[np.ndarray], sizes: Sequence[int], reverse: bool = False,
+    function: Function,
+    buffers: Sequence[np.ndarray],
+    sizes: Sequence[int],
+    reverse: bool = False,
     functions: Mapping[str, Function] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Run ``function``; buffers that it stores to are modified in place.
 
     ``buffers``: one array for each buffer argument, in order: the memory that the argument's
@@ -192,8 +195,9 @@ def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndar
     if array.dtype != kind.dtype.numpy:
         raise InternalError(f"expected a buffer of {kind.dtype}, got {array.dtype}")
     flat = array.reshape(-1)
-    shape, strides = ([named[d] if isinstance(d, str) else d for d in part]
-                      for part in (kind.shape, kind.strides))  # fmt: skip
+    shape, strides = (
+        [named[d] if isinstance(d, str) else d for d in part] for part in (kind.shape, kind.strides)
+    )
     offset = named[kind.offset] if isinstance(kind.offset, str) else kind.offset
     if not flat.size:  # nothing to read: the loops over it have no iterations
         return np.zeros(shape, array.dtype)
@@ -209,15 +213,33 @@ def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndar
 # -- scalar meaning --------------------------------------------------------------------------------
 
 _OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
     "ge": ">=",
-}  # fmt: skip
+}
 _INDEX_TEXT = {
-    "min": "min({}, {})", "max": "max({}, {})", "mod": "{} % {}", "floordiv": "{} // {}",
-    "ceildiv": "-(-{} // {})", "neg": "-{}", "abs": "abs({})", "div": "{} // {}",
-    "select": "({1} if {0} else {2})", "and": "{} & {}", "or": "{} | {}", "shl": "{} << {}",
-    "shr": "{} >> {}", "rem": "{} % {}", "xor": "{} ^ {}",
-}  # fmt: skip
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+    "mod": "{} % {}",
+    "floordiv": "{} // {}",
+    "ceildiv": "-(-{} // {})",
+    "neg": "-{}",
+    "abs": "abs({})",
+    "div": "{} // {}",
+    "select": "({1} if {0} else {2})",
+    "and": "{} & {}",
+    "or": "{} | {}",
+    "shl": "{} << {}",
+    "shr": "{} >> {}",
+    "rem": "{} % {}",
+    "xor": "{} ^ {}",
+}
 
 
 @functools.cache
@@ -608,27 +630,60 @@ class _Translator:
 
 
 _BOOL_TEXT = {
-    "not": "~asbool({})", "and": "{} & {}", "or": "{} | {}", "xor": "{} ^ {}", "eq": "{} == {}",
-    "ne": "{} != {}", "lt": "~asbool({}) & {}", "gt": "{} & ~asbool({})",
-    "le": "~asbool({}) | {}", "ge": "{} | ~asbool({})", "max": "{} | {}", "min": "{} & {}",
-    "mul": "{} & {}", "add": "{} | {}",
-}  # fmt: skip
+    "not": "~asbool({})",
+    "and": "{} & {}",
+    "or": "{} | {}",
+    "xor": "{} ^ {}",
+    "eq": "{} == {}",
+    "ne": "{} != {}",
+    "lt": "~asbool({}) & {}",
+    "gt": "{} & ~asbool({})",
+    "le": "~asbool({}) | {}",
+    "ge": "{} | ~asbool({})",
+    "max": "{} | {}",
+    "min": "{} & {}",
+    "mul": "{} & {}",
+    "add": "{} | {}",
+}
 _INTEGER_TEXT = {
-    "neg": "-{}", "abs": "abs({})", "sign": "sign({})", "bitnot": "~{}", "and": "{} & {}",
-    "or": "{} | {}", "xor": "{} ^ {}", "ipow": "integer_power({}, {})",
-}  # fmt: skip
+    "neg": "-{}",
+    "abs": "abs({})",
+    "sign": "sign({})",
+    "bitnot": "~{}",
+    "and": "{} & {}",
+    "or": "{} | {}",
+    "xor": "{} ^ {}",
+    "ipow": "integer_power({}, {})",
+}
 _FLOAT_TEXT = {
-    "div": "{} / {}", "neg": "-{}", "abs": "abs({})", "is_nan": "isnan({})", "is_inf": "isinf({})",
+    "div": "{} / {}",
+    "neg": "-{}",
+    "abs": "abs({})",
+    "is_nan": "isnan({})",
+    "is_inf": "isinf({})",
     "is_finite": "isfinite({})",
-}  # fmt: skip
+}
 
 _GLOBALS = {
-    "range": range, "abs": abs, "min": min, "max": max, "full": np.full, "where": np.where,
-    "empty": np.empty, "concatenate": np.concatenate, "isnan": np.isnan, "isinf": np.isinf,
-    "isfinite": np.isfinite, "asbool": np.bool_, "sign": _sign, "convert": _convert,
-    "contract": _contract, "integer_power": _integer_power,
-    "memory": lambda data: _Memory(data, tracked=True, shared=False), "__builtins__": {},
-}  # fmt: skip
+    "range": range,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "full": np.full,
+    "where": np.where,
+    "empty": np.empty,
+    "concatenate": np.concatenate,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "asbool": np.bool_,
+    "sign": _sign,
+    "convert": _convert,
+    "contract": _contract,
+    "integer_power": _integer_power,
+    "memory": lambda data: _Memory(data, tracked=True, shared=False),
+    "__builtins__": {},
+}
 
 
 @functools.lru_cache(maxsize=64)

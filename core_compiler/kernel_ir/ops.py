@@ -324,10 +324,13 @@ def _declare(
 
 # The meaning of a function is ``numerics.functions.NAMESPACE["<name>_<dtype>"]``.
 _declare(
-    _float_only, 1,
+    _float_only,
+    1,
     "exp exp2 log log2 log10 log1p expm1 rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh erf erfc sigmoid", "elementary function of one float", cost=10,
-)  # fmt: skip
+    "asinh acosh atanh erf erfc sigmoid",
+    "elementary function of one float",
+    cost=10,
+)
 _declare(_float_only, 1, "sqrt", "square root, correctly rounded", cost=4)
 _declare(_float_only, 1, "floor ceil round trunc", "a float rounded to an integer")
 _declare(_same, 1, "neg abs sign", "unary arithmetic")
@@ -359,9 +362,10 @@ _declare(_for, None, "for", "a loop", pure=False)
 _declare(_if, 1, "if", "a branch", pure=False)
 
 SCALAR_OPS = tuple(
-    kind for kind, d in KERNEL_OPS.items()
+    kind
+    for kind, d in KERNEL_OPS.items()
     if d.rule in (_float_only, _same, _bits_only, _test, _index_only, _compare, _select)
-)  # fmt: skip
+)
 
 
 def is_pure(op: Op) -> bool:

@@ -14,18 +14,30 @@ from core_compiler.support.errors import InternalError
 
 #: Kernel op -> primitive, if the names differ, for floats.
 _FLOAT = {
-    "round": "round_even", "max": "maximum", "min": "minimum", "rem": "fmod", "mod": "remainder",
-}  # fmt: skip
+    "round": "round_even",
+    "max": "maximum",
+    "min": "minimum",
+    "rem": "fmod",
+    "mod": "remainder",
+}
 #: The same for integers.
 _INTEGER = {
-    "max": "maximum", "min": "minimum", "mod": "floor_mod", "floordiv": "floor_div",
+    "max": "maximum",
+    "min": "minimum",
+    "mod": "floor_mod",
+    "floordiv": "floor_div",
     "bitnot": "not",
-}  # fmt: skip
+}
 #: Comparisons that are another one with the operands exchanged.
 SWAPPED = {"gt": "lt", "ge": "le"}
 #: Ops whose function branches on its values (long division, a table), so lanes run one by one.
-_ONE_AT_A_TIME = {"rem": ("f32", "f64"), "mod": ("f32", "f64"), "sin": ("f64",), "cos": ("f64",),
-                  "tan": ("f64",)}  # fmt: skip
+_ONE_AT_A_TIME = {
+    "rem": ("f32", "f64"),
+    "mod": ("f32", "f64"),
+    "sin": ("f64",),
+    "cos": ("f64",),
+    "tan": ("f64",),
+}
 
 
 def has_lanes(name: str, lane) -> bool:

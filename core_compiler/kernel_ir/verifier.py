@@ -124,9 +124,11 @@ def _verify_disjoint(function: Function, loop: Op) -> None:
         if not depends.isdisjoint(op.uses()):
             depends.update(op.results)
     guarded = {  # done by the iterations that a condition selects
-        inner for op in body.walk() if op.kind == "kernel.if" and op.operands[0] in depends
+        inner
+        for op in body.walk()
+        if op.kind == "kernel.if" and op.operands[0] in depends
         for inner in op.walk()
-    }  # fmt: skip
+    }
     for op in body.walk():
         if op.kind == "kernel.store":
             target, indices = access(op)

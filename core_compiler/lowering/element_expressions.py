@@ -189,8 +189,9 @@ class Puller:
         address = ZERO
         for i, stride in zip(index, ordered_strides(t.shape, t.order), strict=True):
             address = address + i * stride
-        return Node("load", t.dtype, value=value, index=tuple(index), address=address,
-                    axes=address.axes)  # fmt: skip
+        return Node(
+            "load", t.dtype, value=value, index=tuple(index), address=address, axes=address.axes
+        )
 
     def compute(self, function: str, dtype_: DType, *inputs: Node, op=None) -> Node:
         axes = frozenset().union(*(n.axes for n in inputs))
@@ -227,8 +228,14 @@ class Puller:
     def choose(self, conditions, inside: Node, outside: Node, op=None) -> Node:
         axes = inside.axes | outside.axes
         axes = axes.union(*(e.axes for e, _, _ in conditions))
-        return Node("choose", inside.dtype, (inside, outside), op=op, conditions=tuple(conditions),
-                    axes=axes)  # fmt: skip
+        return Node(
+            "choose",
+            inside.dtype,
+            (inside, outside),
+            op=op,
+            conditions=tuple(conditions),
+            axes=axes,
+        )
 
     # -- heavy nodes -----------------------------------------------------------------------------
 
@@ -285,8 +292,12 @@ class Puller:
         a, b = op.operands
         if op.kind.endswith("matmul"):
             batch = tuple(range(a.type.rank - 2))
-            pairs = {"batch_a": batch, "batch_b": batch, "contract_a": (a.type.rank - 1,),
-                     "contract_b": (a.type.rank - 2,)}  # fmt: skip
+            pairs = {
+                "batch_a": batch,
+                "batch_b": batch,
+                "contract_a": (a.type.rank - 1,),
+                "contract_b": (a.type.rank - 2,),
+            }
         else:
             pairs = op
         ca, cb = tuple(pairs["contract_a"]), tuple(pairs["contract_b"])
@@ -297,10 +308,15 @@ class Puller:
         free_a = [i for i in range(a.type.rank) if i not in ca + ba]
         free_b = [i for i in range(b.type.rank) if i not in cb + bb]
         batch_index = index[: len(ba)]
-        ia = _placed(a.type.rank, (ba, batch_index), (ca, k),
-                     (free_a, index[len(ba) : len(ba) + len(free_a)]))  # fmt: skip
-        ib = _placed(b.type.rank, (bb, batch_index), (cb, k),
-                     (free_b, index[len(ba) + len(free_a) :]))  # fmt: skip
+        ia = _placed(
+            a.type.rank,
+            (ba, batch_index),
+            (ca, k),
+            (free_a, index[len(ba) : len(ba) + len(free_a)]),
+        )
+        ib = _placed(
+            b.type.rank, (bb, batch_index), (cb, k), (free_b, index[len(ba) + len(free_a) :])
+        )
         wide = accumulator(a.type.dtype)
         terms = [self.widened(self.pull(v, i), wide, op) for v, i in ((a, ia), (b, ib))]
         node = self.heavy("contraction", "fma", (axis,), terms, wide, op)
@@ -324,8 +340,15 @@ class Puller:
         source = self._padded(self.widened(source, wide, op), inside, op)
         weight = self.pull(w, (index[1], c, *map(axis_index, tap_axes)))
         weight = self.widened(weight, wide, op)
-        node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,
-                          blocks=max(1, 8 // max(1, prod(taps))))  # fmt: skip
+        node = self.heavy(
+            "convolution",
+            "fma",
+            (channel, *tap_axes),
+            (source, weight),
+            wide,
+            op,
+            blocks=max(1, 8 // max(1, prod(taps))),
+        )
         return self.widened(node, op.result.type.dtype, op)
 
     def _transposed_convolution(self, op, index) -> Node:
@@ -341,9 +364,14 @@ class Puller:
         c = axis_index(channel)
         image, hits, inside = [], [], []
         for i, tap, size, stride, low, dilation in zip(
-            index[2:], tap_axes, x.type.shape[2:], op["strides"], op["low"], op["dilations"],
+            index[2:],
+            tap_axes,
+            x.type.shape[2:],
+            op["strides"],
+            op["low"],
+            op["dilations"],
             strict=True,
-        ):  # fmt: skip
+        ):
             # A tap without a position is not a term; a tap with a position outside is padding.
             place = i + low - axis_index(tap) * dilation
             hits += [(place % stride, 0, 1)] if stride > 1 else []
@@ -358,8 +386,16 @@ class Puller:
         weight = self.pull(w, (row, within, *map(axis_index, tap_axes)))
         weight = self.widened(weight, wide, op)
         count = op.get("taps") or prod(taps)
-        node = self.heavy("convolution", "fma", (channel, *tap_axes), (source, weight), wide, op,
-                          hits, blocks=max(1, 8 // max(1, count)))  # fmt: skip
+        node = self.heavy(
+            "convolution",
+            "fma",
+            (channel, *tap_axes),
+            (source, weight),
+            wide,
+            op,
+            hits,
+            blocks=max(1, 8 // max(1, count)),
+        )
         return self.widened(node, op.result.type.dtype, op)
 
     def _weight_gradient(self, op, hook, index) -> Node:
@@ -411,10 +447,12 @@ class Puller:
         if hook.kind == "positions":
             place = index_maps.linear(image, x.type.shape[2:])
             here = Node("position", dtype("i64"), op=op, address=place, axes=place.axes)
-            return self.heavy("window", "positions", tap_axes, (node, here), dtype("i64"), op,
-                              inside)  # fmt: skip
-        total = self.heavy("window", "max" if hook.kind == "max" else "add", tap_axes, (node,),
-                           wide, op, inside)  # fmt: skip
+            return self.heavy(
+                "window", "positions", tap_axes, (node, here), dtype("i64"), op, inside
+            )
+        total = self.heavy(
+            "window", "max" if hook.kind == "max" else "add", tap_axes, (node,), wide, op, inside
+        )
         if hook.kind == "mean":
             if op.get("count_padding", False) or not inside:
                 count = Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
@@ -429,9 +467,15 @@ class Puller:
         tap_axes = [self.reduced_axis(n) for n in op["window"]]
         places, hits = [], []
         for i, tap, window, size, stride, low, dilation in zip(
-            index[2:], tap_axes, op["window"], dy.type.shape[2:], op["strides"], op["low"],
-            op["dilations"], strict=True,
-        ):  # fmt: skip
+            index[2:],
+            tap_axes,
+            op["window"],
+            dy.type.shape[2:],
+            op["strides"],
+            op["low"],
+            op["dilations"],
+            strict=True,
+        ):
             place = i + low - (axis_index(tap) * -1 + (window - 1)) * dilation
             hits += [(place % stride, 0, 1)] if stride > 1 else []
             place = place // stride
@@ -450,8 +494,9 @@ class Puller:
             count = self._count(op, shape, places, wide)
             terms = [self.compute("div", wide, terms[0], count, op=op)]
         most = prod(-(-k // s) for k, s in zip(op["window"], op["strides"], strict=True))
-        node = self.heavy("window", "gradient", tap_axes, terms, wide, op, hits,
-                          chunked=most > CHUNK)  # fmt: skip
+        node = self.heavy(
+            "window", "gradient", tap_axes, terms, wide, op, hits, chunked=most > CHUNK
+        )
         return self.widened(node, kind, op)
 
     def _count(self, op, shape, index, wide: DType) -> Node:

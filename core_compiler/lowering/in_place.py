@@ -98,8 +98,11 @@ class _Walk:
                 *(self.made_of.get(v, frozenset()) for v in op.operands)
             )
             self.made_of |= dict.fromkeys(op.results, sources)
-            key = (op.kind, repr(dict(op.attributes)),
-                   tuple(self._number(v, known) for v in op.operands))  # fmt: skip
+            key = (
+                op.kind,
+                repr(dict(op.attributes)),
+                tuple(self._number(v, known) for v in op.operands),
+            )
             for place, value in enumerate(op.results):
                 known[value] = self.numbers.setdefault((key, place), len(self.numbers))
 

@@ -193,8 +193,9 @@ def written_parts(block: Block) -> dict[Value, Op]:
             raise CannotLower(
                 "a part alone",
                 "{0} writes a part of its operand in place, and {1} also reads it",
-                op, others[0] if others else "the caller",
-            )  # fmt: skip
+                op,
+                others[0] if others else "the caller",
+            )
         parts[value] = op
     return parts
 
@@ -363,8 +364,10 @@ def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) 
                 "outputs of one shape",
                 "{0} has other readers and {1} elements, but this kernel has {2} rows: the outputs "
                 "have different shapes",
-                block.producers().get(value, value), prod(wide), prod(shape),
-            )  # fmt: skip
+                block.producers().get(value, value),
+                prod(wide),
+                prod(shape),
+            )
         index, position = [], ZERO
         for axis in rows:
             position = position * axis.size + axis_index(axis)
@@ -377,8 +380,11 @@ def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) 
 def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, space):
     """Return the node that is an output's element, and its phase (None: the last)."""
     box = _written(value, parts)
-    begin = definition(parts[value]).lower.starts(puller, parts[value]) if value in parts else (
-        [ZERO] * value.type.rank)  # fmt: skip
+    begin = (
+        definition(parts[value]).lower.starts(puller, parts[value])
+        if value in parts
+        else ([ZERO] * value.type.rank)
+    )
 
     def address(index, shape) -> Lin:
         total = ZERO
@@ -392,8 +398,9 @@ def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, s
 
     candidates = [
         (address(index, box.type.shape), index, node)
-        for (v, index), node in puller.nodes.items() if v is box
-    ]  # fmt: skip
+        for (v, index), node in puller.nodes.items()
+        if v is box
+    ]
     for place, index, node in candidates:
         over = set(rows) if place.axes <= set(rows) else set(space.axes)
         if place.axes <= over and _is_onto(place, box, over):
@@ -441,8 +448,10 @@ def _check_fusion(heavies: list[Node]) -> None:
                     raise CannotLower(
                         "loops side by side",
                         "{0} would run again inside each step of {1}: a reduction inside another's "
-                        "loop", part.op, node.op,
-                    )  # fmt: skip
+                        "loop",
+                        part.op,
+                        node.op,
+                    )
         if node.heavy.form in ("contraction", "convolution", "window"):
             _check_once(node, heavies)
             others = [h for h in heavies if h.op is not node.op]
@@ -450,8 +459,9 @@ def _check_fusion(heavies: list[Node]) -> None:
                 raise CannotLower(
                     "a product alone",
                     "{0} cannot share a kernel with {1}: each has its own loops",
-                    node.op, others[0].op,
-                )  # fmt: skip
+                    node.op,
+                    others[0].op,
+                )
             for term in node.heavy.terms:
                 for part in term.walk():
                     own = part.op is node.op or part.function == "cast"
@@ -459,8 +469,10 @@ def _check_fusion(heavies: list[Node]) -> None:
                         raise CannotLower(
                             "plain operands",
                             "{0} feeds {1}, which rereads its operands for each output: the "
-                            "arithmetic would run again", part.op, node.op,
-                        )  # fmt: skip
+                            "arithmetic would run again",
+                            part.op,
+                            node.op,
+                        )
 
 
 def _check_once(node: Node, heavies: list[Node]) -> None:
@@ -468,16 +480,20 @@ def _check_once(node: Node, heavies: list[Node]) -> None:
     if any(h.op is node.op for h in heavies if h is not node):
         raise CannotLower(
             "each product once",
-            "{0} is read at several indices: each read would recompute it", node.op,
-        )  # fmt: skip
+            "{0} is read at several indices: each read would recompute it",
+            node.op,
+        )
     elements = node.op.result.type.elements if node.op is not None else 0
     computed = prod(axis.size for axis in node.axes)
     if computed > elements > 0:
         raise CannotLower(
             "each product once",
             "{0} has {1} elements, but this kernel would compute {2}: its readers visit some "
-            "elements twice, or positions outside it", node.op, elements, computed,
-        )  # fmt: skip
+            "elements twice, or positions outside it",
+            node.op,
+            elements,
+            computed,
+        )
 
 
 # -- staging ---------------------------------------------------------------------------------------

@@ -257,9 +257,10 @@ class HeavyLoops(Writing):
         joined = kb.select(kb.eq(seen, chunk), acc, kb.add(total, acc))
         begun = kb.select(full, kb.number(0, node.heavy.dtype), acc)
         new = [
-            kb.add(begun, value), kb.select(full, joined, total),
+            kb.add(begun, value),
+            kb.select(full, joined, total),
             kb.add(seen, kb.number(1, "i64")),
-        ]  # fmt: skip
+        ]
         return self._where(node, belongs[0] if belongs else None, new, carried)
 
 

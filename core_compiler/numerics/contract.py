@@ -18,6 +18,7 @@ def need_current(version: object, what: str, where: str, use: str = "read") -> N
         return
     raise UserError(
         f"{what} made under version {version} of the numerics contract, this release uses version "
-        f"{CONTRACT_VERSION}, which gives different bits", where,
+        f"{CONTRACT_VERSION}, which gives different bits",
+        where,
         f"{use} with the release that made it, or train again with this one",
-    )  # fmt: skip
+    )

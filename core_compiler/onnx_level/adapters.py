@@ -75,13 +75,23 @@ class Use:
 
     def again(self, *inputs: Value | None, without: Sequence[str] = (), **more: Any):
         """Emit the op in its other version, with these inputs and the changed attributes."""
-        own = {n: v for n, v in self.op.attributes.items()
-               if n not in without and n not in (SINCE, *more)}  # fmt: skip
-        kept = counted(self.op, self.version, {
-            n: v for n, v in {**own, **more}.items() if not n.startswith(PREFIX)
-        })  # fmt: skip
-        return self.nodes.node(self.op.kind.removeprefix(PREFIX), *inputs, version=self.version,
-                               results=[v.type for v in self.op.results], **kept)  # fmt: skip
+        own = {
+            n: v
+            for n, v in self.op.attributes.items()
+            if n not in without and n not in (SINCE, *more)
+        }
+        kept = counted(
+            self.op,
+            self.version,
+            {n: v for n, v in {**own, **more}.items() if not n.startswith(PREFIX)},
+        )
+        return self.nodes.node(
+            self.op.kind.removeprefix(PREFIX),
+            *inputs,
+            version=self.version,
+            results=[v.type for v in self.op.results],
+            **kept,
+        )
 
     def rank(self) -> int:
         """Return the rank of the first input; raise CannotSay if it is unknown."""
@@ -133,8 +143,10 @@ def _becomes_input(op_type: str, old: int, new: int, name: str, place: int = 1) 
 
 
 for _name, _old, _new, _list in (
-    ("Squeeze", 11, 13, "axes"), ("Unsqueeze", 11, 13, "axes"), ("Split", 11, 13, "split"),
-):  # fmt: skip
+    ("Squeeze", 11, 13, "axes"),
+    ("Unsqueeze", 11, 13, "axes"),
+    ("Split", 11, 13, "split"),
+):
     _becomes_input(_name, _old, _new, _list)
 
 
@@ -164,8 +176,12 @@ def _each_alone(use: Use, op_type: str):
 
 
 #: Reductions that are not the identity on a single element.
-_ALONE = {"ReduceL1": ("Abs",), "ReduceL2": ("Mul", "Sqrt"), "ReduceSumSquare": ("Mul",),
-          "ReduceLogSum": ("Log",)}  # fmt: skip
+_ALONE = {
+    "ReduceL1": ("Abs",),
+    "ReduceL2": ("Mul", "Sqrt"),
+    "ReduceSumSquare": ("Mul",),
+    "ReduceLogSum": ("Log",),
+}
 _reduction("ReduceSum", 11, 13)
 for _name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare"):
     _reduction(f"Reduce{_name}", 13, 18)
@@ -210,23 +226,28 @@ def _masked(use: Use, made: Sequence[Value], said: bool) -> Sequence[Value]:
         return made
     nodes = use.nodes
     shape = nodes.one("Shape", use.input(0), version=1)
-    mask = nodes.one("Expand", nodes.constant(np.array([said])), shape, version=8,
-                     like=use.op.results[1].type)  # fmt: skip
+    mask = nodes.one(
+        "Expand", nodes.constant(np.array([said])), shape, version=8, like=use.op.results[1].type
+    )
     return made[0], mask
 
 
 @adapts("Pad", 2, 11)
 def _pad_up(use: Use):
     value = use.like(use.attr("value", 0.0))
-    return use.again(use.input(0), use.nodes.ints(use.attr("pads")), value,
-                     without=["pads", "value"])  # fmt: skip
+    return use.again(
+        use.input(0), use.nodes.ints(use.attr("pads")), value, without=["pads", "value"]
+    )
 
 
 @adapts("Pad", 11, 2)
 def _pad_down(use: Use):
     value = use.array(2, "constant_value")
-    return use.again(use.input(0), pads=use.ints(1, "pads"),
-                     value=None if value is None else float(value.reshape(-1)[0]))  # fmt: skip
+    return use.again(
+        use.input(0),
+        pads=use.ints(1, "pads"),
+        value=None if value is None else float(value.reshape(-1)[0]),
+    )
 
 
 @adapts("Pad", 18, 13)
@@ -254,8 +275,12 @@ def _slice_down(use: Use):
     steps = use.ints(4, "steps")
     if steps is not None and set(steps) != {1}:
         raise CannotSay(f"its steps are {steps}")
-    return use.again(use.input(0), starts=use.ints(1, "starts"), ends=use.ints(2, "ends"),
-                     axes=use.ints(3, "axes"))  # fmt: skip
+    return use.again(
+        use.input(0),
+        starts=use.ints(1, "starts"),
+        ends=use.ints(2, "ends"),
+        axes=use.ints(3, "axes"),
+    )
 
 
 @adapts("TopK", 1, 10)
@@ -310,11 +335,13 @@ def _flattened(op_type: str) -> None:
         if not shape.is_static:
             raise CannotSay("it is over several axes of unknown size")
         flat = shape.with_(shape=(prod(shape.shape[:axis]), prod(shape.shape[axis:])))
-        rows = use.nodes.one("Reshape", use.input(0), use.nodes.ints(flat.shape), version=5,
-                             like=flat)  # fmt: skip
+        rows = use.nodes.one(
+            "Reshape", use.input(0), use.nodes.ints(flat.shape), version=5, like=flat
+        )
         made = use.nodes.one(op_type, rows, version=use.version, axis=1, like=flat)
-        return use.nodes.node("Reshape", made, use.nodes.ints(shape.shape), version=5,
-                              results=[shape])  # fmt: skip
+        return use.nodes.node(
+            "Reshape", made, use.nodes.ints(shape.shape), version=5, results=[shape]
+        )
 
     def down(use: Use):
         rank = use.rank()
@@ -327,8 +354,9 @@ def _flattened(op_type: str) -> None:
         moved = held.with_(shape=[held.shape[i] for i in order])
         turned = use.nodes.one("Transpose", use.input(0), version=1, perm=tuple(order), like=moved)
         made = use.nodes.one(op_type, turned, version=use.version, axis=rank - 1, like=moved)
-        return use.nodes.node("Transpose", made, version=1, perm=tuple(back),
-                              results=[use.op.result.type])  # fmt: skip
+        return use.nodes.node(
+            "Transpose", made, version=1, perm=tuple(back), results=[use.op.result.type]
+        )
 
     ADAPTERS[op_type, 11, 13] = up
     ADAPTERS[op_type, 13, 11] = down
@@ -391,8 +419,9 @@ def _split_down(use: Use):
     if use.input(1) is not None:
         return use.again(use.input(0), use.input(1))
     axis, held, parts = use.attr("axis", 0), use.op.operands[0].type, len(use.op.results)
-    sizes: list[Any] = [v.type.shape[axis] if isinstance(v.type, TensorType) else None
-             for v in use.op.results]  # fmt: skip
+    sizes: list[Any] = [
+        v.type.shape[axis] if isinstance(v.type, TensorType) else None for v in use.op.results
+    ]
     if not all(isinstance(size, int) for size in sizes):
         size = held.shape[axis] if isinstance(held, TensorType) else None
         if not isinstance(size, int):
@@ -425,8 +454,9 @@ def _batch_norm_up(use: Use):
 
 @adapts("GroupNormalization", 18, 21)
 def _group_norm_up(use: Use):
-    return _per_channel(use, lambda each, groups: np.repeat(each, use.op.operands[0].type.shape[1]
-                                                            // groups))  # fmt: skip
+    return _per_channel(
+        use, lambda each, groups: np.repeat(each, use.op.operands[0].type.shape[1] // groups)
+    )
 
 
 @adapts("GroupNormalization", 21, 18)
@@ -452,9 +482,14 @@ def _per_channel(use: Use, change):
 @adapts("Upsample", 9, 10)
 def _upsample_to_resize(use: Use):
     """Replace the deprecated op by a Resize of version 10."""
-    return use.nodes.node("Resize", use.input(0), use.input(1), version=10,
-                          results=[v.type for v in use.op.results],
-                          mode=use.attr("mode"))  # fmt: skip
+    return use.nodes.node(
+        "Resize",
+        use.input(0),
+        use.input(1),
+        version=10,
+        results=[v.type for v in use.op.results],
+        mode=use.attr("mode"),
+    )
 
 
 @adapts("Resize", 10, 11)
@@ -467,9 +502,12 @@ def _resize_up(use: Use):
         if nearest == "ceil" and np.any(scales > 1):
             raise CannotSay("one axis shrinks, another grows")
     return use.again(
-        use.input(0), use.nodes.constant(np.empty(0, np.float32)), use.input(1),
-        coordinate_transformation_mode="asymmetric", nearest_mode=nearest,
-    )  # fmt: skip
+        use.input(0),
+        use.nodes.constant(np.empty(0, np.float32)),
+        use.input(1),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode=nearest,
+    )
 
 
 @adapts("Resize", 13, 11)
@@ -497,8 +535,9 @@ def _resize_all_axes(use: Use):
         if not shape.is_static:
             raise CannotSay("it resizes some axes, and the sizes of the others are unknown")
         whole = dict(enumerate(shape.shape)) | dict(zip(places, sizes, strict=True))
-        return use.again(use.input(0), None, None, use.nodes.ints([whole[i] for i in range(rank)]),
-                         without=later)  # fmt: skip
+        return use.again(
+            use.input(0), None, None, use.nodes.ints([whole[i] for i in range(rank)]), without=later
+        )
     scales = use.array(2, "scales")
     region = use.array(1, "roi")
     if scales is None or (region is not None and region.size):
@@ -533,10 +572,17 @@ def _resize_down(use: Use):
     )
     if not fits or use.input(3) is not None:
         raise CannotSay("version 10 supports only asymmetric coordinates, floor and scales")
-    return use.again(use.input(0), use.input(2), without=[
-        "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "exclude_outside",
-        "extrapolation_value",
-    ])  # fmt: skip
+    return use.again(
+        use.input(0),
+        use.input(2),
+        without=[
+            "coordinate_transformation_mode",
+            "nearest_mode",
+            "cubic_coeff_a",
+            "exclude_outside",
+            "extrapolation_value",
+        ],
+    )
 
 
 # -- unchanged definitions -------------------------------------------------------------------------
@@ -574,9 +620,12 @@ def carried(op: Op, old, new) -> Op:
 _VALUES_SINCE = {
     ("Pad", "mode", "wrap"): 19,
     ("Resize", "coordinate_transformation_mode", "half_pixel_symmetric"): 19,
-    **{(kind, "reduction", how): 18
-       for kind in ("ScatterElements", "ScatterND") for how in ("max", "min")},
-}  # fmt: skip
+    **{
+        (kind, "reduction", how): 18
+        for kind in ("ScatterElements", "ScatterND")
+        for how in ("max", "min")
+    },
+}
 #: Ops whose axes refer to their result.
 _ADD_AXES = (f"{PREFIX}Unsqueeze", f"{PREFIX}OneHot")
 
@@ -620,8 +669,9 @@ def _default(schema, name: str) -> Any:
 def _check_types(op: Op, schema) -> None:
     bound: dict[str, str] = {}  # type parameter -> the type it is bound to
     for what, values, formal in (
-        ("input", op.operands, schema.inputs), ("result", op.results, schema.outputs),
-    ):  # fmt: skip
+        ("input", op.operands, schema.inputs),
+        ("result", op.results, schema.outputs),
+    ):
         for place, value in enumerate(values):
             name = _type_name(value.type)
             if name and formal:
@@ -629,8 +679,10 @@ def _check_types(op: Op, schema) -> None:
                 if name not in wanted.types and wanted.types:
                     raise CannotSay(f"its {what} {wanted.name} is {name}")
                 if wanted.is_homogeneous and bound.setdefault(wanted.type_str, name) != name:
-                    raise CannotSay(f"its {what} {wanted.name} is {name}, but others of this "
-                                    f"type are {bound[wanted.type_str]}")  # fmt: skip
+                    raise CannotSay(
+                        f"its {what} {wanted.name} is {name}, but others of this "
+                        f"type are {bound[wanted.type_str]}"
+                    )
 
 
 def _type_name(held: Type) -> str:
@@ -649,12 +701,20 @@ def _type_name(held: Type) -> str:
 
 #: The names of dtypes in ONNX's schemas.
 _TYPE_NAMES = {
-    "f32": "float", "f64": "double", "f16": "float16", "bf16": "bfloat16", "i1": "bool",
+    "f32": "float",
+    "f64": "double",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i1": "bool",
     **{f"i{b}": f"int{b}" for b in (2, 4, 8, 16, 32, 64)},
     **{f"ui{b}": f"uint{b}" for b in (2, 4, 8, 16, 32, 64)},
-    "f8E4M3FN": "float8e4m3fn", "f8E4M3FNUZ": "float8e4m3fnuz", "f8E5M2": "float8e5m2",
-    "f8E5M2FNUZ": "float8e5m2fnuz", "f4E2M1FN": "float4e2m1", "f8E8M0FNU": "float8e8m0",
-}  # fmt: skip
+    "f8E4M3FN": "float8e4m3fn",
+    "f8E4M3FNUZ": "float8e4m3fnuz",
+    "f8E5M2": "float8e5m2",
+    "f8E5M2FNUZ": "float8e5m2fnuz",
+    "f4E2M1FN": "float4e2m1",
+    "f8E8M0FNU": "float8e8m0",
+}
 
 
 def adapted(

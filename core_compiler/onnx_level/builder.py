@@ -44,9 +44,14 @@ class Nodes:
         return value
 
     def node(
-        self, op_type: str, *inputs: Value | None, version: int, results: Sequence[Type] | int = 1,
-        domain: str = "", **attributes: Any,
-    ) -> tuple[Value, ...]:  # fmt: skip
+        self,
+        op_type: str,
+        *inputs: Value | None,
+        version: int,
+        results: Sequence[Type] | int = 1,
+        domain: str = "",
+        **attributes: Any,
+    ) -> tuple[Value, ...]:
         """Emit a node as ``version`` of its domain defines it; return its results.
 
         None among the inputs is an omitted input, among the attributes an omitted attribute.
@@ -67,6 +72,7 @@ class Nodes:
     def one(self, op_type: str, *inputs: Value | None, version: int, **more: Any) -> Value:
         """Emit a node with one result and return it; see :meth:`node`."""
         like = more.pop("like", None)
-        (made,) = self.node(op_type, *inputs, version=version,
-                            results=1 if like is None else (like,), **more)  # fmt: skip
+        (made,) = self.node(
+            op_type, *inputs, version=version, results=1 if like is None else (like,), **more
+        )
         return made

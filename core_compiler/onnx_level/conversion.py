@@ -31,9 +31,12 @@ class Converter:
 
     def define(self, rewriter: Rewriter) -> None:
         """Replace the ops that the version does not have yet by their definitions."""
-        self._each(rewriter, lambda op, op_type: (
-            self._by_definition(op, rewriter) if schema("", op_type, self.to) is None else ()
-        ))  # fmt: skip
+        self._each(
+            rewriter,
+            lambda op, op_type: (
+                self._by_definition(op, rewriter) if schema("", op_type, self.to) is None else ()
+            ),
+        )
 
     def convert(self, rewriter: Rewriter) -> None:
         """Convert the ops of one block; the version must have all of them."""

@@ -39,8 +39,11 @@ INITIALIZER = "onnx.initializer"
 ABSENT = "onnx.absent"
 #: Attributes of the op that are not attributes of the ONNX node.
 SINCE, REGIONS, OVERRIDABLE, OVERLOAD = (
-    "onnx.since", "onnx.regions", "onnx.overridable", "onnx.overload",
-)  # fmt: skip
+    "onnx.since",
+    "onnx.regions",
+    "onnx.overridable",
+    "onnx.overload",
+)
 
 #: The type of a value that the file does not declare.
 UNKNOWN = opaque("!onnx.value")
@@ -60,8 +63,12 @@ REFERENCE = "@"
 
 def is_reference(value: Any) -> bool:
     """Return whether an attribute's value is taken from the function's call."""
-    return (isinstance(value, tuple) and len(value) == 3 and value[0] == REFERENCE
-            and type(value[2]) is int)  # fmt: skip
+    return (
+        isinstance(value, tuple)
+        and len(value) == 3
+        and value[0] == REFERENCE
+        and type(value[2]) is int
+    )
 
 
 def kind(domain: str, op_type: str) -> str:
@@ -110,8 +117,9 @@ def newest(domain: str = "") -> int:
     import onnx
 
     spelled_ = "" if domain in DEFAULT else domain
-    found = [s.since_version for s in onnx.defs.get_all_schemas_with_history()
-             if s.domain == spelled_]  # fmt: skip
+    found = [
+        s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.domain == spelled_
+    ]
     return max(found, default=1) if spelled_ else onnx.defs.onnx_opset_version()
 
 

@@ -63,8 +63,9 @@ class Budget:
         # NumPy limits the product of the other axes even if a tensor has no elements.
         sizes = (
             prod(filter(None, v.type.shape)) * v.type.dtype.bytes
-            for inner in body.walk() for v in inner.results
-        )  # fmt: skip
+            for inner in body.walk()
+            for v in inner.results
+        )
         if any(size > self.most for size in sizes):
             raise InternalError(f"{op.kind} creates tensors of more than {self.most} bytes")
         needed = sum(work_of(inner) for inner in body.ops)
@@ -80,9 +81,13 @@ ABSENT_ARRAY = np.empty(0, np.bool_)
 
 
 def evaluate(
-    op: Op, arrays: Sequence[Any], weights: WeightStore,
-    outer: Mapping[Value, Any], functions: Mapping[str, Function], budget: Budget | None = None,
-) -> tuple[Any, ...]:  # fmt: skip
+    op: Op,
+    arrays: Sequence[Any],
+    weights: WeightStore,
+    outer: Mapping[Value, Any],
+    functions: Mapping[str, Function],
+    budget: Budget | None = None,
+) -> tuple[Any, ...]:
     """Return the results of ``op``: arrays, or a :class:`Held` for a sequence.
 
     ``outer`` holds the outer values that its subgraphs use, ``functions`` the model's own
@@ -98,10 +103,13 @@ def evaluate(
 
 
 def evaluate_with(
-    run: Callable[[Module, Sequence[np.ndarray]], Sequence[np.ndarray]], op: Op,
-    arrays: Sequence[Any], weights: WeightStore, outer: Mapping[Value, Any],
+    run: Callable[[Module, Sequence[np.ndarray]], Sequence[np.ndarray]],
+    op: Op,
+    arrays: Sequence[Any],
+    weights: WeightStore,
+    outer: Mapping[Value, Any],
     functions: Mapping[str, Function],
-) -> tuple[Any, ...]:  # fmt: skip
+) -> tuple[Any, ...]:
     """Return the results of ``op``, with ``run`` applied to its import and that import's arguments.
 
     The other parameters are those of :func:`evaluate`.
@@ -147,10 +155,13 @@ def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
 
 
 def imported(
-    ops: Sequence[Op], results: Sequence[Value], arguments: Sequence[Value],
-    stored: Mapping[Value, Dense | Resource], weights: WeightStore,
+    ops: Sequence[Op],
+    results: Sequence[Value],
+    arguments: Sequence[Value],
+    stored: Mapping[Value, Dense | Resource],
+    weights: WeightStore,
     functions: Mapping[str, Function],
-) -> Module:  # fmt: skip
+) -> Module:
     """Import ``ops`` to a tensor-level module whose main computes ``results`` from ``arguments``.
 
     The ``arguments`` have static types.  ``stored`` holds the constants that the ops use but no
@@ -160,8 +171,11 @@ def imported(
     renamed = {v: Value(v.type, f"input{i}") for i, v in enumerate(arguments)}
     first = [_stored(v, held, renamed) for v, held in stored.items()]
     made = {v for op in ops for v in op.results}
-    first += [_absent(v, renamed) for v in dict.fromkeys(v for op in ops for v in op.operands)
-              if v.type is NOTHING and v not in made]  # fmt: skip
+    first += [
+        _absent(v, renamed)
+        for v in dict.fromkeys(v for op in ops for v in op.operands)
+        if v.type is NOTHING and v not in made
+    ]
     own = tuple(renamed[v] for v in arguments)
     outputs = tuple(renamed.get(v, v) for v in results)
     body = Block(own, (*first, *(op.substitute(renamed) for op in ops)), outputs)
@@ -190,9 +204,11 @@ def _model(body: Block, weights: WeightStore, functions: Mapping[str, Function])
     """Return a module of level ``onnx`` whose main is ``body``."""
     called = {n: f for n, f in functions.items() if n != "main"}
     facts = {
-        "ir_version": 10, "opsets": versions(body.walk(), functions), "graph": "node",
+        "ir_version": 10,
+        "opsets": versions(body.walk(), functions),
+        "graph": "node",
         "outputs": tuple(f"output{i}" for i in range(len(body.outputs))),
-    }  # fmt: skip
+    }
     return Module({"main": Function("main", body, LEVEL, facts), **called}, weights)
 
 

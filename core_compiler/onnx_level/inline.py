@@ -121,7 +121,10 @@ def node_proto(op: Op, weights: WeightStore, makers: Callable[[Value], Op | None
     arguments = tuple(v for v in renamed.values() if v not in left_out)
     own = tuple(v for v in op.results if v.type is not NOTHING)
     body = Block(arguments, (*absent, op.substitute(renamed)), own)
-    facts = {"ir_version": 10, "opsets": ((spelled(op)[0], op.get(SINCE, 1)),),
-             "outputs": tuple(f"output{i}" for i in range(len(own)))}  # fmt: skip
+    facts = {
+        "ir_version": 10,
+        "opsets": ((spelled(op)[0], op.get(SINCE, 1)),),
+        "outputs": tuple(f"output{i}" for i in range(len(own))),
+    }
     module = Module({"main": Function("main", body, LEVEL, facts)}, weights)
     return write(module, weights=False).graph.node[0]

@@ -74,9 +74,12 @@ def _is_of(value: Any, kind: str) -> bool:
 
 #: ``AttrType`` -> the type of such a value in the IR; subgraphs are regions.
 _TYPES: dict[str, tuple[type, ...]] = {
-    "FLOAT": (float,), "INT": (int,), "STRING": (str,), "TENSOR": (Dense, Resource),
+    "FLOAT": (float,),
+    "INT": (int,),
+    "STRING": (str,),
+    "TENSOR": (Dense, Resource),
     "TYPE_PROTO": (Type,),
-}  # fmt: skip
+}
 
 
 def _against_subgraphs(op: Op) -> str | None:

@@ -71,8 +71,9 @@ def read(
     need_sound(model, name)
     reader = _Reader(model, folder, name, weights)
     if model.training_info:
-        raise UserError("the model contains training information", name,
-                        "compile it without --onnx-passes")  # fmt: skip
+        raise UserError(
+            "the model contains training information", name, "compile it without --onnx-passes"
+        )
     functions = [reader.function(f) for f in model.functions]
     main = reader.main()
     if reader.unsupported:
@@ -107,15 +108,20 @@ class _Reader:
     def main(self) -> Function:
         graph, model = self.model.graph, self.model
         body = self._graph(graph, {}, top=True)
-        return Function("main", body, LEVEL, {
-            "ir_version": model.ir_version,
-            "opsets": tuple(sorted(self._opsets.items())),
-            "outputs": tuple(o.name for o in graph.output),
-            "producer": (model.producer_name, model.producer_version),
-            "graph": graph.name,
-            "doc": (model.doc_string, graph.doc_string),
-            "metadata": tuple((p.key, p.value) for p in model.metadata_props),
-        })  # fmt: skip
+        return Function(
+            "main",
+            body,
+            LEVEL,
+            {
+                "ir_version": model.ir_version,
+                "opsets": tuple(sorted(self._opsets.items())),
+                "outputs": tuple(o.name for o in graph.output),
+                "producer": (model.producer_name, model.producer_version),
+                "graph": graph.name,
+                "doc": (model.doc_string, graph.doc_string),
+                "metadata": tuple((p.key, p.value) for p in model.metadata_props),
+            },
+        )
 
     def function(self, proto) -> Function:
         """Return a local function: a template whose values have no types."""
@@ -129,11 +135,16 @@ class _Reader:
         own = tuple((a.name, self._attribute(a, proto)) for a in proto.attribute_proto)
         made = Function(
             f"{proto.domain}::{proto.name}" + (f":{proto.overload}" if proto.overload else ""),
-            Block(tuple(arguments), self._with_absent(ops), outputs), LEVEL,
-            {"opsets": tuple(sorted(_versions(proto.opset_import).items())),
-             "outputs": tuple(proto.output), "takes": tuple(proto.attribute), "defaults": own,
-             "doc": proto.doc_string},
-        )  # fmt: skip
+            Block(tuple(arguments), self._with_absent(ops), outputs),
+            LEVEL,
+            {
+                "opsets": tuple(sorted(_versions(proto.opset_import).items())),
+                "outputs": tuple(proto.output),
+                "takes": tuple(proto.attribute),
+                "defaults": own,
+                "doc": proto.doc_string,
+            },
+        )
         self._opsets = outer
         return made
 
@@ -152,8 +163,9 @@ class _Reader:
                 continue
             value = Value(type_of(given.type), given.name)
             if top and value.type is UNKNOWN:
-                self._refuse("input", "of a type that is neither tensor, sequence nor optional",
-                             given.name)  # fmt: skip
+                self._refuse(
+                    "input", "of a type that is neither tensor, sequence nor optional", given.name
+                )
             self._define(scope, outer, given.name, value)
             arguments.append(value)
         overridable = {i.name for i in graph.input} & held
@@ -212,8 +224,14 @@ class _Reader:
             results.append(Value(held, name or None))
             if name:
                 self._define(scope, outer, name, results[-1])
-        made = Op(kind(domain, node.op_type), operands, results, attributes, regions,
-                  Origin.root(described))  # fmt: skip
+        made = Op(
+            kind(domain, node.op_type),
+            operands,
+            results,
+            attributes,
+            regions,
+            Origin.root(described),
+        )
         problem = complaint(made)
         if problem and len(self.unsupported) == gaps:
             self.unsupported.append(Unsupported(node.op_type, problem, described, misfit=True))
@@ -227,15 +245,21 @@ class _Reader:
 
     def _find(self, scope: Mapping[str, Value], name: str) -> Value:
         if name not in scope:
-            raise UserError(f"tensor {name!r} is used before it is defined", self.name,
-                            "sort the nodes; if the file is damaged, export it again")  # fmt: skip
+            raise UserError(
+                f"tensor {name!r} is used before it is defined",
+                self.name,
+                "sort the nodes; if the file is damaged, export it again",
+            )
         return scope[name]
 
     def _define(self, scope: dict, outer: Mapping, name: str, value: Value) -> None:
         """Define a name; a subgraph may shadow a name of the outer graph."""
         if name in scope and scope[name] is not outer.get(name):
-            raise UserError(f"tensor {name!r} is defined twice", self.name,
-                            "the file is damaged; export it again")  # fmt: skip
+            raise UserError(
+                f"tensor {name!r} is defined twice",
+                self.name,
+                "the file is damaged; export it again",
+            )
         scope[name] = value
 
     # -- attributes --------------------------------------------------------------------------------
@@ -246,15 +270,20 @@ class _Reader:
         reader = _ATTRIBUTES.get(held.type)
         if reader is None:
             kinds = {9: "a list of tensors", 10: "a list of graphs", 11: "a sparse tensor"}
-            self._refuse(getattr(node, "op_type", node.name),
-                         f"attribute {held.name} is {kinds.get(held.type, 'of an unknown type')}",
-                         node.name)  # fmt: skip
+            self._refuse(
+                getattr(node, "op_type", node.name),
+                f"attribute {held.name} is {kinds.get(held.type, 'of an unknown type')}",
+                node.name,
+            )
             return ()
         try:
             return reader(self, held)
         except UnicodeDecodeError:
-            raise UserError(f"attribute {held.name!r} is not valid UTF-8", self.name,
-                            "the file is damaged; export it again") from None  # fmt: skip
+            raise UserError(
+                f"attribute {held.name!r} is not valid UTF-8",
+                self.name,
+                "the file is damaged; export it again",
+            ) from None
 
     def _tensor(self, held) -> Dense | Resource:
         place = next((e.value for e in held.external_data if e.key == "location"), "")

@@ -85,8 +85,9 @@ def save(module: Module, path: Path | str, *, external: bool | None = None) -> l
         for place, draft in drafts.items():
             draft.replace(place)
     except OSError as problem:
-        raise UserError(f"cannot be written: {problem.strerror}", str(path),
-                        "choose another path") from None  # fmt: skip
+        raise UserError(
+            f"cannot be written: {problem.strerror}", str(path), "choose another path"
+        ) from None
     finally:
         for draft in drafts.values():
             with suppress(OSError):
@@ -99,8 +100,12 @@ def _draft(path: Path) -> Path:
 
 
 def _resources(module: Module) -> list[Resource]:
-    found = {v.digest: v for op in module.walk() for v in op.attributes.values()
-             if isinstance(v, Resource)}  # fmt: skip
+    found = {
+        v.digest: v
+        for op in module.walk()
+        for v in op.attributes.values()
+        if isinstance(v, Resource)
+    }
     return list(found.values())
 
 
@@ -298,8 +303,12 @@ class _Writer:
             called = wanted[place] if wanted else name
             if name != called or name in names or value not in own:
                 called = called if wanted and called not in names else self._names.fresh(called)
-                nodes.add(op_type="Identity", input=[name], output=[called],
-                          name=self._node_names.fresh(called))  # fmt: skip
+                nodes.add(
+                    op_type="Identity",
+                    input=[name],
+                    output=[called],
+                    name=self._node_names.fresh(called),
+                )
             names.append(called)
         return names
 

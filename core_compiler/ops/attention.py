@@ -155,10 +155,14 @@ def _quarter_turn(b, x: Value, interleaved: bool) -> Value:
     axis = len(lead) + interleaved
     x = b.reshape(x, shape=pairs)
     first, second = (
-        b.slice(x, starts=(0,) * axis + (part,) + (0,) * (len(pairs) - axis - 1),
-                limits=(*pairs[:axis], part + 1, *pairs[axis + 1 :]), strides=(1,) * len(pairs))
+        b.slice(
+            x,
+            starts=(0,) * axis + (part,) + (0,) * (len(pairs) - axis - 1),
+            limits=(*pairs[:axis], part + 1, *pairs[axis + 1 :]),
+            strides=(1,) * len(pairs),
+        )
         for part in (0, 1)
-    )  # fmt: skip
+    )
     return b.reshape(b.concat(b.neg(second), first, axis=axis), shape=(*lead, width))
 
 

@@ -68,11 +68,16 @@ def _conv_rule(types, attributes):
     need(outputs % groups == 0, f"{outputs} output channels do not divide into {groups} groups")
     sizes = [
         window_size(
-            f"spatial axis {i}", x.shape[i + 2], w.shape[i + 2], attributes["strides"][i],
-            attributes["low"][i], attributes["high"][i], attributes["dilations"][i],
+            f"spatial axis {i}",
+            x.shape[i + 2],
+            w.shape[i + 2],
+            attributes["strides"][i],
+            attributes["low"][i],
+            attributes["high"][i],
+            attributes["dilations"][i],
         )
         for i in range(spatial)
-    ]  # fmt: skip
+    ]
     made = result_dtype(x.dtype, attributes["accumulate"])
     return (tensor((x.shape[0], outputs, *sizes), made),)
 
@@ -88,9 +93,13 @@ def _pads(attributes):
 
 def _conv(arrays, attributes, types):
     made = convolution.conv(
-        *arrays, attributes["strides"], _pads(attributes), attributes["dilations"],
-        attributes["groups"], types[0].dtype.numpy,
-    )  # fmt: skip
+        *arrays,
+        attributes["strides"],
+        _pads(attributes),
+        attributes["dilations"],
+        attributes["groups"],
+        types[0].dtype.numpy,
+    )
     return (made,)
 
 
@@ -150,10 +159,15 @@ def _conv_transpose_flops(op) -> int:
 
 def _conv_transpose(arrays, attributes, types):
     made = convolution.conv_transpose(
-        *arrays, attributes["strides"], _pads(attributes), attributes["dilations"],
-        attributes["groups"], attributes["output_padding"], types[0].dtype.numpy,
+        *arrays,
+        attributes["strides"],
+        _pads(attributes),
+        attributes["dilations"],
+        attributes["groups"],
+        attributes["output_padding"],
+        types[0].dtype.numpy,
         attributes["taps"],
-    )  # fmt: skip
+    )
     return (made,)
 
 
@@ -198,13 +212,20 @@ def _weight_gradient_rule(types, attributes):
         need_length(name, attributes[name], x.rank - 2)
     for i, size in enumerate(x.shape[2:]):
         made = window_size(
-            f"spatial axis {i}", size, kernel[i], attributes["strides"][i], attributes["low"][i],
-            attributes["high"][i], attributes["dilations"][i],
-        )  # fmt: skip
+            f"spatial axis {i}",
+            size,
+            kernel[i],
+            attributes["strides"][i],
+            attributes["low"][i],
+            attributes["high"][i],
+            attributes["dilations"][i],
+        )
         need(made == dy.shape[i + 2], f"spatial axis {i} of dy is {dy.shape[i + 2]}, not {made}")
     channels, outputs = (need_static("the number of channels", each.shape[1]) for each in (x, dy))
-    need(groups >= 1 and channels % groups == 0 and outputs % groups == 0,
-         f"{channels} and {outputs} channels do not divide into {groups} groups")  # fmt: skip
+    need(
+        groups >= 1 and channels % groups == 0 and outputs % groups == 0,
+        f"{channels} and {outputs} channels do not divide into {groups} groups",
+    )
     made = result_dtype(x.dtype, attributes["accumulate"])
     return (tensor((outputs, channels // groups, *kernel), made),)
 
@@ -217,9 +238,14 @@ def _weight_gradient_flops(op) -> int:
 
 def _weight_gradient(arrays, attributes, types):
     made = convolution.conv_weight_gradient(
-        *arrays, attributes["kernel"], attributes["strides"], _pads(attributes),
-        attributes["dilations"], attributes["groups"], types[0].dtype.numpy,
-    )  # fmt: skip
+        *arrays,
+        attributes["kernel"],
+        attributes["strides"],
+        _pads(attributes),
+        attributes["dilations"],
+        attributes["groups"],
+        types[0].dtype.numpy,
+    )
     return (made,)
 
 

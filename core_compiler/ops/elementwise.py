@@ -44,8 +44,13 @@ ANY = tuple(DTYPES.values())
 UNARY = (
     ("neg", "-x; integers wrap", SIGNED_NUMBERS, "exact multilinear", FOLLOWS),
     ("abs", "|x|; integers wrap", SIGNED_NUMBERS, "exact never_negative_zero", FOLLOWS),
-    ("sign", "-1, 0 or 1; a float keeps its zero's sign, NaN stays NaN",
-     SIGNED_NUMBERS, "exact step", WHOLE),
+    (
+        "sign",
+        "-1, 0 or 1; a float keeps its zero's sign, NaN stays NaN",
+        SIGNED_NUMBERS,
+        "exact step",
+        WHOLE,
+    ),
     ("exp", "e to the x", FLOATS, "never_negative_zero several_roundings", RANGE),
     ("exp2", "2 to the x", FLOATS, "never_negative_zero several_roundings", RANGE),
     ("expm1", "exp(x) - 1, accurate near 0", FLOATS, "several_roundings", RANGE),
@@ -54,8 +59,13 @@ UNARY = (
     ("log10", "logarithm to base 10", FLOATS, "several_roundings", RANGE),
     ("log1p", "log(1 + x), accurate near 0", FLOATS, "several_roundings", RANGE),
     ("sqrt", "square root, correctly rounded", FLOATS, "", RANGE),
-    ("rsqrt", "1 / sqrt(x): a square root and a division, each rounded",
-     FLOATS, "several_roundings", RANGE),
+    (
+        "rsqrt",
+        "1 / sqrt(x): a square root and a division, each rounded",
+        FLOATS,
+        "several_roundings",
+        RANGE,
+    ),
     ("cbrt", "cube root", FLOATS, "", RANGE),
     ("sin", "sine, x in radians", FLOATS, "several_roundings", ANGLE),
     ("cos", "cosine, x in radians", FLOATS, "several_roundings", ANGLE),
@@ -78,7 +88,7 @@ UNARY = (
     ("trunc", "integer part, towards zero", FLOATS, "exact step", WHOLE),
     ("not", "logical not", (BOOL,), "exact step", None),
     ("bitnot", "every bit inverted", INTEGERS, "exact step", None),
-)  # fmt: skip
+)
 
 #: Columns: name, meaning, operand dtypes. The result is i1.
 TESTS = (
@@ -126,10 +136,21 @@ COMPARISONS = (
 
 #: Ops whose reference has another name.
 _REFERENCES = {
-    "round": "round_even", "bitnot": "not", "max": "maximum", "min": "minimum", "rem": "fmod",
-    "mod": "remainder", "shl": "shift_left", "shr": "shift_right", "eq": "equal",
-    "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
-}  # fmt: skip
+    "round": "round_even",
+    "bitnot": "not",
+    "max": "maximum",
+    "min": "minimum",
+    "rem": "fmod",
+    "mod": "remainder",
+    "shl": "shift_left",
+    "shr": "shift_right",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
 
 
 def _map(name):
@@ -159,8 +180,10 @@ def _test(function):
 
 
 _TEST_REFERENCES = {
-    "is_nan": _test(np.isnan), "is_inf": _test(np.isinf), "is_finite": _test(np.isfinite),
-}  # fmt: skip
+    "is_nan": _test(np.isnan),
+    "is_inf": _test(np.isinf),
+    "is_finite": _test(np.isfinite),
+}
 
 
 def _declare(name, summary, names, allowed, words, precision=None, result=None, reference=None):

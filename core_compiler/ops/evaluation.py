@@ -61,8 +61,10 @@ def _hold(op: Op, results: Sequence[np.ndarray]) -> None:
     for array, value in zip(results, op.results, strict=True):
         if not _is_of(array, value.type):
             shape = "x".join(map(str, array.shape))
-            raise InternalError(f"the reference of {op.kind} returns {array.dtype} of shape "
-                                f"[{shape}] for {value.type}")  # fmt: skip
+            raise InternalError(
+                f"the reference of {op.kind} returns {array.dtype} of shape "
+                f"[{shape}] for {value.type}"
+            )
 
 
 def evaluate_block(

@@ -96,17 +96,20 @@ def same(context, op, index) -> Read:
 
 
 def slice_(context, op, index) -> Read:
-    return Read(0, tuple(
-        i * stride + start
-        for i, start, stride in zip(index, op["starts"], op["strides"], strict=True)
-    ))  # fmt: skip
+    return Read(
+        0,
+        tuple(
+            i * stride + start
+            for i, start, stride in zip(index, op["starts"], op["strides"], strict=True)
+        ),
+    )
 
 
 def reverse(context, op, index) -> Read:
     shape = op.result.type.shape
-    return Read(0, tuple(
-        i * -1 + (shape[a] - 1) if a in op["axes"] else i for a, i in enumerate(index)
-    ))  # fmt: skip
+    return Read(
+        0, tuple(i * -1 + (shape[a] - 1) if a in op["axes"] else i for a, i in enumerate(index))
+    )
 
 
 def pad(context, op, index) -> Read:

@@ -87,8 +87,9 @@ def _need_along(x, indices, axis: int) -> None:
     need_axis(axis, x.rank)
     need_rank("indices", indices, x.rank)
     for i, (size, wanted) in enumerate(zip(x.shape, indices.shape, strict=True)):
-        fits = size == wanted or (isinstance(size, int) and isinstance(wanted, int)
-                                  and wanted <= size)  # fmt: skip
+        fits = size == wanted or (
+            isinstance(size, int) and isinstance(wanted, int) and wanted <= size
+        )
         need(i == axis or fits, f"axis {i}: indices has size {wanted} but x has {size}")
 
 

@@ -279,8 +279,10 @@ def _group_norm_rule(types, attributes):
     _need_channels(types, axis)
     x, groups = types[0], attributes["groups"]
     channels = need_static("the number of channels", x.shape[axis])
-    need(groups >= 1 and channels % groups == 0,
-         f"{channels} channels do not divide into {groups} groups")  # fmt: skip
+    need(
+        groups >= 1 and channels % groups == 0,
+        f"{channels} channels do not divide into {groups} groups",
+    )
     return _same(x)
 
 

@@ -111,8 +111,9 @@ class Fixed:
         now, then = (text if len(text) < 60 else text[:56] + " ..." for text in shown)
         raise UserError(
             f"{self.place} was compiled for {then} from {self.names}, got {now}",
-            self.names, "compile again with these inputs as examples",
-        )  # fmt: skip
+            self.names,
+            "compile again with these inputs as examples",
+        )
 
 
 @dataclass(frozen=True)
@@ -179,10 +180,12 @@ class Access:
 
 
 def positions(
-    main: Function, own: int, accesses: Iterable[Access],
+    main: Function,
+    own: int,
+    accesses: Iterable[Access],
     unknown: Callable[[Value], object] = lambda value: False,
     taken: Iterable[tuple[Value, np.ndarray, str]] = (),
-) -> Positions | None:  # fmt: skip
+) -> Positions | None:
     """Return the checks of the first ``own`` arguments of ``main``; None if there are none.
 
     ``unknown`` returns whether a part of a value is known only at run time; ``taken``: values that
@@ -225,8 +228,9 @@ def positions(
     given = [v for v in main.arguments[:own] if v in read]
     body = Block(tuple(given), ops, outputs)
     text = print_module(Module({"main": Function("main", body)}, WeightStore()))
-    return Positions(text, tuple(inputs[v] for v in given), tuple(r for _, r in reads),
-                     tuple(fixed.values()))  # fmt: skip
+    return Positions(
+        text, tuple(inputs[v] for v in given), tuple(r for _, r in reads), tuple(fixed.values())
+    )
 
 
 def _ways(value: Value, makers, inputs) -> tuple[dict[Op, None], list[Value]] | None:
@@ -333,7 +337,11 @@ def _classes(op: Op) -> Limited:
 
 #: The positions of an op, with their limits.
 _LIMITS: dict[str, Callable[[Op], Limited]] = {
-    "core.take": _along, "core.take_along": _along, "core.scatter_along": _along,
-    "core.gather_nd": _tuples, "core.scatter_nd": _tuples,
-    "core.nll_loss": _classes, "core.cross_entropy": _classes,
-}  # fmt: skip
+    "core.take": _along,
+    "core.take_along": _along,
+    "core.scatter_along": _along,
+    "core.gather_nd": _tuples,
+    "core.scatter_nd": _tuples,
+    "core.nll_loss": _classes,
+    "core.cross_entropy": _classes,
+}

@@ -63,11 +63,23 @@ def _reference(generate: str):
 #: Columns: name, meaning, dtypes, default dtype, operations per element, reference.
 RANDOM = (
     ("random_bits", "32 random bits per element", (UI32,), UI32, _WORD, "random_bits"),
-    ("random_uniform", "Uniform in [0, 1): 24 random bits times 2^-24, rounded to the dtype",
-     FLOATS, F32, _WORD + 2, "uniform"),
-    ("random_normal", "Standard normal (Box-Muller in f32), rounded to the dtype", FLOATS, F32,
-     _WORD + 6, "normal"),
-)  # fmt: skip
+    (
+        "random_uniform",
+        "Uniform in [0, 1): 24 random bits times 2^-24, rounded to the dtype",
+        FLOATS,
+        F32,
+        _WORD + 2,
+        "uniform",
+    ),
+    (
+        "random_normal",
+        "Standard normal (Box-Muller in f32), rounded to the dtype",
+        FLOATS,
+        F32,
+        _WORD + 6,
+        "normal",
+    ),
+)
 
 
 def _flops(each: int):

@@ -227,7 +227,8 @@ declare(
             "axes": AXES,
             "correction": CORRECTION,
             "plain": Attr(
-                bool, False,
+                bool,
+                False,
                 "as in normalisations: d = x - mean(x), s = 1; faster, but loses digits "
                 "if the mean is large, and squares may overflow or underflow",
             ),
@@ -236,7 +237,7 @@ declare(
         precision=SUM,
         gradient=RULES["variance"],
     )
-)  # fmt: skip
+)
 
 declare(
     OpDef(

@@ -21,9 +21,13 @@ LOGICAL = (*INTEGERS, BOOL)
 I32, I64, F32, F64 = map(dtype, ("i32", "i64", "f32", "f64"))
 
 _CLASSES = {
-    FLOATS: "a float of 16 bits or more", INTEGERS: "an integer", NUMBERS: "a number",
-    (BOOL,): "i1", LOGICAL: "an integer or i1", FLOATS + SIGNED: "a float or signed integer",
-}  # fmt: skip
+    FLOATS: "a float of 16 bits or more",
+    INTEGERS: "an integer",
+    NUMBERS: "a number",
+    (BOOL,): "i1",
+    LOGICAL: "an integer or i1",
+    FLOATS + SIGNED: "a float or signed integer",
+}
 
 
 def need(condition: bool, message: str) -> None:
@@ -71,8 +75,10 @@ def need_rank(name: str, found: TensorType, rank: int) -> None:
 
 def need_axis(axis: int, rank: int, name: str = "axis") -> int:
     """Check that ``axis`` is one of ``rank`` axes, counted from 0."""
-    need(0 <= axis < rank, f"{name} {axis} is not in 0..{rank - 1}" if rank else
-         f"{name} {axis} of a rank-0 tensor")  # fmt: skip
+    need(
+        0 <= axis < rank,
+        f"{name} {axis} is not in 0..{rank - 1}" if rank else f"{name} {axis} of a rank-0 tensor",
+    )
     return axis
 
 
@@ -133,8 +139,10 @@ def window_size(name: str, size, window, stride: int, low: int, high: int, dilat
     span = dims.add(dims.multiply(dilation, dims.subtract(window, 1)), 1)
     room = dims.subtract(dims.add(size, low, high), span)
     if isinstance(room, int):
-        need(room >= 0, f"{name}: window of span {span} exceeds the padded size "
-             f"{dims.add(size, low, high)}")  # fmt: skip
+        need(
+            room >= 0,
+            f"{name}: window of span {span} exceeds the padded size {dims.add(size, low, high)}",
+        )
     steps = dims.floor_divide(room, stride)
     if steps is None:
         refuse(f"{name}: symbolic size {size!r} with stride {stride}; bind it first")

@@ -302,8 +302,7 @@ def _pad_rule(types, attributes):
         need(interior[axis] >= 0, f"axis {axis}: interior padding {interior[axis]} is negative")
         between = dims.multiply(interior[axis], dims.subtract(size, 1)) if size != 0 else 0
         total = dims.add(size, between, low[axis], high[axis])
-        need(isinstance(total, str) or total >= 0,
-             f"axis {axis}: size {size} cropped to {total}")  # fmt: skip
+        need(isinstance(total, str) or total >= 0, f"axis {axis}: size {size} cropped to {total}")
         shape.append(total)
     return (tensor(shape, x.dtype),)
 
@@ -396,8 +395,10 @@ def _dynamic_slice_rule(types, attributes):
     need_starts(starts, x.rank)
     for axis, (size, wanted) in enumerate(zip(x.shape, sizes, strict=True)):
         if isinstance(size, int):
-            need(need_static(f"sizes[{axis}]", wanted) <= size,
-                 f"axis {axis}: a slice of {wanted} exceeds the size {size}")  # fmt: skip
+            need(
+                need_static(f"sizes[{axis}]", wanted) <= size,
+                f"axis {axis}: a slice of {wanted} exceeds the size {size}",
+            )
     return (tensor(sizes, x.dtype),)
 
 

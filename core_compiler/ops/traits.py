@@ -17,27 +17,29 @@ if TYPE_CHECKING:
     from core_compiler.ir import Op
 
 #: Trait -> its guarantee.
-TRAITS: Mapping[str, str] = MappingProxyType({
-    "elementwise": "each element of the result is a function of the elements at its index",
-    "commutative": "swapping the two operands does not change a bit",
-    "random": "the result depends on a seed, the iteration and the shard",
-    "exact": "no rounding: elements are moved, compared, selected or counted (views as well)",
-    "several_roundings": "f32 arithmetic rounds more than once: the result may be off by more than "
-                         "half an ulp",
-    "view": "the result is a rearrangement of one operand, without arithmetic",
-    "shape_only": "a view whose result contains every element of the operand, in the order that "
-                  "the operand's axes have",
-    "partial_read": "only some elements of the first operand are read",
-    "step": "piecewise constant: no gradient passes",
-    "division": "the second operand divides; for integers, dividing by 0 gives 0",
-    "comparison": "the result is a comparison of two operands",
-    "positions": "the last result is positions in the first operand along `axis`",
-    "contraction": "the result is sums of products of two operands, which are in memory",
-    "windowed": "reads windows of channels and spatial axes: fastest with channels last",
-    "multilinear": "linear in each floating-point operand while the others are fixed",
-    "never_negative_zero": "no result is -0.0, whatever the operands are",
-    "canonical_nan": "every NaN of the result is the canonical one",
-})  # fmt: skip
+TRAITS: Mapping[str, str] = MappingProxyType(
+    {
+        "elementwise": "each element of the result is a function of the elements at its index",
+        "commutative": "swapping the two operands does not change a bit",
+        "random": "the result depends on a seed, the iteration and the shard",
+        "exact": "no rounding: elements are moved, compared, selected or counted (views as well)",
+        "several_roundings": "f32 arithmetic rounds more than once: the result may be off by "
+        "more than half an ulp",
+        "view": "the result is a rearrangement of one operand, without arithmetic",
+        "shape_only": "a view whose result contains every element of the operand, in the order "
+        "that the operand's axes have",
+        "partial_read": "only some elements of the first operand are read",
+        "step": "piecewise constant: no gradient passes",
+        "division": "the second operand divides; for integers, dividing by 0 gives 0",
+        "comparison": "the result is a comparison of two operands",
+        "positions": "the last result is positions in the first operand along `axis`",
+        "contraction": "the result is sums of products of two operands, which are in memory",
+        "windowed": "reads windows of channels and spatial axes: fastest with channels last",
+        "multilinear": "linear in each floating-point operand while the others are fixed",
+        "never_negative_zero": "no result is -0.0, whatever the operands are",
+        "canonical_nan": "every NaN of the result is the canonical one",
+    }
+)
 
 
 def traits(*names: str) -> frozenset[str]:

@@ -97,16 +97,25 @@ def stub() -> str:
     """Return the text of `typed.pyi`."""
     lines = [
         "# Written by `python -m core_compiler.ops.typed` from the declarations of the ops.",
-        "from typing import ClassVar, Self", "",
+        "from typing import ClassVar, Self",
+        "",
         "from core_compiler.ir import Dense, DType, Op, Resource, Value",
-        "from core_compiler.ops.base import OpDef", "",
-        "class OpView:", "    op: Op", "    kind: ClassVar[str]",
-        "    def __init__(self, op: Op) -> None: ...", "    @classmethod",
-        "    def of(cls, op: Op) -> Self: ...", "    @classmethod",
-        "    def match(cls, op: Op | None) -> Self | None: ...", "    @property",
-        "    def result(self) -> Value: ...", "",
-        "def class_name(declared: OpDef) -> str: ...", "def stub() -> str: ...",
-    ]  # fmt: skip
+        "from core_compiler.ops.base import OpDef",
+        "",
+        "class OpView:",
+        "    op: Op",
+        "    kind: ClassVar[str]",
+        "    def __init__(self, op: Op) -> None: ...",
+        "    @classmethod",
+        "    def of(cls, op: Op) -> Self: ...",
+        "    @classmethod",
+        "    def match(cls, op: Op | None) -> Self | None: ...",
+        "    @property",
+        "    def result(self) -> Value: ...",
+        "",
+        "def class_name(declared: OpDef) -> str: ...",
+        "def stub() -> str: ...",
+    ]
     for declared in REGISTRY.values():
         lines += ["", f"class {class_name(declared)}(OpView):"]
         members = list(_members(declared))

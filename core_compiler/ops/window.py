@@ -26,10 +26,13 @@ _WINDOW = {
     "window": Attr(tuple, doc="size of the window on each spatial axis"),
     "strides": Attr(tuple, doc="step of the window on each spatial axis"),
     "low": Attr(tuple, doc="padded positions before each spatial axis"),
-    "high": Attr(tuple, doc="padded positions after each spatial axis; larger than the model's own "
-                 "if the last window overhangs"),
+    "high": Attr(
+        tuple,
+        doc="padded positions after each spatial axis; larger than the model's own "
+        "if the last window overhangs",
+    ),
     "dilations": Attr(tuple, doc="distance between adjacent positions in the window"),
-}  # fmt: skip
+}
 
 
 def _pool_rule(allowed):

@@ -55,8 +55,11 @@ class PassContext:
         An event lists the attributes that changed (aliases, roles of results, ...).
         """
         old = module.functions[function.name].attributes
-        changed = {k: function.attributes.get(k) for k in {**old, **function.attributes}
-                   if old.get(k) != function.attributes.get(k)}  # fmt: skip
+        changed = {
+            k: function.attributes.get(k)
+            for k in {**old, **function.attributes}
+            if old.get(k) != function.attributes.get(k)
+        }
         if changed:
             note = f"attributes of @{function.name}: {', '.join(changed)}"
             self.rewrites.append(
@@ -72,8 +75,11 @@ class PassContext:
         for function in module.functions.values():
             if function.level == level:
                 body = self._rewrite_block(function.body, function.name, edit)
-                module = module.with_function(function.with_(body=body)) if (
-                    body is not function.body) else module  # fmt: skip
+                module = (
+                    module.with_function(function.with_(body=body))
+                    if (body is not function.body)
+                    else module
+                )
         return module
 
     def _rewrite_block(self, block: Block, name: str, edit) -> Block:
@@ -225,8 +231,11 @@ class Pass:
 
     def spelled(self) -> str:
         """Return the pass with its non-default options: ``fuse_elementwise{limit=8}``."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self)
-                   if getattr(self, f.name) != f.default}  # fmt: skip
+        changed = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        }
         inner = ",".join(f"{k}={v}" for k, v in changed.items())
         return self.name() + (f"{{{inner}}}" if inner else "")
 
@@ -262,8 +271,11 @@ def with_options(pass_: Pass, texts: Mapping[str, str]) -> Pass:
 
 def _parse(text: str, like: Any, where: str) -> Any:
     if not _is_plain(like):
-        raise UserError(f"an option of type {type(like).__name__} cannot be set from text", where,
-                        "set it from Python, with the object itself")  # fmt: skip
+        raise UserError(
+            f"an option of type {type(like).__name__} cannot be set from text",
+            where,
+            "set it from Python, with the object itself",
+        )
     try:
         if isinstance(like, bool):
             return {"true": True, "1": True, "false": False, "0": False}[text.lower()]

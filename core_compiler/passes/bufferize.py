@@ -151,8 +151,12 @@ class _Bufferizer:
             source = self.held[op.operands[0]]
             buffer_ = self._hold(op.result)
             self.root[buffer_] = self.root[source]
-            self.out.answer(op, [Op(VIEW, (source,), (buffer_,))], {op.result: buffer_},
-                            rule=f"{op.kind.split('.')[1]} is a view")  # fmt: skip
+            self.out.answer(
+                op,
+                [Op(VIEW, (source,), (buffer_,))],
+                {op.result: buffer_},
+                rule=f"{op.kind.split('.')[1]} is a view",
+            )
         elif op.kind == LAUNCH:
             self._launch(op)
         elif op.kind == "core.while":
@@ -173,8 +177,12 @@ class _Bufferizer:
         operands = (*(self.held[v] for v in op.operands), *buffers)
         attributes = {**op.attributes, "reads": len(op.operands), "writes": len(buffers)}
         launch = Op(LAUNCH, operands, (), attributes, op.regions)
-        self.out.answer(op, [*before, launch], dict(zip(op.results, buffers, strict=True)),
-                        rule="a launch writes its buffers")  # fmt: skip
+        self.out.answer(
+            op,
+            [*before, launch],
+            dict(zip(op.results, buffers, strict=True)),
+            rule="a launch writes its buffers",
+        )
 
     def _begun(self, value: Value, buffer_: Value, op: Op, reason: str) -> list[Op]:
         """Return the ops that make ``buffer_`` hold ``value`` when ``op`` begins.
@@ -192,24 +200,35 @@ class _Bufferizer:
         number, trips = {"loop": self.loops}, op.get("trips")
         self.loops += 1
         carried = [self._hold(v) for v in op.results]
-        first = [made for v, b in zip(op.operands, carried, strict=True)
-                 for made in self._begun(v, b, op, "the loop begins with it")]  # fmt: skip
+        first = [
+            made
+            for v, b in zip(op.operands, carried, strict=True)
+            for made in self._begun(v, b, op, "the loop begins with it")
+        ]
         begin = number if trips is None else {**number, "trips": trips}
-        self.out.answer(op, [*first, Op(LOOP, carried, (), begin)],
-                        dict(zip(op.results, carried, strict=True)),
-                        rule="a loop carries its values in memory")  # fmt: skip
+        self.out.answer(
+            op,
+            [*first, Op(LOOP, carried, (), begin)],
+            dict(zip(op.results, carried, strict=True)),
+            rule="a loop carries its values in memory",
+        )
         condition, body = op.regions
         if trips is None:
             self.held.update(zip(condition.arguments, carried, strict=True))
             self._ops(condition, ())  # the body reads the carried values after it
             test = Op(TEST, (self.held[condition.outputs[0]],), (), number)
-            self.out.answer(None, [test], rule="leave a loop",
-                            reason="the loop's condition is tested")  # fmt: skip
+            self.out.answer(
+                None, [test], rule="leave a loop", reason="the loop's condition is tested"
+            )
         self.held.update(zip(body.arguments, carried, strict=True))
         self._ops(body, body.arguments)
         self._carry(body.outputs, carried)
-        self.out.answer(None, [Op(REPEAT, carried, (), number)], rule="repeat a loop",
-                        reason="the loop's body ends")  # fmt: skip
+        self.out.answer(
+            None,
+            [Op(REPEAT, carried, (), number)],
+            rule="repeat a loop",
+            reason="the loop's body ends",
+        )
 
     def _carry(self, outputs: Sequence[Value], carried: Sequence[Value]) -> None:
         """Copy the results of a body to where the next iteration reads them, as if all at once."""
@@ -227,8 +246,12 @@ class _Bufferizer:
                 source = kept
             moves.append(Op(COPY, (source, to), (), {"reason": "the next iteration reads it"}))
         if moves:
-            self.out.answer(None, [*ops, *moves], rule="carry values to the next iteration",
-                            reason="the loop's body ends")  # fmt: skip
+            self.out.answer(
+                None,
+                [*ops, *moves],
+                rule="carry values to the next iteration",
+                reason="the loop's body ends",
+            )
 
     def _outputs(self, outputs: tuple[Value, ...]) -> tuple[Value, ...]:
         taken: set[Op] = set()
@@ -254,8 +277,12 @@ class _Bufferizer:
                 source = copy
             taken.add(owner)
             result = Value(value.type, value.name)
-            self.out.answer(None, [Op(OUTPUT, (source,), (result,), {"index": index})],
-                            {source: result}, rule="a result's memory",
-                            reason="the caller receives it")  # fmt: skip
+            self.out.answer(
+                None,
+                [Op(OUTPUT, (source,), (result,), {"index": index})],
+                {source: result},
+                rule="a result's memory",
+                reason="the caller receives it",
+            )
             results.append(result)
         return tuple(results)

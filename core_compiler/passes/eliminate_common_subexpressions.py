@@ -89,9 +89,13 @@ def differ(first: Op, second: Op) -> Refusal | None:
         return refuse("equal ops", "{0:kind} and {1:kind} are different ops", first, second)
     if not operands:
         return refuse(
-            "equal operands", "{0} reads {2} and {1} reads {3}", first, second,
-            _other(first, second), _other(second, first),
-        )  # fmt: skip
+            "equal operands",
+            "{0} reads {2} and {1} reads {3}",
+            first,
+            second,
+            _other(first, second),
+            _other(second, first),
+        )
     if not attributes:
         return refuse(
             "equal attributes", "{0} has {0:attributes}, {1} has {1:attributes}", first, second

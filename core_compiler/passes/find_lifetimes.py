@@ -142,10 +142,17 @@ def values_alive(block: Block) -> list[Life]:
                 made[value] = op, i
     results = {roots.get(v, v): n for n, v in enumerate(block.outputs)}
     return [
-        Life(value, op, value.type.bytes, i, end if value in results else last.get(value, i) + 1,
-             _space(op, value in results), results.get(value, -1))
+        Life(
+            value,
+            op,
+            value.type.bytes,
+            i,
+            end if value in results else last.get(value, i) + 1,
+            _space(op, value in results),
+            results.get(value, -1),
+        )
         for value, (op, i) in made.items()
-    ]  # fmt: skip
+    ]
 
 
 def _space(op: Op, result: bool) -> str:

@@ -47,15 +47,28 @@ _CONV = op("conv", "x", Const("w"), name="conv", once=True)
 _OVERFLOWS = ("infinities", "largest")
 
 RULES = (
-    Rule("batch_norm(conv(x, w)) => conv(x, w * s) + b",
-         op("batch_norm", _CONV, *_STATISTICS, where=_channel_is_axis_1), _folded, wide,
-         tolerance=2e-5, except_for=_OVERFLOWS),
-    Rule("batch_norm(conv(x, w) + shift) => conv(x, w * s) + b",
-         op("batch_norm", op("add", _CONV, op("broadcast", Any_("shift"), name="cast"), once=True),
-            *_STATISTICS, where=_channel_is_axis_1),
-         _with_shift, check=all_of(wide, _shift_is_per_channel), tolerance=2e-5,
-         except_for=_OVERFLOWS),
-)  # fmt: skip
+    Rule(
+        "batch_norm(conv(x, w)) => conv(x, w * s) + b",
+        op("batch_norm", _CONV, *_STATISTICS, where=_channel_is_axis_1),
+        _folded,
+        wide,
+        tolerance=2e-5,
+        except_for=_OVERFLOWS,
+    ),
+    Rule(
+        "batch_norm(conv(x, w) + shift) => conv(x, w * s) + b",
+        op(
+            "batch_norm",
+            op("add", _CONV, op("broadcast", Any_("shift"), name="cast"), once=True),
+            *_STATISTICS,
+            where=_channel_is_axis_1,
+        ),
+        _with_shift,
+        check=all_of(wide, _shift_is_per_channel),
+        tolerance=2e-5,
+        except_for=_OVERFLOWS,
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,10 @@ class FoldConstants(Pass):
         return refuse(
             "worth a constant",
             "{0} would be a constant of {1} bytes, computed from constants of {2} bytes",
-            op, after, before,
-        )  # fmt: skip
+            op,
+            after,
+            before,
+        )
 
 
 class _Known:

@@ -18,9 +18,11 @@ def wanted(producer: Op, consumer: Op) -> Refusal | None:
         kind = family(unit)
         if kind != "map":
             return refuse(
-                "elementwise ops", "{0} is {1}; this pass joins elementwise ops and index maps",
-                unit, FAMILY_WORDS[kind],
-            )  # fmt: skip
+                "elementwise ops",
+                "{0} is {1}; this pass joins elementwise ops and index maps",
+                unit,
+                FAMILY_WORDS[kind],
+            )
     return None
 
 

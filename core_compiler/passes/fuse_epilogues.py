@@ -21,8 +21,11 @@ def wanted(producer: Op, consumer: Op) -> Refusal | None:
     return refuse(
         "a product and its epilogue",
         "{0} is {1} and {2} is {3}; an epilogue is elementwise ops on a product's result",
-        producer, first, consumer, second,
-    )  # fmt: skip
+        producer,
+        first,
+        consumer,
+        second,
+    )
 
 
 FUSION = Fusion("epilogue on the output tile", wanted)

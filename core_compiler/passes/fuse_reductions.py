@@ -18,9 +18,11 @@ def wanted(producer: Op, consumer: Op) -> Refusal | None:
     for unit, kind in units.items():
         if kind not in ("reduction", "map"):
             return refuse(
-                "reductions", "{0} is {1}; a row program has reductions and elementwise ops only",
-                unit, FAMILY_WORDS[kind],
-            )  # fmt: skip
+                "reductions",
+                "{0} is {1}; a row program has reductions and elementwise ops only",
+                unit,
+                FAMILY_WORDS[kind],
+            )
     if "reduction" in units.values():
         return None
     return refuse("reductions", "neither of {0} and {1} is a reduction", producer, consumer)

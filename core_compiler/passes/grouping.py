@@ -109,8 +109,10 @@ def cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | 
                         "no cycle",
                         "{0} is between them: it reads {1:value} and feeds {2:value}, so one "
                         "kernel would have to run before and after it",
-                        op, pair.producer, user,
-                    )  # fmt: skip
+                        op,
+                        pair.producer,
+                        user,
+                    )
                 stack.append(user)
     return None
 
@@ -136,9 +138,11 @@ def kept_wide(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusa
     if not read or sum(v.type.bytes for v in made) <= sum(v.type.bytes for v in read):
         return None
     return refuse(
-        "kept narrow", "{0:value} would be kept for the backward pass instead of {1:value}, "
-        "which is narrower", pair.consumer, pair.producer,
-    )  # fmt: skip
+        "kept narrow",
+        "{0:value} would be kept for the backward pass instead of {1:value}, which is narrower",
+        pair.consumer,
+        pair.producer,
+    )
 
 
 def _is_float(value: Value, bits: int) -> bool:
@@ -186,9 +190,12 @@ def not_copied(op: Op) -> Refusal | None:
 
 #: The name of each family in a sentence.
 FAMILY_WORDS = {
-    "contraction": "a product or convolution", "reduction": "a reduction", "window": "a pooling",
-    "map": "elementwise", "alone": "a kernel of its own",
-}  # fmt: skip
+    "contraction": "a product or convolution",
+    "reduction": "a reduction",
+    "window": "a pooling",
+    "map": "elementwise",
+    "alone": "a kernel of its own",
+}
 
 
 def family(unit: Op) -> str:
@@ -202,11 +209,15 @@ def family(unit: Op) -> str:
 
 
 _FAMILIES = {
-    hooks.Contraction: "contraction", hooks.Convolution: "contraction",
-    hooks.WeightGradient: "contraction", hooks.Reduction: "reduction",
-    hooks.Window: "window", hooks.WindowGradient: "window",
-    hooks.Scan: "alone", hooks.Custom: "alone",
-}  # fmt: skip
+    hooks.Contraction: "contraction",
+    hooks.Convolution: "contraction",
+    hooks.WeightGradient: "contraction",
+    hooks.Reduction: "reduction",
+    hooks.Window: "window",
+    hooks.WindowGradient: "window",
+    hooks.Scan: "alone",
+    hooks.Custom: "alone",
+}
 
 
 def not_a_unit(op: Op) -> Refusal | None:
@@ -239,9 +250,11 @@ def feeder(value: Value, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]] | Refu
     while maker is not None and is_free_view(maker):
         if not rewriter.has_one_use(maker.result):
             return refuse(
-                "views read once", "{0} is a free view in between with several readers: {1}",
-                maker, rewriter.users(maker.result) or "the caller",
-            )  # fmt: skip
+                "views read once",
+                "{0} is a free view in between with several readers: {1}",
+                maker,
+                rewriter.users(maker.result) or "the caller",
+            )
         views = (maker, *views)
         maker = rewriter.producer(maker.operands[0])
     if maker is None:
@@ -343,9 +356,11 @@ class Pair:
         """Return the values that other ops still read."""
         inside = set(self.units)
         return [
-            v for unit in self.units for v in unit.results
+            v
+            for unit in self.units
+            for v in unit.results
             if rewriter.is_output(v) or any(u not in inside for u in rewriter.users(v))
-        ]  # fmt: skip
+        ]
 
 
 def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:

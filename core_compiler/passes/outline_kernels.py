@@ -139,21 +139,22 @@ def _marked(lowered: Lowered, group: Op, held: tuple[int, ...]) -> Function:
     if function.attributes.get("family") not in ("contraction", "convolution"):
         return function
     places = tuple(
-        place for place, (kind, number) in enumerate(lowered.buffers)
+        place
+        for place, (kind, number) in enumerate(lowered.buffers)
         if kind == "operand" and number in held and group.operands[number].type.rank > 1
-    )  # fmt: skip
+    )
     return function.with_(attributes={**function.attributes, "constants": places})
 
 
 def describe(group: Op, most: int = 4) -> list[str]:
     """Return the words of a kernel's name: its heaviest ops with counts, in program order."""
     told = [
-        op for op in members(group)
+        op
+        for op in members(group)
         if op.operands and op.kind != "core.cast" and not has_trait(op, "shape_only")
-    ]  # fmt: skip
+    ]
     words = {op.kind.split(".", 1)[1]: op for op in told or members(group)[-1:]}
-    heavy = [w for w, op in words.items()
-             if has_trait(op, "contraction") or w.startswith("reduce")]  # fmt: skip
+    heavy = [w for w, op in words.items() if has_trait(op, "contraction") or w.startswith("reduce")]
     rest = [w for w in words if w not in heavy]
     kept = set((heavy + rest)[:most])
     return [w for w in words if w in kept]

@@ -101,9 +101,13 @@ class Either:
 
 
 def op(
-    kind: str, *operands, name: str = "", where=None, once: bool = False,
+    kind: str,
+    *operands,
+    name: str = "",
+    where=None,
+    once: bool = False,
     through: Through | None = None,
-) -> Node:  # fmt: skip
+) -> Node:
     """Return a pattern for ``core.<kind>``; ``once`` requires that its result has one use."""
     return Node(f"core.{kind}", tuple(map(_pattern, operands)), name, where, once, through)
 
@@ -250,20 +254,34 @@ def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
         return
     if pattern.where is not None and not pattern.where(op_):
         yield Refusal(
-            "attributes", "the attributes or types of this {0:kind} do not fit: {0:attributes}",
-            (op_,), code_of(pattern.where), depth, state.ops,
-        )  # fmt: skip
+            "attributes",
+            "the attributes or types of this {0:kind} do not fit: {0:attributes}",
+            (op_,),
+            code_of(pattern.where),
+            depth,
+            state.ops,
+        )
         return
     if pattern.operands and len(op_.operands) != len(pattern.operands):
-        yield _refused(state, depth, "{0:kind} has {1} operands, not {2}", op_,
-                       len(op_.operands), len(pattern.operands))  # fmt: skip
+        yield _refused(
+            state,
+            depth,
+            "{0:kind} has {1} operands, not {2}",
+            op_,
+            len(op_.operands),
+            len(pattern.operands),
+        )
         return
     bound = state.named.get(pattern.name)
     if bound is not None and not _equal(bound, op_):
         yield _refused(
-            state, depth, "{0} would have to be two different ops: {1} and {2}",
-            pattern.name, bound, op_,
-        )  # fmt: skip
+            state,
+            depth,
+            "{0} would have to be two different ops: {1} and {2}",
+            pattern.name,
+            bound,
+            op_,
+        )
         return
     orders = [op_.operands]
     two = len(op_.operands) == 2 and op_.operands[0] is not op_.operands[1]
@@ -279,10 +297,12 @@ def _match_node(pattern: Node, op_: Op, state: Match, depth: int):
 def _equal(one: Op, other: Op) -> bool:
     """Return whether two ops do the same with the same values."""
     return one is other or (
-        one.kind == other.kind and one.operands == other.operands
-        and not one.regions and not other.regions
+        one.kind == other.kind
+        and one.operands == other.operands
+        and not one.regions
+        and not other.regions
         and attributes_key(one.attributes.items()) == attributes_key(other.attributes.items())
-    )  # fmt: skip
+    )
 
 
 def _match_operands(pairs, state: Match, depth: int):
@@ -300,9 +320,14 @@ def _match_operands(pairs, state: Match, depth: int):
         bound = state.values.get(pattern.name)
         if bound is not None and bound is not value:
             yield _refused(
-                state, depth, "{0} would have to be two different values: {1} and {2}",
-                pattern.name, bound, value, state.ops[-1],
-            )  # fmt: skip
+                state,
+                depth,
+                "{0} would have to be two different values: {1} and {2}",
+                pattern.name,
+                bound,
+                value,
+                state.ops[-1],
+            )
             return
         state.values[pattern.name] = value
         yield from _match_operands(rest, state, depth + 1)
@@ -311,20 +336,34 @@ def _match_operands(pairs, state: Match, depth: int):
         array = state.view.constant(value)
         if array is None:
             yield _refused(
-                state, depth, "operand {0} is not a constant: {1} of {2}",
-                pattern.name, value, state.ops[-1],
-            )  # fmt: skip
+                state,
+                depth,
+                "operand {0} is not a constant: {1} of {2}",
+                pattern.name,
+                value,
+                state.ops[-1],
+            )
         elif pattern.test is not None and not pattern.test(array):
             yield _refused(
-                state, depth + 1,  # closer than no constant at all
+                state,
+                depth + 1,  # closer than no constant at all
                 "the constant {0} is not {1}: {2} of {3} is {4}",
-                pattern.name, pattern.wanted, value, state.ops[-1], _Told(array),
-            )  # fmt: skip
+                pattern.name,
+                pattern.wanted,
+                value,
+                state.ops[-1],
+                _Told(array),
+            )
         elif not _agrees(state, pattern.name, array):
             yield _refused(
-                state, depth + 1, "{0} would have to be two different constants: {1} of {2} is {3}",
-                pattern.name, value, state.ops[-1], _Told(array),
-            )  # fmt: skip
+                state,
+                depth + 1,
+                "{0} would have to be two different constants: {1} of {2} is {3}",
+                pattern.name,
+                value,
+                state.ops[-1],
+                _Told(array),
+            )
         else:
             state.values[pattern.name] = value
             yield from _match_operands(rest, state, depth + 1)
@@ -340,9 +379,13 @@ def _match_made(pattern: Node, value: Value, skipped, maker: Op | None, rest, st
     """
     if maker is None:
         yield _refused(
-            state, depth, "an operand is an input of the block, not {1}: {2} of {0}",
-            state.ops[-1], pattern.kind, value,
-        )  # fmt: skip
+            state,
+            depth,
+            "an operand is an input of the block, not {1}: {2} of {0}",
+            state.ops[-1],
+            pattern.kind,
+            value,
+        )
         return
     read = [value, *(o.result for o in reversed(skipped))] if pattern.once else []
     shared = next((v for v in read if not state.view.block.has_one_use(v)), None)

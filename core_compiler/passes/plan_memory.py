@@ -38,14 +38,18 @@ class PlanMemory(Pass):
     @override
     def run(self, module, context):
         if self.alignment not in ALIGNMENTS:
-            raise UserError(f"unsupported alignment of {self.alignment} bytes",
-                            f"pass {self.name()}",
-                            f"choose {' or '.join(map(str, ALIGNMENTS))}")  # fmt: skip
+            raise UserError(
+                f"unsupported alignment of {self.alignment} bytes",
+                f"pass {self.name()}",
+                f"choose {' or '.join(map(str, ALIGNMENTS))}",
+            )
         ops = module.main.body.ops
         lives = lifetimes(ops)
         temporaries = [life for life in lives if life.space == "arena"]
-        problem = [Lifetime(str(i), life.size, life.start, life.end, self.alignment)
-                   for i, life in enumerate(temporaries)]  # fmt: skip
+        problem = [
+            Lifetime(str(i), life.size, life.start, life.end, self.alignment)
+            for i, life in enumerate(temporaries)
+        ]
         made = plan(problem, self.planner)
         clash = verify(made)
         if clash:

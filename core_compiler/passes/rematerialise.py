@@ -38,8 +38,11 @@ class Rematerialise(Pass):
     @override
     def run(self, module, context):
         if self.launches < 1:
-            raise UserError(f"expected launches to be 1 or more, got {self.launches}",
-                            f"pass {self.name()}", "pass 1 or more")  # fmt: skip
+            raise UserError(
+                f"expected launches to be 1 or more, got {self.launches}",
+                f"pass {self.name()}",
+                "pass 1 or more",
+            )
         rewriter = context.rewriter(module.main.body)
         before = _peak(rewriter)
         with suppress(RewriteLimit):
@@ -67,15 +70,22 @@ def _lower(rewriter: Rewriter) -> bool:
         first = next(i for i in range(at + 1, len(ops)) if life.value in ops[i].uses())
         again = _second(life.op)
         change = dict(zip(life.op.results, again.results, strict=True))
-        later = {i: ops[i].substitute(change) for i in range(first, len(ops))
-                 if change.keys() & set(ops[i].uses())}  # fmt: skip
+        later = {
+            i: ops[i].substitute(change)
+            for i in range(first, len(ops))
+            if change.keys() & set(ops[i].uses())
+        }
         tried = [*ops[:first], again, *(later.get(i, ops[i]) for i in range(first, len(ops)))]
         lower = _peak(rewriter, tried)
         if lower < peak:
             for i, op in later.items():
                 new = [again, op] if i == first else [op]
-                rewriter.replace(ops[i], new, rule="compute again",
-                                 note=f"the peak falls by {peak - lower:,} bytes")  # fmt: skip
+                rewriter.replace(
+                    ops[i],
+                    new,
+                    rule="compute again",
+                    note=f"the peak falls by {peak - lower:,} bytes",
+                )
             return True
     return False
 

@@ -42,8 +42,13 @@ def _rule(name: str) -> Rule:
 
     # Both errors together, relative to the largest value, whose ulp is at most 2**-23 of it.
     tolerance = (contract.BOUNDS[name][0] + 0.5) * 2.0**-23
-    return Rule(f"{name}(x) => f32({name}(f64(x)))", op(name, "x"), rounded_once, check=_is_f32,
-                tolerance=tolerance)  # fmt: skip
+    return Rule(
+        f"{name}(x) => f32({name}(f64(x)))",
+        op(name, "x"),
+        rounded_once,
+        check=_is_f32,
+        tolerance=tolerance,
+    )
 
 
 @cache
@@ -90,8 +95,9 @@ class RoundCorrectly(Pass):
                 known = name in contract.BOUNDS
                 what = f"{name} is already rounded once" if known else f"unknown function {name!r}"
                 fix = f"choose from {', '.join(NAMES)}"
-                raise UserError(what, f"pass {self.name()}",
-                                fix if known else nearest(name, NAMES, fix))  # fmt: skip
+                raise UserError(
+                    what, f"pass {self.name()}", fix if known else nearest(name, NAMES, fix)
+                )
         return names
 
 

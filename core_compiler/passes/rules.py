@@ -124,10 +124,16 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
     # A pattern may bind a matched op's own result (a in ``a + (-b)`` may be that ``-b``).
     needed = {v for o in new for v in o.uses()} | set(values.values())
     return rewriter.replace(
-        dying(found.ops, rewriter, needed), new, values,
-        rule=rule.name, source=rule.source, tolerance=rule.tolerance, at=root,
-        except_for=rule.except_for, in_f64=rule.in_f64,
-    )  # fmt: skip
+        dying(found.ops, rewriter, needed),
+        new,
+        values,
+        rule=rule.name,
+        source=rule.source,
+        tolerance=rule.tolerance,
+        at=root,
+        except_for=rule.except_for,
+        in_f64=rule.in_f64,
+    )
 
 
 def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], Mapping]:
@@ -139,9 +145,10 @@ def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], 
             renamed[new] = old
     ops = [
         o.substitute(renamed).with_(results=tuple(renamed.get(v, v) for v in o.results))
-        if any(v in renamed for v in (*o.uses(), *o.results)) else o
+        if any(v in renamed for v in (*o.uses(), *o.results))
+        else o
         for o in ops
-    ]  # fmt: skip
+    ]
     return ops, {old: renamed.get(new, new) for old, new in zip(root.results, results, strict=True)}
 
 

@@ -54,8 +54,12 @@ def _unread(op: Op, rw: Rewriter) -> Op:
         return op
     rest = len(op.operands) - len(kept)
     new = _carrying(op, kept, {}, {})
-    (placed,) = rw.replace(op, new, rule="a loop does not carry what nobody reads",
-                           note=f"{rest} of {len(op.operands)} values")  # fmt: skip
+    (placed,) = rw.replace(
+        op,
+        new,
+        rule="a loop does not carry what nobody reads",
+        note=f"{rest} of {len(op.operands)} values",
+    )
     return placed
 
 
@@ -70,8 +74,13 @@ def _unchanged(op: Op, rw: Rewriter) -> Op:
     around = [{r.arguments[i]: op.operands[i] for i in same} for r in op.regions]
     new = _carrying(op, kept, *around)
     values = {op.results[i]: op.operands[i] for i in same}
-    (placed,) = rw.replace(op, new, values, rule="what a loop leaves as it is is read from outside",
-                           note=f"{len(same)} of {len(rows)} values")  # fmt: skip
+    (placed,) = rw.replace(
+        op,
+        new,
+        values,
+        rule="what a loop leaves as it is is read from outside",
+        note=f"{len(same)} of {len(rows)} values",
+    )
     return placed
 
 
@@ -114,12 +123,16 @@ def _carrying(
     The maps replace values that its condition and its body read.
     """
     condition, body = op.regions
-    regions = (_part(condition.substitute(tested), kept, [0]),
-               _part(body.substitute(repeated), kept, kept))  # fmt: skip
+    regions = (
+        _part(condition.substitute(tested), kept, [0]),
+        _part(body.substitute(repeated), kept, kept),
+    )
     return op.with_(
-        operands=tuple(op.operands[i] for i in kept), results=tuple(op.results[i] for i in kept),
-        regions=regions, origin=None,
-    )  # fmt: skip
+        operands=tuple(op.operands[i] for i in kept),
+        results=tuple(op.results[i] for i in kept),
+        regions=regions,
+        origin=None,
+    )
 
 
 def _hoist(op: Op, rw: Rewriter) -> Op:
@@ -129,9 +142,7 @@ def _hoist(op: Op, rw: Rewriter) -> Op:
     changing = set(body.arguments)
     moved: dict[Op, None] = {}
     for inner in body.ops:
-        if inner.regions or has_trait(inner, "random") or (
-            not changing.isdisjoint(inner.uses())
-        ):  # fmt: skip
+        if inner.regions or has_trait(inner, "random") or (not changing.isdisjoint(inner.uses())):
             changing.update(inner.results)
         elif not _stays(inner):
             moved.update(dict.fromkeys((*_below(inner, makers), inner)))
@@ -145,8 +156,12 @@ def _hoist(op: Op, rw: Rewriter) -> Op:
         ops.append(inner.with_(results=tuple(fresh.get(v, v) for v in inner.results)))
     left = tuple(o for o in body.ops if o not in moved or o in stay)
     new = op.with_(regions=(condition, body.with_(ops=left)), origin=None)
-    *_, placed = rw.replace(op, (*ops, new), rule="the same in each iteration: done before a loop",
-                            note=f"{len(moved) - len(stay)} ops")  # fmt: skip
+    *_, placed = rw.replace(
+        op,
+        (*ops, new),
+        rule="the same in each iteration: done before a loop",
+        note=f"{len(moved) - len(stay)} ops",
+    )
     return placed
 
 
@@ -210,9 +225,11 @@ def _stays(op: Op) -> bool:
 
 def _is_small(op: Op) -> bool:
     """Return whether counting may evaluate an op repeatedly."""
-    return not op.regions and not has_trait(op, "random") and all(
-        v.type.is_static and v.type.elements <= MOST_ELEMENTS for v in op.results
-    )  # fmt: skip
+    return (
+        not op.regions
+        and not has_trait(op, "random")
+        and all(v.type.is_static and v.type.elements <= MOST_ELEMENTS for v in op.results)
+    )
 
 
 def trips_of(op: Op, known: Known) -> int | None:

@@ -101,9 +101,11 @@ def _take_as_slice(b, m: Match):
         m["x"],
         starts=tuple(first if a == axis else 0 for a in range(len(shape))),
         limits=tuple(last + 1 if a == axis else size for a, size in enumerate(shape)),
-        strides=tuple(int(places[1]) - first if a == axis and places.size > 1 else 1
-                      for a in range(len(shape))),
-    )  # fmt: skip
+        strides=tuple(
+            int(places[1]) - first if a == axis and places.size > 1 else 1
+            for a in range(len(shape))
+        ),
+    )
     return b.reshape(cut, shape=m.root.result.type.shape)
 
 

@@ -43,8 +43,17 @@ def phases(size: int, window: int, stride: int, low: int, dilation: int) -> list
     for first in range(min(stride, size)):
         met = [t for t in range(window) if (first + low - t * dilation) % stride == 0]
         at = (first + low - met[0] * dilation) // stride if met else 0
-        made.append(Phase(first, -(-(size - first) // stride), met[0] if met else 0,
-                          stride // shared, len(met), dilation // shared, at))  # fmt: skip
+        made.append(
+            Phase(
+                first,
+                -(-(size - first) // stride),
+                met[0] if met else 0,
+                stride // shared,
+                len(met),
+                dilation // shared,
+                at,
+            )
+        )
     return made
 
 
@@ -93,9 +102,17 @@ def split(b: Builder, op: Op) -> Value:
     convolution = ConvTranspose.of(op)
     shape, window = op.result.type.shape, convolution.w.type.shape[2:]
     spatial = len(window)
-    each = [phases(*axis) for axis in zip(
-        shape[2:], window, convolution.strides, convolution.low, convolution.dilations,
-        strict=True)]  # fmt: skip
+    each = [
+        phases(*axis)
+        for axis in zip(
+            shape[2:],
+            window,
+            convolution.strides,
+            convolution.low,
+            convolution.dilations,
+            strict=True,
+        )
+    ]
     most = [axis[0].count for axis in each]
     zero = b.constant(0, op.result.type.dtype)
     parts: dict[tuple[int, ...], Value] = {}
@@ -122,18 +139,27 @@ def _phase(b: Builder, convolution: ConvTranspose, chosen, most, zero: Value) ->
     if not all(p.taps for p in chosen):
         return b.expand(zero, shape)
     taps = b.slice(
-        w, starts=(0, 0, *(p.tap for p in chosen)),
+        w,
+        starts=(0, 0, *(p.tap for p in chosen)),
         limits=(*w.type.shape[:2], *(p.tap + p.step * (p.taps - 1) + 1 for p in chosen)),
         strides=(1, 1, *(p.step for p in chosen)),
-    )  # fmt: skip
-    high = [size + p.dilation * (p.taps - 1) - p.low - p.count
-            for size, p in zip(x.type.shape[2:], chosen, strict=True)]  # fmt: skip
+    )
+    high = [
+        size + p.dilation * (p.taps - 1) - p.low - p.count
+        for size, p in zip(x.type.shape[2:], chosen, strict=True)
+    ]
     made = b.conv_transpose(
-        x, taps, strides=(1,) * len(most), low=[p.low for p in chosen], high=high,
-        dilations=[p.dilation for p in chosen], groups=convolution.groups,
-        output_padding=(0,) * len(most), accumulate=convolution.accumulate,
+        x,
+        taps,
+        strides=(1,) * len(most),
+        low=[p.low for p in chosen],
+        high=high,
+        dilations=[p.dilation for p in chosen],
+        groups=convolution.groups,
+        output_padding=(0,) * len(most),
+        accumulate=convolution.accumulate,
         taps=prod(w.type.shape[2:]),
-    )  # fmt: skip
+    )
     if made.type.shape == shape:
         return made
     ends = [want - have for want, have in zip(shape, made.type.shape, strict=True)]

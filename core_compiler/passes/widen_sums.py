@@ -44,8 +44,11 @@ class WidenSums(Pass):
     @override
     def run(self, module, context):
         if self.depth < 1:
-            raise UserError(f"expected depth to be 1 or more, got {self.depth}",
-                            f"pass {self.name()}", "pass 1 or more")  # fmt: skip
+            raise UserError(
+                f"expected depth to be 1 or more, got {self.depth}",
+                f"pass {self.name()}",
+                "pass 1 or more",
+            )
         wanted = frozenset(line.strip() for line in self.lines.split(",") if line.strip())
 
         def edit(rw: Rewriter) -> None:
@@ -64,8 +67,14 @@ class WidenSums(Pass):
         total = builder.op(op.kind, operands, **op.attributes)
         new, values = adopt(op, [builder.cast(total, dtype=F32)], builder.ops)
         # If digits cancelled, the result may change by as much as its own size.
-        rw.replace(op, new, values, rule="x + y => f32(f64(x) + f64(y))", tolerance=1.0,
-                   except_for=("infinities", "largest"))  # fmt: skip
+        rw.replace(
+            op,
+            new,
+            values,
+            rule="x + y => f32(f64(x) + f64(y))",
+            tolerance=1.0,
+            except_for=("infinities", "largest"),
+        )
 
     def _wide(self, b: Builder, value: Value, rw: Rewriter, made, depth: int) -> Value:
         """Return ``value`` in f64, from as far back as ``depth`` allows."""
@@ -82,8 +91,9 @@ class WidenSums(Pass):
 def lines_of(op: Op) -> frozenset[str]:
     """Return ``model.py:12`` for each line of the model that an op comes from."""
     nodes = () if op.origin is None else op.origin.nodes()
-    return frozenset(f"{n.file.replace(chr(92), '/').rpartition('/')[2]}:{n.line}"
-                     for n in nodes if n.file)  # fmt: skip
+    return frozenset(
+        f"{n.file.replace(chr(92), '/').rpartition('/')[2]}:{n.line}" for n in nodes if n.file
+    )
 
 
 def can_widen(op: Op, producer) -> bool:
@@ -95,14 +105,17 @@ def can_widen(op: Op, producer) -> bool:
         return False
     makers = [producer(v) for v in op.operands]
     while any(m is not None and m.kind in MOVES for m in makers):
-        makers = [producer(m.operands[0]) if m is not None and m.kind in MOVES else m
-                  for m in makers]  # fmt: skip
+        makers = [
+            producer(m.operands[0]) if m is not None and m.kind in MOVES else m for m in makers
+        ]
     return any(m is not None and _is_arithmetic(m) for m in makers)
 
 
 def _is_arithmetic(op: Op) -> bool:
     """Return whether all operands and the result of an op are f32."""
     arithmetic = op.kind in AVERAGES or has_trait(op, "elementwise", "shape_only")
-    return arithmetic and "dtype" not in op.attributes and all(
-        v.type.dtype is F32 for v in (*op.operands, *op.results)
-    )  # fmt: skip
+    return (
+        arithmetic
+        and "dtype" not in op.attributes
+        and all(v.type.dtype is F32 for v in (*op.operands, *op.results))
+    )

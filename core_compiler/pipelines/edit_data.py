@@ -28,13 +28,16 @@ _IMPORTS = "from dataclasses import dataclass\n\nfrom core_compiler.passes.base 
 def edit_facts(edit: PipelineEdit, with_text: bool = True) -> dict[str, Any]:
     """Return ``edit`` as recordings store it; ``with_text``: with the code of inserted passes."""
     return {
-        "skip": list(edit.skip), "limits": dict(edit.limits),
+        "skip": list(edit.skip),
+        "limits": dict(edit.limits),
         "options": {k: dict(v) for k, v in edit.options.items()},
-        "order": list(edit.order), "repeat": list(edit.repeat),
+        "order": list(edit.order),
+        "repeat": list(edit.repeat),
         "cuts": {name: list(cuts) for name, cuts in edit.cuts.items()},
-        "insert": [{"place": place, **pass_facts(pass_, with_text)}
-                   for place, pass_ in edit.insert],
-    }  # fmt: skip
+        "insert": [
+            {"place": place, **pass_facts(pass_, with_text)} for place, pass_ in edit.insert
+        ],
+    }
 
 
 def pass_facts(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
@@ -44,8 +47,11 @@ def pass_facts(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
     """
     kind = type(pass_)
     item: dict[str, Any] = {"pass": pass_.spelled()}
-    changed = {f.name: str(getattr(pass_, f.name)) for f in fields(pass_)
-               if getattr(pass_, f.name) != f.default}  # fmt: skip
+    changed = {
+        f.name: str(getattr(pass_, f.name))
+        for f in fields(pass_)
+        if getattr(pass_, f.name) != f.default
+    }
     if changed:
         item["options"] = changed
     home = sys.modules.get(kind.__module__)

@@ -181,9 +181,12 @@ def source(level: str) -> tuple[Pass, ...]:
 
 
 def build(
-    target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit(),
-    level: str = "tensor", training: Training | None = None,
-) -> list[Step]:  # fmt: skip
+    target: Any,
+    options: Mapping[str, Any],
+    edit: PipelineEdit = PipelineEdit(),
+    level: str = "tensor",
+    training: Training | None = None,
+) -> list[Step]:
     """Return the pipeline from ``level`` for ``target`` after ``edit``.
 
     Raises UserError with the error of the edit.
@@ -194,9 +197,12 @@ def build(
 
 
 def arrange(
-    target: Any, options: Mapping[str, Any], edit: PipelineEdit = PipelineEdit(),
-    level: str = "tensor", training: Training | None = None,
-) -> list[Step]:  # fmt: skip
+    target: Any,
+    options: Mapping[str, Any],
+    edit: PipelineEdit = PipelineEdit(),
+    level: str = "tensor",
+    training: Training | None = None,
+) -> list[Step]:
     """Return the edited pipeline with its skipped passes in position, not checked as a whole.
 
     Raises UserError for errors that do not depend on other passes: unknown names, places, options.
@@ -240,13 +246,15 @@ def _check_names(edit: PipelineEdit, steps: Sequence[Step], own: Sequence[Step])
             raise _unknown(name, (*steps, *own), "pipeline")
     for name, limit in edit.limits.items():
         if limit < 0:
-            raise UserError(f"expected 0 or more rewrites, got {limit}", f"limit of {name}",
-                            "pass 0 or more")  # fmt: skip
+            raise UserError(
+                f"expected 0 or more rewrites, got {limit}", f"limit of {name}", "pass 0 or more"
+            )
     for name, cuts in edit.cuts.items():
         if not all(count > 0 for count in cuts):
             wrong = next(count for count in cuts if count <= 0)
-            raise UserError(f"expected 1 or more rewrites, got {wrong}", f"a cut of {name}",
-                            "pass 1 or more")  # fmt: skip
+            raise UserError(
+                f"expected 1 or more rewrites, got {wrong}", f"a cut of {name}", "pass 1 or more"
+            )
 
 
 def _names(step: Step) -> tuple[str, str]:
@@ -296,8 +304,11 @@ def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
     cuts: tuple[int, ...] = said_of(step, edit.cuts) or ()
     parts = _parts(limit, cuts)
     if parts[0] is not None and pass_.mandatory:
-        raise UserError(f"mandatory pass {step.label} cannot stop after {parts[0]} rewrites",
-                        "pipeline", "run all of it")  # fmt: skip
+        raise UserError(
+            f"mandatory pass {step.label} cannot stop after {parts[0]} rewrites",
+            "pipeline",
+            "run all of it",
+        )
     skipped = any(name in edit.skip for name in both)
     if skipped and pass_.mandatory:
         raise UserError(f"mandatory pass {step.label} cannot be skipped", "pipeline", "keep it")
@@ -328,8 +339,11 @@ def cut(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
     """
     name, cuts, part = _part(edit, step)
     if len(cuts) >= MAX_PARTS:
-        raise UserError(f"{step.label} already has the maximum of {len(cuts):,} parts", "pipeline",
-                        "run the rest of it")  # fmt: skip
+        raise UserError(
+            f"{step.label} already has the maximum of {len(cuts):,} parts",
+            "pipeline",
+            "run the rest of it",
+        )
     left = cuts[part] - count if part < len(cuts) else 0
     made = (*cuts[:part], count, *((left,) if left > 0 else ()), *cuts[part + 1 :])
     return replace(edit, cuts={**edit.cuts, name: made})
@@ -344,9 +358,7 @@ def leave(edit: PipelineEdit, step: Step) -> PipelineEdit:
     if not part:
         return replace(edit, skip=(*edit.skip, name))
     done = cuts[:part]
-    return replace(
-        edit, cuts={**edit.cuts, name: done}, limits={**edit.limits, name: sum(done)}
-    )  # fmt: skip
+    return replace(edit, cuts={**edit.cuts, name: done}, limits={**edit.limits, name: sum(done)})
 
 
 def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
@@ -355,8 +367,9 @@ def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
     first = replace(step, label=label)
     cuts: tuple[int, ...] = said_of(first, edit.cuts) or ()
     if part > len(cuts):
-        raise UserError(f"{step.label} repeats {label} and cannot run in parts", "pipeline",
-                        "run it as a whole")  # fmt: skip
+        raise UserError(
+            f"{step.label} repeats {label} and cannot run in parts", "pipeline", "run it as a whole"
+        )
     return _names(first)[1], cuts, part
 
 
@@ -403,25 +416,29 @@ def check(
         elif first is not None and not pass_.exact and first.half == "meaning":
             raise UserError(
                 f"implementation pass {first.label} comes before {step.label} in the meaning half",
-                "pipeline", "move it after the meaning half",
-            )  # fmt: skip
+                "pipeline",
+                "move it after the meaning half",
+            )
         elif first is not None and not pass_.exact:
             raise UserError(
                 f"{step.label} may change bits but comes after the meaning half",
-                "pipeline", "move it before the target's passes",
-            )  # fmt: skip
+                "pipeline",
+                "move it before the target's passes",
+            )
         missing = sorted(pass_.requires - facts.keys())
         gone = next((name for name in missing if name in ended), None)
         if gone is not None:
             raise UserError(
-                f"{step.label} requires {gone}, which {ended[gone]} invalidates", "pipeline",
+                f"{step.label} requires {gone}, which {ended[gone]} invalidates",
+                "pipeline",
                 f"move it before {ended[gone]}",
-            )  # fmt: skip
+            )
         if missing:
             raise UserError(
                 f"{step.label} requires {', '.join(missing)}, which no earlier pass ensures",
-                "pipeline", "restore the pass that was skipped or moved",
-            )  # fmt: skip
+                "pipeline",
+                "restore the pass that was skipped or moved",
+            )
         for name in sorted(pass_.ends):
             facts.pop(name, None)
             ended[name] = step.label

@@ -66,9 +66,10 @@ class Spelling:
     def _dataclass(self, value: Any) -> str:
         if not is_dataclass(value):
             raise UserError(
-                f"a value of type {type(value).__name__} cannot be written as Python", "reproducer",
+                f"a value of type {type(value).__name__} cannot be written as Python",
+                "reproducer",
                 "use pass options that are numbers, strings, functions or tuples of these",
-            )  # fmt: skip
+            )
         changed = []
         for each in fields(value):
             given = getattr(value, each.name)
@@ -91,9 +92,10 @@ class Spelling:
     def _named(self, value: Any, module: str, name: str) -> str:
         if "<" in name:
             raise UserError(
-                f"{name} is defined inside a function and cannot be imported", "reproducer",
+                f"{name} is defined inside a function and cannot be imported",
+                "reproducer",
                 "define it at the top of a file",
-            )  # fmt: skip
+            )
         top = name.partition(".")[0]
         if module == "builtins":
             return name
@@ -175,9 +177,10 @@ def definition(value: type | Callable) -> str:
     found = [n for n in top if getattr(n, "name", None) == value.__name__]
     if not found:
         raise UserError(
-            f"source of {value.__qualname__} not found", "reproducer",
+            f"source of {value.__qualname__} not found",
+            "reproducer",
             "define it in a file and import it",
-        )  # fmt: skip
+        )
     last = found[-1]
     start = min([last.lineno, *(d.lineno for d in getattr(last, "decorator_list", ()))])
     return "".join(lines[start - 1 : last.end_lineno])

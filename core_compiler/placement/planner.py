@@ -44,8 +44,14 @@ class Effort:
 Candidate = tuple[np.ndarray, int]  # offsets, and a proven lower bound
 
 
-def plan(lifetimes: Sequence[Lifetime], planner: str = "best", *, effort: Effort | None = None,
-         capacity: int | None = None, seconds: float | None = None) -> Plan:  # fmt: skip
+def plan(
+    lifetimes: Sequence[Lifetime],
+    planner: str = "best",
+    *,
+    effort: Effort | None = None,
+    capacity: int | None = None,
+    seconds: float | None = None,
+) -> Plan:
     """Return the best plan that ``planner`` finds, checked independently.
 
     ``planner`` is a key of :data:`PLANNERS`.  ``seconds`` limits the effort by time, at the price
@@ -54,8 +60,9 @@ def plan(lifetimes: Sequence[Lifetime], planner: str = "best", *, effort: Effort
     step.
     """
     if planner not in PLANNERS:
-        raise UserError(f"unknown planner {planner!r}", "memory plan",
-                        f"choose one of {', '.join(PLANNERS)}")  # fmt: skip
+        raise UserError(
+            f"unknown planner {planner!r}", "memory plan", f"choose one of {', '.join(PLANNERS)}"
+        )
     effort = Effort() if effort is None else effort
     effort = effort if seconds is None else replace(effort, seconds=seconds)
     lifetimes, began = tuple(lifetimes), time.perf_counter()
@@ -71,8 +78,14 @@ def plan(lifetimes: Sequence[Lifetime], planner: str = "best", *, effort: Effort
         out_of_time = effort.seconds is not None and time.perf_counter() - began > effort.seconds
         if peak <= max(enough, bound) or out_of_time:
             break
-    result = Plan(lifetimes, tuple(map(int, chosen)), int(peak or 0), int(bound), planner,
-                  time.perf_counter() - began)  # fmt: skip
+    result = Plan(
+        lifetimes,
+        tuple(map(int, chosen)),
+        int(peak or 0),
+        int(bound),
+        planner,
+        time.perf_counter() - began,
+    )
     wrong = verify(result)
     if wrong:
         raise InternalError(f"planner {planner}: {wrong[0]}")
@@ -81,8 +94,12 @@ def plan(lifetimes: Sequence[Lifetime], planner: str = "best", *, effort: Effort
     return result
 
 
-def plan_tiers(tiers: Mapping[str, Sequence[Lifetime]], capacities: Mapping[str, int] | None = None,
-               planner: str = "best", effort: Effort | None = None) -> dict[str, Plan]:  # fmt: skip
+def plan_tiers(
+    tiers: Mapping[str, Sequence[Lifetime]],
+    capacities: Mapping[str, int] | None = None,
+    planner: str = "best",
+    effort: Effort | None = None,
+) -> dict[str, Plan]:
     """Return one plan per memory tier; tiers without a capacity are as large as their plan."""
     capacities = capacities or {}
     return {
@@ -91,8 +108,11 @@ def plan_tiers(tiers: Mapping[str, Sequence[Lifetime]], capacities: Mapping[str,
     }
 
 
-def compare(lifetimes: Sequence[Lifetime], planners: Sequence[str] | None = None,
-            effort: Effort | None = None) -> list[Plan]:  # fmt: skip
+def compare(
+    lifetimes: Sequence[Lifetime],
+    planners: Sequence[str] | None = None,
+    effort: Effort | None = None,
+) -> list[Plan]:
     """Return the plans of several planners (default: all), in the given order."""
     return [plan(lifetimes, p, effort=effort) for p in planners or PLANNERS]
 
@@ -109,9 +129,12 @@ def too_large(found: Plan, capacity: int) -> UserError:
         if found.lower_bound > capacity
         else f"the best plan found takes {found.peak} B, at least {found.lower_bound} B are needed"
     )
-    return UserError(f"the plan does not fit {capacity} B ({reason})", "memory plan",
-                     f"provide {found.peak - capacity} B more, or keep fewer of these live at once",
-                     CANNOT_HERE)  # fmt: skip
+    return UserError(
+        f"the plan does not fit {capacity} B ({reason})",
+        "memory plan",
+        f"provide {found.peak - capacity} B more, or keep fewer of these live at once",
+        CANNOT_HERE,
+    )
 
 
 def single(order: str, fit: str = "first") -> Callable:
@@ -234,9 +257,15 @@ def _try(s: search.Sections, sequences, capacity: int, nodes: int, flag) -> tupl
 
 def _search_order(a: Arrays, s: search.Sections, keys: str) -> np.ndarray:
     table = {
-        "T": greedy.pressure(a), "A": a.size * a.duration, "W": s.high - s.low, "L": a.duration,
-        "Z": a.size, "O": np.diff(s.overlap_start), "S": a.start, "E": a.end,
-    }  # fmt: skip
+        "T": greedy.pressure(a),
+        "A": a.size * a.duration,
+        "W": s.high - s.low,
+        "L": a.duration,
+        "Z": a.size,
+        "O": np.diff(s.overlap_start),
+        "S": a.start,
+        "E": a.end,
+    }
     return np.lexsort((np.arange(a.count), *(-table[k] for k in reversed(keys))))
 
 

@@ -74,8 +74,9 @@ def _packed(lists) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([*lists, np.zeros(0, np.int64)]).astype(np.int64), starts
 
 
-def search(s: Sections, sequence: np.ndarray, capacity: int, nodes: int,
-           cancel: np.ndarray) -> tuple[int, np.ndarray]:  # fmt: skip
+def search(
+    s: Sections, sequence: np.ndarray, capacity: int, nodes: int, cancel: np.ndarray
+) -> tuple[int, np.ndarray]:
     """Return ``(FOUND, offsets)``, ``(INFEASIBLE, _)`` (proven), or ``(UNDECIDED, _)``.
 
     The last is returned after ``nodes`` nodes, or once another thread sets ``cancel[0]``.
@@ -90,10 +91,23 @@ def search(s: Sections, sequence: np.ndarray, capacity: int, nodes: int,
     from core_compiler.placement.search_core import descend  # imports Numba
 
     status = descend(
-        s.size, s.alignment, s.low, s.high, s.members, s.member_start, s.overlaps,
-        s.overlap_start, _twins(s, sequence), capacity, sequence.astype(np.int64), total, cuts,
-        found, budget, cancel,
-    )  # fmt: skip
+        s.size,
+        s.alignment,
+        s.low,
+        s.high,
+        s.members,
+        s.member_start,
+        s.overlaps,
+        s.overlap_start,
+        _twins(s, sequence),
+        capacity,
+        sequence.astype(np.int64),
+        total,
+        cuts,
+        found,
+        budget,
+        cancel,
+    )
     return int(status), found
 
 

@@ -46,7 +46,8 @@ def _overlaps(plan: Plan, events: list[tuple[int, int, int]]) -> list[str]:
             return [
                 f"{name} [{entry[0]}, {entry[1]}) and {plan.lifetimes[other].name} [{a}, {b}) "
                 f"share bytes at step {step}"
-                for a, b, other in live if a < entry[1] and entry[0] < b
-            ]  # fmt: skip
+                for a, b, other in live
+                if a < entry[1] and entry[0] < b
+            ]
         insort(live, entry)
     return []

@@ -23,9 +23,18 @@ from core_compiler.support.regular_files import open_regular
 
 #: Exceptions of reading damaged or forged content; all of them become one UserError.
 DAMAGE = (
-    sqlite3.Error, sqlite3.Warning, zlib.error, ValueError, KeyError, TypeError, IndexError,
-    AttributeError, OverflowError, RecursionError, MemoryError,
-)  # fmt: skip
+    sqlite3.Error,
+    sqlite3.Warning,
+    zlib.error,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+)
 
 _MAGIC = b"SQLite format 3\0"
 _RECORD_AGAIN = "record the compile again"
@@ -218,8 +227,9 @@ class RecordingFile:
                 kind, name, _ = min(strange)
                 raise UserError(
                     f"not a recording: its schema differs ({kind} {name})",
-                    str(self.path), "open a file that `workbench compile -o` wrote",
-                )  # fmt: skip
+                    str(self.path),
+                    "open a file that `workbench compile -o` wrote",
+                )
             row = connection.execute("SELECT value FROM meta WHERE key = 'status'").fetchone()
             return connection, row is None or row[0] == '"recording"'
         except BaseException:
@@ -246,9 +256,10 @@ class RecordingFile:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != schema.APPLICATION_ID:
             raise UserError(
-                "a SQLite database, but not a recording", str(self.path),
+                "a SQLite database, but not a recording",
+                str(self.path),
                 "open a file that `workbench compile -o` wrote",
-            )  # fmt: skip
+            )
         if version > schema.VERSION:
             raise UserError(schema.made_by_newer(version), str(self.path), "update this program")
         if any(v not in migrate.STEPS for v in range(version, schema.VERSION)):

@@ -110,9 +110,11 @@ _CHILDREN = """
 
 def _before(rows: Rows, loader: Loader, links: Links, op: int) -> list[HistoryStep]:
     found = [
-        _step(loader, row, old, op) for row in links.made_by.get(op, ()) for old in row.old
+        _step(loader, row, old, op)
+        for row in links.made_by.get(op, ())
+        for old in row.old
         if old != op
-    ]  # fmt: skip
+    ]
     if not found:
         earlier = [o for o in _remade(links, op) if o < op]
         found = [HistoryStep(max(earlier), op, "value", "", None, None)] if earlier else []
@@ -129,10 +131,11 @@ def _after(rows: Rows, loader: Loader, links: Links, op: int) -> list[HistorySte
     # Merging equal ops creates no op: values move to an op that existed before.
     found += [
         _step(loader, row, op, maker)
-        for row in taken if not row.new
+        for row in taken
+        if not row.new
         for maker in _makers(links, (row.mapped.get(v) for v in links.results.get(op, ())))
         if maker != op
-    ]  # fmt: skip
+    ]
     if not found:
         later = [o for o in _remade(links, op) if o > op]
         found = [HistoryStep(op, min(later), "value", "", None, None)] if later else []

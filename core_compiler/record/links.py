@@ -35,9 +35,11 @@ def carriers(rows: Rows, stage: int) -> dict[int, int]:
     """
     texts = rows("t", "SELECT mapped FROM rewrite WHERE stage <= ? ORDER BY id", (int(stage),))
     step = {
-        old: new for pairs in read_json_rows([text for (text,) in texts]) for old, new in pairs
+        old: new
+        for pairs in read_json_rows([text for (text,) in texts])
+        for old, new in pairs
         if old != new
-    }  # fmt: skip
+    }
     final: dict[int, int] = {}
     for value, there in step.items():
         seen = {value}

@@ -105,8 +105,13 @@ CREATE VIEW timing (
 """
 
 #: Version -> statements that lead to the next version.
-STEPS: dict[int, str] = {1: _VIEWS_FOR_TABLES, 2: _KERNELS_OF_ANY_TARGET, 3: _ITERATIONS,
-                        4: _FRAMEWORK_VALUES, 5: _EXECUTIONS}  # fmt: skip
+STEPS: dict[int, str] = {
+    1: _VIEWS_FOR_TABLES,
+    2: _KERNELS_OF_ANY_TARGET,
+    3: _ITERATIONS,
+    4: _FRAMEWORK_VALUES,
+    5: _EXECUTIONS,
+}
 
 
 def upgraded(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:

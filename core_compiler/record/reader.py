@@ -280,11 +280,22 @@ class Recording:
                 own = figures.get(index, {})
                 out.append(
                     Stage(
-                        index, row[1], row[2], json.loads(row[3]), row[4], bool(row[5]), row[6],
-                        bool(row[7]), row[8], own, rewrites.get(index, 0),
-                        int(own.get("ops", ops)), verdicts.get(index, {}), errors.get(index),
+                        index,
+                        row[1],
+                        row[2],
+                        json.loads(row[3]),
+                        row[4],
+                        bool(row[5]),
+                        row[6],
+                        bool(row[7]),
+                        row[8],
+                        own,
+                        rewrites.get(index, 0),
+                        int(own.get("ops", ops)),
+                        verdicts.get(index, {}),
+                        errors.get(index),
                     )
-                )  # fmt: skip
+                )
             return out
 
     def stage_count(self) -> int:
@@ -328,8 +339,17 @@ class Recording:
                 key, _, rule, source, function, tolerance, note, microseconds = row[:8]
                 old, new = (tuple([loader.ops[op] for op in some]) for some in sides)
                 values = {loader.values[a]: loader.values[b] for a, b in pairs}
-                made[key] = Rewrite(names[rule], names[source], old, new, values, function,
-                                    tolerance, note, microseconds)  # fmt: skip
+                made[key] = Rewrite(
+                    names[rule],
+                    names[source],
+                    old,
+                    new,
+                    values,
+                    function,
+                    tolerance,
+                    note,
+                    microseconds,
+                )
             checks = {c.rewrite: c for c in self._checks(stage, made)}
             return [
                 RecordedRewrite(row[0], stage, row[1], made[row[0]], checks.get(made[row[0]]))
@@ -355,33 +375,46 @@ class Recording:
             (stage,),
         )
         told = self._rows(
-            "ttt", "SELECT section, name, value FROM figure"
-            " WHERE section IN ('check', 'check_kind') AND stage = ?", (stage,),
-        )  # fmt: skip
+            "ttt",
+            "SELECT section, name, value FROM figure"
+            " WHERE section IN ('check', 'check_kind') AND stage = ?",
+            (stage,),
+        )
         numbers: dict[int, Sequence[float | None]] = {
             int(check): [float(number) for number in text.split(" ")]
-            for section, check, text in told if section == "check"
-        }  # fmt: skip
+            for section, check, text in told
+            if section == "check"
+        }
         kinds = {int(check): text for section, check, text in told if section == "check_kind"}
         self._loader.load_values(row[4] for row in rows if row[4] is not None)
         nan = float("nan")
         return [
             CheckRecord(
-                rewrites.get(row[0]), row[1],
-                nan if row[2] is None else row[2], nan if row[3] is None else row[3],
-                None if row[4] is None else self._loader.values[row[4]], tuple(read_ids(row[5])),
-                row[6], row[7], old, new, kinds.get(row[8], "rewrite"),
+                rewrites.get(row[0]),
+                row[1],
+                nan if row[2] is None else row[2],
+                nan if row[3] is None else row[3],
+                None if row[4] is None else self._loader.values[row[4]],
+                tuple(read_ids(row[5])),
+                row[6],
+                row[7],
+                old,
+                new,
+                kinds.get(row[8], "rewrite"),
             )
-            for row in rows for old, new in [numbers.get(row[8], (None, None))]
-        ]  # fmt: skip
+            for row in rows
+            for old, new in [numbers.get(row[8], (None, None))]
+        ]
 
     def diagnostics(self, stage: int | None = None) -> list[Diagnostic]:
         """Return the diagnostics of a stage, or of all."""
         with self._reading() as loader:
             rows = self._rows(
-                "tttIt", "SELECT severity, message, function, op, place FROM diagnostic"
-                " WHERE ?1 IS NULL OR stage = ?1 ORDER BY id", (stage,),
-            )  # fmt: skip
+                "tttIt",
+                "SELECT severity, message, function, op, place FROM diagnostic"
+                " WHERE ?1 IS NULL OR stage = ?1 ORDER BY id",
+                (stage,),
+            )
             loader.load_ops([row[3] for row in rows if row[3] is not None])
             return [Diagnostic(r[0], r[1], r[2], loader.ops.get(r[3]), r[4]) for r in rows]
 
@@ -425,16 +458,22 @@ class Recording:
         with self._reading():
             found = self.diff(a, b) if found is None else found
             return diff_lines(
-                self.module(a), self.module(b), changed_only=changed_only, context=context,
-                key=self.key, numbers=self._loader.value_ids, found=found,
+                self.module(a),
+                self.module(b),
+                changed_only=changed_only,
+                context=context,
+                key=self.key,
+                numbers=self._loader.value_ids,
+                found=found,
                 spans=spans,
-            )  # fmt: skip
+            )
 
     def births(self, stage: int) -> dict[int, int]:
         """Map each op id up to ``stage`` to the first stage that has the op."""
         with self._reading():
-            rows = self._rows("it", "SELECT id, added FROM stage WHERE id <= ? ORDER BY id DESC",
-                              (int(stage),))  # fmt: skip
+            rows = self._rows(
+                "it", "SELECT id, added FROM stage WHERE id <= ? ORDER BY id DESC", (int(stage),)
+            )
             entered = read_json_rows([added for _, added in rows])
             return {
                 op: number for (number, _), ops in zip(rows, entered, strict=True) for op in ops
@@ -445,8 +484,9 @@ class Recording:
         with self._reading():
             found = self.diff(a, b) if found is None else found
             numbers = self._loader.value_ids
-            return AlignedLines(self.module(a), self.module(b), found=found, key=self.key,
-                                numbers=numbers)  # fmt: skip
+            return AlignedLines(
+                self.module(a), self.module(b), found=found, key=self.key, numbers=numbers
+            )
 
     def carriers(self, stage: int) -> dict[int, int]:
         """Map each value id replaced up to ``stage`` to the id that carries its meaning there."""
@@ -528,14 +568,21 @@ class Recording:
             )
             return [
                 Kernel(
-                    row[0], row[1], row[2], bool(row[3]), row[4],
-                    _pairs(row[5]), _pairs(row[6]), _pairs(row[7]), dict(json.loads(row[8])),
+                    row[0],
+                    row[1],
+                    row[2],
+                    bool(row[3]),
+                    row[4],
+                    _pairs(row[5]),
+                    _pairs(row[6]),
+                    _pairs(row[7]),
+                    dict(json.loads(row[8])),
                     tuple(ops.get((row[0], "computes"), ())),
                     tuple(ops.get((row[0], "launch"), ())),
                     tuple(steps.get(row[0], ())),
                 )
                 for row in rows
-            ]  # fmt: skip
+            ]
 
     def kernel_text(self, kernel: int, what: str = "source") -> str:
         """Return a kernel's ``source``, ``intermediate`` (LLVM IR, PTX) or ``assembly`` (SASS)."""
@@ -581,9 +628,10 @@ class Recording:
         """Return the executions of the program, the newest last."""
         with self._reading():
             rows = self._rows(
-                "iftitFb", "SELECT id, began, machine, threads, digest, median, samples"
+                "iftitFb",
+                "SELECT id, began, machine, threads, digest, median, samples"
                 " FROM execution ORDER BY id",
-            )  # fmt: skip
+            )
             return [Execution(*(*row[:6], np.frombuffer(row[6], "<f8"))) for row in rows]
 
     def timings(self, execution: int | None = None) -> list[Timing]:
@@ -594,8 +642,9 @@ class Recording:
             rows = self._rows(
                 "itIiiiFFFb",
                 "SELECT launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples"
-                f" FROM {table}{of} ORDER BY id", parameters,
-            )  # fmt: skip
+                f" FROM {table}{of} ORDER BY id",
+                parameters,
+            )
             return [Timing(*(*row[:9], np.frombuffer(row[9], "<f8"))) for row in rows]
 
     def iterations(self, after: int = 0, most: int = -1) -> tuple[int, list[IterationRecord]]:
@@ -606,8 +655,9 @@ class Recording:
         rows = self._rows(
             "iifftFFI",
             "SELECT id, number, loss, seconds, root, rate, loss_scale, skipped FROM iteration"
-            " WHERE id > ? ORDER BY id LIMIT ?", (after, most),
-        )  # fmt: skip
+            " WHERE id > ? ORDER BY id LIMIT ?",
+            (after, most),
+        )
         return rows[-1][0] if rows else after, [IterationRecord(*row[1:]) for row in rows]
 
     def tensors(self, value_ids: Sequence[int] | None = None) -> list[TensorStats]:
@@ -645,11 +695,16 @@ class Recording:
             loader.load_values(row[0] for row in rows)
             return [
                 FrameworkRecord(
-                    loader.values[row[0]], row[1], row[2], bool(row[3]), row[4],
-                    tuple(read_ids(row[5])), *row[6:],
+                    loader.values[row[0]],
+                    row[1],
+                    row[2],
+                    bool(row[3]),
+                    row[4],
+                    tuple(read_ids(row[5])),
+                    *row[6:],
                 )
                 for row in rows
-            ]  # fmt: skip
+            ]
 
     def weight_digests(self) -> dict[str, str]:
         """Map digests to type texts of the stages' weights; their bytes are not in the file."""

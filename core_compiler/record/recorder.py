@@ -108,9 +108,10 @@ class Recorder(Observer):
         others = writer.endswith(f"@{here}") and writer != writer_id()
         if meta.get("status") == "recording" and others and is_running(writer, here):
             raise UserError(
-                "the recording is being written by another process", str(self.path),
+                "the recording is being written by another process",
+                str(self.path),
                 "wait for that run to end, record to another file, or delete this one",
-            )  # fmt: skip
+            )
 
     def _remove(self) -> None:
         """Delete the file and SQLite's companion files."""
@@ -156,12 +157,21 @@ class Recorder(Observer):
             functions = [ids.function(f) for f in module.functions.values()]
             added, removed = self._changes(module)
             row = (
-                stage.index, clean(stage.pass_name), clean(stage.doc), _encode(dict(stage.options)),
-                stage.half, stage.exact, stage.tolerance_class, stage.changed, stage.seconds,
-                time.time() - self._began, ids_json(functions),
+                stage.index,
+                clean(stage.pass_name),
+                clean(stage.doc),
+                _encode(dict(stage.options)),
+                stage.half,
+                stage.exact,
+                stage.tolerance_class,
+                stage.changed,
+                stage.seconds,
+                time.time() - self._began,
+                ids_json(functions),
                 _encode({k: list(v) for k, v in module.symbols.items()}),
-                ids_json(sorted(added)), ids_json(sorted(removed)),
-            )  # fmt: skip
+                ids_json(sorted(added)),
+                ids_json(sorted(removed)),
+            )
             self._many(f"INSERT INTO stage VALUES ({', '.join('?' * 14)})", [row])
             self._figures(stage.index, "stage", stage.figures)
             self._diagnostics(stage.index, stage.diagnostics)
@@ -208,12 +218,20 @@ class Recorder(Observer):
             rows, numbers, kinds = [], {}, {}
             for r in results:
                 self._checks += 1
-                rows.append((
-                    self._checks, stage_index,
-                    None if r.rewrite is None else self._rewrites.get(r.rewrite),
-                    r.verdict, _number(r.worst_error), _number(r.tolerance), self._value(r.value),
-                    ids_json([int(i) for i in r.index]), r.seconds, clean(r.note),
-                ))  # fmt: skip
+                rows.append(
+                    (
+                        self._checks,
+                        stage_index,
+                        None if r.rewrite is None else self._rewrites.get(r.rewrite),
+                        r.verdict,
+                        _number(r.worst_error),
+                        _number(r.tolerance),
+                        self._value(r.value),
+                        ids_json([int(i) for i in r.index]),
+                        r.seconds,
+                        clean(r.note),
+                    )
+                )
                 if r.old is not None and r.new is not None:
                     numbers[str(self._checks)] = f"{r.old!r} {r.new!r}"
                 if r.kind != "rewrite":
@@ -240,12 +258,17 @@ class Recorder(Observer):
         texts = kernel.source, kernel.intermediate, kernel.assembly, kernel.machine_code
         lines = _encode([[line, ids.op(op)] for line, op in kernel.line_map])
         row = (
-            key, clean(kernel.name), kernel.key, kernel.cached, kernel.compile_seconds,
-            *(ids.blob(text) for text in texts), lines,
+            key,
+            clean(kernel.name),
+            kernel.key,
+            kernel.cached,
+            kernel.compile_seconds,
+            *(ids.blob(text) for text in texts),
+            lines,
             _encode([list(pair) for pair in kernel.assembly_map]),
             _encode(dict(kernel.facts)),
             _encode([list(pair) for pair in kernel.intermediate_map]),
-        )  # fmt: skip
+        )
         self._many(f"INSERT INTO kernel VALUES ({', '.join('?' * 13)})", [row])
         for role, ops in (("computes", kernel.ops), ("launch", kernel.launches)):
             rows = [(key, role, place, ids.op(op)) for place, op in enumerate(ops)]
@@ -260,11 +283,19 @@ class Recorder(Observer):
         with self._transaction():
             rows = [
                 (
-                    self._value(b.value), self._op(b.op), clean(b.name), b.kind, b.tier,
-                    b.offset, b.size, b.unpadded_size, b.start, b.end,
+                    self._value(b.value),
+                    self._op(b.op),
+                    clean(b.name),
+                    b.kind,
+                    b.tier,
+                    b.offset,
+                    b.size,
+                    b.unpadded_size,
+                    b.start,
+                    b.end,
                 )
                 for b in buffers
-            ]  # fmt: skip
+            ]
             self._many(f"INSERT INTO buffer VALUES (NULL, {', '.join('?' * 10)})", rows)
             self._figures(None, "memory", figures)
 
@@ -273,8 +304,9 @@ class Recorder(Observer):
         with self._transaction():
             self._many(
                 "INSERT INTO execution VALUES ((SELECT coalesce(max(id), 0) + 1 FROM execution),"
-                " ?, ?, ?, ?, ?, ?)", [self._execution(timings, figures)],
-            )  # fmt: skip
+                " ?, ?, ?, ?, ?, ?)",
+                [self._execution(timings, figures)],
+            )
             rows = []
             for t in timings:
                 samples = np.asarray(t.samples_us, "<f8")
@@ -282,8 +314,16 @@ class Recorder(Observer):
                 if samples.size:
                     summary = tuple(np.quantile(samples, (0.5, 0.0, 0.95)).tolist())
                 counts = t.threads, t.flops, t.bytes
-                rows.append((t.launch, clean(t.kernel), self._op(t.op), *counts, *summary,
-                             samples.tobytes()))  # fmt: skip
+                rows.append(
+                    (
+                        t.launch,
+                        clean(t.kernel),
+                        self._op(t.op),
+                        *counts,
+                        *summary,
+                        samples.tobytes(),
+                    )
+                )
             newest = "(SELECT max(id) FROM execution)"
             self._many(
                 f"INSERT INTO launch_time VALUES (NULL, {newest}, {', '.join('?' * 10)})", rows
@@ -314,25 +354,50 @@ class Recorder(Observer):
                     blob = self._ids.blob(data.tobytes())
                     stored = (data.dtype.name, ids_json(data.shape), blob)
                 numbers = (_number(n) for n in (t.minimum, t.maximum, t.mean))
-                rows.append((self._value(t.value), t.stage, *numbers, int(t.nan), int(t.inf),
-                             _encode(edges), _encode(counts), *stored))  # fmt: skip
+                rows.append(
+                    (
+                        self._value(t.value),
+                        t.stage,
+                        *numbers,
+                        int(t.nan),
+                        int(t.inf),
+                        _encode(edges),
+                        _encode(counts),
+                        *stored,
+                    )
+                )
             self._many(f"INSERT INTO tensor_stats VALUES (NULL, {', '.join('?' * 12)})", rows)
 
     @override
     def framework(self, records: Sequence[FrameworkRecord]) -> None:
         with self._transaction():
-            self._many(f"INSERT INTO framework_value VALUES (NULL, {', '.join('?' * 8)})", [
-                (self._value(r.value), r.framework, clean(r.node), int(r.same), r.error,
-                 ids_json(r.index), _number(r.theirs), _number(r.ours)) for r in records
-            ])  # fmt: skip
+            self._many(
+                f"INSERT INTO framework_value VALUES (NULL, {', '.join('?' * 8)})",
+                [
+                    (
+                        self._value(r.value),
+                        r.framework,
+                        clean(r.node),
+                        int(r.same),
+                        r.error,
+                        ids_json(r.index),
+                        _number(r.theirs),
+                        _number(r.ours),
+                    )
+                    for r in records
+                ],
+            )
 
     @override
     def iterations(self, rows: Sequence[IterationRecord]) -> None:
         with self._transaction():
-            self._many("INSERT OR REPLACE INTO iteration VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", [
-                (r.number, float(r.loss), r.seconds, r.root, r.rate, r.loss_scale, r.skipped)
-                for r in rows
-            ])  # fmt: skip
+            self._many(
+                "INSERT OR REPLACE INTO iteration VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (r.number, float(r.loss), r.seconds, r.root, r.rate, r.loss_scale, r.skipped)
+                    for r in rows
+                ],
+            )
 
     @override
     def figures(self, figures: Mapping[str, Any]) -> None:
@@ -386,9 +451,10 @@ class Recorder(Observer):
                 time.sleep(0.02)
         except sqlite3.Error as problem:
             raise UserError(
-                f"the recording is complete, but not in one file: {problem}", str(self.path),
+                f"the recording is complete, but not in one file: {problem}",
+                str(self.path),
                 "free disk space; keep the -wal file next to it, which is a part of it",
-            ) from None  # fmt: skip
+            ) from None
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -34,8 +34,9 @@ class Reopened(Recorder):
     the recording has another identity, is being written, or has an older schema.
     """
 
-    def __init__(self, path: str | Path, identity: str, what: str,
-                 accept: Accept = lambda meta: None):  # fmt: skip
+    def __init__(
+        self, path: str | Path, identity: str, what: str, accept: Accept = lambda meta: None
+    ):
         self._identity, self._what, self._accept = identity, what, accept
         super().__init__(path, source_text=False)
 
@@ -49,20 +50,32 @@ class Reopened(Recorder):
         where = str(self.path)
         elsewhere = "or record to another file"
         if meta.get("status") == "recording" and is_running(str(meta.get("writer")), machine_id()):
-            raise UserError("the recording is being written by another process", where,
-                            f"wait for that run to end, {elsewhere}")  # fmt: skip
+            raise UserError(
+                "the recording is being written by another process",
+                where,
+                f"wait for that run to end, {elsewhere}",
+            )
         if not recorded:
-            raise UserError("the recording ends before its compile finished", where,
-                            f"delete it and record again, {elsewhere}")  # fmt: skip
+            raise UserError(
+                "the recording ends before its compile finished",
+                where,
+                f"delete it and record again, {elsewhere}",
+            )
         self._accept(meta)
         if self._identity and recorded[-1:] != [(self._identity,)]:
-            raise UserError(f"the recording is of a different {self._what}", where,
-                            f"pass the recording of this {self._what}, {elsewhere}")  # fmt: skip
+            raise UserError(
+                f"the recording is of a different {self._what}",
+                where,
+                f"pass the recording of this {self._what}, {elsewhere}",
+            )
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
             if db.execute("PRAGMA user_version").fetchone() != (schema.VERSION,):
-                raise UserError("the recording has an older schema, which is read-only", where,
-                                "record to another file")  # fmt: skip
+                raise UserError(
+                    "the recording has an older schema, which is read-only",
+                    where,
+                    "record to another file",
+                )
             db.execute("PRAGMA trusted_schema = OFF")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
@@ -71,8 +84,11 @@ class Reopened(Recorder):
             raise
         except sqlite3.Error as problem:
             db.close()
-            raise UserError(f"cannot append to the recording: {problem}", where,
-                            "make it writable, or record to another file") from None  # fmt: skip
+            raise UserError(
+                f"cannot append to the recording: {problem}",
+                where,
+                "make it writable, or record to another file",
+            ) from None
         return db
 
     @override
@@ -158,9 +174,10 @@ def _ids_of(path: str | Path, module: Module) -> dict[Op, int]:
         made = list(module.walk())
         if list(map(_shape, recorded)) != list(map(_shape, made)):
             raise UserError(
-                "the compiled program differs from the recorded one", str(path),
+                "the compiled program differs from the recorded one",
+                str(path),
                 "compile the model again: the model, the compiler or its options have changed",
-            )  # fmt: skip
+            )
         return {op: recording.op_id(found) for op, found in zip(made, recorded, strict=True)}
 
 

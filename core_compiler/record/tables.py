@@ -97,8 +97,10 @@ def _typed(untyped: list[int]) -> Callable[[tuple], tuple]:
 _NAMES: Mapping[type, str] = {int: "integer", float: "real", str: "text", type(None): "null"}
 #: Declared type -> the letter of `RecordingFile.rows` (if it may be NULL) and the kind.
 _TYPES: Mapping[str, tuple[str, str]] = {
-    "INTEGER": ("I", INTEGER), "REAL": ("F", REAL), "TEXT": ("T", TEXT),
-}  # fmt: skip
+    "INTEGER": ("I", INTEGER),
+    "REAL": ("F", REAL),
+    "TEXT": ("T", TEXT),
+}
 
 
 @lru_cache(maxsize=1)
@@ -111,10 +113,14 @@ def _layout() -> dict[str, tuple[str, tuple[_Read, ...]]]:
             " ORDER BY type, rowid"
         ).fetchall()
         return {
-            name: (WHAT[name], tuple(_read(row, kind) for row in
-                                     connection.execute(f'PRAGMA table_info("{name}")')))
+            name: (
+                WHAT[name],
+                tuple(
+                    _read(row, kind) for row in connection.execute(f'PRAGMA table_info("{name}")')
+                ),
+            )
             for name, kind in listed
-        }  # fmt: skip
+        }
 
 
 def _read(row: tuple, kind: str) -> _Read:

@@ -60,10 +60,17 @@ def timeline(recording: Recording) -> Timeline | None:
     count = int(lane.max(initial=0)) + 1
     names = ("stream",) if gpu and count == 1 else tuple(f"thread {i}" for i in range(count))
     return Timeline(
-        spans["launch"][order].astype(np.int32), lane, spans["start"][order],
-        spans["duration"][order], timings, names, live_bytes(recording, timings),
-        spans["repeat"], spans["repeats"], bool(spans.get("last_iterations")),
-    )  # fmt: skip
+        spans["launch"][order].astype(np.int32),
+        lane,
+        spans["start"][order],
+        spans["duration"][order],
+        timings,
+        names,
+        live_bytes(recording, timings),
+        spans["repeat"],
+        spans["repeats"],
+        bool(spans.get("last_iterations")),
+    )
 
 
 def _recorded(text: Any, launches: int) -> dict[str, Any] | None:
@@ -82,18 +89,26 @@ def _recorded(text: Any, launches: int) -> dict[str, Any] | None:
     if columns["thread"].max() > 1 << 16:
         return None
     times = {name: columns[name] / 1e3 for name in ("start", "duration")}
-    return {**columns, **times, "repeat": repeat, "repeats": repeats,
-            "last_iterations": found.get("last_iterations") is True}  # fmt: skip
+    return {
+        **columns,
+        **times,
+        "repeat": repeat,
+        "repeats": repeats,
+        "last_iterations": found.get("last_iterations") is True,
+    }
 
 
 def _end_to_end(timings: Sequence[Timing]) -> dict[str, Any]:
     durations = np.array([t.median_us or 0.0 for t in timings])
     samples = max((t.samples_us.size for t in timings), default=0)
     return {
-        "launch": np.arange(len(timings)), "thread": np.zeros(len(timings), np.int64),
-        "start": np.cumsum(durations) - durations, "duration": durations,
-        "repeat": None, "repeats": samples,
-    }  # fmt: skip
+        "launch": np.arange(len(timings)),
+        "thread": np.zeros(len(timings), np.int64),
+        "start": np.cumsum(durations) - durations,
+        "duration": durations,
+        "repeat": None,
+        "repeats": samples,
+    }
 
 
 def live_bytes(recording: Recording, timings: Sequence[Timing]) -> np.ndarray | None:

@@ -24,8 +24,11 @@ class TimeBudget:
         self, seconds: float = inf, tell: Callable[[int, int], None] = lambda done, wanted: None
     ):
         if not seconds > 0:
-            raise UserError(f"expected a time above 0, got {seconds:g} s", "budget",
-                            "pass a number of seconds above 0")  # fmt: skip
+            raise UserError(
+                f"expected a time above 0, got {seconds:g} s",
+                "budget",
+                "pass a number of seconds above 0",
+            )
         self.seconds, self._tell = seconds, tell
         self._began = self._last = time.monotonic()
         self._longest = 0.0

@@ -49,9 +49,11 @@ def default_limit() -> int:
     if not text:
         return DEFAULT_LIMIT
     if not text.isdigit():
-        raise UserError(f"expected a number of bytes, got {text!r}",
-                        "COMPILER_WORKBENCH_CACHE_LIMIT",
-                        "set it to an integer, such as 4294967296")  # fmt: skip
+        raise UserError(
+            f"expected a number of bytes, got {text!r}",
+            "COMPILER_WORKBENCH_CACHE_LIMIT",
+            "set it to an integer, such as 4294967296",
+        )
     return int(text)
 
 
@@ -105,9 +107,12 @@ class CacheFolder:
             folder.parent.mkdir(parents=True, exist_ok=True)
             draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.root))
         except OSError as error:
-            raise UserError(f"cannot write to the cache ({error.strerror})", str(self.root),
-                            "set COMPILER_WORKBENCH_CACHE to a writable folder",
-                            CANNOT_HERE) from None  # fmt: skip
+            raise UserError(
+                f"cannot write to the cache ({error.strerror})",
+                str(self.root),
+                "set COMPILER_WORKBENCH_CACHE to a writable folder",
+                CANNOT_HERE,
+            ) from None
         try:
             for name, data in files.items():
                 (draft / name).write_bytes(data)
@@ -116,9 +121,12 @@ class CacheFolder:
             os.chmod(draft, 0o755)
             self._publish(draft, folder)
         except OSError as error:
-            raise UserError(f"cannot write to the cache ({error.strerror})", str(self.root),
-                            "free disk space, or set COMPILER_WORKBENCH_CACHE to another folder",
-                            CANNOT_HERE) from None  # fmt: skip
+            raise UserError(
+                f"cannot write to the cache ({error.strerror})",
+                str(self.root),
+                "free disk space, or set COMPILER_WORKBENCH_CACHE to another folder",
+                CANNOT_HERE,
+            ) from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         self._written += sum(map(len, files.values()))

@@ -83,9 +83,11 @@ class CompilePool:
                             raise KernelCompileError(what, job.name, fix)
                         if "error" in reply:
                             raise KernelCompileError(
-                                f"does not compile ({_first_line(reply['error'])})", job.name,
-                                "report it with the kernel's source", reply["trace"],
-                            )  # fmt: skip
+                                f"does not compile ({_first_line(reply['error'])})",
+                                job.name,
+                                "report it with the kernel's source",
+                                reply["trace"],
+                            )
                         done += 1
                         yield job, reply
             finally:
@@ -122,9 +124,10 @@ class CompilePool:
                         job = cast(Job, worker.job)
                         worker.end()
                         raise KernelCompileError(
-                            f"did not compile in {self.time_limit:.0f} s", job.name,
+                            f"did not compile in {self.time_limit:.0f} s",
+                            job.name,
                             "choose smaller tiles",
-                        )  # fmt: skip
+                        )
 
 
 class _Worker:
@@ -135,8 +138,11 @@ class _Worker:
         environment.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
         self.process = subprocess.Popen(
             [sys.executable, "-m", compile_worker.__name__],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=environment,
+        )
         self._requests = cast(BinaryIO, self.process.stdin)
         self.replies = cast(BinaryIO, self.process.stdout)
         self.job: Job | None = None
@@ -157,9 +163,11 @@ class _Worker:
             self.end()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise KernelCompileError(
-                f"crashed its compiler process ({how}{_last_words(log)})", job.name,
-                "report it with the kernel's source; other kernels are not affected", log,
-            )  # fmt: skip
+                f"crashed its compiler process ({how}{_last_words(log)})",
+                job.name,
+                "report it with the kernel's source; other kernels are not affected",
+                log,
+            )
         self.job = None
         return job, reply
 

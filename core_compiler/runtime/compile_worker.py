@@ -65,9 +65,11 @@ def files_of(compiled) -> dict[str, bytes]:
         if text:
             files[name] = text.encode()
     for name, attribute in (
-        ("lines.json", "lines"), ("intermediate.json", "intermediate_lines"),
-        ("assembly.json", "assembly_lines"), ("facts.json", "facts"),
-    ):  # fmt: skip
+        ("lines.json", "lines"),
+        ("intermediate.json", "intermediate_lines"),
+        ("assembly.json", "assembly_lines"),
+        ("facts.json", "facts"),
+    ):
         rows = getattr(compiled, attribute, None)
         if rows is not None:
             files[name] = json.dumps(rows, sort_keys=True).encode()

@@ -56,8 +56,9 @@ class CpuDevice(Device):
     def copy(self, to, source) -> None:
         to, source = _bytes_of(to), _bytes_of(source)
         if to.size != source.size:
-            raise UserError(f"cannot copy {source.size} bytes to {to.size} bytes", "copy",
-                            "use equal sizes")  # fmt: skip
+            raise UserError(
+                f"cannot copy {source.size} bytes to {to.size} bytes", "copy", "use equal sizes"
+            )
         to[:] = source
 
     @override
@@ -159,14 +160,17 @@ class CpuExecutable(Executable):
         repeats=20,
         warmup=3,
         budget: TimeBudget | None = None,
-    ) -> Samples:  # fmt: skip
+    ) -> Samples:
         """Time every launch ``repeats`` times after ``warmup`` runs, fewer if over ``budget``.
 
         ``arrays`` default to seeded random ones (integers: zeros, which are valid indices).
         """
         if repeats < 1 or warmup < 0:
-            raise UserError(f"cannot time {repeats} repeats after {warmup} warm-up runs", "profile",
-                            "pass 1 or more repeats")  # fmt: skip
+            raise UserError(
+                f"cannot time {repeats} repeats after {warmup} warm-up runs",
+                "profile",
+                "pass 1 or more repeats",
+            )
         arrays = example_inputs(self.program) if arrays is None else arrays
         shape = (len(self.program.launches), self.device.threads, 2)
         times = np.zeros((repeats, *shape), np.int64)
@@ -184,10 +188,13 @@ class CpuExecutable(Executable):
         return Samples(self.program, times, self.device.threads, loops).first(done)
 
     def _run(
-        self, buffers: Sequence[np.ndarray], times: np.ndarray | None = None,
-        ran: Callable[[int, np.ndarray], None] | None = None, first: int = 0,
+        self,
+        buffers: Sequence[np.ndarray],
+        times: np.ndarray | None = None,
+        ran: Callable[[int, np.ndarray], None] | None = None,
+        first: int = 0,
         last: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Run the program.
 
         ``times``: those of the last run of each launch; ``ran`` is called with those of every run.
@@ -309,9 +316,12 @@ class _Bound:
     def run(self, team, start: int, end: int, times: np.ndarray | None = None) -> None:
         """Run the launches from ``start`` up to ``end``; ``times`` has a row for every launch."""
         team.run(
-            self._records[start:].ctypes.data, end - start, self._scratch.address, self._stride,
+            self._records[start:].ctypes.data,
+            end - start,
+            self._scratch.address,
+            self._stride,
             0 if times is None else times[start:].ctypes.data,
-        )  # fmt: skip
+        )
 
     def repeat(self, team, start: int, end: int, trips: int) -> None:
         """Run the launches from ``start`` up to ``end``, ``trips`` times.

@@ -33,8 +33,11 @@ from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 
 #: The driver's errors for a launch that it cannot do; any other error is of a kernel that was
 #: started before and has failed in the meantime (CUDA Driver API, cuLaunchKernel).
-_REFUSED = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
-            "CUDA_ERROR_OUT_OF_MEMORY")  # fmt: skip
+_REFUSED = (
+    "CUDA_ERROR_INVALID_VALUE",
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+)
 #: Alignment of everything in device memory, in bytes: vector loads need 16, whole lines 128.
 ALIGN = 256
 
@@ -119,9 +122,13 @@ class CudaDevice(Device):
             image = self.kernels.file(kernel, self.driver.image)
             code = self.driver.function(image, kernel.symbol)
             self._functions[kernel.key] = Function(
-                code, facts["threads"], facts["arguments"], facts["registers"], facts["shared"],
+                code,
+                facts["threads"],
+                facts["arguments"],
+                facts["registers"],
+                facts["shared"],
                 self._place(kernel),
-            )  # fmt: skip
+            )
         return self._functions[kernel.key]
 
     def _place(self, kernel: KernelRef) -> str:
@@ -135,9 +142,10 @@ class CudaDevice(Device):
         if architecture != gpu.architecture:
             raise UserError(
                 f"compiled for {architecture}, but the GPU is a {gpu.name} ({gpu.architecture})",
-                f"kernel {kernel.name}", f"compile with architecture={gpu.architecture}",
+                f"kernel {kernel.name}",
+                f"compile with architecture={gpu.architecture}",
                 CANNOT_HERE,
-            )  # fmt: skip
+            )
 
     @override
     def synchronize(self) -> None:
@@ -340,9 +348,12 @@ class CudaExecutable(Executable):
             write_back()
 
     def _run(
-        self, launch: Callable[[int], None], after: Callable[[int, int], None], first: int = 0,
+        self,
+        launch: Callable[[int], None],
+        after: Callable[[int, int], None],
+        first: int = 0,
         last: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Run the launches from ``first`` up to ``last`` (default: all) in order.
 
         ``after(start, end)`` is called for each stretch of them, which ends where a watcher stops.
@@ -387,7 +398,7 @@ class CudaExecutable(Executable):
         repeats=20,
         warmup=3,
         budget: TimeBudget | None = None,
-    ) -> Samples:  # fmt: skip
+    ) -> Samples:
         """Time every launch ``repeats`` times by events on the stream, after ``warmup`` runs.
 
         Fewer if ``budget`` is exceeded.  There is an event before and after each launch.  Each
@@ -395,8 +406,11 @@ class CudaExecutable(Executable):
         another without waiting for it (except for loops, whose flags it reads).
         """
         if repeats < 1 or warmup < 0:
-            raise UserError(f"cannot time {repeats} repeats after {warmup} warm-up runs", "profile",
-                            "pass 1 or more repeats")  # fmt: skip
+            raise UserError(
+                f"cannot time {repeats} repeats after {warmup} warm-up runs",
+                "profile",
+                "pass 1 or more repeats",
+            )
         arrays = example_inputs(self.program) if arrays is None else arrays
         inputs, driver = check_inputs(self.program, arrays), self.device.driver
         budget, done = budget or TimeBudget(), 0
@@ -471,9 +485,10 @@ class CudaExecutable(Executable):
                     f"cannot be launched ({error.state}): {launch.grid} blocks of "
                     f"{function.threads} threads, {function.registers} registers each, "
                     f"{function.shared} bytes of shared memory",
-                    function.place, "compile with the option tiles=small, or choose -t cpu",
+                    function.place,
+                    "compile with the option tiles=small, or choose -t cpu",
                     CANNOT_HERE,
-                ) from None  # fmt: skip
+                ) from None
 
     def _address(self, ref: Ref) -> int:
         """Return the address of a reference; an input whose memory an output reuses is there."""
@@ -548,8 +563,14 @@ def _laid_out(program: Program) -> tuple[dict[str, list[int]], int]:
 
 
 #: The contents of a program's spaces, in words.
-_HELD = {"arena": "temporaries", "constant": "weights", "packed": "packed weights",
-         "input": "inputs", "output": "results", "scratch": "scratch"}  # fmt: skip
+_HELD = {
+    "arena": "temporaries",
+    "constant": "weights",
+    "packed": "packed weights",
+    "input": "inputs",
+    "output": "results",
+    "scratch": "scratch",
+}
 
 
 def _parts(places: Mapping[str, list[int]], size: int) -> str:

@@ -64,9 +64,9 @@ OLDEST_DRIVER = (13, 0)
 #: Reasons why a GPU has no context (CUDA Driver API, CUresult).
 _NO_CONTEXT = {
     "CUDA_ERROR_DEVICE_UNAVAILABLE": "it is in exclusive mode and another process uses it, or all "
-                                     "computing is prohibited on it",
+    "computing is prohibited on it",
     "CUDA_ERROR_OUT_OF_MEMORY": "its memory is full",
-}  # fmt: skip
+}
 
 
 class DriverError(InternalError):
@@ -131,11 +131,15 @@ def _described(cuda, device) -> GPU:
     return GPU(
         name.split(b"\0")[0].decode(),
         (number("COMPUTE_CAPABILITY_MAJOR"), number("COMPUTE_CAPABILITY_MINOR")),
-        number("MULTIPROCESSOR_COUNT"), _answer(cuda, "cuDeviceTotalMem", device),
-        1000 * number("CLOCK_RATE"), 1000 * number("MEMORY_CLOCK_RATE"),
-        number("GLOBAL_MEMORY_BUS_WIDTH"), number("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-        number("L2_CACHE_SIZE"), f"{version // 1000}.{version % 1000 // 10}",
-    )  # fmt: skip
+        number("MULTIPROCESSOR_COUNT"),
+        _answer(cuda, "cuDeviceTotalMem", device),
+        1000 * number("CLOCK_RATE"),
+        1000 * number("MEMORY_CLOCK_RATE"),
+        number("GLOBAL_MEMORY_BUS_WIDTH"),
+        number("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        number("L2_CACHE_SIZE"),
+        f"{version // 1000}.{version % 1000 // 10}",
+    )
 
 
 class Driver:
@@ -151,8 +155,9 @@ class Driver:
     def __init__(self, ordinal: int = 0):
         lacking = missing(ordinal)
         if lacking:
-            raise UserError(f"cannot execute: {lacking}", "target cuda", "choose -t cpu",
-                            CANNOT_HERE)  # fmt: skip
+            raise UserError(
+                f"cannot execute: {lacking}", "target cuda", "choose -t cpu", CANNOT_HERE
+            )
         from cuda.bindings import driver
 
         self._cuda = driver
@@ -163,9 +168,11 @@ class Driver:
         except DriverError as error:
             why = _NO_CONTEXT.get(error.state, "it cannot be used")
             raise UserError(
-                f"cannot execute: {why} ({error})", self.gpu.name,
-                "wait until it is free, or choose -t cpu", CANNOT_HERE,
-            ) from None  # fmt: skip
+                f"cannot execute: {why} ({error})",
+                self.gpu.name,
+                "wait until it is free, or choose -t cpu",
+                CANNOT_HERE,
+            ) from None
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._modules: list = []
         with self.visit():
@@ -245,9 +252,7 @@ class Driver:
 
     def launch(self, function, grid: int, threads: int, arguments: np.ndarray) -> None:
         table = arguments.ctypes.data + 4 * arguments.size
-        self._ask(
-            "cuLaunchKernel", function, grid, 1, 1, threads, 1, 1, 0, self._stream, table, 0
-        )  # fmt: skip
+        self._ask("cuLaunchKernel", function, grid, 1, 1, threads, 1, 1, 0, self._stream, table, 0)
 
     # -- time --------------------------------------------------------------------------------------
 

@@ -113,8 +113,11 @@ class Executable(ABC):
         The caller does each exchange on the pairs (source, target) that are yielded; the outputs
         are returned. ``whole``: continue after the last round, where all shards compute the same.
         """
-        raise UserError(f"{self.device.name} does not support shards", "shards",
-                        "train on the target cpu, or with one shard")  # fmt: skip
+        raise UserError(
+            f"{self.device.name} does not support shards",
+            "shards",
+            "train on the target cpu, or with one shard",
+        )
 
     @abstractmethod
     def profile(
@@ -124,7 +127,7 @@ class Executable(ABC):
         repeats=20,
         warmup=3,
         budget: TimeBudget | None = None,
-    ) -> Samples:  # fmt: skip
+    ) -> Samples:
         """Time every launch ``repeats`` times after ``warmup`` runs, fewer if over ``budget``.
 
         ``arrays`` default to seeded random ones (integers: zeros, which are valid indices).
@@ -184,8 +187,11 @@ def check_count(program: Program, arrays: Sequence) -> None:
     """Raise UserError unless there is one array per input."""
     if len(arrays) != len(program.inputs):
         names = ", ".join(a.name for a in program.inputs)
-        raise UserError(f"expected {len(program.inputs)} inputs ({names}), got {len(arrays)}",
-                        program.name, "pass one array for each input")  # fmt: skip
+        raise UserError(
+            f"expected {len(program.inputs)} inputs ({names}), got {len(arrays)}",
+            program.name,
+            "pass one array for each input",
+        )
 
 
 def check_input(argument: Argument, array, where: str) -> np.ndarray:
@@ -204,8 +210,11 @@ def check_input(argument: Argument, array, where: str) -> np.ndarray:
         )
     if array.shape != argument.shape:
         got = "x".join(map(str, array.shape)) or "scalar"
-        raise UserError(f"expected {argument}, got shape {got}", where,
-                        "pass that shape, or compile for this one")  # fmt: skip
+        raise UserError(
+            f"expected {argument}, got shape {got}",
+            where,
+            "pass that shape, or compile for this one",
+        )
     if not (array.flags.c_contiguous and array.flags.aligned):
         return np.array(array, order="C")
     return array

@@ -30,9 +30,15 @@ from core_compiler.support.errors import UserError
 #: The compiler of generated CPU source to object code.
 CPU_COMPILER = "core_compiler.codegen.cpu:compile_source"
 #: Our files whose text affects the compiled code of a source: flags, intrinsics, the contract.
-_TOOLCHAIN = ("numerics/jit.py", "numerics/primitives.py", "numerics/functions*.py",
-              "numerics/narrow.py", "kernel_ir/scalars.py", "codegen/*.py",
-              "codegen/cpu/*.py")  # fmt: skip
+_TOOLCHAIN = (
+    "numerics/jit.py",
+    "numerics/primitives.py",
+    "numerics/functions*.py",
+    "numerics/narrow.py",
+    "kernel_ir/scalars.py",
+    "codegen/*.py",
+    "codegen/cpu/*.py",
+)
 KIND = "kernels"
 
 
@@ -79,9 +85,13 @@ class KernelCache:
     source (default: the CPU's :func:`toolchain`).
     """
 
-    def __init__(self, folder: CacheFolder | None = None, workers: int | None = None,
-                 compiler: str = CPU_COMPILER,
-                 identity: Callable[[], str] | None = None):  # fmt: skip
+    def __init__(
+        self,
+        folder: CacheFolder | None = None,
+        workers: int | None = None,
+        compiler: str = CPU_COMPILER,
+        identity: Callable[[], str] | None = None,
+    ):
         self.folder = CacheFolder() if folder is None else folder
         self.compiler = compiler
         self.identity = toolchain if identity is None else identity
@@ -98,8 +108,11 @@ class KernelCache:
         """Start the compile processes now, so that their imports overlap with other work."""
         _pool(self._workers).warm(self.compiler)
 
-    def compile(self, sources: Sequence[KernelSource], progress: Progress | None = None,
-                ) -> list[CompiledKernel]:  # fmt: skip
+    def compile(
+        self,
+        sources: Sequence[KernelSource],
+        progress: Progress | None = None,
+    ) -> list[CompiledKernel]:
         """Return the compiled kernels of ``sources``, in order.
 
         Those not in the cache are compiled now, the longest sources first; ``progress(done, total,
@@ -123,18 +136,24 @@ class KernelCache:
             if progress is not None:
                 progress(len(seconds), len(jobs), job.name)
         return [
-            CompiledKernel(KernelRef(s.name, key, s.symbol), self.folder.path(KIND, key),
-                           seconds.get(key, 0.0), key not in seconds)
+            CompiledKernel(
+                KernelRef(s.name, key, s.symbol),
+                self.folder.path(KIND, key),
+                seconds.get(key, 0.0),
+                key not in seconds,
+            )
             for key, s in zip(keys, sources, strict=True)
-        ]  # fmt: skip
+        ]
 
     def missing(self, kernels: Sequence[KernelRef]) -> list[KernelRef]:
         """Return those of ``kernels`` whose object code is missing or damaged."""
         return [
-            k for k in kernels
-            if k.key != BUILTIN and k.key not in self._loaded
+            k
+            for k in kernels
+            if k.key != BUILTIN
+            and k.key not in self._loaded
             and self.folder.get(KIND, k.key, OBJECT) is None
-        ]  # fmt: skip
+        ]
 
     def load(self, kernels: Sequence[KernelRef]) -> dict[str, int]:
         """Return each kernel's address in this process, by name; this cache keeps them loaded."""
@@ -144,8 +163,9 @@ class KernelCache:
         """Return a file of a kernel's entry; :class:`MissingKernel` if it is missing."""
         data = self.folder.get(KIND, kernel.key, name)
         if data is None:
-            raise MissingKernel("is not in the kernel cache", f"kernel {kernel.name}",
-                                "compile the model again")  # fmt: skip
+            raise MissingKernel(
+                "is not in the kernel cache", f"kernel {kernel.name}", "compile the model again"
+            )
         return data
 
     def facts(self, kernel: KernelRef) -> dict:
@@ -171,8 +191,10 @@ class KernelCache:
             "toolchain": self.identity(),
             "compiler": self.compiler,
         }
-        files = {"source.py": source.source.encode(),
-                 "about.json": json.dumps(about, indent=1, sort_keys=True).encode()}  # fmt: skip
+        files = {
+            "source.py": source.source.encode(),
+            "about.json": json.dumps(about, indent=1, sort_keys=True).encode(),
+        }
         if source.lines:
             files["lines.json"] = json.dumps(source.lines).encode()
         self.folder.put(KIND, key, {**reply["files"], **files})
@@ -181,8 +203,11 @@ class KernelCache:
 @functools.cache
 def toolchain() -> str:
     """Return the versions, the processor, and the digest of our files that affect machine code."""
-    parts = (*(f"{p} {_version(p)}" for p in ("numba", "llvmlite")), *loader.host(),
-             digest_of(_TOOLCHAIN))  # fmt: skip
+    parts = (
+        *(f"{p} {_version(p)}" for p in ("numba", "llvmlite")),
+        *loader.host(),
+        digest_of(_TOOLCHAIN),
+    )
     return "; ".join(parts)
 
 

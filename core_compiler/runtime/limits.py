@@ -117,8 +117,12 @@ def measure(threads: int, footprints: Sequence[int] = FOOTPRINTS) -> Limits:
 
 
 def _measured(workers: Team, footprints: Sequence[int]) -> Limits:
-    return Limits(workers.threads, _flops(workers), _curve(workers, "read", footprints),
-                  _curve(workers, "copy", footprints))  # fmt: skip
+    return Limits(
+        workers.threads,
+        _flops(workers),
+        _curve(workers, "read", footprints),
+        _curve(workers, "copy", footprints),
+    )
 
 
 def _flops(workers: Team) -> float:

@@ -22,9 +22,14 @@ from core_compiler.support.errors import CANNOT_HERE, InternalError, UserError
 ALLOWED = ("memcpy", "memmove", "memset", "memcmp", "bcmp")
 #: External functions that the driver itself calls.
 DRIVER_ALLOWED = (
-    *ALLOWED, "pthread_mutex_lock", "pthread_mutex_unlock", "pthread_cond_wait",
-    "pthread_cond_broadcast", "sched_yield", "clock_gettime",
-)  # fmt: skip
+    *ALLOWED,
+    "pthread_mutex_lock",
+    "pthread_mutex_unlock",
+    "pthread_cond_wait",
+    "pthread_cond_broadcast",
+    "sched_yield",
+    "clock_gettime",
+)
 #: Referenced by position-independent code, defined by the linker.
 _LINKER_MADE = ("_GLOBAL_OFFSET_TABLE_",)
 
@@ -48,8 +53,13 @@ class LoadedCode:
         return function
 
 
-def load_object(data: bytes, symbols: tuple[str, ...], *, where: str = "object file",
-                allowed: tuple[str, ...] = ALLOWED) -> LoadedCode:  # fmt: skip
+def load_object(
+    data: bytes,
+    symbols: tuple[str, ...],
+    *,
+    where: str = "object file",
+    allowed: tuple[str, ...] = ALLOWED,
+) -> LoadedCode:
     """Load an object file and find ``symbols`` in it.
 
     Raises :class:`UserError` if the object calls a function not in ``allowed`` (LLVM would end the
@@ -57,8 +67,11 @@ def load_object(data: bytes, symbols: tuple[str, ...], *, where: str = "object f
     """
     for name in undefined_symbols(data):
         if name not in allowed:
-            raise UserError(f"calls {name}, which generated code must not call", where,
-                            "compile the kernel again, or report this kernel")  # fmt: skip
+            raise UserError(
+                f"calls {name}, which generated code must not call",
+                where,
+                "compile the kernel again, or report this kernel",
+            )
     builder = llvm.JITLibraryBuilder().add_object_img(data)
     for name in symbols:
         builder.export_symbol(name)
@@ -103,8 +116,9 @@ def undefined_symbols(data: bytes) -> list[str]:
     """
     if data[:6] != b"\x7fELF\x02\x01":
         if platform.system() == "Linux":
-            raise UserError("not an object file for this machine", "kernel cache",
-                            "compile the kernel again")  # fmt: skip
+            raise UserError(
+                "not an object file for this machine", "kernel cache", "compile the kernel again"
+            )
         return []
     try:
         return _elf_undefined(data)
@@ -153,8 +167,12 @@ def _target_machine(speed: int):
 def _jit():
     """Return the process's linker.  It is never closed: kernels may run until the process ends."""
     if platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
-        raise UserError(f"unsupported processor {platform.machine()}", "runtime",
-                        "use an x86-64 or AArch64 machine", CANNOT_HERE)  # fmt: skip
+        raise UserError(
+            f"unsupported processor {platform.machine()}",
+            "runtime",
+            "use an x86-64 or AArch64 machine",
+            CANNOT_HERE,
+        )
     _initialise()
     jit = llvm.create_lljit_compiler(_target_machine(3))
     jit._owned = True  # else llvmlite would unmap code under running threads when the process ends

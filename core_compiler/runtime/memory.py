@@ -23,8 +23,12 @@ def require(size: int, what: str, fix: str = "use a smaller model or batch") -> 
     """Raise UserError (exit code 3) if ``size`` bytes exceed the free memory of this machine."""
     free = available_bytes()
     if size > free:
-        raise UserError(f"needs {show_bytes(size)} of memory, {show_bytes(free)} are available",
-                        what, fix, CANNOT_HERE)  # fmt: skip
+        raise UserError(
+            f"needs {show_bytes(size)} of memory, {show_bytes(free)} are available",
+            what,
+            fix,
+            CANNOT_HERE,
+        )
 
 
 def show_bytes(size: int) -> str:

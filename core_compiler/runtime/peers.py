@@ -48,9 +48,15 @@ class Comparison:
         }
 
 
-def compare(ours: Callable[[], object], peers: Mapping[str, Callable[[], object]], *,
-            rounds: int = 7, runs: int = 3, warmup: int = 2,
-            budget: TimeBudget | None = None) -> Comparison:  # fmt: skip
+def compare(
+    ours: Callable[[], object],
+    peers: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = 7,
+    runs: int = 3,
+    warmup: int = 2,
+    budget: TimeBudget | None = None,
+) -> Comparison:
     """Time all contenders in ``rounds`` interleaved rounds, with ``runs`` timed runs in each.
 
     ``budget`` may end it after fewer rounds, and, if one run takes long, with one run in each.
@@ -95,14 +101,21 @@ def torch_compile(model, inputs: Sequence, threads: int) -> Callable[[], object]
         run()
     except Exception as error:  # Inductor raises its compiler's exceptions
         reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else "no reason"
-        raise UserError(f"torch.compile failed ({type(error).__name__}: {reason})", "peer",
-                        "install a C++ compiler, or remove it from --against",
-                        CANNOT_HERE) from None  # fmt: skip
+        raise UserError(
+            f"torch.compile failed ({type(error).__name__}: {reason})",
+            "peer",
+            "install a C++ compiler, or remove it from --against",
+            CANNOT_HERE,
+        ) from None
     return run
 
 
-def onnxruntime(path: Path | str, inputs: Mapping[str, np.ndarray], threads: int,
-                outputs: Sequence[str] | None = None) -> Callable[[], object]:  # fmt: skip
+def onnxruntime(
+    path: Path | str,
+    inputs: Mapping[str, np.ndarray],
+    threads: int,
+    outputs: Sequence[str] | None = None,
+) -> Callable[[], object]:
     """Return an ONNX file in onnxruntime's CPU provider with all its optimisations."""
     try:
         import onnxruntime as ort

@@ -33,8 +33,12 @@ class Timing:
         return float(np.percentile(self.samples_us, 95))
 
     def to_json(self) -> dict:
-        return {"median_us": self.median_us, "min_us": self.min_us, "p95_us": self.p95_us,
-                "samples_us": list(self.samples_us)}  # fmt: skip
+        return {
+            "median_us": self.median_us,
+            "min_us": self.min_us,
+            "p95_us": self.p95_us,
+            "samples_us": list(self.samples_us),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,29 +118,52 @@ class Profile:
         limit = sum(x.timing.median_us * x.percent_of_limit for x in launches)
         count = sum(x.runs for x in launches)
         return KernelProfile(
-            name, count, total / count if count else 0.0, total,
+            name,
+            count,
+            total / count if count else 0.0,
+            total,
             _per_second(sum(x.flops for x in launches), total) / 1e9,
             _per_second(sum(x.bytes for x in launches), total) / 1e9,
             limit / total if total else 0.0,
-        )  # fmt: skip
+        )
 
     def to_json(self) -> dict:
         """Return plain values: ``total``, ``launches`` with samples, ``kernels``, ``limits``."""
         launches = [
-            {"name": x.name, "kernel": x.kernel, **x.timing.to_json(), "flops": x.flops,
-             "bytes": x.bytes, "gflops": x.gflops, "gbytes_per_s": x.gbytes_per_s,
-             "percent_of_limit": x.percent_of_limit, "imbalance": x.imbalance, "runs": x.runs}
+            {
+                "name": x.name,
+                "kernel": x.kernel,
+                **x.timing.to_json(),
+                "flops": x.flops,
+                "bytes": x.bytes,
+                "gflops": x.gflops,
+                "gbytes_per_s": x.gbytes_per_s,
+                "percent_of_limit": x.percent_of_limit,
+                "imbalance": x.imbalance,
+                "runs": x.runs,
+            }
             for x in self.launches
-        ]  # fmt: skip
-        return {"program": self.program, "threads": self.threads, **self.repeats,
-                "total": self.total.to_json(), "launches": launches,
-                "kernels": [asdict(k) for k in self.kernels],
-                "limits": asdict(self.limits)}  # fmt: skip
+        ]
+        return {
+            "program": self.program,
+            "threads": self.threads,
+            **self.repeats,
+            "total": self.total.to_json(),
+            "launches": launches,
+            "kernels": [asdict(k) for k in self.kernels],
+            "limits": asdict(self.limits),
+        }
 
 
-def profile(executable: Executable, arrays: Sequence | None = None, *, repeats: int = 20,
-            warmup: int = 3, roof: Limits | None = None,
-            budget: TimeBudget | None = None) -> Profile:  # fmt: skip
+def profile(
+    executable: Executable,
+    arrays: Sequence | None = None,
+    *,
+    repeats: int = 20,
+    warmup: int = 3,
+    roof: Limits | None = None,
+    budget: TimeBudget | None = None,
+) -> Profile:
     """Time every launch of an executable and compare it with the limits of its device.
 
     The device is notified if a launch exceeds them.  ``budget`` may end it after fewer repeats.
@@ -157,9 +184,18 @@ def summarise(samples: Samples, roof: Limits) -> Profile:
         timing, count = Timing(tuple(map(float, durations[:, i]))), int(runs)
         each = timing.median_us * 1e-6 / max(count, 1)
         share = roof.percent(each, launch.flops, launch.bytes)
-        rows.append(LaunchProfile(launch.name, launch.kernel, timing, launch.flops * count,
-                                  launch.bytes * count, share, float(imbalance[i]),
-                                  count))  # fmt: skip
+        rows.append(
+            LaunchProfile(
+                launch.name,
+                launch.kernel,
+                timing,
+                launch.flops * count,
+                launch.bytes * count,
+                share,
+                float(imbalance[i]),
+                count,
+            )
+        )
     total = Timing(tuple(map(float, samples.totals / 1e3)))
     return Profile(samples.program.name, samples.threads, total, tuple(rows), roof, samples)
 

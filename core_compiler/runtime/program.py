@@ -167,8 +167,11 @@ class Program:
             data = json.loads(text)
             version = data.pop("version")
             if version != VERSION:
-                raise UserError(f"made by a different runtime version ({version})", where,
-                                "compile the model again")  # fmt: skip
+                raise UserError(
+                    f"made by a different runtime version ({version})",
+                    where,
+                    "compile the model again",
+                )
             program = Program(
                 name=data["name"],
                 inputs=_arguments(data["inputs"]),
@@ -192,8 +195,9 @@ class Program:
                 facts=data["facts"],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"not a compiled program ({error})", where,
-                            "compile the model again") from None  # fmt: skip
+            raise UserError(
+                f"not a compiled program ({error})", where, "compile the model again"
+            ) from None
         program.check()
         return program
 
@@ -247,9 +251,12 @@ class Program:
         return [tuple(one) for one in made]
 
     def execute(
-        self, run: Callable[[int, int, int], None], holds: Callable[[Ref], bool],
-        first: int = 0, last: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        run: Callable[[int, int, int], None],
+        holds: Callable[[Ref], bool],
+        first: int = 0,
+        last: int | None = None,
+    ) -> None:
         """Call ``run(start, end, trips)`` for the launches from ``first`` up to ``last`` (all).
 
         They run in order, ``trips`` times; a loop without a trip count runs while ``holds(flag)``.
@@ -298,8 +305,9 @@ class Program:
     def memory_bytes(self, threads: int) -> int:
         """Return the bytes that loading allocates: arena, scratch, packed and raw constants."""
         sizes = self.space_sizes()
-        return (sum(map(sum, (sizes["arena"], sizes["constant"], sizes["packed"])))
-                + threads * scratch_stride((*self.launches, *self.prepack)))  # fmt: skip
+        return sum(
+            map(sum, (sizes["arena"], sizes["constant"], sizes["packed"]))
+        ) + threads * scratch_stride((*self.launches, *self.prepack))
 
 
 def scratch_stride(launches: Sequence[Launch]) -> int:

@@ -153,8 +153,12 @@ class Samples:
         starts, ends = start[launch, thread], end[launch, thread]
         origin = starts.min() if starts.size else 0
         return {
-            "repeat": repeat, "repeats": len(totals), "threads": start.shape[1],
-            "launch": numbers[launch].tolist(), "thread": thread.tolist(),
-            "start": (starts - origin).tolist(), "duration": (ends - starts).tolist(),
+            "repeat": repeat,
+            "repeats": len(totals),
+            "threads": start.shape[1],
+            "launch": numbers[launch].tolist(),
+            "thread": thread.tolist(),
+            "start": (starts - origin).tolist(),
+            "duration": (ends - starts).tolist(),
             **({"last_iterations": True} if every == [] else {}),
-        }  # fmt: skip
+        }

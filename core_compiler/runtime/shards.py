@@ -74,9 +74,7 @@ class Shards:
     #: Called with launches that have ended, and the number of their shard.
     watch: ShardWatcher | None = None
 
-    def __init__(
-        self, load: Callable[[], Executable], own: Sequence[int], join: Join = join_here
-    ):  # fmt: skip
+    def __init__(self, load: Callable[[], Executable], own: Sequence[int], join: Join = join_here):
         first, count = load(), len(own)
         self.rounds = len(first.program.rounds())
         if not self.rounds:

@@ -94,7 +94,7 @@ class SteppedExecutable(Executable):
         repeats=20,
         warmup=3,
         budget: TimeBudget | None = None,
-    ) -> Samples:  # fmt: skip
+    ) -> Samples:
         """Time every launch ``repeats`` times by the host's clock, fewer if over ``budget``."""
         arrays = example_inputs(self.program) if arrays is None else arrays
         times = np.zeros((repeats, len(self.program.launches), 1, 2), np.int64)
@@ -147,9 +147,13 @@ class SteppedExecutable(Executable):
             run(memories, launch.indices)
             return
         block = np.array(
-            [*(m.ctypes.data for m in memories), *launch.indices,
-             *(self._code[name] for name in launch.callees)], np.int64,
-        )  # fmt: skip
+            [
+                *(m.ctypes.data for m in memories),
+                *launch.indices,
+                *(self._code[name] for name in launch.callees),
+            ],
+            np.int64,
+        )
         scratch = aligned(max(launch.scratch_bytes, 64))
         kernel = _NATIVE(self._code[launch.kernel])
         kernel(block.ctypes.data, 0, launch.work_items, scratch.ctypes.data)

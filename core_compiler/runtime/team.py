@@ -94,9 +94,16 @@ class Team:
                 if self._claims.size < need:
                     self._claims = aligned(2 * need)
                 status = _run_function()(
-                    block, program, count, self.threads, scratch, stride, times,
-                    self._claims.ctypes.data, self._claims_stride,
-                )  # fmt: skip
+                    block,
+                    program,
+                    count,
+                    self.threads,
+                    scratch,
+                    stride,
+                    times,
+                    self._claims.ctypes.data,
+                    self._claims_stride,
+                )
         if status != driver.OK:
             raise UserError(
                 _REFUSALS[status],
@@ -124,8 +131,12 @@ class Team:
             argument = np.array([self._block.ctypes.data, number], np.int64)
             if create(ctypes.byref(thread), None, entry, argument.ctypes.data):
                 self.stop()
-                raise UserError(f"cannot start thread {number + 1} of {self.threads}", "runtime",
-                                "use fewer threads", CANNOT_HERE)  # fmt: skip
+                raise UserError(
+                    f"cannot start thread {number + 1} of {self.threads}",
+                    "runtime",
+                    "use fewer threads",
+                    CANNOT_HERE,
+                )
             self._members.append((thread.value or 0, argument))
 
 
@@ -146,9 +157,11 @@ def default_threads() -> int:
     text = os.environ.get("COMPILER_WORKBENCH_THREADS", "")
     if text:
         if not text.isdigit() or int(text) < 1:
-            raise UserError(f"expected a number of threads, got {text!r}",
-                            "COMPILER_WORKBENCH_THREADS",
-                            "set it to an integer of 1 or more")  # fmt: skip
+            raise UserError(
+                f"expected a number of threads, got {text!r}",
+                "COMPILER_WORKBENCH_THREADS",
+                "set it to an integer of 1 or more",
+            )
         return int(text)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

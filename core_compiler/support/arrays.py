@@ -55,8 +55,9 @@ def strided(flat: np.ndarray, shape: Sequence[int], strides: Sequence[int]) -> n
     """
     item = flat.itemsize
     plain = flat.view(f"u{item}") if item in (1, 2, 4, 8) else flat
-    view = np.lib.stride_tricks.as_strided(plain, tuple(shape), [s * item for s in strides],
-                                           writeable=flat.flags.writeable)  # fmt: skip
+    view = np.lib.stride_tricks.as_strided(
+        plain, tuple(shape), [s * item for s in strides], writeable=flat.flags.writeable
+    )
     return view.view(flat.dtype)
 
 

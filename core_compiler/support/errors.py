@@ -49,9 +49,10 @@ class PassRaised(UserError):
 
     def __init__(self, label: str, error: BaseException):
         super().__init__(
-            f"the pass raised {raised_at(error)}", f"pass {label}",
+            f"the pass raised {raised_at(error)}",
+            f"pass {label}",
             "the stages before it are kept; fix the pass, or leave it out",
-        )  # fmt: skip
+        )
         self.label = label
 
 
@@ -62,8 +63,9 @@ class PassTimeout(UserError):
         place = raised_at(stopped).partition(" at ")[2]
         super().__init__(
             f"the pass did not finish in {seconds:g} s{f' (stopped at {place})' if place else ''}",
-            f"pass {label}", "the stages before it are kept; fix the pass, or raise the time limit",
-        )  # fmt: skip
+            f"pass {label}",
+            "the stages before it are kept; fix the pass, or raise the time limit",
+        )
         self.label = label
 
 
@@ -76,8 +78,10 @@ def one_line(text: str, most: int) -> str:
 
     Unprintable characters are escaped in hexadecimal.
     """
-    told = "".join(c if c.isprintable() else c.encode("unicode_escape").decode()
-                   for c in " ".join(text[: 4 * most].split()))  # fmt: skip
+    told = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode()
+        for c in " ".join(text[: 4 * most].split())
+    )
     return told if len(told) <= most else f"{told[: most - 1]}…"
 
 

@@ -14,9 +14,12 @@ from pathlib import Path
 from core_compiler.support.errors import UserError
 
 _KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe (FIFO)", stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe (FIFO)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def need_regular(path: Path, fix: str = "check the path", where: str = "") -> os.stat_result:
@@ -34,8 +37,11 @@ def need_regular(path: Path, fix: str = "check the path", where: str = "") -> os
         raise UserError(f"cannot be read ({said})", where, fix) from None
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a special file")
-        raise UserError(f"expected a regular file, got {kind}", where,
-                        fix if fix != "check the path" else "pass the path of a file")  # fmt: skip
+        raise UserError(
+            f"expected a regular file, got {kind}",
+            where,
+            fix if fix != "check the path" else "pass the path of a file",
+        )
     return found
 
 
@@ -46,8 +52,13 @@ def open_regular(path: Path, fix: str = "check the path", where: str = "") -> Bu
     """
     need_regular(path, fix, where)
     try:
-        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) |
-                         getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))  # fmt: skip
+        number = os.open(
+            path,
+            os.O_RDONLY
+            | getattr(os, "O_NONBLOCK", 0)
+            | getattr(os, "O_BINARY", 0)
+            | getattr(os, "O_CLOEXEC", 0),
+        )
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where or str(path), fix) from None
     if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -76,14 +87,19 @@ def inside(folder: Path, location: str, where: str) -> Path:
     except (OSError, ValueError, RuntimeError):  # a NUL, a name too long, a loop of links
         within = False
     if not within:
-        raise UserError(f"{location[:80]!r} is not in the model's folder", where,
-                        "put the data file next to the model")  # fmt: skip
+        raise UserError(
+            f"{location[:80]!r} is not in the model's folder",
+            where,
+            "put the data file next to the model",
+        )
     try:
         need_regular(path)
     except UserError as error:
         if not path.exists():
-            raise UserError(f"file {location[:80]!r} not found", where,
-                            f"put it into {folder}") from None  # fmt: skip
-        raise UserError(f"{location[:80]!r}: {error.what}", where,
-                        "put the data file next to the model") from None  # fmt: skip
+            raise UserError(
+                f"file {location[:80]!r} not found", where, f"put it into {folder}"
+            ) from None
+        raise UserError(
+            f"{location[:80]!r}: {error.what}", where, "put the data file next to the model"
+        ) from None
     return path

@@ -20,8 +20,11 @@ def start(module: str, errors: int | IO = subprocess.DEVNULL) -> subprocess.Pope
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in places if p)}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=environment,
+    )
 
 
 def hold_to(memory: int, seconds: int) -> None:

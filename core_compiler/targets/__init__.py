@@ -87,7 +87,7 @@ class Target:
 
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
-    ) -> Mapping[str, Any]:  # fmt: skip
+    ) -> Mapping[str, Any]:
         """Return machine code of scheduled kernels by name; ``progress(what, done, total)``."""
         raise NotImplementedError(f"{self.name}: compile")
 

@@ -22,10 +22,12 @@ class CPU(Target):
     name = "cpu"
     summary = "Numba kernels on this machine's processor"
     apart = True
-    options = MappingProxyType({
-        "vector_width": "lanes of a vector, 16 or 8; not given: as many as this processor has",
-        "tiles": "register and cache tiles, default or small",
-    })  # fmt: skip
+    options = MappingProxyType(
+        {
+            "vector_width": "lanes of a vector, 16 or 8; not given: as many as this processor has",
+            "tiles": "register and cache tiles, default or small",
+        }
+    )
 
     @property
     @override
@@ -67,11 +69,15 @@ class CPU(Target):
         taken = {**self.defaults, **options}
         width, tiles = taken["vector_width"], taken["tiles"]
         if str(width) not in map(str, WIDTHS):
-            raise UserError(f"unsupported vector width {width}", "option vector_width",
-                            f"choose {' or '.join(map(str, WIDTHS))}")  # fmt: skip
+            raise UserError(
+                f"unsupported vector width {width}",
+                "option vector_width",
+                f"choose {' or '.join(map(str, WIDTHS))}",
+            )
         if tiles not in TILINGS:
-            raise UserError(f"unknown tiling {tiles!r}", "option tiles",
-                            f"choose {' or '.join(TILINGS)}")  # fmt: skip
+            raise UserError(
+                f"unknown tiling {tiles!r}", "option tiles", f"choose {' or '.join(TILINGS)}"
+            )
         return int(width), tiles
 
     @cached_property
@@ -83,7 +89,7 @@ class CPU(Target):
     @override
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
-    ) -> Mapping[str, Any]:  # fmt: skip
+    ) -> Mapping[str, Any]:
         from core_compiler.codegen.cpu import generate
         from core_compiler.runtime.kernel_cache import KernelSource
 

@@ -22,8 +22,14 @@ from core_compiler.targets.native import implementation
 #: The architecture that is compiled for if there is no GPU.
 ARCHITECTURE = "sm_90"
 #: Our files whose text affects the compiled code of a source.
-_TOOLCHAIN = ("numerics/primitives.py", "numerics/functions*.py", "numerics/narrow.py",
-              "kernel_ir/scalars.py", "codegen/*.py", "codegen/cuda/*.py")  # fmt: skip
+_TOOLCHAIN = (
+    "numerics/primitives.py",
+    "numerics/functions*.py",
+    "numerics/narrow.py",
+    "kernel_ir/scalars.py",
+    "codegen/*.py",
+    "codegen/cuda/*.py",
+)
 
 
 class CUDA(Target):
@@ -31,10 +37,12 @@ class CUDA(Target):
 
     name = "cuda"
     summary = "Numba CUDA kernels on an NVIDIA GPU (compiles without one)"
-    options = MappingProxyType({
-        "architecture": "what to compile for, as sm_90 (default: the GPU's, sm_90 without one)",
-        "tiles": "tiles of products, default or small",
-    })  # fmt: skip
+    options = MappingProxyType(
+        {
+            "architecture": "what to compile for, as sm_90 (default: the GPU's, sm_90 without one)",
+            "tiles": "tiles of products, default or small",
+        }
+    )
 
     @cached_property
     @override
@@ -46,9 +54,14 @@ class CUDA(Target):
         if found is None:
             return machines.machine()
         return machines.machine(
-            found.name, found.processors, found.clock, found.memory, found.bandwidth,
-            found.shared, found.cache,
-        )  # fmt: skip
+            found.name,
+            found.processors,
+            found.clock,
+            found.memory,
+            found.bandwidth,
+            found.shared,
+            found.cache,
+        )
 
     @override
     def prepare(self) -> None:
@@ -76,8 +89,9 @@ class CUDA(Target):
 
         tiles = options.get("tiles", "default")
         if tiles not in TILINGS:
-            raise UserError(f"unknown tiling {tiles!r}", "option tiles",
-                            f"choose {' or '.join(TILINGS)}")  # fmt: skip
+            raise UserError(
+                f"unknown tiling {tiles!r}", "option tiles", f"choose {' or '.join(TILINGS)}"
+            )
         return tiles
 
     def _architecture(self, options: Mapping[str, Any]) -> str:
@@ -88,8 +102,11 @@ class CUDA(Target):
         default = ARCHITECTURE if found is None else found.architecture
         wanted = str(options.get("architecture", default))
         if not re.fullmatch(r"sm_\d{2,3}", wanted):
-            raise UserError(f"invalid architecture {wanted!r}", "option architecture",
-                            "use a name like sm_75, sm_90 or sm_120")  # fmt: skip
+            raise UserError(
+                f"invalid architecture {wanted!r}",
+                "option architecture",
+                "use a name like sm_75, sm_90 or sm_120",
+            )
         self._check_supported(wanted, None if "architecture" in options else found)
         return wanted
 
@@ -102,18 +119,22 @@ class CUDA(Target):
             return
         ptxas = toolchain.versions()["nvidia-cuda-nvcc"]
         if found is None:
-            raise UserError(f"ptxas {ptxas} does not support {wanted}", "option architecture",
-                            f"choose one of {', '.join(known)}")  # fmt: skip
+            raise UserError(
+                f"ptxas {ptxas} does not support {wanted}",
+                "option architecture",
+                f"choose one of {', '.join(known)}",
+            )
         raise UserError(
-            f"ptxas {ptxas} does not support its compute capability ({wanted})", found.name,
+            f"ptxas {ptxas} does not support its compute capability ({wanted})",
+            found.name,
             f"choose -t cpu, or read kernels for another GPU with architecture={known[-1]}",
             CANNOT_HERE,
-        )  # fmt: skip
+        )
 
     @override
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
-    ) -> Mapping[str, Any]:  # fmt: skip
+    ) -> Mapping[str, Any]:
         from core_compiler.codegen.cuda.source import generate
         from core_compiler.runtime.kernel_cache import KernelSource
 

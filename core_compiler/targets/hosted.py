@@ -65,7 +65,7 @@ class HostedTarget(Target):
     @override
     def compile(
         self, kernels: Mapping[str, Function], options: Mapping[str, Any], progress
-    ) -> Mapping[str, Any]:  # fmt: skip
+    ) -> Mapping[str, Any]:
         rest = {name: f for name, f in kernels.items() if not self.owns(f)}
         made = dict(self.host.compile(rest, options, progress))
         own = [name for name in kernels if name not in rest]

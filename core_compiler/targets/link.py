@@ -24,7 +24,7 @@ from core_compiler.runtime.program import (
     Loop,
     Program,
     Ref,
-)  # fmt: skip
+)
 from core_compiler.support.errors import InternalError
 
 
@@ -69,11 +69,18 @@ class Linker:
             KernelRef(k, BUILTIN, k) if k in self.builtins else self.compiled[k].ref for k in used
         )
         return Program(
-            self.name, inputs, outputs, kernels, tuple(self.launches), self.arena,
-            tuple(c for _, c in self.constants.values()), tuple(self.packed_bytes),
-            tuple(self.prepack), tuple(Loop(*parts) for parts in self.loops.values()),
+            self.name,
+            inputs,
+            outputs,
+            kernels,
+            tuple(self.launches),
+            self.arena,
+            tuple(c for _, c in self.constants.values()),
+            tuple(self.packed_bytes),
+            tuple(self.prepack),
+            tuple(Loop(*parts) for parts in self.loops.values()),
             tuple(self.exchanges),
-        )  # fmt: skip
+        )
 
     # -- one method an op ------------------------------------------------------------------------
 
@@ -127,10 +134,16 @@ class Linker:
         source, to = op.operands
         size = to.type.bytes
         self.builtins.add("cw_copy")
-        self.launches.append(Launch(
-            "copy", "cw_copy", (self.place[to], self.place[source]), (size,),
-            max(1, -(-size // COPY_CHUNK)), bytes=2 * size,
-        ))  # fmt: skip
+        self.launches.append(
+            Launch(
+                "copy",
+                "cw_copy",
+                (self.place[to], self.place[source]),
+                (size,),
+                max(1, -(-size // COPY_CHUNK)),
+                bytes=2 * size,
+            )
+        )
         self.launch_ops.append(op)
 
     def _launch(self, op: Op) -> None:
@@ -155,10 +168,15 @@ class Linker:
         if source.type.strides != target.type.strides:
             raise InternalError(f"{source.name} and {target.name} have different memory layouts")
         kind = source.type
-        self.exchanges.append(Exchange(
-            len(self.launches), self.place[source], self.place[target], kind.dtype.name,
-            kind.bytes // kind.dtype.bytes,
-        ))  # fmt: skip
+        self.exchanges.append(
+            Exchange(
+                len(self.launches),
+                self.place[source],
+                self.place[target],
+                kind.dtype.name,
+                kind.bytes // kind.dtype.bytes,
+            )
+        )
 
     def _emit(self, op: Op, scheduled, buffers, sizes) -> None:
         function, plan = scheduled.function, scheduled.launch

@@ -86,19 +86,27 @@ class Training:
     def _check_numbers(self) -> None:
         """Convert NumPy numbers to Python's; raise UserError for invalid or out-of-range values."""
         if not isinstance(self.shards, Integral) or not 1 <= self.shards <= MOST:
-            raise UserError(f"expected 1 to {MOST} shards, got {self.shards!r}", "training",
-                            f"pass a whole number from 1 to {MOST}")  # fmt: skip
+            raise UserError(
+                f"expected 1 to {MOST} shards, got {self.shards!r}",
+                "training",
+                f"pass a whole number from 1 to {MOST}",
+            )
         made: dict[str, float] = {
             "seed": whole("training", "seed", self.seed, *SEEDS),
             "shards": int(self.shards),
-        }  # fmt: skip
+        }
         if self.clip_norm is not None:
-            made["clip_norm"] = number("training", "clip_norm", self.clip_norm, lambda v: v > 0,
-                                       "pass a number above 0")  # fmt: skip
+            made["clip_norm"] = number(
+                "training", "clip_norm", self.clip_norm, lambda v: v > 0, "pass a number above 0"
+            )
         if self.recompute is not None:
-            made["recompute"] = number("training", "recompute", self.recompute,
-                                       lambda v: 0 < v <= 1, "pass the fraction of the saved bytes "
-                                       "to keep, above 0 and up to 1")  # fmt: skip
+            made["recompute"] = number(
+                "training",
+                "recompute",
+                self.recompute,
+                lambda v: 0 < v <= 1,
+                "pass the fraction of the saved bytes to keep, above 0 and up to 1",
+            )
         for name in ("sync_batch_norm", "keep_gradients"):
             made[name] = flag("training", name, getattr(self, name))
         for name, value in made.items():
@@ -106,20 +114,28 @@ class Training:
 
     def _loss_scale(self) -> LossScale | None:
         if self.precision == "f32" and self.loss_scale is not None:
-            raise UserError("loss_scale is not supported with precision f32", "training",
-                            "leave loss_scale out, or train with precision f16 or bf16: in f32 "
-                            "small gradients do not underflow")  # fmt: skip
+            raise UserError(
+                "loss_scale is not supported with precision f32",
+                "training",
+                "leave loss_scale out, or train with precision f16 or bf16: in f32 "
+                "small gradients do not underflow",
+            )
         what = "dynamic" if self.loss_scale is None and self.precision == "f16" else self.loss_scale
         return None if what is None else loss_scale(what)
 
     def facts(self) -> Mapping[str, Any]:
         """Return the configuration as recordings store it."""
         return {
-            "loss": repr(self.loss), "optimizer": repr(self.optimizer),
-            "freeze": list(self.freeze), "clip_norm": self.clip_norm, "seed": self.seed,
-            "shards": self.shards, "sync_batch_norm": self.sync_batch_norm,
-            "precision": self.precision, "recompute": self.recompute,
+            "loss": repr(self.loss),
+            "optimizer": repr(self.optimizer),
+            "freeze": list(self.freeze),
+            "clip_norm": self.clip_norm,
+            "seed": self.seed,
+            "shards": self.shards,
+            "sync_batch_norm": self.sync_batch_norm,
+            "precision": self.precision,
+            "recompute": self.recompute,
             "keep_gradients": self.keep_gradients,
             "loss_scale": None if self.loss_scale is None else repr(self.loss_scale),
             "initialize": [[pattern, repr(how)] for pattern, how in self.initialize],
-        }  # fmt: skip
+        }

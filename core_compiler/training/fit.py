@@ -26,13 +26,26 @@ from core_compiler.training.run.stream import Stream
 
 
 def fit(
-    step: TrainingStep, data: Any, *, iterations: int, batch: int, seed: int = 0,
-    folder: str | Path | None = None, every: int = 0, resume: bool = False,
-    receipts: str = "off", ops_every: int = 0, inject: Injection | str | None = None,
-    watch: Watch = lambda progress: None, workers: int = 1, scheduler: str | None = None,
-    observer: Observer | None = None, leaves: str = "fast", begun: Callable[[], None] | None = None,
+    step: TrainingStep,
+    data: Any,
+    *,
+    iterations: int,
+    batch: int,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    every: int = 0,
+    resume: bool = False,
+    receipts: str = "off",
+    ops_every: int = 0,
+    inject: Injection | str | None = None,
+    watch: Watch = lambda progress: None,
+    workers: int = 1,
+    scheduler: str | None = None,
+    observer: Observer | None = None,
+    leaves: str = "fast",
+    begun: Callable[[], None] | None = None,
     task: str = "",
-) -> History:  # fmt: skip
+) -> History:
     """Run ``step`` until ``iterations`` are done.
 
     The batches of ``data`` (arrays, columns, a dataset, an iterable: see :meth:`Data.of`) come in
@@ -134,14 +147,14 @@ class Stopped(KeyboardInterrupt):
 
 def _stopped(
     step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
-) -> Stopped:  # fmt: skip
+) -> Stopped:
     problem = _save_done(step, folder, seed, data, history)
     return Stopped(step.iteration, max(checkpoint.all_of(folder), default=0), problem)
 
 
 def _save_done(
     step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
-) -> str:  # fmt: skip
+) -> str:
     """Save the iterations since the newest checkpoint; return the error if that fails."""
     path = folder / checkpoint.name_of(step.iteration)
     if step.iteration <= history.first or path.exists():
@@ -179,10 +192,14 @@ def _check_injected(plan: Plan, done: int) -> None:
         begun = Injection.of(str(said)) if said else None
     except UserError:  # the start of the run is not recorded
         return
-    before, now = (i if i is not None and i.iteration <= done else None
-                   for i in (begun, plan.inject))  # fmt: skip
+    before, now = (
+        i if i is not None and i.iteration <= done else None for i in (begun, plan.inject)
+    )
     if before != now:
         was, given = ("none" if i is None else str(i) for i in (before, now))
-        raise UserError(f"the iterations done so far have the injection {was}, got {given}",
-                        str(plan.folder), "resume with the settings that the run was started "
-                        "with, or start another run in another folder")  # fmt: skip
+        raise UserError(
+            f"the iterations done so far have the injection {was}, got {given}",
+            str(plan.folder),
+            "resume with the settings that the run was started "
+            "with, or start another run in another folder",
+        )

@@ -21,7 +21,7 @@ _SHOWN = 60
 
 def number(
     where: str, name: str, given: Any, holds: Callable[[float], bool], fix: str
-) -> int | float:  # fmt: skip
+) -> int | float:
     """Return a real number (also NumPy's) for which ``holds``; NaN is always rejected."""
     try:
         made = given if type(given) in (bool, int, float) else _float(given)
@@ -51,8 +51,9 @@ def whole(where: str, name: str, given: Any, low: int, high: int, fix: str) -> i
 def flag(where: str, name: str, given: Any) -> bool:
     """Return True or False (also NumPy's); other values are rejected."""
     if type(given).__name__ not in ("bool", "bool_"):
-        raise UserError(f"invalid value {one_line(repr(given), _SHOWN)} for {name}", where,
-                        "pass True or False")  # fmt: skip
+        raise UserError(
+            f"invalid value {one_line(repr(given), _SHOWN)} for {name}", where, "pass True or False"
+        )
     return bool(given)
 
 

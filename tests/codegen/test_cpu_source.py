@@ -34,11 +34,13 @@ KERNELS = {
     "softmax": group(lambda b, x: b.softmax(x, axis=1), normal(4, 70)),
     "product": group(lambda b, x, w: b.relu(b.matmul(x, w)), normal(4, 70), normal(70, 5)),
     "max_pool": group(
-        lambda b, x: b.max_pool(x, window=(3, 3), strides=(2, 2), low=(1, 1), high=(1, 1), dilations=(1, 1)),
+        lambda b, x: b.max_pool(
+            x, window=(3, 3), strides=(2, 2), low=(1, 1), high=(1, 1), dilations=(1, 1)
+        ),
         normal(1, 2, 9, 9),
     ),
     "cumsum": group(lambda b, x: b.cumsum(x, axis=1), normal(2, 300)),
-}  # fmt: skip
+}
 
 
 #: Kernels whose schedule keeps cores of their own, or has no steps.
@@ -99,11 +101,14 @@ def test_source_and_structure_are_deterministic():
     """)
     made = {
         subprocess.run(
-            [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True,
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
-    }  # fmt: skip
+    }
     assert len(made) == 1 and "def kernel" in made.pop()
 
 

@@ -73,10 +73,13 @@ def test_row_i_of_a_batch_is_the_batch_of_one(name):
 
 def test_bounds_that_differ_in_the_sign_of_zero_stay_two():
     module = program(
-        lambda b, x: [f(x, **{a: z}, **more) for f, a, more in (
-            (b.clamp, "low", {"high": 6.0}), (b.leaky_relu, "slope", {})) for z in (0.0, -0.0)],
+        lambda b, x: [
+            f(x, **{a: z}, **more)
+            for f, a, more in ((b.clamp, "low", {"high": 6.0}), (b.leaky_relu, "slope", {}))
+            for z in (0.0, -0.0)
+        ],
         "3xf32",
-    )  # fmt: skip
+    )
     x = np.array([-1, 2, 3], np.float32)
     results = compilation.start(module, "cpu").finish()(x)
     signs = [bool(np.signbit(y[0])) for y in results]

@@ -315,8 +315,9 @@ def test_skip_by_name_and_by_occurrence():
     assert not [s for s in every if s.pass_.name() == "fold_constants"]
     second = build(CPU(), {}, PipelineEdit(skip=("fold_constants#2",)))
     assert [s.label for s in second if s.pass_.name() == "fold_constants"] == [
-        "fold_constants", "fold_constants#3",
-    ]  # fmt: skip
+        "fold_constants",
+        "fold_constants#3",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -333,10 +334,12 @@ def test_skip_by_name_and_by_occurrence():
         (PipelineEdit(options={"fold_constants": {"growth": "much"}}), "expected float, got 'much"),
         (PipelineEdit(options={"choose_layouts": {"channels_last": "2"}}), "expected bool, got '2"),
         (PipelineEdit(order=("plan_memory", "find_lifetimes")), "requires "),
-        (PipelineEdit(skip=("choose_layouts",), insert=((len(MEANING), broken.NeedsLayouts()),)),
-         "requires layouts, which no earlier pass ensures"),
+        (
+            PipelineEdit(skip=("choose_layouts",), insert=((len(MEANING), broken.NeedsLayouts()),)),
+            "requires layouts, which no earlier pass ensures",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_an_edit_is_said_before_anything_runs(network, edit, message):
     with pytest.raises(UserError) as caught:
         start(network, edit=edit)
@@ -374,13 +377,18 @@ def test_limits_stop_a_pass_after_so_many_rewrites(network, arrays):
 def test_inserted_repeated_and_reordered_passes_run_where_they_are_put(network, arrays):
     (plain, _) = start(network).finish()(*arrays)
     edit = PipelineEdit(
-        insert=((0, broken.Adds(times=2)),), repeat=("canonicalise",),
+        insert=((0, broken.Adds(times=2)),),
+        repeat=("canonicalise",),
         order=("eliminate_dead_code", "fold_constants", "canonicalise"),
-    )  # fmt: skip
+    )
     made = start(network, edit=edit)
     assert names(made)[:5] == [
-        "adds", "eliminate_dead_code", "fold_constants", "canonicalise", "canonicalise+",
-    ]  # fmt: skip
+        "adds",
+        "eliminate_dead_code",
+        "fold_constants",
+        "canonicalise",
+        "canonicalise+",
+    ]
     (result, _) = made.finish()(*arrays)
     assert same_bits(result, plain * np.float32(4))
 
@@ -441,9 +449,18 @@ def test_rerun_in_another_order_loses_no_pass(finished):
 
 
 @pytest.mark.parametrize(
-    "name", ["import", "fold_batch_norm", "choose_layouts", "outline_kernels", "bufferize",
-             "schedule_kernels", "find_lifetimes", "plan_memory"],
-)  # fmt: skip
+    "name",
+    [
+        "import",
+        "fold_batch_norm",
+        "choose_layouts",
+        "outline_kernels",
+        "bufferize",
+        "schedule_kernels",
+        "find_lifetimes",
+        "plan_memory",
+    ],
+)
 def test_rerun_from_any_stage_ends_the_same(finished, arrays, name):
     fresh = finished.rerun(place_of(finished, name)).finish()
     assert fresh.identity == finished.identity
@@ -502,9 +519,12 @@ def test_cancel_stops_inside_a_long_pass(network):
             inside.append(what)
 
     made = compilation.start(
-        network, "cpu", Options(), observer=Watch(),
+        network,
+        "cpu",
+        Options(),
+        observer=Watch(),
         cancelled=lambda: any(w.startswith("schedule ") for w in inside),
-    )  # fmt: skip
+    )
     with pytest.raises(Cancelled):
         made.finish()
     assert made.stages[-1].name == "bufferize"

@@ -50,8 +50,11 @@ def compiled_with(seed: str, name: str, frontend: str, sizes: dict[str, float]) 
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT, name, frontend, json.dumps(sizes)],
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout.splitlines()[-1])
 

@@ -128,16 +128,24 @@ def test_a_part_of_what_a_loop_carries_is_written_where_it_lies(case):
     same(made(*arrays), wanted(module, arrays))
     assert all(r.verdict == "bitwise" for stage in made.checks.values() for r in stage)
     ops = made.stages[-1].module.main.body.ops
-    begin, end = (next(i for i, op in enumerate(ops) if op.kind == f"target.{k}")
-                  for k in ("loop", "repeat"))  # fmt: skip
-    whole = [op["reason"] for op in ops[begin:end] if op.kind == "target.copy"
-             and op.operands[1].type.shape == (5, 5)]  # fmt: skip
+    begin, end = (
+        next(i for i, op in enumerate(ops) if op.kind == f"target.{k}") for k in ("loop", "repeat")
+    )
+    whole = [
+        op["reason"]
+        for op in ops[begin:end]
+        if op.kind == "target.copy" and op.operands[1].type.shape == (5, 5)
+    ]
     extra = {
-        "carried": [], "square": ["the next iteration reads it"],
+        "carried": [],
+        "square": ["the next iteration reads it"],
         "read later": ["the launch writes a part of it", "the next iteration reads it"],
-        "two": ["its place is written next", "the launch writes a part of it",
-                *["the next iteration reads it"] * 2],
-    }  # fmt: skip
+        "two": [
+            "its place is written next",
+            "the launch writes a part of it",
+            *["the next iteration reads it"] * 2,
+        ],
+    }
     assert sorted(whole) == sorted(extra[case])
 
 
@@ -145,8 +153,9 @@ def test_lifetimes_reach_to_the_end_of_the_loop_that_reads_again():
     module = program(product, "i64", "7x7xf32", "7x7xf32")
     made = compilation.start(module, "cpu", Options(threads=1)).finish()
     ops = list(made.stages[-1].module.main.body.ops)
-    begin, end = (next(i for i, op in enumerate(ops) if op.kind == f"target.{k}")
-                  for k in ("loop", "repeat"))  # fmt: skip
+    begin, end = (
+        next(i for i, op in enumerate(ops) if op.kind == f"target.{k}") for k in ("loop", "repeat")
+    )
     lives = [x for x in lifetimes(ops) if x.space == "arena"]
     outside = [x for x in lives if x.start < begin]
     inside = [x for x in lives if begin < x.start < end]
@@ -172,7 +181,12 @@ def test_launches_in_a_loop_are_timed_and_the_program_survives_as_json():
 
 def test_a_program_whose_loops_do_not_fit_is_refused():
     flag = Ref("arena", 0, 0)
-    for wrong in (Loop(0, 2, 1, flag), Loop(0, 0, 1, flag), Loop(0, 0, 0, Ref("arena", 0, 64)),
-                  Loop(0, 0, 0, None), Loop(0, 0, 0, None, -1)):  # fmt: skip
+    for wrong in (
+        Loop(0, 2, 1, flag),
+        Loop(0, 0, 1, flag),
+        Loop(0, 0, 0, Ref("arena", 0, 64)),
+        Loop(0, 0, 0, None),
+        Loop(0, 0, 0, None, -1),
+    ):
         with pytest.raises(InternalError, match="Loop"):
             Program("p", (), (), (), (), arena_bytes=64, loops=(wrong,)).check()

@@ -69,12 +69,15 @@ def _half_with_f32_norms(narrow):
 #: name -> (model in a narrow dtype, shape of its input, whether that is narrow too)
 MODELS = {
     "resnet": (lambda d: Autocast(ResNet(), d), (2, 3, 9, 9), False),
-    "encoder": (lambda d: Autocast(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), d),
-                (2, 4, 8), False),
+    "encoder": (
+        lambda d: Autocast(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), d),
+        (2, 4, 8),
+        False,
+    ),
     "lstm": (lambda d: Autocast(Recurrent(), d), (2, 3, 6), False),
     "half resnet": (_half_with_f32_norms, (2, 3, 9, 9), True),
     "half resnet, half norms": (lambda d: ResNet().to(d), (2, 3, 9, 9), True),
-}  # fmt: skip
+}
 
 
 def _made(name: str, narrow):

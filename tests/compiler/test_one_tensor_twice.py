@@ -22,14 +22,18 @@ TURN, PLACES, MORE = (
 CASES = {
     "index_copy": (lambda x, i: torch.index_copy(x, 0, i, x), (ROWS, TURN)),
     "index_copy of a computed": (
-        lambda x, i: (lambda y: torch.index_copy(y, 0, i, y))(x * 2), (ROWS, TURN)),
+        lambda x, i: (lambda y: torch.index_copy(y, 0, i, y))(x * 2),
+        (ROWS, TURN),
+    ),
     "scatter_add at itself": (
-        lambda i, u: (lambda y: torch.scatter_add(y, 0, y, u))(i + 0), (PLACES, MORE)),
+        lambda i, u: (lambda y: torch.scatter_add(y, 0, y, u))(i + 0),
+        (PLACES, MORE),
+    ),
     "scatter_add, all one": (lambda i: torch.scatter_add(i, 0, i, i), (PLACES,)),
     "scatter": (lambda i, u: (lambda y: torch.scatter(y, 0, i, y))(u + 0), (PLACES, MORE)),
     "index_add": (lambda v, i: torch.index_add(v, 0, i, v), (ROWS, PLACES)),
     "index_put": (lambda y, i: y.index_put((i,), y), (ROWS, TURN)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.sampled(16)
@@ -45,8 +49,10 @@ def test_the_result_is_torchs(name, threads):
 @pytest.mark.parametrize("reduction", ["none", "add", "max"])
 def test_the_result_is_onnxruntimes(reduction):
     node = helper.make_node("ScatterElements", ["t", "i", "t"], ["y"], reduction=reduction)
-    inputs = [helper.make_tensor_value_info(n, k, [4]) for n, k in
-              (("t", TensorProto.FLOAT), ("i", TensorProto.INT64))]  # fmt: skip
+    inputs = [
+        helper.make_tensor_value_info(n, k, [4])
+        for n, k in (("t", TensorProto.FLOAT), ("i", TensorProto.INT64))
+    ]
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
     graph = helper.make_graph([node], "g", inputs, [result])
     opset = helper.make_opsetid("", 18)

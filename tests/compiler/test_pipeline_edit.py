@@ -148,8 +148,11 @@ def test_a_pass_in_parts_has_a_step_for_each_and_one_for_the_rest():
     steps = build(CPU(), {}, PipelineEdit(cuts={"recompose": (1, 4)}, repeat=("recompose",)))
     parts = [(s.label, s.limit) for s in steps if s.pass_.name() == "recompose"]
     assert parts == [
-        ("recompose", 1), ("recompose+", 4), ("recompose+2", None), ("recompose+3", None),
-    ]  # fmt: skip
+        ("recompose", 1),
+        ("recompose+", 4),
+        ("recompose+2", None),
+        ("recompose+3", None),
+    ]
     found = names(cuts={"recompose": (1,)}, insert=(("after:recompose", Watch()),))
     assert found[found.index("watch") - 2 :][:2] == ["recompose", "recompose+"]
 
@@ -157,13 +160,20 @@ def test_a_pass_in_parts_has_a_step_for_each_and_one_for_the_rest():
 @pytest.mark.parametrize(
     ("limit", "cuts", "limits"),
     [
-        (None, (), [None]), (3, (), [3]), (0, (), [0]), (3, (1,), [1, 2]), (3, (1, 2), [1, 2]),
-        (3, (2, 2, 5), [2, 1]), (0, (1,), [0]), (None, (2, 2), [2, 2, None]),
+        (None, (), [None]),
+        (3, (), [3]),
+        (0, (), [0]),
+        (3, (1,), [1, 2]),
+        (3, (1, 2), [1, 2]),
+        (3, (2, 2, 5), [2, 1]),
+        (0, (1,), [0]),
+        (None, (2, 2), [2, 2, None]),
     ],
-)  # fmt: skip
+)
 def test_the_limit_of_a_pass_is_that_of_its_parts_together(limit, cuts, limits):
-    edit = PipelineEdit(limits={} if limit is None else {"recompose": limit},
-                        cuts={"recompose#1": cuts})  # fmt: skip
+    edit = PipelineEdit(
+        limits={} if limit is None else {"recompose": limit}, cuts={"recompose#1": cuts}
+    )
     steps = build(CPU(), {}, edit)
     assert [s.limit for s in steps if s.label.startswith("recompose")] == limits
 
@@ -244,7 +254,7 @@ def test_any_whole_order_is_taken_as_it_is(order):
         (PipelineEdit(repeat=("schedule_kernels",)), "schedule_kernels+ requires plain_kernels"),
         (PipelineEdit(order=("outline_kernels", "fuse_reductions")), "fuse_reductions requires"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_with_what_to_do(edit, message):
     with pytest.raises(UserError) as caught:
         build(CPU(), {}, edit)
@@ -285,16 +295,19 @@ def edits(passes: list[str]):
     cuts = st.lists(st.integers(1, 3), max_size=2).map(tuple)
     return st.builds(
         PipelineEdit,
-        skip=numbered, order=moved, repeat=st.lists(st.sampled_from(passes), max_size=2).map(tuple),
+        skip=numbered,
+        order=moved,
+        repeat=st.lists(st.sampled_from(passes), max_size=2).map(tuple),
         limits=st.dictionaries(st.sampled_from(optional), st.integers(0, 3), max_size=2),
         cuts=st.dictionaries(st.sampled_from(optional), cuts, max_size=2),
-    )  # fmt: skip
+    )
 
 
 PATIENT = settings(
-    max_examples=examples(12), deadline=None,
+    max_examples=examples(12),
+    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+)
 
 
 def attempt(network, arrays, edit, check=False):

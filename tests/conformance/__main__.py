@@ -25,8 +25,9 @@ NAMES = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance",
-                                     description=__doc__.splitlines()[0])  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.conformance", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("suite", choices=NAMES)
     parser.add_argument("--path", choices=outcomes.PATHS, default="cpu")
     parser.add_argument("--jobs", type=int, default=2)
@@ -39,10 +40,14 @@ def main() -> int:
     eligible = [row for row in rows if not row[3]]
     failed = [{"name": n, "reason": f"{s}: {r}"} for n, s, r, _ in eligible if s != "passed"]
     found = {
-        "suite": given.suite, "path": given.path, "eligible": len(eligible),
-        "passed": len(eligible) - len(failed), "failed": failed, "left_out": left_out,
+        "suite": given.suite,
+        "path": given.path,
+        "eligible": len(eligible),
+        "passed": len(eligible) - len(failed),
+        "failed": failed,
+        "left_out": left_out,
         "seconds": round(seconds, 1),
-    }  # fmt: skip
+    }
     print(json.dumps(found, indent=1) if given.json else _text(found))
     return int(any(status in ("wrong", "failed") for _, status, _, why in rows if not why))
 

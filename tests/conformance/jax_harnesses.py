@@ -101,8 +101,10 @@ def _compare(ours: np.ndarray, theirs: np.ndarray) -> None:
     if not np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
         with np.errstate(invalid="ignore"):
             apart = ~np.isclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
-        raise Wrong(f"{int(apart.sum())} of {ours.size} elements differ, the first "
-                    f"{a[apart][0]:.9g}, wanted {b[apart][0]:.9g}")  # fmt: skip
+        raise Wrong(
+            f"{int(apart.sum())} of {ours.size} elements differ, the first "
+            f"{a[apart][0]:.9g}, wanted {b[apart][0]:.9g}"
+        )
 
 
 def about() -> dict[str, str]:

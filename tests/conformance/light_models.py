@@ -37,8 +37,11 @@ def random_model(name: str, seed: int = 0) -> onnx.ModelProto:
     used = {n for node in kept for n in node.input}
     stored = [t for t in graph.initializer if t.name in used]
     inputs = [i for i in graph.input if i.name in used and i.name not in shapes]
-    for field, new in ((graph.node, kept), (graph.initializer, [*stored, *weights]),
-                       (graph.input, inputs)):  # fmt: skip
+    for field, new in (
+        (graph.node, kept),
+        (graph.initializer, [*stored, *weights]),
+        (graph.input, inputs),
+    ):
         copies = [type(each).FromString(each.SerializeToString()) for each in new]
         del field[:]
         field.extend(copies)

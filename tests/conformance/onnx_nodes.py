@@ -178,8 +178,11 @@ def _light(test):
     path = Path(onnx.__file__).parents[1] / test.url
     model = onnx.load(path)
     stored = {t.name for t in model.graph.initializer}
-    inputs = [Runner.generate_dummy_data(i, seed=0, name=test.model_name, random=False)
-              for i in model.graph.input if i.name not in stored]  # fmt: skip
+    inputs = [
+        Runner.generate_dummy_data(i, seed=0, name=test.model_name, random=False)
+        for i in model.graph.input
+        if i.name not in stored
+    ]
     output = onnx.TensorProto.FromString(path.with_name(f"{path.stem}_output_0.pb").read_bytes())
     return model, [(inputs, [numpy_helper.to_array(output)])]
 

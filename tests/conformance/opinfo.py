@@ -207,9 +207,11 @@ def tolerance(op, dtype) -> dict[str, float]:
     from torch.testing._internal.common_device_type import toleranceOverride
 
     for info in op.decorators:
-        if getattr(info, "cls_name", "") != "TestCommon" or info.test_name is not None or (
-            info.device_type not in (None, "cpu")
-        ):  # fmt: skip
+        if (
+            getattr(info, "cls_name", "") != "TestCommon"
+            or info.test_name is not None
+            or (info.device_type not in (None, "cpu"))
+        ):
             continue
         for own in info.decorators:
             if isinstance(own, toleranceOverride) and dtype in own.d:

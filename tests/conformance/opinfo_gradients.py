@@ -243,8 +243,10 @@ def _differentiated(program, tensors, varied: Sequence[bool], cotangents_of):
         raise
     except Exception as error:
         raise NotASample(f"torch does not differentiate it ({type(error).__name__})") from None
-    slopes = {id(t): torch.zeros_like(t) if g is None or g._is_zerotensor() else g
-              for t, g in zip(ways, found, strict=True)}  # fmt: skip
+    slopes = {
+        id(t): torch.zeros_like(t) if g is None or g._is_zerotensor() else g
+        for t, g in zip(ways, found, strict=True)
+    }
     return outs, cotangents, [slopes.get(id(t)) for t in given if t.is_floating_point()]
 
 
@@ -261,8 +263,10 @@ def _beside(exact, place: int, ours, theirs) -> str:
     """How far ours and torch's are from those in f64: who of the two is off, and by what."""
     if exact is None or exact[place].dtype != torch.float64:
         return ""
-    off = [float((torch.as_tensor(np.array(v)).double() - exact[place]).abs().max())
-           for v in (ours, theirs)]  # fmt: skip
+    off = [
+        float((torch.as_tensor(np.array(v)).double() - exact[place]).abs().max())
+        for v in (ours, theirs)
+    ]
     return "off from f64 by {:.2g}, torch by {:.2g}; ".format(*off)
 
 

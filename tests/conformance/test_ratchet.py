@@ -22,11 +22,15 @@ from tests.slow import slow_but
 
 #: Every how many of the recorded passes the quick tests run.
 QUICK = {
-    ("onnx_nodes", "reference"): 480, ("onnx_nodes", "cpu"): 3072,
-    ("opinfo", "reference"): 1536, ("opinfo", "cpu"): 3072,
-    ("opinfo_gradients", "reference"): 240, ("opinfo_gradients", "cpu"): 960,
-    ("jax_harnesses", "reference"): 576, ("jax_harnesses", "cpu"): 1152,
-}  # fmt: skip
+    ("onnx_nodes", "reference"): 480,
+    ("onnx_nodes", "cpu"): 3072,
+    ("opinfo", "reference"): 1536,
+    ("opinfo", "cpu"): 3072,
+    ("opinfo_gradients", "reference"): 240,
+    ("opinfo_gradients", "cpu"): 960,
+    ("jax_harnesses", "reference"): 576,
+    ("jax_harnesses", "cpu"): 1152,
+}
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -50,8 +54,11 @@ def _hold(suite: str, path: str, part: int) -> None:
     found = run(suite, path, names)
     gone, other = sorted(set(names) - set(found)), _other_version(suite, path)
     if other:
-        warnings.warn(f"{other}: compared are the {len(found)} of {len(names)} cases that both "
-                      f"have, and samples may differ", stacklevel=1)  # fmt: skip
+        warnings.warn(
+            f"{other}: compared are the {len(found)} of {len(names)} cases that both "
+            f"have, and samples may differ",
+            stacklevel=1,
+        )
     assert other or not gone, f"recorded cases that the suite has no longer: {gone[:5]}"
     assert found
     assert not outcomes.regressions(held, found), other
@@ -92,13 +99,19 @@ def test_gradients_are_torchs_but_for_samples_of_ten_ops():
 
 
 @pytest.mark.slow  # the database and torch's decompositions take seconds to import
-@pytest.mark.parametrize(("name", "counts"), [
-    ("softmax", True), ("nn.functional.conv2d", True), ("nn.functional.batch_norm", True),
-    ("nn.functional.embedding", True), ("nn.functional.elu", True),
-    ("linalg.qr", False),  # no core op
-    ("fft.fft", False),  # complex results
-    ("normal", False),  # random
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("softmax", True),
+        ("nn.functional.conv2d", True),
+        ("nn.functional.batch_norm", True),
+        ("nn.functional.embedding", True),
+        ("nn.functional.elu", True),
+        ("linalg.qr", False),  # no core op
+        ("fft.fft", False),  # complex results
+        ("normal", False),  # random
+    ],
+)
 def test_a_sample_counts_where_torch_lowers_it_to_core_ops(name, counts):
     (op,) = [
         o for o, _dtype, own in opinfo.ops(opinfo_gradients.DTYPES) if own == f"{name}-float32"
@@ -109,14 +122,19 @@ def test_a_sample_counts_where_torch_lowers_it_to_core_ops(name, counts):
 
 def test_the_ratchet_names_a_case_that_stops_passing():
     held = {"a": "passed", "b": "wrong: x"}
-    found = {"a": Outcome("wrong", "off by 1"), "b": Outcome("passed"),
-             "c": Outcome("failed", "new")}  # fmt: skip
+    found = {
+        "a": Outcome("wrong", "off by 1"),
+        "b": Outcome("passed"),
+        "c": Outcome("failed", "new"),
+    }
     assert outcomes.regressions(held, found) == ["a: wrong: off by 1"]
 
 
 @pytest.mark.slow  # the suite takes seconds to make its cases
-@pytest.mark.parametrize("name", [n for n, t in outcomes.recorded("onnx_nodes", "reference").items()
-                                  if t.startswith("wrong")])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [n for n, t in outcomes.recorded("onnx_nodes", "reference").items() if t.startswith("wrong")],
+)
 def test_where_we_differ_from_onnx_our_value_is_nearer_to_the_exact_one(name):
     """The specification gives attention as a formula and no order of roundings.  The suite's f16
     values are NumPy's, rounded after every step of softmax; ours are rounded once.  Both are held
@@ -174,8 +192,11 @@ def suite(monkeypatch, tmp_path):
 
 
 def test_what_is_saved_is_what_was_found(suite):
-    assert outcomes.recorded("made_up", "cpu") == {"a": "passed", "b": "passed",
-                                                   "c": "wrong: off by 1"}  # fmt: skip
+    assert outcomes.recorded("made_up", "cpu") == {
+        "a": "passed",
+        "b": "passed",
+        "c": "wrong: off by 1",
+    }
     assert outcomes.recorded_versions("made_up", "cpu") == {"thing": "2.0"}
     _hold("made_up", "cpu", 1)
 

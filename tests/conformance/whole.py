@@ -22,10 +22,15 @@ def rows(suite: str, path: str, jobs: int) -> list[Row]:
     parts = [stems[i::PARTS] for i in range(PARTS) if stems[i::PARTS]]
     made, broken = _run(suite, path, parts, jobs)
     while broken:  # something died: its part again, in smaller ones
-        halves = [half for part in broken if len(part) > 1
-                  for half in (part[: len(part) // 2], part[len(part) // 2 :])]  # fmt: skip
-        made += [(part[0], "failed", "it ended its process", "") for part in broken
-                 if len(part) == 1]  # fmt: skip
+        halves = [
+            half
+            for part in broken
+            if len(part) > 1
+            for half in (part[: len(part) // 2], part[len(part) // 2 :])
+        ]
+        made += [
+            (part[0], "failed", "it ended its process", "") for part in broken if len(part) == 1
+        ]
         more, broken = _run(suite, path, halves, 1)
         made += more
     return sorted(made)

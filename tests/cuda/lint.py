@@ -38,9 +38,11 @@ _EXPANDED = ("div", "sqrt", "rcp")
 _APPROXIMATE = ("ex2", "lg2", "sin", "cos", "tanh", "rsqrt")
 #: What PTX calls an operation, and SASS, by the width.
 _CLASSES = {
-    "fma": {"f32": "FFMA", "f64": "DFMA"}, "mul": {"f32": "FMUL", "f64": "DMUL"},
-    "add": {"f32": "FADD", "f64": "DADD"}, "sub": {"f32": "FADD", "f64": "DADD"},
-}  # fmt: skip
+    "fma": {"f32": "FFMA", "f64": "DFMA"},
+    "mul": {"f32": "FMUL", "f64": "DMUL"},
+    "add": {"f32": "FADD", "f64": "DADD"},
+    "sub": {"f32": "FADD", "f64": "DADD"},
+}
 _COMPARED = frozenset(name for wide in _CLASSES.values() for name in wide.values())
 _FLOATS = ("F16", "F32", "F64")
 #: Where divisions and roots begin (integer ones too).

@@ -105,10 +105,12 @@ class _Block:
             for prefix, (kind, count) in kernel.registers.items()
         }
         self.special = {
-            "%tid.x": np.arange(threads, dtype=np.uint32), "%ctaid.x": np.uint32(block),
-            "%ntid.x": np.uint32(threads), "%nctaid.x": np.uint32(grid),
+            "%tid.x": np.arange(threads, dtype=np.uint32),
+            "%ctaid.x": np.uint32(block),
+            "%ntid.x": np.uint32(threads),
+            "%nctaid.x": np.uint32(grid),
             "%laneid": np.arange(threads, dtype=np.uint32) % 32,
-        }  # fmt: skip
+        }
 
     def run(self) -> None:
         """Each round runs the straight piece that begins at the lowest place any thread is at."""

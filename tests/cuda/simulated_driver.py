@@ -23,8 +23,9 @@ class SimulatedDriver:
     image = INTERMEDIATE
 
     def __init__(self, capability: tuple[int, int] = (9, 0), free: int = 1 << 32):
-        self.gpu = GPU("Simulated GPU", capability, 4, free, 10**9, 10**9, 256, 48 << 10, 1 << 20,
-                       "13.0")  # fmt: skip
+        self.gpu = GPU(
+            "Simulated GPU", capability, 4, free, 10**9, 10**9, 256, 48 << 10, 1 << 20, "13.0"
+        )
         self.left = free
         self.memory = Memory()
 

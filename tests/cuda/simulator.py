@@ -46,10 +46,13 @@ def launch(
         (place / "launch.json").write_text(json.dumps({"grid": grid, "numbers": numbers}))
         np.savez(place / "buffers.npz", *buffers)
         done = subprocess.run(
-            [sys.executable, "-m", "tests.cuda.simulator", folder], capture_output=True, text=True,
-            env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, timeout=timeout,
+            [sys.executable, "-m", "tests.cuda.simulator", folder],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+            timeout=timeout,
             cwd=Path(__file__).resolve().parents[2],
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         with np.load(place / "made.npz") as made:
             return [made[f"arr_{n}"] for n in range(len(buffers))]
@@ -127,10 +130,13 @@ class Namespace(dict):
             thread=lambda: self.kernel["cuda"].threadIdx.x,
             block=lambda: self.kernel["cuda"].blockIdx.x,
             barrier=lambda: self.kernel["cuda"].syncthreads(),
-            quotient=lambda a, b: _counted(a, b) // b, remainder=lambda a, b: _counted(a, b) % b,
-            fma_f32x4=fma, and_bool=np.logical_and, or_bool=np.logical_or,
+            quotient=lambda a, b: _counted(a, b) // b,
+            remainder=lambda a, b: _counted(a, b) % b,
+            fma_f32x4=fma,
+            and_bool=np.logical_and,
+            or_bool=np.logical_or,
             not_bool=np.logical_not,
-        )  # fmt: skip
+        )
         self.bytes = [b.reshape(-1).view(np.uint8) for b in buffers]
         self.kernel: dict = {}
 
@@ -155,8 +161,10 @@ class Namespace(dict):
             memory, start = divmod(address, _APART)
             assert start % dtype.itemsize == 0
             whole = self.bytes[memory - 1]
-            return Memory(whole[: whole.size // dtype.itemsize * dtype.itemsize].view(dtype),
-                          start // dtype.itemsize)  # fmt: skip
+            return Memory(
+                whole[: whole.size // dtype.itemsize * dtype.itemsize].view(dtype),
+                start // dtype.itemsize,
+            )
 
         return buffer
 

@@ -36,17 +36,22 @@ def run(folder: Path, text: str, **settings: object) -> str:
     """What a Python program prints, with the stand-in as the machine's driver."""
     given = {f"FAKE_CUDA_{name.upper()}": str(value) for name, value in settings.items()}
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True,
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
         env={**os.environ, **given, "LD_LIBRARY_PATH": str(folder)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_a_gpu_is_described_by_its_attributes(driver_folder):
-    said = run(driver_folder, "from core_compiler.runtime.cuda_driver import gpu; g = gpu();"
-               "print(g.name, g.architecture, g.processors, g.memory, g.shared, g.cache, g.cuda);"
-               "print(g.bandwidth, g.flops)")  # fmt: skip
+    said = run(
+        driver_folder,
+        "from core_compiler.runtime.cuda_driver import gpu; g = gpu();"
+        "print(g.name, g.architecture, g.processors, g.memory, g.shared, g.cache, g.cuda);"
+        "print(g.bandwidth, g.flops)",
+    )
     assert said.splitlines() == [
         "Fake H100 sm_90 132 1073741824 232448 52428800 13.0",
         # 2 x 2.619 GHz x 5120 bit / 8, and 2 x 128 lanes x 132 processors x 1.98 GHz
@@ -81,8 +86,10 @@ def test_what_is_missing(driver_folder, settings, said):
 )
 def test_a_gpu_that_gives_no_context_is_compiled_for_and_said_when_executing(
     driver_folder, state, why
-):  # fmt: skip
-    said = run(driver_folder, """
+):
+    said = run(
+        driver_folder,
+        """
 from core_compiler.support.errors import UserError
 from core_compiler.runtime.cuda_driver import gpu
 from core_compiler.targets.cuda import CUDA
@@ -93,7 +100,9 @@ try:
     target.device()
 except UserError as error:
     print(error.exit_code, error)
-""", retain=state)  # fmt: skip
+""",
+        retain=state,
+    )
     compiled, refused = said.splitlines()[:2]
     assert compiled.startswith("sm_90 132 ")
     assert refused.startswith("3 ") and f"Fake H100: cannot execute: {why}" in refused
@@ -102,7 +111,9 @@ except UserError as error:
 def test_memory_copies_launches_and_events(driver_folder, tmp_path):
     """Also from a thread that has not touched the GPU before."""
     log = tmp_path / "log"
-    run(driver_folder, """
+    run(
+        driver_folder,
+        """
 import threading
 import numpy as np
 from core_compiler.runtime.cuda_driver import Driver, DriverError
@@ -159,14 +170,18 @@ refused(lambda: driver.function(b"\\x7fELF", "absent"),
         ("cuModuleGetFunction", "CUDA_ERROR_NOT_FOUND"))
 refused(lambda: driver.nanoseconds(start, driver.event()),
         ("cuEventElapsedTime", "CUDA_ERROR_NOT_READY"))
-""", log=log)  # fmt: skip
+""",
+        log=log,
+    )
     name, grid, threads, _ = log.read_text().split()
     assert (name, grid, threads) == ("copy_kernel", "7", "256")
 
 
 def test_modules_and_the_stream_are_given_back(driver_folder):
     """Also where another thread drops the last user, which has no context of its own."""
-    run(driver_folder, """
+    run(
+        driver_folder,
+        """
 import ctypes
 import threading
 from core_compiler.runtime.cuda import CudaDevice
@@ -193,7 +208,8 @@ thread.start()
 thread.join()
 assert alive() == (0, 0)
 last = CudaDevice(None)  # the process ends with it
-""")  # fmt: skip
+""",
+    )
 
 
 @pytest.mark.slow
@@ -201,7 +217,9 @@ def test_a_program_is_loaded_launched_and_timed(driver_folder, tmp_path):
     """A compile finds the GPU's architecture by itself; every launch reaches the driver with its
     grid, its threads and addresses inside of the one block; threads may call it."""
     log = tmp_path / "log"
-    said = run(driver_folder, """
+    said = run(
+        driver_folder,
+        """
 import ctypes
 import gc
 import threading
@@ -240,7 +258,9 @@ del made, samples, threads, thread, block, launch, kernel
 gc.collect()
 assert (library.fake_streams(), library.fake_modules(), library.fake_events()) == (0, 0, 0)
 assert library.fake_current() == 1
-""", log=log)  # fmt: skip
+""",
+        log=log,
+    )
     launches = [tuple(map(int, line.split())) for line in said.splitlines()]
     logged = [tuple(map(int, line.split()[1:])) for line in log.read_text().splitlines()]
     assert len(logged) == len(launches) * (3 + 2 * (2 + 1))  # a run before each timed one
@@ -250,7 +270,9 @@ assert library.fake_current() == 1
 
 
 def test_a_thread_that_has_not_touched_the_gpu_allocates_and_copies(driver_folder):
-    run(driver_folder, """
+    run(
+        driver_folder,
+        """
 import threading
 import numpy as np
 from core_compiler.runtime.cuda import CudaDevice
@@ -268,11 +290,14 @@ thread = threading.Thread(target=work)
 thread.start()
 thread.join()
 assert made == [[*range(10)]]
-""")  # fmt: skip
+""",
+    )
 
 
 def test_a_thread_keeps_the_gpu_that_it_works_on(driver_folder):
-    run(driver_folder, """
+    run(
+        driver_folder,
+        """
 import ctypes
 import numpy as np
 from core_compiler.runtime.cuda import CudaDevice
@@ -296,12 +321,15 @@ kept()
 del device
 kept()
 assert not library.fake_streams()
-""")  # fmt: skip
+""",
+    )
 
 
 @pytest.mark.slow
 def test_a_gpu_whose_memory_is_too_small_is_said(driver_folder):
-    said = run(driver_folder, """
+    said = run(
+        driver_folder,
+        """
 from core_compiler import compiler
 from core_compiler.driver.compilation import Options
 from core_compiler.support.errors import UserError
@@ -312,7 +340,9 @@ try:
     compiler.start(module, "cuda", Options()).finish()(*inputs(module))
 except UserError as error:
     print(error.exit_code, error)
-""", memory=1 << 20)  # fmt: skip
+""",
+        memory=1 << 20,
+    )
     assert said.startswith("3 ") and "of GPU memory, 1.000 MiB are free" in said
 
 

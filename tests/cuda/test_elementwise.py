@@ -32,9 +32,21 @@ UNARY = """
 BINARY = "add sub mul div max min pow atan2 lt eq ne"
 #: One of each way to compute: the others have the long run.
 QUICK = (
-    "exp", "log", "rsqrt", "sin", "erf", "tanh", "neg", "round", "is_nan", "sub", "div", "max",
-    "pow", "lt",
-)  # fmt: skip
+    "exp",
+    "log",
+    "rsqrt",
+    "sin",
+    "erf",
+    "tanh",
+    "neg",
+    "round",
+    "is_nan",
+    "sub",
+    "div",
+    "max",
+    "pow",
+    "lt",
+)
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0, 200, -200, 1e-40, -1e-40, 1, 0.5, -1, 3e38]
 
 

@@ -28,9 +28,10 @@ def tiny():
 
 
 @pytest.fixture(
-    scope="module", params=[TINY, pytest.param(SHRUNKEN, marks=pytest.mark.slow)],
+    scope="module",
+    params=[TINY, pytest.param(SHRUNKEN, marks=pytest.mark.slow)],
     ids=lambda spec: spec.name,
-)  # fmt: skip
+)
 def made(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings")
     return folder, gpu_recordings.record(request.param, folder, SimulatedCUDA(), **QUICK)

@@ -86,8 +86,9 @@ def test_a_contracted_product_is_caught_beside_an_honest_fma():
 
 def test_a_contracted_product_is_caught_on_the_line_of_an_fma():
     told = seen(written(MUL, ADD, OTHER), written(*contracted(MUL, ADD, OTHER)))
-    assert told == [f"SASS of source line 10 has no {name}, its PTX has"
-                    for name in ("FADD", "FMUL")]  # fmt: skip
+    assert told == [
+        f"SASS of source line 10 has no {name}, its PTX has" for name in ("FADD", "FMUL")
+    ]
 
 
 def test_an_fma_that_is_taken_apart_is_caught():
@@ -100,8 +101,9 @@ def test_without_lines_the_whole_kernel_is_compared():
     sass, _ = machine(written(*contracted(MUL, ADD)))
     told = complaints(written(MUL, ADD), sass)
     assert "FFMA: the PTX of the kernel has none" in told[0]
-    assert told[1:] == [f"SASS of the kernel has no {name}, its PTX has"
-                        for name in ("FADD", "FMUL")]  # fmt: skip
+    assert told[1:] == [
+        f"SASS of the kernel has no {name}, its PTX has" for name in ("FADD", "FMUL")
+    ]
 
 
 def test_approximations_and_flushing_are_caught_in_both():
@@ -119,9 +121,12 @@ def test_unordered_sums_are_caught():
     assert len(told) == 1
     assert "has no order" in told[0]
     assert len(complaints(written(FMA, OTHER, atomic))) == 1
-    assert "tensor cores" in complaints(
-        written(FMA), "/*0010*/ HMMA.1688.F32 R4, R2, R3, R4 ;\n/*0020*/ FFMA R1, R2, R3, R4 ;"
-    )[0]  # fmt: skip
+    assert (
+        "tensor cores"
+        in complaints(
+            written(FMA), "/*0010*/ HMMA.1688.F32 R4, R2, R3, R4 ;\n/*0020*/ FFMA R1, R2, R3, R4 ;"
+        )[0]
+    )
 
 
 #: Divisions and roots, whose machine code has further products and sums, loops that are unrolled,

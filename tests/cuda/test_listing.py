@@ -50,8 +50,14 @@ def test_the_inner_loop_is_the_one_with_the_most_products():
 
 
 def test_a_row_of_the_table():
-    facts = {"threads": 64, "registers": 30, "shared": 512, "spilled": 0, "stack": 0,
-             "occupancy": 0.25}  # fmt: skip
+    facts = {
+        "threads": 64,
+        "registers": 30,
+        "shared": 512,
+        "spilled": 0,
+        "stack": 0,
+        "occupancy": 0.25,
+    }
     head, line, row = table([Row("product", 3, facts, LISTING)])
     assert row == "| `product` | 3 | 64 | 30 | 512 | 0 | 25 | 23 | 50 | 2.0 | 64 |"
     assert head.count("|") == line.count("|") == row.count("|") == len(COLUMNS) + 1
@@ -60,8 +66,11 @@ def test_a_row_of_the_table():
 @pytest.mark.slow
 def test_the_kernels_of_a_model():
     """Equal kernels are one row; vectors are loaded at once."""
-    module = program(lambda b, x, y: [b.add(x, y), b.reduce_sum(b.add(x, x), axes=(1,))],
-                     "64x64xf32", "64x64xf32")  # fmt: skip
+    module = program(
+        lambda b, x, y: [b.add(x, y), b.reduce_sum(b.add(x, x), axes=(1,))],
+        "64x64xf32",
+        "64x64xf32",
+    )
     made = compilation.start(module, CUDA(), Options(target={"architecture": "sm_90"})).finish()
     twice = dict(made.facts["compiled"])
     twice |= {f"{name}_again": compiled for name, compiled in made.facts["compiled"].items()}

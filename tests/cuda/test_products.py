@@ -27,8 +27,15 @@ def _linear(b, x, w, bias, residual):
 
 def _conv(stride, pad, groups=1):
     def build(b, x, w):
-        return b.conv(x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad),
-                      dilations=(1, 1), groups=groups)  # fmt: skip
+        return b.conv(
+            x,
+            w,
+            strides=(stride, stride),
+            low=(pad, pad),
+            high=(pad, pad),
+            dilations=(1, 1),
+            groups=groups,
+        )
 
     return build
 
@@ -37,26 +44,31 @@ GROUPS = {
     "linear": (_linear, normal(9, 270), normal(270, 37), normal(37), normal(9, 37)),
     "transposed": (
         lambda b, x, w: b.matmul(x, b.transpose(w, permutation=(1, 0))),
-        normal(9, 270), normal(37, 270),
+        normal(9, 270),
+        normal(37, 270),
     ),
     "transposed result": (
         lambda b, x, w: b.transpose(b.matmul(x, w), permutation=(1, 0)),
-        normal(9, 7), normal(7, 37),
+        normal(9, 7),
+        normal(7, 37),
     ),
     "batch": (lambda b, x, w: b.matmul(x, w), normal(3, 9, 20), normal(3, 20, 17)),
     "vector": (lambda b, x, w: b.matmul(x, w), normal(1, 270), normal(270, 37)),
     "no terms": (lambda b, x, w: b.matmul(x, w), normal(3, 0), normal(0, 5)),
     "f64": (
         lambda b, x, w: b.matmul(x, w),
-        normal(9, 70).astype(np.float64), normal(70, 37).astype(np.float64),
+        normal(9, 70).astype(np.float64),
+        normal(70, 37).astype(np.float64),
     ),
     "f16": (
         lambda b, x, w: b.matmul(x, w),
-        normal(9, 70).astype(np.float16), normal(70, 37).astype(np.float16),
+        normal(9, 70).astype(np.float16),
+        normal(70, 37).astype(np.float16),
     ),
     "i8": (
         lambda b, x, w: b.matmul(x, w),
-        integers(-100, 100, (9, 70), np.int8), integers(-100, 100, (70, 37), np.int8),
+        integers(-100, 100, (9, 70), np.int8),
+        integers(-100, 100, (70, 37), np.int8),
     ),
     "3x3": (_conv(1, 1), normal(1, 5, 7, 6), normal(9, 5, 3, 3)),
     "3x3 stride 2": (_conv(2, 1), normal(2, 40, 7, 6), normal(9, 40, 3, 3)),
@@ -64,7 +76,7 @@ GROUPS = {
     "7x7": (_conv(2, 3), normal(1, 3, 15, 16), normal(9, 3, 7, 7)),
     "groups": (_conv(1, 1, 3), normal(1, 6, 5, 6), normal(9, 2, 3, 3)),
     "depthwise": (_conv(1, 1, 6), normal(1, 6, 5, 6), normal(6, 1, 3, 3)),
-}  # fmt: skip
+}
 
 
 TILES = {f"{t.rows}x{t.columns}": t for t in product.TILINGS["default"]}

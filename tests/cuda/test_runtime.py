@@ -24,8 +24,9 @@ from tests.slow import slow_but
 
 @pytest.fixture(scope="module")
 def made():
-    module = program(lambda b, x, y: [b.relu(b.add(x, y)), b.reduce_sum(x, axes=(1,))],
-                     "5x70xf32", "5x70xf32")  # fmt: skip
+    module = program(
+        lambda b, x, y: [b.relu(b.add(x, y)), b.reduce_sum(x, axes=(1,))], "5x70xf32", "5x70xf32"
+    )
     return compilation.start(module, SimulatedCUDA(), Options()).finish()
 
 
@@ -137,11 +138,14 @@ def test_what_a_driver_lacks(monkeypatch, answers, said):
 
     given = {"cuInit": 0, "cuDriverGetVersion": 13000, "cuDeviceGetCount": 1} | answers
     state = Mock(value=given["cuInit"])
-    monkeypatch.setattr("cuda.bindings.driver", Mock(
-        cuInit=lambda flags: (state,),
-        cuDriverGetVersion=lambda: (state, given["cuDriverGetVersion"]),
-        cuDeviceGetCount=lambda: (state, given["cuDeviceGetCount"]),
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        "cuda.bindings.driver",
+        Mock(
+            cuInit=lambda flags: (state,),
+            cuDriverGetVersion=lambda: (state, given["cuDriverGetVersion"]),
+            cuDeviceGetCount=lambda: (state, given["cuDeviceGetCount"]),
+        ),
+    )
     assert said in cuda_driver.missing.__wrapped__()
 
 
@@ -169,8 +173,9 @@ def test_every_launch_is_timed(made):
 def test_wrong_options_are_said_before_the_compile_starts():
     module = program(lambda b, x: [b.exp(x)], "3xf32")
     for options, message in (
-        ({"architecture": "hopper"}, "invalid architecture"), ({"tiles": "huge"}, "unknown tiling"),
+        ({"architecture": "hopper"}, "invalid architecture"),
+        ({"tiles": "huge"}, "unknown tiling"),
         ({"warps": 3}, "unknown option 'warps'"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UserError, match=message):
             compilation.start(module, CUDA(), Options(target=options))

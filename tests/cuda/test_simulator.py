@@ -32,14 +32,17 @@ GROUPS = {
     "softmax": ("barrier()", lambda b, x: b.softmax(x, axis=1), normal(2, 70)),
     "row sum": ("shared_f32", lambda b, x: b.reduce_sum(x, axes=(1,)), normal(3, 133)),
     "sort": (
-        "scratch + block()", lambda b, x: b.sort(x, axis=0, descending=True),
+        "scratch + block()",
+        lambda b, x: b.sort(x, axis=0, descending=True),
         np.array([[3, 1], [np.nan, 2], [1, 2], [0, -0.0], [-0.0, 0], [3, np.nan]], np.float32),
     ),
     "elementwise": (
-        "load_f32x4", lambda b, x, y: b.gelu(b.add(b.exp(x), y), approximate="none"),
-        normal(5, 7), normal(5, 7),
+        "load_f32x4",
+        lambda b, x, y: b.gelu(b.add(b.exp(x), y), approximate="none"),
+        normal(5, 7),
+        normal(5, 7),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.sampled(3)
@@ -69,10 +72,20 @@ def test_its_fma_rounds_once():
     c = -(a.astype(np.float64) * b).astype(np.float32)  # what is left is one rounding's error
     c[::2] = (rng.standard_normal(200) * 2.0 ** rng.integers(-60, 40, 200)).astype(np.float32)
     tiny = np.float32(2.0**-149)
-    more = [(tiny, 0.5, 0), (tiny, 0.5, tiny), (-0.0, 1, -0.0), (1, -1, 1), (3e38, 2, -3e38),
-            (np.inf, 0, 1), (1, 1, np.nan), (1 + 2**-23, 1 + 2**-23, 2**-60)]  # fmt: skip
-    a, b, c = (np.append(x, np.array(y, np.float32)) for x, y in
-               zip((a, b, c), zip(*more, strict=True), strict=True))  # fmt: skip
+    more = [
+        (tiny, 0.5, 0),
+        (tiny, 0.5, tiny),
+        (-0.0, 1, -0.0),
+        (1, -1, 1),
+        (3e38, 2, -3e38),
+        (np.inf, 0, 1),
+        (1, 1, np.nan),
+        (1 + 2**-23, 1 + 2**-23, 2**-60),
+    ]
+    a, b, c = (
+        np.append(x, np.array(y, np.float32))
+        for x, y in zip((a, b, c), zip(*more, strict=True), strict=True)
+    )
     with np.errstate(all="ignore"):
         made, twice = simulator.fma(a, b, c), a * b + c
     wanted = np.array([definitions.fma(*t) for t in zip(a, b, c, strict=True)], np.float32)

@@ -59,8 +59,12 @@ def test_only_equal_bits_are_shared(kind):
     assert evaluator.shared(array) is array
     assert evaluator.shared(array.copy()) is array
     assert evaluator.shared(array.T.copy().T) is array  # another layout in memory
-    for other in (array.reshape(7, 5).copy(), array.astype(np.int64), array[:, ::-1].copy(),
-                  array.T.copy()):  # fmt: skip
+    for other in (
+        array.reshape(7, 5).copy(),
+        array.astype(np.int64),
+        array[:, ::-1].copy(),
+        array.T.copy(),
+    ):
         assert evaluator.shared(other) is other
     changed = array.copy()
     changed[4, 6] = not changed[4, 6]
@@ -69,8 +73,12 @@ def test_only_equal_bits_are_shared(kind):
 
 def test_signs_of_zero_and_nan_are_bits():
     evaluator = Evaluator(WeightStore())
-    for array in (np.float32([0.0, 1.0]), np.float32([-0.0, 1.0]), np.float32([np.nan, 1.0]),
-                  np.float32([-np.nan, 1.0])):  # fmt: skip
+    for array in (
+        np.float32([0.0, 1.0]),
+        np.float32([-0.0, 1.0]),
+        np.float32([np.nan, 1.0]),
+        np.float32([-np.nan, 1.0]),
+    ):
         assert evaluator.shared(array) is array
         assert evaluator.shared(array.copy()) is array
 

@@ -72,12 +72,15 @@ def away_from_zero(b, x):
     return b.mul(b.sign(x), half)
 
 
-@pytest.mark.parametrize(("row", "wrong", "function", "x"), [
-    ("argmax", last_of_equals, lambda x: x.argmax(1), TIES),
-    ("floor", lambda b, x: b.ceil(x), torch.floor, TIES + np.float32(0.5)),
-    ("ge.Tensor", lambda b, x, y: b.gt(x, y), lambda x: x >= x.round(), TIES),
-    ("relu", lambda b, x: b.abs(x), torch.relu, X * np.float32(1e-3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("row", "wrong", "function", "x"),
+    [
+        ("argmax", last_of_equals, lambda x: x.argmax(1), TIES),
+        ("floor", lambda b, x: b.ceil(x), torch.floor, TIES + np.float32(0.5)),
+        ("ge.Tensor", lambda b, x, y: b.gt(x, y), lambda x: x >= x.round(), TIES),
+        ("relu", lambda b, x: b.abs(x), torch.relu, X * np.float32(1e-3)),
+    ],
+)
 def test_what_rounds_nothing_is_right_or_wrong(monkeypatch, row, wrong, function, x):
     assert compared(function, x).verdict == "equal"
     name = row if row in table.TABLE else row.partition(".")[0]
@@ -96,10 +99,13 @@ def test_a_step_on_the_operand_itself_is_not_rounded(monkeypatch):
 # -- complex numbers ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("row", "wrong", "node"), [
-    ("_conj", lambda b, x: x, "_conj"),
-    ("_fft_r2c", None, "fft_rfft"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("row", "wrong", "node"),
+    [
+        ("_conj", lambda b, x: x, "_conj"),
+        ("_fft_r2c", None, "fft_rfft"),
+    ],
+)
 def test_a_wrong_complex_number_is_found_where_it_is_made(monkeypatch, row, wrong, node):
     """Not at the real number that is made of it later."""
 
@@ -155,7 +161,7 @@ PLAIN = {
     "divergence of equals": (_divergence, np.linspace(-1, 1, 180).reshape(6, 30)),
     "spectrum of a constant": (lambda x: torch.fft.rfft(x).imag, np.full((3, 12), -1.0)),
     "windows of a small constant": (_windows, np.full((2, 80), 1e-30)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", PLAIN)
@@ -164,12 +170,15 @@ def test_nothing_is_wrong_with_plain_inputs(case):
     assert compared(function, x.astype(np.float32)).verdict in ("equal", "within")
 
 
-@pytest.mark.parametrize("wrong", [
-    # Rounds on the way to 8 bits, or its operands to 11; or is wrong by less than that.
-    lambda b, right, x, *more: b.to(right(b, b.to(x, BF16), *more), x.type.dtype),
-    lambda b, right, x, *more: right(b, b.to(b.to(x, F16), x.type.dtype), *more),
-    lambda b, right, x, *more: b.mul(right(b, x, *more), b.scalar_like(1.00001, x)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        # Rounds on the way to 8 bits, or its operands to 11; or is wrong by less than that.
+        lambda b, right, x, *more: b.to(right(b, b.to(x, BF16), *more), x.type.dtype),
+        lambda b, right, x, *more: right(b, b.to(b.to(x, F16), x.type.dtype), *more),
+        lambda b, right, x, *more: b.mul(right(b, x, *more), b.scalar_like(1.00001, x)),
+    ],
+)
 def test_equal_terms_excuse_nothing_but_their_own_rounding(monkeypatch, wrong):
     function, x = PLAIN["running sum of a tenth"]
     right = table.TABLE["cumsum"]
@@ -186,16 +195,21 @@ def test_where_the_framework_overflows_on_its_way_its_f64_is_asked(monkeypatch):
     assert np.isinf(torch.sinh(torch.from_numpy(LARGE)).numpy()).any()
     assert compared(torch.sinh, LARGE).verdict == "within"
     right = table.TABLE["sinh"]
-    for wrong in (lambda b, x: b.min(right(b, x), b.scalar_like(1e38, x)),
-                  lambda b, x: b.mul(right(b, x), b.scalar_like(0.9999, x))):  # fmt: skip
+    for wrong in (
+        lambda b, x: b.min(right(b, x), b.scalar_like(1e38, x)),
+        lambda b, x: b.mul(right(b, x), b.scalar_like(0.9999, x)),
+    ):
         monkeypatch.setitem(table.TABLE, "sinh", wrong)
         assert compared(torch.sinh, LARGE).verdict == "differs"
 
 
 def test_an_infinity_that_f64_has_too_is_not_excused(monkeypatch):
     x = np.float32([[0, 1, 2]])
-    monkeypatch.setitem(table.TABLE, "reciprocal", lambda b, x: b.div(
-        b.scalar_like(1, x), b.max(x, b.scalar_like(1e-30, x))))  # fmt: skip
+    monkeypatch.setitem(
+        table.TABLE,
+        "reciprocal",
+        lambda b, x: b.div(b.scalar_like(1, x), b.max(x, b.scalar_like(1e-30, x))),
+    )
     assert compared(torch.reciprocal, x).verdict == "differs"
 
 
@@ -256,12 +270,16 @@ def test_onnx_says_which_of_equals_a_position_is_of(wrong, monkeypatch):
     from core_compiler.frontends.onnx import import_proto
     from tests.frontends.onnx_models import one_node
 
-    proto = one_node("ArgMax", {"x": TIES}, "y", opset=13, axis=1, types=INTEGERS,
-                     select_last_index=1 - wrong)  # fmt: skip
+    proto = one_node(
+        "ArgMax", {"x": TIES}, "y", opset=13, axis=1, types=INTEGERS, select_last_index=1 - wrong
+    )
     if wrong:  # as if the import had not seen the attribute
-        right = import_proto(one_node("ArgMax", {"x": TIES}, "y", opset=13, axis=1,
-                                      types=INTEGERS, select_last_index=1),
-                             inputs={"x": TIES})  # fmt: skip
+        right = import_proto(
+            one_node(
+                "ArgMax", {"x": TIES}, "y", opset=13, axis=1, types=INTEGERS, select_last_index=1
+            ),
+            inputs={"x": TIES},
+        )
         nodes = import_proto(proto, inputs={"x": TIES}).nodes
         values = dict(zip(nodes.values, right.nodes.values.values(), strict=True))
         found = compare(right.module, [TIES], replace(nodes, values=values), 1)
@@ -423,9 +441,10 @@ def test_random_numbers_are_of_the_framework_s_distribution(monkeypatch):
     assert found.beyond is None and found.left_out == 3
     right = table.TABLE["randn_like"]
     monkeypatch.setitem(
-        table.TABLE, "randn_like",
+        table.TABLE,
+        "randn_like",
         lambda b, x, **named: b.mul(made := right(b, x, **named), b.scalar_like(1.5, made)),
-    )  # fmt: skip
+    )
     found = compared(noise, x)
     assert found.beyond is not None and "distributions differ" in found.beyond.judgement.note
 

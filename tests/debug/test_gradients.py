@@ -81,8 +81,10 @@ KINDS = sorted(
 
 @pytest.mark.parametrize("kind", slow_but(("core.mul", "core.conv", "core.softmax"), KINDS))
 def test_a_wrong_rule_is_named_with_its_operand_and_element(kind):
-    sample = max((s for s in SAMPLES.values() if s.kind == kind),
-                 key=lambda s: sum(np.size(a) for a in s.operands))  # fmt: skip
+    sample = max(
+        (s for s in SAMPLES.values() if s.kind == kind),
+        key=lambda s: sum(np.size(a) for a in s.operands),
+    )
     arrays = _as_f64(sample)
     module = _module(sample, arrays)
     places = [i for i, a in enumerate(arrays) if a.dtype == np.float64 and a.size]
@@ -140,8 +142,9 @@ def _last_of_equals(b, op, cotangents, wanted):
     order = b.argsort(back, axis=op["axis"], descending=op["descending"])
     last = x.type.shape[op["axis"]] - 1
     order = b.sub(b.scalar_like(last, order), order)
-    return (b.scatter_along(b.scalar_like(0, x), order, cotangents[0], axis=op["axis"],
-                            mode="set"),)  # fmt: skip
+    return (
+        b.scatter_along(b.scalar_like(0, x), order, cotangents[0], axis=op["axis"], mode="set"),
+    )
 
 
 def _extremes_each(b, op, cotangents, wanted):
@@ -179,11 +182,16 @@ ALONE = {
     "core.abs": lambda b, x: b.abs(x),
     "core.sort": lambda b, x: b.sort(x, axis=1, descending=False),
     "core.scatter_along": lambda b, x: b.scatter_along(
-        x, b.constant(np.array([[2, 0, 5], [1, 1, 3], [4, 0, 0]])),
-        b.constant(np.linspace(-2, 2, 9).reshape(3, 3)), axis=1, mode="max"),
+        x,
+        b.constant(np.array([[2, 0, 5], [1, 1, 3], [4, 0, 0]])),
+        b.constant(np.linspace(-2, 2, 9).reshape(3, 3)),
+        axis=1,
+        mode="max",
+    ),
     "core.binary_cross_entropy": lambda b, x: b.binary_cross_entropy(
-        b.sigmoid(x), b.constant(np.linspace(0, 1, 18).reshape(3, 6))),
-}  # fmt: skip
+        b.sigmoid(x), b.constant(np.linspace(0, 1, 18).reshape(3, 6))
+    ),
+}
 
 
 @pytest.mark.parametrize("with_torch", [True, False])
@@ -218,8 +226,9 @@ def test_a_remainder_of_many_wraps_within_a_step_is_no_slope(monkeypatch):
 
 
 def _scatter(places):
-    return lambda b, x, updates: b.scatter_along(x, b.constant(np.array(places)), updates, axis=1,
-                                                 mode="set")  # fmt: skip
+    return lambda b, x, updates: b.scatter_along(
+        x, b.constant(np.array(places)), updates, axis=1, mode="set"
+    )
 
 
 def _scatter_slices(places):
@@ -229,9 +238,13 @@ def _scatter_slices(places):
 @pytest.mark.parametrize("with_torch", [True, False])
 @pytest.mark.parametrize(
     ("build", "updates"),
-    [(_scatter([[2, 2, 0], [1, 1, 1]]), (2, 3)), (_scatter([[2, 9, 0], [1, -1, 4]]), (2, 3)),
-     (_scatter_slices([[1], [0], [1]]), (3, 5)), (_scatter_slices([[1, 2], [1, 2]]), (2,))],
-)  # fmt: skip
+    [
+        (_scatter([[2, 2, 0], [1, 1, 1]]), (2, 3)),
+        (_scatter([[2, 9, 0], [1, -1, 4]]), (2, 3)),
+        (_scatter_slices([[1], [0], [1]]), (3, 5)),
+        (_scatter_slices([[1, 2], [1, 2]]), (2,)),
+    ],
+)
 def test_updates_that_meet_one_element_get_its_cotangent_each(
     build, updates, with_torch, monkeypatch
 ):
@@ -339,8 +352,9 @@ ROWS = torch.linspace(-2, 2, 24).reshape(4, 6)
 
 def compiled(model, batch, **training):
     """A checked compile up to the updates."""
-    step = cc.compile(model, batch, training=Training(**training), threads=1, check=True,
-                      finish=False)  # fmt: skip
+    step = cc.compile(
+        model, batch, training=Training(**training), threads=1, check=True, finish=False
+    )
     made = step.compilation
     while made.next is not None and not made.next.label.startswith("fold_batch_norm"):
         made.step()
@@ -353,13 +367,16 @@ def found(made, name: str):
 
 
 MODELS = {
-    "pictures": (Pictures, (IMAGES, CLASSES), {"loss": "cross_entropy", "optimizer": "adamw",
-                                               "clip_norm": 1.0}),
+    "pictures": (
+        Pictures,
+        (IMAGES, CLASSES),
+        {"loss": "cross_entropy", "optimizer": "adamw", "clip_norm": 1.0},
+    ),
     "kinks": (Kinks, (ROWS,), {"loss": None}),
     "stopped": (Stopped, (ROWS,), {"loss": None}),
     "shards": (Pictures, (IMAGES, CLASSES), {"loss": "cross_entropy", "shards": 2}),
     "half": (Pictures, (IMAGES, CLASSES), {"loss": "cross_entropy", "precision": "f16"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", slow_but(("kinks",), MODELS))
@@ -370,8 +387,14 @@ def test_right_steps_are_checked_whole_without_a_complaint(name):
     for stage in made.stages[1:]:
         for record in made.checks[stage.index]:
             assert record.verdict != "failed", (stage.name, record.note)
-    for name in ("scale_loss", "differentiate", "unscale_gradients", "clip_gradients",
-                 "apply_optimizer", "guard_update"):  # fmt: skip
+    for name in (
+        "scale_loss",
+        "differentiate",
+        "unscale_gradients",
+        "clip_gradients",
+        "apply_optimizer",
+        "guard_update",
+    ):
         assert {r.verdict for r in found(made, name)} <= {"bitwise", "within"}, name
     whole = [r for r in found(made, "differentiate") if r.kind == "results"]
     assert len(whole) == 1 and "slope of the loss" in whole[0].note
@@ -404,8 +427,13 @@ def test_the_slope_of_a_loss_with_updates_that_meet_is_the_declared_one():
 def test_a_wrong_rule_fails_the_compile_and_bisect_names_it(kind, place):
     with planted(kind, FAULTS["weights"], place):
         made = compiled(Pictures(), (IMAGES, CLASSES), loss="cross_entropy")
-        step = cc.compile(Pictures(), (IMAGES, CLASSES), training=Training(loss="cross_entropy"),
-                          threads=1, finish=False)  # fmt: skip
+        step = cc.compile(
+            Pictures(),
+            (IMAGES, CLASSES),
+            training=Training(loss="cross_entropy"),
+            threads=1,
+            finish=False,
+        )
         begun = step.compilation
         searched = bisect(begun, begun.inputs, levels=levels(), execute=False)
     for finding in (made.finding, searched):
@@ -447,8 +475,9 @@ OPTIMIZERS = [
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: type(o).__name__)
 def test_right_updates_are_within(optimizer):
-    made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy", optimizer=optimizer,
-                    clip_norm=0.3)  # fmt: skip
+    made = compiled(
+        _linear(), (ROWS, CLASSES), loss="cross_entropy", optimizer=optimizer, clip_norm=0.3
+    )
     records = found(made, "clip_gradients") + found(made, "apply_optimizer")
     assert {r.verdict for r in records} <= {"bitwise", "within"}, [r.note for r in records]
 
@@ -466,8 +495,9 @@ class _Masked(torch.nn.Module):
         return self.inner(x).sigmoid() * self.mask.sigmoid()
 
 
-@pytest.mark.parametrize("optimizer", [SGD(0.1, 0.9), optimizers.AdamW(), Adam()],
-                         ids=lambda o: type(o).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "optimizer", [SGD(0.1, 0.9), optimizers.AdamW(), Adam()], ids=lambda o: type(o).__name__
+)
 def test_infinite_weights_are_updated_without_a_finding(optimizer):
     made = compiled(_Masked(), (ROWS, CLASSES), loss="cross_entropy", optimizer=optimizer)
     records = found(made, "apply_optimizer")
@@ -490,16 +520,23 @@ def _swapped(right, o, p, g, s, n):
 #: What is wrong -> (optimiser, plant, the rule that is blamed).
 WRONG = {
     "sign": (SGD(0.1), _patched(SGD, lambda f, o, p, g, s, n: f(o, p, -g, s, n)), "update by SGD"),
-    "decay": (SGD(0.1, weight_decay=0.5),
-              _patched(SGD, lambda f, o, p, g, s, n: f(replace(o, weight_decay=0.0), p, g, s, n)),
-              "update by SGD"),
-    "momentum": (SGD(0.1, 0.9), _patched(
-        SGD, lambda f, o, p, g, s, n: f(replace(o, momentum=0.5), p, g, s, n)), "update by SGD"),
-    "epsilon": (RMSprop(), _patched(
-        RMSprop, lambda f, o, p, g, s, n: f(replace(o, eps=1e-6), p, g, s, n)),
-        "update by RMSprop"),
+    "decay": (
+        SGD(0.1, weight_decay=0.5),
+        _patched(SGD, lambda f, o, p, g, s, n: f(replace(o, weight_decay=0.0), p, g, s, n)),
+        "update by SGD",
+    ),
+    "momentum": (
+        SGD(0.1, 0.9),
+        _patched(SGD, lambda f, o, p, g, s, n: f(replace(o, momentum=0.5), p, g, s, n)),
+        "update by SGD",
+    ),
+    "epsilon": (
+        RMSprop(),
+        _patched(RMSprop, lambda f, o, p, g, s, n: f(replace(o, eps=1e-6), p, g, s, n)),
+        "update by RMSprop",
+    ),
     "slots": (Adam(), _patched(Adam, _swapped), "update by Adam"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.sampled(3)
@@ -520,8 +557,9 @@ def test_a_wrong_rate_is_found(monkeypatch):
         return right(replace(schedule, iterations=schedule.iterations + 1), b, iteration)
 
     monkeypatch.setattr(schedules.Cosine, "rate", longer)
-    made = compiled(_linear(), (ROWS, CLASSES), loss="cross_entropy",
-                    optimizer=SGD(schedules.Cosine(0.1, 50)))  # fmt: skip
+    made = compiled(
+        _linear(), (ROWS, CLASSES), loss="cross_entropy", optimizer=SGD(schedules.Cosine(0.1, 50))
+    )
     assert made.finding.rewrite.rule == "numbers of the iteration"
 
 

@@ -43,8 +43,12 @@ def _failures(model: nn.Module, batch: tuple, loss: str) -> list[str]:
     ).compilation
     with suppress(CheckFailed):
         made.finish()
-    return [r.note for at, records in made.checks.items() for r in records
-            if r.verdict == "failed" and made.stages[at].name == "update_in_place"]  # fmt: skip
+    return [
+        r.note
+        for at, records in made.checks.items()
+        for r in records
+        if r.verdict == "failed" and made.stages[at].name == "update_in_place"
+    ]
 
 
 def test_right_updates_have_no_finding():

@@ -100,8 +100,9 @@ def compared() -> tuple[Module, list[np.ndarray]]:
 
     def build(b, x):
         total = b.reduce_sum(x, axes=(0,))
-        return b.select(b.gt(total, b.scalar_like(0.0, total)), b.constant(1.0, "f32"),
-                        b.constant(2.0, "f32"))  # fmt: skip
+        return b.select(
+            b.gt(total, b.scalar_like(0.0, total)), b.constant(1.0, "f32"), b.constant(2.0, "f32")
+        )
 
     return program(build, "12xf32"), [np.linspace(-1, 2, 12, dtype=np.float32)]
 
@@ -224,8 +225,11 @@ def _left_outside(patch) -> None:
 
 def _one_name_for_two(patch) -> None:
     right = KernelBuilder.buffer
-    patch.setattr(KernelBuilder, "buffer", lambda self, name, *rest, **more: right(
-        self, "y" + name[1:], *rest, **more))  # fmt: skip
+    patch.setattr(
+        KernelBuilder,
+        "buffer",
+        lambda self, name, *rest, **more: right(self, "y" + name[1:], *rest, **more),
+    )
 
 
 def _laid_out_for_a_loop(patch) -> None:
@@ -312,8 +316,9 @@ def _result_among_temporaries(patch) -> None:
     right = plan_memory.lifetimes
 
     def wrong(ops):
-        return [replace(life, space="arena") if life.space == "output" else life
-                for life in right(ops)]  # fmt: skip
+        return [
+            replace(life, space="arena") if life.space == "output" else life for life in right(ops)
+        ]
 
     patch.setattr(plan_memory, "lifetimes", wrong)
 
@@ -321,8 +326,11 @@ def _result_among_temporaries(patch) -> None:
 def _everything_is_constant(patch) -> None:
     """Kernels take what is computed for constants that may be laid out beforehand."""
     right = outline_kernels._marked
-    patch.setattr(outline_kernels, "_marked", lambda lowered, group, held:
-                  right(lowered, group, tuple(range(len(group.operands)))))  # fmt: skip
+    patch.setattr(
+        outline_kernels,
+        "_marked",
+        lambda lowered, group, held: right(lowered, group, tuple(range(len(group.operands)))),
+    )
 
 
 def _no_place(patch) -> None:
@@ -353,8 +361,11 @@ def _no_place(patch) -> None:
 
 def _no_life_of_results(patch) -> None:
     right = plan_memory.lifetimes
-    patch.setattr(plan_memory, "lifetimes",
-                  lambda ops: [life for life in right(ops) if life.space != "output"])  # fmt: skip
+    patch.setattr(
+        plan_memory,
+        "lifetimes",
+        lambda ops: [life for life in right(ops) if life.space != "output"],
+    )
 
 
 def shared() -> tuple[Module, list[np.ndarray]]:
@@ -370,9 +381,10 @@ def shared() -> tuple[Module, list[np.ndarray]]:
 def branching() -> tuple[Module, list[np.ndarray]]:
     def build(b, x):
         flag = b.gt(b.reduce_sum(x, axes=(0,)), b.constant(np.float32(0)))
-        regions = [Block((), (o,), o.results) for o in (
-            Op(f"core.{kind}", (x,), (Value(x.type),)) for kind in ("tanh", "exp")
-        )]  # fmt: skip
+        regions = [
+            Block((), (o,), o.results)
+            for o in (Op(f"core.{kind}", (x,), (Value(x.type),)) for kind in ("tanh", "exp"))
+        ]
         return b.op("core.if", (flag,), regions=regions)
 
     return program(build, "40xf32"), [np.linspace(-1, 2, 40).astype(np.float32)]
@@ -644,24 +656,48 @@ _ZERO = Const("zero", is_all(0.0))
 @pytest.mark.parametrize(
     ("rule", "build", "said"),
     [
-        (Rule("x - x => 0", op("sub", "x", "x"), lambda b, m: b.scalar_like(0.0, m["x"])),
-         lambda b, x: b.sub(x, x), "special values"),
-        (Rule("x * 0 => 0", op("mul", "x", _ZERO), lambda b, m: b.scalar_like(0.0, m["x"])),
-         lambda b, x: b.mul(x, b.scalar_like(0.0, x)), "special values"),
-        (Rule("x + 0 => x", op("add", "x", _ZERO), lambda b, m: m["x"]),
-         lambda b, x: b.add(x, b.scalar_like(0.0, x)), "special values"),
-        (Rule("abs(x) => x", op("abs", "x"), lambda b, m: m["x"]),
-         lambda b, x: b.abs(x), "special values"),
-        (Rule("min(x, 6) => x", op("min", "x", Const("six", is_all(6.0))), lambda b, m: m["x"]),
-         lambda b, x: b.min(x, b.scalar_like(6.0, x)), "special values"),
-        (Rule("max(x, y) => select(x > y, x, y)", op("max", "x", "y"),
-              lambda b, m: b.select(b.gt(m["x"], m["y"]), m["x"], m["y"])),
-         lambda b, x, y: b.max(x, y), "special values"),
-        (Rule("relu(x) => x, a tolerance", op("relu", "x"), lambda b, m: m["x"], tolerance=1e-3),
-         lambda b, x: b.relu(x), "special values"),
+        (
+            Rule("x - x => 0", op("sub", "x", "x"), lambda b, m: b.scalar_like(0.0, m["x"])),
+            lambda b, x: b.sub(x, x),
+            "special values",
+        ),
+        (
+            Rule("x * 0 => 0", op("mul", "x", _ZERO), lambda b, m: b.scalar_like(0.0, m["x"])),
+            lambda b, x: b.mul(x, b.scalar_like(0.0, x)),
+            "special values",
+        ),
+        (
+            Rule("x + 0 => x", op("add", "x", _ZERO), lambda b, m: m["x"]),
+            lambda b, x: b.add(x, b.scalar_like(0.0, x)),
+            "special values",
+        ),
+        (
+            Rule("abs(x) => x", op("abs", "x"), lambda b, m: m["x"]),
+            lambda b, x: b.abs(x),
+            "special values",
+        ),
+        (
+            Rule("min(x, 6) => x", op("min", "x", Const("six", is_all(6.0))), lambda b, m: m["x"]),
+            lambda b, x: b.min(x, b.scalar_like(6.0, x)),
+            "special values",
+        ),
+        (
+            Rule(
+                "max(x, y) => select(x > y, x, y)",
+                op("max", "x", "y"),
+                lambda b, m: b.select(b.gt(m["x"], m["y"]), m["x"], m["y"]),
+            ),
+            lambda b, x, y: b.max(x, y),
+            "special values",
+        ),
+        (
+            Rule("relu(x) => x, a tolerance", op("relu", "x"), lambda b, m: m["x"], tolerance=1e-3),
+            lambda b, x: b.relu(x),
+            "special values",
+        ),
     ],
     ids=lambda v: getattr(v, "name", None),
-)  # fmt: skip
+)
 def test_a_rule_is_tried_on_values_that_the_inputs_do_not_have(rule, build, said, tmp_path):
     count = 2 if rule.name.startswith("max") else 1
     failed = judged(rule, build, *["3x40xf32"] * count)
@@ -676,34 +712,55 @@ def test_positions_are_tried_out_of_range():
         return b.select(b.lt(t, b.scalar_like(0, t)), b.add(t, b.scalar_like(5, t)), t)
 
     counted = op("select", op("lt", "t", Const("zero")), op("add", "t", Const("n")), "t")
-    rule = Rule("take(x, t < 0 ? t + n : t) => take(x, t)", op("take", "x", counted, name="take"),
-                lambda b, m: b.take(m["x"], m["t"], axis=0))  # fmt: skip
+    rule = Rule(
+        "take(x, t < 0 ? t + n : t) => take(x, t)",
+        op("take", "x", counted, name="take"),
+        lambda b, m: b.take(m["x"], m["t"], axis=0),
+    )
     failed = judged(rule, lambda b, x, t: b.take(x, wrapped(b, t), axis=0), "5x3xf32", "4xi64")
     assert failed is not None and "positions out of range" in failed.note
 
 
 def test_what_the_ops_before_are_not_defined_on_is_no_fault():
     """Positions of maxima lie inside: outside, their gradient goes nowhere at all."""
-    windows = {"shape": (1, 1, 4, 4), "window": (2, 2), "strides": (2, 2), "low": (0, 0),
-               "high": (0, 0), "dilations": (1, 1)}  # fmt: skip
-    rule = Rule("max_pool_gradient(p, dy) => max_pool_gradient(p, abs(dy))",
-                op("max_pool_gradient", "p", op("abs", "dy", name="from"), name="gradient"),
-                lambda b, m: b.max_pool_gradient(m["p"], b.max(m["dy"], b.neg(m["dy"])), **windows)
-                )  # fmt: skip
-    failed = judged(rule, lambda b, p, dy: b.max_pool_gradient(p, b.abs(dy), **windows),
-                    "1x1x2x2xi64", "1x1x2x2xf32")  # fmt: skip
+    windows = {
+        "shape": (1, 1, 4, 4),
+        "window": (2, 2),
+        "strides": (2, 2),
+        "low": (0, 0),
+        "high": (0, 0),
+        "dilations": (1, 1),
+    }
+    rule = Rule(
+        "max_pool_gradient(p, dy) => max_pool_gradient(p, abs(dy))",
+        op("max_pool_gradient", "p", op("abs", "dy", name="from"), name="gradient"),
+        lambda b, m: b.max_pool_gradient(m["p"], b.max(m["dy"], b.neg(m["dy"])), **windows),
+    )
+    failed = judged(
+        rule,
+        lambda b, p, dy: b.max_pool_gradient(p, b.abs(dy), **windows),
+        "1x1x2x2xi64",
+        "1x1x2x2xf32",
+    )
     assert failed is None, failed
 
 
 def test_a_rule_that_says_where_it_differs_is_not_tried_there():
-    rule = Rule("x - x => 0", op("sub", "x", "x"), lambda b, m: b.scalar_like(0.0, m["x"]),
-                except_for=("mixed", "nan", "infinities"))  # fmt: skip
+    rule = Rule(
+        "x - x => 0",
+        op("sub", "x", "x"),
+        lambda b, m: b.scalar_like(0.0, m["x"]),
+        except_for=("mixed", "nan", "infinities"),
+    )
     assert judged(rule, lambda b, x: b.sub(x, x), "3x40xf32") is None
 
 
 def test_a_rule_may_rely_on_what_it_matched():
-    rule = Rule("abs(relu(x)) => relu(x)", op("abs", op("relu", "x", name="inner")),
-                lambda b, m: m.named["inner"].result)  # fmt: skip
+    rule = Rule(
+        "abs(relu(x)) => relu(x)",
+        op("abs", op("relu", "x", name="inner")),
+        lambda b, m: m.named["inner"].result,
+    )
 
     def build(b, x):
         y = b.relu(x)

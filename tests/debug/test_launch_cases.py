@@ -33,30 +33,59 @@ def _not_the_lowest(kb, kind, dtype):
 
 
 def _never_negative(kb, kind, dtype):
-    return kb.number(kind == "min", dtype) if kind in ("max", "min") else (
-        RIGHT_IDENTITY(kb, kind, dtype))  # fmt: skip
+    return (
+        kb.number(kind == "min", dtype)
+        if kind in ("max", "min")
+        else (RIGHT_IDENTITY(kb, kind, dtype))
+    )
 
 
 @pytest.mark.parametrize(
     ("place", "wrong", "build", "text", "stage", "numbers"),
     [
-        ((source, "number_text"), _infinite_is_finite,
-         lambda b, x: b.cast(b.is_finite(x), dtype=x.type.dtype), "6x37xf32",
-         "generate_code", "NaN, infinities and other special values among the floats"),
-        ((source, "number_text"), _size_without_sign,
-         lambda b, x: b.abs(x), "6x37xi32", "generate_code", "integers of all sizes"),
-        ((reduction_nests, "identity"), _not_the_lowest,
-         lambda b, x: b.reduce_max(x, axes=(1,)), "6x37xf32",
-         "schedule_kernels", "nearly all floats -inf"),
-        ((reduction_nests, "identity"), _never_negative,
-         lambda b, x: b.reduce_max(x, axes=(1,)), "6x37xi32",
-         "schedule_kernels", "integers near the minimum"),
-        ((reduction_nests, "identity"), _never_negative,
-         lambda b, x: b.reduce_min(x, axes=(1,)), "6x37xi8",
-         "schedule_kernels", "integers near the maximum"),
+        (
+            (source, "number_text"),
+            _infinite_is_finite,
+            lambda b, x: b.cast(b.is_finite(x), dtype=x.type.dtype),
+            "6x37xf32",
+            "generate_code",
+            "NaN, infinities and other special values among the floats",
+        ),
+        (
+            (source, "number_text"),
+            _size_without_sign,
+            lambda b, x: b.abs(x),
+            "6x37xi32",
+            "generate_code",
+            "integers of all sizes",
+        ),
+        (
+            (reduction_nests, "identity"),
+            _not_the_lowest,
+            lambda b, x: b.reduce_max(x, axes=(1,)),
+            "6x37xf32",
+            "schedule_kernels",
+            "nearly all floats -inf",
+        ),
+        (
+            (reduction_nests, "identity"),
+            _never_negative,
+            lambda b, x: b.reduce_max(x, axes=(1,)),
+            "6x37xi32",
+            "schedule_kernels",
+            "integers near the minimum",
+        ),
+        (
+            (reduction_nests, "identity"),
+            _never_negative,
+            lambda b, x: b.reduce_min(x, axes=(1,)),
+            "6x37xi8",
+            "schedule_kernels",
+            "integers near the maximum",
+        ),
     ],
     ids=["infinite", "negative", "lowest", "below zero", "above one"],
-)  # fmt: skip
+)
 def test_a_kernel_that_is_wrong_for_special_numbers_is_found(
     monkeypatch, place, wrong: Callable, build: Callable, text: str, stage: str, numbers: str
 ):
@@ -66,8 +95,12 @@ def test_a_kernel_that_is_wrong_for_special_numbers_is_found(
 
     def failed() -> list[tuple[str, str]]:
         made = compilation.start(module, "cpu", Options(check=True), given).finish()
-        return [(s.name, r.note) for s in made.stages for r in made.checks.get(s.index, ())
-                if r.verdict == "failed"]  # fmt: skip
+        return [
+            (s.name, r.note)
+            for s in made.stages
+            for r in made.checks.get(s.index, ())
+            if r.verdict == "failed"
+        ]
 
     assert not failed()
     monkeypatch.setattr(*place, wrong)
@@ -94,8 +127,10 @@ def test_a_sum_of_which_only_a_truth_value_is_seen_is_held_to_its_bits():
     given = [np.linspace(0, 1, 3000, dtype=np.float32), np.array(1e6, np.float32)]
     with wrong.schedule():
         made = compilation.start(module, "cpu", Options(check=True), given).finish()
-    found = {s.name: [r.note for r in made.checks.get(s.index, ()) if r.verdict == "failed"]
-             for s in made.stages}  # fmt: skip
+    found = {
+        s.name: [r.note for r in made.checks.get(s.index, ()) if r.verdict == "failed"]
+        for s in made.stages
+    }
     assert "unroll(k) changed the bits" in " ".join(found["schedule_kernels"])
 
 

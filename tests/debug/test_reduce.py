@@ -50,9 +50,13 @@ def shrink(pass_, module, arrays=None, **how):
 def run_alone(folder: Path) -> tuple[int, str]:
     """(exit code, output) of a reproducer in a fresh process that knows the core alone."""
     done = subprocess.run(
-        [sys.executable, "reproducer.py"], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "reproducer.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
     assert done.stderr == ""
     return done.returncode, done.stdout
 
@@ -341,13 +345,20 @@ def test_a_pass_that_cannot_be_written_is_told():
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (3, "3"), (True, "True"), ("a'b", '"a\'b"'), (0.1, "0.1"), (float("inf"), 'float("inf")'),
-        ((1,), "(1,)"), ([1, (2, "x")], "[1, (2, 'x')]"), ({"k": None}, "{'k': None}"),
+        (3, "3"),
+        (True, "True"),
+        ("a'b", '"a\'b"'),
+        (0.1, "0.1"),
+        (float("inf"), 'float("inf")'),
+        ((1,), "(1,)"),
+        ([1, (2, "x")], "[1, (2, 'x')]"),
+        ({"k": None}, "{'k': None}"),
         (planted.StridesOfOne(), "StridesOfOne()"),
         (planted.StridesOfOne(1), "StridesOfOne(stride=1)"),
-        (planted.QUICK_GELU, "QUICK_GELU"), (planted.made_by, "made_by"),
+        (planted.QUICK_GELU, "QUICK_GELU"),
+        (planted.made_by, "made_by"),
     ],
-)  # fmt: skip
+)
 def test_values_are_spelled_as_python(value, text):
     assert Spelling().of(value) == text
 

@@ -66,9 +66,15 @@ def shown(start: Callable[[bool], Compilation], fault: Callable, folder: Path) -
         told = (found.pass_label, found.rewrite.rule if found.rewrite else None)
         assert told[0] == row["pass"] and told[1] in (None, row["rule"])
         suspect = reducing.suspect(
-            [stage.module for stage in fresh.stages], fresh.steps, found.seen, "model",
-            fresh.inputs, fresh.target, fresh.options, 1e-3,
-        )  # fmt: skip
+            [stage.module for stage in fresh.stages],
+            fresh.steps,
+            found.seen,
+            "model",
+            fresh.inputs,
+            fresh.target,
+            fresh.options,
+            1e-3,
+        )
         data, _ = reducing.written(suspect, folder, 60.0, lambda what, done, total: None)
         broken = alone(folder / "reproducer.py")
     return Shown(row, data, broken, alone(folder / "reproducer.py"))
@@ -152,15 +158,15 @@ def is_reduced(found: Shown, pass_: str, rule: str, ops: int) -> None:
     ("module", "fault", "pass_", "rule"),
     [
         (sums, wrong.schedule_seen_late, "schedule_kernels", "unroll(k)"),
-        pytest.param(sums, wrong.machine_code, "generate_code", "code",
-                     marks=pytest.mark.slow),
+        pytest.param(sums, wrong.machine_code, "generate_code", "code", marks=pytest.mark.slow),
         pytest.param(sums, wrong.linked, "generate_code", "program", marks=pytest.mark.slow),
         (quotient, wrong.first_call, "generate_code", "program"),
-        pytest.param(quotient, wrong.later_calls, "generate_code", "program",
-                     marks=pytest.mark.slow),
+        pytest.param(
+            quotient, wrong.later_calls, "generate_code", "program", marks=pytest.mark.slow
+        ),
     ],
     ids=["schedule seen late", "machine code", "linker", "first call", "later calls"],
-)  # fmt: skip
+)
 def test_a_fault_that_only_machine_code_shows(module, fault, pass_, rule, tmp_path):
     module = module()
     arrays = numbers(*(v.type.shape for v in module.main.arguments))

@@ -70,8 +70,10 @@ def test_constants_and_what_follows_from_them_are_no_values_of_the_network():
     module = program(lambda b, x: b.add(b.exp(x), b.exp(b.scalar_like(1.0, x))), "2x3xf32")
     kinds = {v: op.kind for op in module.main.body.ops for v in op.results}
     assert [kinds.get(v, "input") for v in network_values(module)] == [
-        "input", "core.exp", "core.add"
-    ]  # fmt: skip
+        "input",
+        "core.exp",
+        "core.add",
+    ]
 
 
 def test_values_beyond_the_bound_are_counted_not_looked_at(monkeypatch):

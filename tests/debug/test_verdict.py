@@ -173,12 +173,20 @@ SOUND = {
     "cancelling sums": (lambda x: (x.sum() - x.sum(1).sum(), (x * 1e8 - x * 1e8 + x).sum()),),
     "a difference of squares": (lambda x: (x * x).mean(1) - x.mean(1) ** 2,),
     "overflow": (lambda x: (x.exp() * 1e30 * 1e20, torch.log(x * 0))),
-    "functions": (lambda x: (F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x) * 0.1,
-                             F.softplus(x), torch.logsumexp(x * 1e3, 1), x.prod(1))),
+    "functions": (
+        lambda x: (
+            F.gelu(x),
+            F.gelu(x, approximate="tanh"),
+            F.silu(x) * 0.1,
+            F.softplus(x),
+            torch.logsumexp(x * 1e3, 1),
+            x.prod(1),
+        )
+    ),
     "ties": (lambda x: (torch.topk(x.relu(), 3), x.relu().argmax(1), x.relu().sort(1))),
     "complex numbers": (lambda x: torch.fft.rfft(x).abs(),),
     "products": (lambda x, a, b: b(F.gelu(a(x))), lambda: Linear(6, 64), lambda: Linear(64, 5)),
-}  # fmt: skip
+}
 
 
 def case(given):
@@ -206,8 +214,11 @@ def test_other_floats_are_judged_by_their_own_rounding(dtype):
     kind = getattr(torch, dtype)
     found = compared(
         lambda x, a, norm, b: (torch.softmax(b(F.gelu(norm(a(x)))), 1), x.var(1), x.argmax(1)),
-        lambda: Linear(6, 32), lambda: LayerNorm(32), lambda: Linear(32, 4), dtype=kind,
-    )  # fmt: skip
+        lambda: Linear(6, 32),
+        lambda: LayerNorm(32),
+        lambda: Linear(32, 4),
+        dtype=kind,
+    )
     assert found.verdict == "within", found.beyond
 
 
@@ -245,13 +256,14 @@ ONNX_FAULTS = {
     "Transpose": ("t", handed_on),
     "Sub": ("s", swapped),
     "LayerNormalization": (
-        "n", lambda right: lambda b, x, w, *more: right(_Other(b, epsilon=2e-5), x, w, *more)
+        "n",
+        lambda right: lambda b, x, w, *more: right(_Other(b, epsilon=2e-5), x, w, *more),
     ),
     "ReduceSum": (
         "z",
         lambda right: lambda b, x, axes=None: right(b, b.transpose(x, permutation=(1, 0)), axes),
     ),
-}  # fmt: skip
+}
 
 
 class _Other:
@@ -440,8 +452,9 @@ def test_positions_of_equals_are_right_where_every_node_is_and_the_program_is_th
     ours = [whole.own(place) for place in range(2)]
     assert not np.array_equal(ours[1], theirs[1])
     assert [j.verdict for j in beside_import(theirs, ours, function, x, True)] == [
-        "equal", "within",
-    ]  # fmt: skip
+        "equal",
+        "within",
+    ]
     wrong = [ours[0], np.roll(ours[1], 1, 1)]
     assert beside_import(theirs, wrong, function, x, True)[1].verdict == "differs"
 
@@ -509,12 +522,19 @@ def test_ties_are_looked_for_in_the_row_that_a_position_comes_from():
     """Both positions of the first row, in a form that could be one of each row."""
     from core_compiler.ir import Op, Value, tensor
 
-    x, found, part, flat = (Value(tensor(shape, dtype), name) for shape, dtype, name in (
-        ((2, 2), "f32", "x"), ((2, 2), "i64", "found"), ((1, 2), "i64", "part"),
-        ((2,), "i64", "flat")))  # fmt: skip
+    x, found, part, flat = (
+        Value(tensor(shape, dtype), name)
+        for shape, dtype, name in (
+            ((2, 2), "f32", "x"),
+            ((2, 2), "i64", "found"),
+            ((1, 2), "i64", "part"),
+            ((2,), "i64", "flat"),
+        )
+    )
     sort = Op("core.argsort", (x,), (found,), {"axis": 1, "descending": False})
-    cut = Op("core.slice", (found,), (part,),
-             {"starts": (0, 0), "limits": (1, 2), "strides": (1, 1)})  # fmt: skip
+    cut = Op(
+        "core.slice", (found,), (part,), {"starts": (0, 0), "limits": (1, 2), "strides": (1, 1)}
+    )
     chain = [sort, cut, Op("core.reshape", (part,), (flat,), {"shape": (2,)})]
     makers = {found: sort, part: cut, flat: chain[-1]}
     assert equal_elements.finder(flat, makers.get) == chain
@@ -578,10 +598,15 @@ def judged_beside(theirs, ours, around, other=None):
     theirs, ours, up = (np.array(a, np.float64) for a in (theirs, ours, around))
     down = up if other is None else np.array(other, np.float64)
     sides = {1: up, -1: down}
-    return judge(theirs, ours, Evidence(
-        lambda: ours, lambda seed, zeros=True: sides[1 if seed % 2 else -1],
-        stepped=sides.__getitem__,
-    ))  # fmt: skip
+    return judge(
+        theirs,
+        ours,
+        Evidence(
+            lambda: ours,
+            lambda seed, zeros=True: sides[1 if seed % 2 else -1],
+            stepped=sides.__getitem__,
+        ),
+    )
 
 
 def test_a_jump_excuses_itself_and_no_other_element():

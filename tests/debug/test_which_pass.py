@@ -54,8 +54,9 @@ class OneOverSqrt(Pass):
                     b = Builder(module.weights, op.origin)
                     x = op.operands[0]
                     found = b.div(b.expand(b.scalar_like(1.0, x), x.type.shape), b.sqrt(x))
-                    rewriter.replace(op, b.ops, {op.result: found}, rule="1 / sqrt(x)",
-                                     tolerance=1e-6)  # fmt: skip
+                    rewriter.replace(
+                        op, b.ops, {op.result: found}, rule="1 / sqrt(x)", tolerance=1e-6
+                    )
 
         return context.rewrite(module, edit)
 
@@ -67,24 +68,37 @@ class Lab:
         self.folder = folder
         rng = np.random.default_rng(5)
         self.data = (
-            rng.standard_normal((12, 24)).astype(np.float32), rng.integers(0, 3, 12),
-        )  # fmt: skip
+            rng.standard_normal((12, 24)).astype(np.float32),
+            rng.integers(0, 3, 12),
+        )
         torch.manual_seed(0)
         self.model = Norms()
         self.compiled = 0
 
     def opened(self, edit: PipelineEdit):
         self.compiled += 1
-        step = cc.compile(self.model, tuple(a[:BATCH] for a in self.data), edit=edit,
-                          training=Training(optimizer="adamw", keep_gradients=True))  # fmt: skip
+        step = cc.compile(
+            self.model,
+            tuple(a[:BATCH] for a in self.data),
+            edit=edit,
+            training=Training(optimizer="adamw", keep_gradients=True),
+        )
         return step, self.data
 
     def run(self, name: str, edit: PipelineEdit = PipelineEdit(), what=None) -> Run:
         folder = self.folder / name
         if not folder.exists():
             step, data = self.opened(edit)
-            fit(step, data, iterations=ITERATIONS, batch=BATCH, seed=3, folder=folder, every=1,
-                receipts="gradients")  # fmt: skip
+            fit(
+                step,
+                data,
+                iterations=ITERATIONS,
+                batch=BATCH,
+                seed=3,
+                folder=folder,
+                every=1,
+                receipts="gradients",
+            )
         plan = Plan(ITERATIONS, BATCH, 3, folder, 1)
         return Run(folder, plan, self.opened, edit, what or {"batch": BATCH})
 
@@ -121,9 +135,11 @@ def test_a_skipped_pass_is_named_with_the_rewrite(lab: Lab):
 def test_a_pass_is_inserted_repeated_and_limited_together(lab: Lab):
     """What is said of an inserted pass goes with it; a repeated pass is one in the edit."""
     own = PipelineEdit(
-        skip=("recompose",), insert=(("after:canonicalise", OneOverSqrt()),),
-        limits={"one_over_sqrt": 1, "canonicalise": 3}, repeat=("canonicalise",),
-    )  # fmt: skip
+        skip=("recompose",),
+        insert=(("after:canonicalise", OneOverSqrt()),),
+        limits={"one_over_sqrt": 1, "canonicalise": 3},
+        repeat=("canonicalise",),
+    )
     found = which_pass(lab.run("plain"), lab.run("own limited", own))
     assert found is not None
     assert found.pass_label in ("recompose", "one_over_sqrt")

@@ -141,9 +141,11 @@ def test_each_condition_is_named_with_its_facts_and_its_line(case):
     assert (answer.outcome, answer.condition) == ("refused", case.condition), answer
     assert case.says in answer.sentence, answer.sentence
     assert "%?" not in answer.sentence and "{" not in answer.sentence
-    assert "refuse(" in written(answer) or "CannotLower(" in written(answer) or (
-        answer.condition == "producer and consumer"
-    )  # fmt: skip
+    assert (
+        "refuse(" in written(answer)
+        or "CannotLower(" in written(answer)
+        or (answer.condition == "producer and consumer")
+    )
 
 
 def test_what_the_target_claims_is_left_alone_and_said():
@@ -239,8 +241,9 @@ def test_a_rule_whose_check_refuses_says_the_check():
 
     (answer,) = one(build, ("4x4xf32",), "div", "exp(x - max) / sum => softmax(x)")
     assert (answer.condition, answer.sentence) == (
-        "check", "the reductions are over different axes"
-    )  # fmt: skip
+        "check",
+        "the reductions are over different axes",
+    )
     assert "def " in written(answer)
 
 
@@ -253,8 +256,9 @@ def test_a_rule_that_fired_says_so():
 
 def normalised(b, x):
     data = np.linspace(-1, 1, 2 * 3 * 9, dtype=np.float32).reshape(2, 3, 3, 3)
-    y = b.conv(x, b.constant(data), strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1),
-               groups=1)  # fmt: skip
+    y = b.conv(
+        x, b.constant(data), strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1), groups=1
+    )
     numbers = [b.constant(np.linspace(0.5, 2, 2, dtype=np.float32)) for _ in "sbmv"]
     return b.add(b.batch_norm(y, *numbers, axis=1, epsilon=1e-3), b.tanh(y))
 
@@ -262,9 +266,10 @@ def normalised(b, x):
 def test_a_rule_that_wants_one_use_names_the_other():
     answers = ask(normalised, ("1x3x5x5xf32",), "conv", "batch_norm")
     (answer,) = [
-        a for a in answers
+        a
+        for a in answers
         if a.pass_label == "fold_batch_norm" and a.rule.startswith("batch_norm(conv(x, w)) =>")
-    ]  # fmt: skip
+    ]
     assert answer.condition == "one use"
     assert "is also read by" in answer.sentence and "(core.tanh)" in answer.sentence
     assert {op["kind"] for op in answer.ops} >= {"core.conv", "core.batch_norm", "core.tanh"}
@@ -344,9 +349,8 @@ def fused(module: Module) -> list[Stage]:
         context = PassContext(target=CPU())
         after = pass_.run(stages[-1].module, context)
         stages.append(
-            Stage(len(stages), pass_.name(), after, Step(pass_.name(), pass_),
-                           context.rewrites)
-        )  # fmt: skip
+            Stage(len(stages), pass_.name(), after, Step(pass_.name(), pass_), context.rewrites)
+        )
     return stages
 
 
@@ -367,9 +371,11 @@ def test_joined_if_and_only_if_one_group_holds_both(module):
     ops = [op for op in stages[0].module.main.body.ops if is_unit(op)]
     makers = stages[0].module.main.body.producers()
     pairs = [
-        (makers[v], op) for op in ops for v in dict.fromkeys(op.operands)
+        (makers[v], op)
+        for op in ops
+        for v in dict.fromkeys(op.operands)
         if v in makers and is_unit(makers[v])
-    ]  # fmt: skip
+    ]
     held = [homes(stage.module) for stage in stages]
     for first, second in pairs:
         answers = why_not(stages, 0, first, second)
@@ -455,9 +461,10 @@ def test_two_ops_of_the_model_are_followed_through_all_passes(model):
     if name == "resnet18":
         answers = why_not(opened, 0, *first_pair(opened, "conv", "batch_norm"))
         assert [(a.pass_label, a.outcome) for a in answers] == [
-            ("fold_batch_norm", "applied"), ("fuse_elementwise", "refused"),
+            ("fold_batch_norm", "applied"),
+            ("fuse_elementwise", "refused"),
             ("fuse_epilogues", "fused"),
-        ]  # fmt: skip
+        ]
         answers = why_not(opened, 0, *first_pair(opened, "relu", "max_pool"))
         assert {a.outcome for a in answers} == {"refused"}
         assert "is a pooling" in by_pass(answers)["fuse_epilogues"].sentence

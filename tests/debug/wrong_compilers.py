@@ -102,9 +102,10 @@ def parameter_not_written():
     def edit(module, context):
         main, roles = module.main, Roles.of(module.main)
         place, (_, of) = next(
-            (i, row) for i, row in enumerate(roles.results)
+            (i, row)
+            for i, row in enumerate(roles.results)
             if row[0] == "next" and roles.arguments[row[1]][0] == "parameter"
-        )  # fmt: skip
+        )
         outputs = list(main.outputs)
         outputs[place] = main.arguments[of]
         return module.with_main(main.body.with_(outputs=tuple(outputs)))

@@ -17,8 +17,7 @@ _NUMBERS = np.array([
     -3e38, 1e20, 8388609.5, 127.6, 128, -128.6, 300, 2147483648.0, -2147483904.0, 9.3e18,
     -9.3e18, 1.9e19, 0.7, -0.99999994, 1.0000001,
 ], np.float32)  # fmt: skip
-_OF_ONE = ("neg", "abs", "sign", "floor", "ceil", "round", "trunc", "is_nan", "is_inf",
-           "is_finite")  # fmt: skip
+_OF_ONE = ("neg", "abs", "sign", "floor", "ceil", "round", "trunc", "is_nan", "is_inf", "is_finite")
 _OF_TWO = ("add", "sub", "mul", "max", "min", "rem", "mod", "eq", "ne", "lt", "le", "gt", "ge")
 _BITS = ("and", "or", "xor", "shl", "shr")
 _TARGETS = (*INTEGERS, "i1", "f8E4M3FN", "f8E5M2")
@@ -39,8 +38,11 @@ def floats(name: str) -> list[Sample]:
     options = {"window": (2, 2), "strides": (1, 1), "low": (1, 1), "high": (1, 1)}
     made = [_case(kind, x) for kind in _OF_ONE] + [_case(kind, a, b) for kind in _OF_TWO]
     made += [_case("cast", x, label=f"to-{t}", dtype=t) for t in _TARGETS]
-    made += [_case("max_pool", image, dilations=(1, 1), **options), _case("relu", x),
-             _case("clamp", x, low=-1.0, high=2.0)]  # fmt: skip
+    made += [
+        _case("max_pool", image, dilations=(1, 1), **options),
+        _case("relu", x),
+        _case("clamp", x, low=-1.0, high=2.0),
+    ]
     for descending in (False, True):
         for kind in ("sort", "argsort"):
             made.append(_case(kind, table, axis=1, descending=descending, label=str(descending)))
@@ -66,8 +68,11 @@ def integers(name: str) -> list[Sample]:
     both = np.stack([v, v[::-1]])
     made = [_case(op, a, b) for op in (*_OF_TWO, "div", "pow", *_BITS)]
     made += [_case(op, v) for op in ("bitnot", *(_OF_ONE[:3] if kind.kind == "int" else ()))]
-    made += [_case("cast", v, label=f"to-{t}", dtype=t)
-             for t in (*_TARGETS, "f32", "f16", "bf16") if t != name]  # fmt: skip
+    made += [
+        _case("cast", v, label=f"to-{t}", dtype=t)
+        for t in (*_TARGETS, "f32", "f16", "bf16")
+        if t != name
+    ]
     for op in ("max", "min", "sum", "prod", "and", "or"):
         made.append(_case(f"reduce_{op}", both, axes=(1,)))
     made += [_case(op, both, axis=1) for op in ("argmax", "argmin", "sort", "argsort")]

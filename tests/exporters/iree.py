@@ -22,16 +22,24 @@ _BIN = Path(sys.executable).parent
 #: The plug-in of IREE that reads a dialect.
 _INPUT = {"tosa": "tosa", "linalg": "none"}
 _OPTIONS = (
-    "--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false",
-)  # fmt: skip
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-llvmcpu-target-cpu=host",
+    "--iree-input-demote-f64-to-f32=false",
+)
 #: Our dtypes as IREE's runtime calls them; it takes no others as arguments or results.
 _ELEMENTS = {
-    "f64": "FLOAT_64", "f32": "FLOAT_32", "f16": "FLOAT_16", "bf16": "BFLOAT_16", "i1": "BOOL_8",
-    "f8E4M3FN": "FLOAT_8_E4M3_FN", "f8E4M3FNUZ": "FLOAT_8_E4M3_FNUZ", "f8E5M2": "FLOAT_8_E5M2",
+    "f64": "FLOAT_64",
+    "f32": "FLOAT_32",
+    "f16": "FLOAT_16",
+    "bf16": "BFLOAT_16",
+    "i1": "BOOL_8",
+    "f8E4M3FN": "FLOAT_8_E4M3_FN",
+    "f8E4M3FNUZ": "FLOAT_8_E4M3_FNUZ",
+    "f8E5M2": "FLOAT_8_E5M2",
     "f8E5M2FNUZ": "FLOAT_8_E5M2_FNUZ",
     **{f"{sign}i{bits}": f"INT_{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")},
-}  # fmt: skip
+}
 _COUNT = itertools.count()
 
 
@@ -89,8 +97,14 @@ def canonical(text: str, *passes: str) -> str:
 def compile_file(path: Path, dialect: str) -> tuple[Path | None, str]:
     """(the compiled file, or None; what ``iree-compile`` says against the program)."""
     made = path.with_name(f"{path.stem}-{next(_COUNT)}.vmfb")  # a loaded one stays mapped
-    command = [_BIN / "iree-compile", path, "-o", made, f"--iree-input-type={_INPUT[dialect]}",
-               *_OPTIONS]  # fmt: skip
+    command = [
+        _BIN / "iree-compile",
+        path,
+        "-o",
+        made,
+        f"--iree-input-type={_INPUT[dialect]}",
+        *_OPTIONS,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800)
     if done.returncode == 0:
         return made, ""
@@ -109,8 +123,11 @@ def rounds_integers_to_bf16() -> bool:
         made, problem = compile_file(path, "linalg")
     assert made is not None or "__truncsfbf2" in problem, problem
     if made is None:
-        warnings.warn("left out: casts of integers to bf16, which IREE does not link for this "
-                      "processor (undefined symbol: __truncsfbf2)", stacklevel=1)  # fmt: skip
+        warnings.warn(
+            "left out: casts of integers to bf16, which IREE does not link for this "
+            "processor (undefined symbol: __truncsfbf2)",
+            stacklevel=1,
+        )
     return made is not None
 
 
@@ -160,9 +177,10 @@ class Loaded:
         return self._device.allocator.allocate_buffer_copy(
             memory_type=rt.MemoryType.DEVICE_LOCAL,
             allowed_usage=rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING,
-            device=self._device, buffer=held.view(np.dtype(f"u{held.dtype.itemsize}")),
+            device=self._device,
+            buffer=held.view(np.dtype(f"u{held.dtype.itemsize}")),
             element_type=element,
-        )  # fmt: skip
+        )
 
     def _array(self, made, place: int, type_: TensorType) -> np.ndarray:
         view = made.get_as_object(place, self._runtime.HalBufferView)

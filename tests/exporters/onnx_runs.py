@@ -22,12 +22,22 @@ from core_compiler.ops import evaluate_block
 BF16 = TensorProto.BFLOAT16
 #: Dtypes that NumPy does not know by itself, and what holds them.
 HOLDERS = {
-    **{TensorProto.DataType.Value(name): TensorProto.FLOAT
-       for name in ("BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ",
-                    "FLOAT4E2M1")},
-    **{TensorProto.DataType.Value(name): TensorProto.INT8
-       for name in ("INT4", "UINT4", "INT2", "UINT2")},
-}  # fmt: skip
+    **{
+        TensorProto.DataType.Value(name): TensorProto.FLOAT
+        for name in (
+            "BFLOAT16",
+            "FLOAT8E4M3FN",
+            "FLOAT8E4M3FNUZ",
+            "FLOAT8E5M2",
+            "FLOAT8E5M2FNUZ",
+            "FLOAT4E2M1",
+        )
+    },
+    **{
+        TensorProto.DataType.Value(name): TensorProto.INT8
+        for name in ("INT4", "UINT4", "INT2", "UINT2")
+    },
+}
 #: Largest difference relative to the largest magnitude: two orders of summation, functions of a
 #: few units in the last place.
 TOLERANCE = {"f64": 1e-12, "f32": 4e-6, "f16": 2e-3, "bf16": 1.6e-2}
@@ -125,13 +135,21 @@ def _dressed(model: onnx.ModelProto) -> onnx.ModelProto:
     made = onnx.ModelProto()
     made.CopyFrom(model)
     graph = made.graph
-    types = {v.name: v.type.tensor_type.elem_type
-             for v in (*shape_inference.infer_shapes(model).graph.value_info,
-                       *graph.input, *graph.output)}  # fmt: skip
+    types = {
+        v.name: v.type.tensor_type.elem_type
+        for v in (
+            *shape_inference.infer_shapes(model).graph.value_info,
+            *graph.input,
+            *graph.output,
+        )
+    }
     types |= {t.name: t.data_type for t in graph.initializer}
     first = [_cast(*ends) for info in graph.input for ends in _held(info)]
-    last = [_cast(inner, outer, HOLDERS[kind])
-            for info in graph.output for outer, inner, kind in _held(info)]  # fmt: skip
+    last = [
+        _cast(inner, outer, HOLDERS[kind])
+        for info in graph.output
+        for outer, inner, kind in _held(info)
+    ]
     body = [part for node in graph.node for part in _around(node, types)]
     del graph.node[:]
     graph.node.extend([*first, *body, *last])

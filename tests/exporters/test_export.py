@@ -14,9 +14,11 @@ from tests.passes.programs import program
 ENDS = {"inputs": ["x"], "outputs": ["y"]}
 #: Formats of two files, and the options that ask for them.
 PAIRS = {
-    "m.onnx": {"largest": 0}, "m.py": {}, "m.linalg.mlir": {"weights": "arguments"},
+    "m.onnx": {"largest": 0},
+    "m.py": {},
+    "m.linalg.mlir": {"weights": "arguments"},
     "m.tosa.mlir": {"weights": "arguments"},
-}  # fmt: skip
+}
 
 
 def plus(size: int, negations: int = 0):

@@ -71,10 +71,11 @@ def test_agrees_with_the_op(case: Sample):
 
 
 CORNERS = [
-    s for name in ("f32", "bf16", *corners.INTEGERS)
+    s
+    for name in ("f32", "bf16", *corners.INTEGERS)
     for s in (corners.integers(name) if name in corners.INTEGERS else corners.floats(name))
     if s.kind in COMPOSED and fits(s)
-]  # fmt: skip
+]
 
 
 @pytest.mark.sampled(3)
@@ -86,17 +87,34 @@ def test_agrees_in_the_corners(case: Sample):
 
 # -- elementary functions: relative error everywhere, and special values ---------------------------
 
-_WIDE = np.concatenate([
-    np.geomspace(1e-30, 1e30, 4001), np.linspace(0, 12, 4001), np.linspace(80, 105, 501),
-    [0, np.inf, np.nan, 1, 0.5, 2.0**24],
-]).astype(np.float32)  # fmt: skip
+_WIDE = np.concatenate(
+    [
+        np.geomspace(1e-30, 1e30, 4001),
+        np.linspace(0, 12, 4001),
+        np.linspace(80, 105, 501),
+        [0, np.inf, np.nan, 1, 0.5, 2.0**24],
+    ]
+).astype(np.float32)
 _ARGUMENTS = np.concatenate([_WIDE, -_WIDE])
 #: function -> largest error, as a part of the result; near a function's own zeros of 1e-6.
 FUNCTIONS = {
-    "exp2": 1e-6, "log2": 1e-6, "log10": 1e-6, "expm1": 1e-6, "log1p": 1e-6, "cbrt": 1e-6,
-    "tan": 1e-6, "sinh": 1e-6, "cosh": 1e-6, "asinh": 1e-6, "acosh": 2e-6, "atanh": 1e-6,
-    "asin": 1e-6, "acos": 1e-6, "atan": 1e-6, "erfc": 2e-5,
-}  # fmt: skip
+    "exp2": 1e-6,
+    "log2": 1e-6,
+    "log10": 1e-6,
+    "expm1": 1e-6,
+    "log1p": 1e-6,
+    "cbrt": 1e-6,
+    "tan": 1e-6,
+    "sinh": 1e-6,
+    "cosh": 1e-6,
+    "asinh": 1e-6,
+    "acosh": 2e-6,
+    "atanh": 1e-6,
+    "asin": 1e-6,
+    "acos": 1e-6,
+    "atan": 1e-6,
+    "erfc": 2e-5,
+}
 
 
 @pytest.mark.sampled(3)
@@ -141,8 +159,10 @@ def test_a_remainder_is_exact(xs, ys):
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.sampled_from([-1.0, -0.0, 0.0, 1.0, np.nan, np.inf]), min_size=1, max_size=9),
-       st.booleans())  # fmt: skip
+@given(
+    st.lists(st.sampled_from([-1.0, -0.0, 0.0, 1.0, np.nan, np.inf]), min_size=1, max_size=9),
+    st.booleans(),
+)
 def test_an_order_is_stable(row, descending):
     x = np.array([row], np.float32)
     case = sample("argsort", x, oracle=None, axis=1, descending=descending)
@@ -150,8 +170,10 @@ def test_an_order_is_stable(row, descending):
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=7),
-       st.sampled_from(["set", "add", "mul", "max", "min"]))  # fmt: skip
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=7),
+    st.sampled_from(["set", "add", "mul", "max", "min"]),
+)
 def test_updates_are_set_apart(rows, mode):
     """All rows distinct, and the table afterwards is the scatter's; row 4 is nowhere."""
     k, w = 4, len(rows)

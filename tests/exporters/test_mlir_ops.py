@@ -46,16 +46,28 @@ def _further() -> list[Sample]:
         ("bitcast", "sign", [values((3, 4), "i32", -9, 9)], {"dtype": "ui32"}),
         ("iota", "long", [], {"shape": (2, 500), "dtype": "f32", "axis": 1}),
         ("conv", "row", [values((2, 4, 9)), values((6, 2, 3))], {**row, "groups": 2}),
-        ("conv", "cube", [values((1, 4, 3, 5, 4)), values((4, 2, 2, 3, 2))],
-         {**cube, "groups": 2}),
+        ("conv", "cube", [values((1, 4, 3, 5, 4)), values((4, 2, 2, 3, 2))], {**cube, "groups": 2}),
         ("max_pool", "cube", [values((1, 2, 4, 5, 4))], {**cube, "window": (2, 2, 3)}),
-        ("max_pool", "padding-alone", [values((1, 2, 3, 3))],
-         {"window": (1, 2), "strides": (1, 1), "low": (2, 0), "high": (1, 3),
-          "dilations": (1, 1)}),
+        (
+            "max_pool",
+            "padding-alone",
+            [values((1, 2, 3, 3))],
+            {
+                "window": (1, 2),
+                "strides": (1, 1),
+                "low": (2, 0),
+                "high": (1, 3),
+                "dilations": (1, 1),
+            },
+        ),
         ("avg_pool", "gaps", [values((1, 2, 7, 6))], {**steps, "window": (2, 3)}),
-        ("avg_pool", "gaps-counted", [values((1, 2, 7, 6))],
-         {**steps, "window": (2, 3), "count_padding": True}),
-    ]  # fmt: skip
+        (
+            "avg_pool",
+            "gaps-counted",
+            [values((1, 2, 7, 6))],
+            {**steps, "window": (2, 3), "count_padding": True},
+        ),
+    ]
     for name, low, high in (("ui8", 0, 255), ("i16", -99, 99), ("i32", -99, 99), ("ui32", 0, 9)):
         x, w = values((1, 4, 5, 6), name, low, high, "x"), values((6, 2, 3, 2), name, low, high)
         rows += [
@@ -302,8 +314,11 @@ def test_corners_of_a_float_and_an_integer(dialect, tmp_path):
     """Zeros, infinities, NaN and ties; the ends of i8; positions far out of range."""
     few = ("round", "max", "sign", "cast", "argmin", "sort", "max_pool", "div", "mod", "shl",
            "pow", "take", "scatter_nd", "dynamic_slice")  # fmt: skip
-    made = [s for s in (*corners.floats("f32"), *corners.integers("i8"))
-            if s.kind.removeprefix("core.") in few]  # fmt: skip
+    made = [
+        s
+        for s in (*corners.floats("f32"), *corners.integers("i8"))
+        if s.kind.removeprefix("core.") in few
+    ]
     assert problems(_corners(made, dialect), dialect, tmp_path) == []
 
 

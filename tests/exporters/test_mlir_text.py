@@ -66,10 +66,14 @@ def _handful() -> Module:
     """Functions that show how each sort of op is written."""
 
     def choice(b, p, x):
-        return b.if_(p, x, regions=(
-            block([((4,), "f32")], lambda c, v: c.add(v, v)),
-            block([((4,), "f32")], lambda c, v: c.neg(v)),
-        ))  # fmt: skip
+        return b.if_(
+            p,
+            x,
+            regions=(
+                block([((4,), "f32")], lambda c, v: c.add(v, v)),
+                block([((4,), "f32")], lambda c, v: c.neg(v)),
+            ),
+        )
 
     window = {"strides": (2, 2), "low": (1, 1), "high": (1, 1), "dilations": (1, 1)}
     rows: tuple = (
@@ -135,8 +139,11 @@ _ODD = ("input.1", "a/b", "été", "1x", "x y", 'q"uote', "x", "x", "")
 
 @both
 def test_any_name_is_one(dialect, tmp_path):
-    main = function("main", [((2,), "f32", f"v{i}") for i, _ in enumerate(_ODD)],
-                    lambda b, *xs: tuple(b.neg(x) for x in xs))  # fmt: skip
+    main = function(
+        "main",
+        [((2,), "f32", f"v{i}") for i, _ in enumerate(_ODD)],
+        lambda b, *xs: tuple(b.neg(x) for x in xs),
+    )
     others = {name: main.with_(name=name) for name in ("my function", "été")}
     module = Module({"main": main, **others})
     path = tmp_path / "odd.mlir"
@@ -144,8 +151,11 @@ def test_any_name_is_one(dialect, tmp_path):
     assert refusal(path) == ""
     printed = canonical(path.read_text())
     assert re.findall(r'ml_program.identifier = "([^"]*)"', printed)[:4] == [
-        "input.1", "a/b", "\\C3\\A9t\\C3\\A9", "1x",
-    ]  # fmt: skip
+        "input.1",
+        "a/b",
+        "\\C3\\A9t\\C3\\A9",
+        "1x",
+    ]
     assert 'func.func @"my function"' in printed and r'func.func @"\C3\A9t\C3\A9"' in printed
 
 
@@ -189,10 +199,14 @@ def test_regions_see_their_arguments_only_in_tosa(dialect):
 
     def body(b, x, bound):
         step = b.constant(np.arange(100, dtype=np.float32))
-        return b.op("core.while", (x,), regions=(
-            block([((100,), "f32")], lambda c, v: c.lt(c.reduce_sum(v, axes=(0,)), bound)),
-            block([((100,), "f32")], lambda c, v: c.add(c.add(v, step), c.scalar_like(1, v))),
-        ))  # fmt: skip
+        return b.op(
+            "core.while",
+            (x,),
+            regions=(
+                block([((100,), "f32")], lambda c, v: c.lt(c.reduce_sum(v, axes=(0,)), bound)),
+                block([((100,), "f32")], lambda c, v: c.add(c.add(v, step), c.scalar_like(1, v))),
+            ),
+        )
 
     main = function("main", [((100,), "f32", "x"), ((), "f32", "bound")], body, store)
     text = exported(main, dialect, store, weights="arguments")
@@ -205,10 +219,12 @@ def test_regions_see_their_arguments_only_in_tosa(dialect):
 # -- weights ---------------------------------------------------------------------------------------
 
 _STORED = (
-    np.linspace(-1, 1, 100, dtype=np.float32), np.linspace(-1, 1, 300).astype(ml_dtypes.bfloat16),
-    np.arange(-150, 150, dtype=np.int64), np.arange(300).astype(np.uint8),
+    np.linspace(-1, 1, 100, dtype=np.float32),
+    np.linspace(-1, 1, 300).astype(ml_dtypes.bfloat16),
+    np.arange(-150, 150, dtype=np.int64),
+    np.arange(300).astype(np.uint8),
     np.arange(300) % 3 == 0,
-)  # fmt: skip
+)
 
 
 def _with_weights() -> tuple[Module, Block]:
@@ -242,8 +258,9 @@ def test_weights_are_embedded_bit_for_bit(dialect, tmp_path):
 def test_weights_are_arguments_beside_the_file(dialect, tmp_path):
     module, body = _with_weights()
     path = tmp_path / "model.mlir"
-    files = write(module, path, dialect=dialect, inputs=["x"], outputs=list("abcde"),
-                  weights="arguments")  # fmt: skip
+    files = write(
+        module, path, dialect=dialect, inputs=["x"], outputs=list("abcde"), weights="arguments"
+    )
     assert files == [path, tmp_path / "model.npz"]
     assert "dense_resource" not in path.read_text()
     with np.load(files[1]) as archive:
@@ -271,8 +288,14 @@ def test_weights_beside_the_file_have_names_that_an_archive_can_hold(dialect, tm
         return x
 
     module = Module({"main": function("main", [((100,), "f32", "x")], build, store)}, store)
-    _, beside = write(module, tmp_path / "m.mlir", dialect=dialect, inputs=["x"], outputs=["y"],
-                      weights="arguments")  # fmt: skip
+    _, beside = write(
+        module,
+        tmp_path / "m.mlir",
+        dialect=dialect,
+        inputs=["x"],
+        outputs=["y"],
+        weights="arguments",
+    )
     with np.load(beside) as archive:
         assert {n: int(archive[n][0]) for n in archive} == {"w": 0, "w_2": 1, "a?b": 2, "a?b_2": 3}
 
@@ -283,12 +306,14 @@ def test_weights_beside_the_file_have_names_that_an_archive_can_hold(dialect, tm
 def test_memory_does_not_grow_with_the_weights(dialect, weights, tmp_path):
     store = WeightStore()
     big = np.zeros(16 << 20, np.float32)  # 64 MB
-    main = function("main", [(big.shape, "f32", "x")],
-                    lambda b, x: b.add(x, b.constant(big)), store)  # fmt: skip
+    main = function(
+        "main", [(big.shape, "f32", "x")], lambda b, x: b.add(x, b.constant(big)), store
+    )
     module = Module({"main": main}, store)
     tracemalloc.start()
-    files = write(module, tmp_path / "big.mlir", dialect=dialect, inputs=["x"], outputs=["y"],
-                  weights=weights)  # fmt: skip
+    files = write(
+        module, tmp_path / "big.mlir", dialect=dialect, inputs=["x"], outputs=["y"], weights=weights
+    )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert sum(f.stat().st_size for f in files) >= big.nbytes
@@ -305,8 +330,9 @@ def _small_network() -> Module:
     def body(b, x):
         w = b.constant(random.normal(size=(8, 3, 3, 3)).astype(np.float32), name="w")
         x = b.conv(x, w, strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1))
-        x = b.max_pool(b.gelu(x), window=(2, 2), strides=(2, 2), low=(0, 0), high=(0, 0),
-                       dilations=(1, 1))  # fmt: skip
+        x = b.max_pool(
+            b.gelu(x), window=(2, 2), strides=(2, 2), low=(0, 0), high=(0, 0), dilations=(1, 1)
+        )
         x = b.reshape(x, shape=(2, 8 * 16))
         v = b.constant(random.normal(size=(8 * 16, 5)).astype(np.float32), name="v")
         return b.softmax(b.linear(x, v), axis=1)
@@ -367,8 +393,12 @@ def test_symbolic_sizes_are_named():
     builder = Builder()
     y = builder.neg(x)
     with pytest.raises(UserError, match=r"symbolic sizes are not supported: batch; .*--size"):
-        export(module_of(Block((x,), tuple(builder.ops), (y,))), dialect="linalg", inputs=["x"],
-               outputs=["y"])  # fmt: skip
+        export(
+            module_of(Block((x,), tuple(builder.ops), (y,))),
+            dialect="linalg",
+            inputs=["x"],
+            outputs=["y"],
+        )
 
 
 def test_all_ops_without_a_word_are_named_at_once():

@@ -19,11 +19,23 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "mlir.md"
 _MARK = "<!-- words: written by tests/exporters/test_mlir_words.py -->\n"
 _WORD = re.compile(r"(?<!!)\b(?:tosa|linalg|math|arith|tensor|scf)\.[a-z0-9_]+")
 #: What stands around the words of nearly every op.
-_COMMON = frozenset((
-    "tosa.const", "tosa.const_shape", "tosa.yield", "tosa.reshape", "arith.constant", "linalg.fill",
-    "linalg.yield", "linalg.index", "tensor.empty", "tensor.yield", "scf.yield",
-    "tensor.collapse_shape", "tensor.expand_shape",
-))  # fmt: skip
+_COMMON = frozenset(
+    (
+        "tosa.const",
+        "tosa.const_shape",
+        "tosa.yield",
+        "tosa.reshape",
+        "arith.constant",
+        "linalg.fill",
+        "linalg.yield",
+        "linalg.index",
+        "tensor.empty",
+        "tensor.yield",
+        "scf.yield",
+        "tensor.collapse_shape",
+        "tensor.expand_shape",
+    )
+)
 
 
 def words(kind: str, dialect: str) -> str:

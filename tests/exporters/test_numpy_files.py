@@ -72,8 +72,9 @@ def test_only_the_helpers_that_are_called_are_there():
     assert found == ["erf", "gelu", "softmax", "main"]
     assert text.startswith('"""A tensor program in NumPy 2, written by Compiler Workbench ')
     assert [s for s in text.splitlines() if s.startswith(("import", "from"))] == [
-        "import math", "import numpy as np",
-    ]  # fmt: skip
+        "import math",
+        "import numpy as np",
+    ]
     assert "W = " not in text
 
 
@@ -97,9 +98,12 @@ def loops() -> Module:
         return b.add(i, b.scalar_like(1, i)), b.if_(even, regions=(then, other))
 
     go = block([COUNTER, VECTOR], lambda b, i, y: b.lt(i, b.scalar_like(4, i)))
-    both = block([COUNTER, VECTOR], lambda b, i, y: b.and_(
-        b.lt(i, b.scalar_like(9, i)), b.lt(b.reduce_sum(y, axes=(0,)), b.constant(1e6, "f32"))
-    ))  # fmt: skip
+    both = block(
+        [COUNTER, VECTOR],
+        lambda b, i, y: b.and_(
+            b.lt(i, b.scalar_like(9, i)), b.lt(b.reduce_sum(y, axes=(0,)), b.constant(1e6, "f32"))
+        ),
+    )
     builder = Builder()
     start = builder.constant(0, "i32")
     first = builder.while_(start, x, regions=(go, block([COUNTER, VECTOR], step)))
@@ -163,8 +167,10 @@ def test_long_calls_and_operations_are_broken(tmp_path):
         "    )",
         "    return (add,)",
     ]
-    alike(computed(module, tmp_path, inputs(module)),
-          evaluate_block(module.main.body, inputs(module), module.weights))  # fmt: skip
+    alike(
+        computed(module, tmp_path, inputs(module)),
+        evaluate_block(module.main.body, inputs(module), module.weights),
+    )
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -190,8 +196,9 @@ def test_names_that_python_or_the_file_keeps(tmp_path):
 
     def build(b, *xs):
         weight = b.constant(WEIGHT, name="w \"\\\n'é/..")
-        made = [b.softmax(b.op("core.neg", (x,), names=(odd[i],)), axis=0)
-                for i, x in enumerate(xs)]  # fmt: skip
+        made = [
+            b.softmax(b.op("core.neg", (x,), names=(odd[i],)), axis=0) for i, x in enumerate(xs)
+        ]
         return (*made, weight)
 
     arguments = [Value(tensor((3,), "f32"), n) for n in odd]
@@ -201,8 +208,13 @@ def test_names_that_python_or_the_file_keeps(tmp_path):
     module = module.with_(weights=builder.weights).with_main(
         module.main.body.with_(arguments=tuple(arguments), ops=tuple(builder.ops), outputs=outputs)
     )
-    files = write(module, tmp_path / "odd.py", inputs=odd, name='x"""\ny',
-                  outputs=[f"result {n}" for n in (*odd, "w")])  # fmt: skip
+    files = write(
+        module,
+        tmp_path / "odd.py",
+        inputs=odd,
+        name='x"""\ny',
+        outputs=[f"result {n}" for n in (*odd, "w")],
+    )
     arrays = [np.linspace(-1, 1, 3, dtype=np.float32) * i for i in range(len(odd))]
     found = namespace(files[0])["main"](*arrays)
     alike(found, evaluate_block(module.main.body, arrays, module.weights))
@@ -235,9 +247,19 @@ def test_weights_whose_names_no_archive_can_hold(tmp_path):
 
 
 def test_weights_of_every_dtype(tmp_path):
-    kinds = (np.float64, np.int8, np.bool_, np.uint64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2,
-             ml_dtypes.float8_e3m4, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.float4_e2m1fn,
-             ml_dtypes.float8_e8m0fnu)  # fmt: skip
+    kinds = (
+        np.float64,
+        np.int8,
+        np.bool_,
+        np.uint64,
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e5m2,
+        ml_dtypes.float8_e3m4,
+        ml_dtypes.int4,
+        ml_dtypes.uint2,
+        ml_dtypes.float4_e2m1fn,
+        ml_dtypes.float8_e8m0fnu,
+    )
     arrays = [(np.arange(30).reshape(5, 6) % 2 + (k is not np.bool_)).astype(k) for k in kinds]
     module = program(lambda b, x: tuple(b.constant(a) for a in arrays), "1xf32")
     found = computed(module, tmp_path, [np.zeros(1, np.float32)])
@@ -276,9 +298,7 @@ def test_a_file_runs_alone(tmp_path):
     path = tmp_path / "alone.py"
     files = write(module, path, inputs=["x", "i", "p"], outputs=["a", "b", "c"])
     assert files == [path, tmp_path / "alone.npz"]
-    assert run(path).splitlines() == [
-        "a bfloat16 [2, 3]", "b bfloat16 [4, 3]", "c float32 [4, 3]"
-    ]  # fmt: skip
+    assert run(path).splitlines() == ["a bfloat16 [2, 3]", "b bfloat16 [4, 3]", "c float32 [4, 3]"]
 
 
 @pytest.mark.sampled(2)
@@ -292,8 +312,9 @@ def test_a_model_computes_the_same_and_runs_alone(name, tmp_path: Path):
         write(module, path, inputs=imported.inputs, outputs=imported.outputs, name=name)
         found = [np.asarray(a) for a in namespace(path)["main"](*arrays)]
         alike(found, wanted, SLACK)
-        told = [f"{n} {a.dtype} {list(a.shape)}"
-                for n, a in zip(imported.outputs, wanted, strict=True)]  # fmt: skip
+        told = [
+            f"{n} {a.dtype} {list(a.shape)}" for n, a in zip(imported.outputs, wanted, strict=True)
+        ]
         assert run(path).splitlines() == told
         lines = path.read_text().splitlines()
         assert any("# " in line and ".py:" in line for line in lines)

@@ -83,13 +83,28 @@ def test_integers(kind, name, constant, seed):
         same(lambda c, x, y: getattr(c, method)(x, y), a, b)
 
 
-NARROW = ("bf16", "f16", "f8E4M3FN", "f8E4M3", "f8E3M4", "f8E4M3B11FNUZ", "f8E5M2FNUZ",
-          "f4E2M1FN", "i4", "ui4", "i2", "ui2")  # fmt: skip
+NARROW = (
+    "bf16",
+    "f16",
+    "f8E4M3FN",
+    "f8E4M3",
+    "f8E3M4",
+    "f8E4M3B11FNUZ",
+    "f8E5M2FNUZ",
+    "f4E2M1FN",
+    "i4",
+    "ui4",
+    "i2",
+    "ui2",
+)
 
 
 @FEW
-@given(st.sampled_from((*NARROW, *INTEGERS, "f64", "f32")),
-       st.sampled_from((*NARROW, *INTEGERS, "f64", "f32", "i1")), st.booleans())  # fmt: skip
+@given(
+    st.sampled_from((*NARROW, *INTEGERS, "f64", "f32")),
+    st.sampled_from((*NARROW, *INTEGERS, "f64", "f32", "i1")),
+    st.booleans(),
+)
 def test_casts(source, target, saturate):
     """Of numbers around the limits of integers; among narrow dtypes too."""
     kind = dtype(source)
@@ -115,16 +130,24 @@ def test_f64_is_rounded_once():
 
 
 @FEW
-@given(st.sampled_from(("argmax", "argmin", "sort", "argsort", "topk", "reduce_max", "reduce_min")),
-       st.booleans(), st.integers(0, 2), st.sampled_from(("f32", "bf16")), SEEDS)  # fmt: skip
+@given(
+    st.sampled_from(("argmax", "argmin", "sort", "argsort", "topk", "reduce_max", "reduce_min")),
+    st.booleans(),
+    st.integers(0, 2),
+    st.sampled_from(("f32", "bf16")),
+    SEEDS,
+)
 def test_nan_and_signed_zeros_have_their_places(kind, flag, axis, name, seed):
     x = few((3, 5, 4), seed, *(CORNERS if flag else CORNERS[:4])).astype(dtype(name).numpy)
     options = {
-        "argmax": {"axis": axis}, "argmin": {"axis": axis},
-        "sort": {"axis": axis, "descending": flag}, "argsort": {"axis": axis, "descending": flag},
+        "argmax": {"axis": axis},
+        "argmin": {"axis": axis},
+        "sort": {"axis": axis, "descending": flag},
+        "argsort": {"axis": axis, "descending": flag},
         "topk": {"axis": axis, "k": 2, "largest": flag},
-        "reduce_max": {"axes": (axis,)}, "reduce_min": {"axes": (axis,)},
-    }[kind]  # fmt: skip
+        "reduce_max": {"axes": (axis,)},
+        "reduce_min": {"axes": (axis,)},
+    }[kind]
     same(lambda b, v: b.op(f"core.{kind}", (v,), **options), x)
 
 
@@ -148,9 +171,12 @@ def test_pads_and_boxes(data, shape, name, seed):
 
 @FEW
 @given(
-    st.data(), FULL.filter(len), st.sampled_from(INTEGERS), SEEDS,
+    st.data(),
+    FULL.filter(len),
+    st.sampled_from(INTEGERS),
+    SEEDS,
     st.sampled_from(("set", "add", "mul", "max", "min")),
-)  # fmt: skip
+)
 def test_gathers_clamp_and_scatters_drop(data, shape, name, seed, mode):
     axis = data.draw(st.integers(0, len(shape) - 1))
     x = few(shape, seed, -2.0, 1.0, 2.0)
@@ -162,10 +188,17 @@ def test_gathers_clamp_and_scatters_drop(data, shape, name, seed, mode):
     same(lambda b, v, i, u: b.scatter_along(v, i, u, axis=axis, mode=mode), x, places, updates)
     batch = data.draw(st.integers(0, len(shape) - 1))
     depth = data.draw(st.integers(0, len(shape) - batch))
-    same(lambda b, v, i: b.gather_nd(v, i, batch_dims=batch), x,
-         positions(name, (*shape[:batch], 3, depth), seed))  # fmt: skip
-    same(lambda b, v, i, u: b.scatter_nd(v, i, u, mode=mode), x, positions(name, (3, depth), seed),
-         few((3, *shape[depth:]), seed + 2, 1.0, 2.0, -2.0))  # fmt: skip
+    same(
+        lambda b, v, i: b.gather_nd(v, i, batch_dims=batch),
+        x,
+        positions(name, (*shape[:batch], 3, depth), seed),
+    )
+    same(
+        lambda b, v, i, u: b.scatter_nd(v, i, u, mode=mode),
+        x,
+        positions(name, (3, depth), seed),
+        few((3, *shape[depth:]), seed + 2, 1.0, 2.0, -2.0),
+    )
 
 
 @FEW
@@ -184,8 +217,10 @@ def test_windows(case, kind, data, seed):
         if kind == "conv_transpose":
             return b.conv_transpose(v, u, groups=groups, output_padding=(0,) * len(low), **options)
         counted = data.draw(st.booleans())
-        return (b.max_pool(v, window=window, **options),
-                b.avg_pool(v, window=window, count_padding=counted, **options))  # fmt: skip
+        return (
+            b.max_pool(v, window=window, **options),
+            b.avg_pool(v, window=window, count_padding=counted, **options),
+        )
 
     try:
         module = module_from(build, x, w)

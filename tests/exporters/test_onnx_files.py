@@ -55,8 +55,9 @@ def test_a_node_an_op_and_the_names_that_were_given(module):
 def test_names_that_meet_are_told_apart():
     def build(b, x):
         y = b.op("core.exp", (x,), names=("x",))
-        return b.op("core.neg", (y,), names=("y",)), b.add(x, b.constant(np.ones(3, np.float32),
-                                                                        name="z"))  # fmt: skip
+        return b.op("core.neg", (y,), names=("y",)), b.add(
+            x, b.constant(np.ones(3, np.float32), name="z")
+        )
 
     module = program(build, "3xf32")
     model = export(module, inputs=["z"], outputs=["x", "add"])
@@ -153,8 +154,9 @@ def test_scatters_of_which_nothing_is_known_are_as_they_are_without_guards():
 
 def test_known_places_need_no_guard():
     def build(b, x):
-        places = b.mod(b.iota(shape=(7,), dtype="i64"), b.scalar_like(3, b.iota(
-            shape=(7,), dtype="i64")))  # fmt: skip
+        places = b.mod(
+            b.iota(shape=(7,), dtype="i64"), b.scalar_like(3, b.iota(shape=(7,), dtype="i64"))
+        )
         return b.take(x, places, axis=0), b.take(x, b.constant(np.array([2, 0])), axis=0)
 
     nodes = exported(program(build, "3x4xf32")).graph.node
@@ -222,7 +224,7 @@ BAD = [
     ({**ENDS, "opset": 16}, "unsupported opset 16; choose an opset from 17 to "),
     ({**ENDS, "opset": 99}, "unsupported opset 99"),
     ({**ENDS, "opset": "26"}, "unsupported opset '26'"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "says"), BAD, ids=[b[1][:30] for b in BAD])
@@ -271,13 +273,25 @@ def test_weights_beside_the_model(module, tmp_path):
     assert [t.raw_data for t in whole] == [WEIGHT.tobytes(), WEIGHT[0].tobytes()]
     back = import_file(path).module
     x = inputs(module)
-    alike(evaluate_block(back.main.body, x, back.weights),
-          evaluate_block(module.main.body, x, module.weights), 0.0)  # fmt: skip
+    alike(
+        evaluate_block(back.main.body, x, back.weights),
+        evaluate_block(module.main.body, x, module.weights),
+        0.0,
+    )
 
 
 def test_weights_of_every_dtype_begin_on_pages(tmp_path):
-    kinds = (np.float64, np.int8, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2,
-             ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.int2, ml_dtypes.float4_e2m1fn)  # fmt: skip
+    kinds = (
+        np.float64,
+        np.int8,
+        np.bool_,
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e5m2,
+        ml_dtypes.int4,
+        ml_dtypes.uint4,
+        ml_dtypes.int2,
+        ml_dtypes.float4_e2m1fn,
+    )
     arrays = [(np.arange(5001).reshape(3, -1) % 2).astype(kind) for kind in kinds]
     module = program(lambda b, x: (*(b.constant(a) for a in arrays), x), "1xf32")
     ends = {"inputs": ["x"], "outputs": [*(f"y{i}" for i in range(len(kinds))), "z"]}

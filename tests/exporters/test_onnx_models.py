@@ -63,8 +63,11 @@ def test_weights_keep_their_names_and_nodes_say_where_they_come_from():
     imported = model.imported
     made = export(imported.module, inputs=imported.inputs, outputs=imported.outputs).graph
     stored = {i.name: prod(i.dims) for i in made.initializer}
-    weights = {op.result.name: op.result.type.elements for op in imported.module.main.body.ops
-               if op.kind == "core.constant" and op.result.name}  # fmt: skip
+    weights = {
+        op.result.name: op.result.type.elements
+        for op in imported.module.main.body.ops
+        if op.kind == "core.constant" and op.result.name
+    }
     assert weights.items() <= stored.items()
     assert [i.name for i in made.input] == list(imported.inputs)
     assert [o.name for o in made.output] == list(imported.outputs)

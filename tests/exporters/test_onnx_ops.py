@@ -36,18 +36,26 @@ NO_GENERATOR = "ONNX specifies no random number generator"
 NO_DTYPE = "is not an ONNX dtype"
 #: Samples that cannot be exported at the newest opset, and why.
 REFUSED = {
-    "random_bits": NO_GENERATOR, "random_uniform": NO_GENERATOR, "random_normal": NO_GENERATOR,
-    "cast-to-f8E4M3-f32": NO_DTYPE, "cast-to-f8E4M3B11FNUZ-f32": NO_DTYPE,
+    "random_bits": NO_GENERATOR,
+    "random_uniform": NO_GENERATOR,
+    "random_normal": NO_GENERATOR,
+    "cast-to-f8E4M3-f32": NO_DTYPE,
+    "cast-to-f8E4M3B11FNUZ-f32": NO_DTYPE,
     "cast-to-f8E3M4-f32": NO_DTYPE,
-}  # fmt: skip
+}
 #: What the oldest opset lacks beside that, in integers: op or op and label -> what it says.
 THE_OLDEST_LACKS = {
-    "and": "opset 17 has no BitwiseAnd", "reduce_and": "opset 17 has no BitwiseAnd",
-    "or": "opset 17 has no BitwiseOr", "reduce_or": "opset 17 has no BitwiseOr",
-    "xor": "opset 17 has no BitwiseXor", "bitcast": "opset 17 has no BitCast",
-    "scatter_along-max": "has no reduction max", "scatter_along-min": "has no reduction min",
-    "scatter_nd-max": "has no reduction max", "scatter_nd-min": "has no reduction min",
-}  # fmt: skip
+    "and": "opset 17 has no BitwiseAnd",
+    "reduce_and": "opset 17 has no BitwiseAnd",
+    "or": "opset 17 has no BitwiseOr",
+    "reduce_or": "opset 17 has no BitwiseOr",
+    "xor": "opset 17 has no BitwiseXor",
+    "bitcast": "opset 17 has no BitCast",
+    "scatter_along-max": "has no reduction max",
+    "scatter_along-min": "has no reduction min",
+    "scatter_nd-max": "has no reduction max",
+    "scatter_nd-min": "has no reduction min",
+}
 #: Dtypes that a fast run takes; all others run with the slow tests.
 FAST = {"f32", "bf16", "i64", "i8", "i1"}
 
@@ -69,8 +77,9 @@ def dtypes_of(sample: Sample) -> set[str]:
 def marked(samples) -> list:
     """The first sample of each op and dtypes is fast, where the dtypes are."""
     fast = {id(s) for s in first_of_each(samples) if dtypes_of(s) <= FAST}
-    return [pytest.param(s, id=str(s), marks=[] if id(s) in fast else pytest.mark.slow)
-            for s in samples]  # fmt: skip
+    return [
+        pytest.param(s, id=str(s), marks=[] if id(s) in fast else pytest.mark.slow) for s in samples
+    ]
 
 
 def slack_of(sample: Sample) -> float:

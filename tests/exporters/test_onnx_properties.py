@@ -76,16 +76,22 @@ def test_integers_wrap_and_divide_as_the_contract_says(kind, name, seed, opset):
     a, b = whole(name, (200,), seed), whole(name, (200,), seed + 1)
     if name == "i64" and kind in ("max", "min"):  # onnxruntime compares these by 32 bits
         a, b = (np.where((v >= 1 << 31) & (v < 1 << 33), 7, v) for v in (a, b))
-    same(lambda b_, x, y: getattr(b_, kind if kind not in ("and", "or") else f"{kind}_")(x, y),
-         a, b, opset=opset)  # fmt: skip
+    same(
+        lambda b_, x, y: getattr(b_, kind if kind not in ("and", "or") else f"{kind}_")(x, y),
+        a,
+        b,
+        opset=opset,
+    )
 
 
 @FEW
 @given(st.sampled_from(DIVIDING), st.sampled_from(INTEGERS), SEEDS)
 def test_constant_operands_need_no_guards_where_they_are_harmless(kind, name, seed):
     constant = whole(name, (), seed)
-    same(lambda b, x: getattr(b, kind)(x, b.scalar_like(constant.item(), x)),
-         whole(name, (50,), seed + 1))  # fmt: skip
+    same(
+        lambda b, x: getattr(b, kind)(x, b.scalar_like(constant.item(), x)),
+        whole(name, (50,), seed + 1),
+    )
 
 
 def test_a_constant_exponent_may_have_the_shape_of_the_result():
@@ -117,8 +123,12 @@ def test_integers_wrap_in_casts(source, target, seed):
 
 
 @FEW
-@given(st.sampled_from(("reduce_sum", "reduce_prod", "reduce_and", "reduce_or")),
-       st.sampled_from(INTEGERS), st.data(), SEEDS)  # fmt: skip
+@given(
+    st.sampled_from(("reduce_sum", "reduce_prod", "reduce_and", "reduce_or")),
+    st.sampled_from(INTEGERS),
+    st.data(),
+    SEEDS,
+)
 @pytest.mark.slow
 def test_reductions_of_integers_wrap(kind, name, data, seed):
     shape = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
@@ -130,29 +140,44 @@ CORNERS = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan)
 
 
 @FEW
-@given(st.sampled_from(("argmax", "argmin", "sort", "argsort", "topk", "reduce_max", "reduce_min")),
-       st.booleans(), st.data(), SEEDS, OPSETS)  # fmt: skip
+@given(
+    st.sampled_from(("argmax", "argmin", "sort", "argsort", "topk", "reduce_max", "reduce_min")),
+    st.booleans(),
+    st.data(),
+    SEEDS,
+    OPSETS,
+)
 def test_nan_and_signed_zeros_have_their_places(kind, flag, data, seed, opset):
     axis = data.draw(st.integers(0, 2))
     x = few((3, 5, 4), seed, *(CORNERS if data.draw(st.booleans()) else CORNERS[:4]))
     options = {
-        "argmax": {"axis": axis}, "argmin": {"axis": axis},
-        "sort": {"axis": axis, "descending": flag}, "argsort": {"axis": axis, "descending": flag},
+        "argmax": {"axis": axis},
+        "argmin": {"axis": axis},
+        "sort": {"axis": axis, "descending": flag},
+        "argsort": {"axis": axis, "descending": flag},
         "topk": {"axis": axis, "k": 2, "largest": flag},
-        "reduce_max": {"axes": (axis,)}, "reduce_min": {"axes": (axis,)},
-    }[kind]  # fmt: skip
+        "reduce_max": {"axes": (axis,)},
+        "reduce_min": {"axes": (axis,)},
+    }[kind]
     same(lambda b, v: b.op(f"core.{kind}", (v,), **options), x, opset=opset)
 
 
 @FEW
 @given(
-    st.sampled_from(("cumsum", "cumprod", "cummax", "cummin")), st.booleans(), st.booleans(),
-    st.sampled_from((*INTEGERS[:7], "f32")), SEEDS, st.sampled_from((OLDEST, OPSET)),
-)  # fmt: skip
+    st.sampled_from(("cumsum", "cumprod", "cummax", "cummin")),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from((*INTEGERS[:7], "f32")),
+    SEEDS,
+    st.sampled_from((OLDEST, OPSET)),
+)
 def test_scans(kind, reverse, exclusive, name, seed, opset):
     x = few((2, 6, 2), seed, *CORNERS) if name == "f32" else whole(name, (2, 6, 2), seed, -9, 99)
-    same(lambda b, v: b.op(f"core.{kind}", (v,), axis=1, reverse=reverse, exclusive=exclusive),
-         x, opset=opset)  # fmt: skip
+    same(
+        lambda b, v: b.op(f"core.{kind}", (v,), axis=1, reverse=reverse, exclusive=exclusive),
+        x,
+        opset=opset,
+    )
 
 
 # -- movement --------------------------------------------------------------------------------------
@@ -180,8 +205,12 @@ def test_boxes_at_run_time_places_are_clamped(data, shape, name, seed):
     x = whole("i32", shape, seed)
     starts = [whole(name, (), seed + i) for i in range(len(shape))]
     same(lambda b, v, *s: b.dynamic_slice(v, *s, sizes=sizes), x, *starts)
-    same(lambda b, v, u, *s: b.dynamic_update_slice(v, u, *s), x, whole("i32", sizes, seed + 9),
-         *starts)  # fmt: skip
+    same(
+        lambda b, v, u, *s: b.dynamic_update_slice(v, u, *s),
+        x,
+        whole("i32", sizes, seed + 9),
+        *starts,
+    )
 
 
 def positions(name: str, shape, seed: int) -> np.ndarray:
@@ -210,27 +239,44 @@ def test_gathers_clamp(data, shape, name, seed):
 def test_exclusive_extremes_are_no_places():
     """They begin with the lowest number, or the greatest."""
     for kind in ("cummax", "cummin"):
-        same(lambda b, x, k=kind: b.take(x, b.op(f"core.{k}", (b.argsort(x, axis=0),), axis=0,
-             exclusive=True), axis=0), few((5,), 1, 3.0, 1.0, 2.0))  # fmt: skip
+        same(
+            lambda b, x, k=kind: b.take(
+                x, b.op(f"core.{k}", (b.argsort(x, axis=0),), axis=0, exclusive=True), axis=0
+            ),
+            few((5,), 1, 3.0, 1.0, 2.0),
+        )
 
 
 @FEW
 @given(
-    st.data(), FULL.filter(len), st.sampled_from(INTEGERS), SEEDS,
-    st.sampled_from(("set", "add", "mul", "max", "min")), st.sampled_from((18, OPSET)),
-)  # fmt: skip
+    st.data(),
+    FULL.filter(len),
+    st.sampled_from(INTEGERS),
+    SEEDS,
+    st.sampled_from(("set", "add", "mul", "max", "min")),
+    st.sampled_from((18, OPSET)),
+)
 def test_scatters_drop(data, shape, name, seed, mode, opset):
     axis = data.draw(st.integers(0, len(shape) - 1))
     numbers = (-2.0, 0.5, 3.0, np.nan) if mode in ("max", "min") else (-2.0, 1.0, 2.0)
     x = few(shape, seed, *numbers)
     box = [data.draw(st.integers(1, n)) for n in shape]
     box[axis] = data.draw(st.integers(1, 5))
-    same(lambda b, v, i, u: b.scatter_along(v, i, u, axis=axis, mode=mode), x,
-         positions(name, box, seed), few(box, seed + 1, *numbers), opset=opset)  # fmt: skip
+    same(
+        lambda b, v, i, u: b.scatter_along(v, i, u, axis=axis, mode=mode),
+        x,
+        positions(name, box, seed),
+        few(box, seed + 1, *numbers),
+        opset=opset,
+    )
     depth = data.draw(st.integers(0, len(shape)))
-    same(lambda b, v, i, u: b.scatter_nd(v, i, u, mode=mode), x,
-         positions(name, (3, depth), seed), few((3, *shape[depth:]), seed + 2, *numbers),
-         opset=opset)  # fmt: skip
+    same(
+        lambda b, v, i, u: b.scatter_nd(v, i, u, mode=mode),
+        x,
+        positions(name, (3, depth), seed),
+        few((3, *shape[depth:]), seed + 2, *numbers),
+        opset=opset,
+    )
 
 
 @FEW
@@ -261,9 +307,11 @@ def contractions(draw):
     shapes, attributes = [], {}
     for side in "ab":
         free = draw(st.lists(st.integers(1, 3), max_size=2))
-        axes = [*(("batch", i) for i in range(len(batch))),
-                *(("contract", i) for i in range(len(summed))),
-                *(("free", i) for i in range(len(free)))]  # fmt: skip
+        axes = [
+            *(("batch", i) for i in range(len(batch))),
+            *(("contract", i) for i in range(len(summed))),
+            *(("free", i) for i in range(len(free))),
+        ]
         order = draw(st.permutations(axes))
         sizes = {"batch": batch, "contract": summed, "free": free}
         shapes.append(tuple(sizes[word][i] for word, i in order))
@@ -276,8 +324,9 @@ def contractions(draw):
 @given(contractions(), st.sampled_from(("f32", "f16", "bf16", "i8", "ui8", "i32", "i64")), SEEDS)
 def test_contractions(case, name, seed):
     shapes, attributes = case
-    operands = [whole("i64", s, seed + i, -9, 9).astype(dtype(name).numpy)
-                for i, s in enumerate(shapes)]  # fmt: skip
+    operands = [
+        whole("i64", s, seed + i, -9, 9).astype(dtype(name).numpy) for i, s in enumerate(shapes)
+    ]
     same(lambda b, x, y: b.contract(x, y, **attributes), *operands)
 
 
@@ -314,10 +363,17 @@ def test_convolutions(case, name, transposed, data, seed):
     groups = data.draw(st.integers(1, 2))
     shape = (2 * groups, 3, *window) if transposed else (3 * groups, 2, *window)
     low_end = 0 if name == "ui8" else -9
-    x, w = (whole("i64", s, seed, low_end, 9).astype(dtype(name).numpy)
-            for s in ((2, 2 * groups, *spatial), shape))  # fmt: skip
-    options = {"strides": strides, "low": low, "high": high, "dilations": dilations,
-               "groups": groups}  # fmt: skip
+    x, w = (
+        whole("i64", s, seed, low_end, 9).astype(dtype(name).numpy)
+        for s in ((2, 2 * groups, *spatial), shape)
+    )
+    options = {
+        "strides": strides,
+        "low": low,
+        "high": high,
+        "dilations": dilations,
+        "groups": groups,
+    }
     if transposed:
         options["output_padding"] = tuple(
             data.draw(st.integers(0, max(s, d) - 1))
@@ -342,17 +398,24 @@ def test_a_convolution_of_no_channels_is_zero(name):
 
 @FEW
 @given(
-    st.lists(st.integers(1, 2), max_size=4), st.tuples(*(st.integers(1, 4) for _ in range(4))),
-    st.sampled_from(("none", "bool", "float")), st.booleans(), st.booleans(),
-    st.sampled_from(("nan", "zero")), st.data(), SEEDS,
+    st.lists(st.integers(1, 2), max_size=4),
+    st.tuples(*(st.integers(1, 4) for _ in range(4))),
+    st.sampled_from(("none", "bool", "float")),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(("nan", "zero")),
+    st.data(),
+    SEEDS,
     st.sampled_from((OLDEST, 23, 24, OPSET)),
-)  # fmt: skip
+)
 def test_attention(lead, sizes, kind, causal, known, empty_rows, data, seed, opset):
     """Any number of batch axes, masks of any shape that broadcasts, known or not, blind rows."""
     queries, keys, width, values = sizes
     random = np.random.default_rng(seed)
-    operands = [random.standard_normal((*lead, *s)).astype(np.float32)
-                for s in ((queries, width), (keys, width), (keys, values))]  # fmt: skip
+    operands = [
+        random.standard_normal((*lead, *s)).astype(np.float32)
+        for s in ((queries, width), (keys, width), (keys, values))
+    ]
     if kind != "none":
         shape = [data.draw(st.sampled_from((1, n))) for n in (*lead, queries, keys)]
         shape = shape[data.draw(st.integers(0, len(shape))) :]

@@ -21,16 +21,23 @@ from core_compiler.record.tables import BATCH, BOOLEAN, INTEGER, REAL, TEXT, Col
 from core_compiler.support.errors import UserError
 from tests.examples import examples
 
-LAYOUT = (Column("whole", INTEGER), Column("number", REAL), Column("a,\"name\"", TEXT),
-          Column("yes", BOOLEAN))  # fmt: skip
+LAYOUT = (
+    Column("whole", INTEGER),
+    Column("number", REAL),
+    Column('a,"name"', TEXT),
+    Column("yes", BOOLEAN),
+)
 CELLS = st.tuples(
     st.none() | st.integers(-(2**63), 2**63 - 1),
     st.none() | st.floats(),
     st.none() | st.text(max_size=8) | st.sampled_from(["", '"', "\r", "\n", "=1+1", "a,b", "nan"]),
     st.none() | st.booleans(),
 )
-FAST = settings(max_examples=examples(30), deadline=None,
-                suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+FAST = settings(
+    max_examples=examples(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 def made(rows) -> Table:
@@ -76,9 +83,11 @@ def test_csv_keeps_null_and_the_empty_text_apart(tmp_path, rows):
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(
             column_types=dict(zip((c.name for c in LAYOUT), types, strict=True)),
-            null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
         ),
-    )  # fmt: skip
+    )
     got = [tuple(map(bits, row.values())) for row in found.to_pylist()]
     assert got == [tuple(map(bits, row)) for row in rows]
 
@@ -163,11 +172,18 @@ def filled(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(path)) as connection:
         schema.create(connection)
         connection.execute("INSERT INTO meta VALUES ('status', '\"finished\"')")
-        rows = ((i, i / 3, "progress", f'{{"done": {i}, "text": "{"x" * 200}"}}')
-                for i in range(10 * BATCH))  # fmt: skip
+        rows = (
+            (i, i / 3, "progress", f'{{"done": {i}, "text": "{"x" * 200}"}}')
+            for i in range(10 * BATCH)
+        )
         connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?)", rows)
-        figures = [(None, "run", "a", 1), (None, "run", "b", 0.1), (None, "run", "c", "1"),
-                   (None, "run", "d", None), (None, "run", "e", math.inf)]  # fmt: skip
+        figures = [
+            (None, "run", "a", 1),
+            (None, "run", "b", 0.1),
+            (None, "run", "c", "1"),
+            (None, "run", "d", None),
+            (None, "run", "e", math.inf),
+        ]
         connection.executemany("INSERT INTO figure VALUES (?, ?, ?, ?)", figures)
         connection.commit()
     return path
@@ -195,8 +211,12 @@ def test_a_column_without_a_type_says_what_each_cell_was(filled):
         table = tables_of(recording)["figure"]
         assert [c.name for c in table.columns][-2:] == ["value", "value_type"]
         assert [row[-2:] for row in table.rows()] == [
-            ("1", "integer"), ("0.1", "real"), ("1", "text"), (None, "null"), ("inf", "real")
-        ]  # fmt: skip
+            ("1", "integer"),
+            ("0.1", "real"),
+            ("1", "text"),
+            (None, "null"),
+            ("inf", "real"),
+        ]
 
 
 def test_a_cell_of_another_type_than_the_schema_says_is_damage(filled):
@@ -213,8 +233,12 @@ def test_a_cell_of_another_type_than_the_schema_says_is_damage(filled):
 def test_every_table_of_the_schema_says_what_a_row_is():
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(schema.schema_sql())
-        names = {name for (name,) in connection.execute(
-            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")}  # fmt: skip
+        names = {
+            name
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')"
+            )
+        }
     from core_compiler.record.tables import WHAT
 
     assert names == set(WHAT)

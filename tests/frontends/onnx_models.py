@@ -19,17 +19,25 @@ F, I = TensorProto.FLOAT, TensorProto.INT64  # noqa: E741
 def model_of(nodes, inputs, outputs, initializers=(), opset=18, **facts) -> onnx.ModelProto:
     """A model of ``nodes``; inputs and outputs are (name, element type, shape)."""
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs],
-        [helper.make_tensor_value_info(*o) for o in outputs], list(initializers),
-    )  # fmt: skip
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(*i) for i in inputs],
+        [helper.make_tensor_value_info(*o) for o in outputs],
+        list(initializers),
+    )
     opsets = [helper.make_opsetid("", opset), *facts.pop("opsets", ())]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10, **facts)
 
 
 def one_node(
-    kind: str, arrays: dict[str, np.ndarray | None], outputs: str, opset: int = 18,
-    domain: str = "", types: Mapping[str, int] | None = None, **attributes: Any,
-) -> onnx.ModelProto:  # fmt: skip
+    kind: str,
+    arrays: dict[str, np.ndarray | None],
+    outputs: str,
+    opset: int = 18,
+    domain: str = "",
+    types: Mapping[str, int] | None = None,
+    **attributes: Any,
+) -> onnx.ModelProto:
     """A model of one node with ``arrays`` as inputs (None: left out) and named outputs, of
     ``types`` if they are not f32."""
     given = {n: a for n, a in arrays.items() if a is not None}

@@ -80,8 +80,11 @@ def test_an_archive_imports_and_executes(good):
 
 def test_symbolic_sizes_survive(tmp_path):
     batch = torch.export.Dim("batch", min=2, max=64)
-    program = exported(lambda x: x.reshape(x.shape[0] * 2, -1), torch.ones(4, 6),
-                       dynamic_shapes={"tensors": ({0: batch},)})  # fmt: skip
+    program = exported(
+        lambda x: x.reshape(x.shape[0] * 2, -1),
+        torch.ones(4, 6),
+        dynamic_shapes={"tensors": ({0: batch},)},
+    )
     torch.export.save(program, tmp_path / "model.pt2")
     imported = import_exported(read_pt2(tmp_path / "model.pt2"))
     ((name, bound),) = imported.facts["bound"].items()
@@ -148,9 +151,12 @@ def test_a_foreign_zip_is_refused(tmp_path):
 
 
 def test_compressed_entries_are_refused_unread(good, tmp_path):
-    path = _rewritten(good, tmp_path / "bomb.pt2",
-                      lambda n, d: b"\0" * (1 << 26) if n.endswith("weight_0") else d,
-                      compression=zipfile.ZIP_DEFLATED)  # fmt: skip
+    path = _rewritten(
+        good,
+        tmp_path / "bomb.pt2",
+        lambda n, d: b"\0" * (1 << 26) if n.endswith("weight_0") else d,
+        compression=zipfile.ZIP_DEFLATED,
+    )
     with pytest.raises(UserError, match="compressed or encrypted"):
         read_pt2(path)
 
@@ -201,9 +207,15 @@ def test_weights_of_absurd_sizes_are_refused_without_allocating(good, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "part", ["models/model.json", "data/weights/model_weights_config.json", "data/weights/weight_1",
-             "data/constants/model_constants_config.json", "archive_format"],
-)  # fmt: skip
+    "part",
+    [
+        "models/model.json",
+        "data/weights/model_weights_config.json",
+        "data/weights/weight_1",
+        "data/constants/model_constants_config.json",
+        "archive_format",
+    ],
+)
 def test_a_missing_part_is_named(good, tmp_path, part):
     path = _rewritten(good, tmp_path / "bad.pt2", lambda n, d: None if n == part else d)
     with pytest.raises(UserError):
@@ -365,8 +377,7 @@ def test_guards_are_dropped_not_executed(good, tmp_path):
 
 
 def test_an_expression_that_would_run_for_ever_is_refused(good, tmp_path):
-    path = _with_program(good, tmp_path / "bad.pt2",
-                         lambda p: _harmful_expression(p, "9**9**9**9"))  # fmt: skip
+    path = _with_program(good, tmp_path / "bad.pt2", lambda p: _harmful_expression(p, "9**9**9**9"))
     with pytest.raises(UserError, match="it has an invalid size"):
         read_pt2(path)
 

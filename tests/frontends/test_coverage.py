@@ -40,9 +40,11 @@ def test_every_op_of_core_aten_and_onnx_has_a_line(found):
     import torch
 
     assert "aten.addmm.default" in {e.op for e in found["pytorch"].entries}
-    assert all(torch.Tag.core in getattr(getattr(torch.ops.aten, e.op.split(".")[1]),
-                                         e.op.split(".")[2]).tags
-               for e in found["pytorch"].entries)  # fmt: skip
+    assert all(
+        torch.Tag.core
+        in getattr(getattr(torch.ops.aten, e.op.split(".")[1]), e.op.split(".")[2]).tags
+        for e in found["pytorch"].entries
+    )
     names = {e.op for e in found["onnx"].entries}
     for schema in onnx.defs.get_all_schemas():
         if not schema.domain and not schema.deprecated:

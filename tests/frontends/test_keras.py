@@ -85,11 +85,17 @@ MODELS = {
 }
 #: Applications at the smallest size that they take.
 APPLICATIONS = {
-    "MobileNetV2": {"alpha": 0.35, "input_shape": (32, 32, 3)}, "EfficientNetB0": {},
-    "ResNet50": {}, "DenseNet121": {}, "ConvNeXtTiny": {}, "NASNetMobile": {}, "Xception": {
-        "input_shape": (71, 71, 3)}, "VGG16": {}, "ResNet50V2": {}, "InceptionV3": {
-        "input_shape": (75, 75, 3)},
-}  # fmt: skip
+    "MobileNetV2": {"alpha": 0.35, "input_shape": (32, 32, 3)},
+    "EfficientNetB0": {},
+    "ResNet50": {},
+    "DenseNet121": {},
+    "ConvNeXtTiny": {},
+    "NASNetMobile": {},
+    "Xception": {"input_shape": (71, 71, 3)},
+    "VGG16": {},
+    "ResNet50V2": {},
+    "InceptionV3": {"input_shape": (75, 75, 3)},
+}
 
 
 def agree(model, inputs, execute):
@@ -183,9 +189,12 @@ def test_a_file_is_lowered_by_the_backend_that_is_chosen(name, backend, keras, t
     make, _ = MODELS[name]
     shaken(make(keras)).save(path)
     done = subprocess.run(
-        [sys.executable, "-c", _ON_ANOTHER, str(path)], capture_output=True, text=True, timeout=600,
+        [sys.executable, "-c", _ON_ANOTHER, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=600,
         env={**os.environ, "KERAS_BACKEND": backend},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout[done.stdout.index("{") :])
     assert said["worst_relative_error"] < 1e-4
@@ -235,9 +244,12 @@ def test_a_file_is_read_on_an_installed_backend_where_none_is_chosen(before, ker
     path = tmp_path / "dense.keras"
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]).save(path)
     done = subprocess.run(
-        [sys.executable, "-c", _CHOSEN, str(path), before], capture_output=True, text=True,
-        timeout=600, env=_without_choice(tmp_path),
-    )  # fmt: skip
+        [sys.executable, "-c", _CHOSEN, str(path), before],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=_without_choice(tmp_path),
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     runs_on, told, apart = json.loads(done.stdout.splitlines()[-1])
     assert runs_on == told == "jax" and apart < 1e-6
@@ -257,8 +269,12 @@ def test_a_model_of_a_function_gets_an_installed_backend(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-m", "workbench.commands.cli", "compile", "own_keras:make", "--json"],
-        capture_output=True, text=True, timeout=600, cwd=tmp_path, env=_without_choice(tmp_path),
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=tmp_path,
+        env=_without_choice(tmp_path),
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "Keras runs on jax" in done.stderr
 

@@ -295,9 +295,15 @@ def test_a_node_that_breaks_its_schema_is_told(tmp_path):
 
 
 def test_inconsistent_shapes_are_told_with_their_sizes(tmp_path):
-    _refused(tmp_path, model_of([helper.make_node("Add", ["x", "y"], ["z"])],
-                              [("x", F, [2, 3]), ("y", F, [2, 4])], [("z", F, [2, 3])]),
-             r"Add \(shapes \(2, 3\), \(2, 4\) do not broadcast")  # fmt: skip
+    _refused(
+        tmp_path,
+        model_of(
+            [helper.make_node("Add", ["x", "y"], ["z"])],
+            [("x", F, [2, 3]), ("y", F, [2, 4])],
+            [("z", F, [2, 3])],
+        ),
+        r"Add \(shapes \(2, 3\), \(2, 4\) do not broadcast",
+    )
 
 
 def test_a_function_that_calls_itself_is_refused(tmp_path):
@@ -328,9 +334,13 @@ def test_of_functions_of_one_name_the_overload_that_is_called_is_taken():
 
     nodes = [helper.make_node("f", ["x"], [name], domain="own") for name in ("y", "z")]
     nodes[0].overload, nodes[1].overload = "first", "second"
-    model = model_of(nodes, [("x", F, [2])], [("y", F, [2]), ("z", F, [2])],
-                     opsets=[helper.make_opsetid("own", 1)],
-                     functions=[function("Neg", "first"), function("Exp", "second")])  # fmt: skip
+    model = model_of(
+        nodes,
+        [("x", F, [2])],
+        [("y", F, [2]), ("z", F, [2])],
+        opsets=[helper.make_opsetid("own", 1)],
+        functions=[function("Neg", "first"), function("Exp", "second")],
+    )
     _agrees(model, x=np.array([1, 2], np.float32))
 
 
@@ -347,10 +357,15 @@ def test_functions_that_multiply_without_end_are_stopped(tmp_path, monkeypatch):
         )
     ]
     for level in range(1, 40):
-        nodes = [helper.make_node(f"f{level - 1}", ["x"], ["h"], domain="own"),
-                 helper.make_node(f"f{level - 1}", ["h"], ["y"], domain="own")]  # fmt: skip
-        functions.append(helper.make_function("own", f"f{level}", ["x"], ["y"], nodes,
-                                              [helper.make_opsetid("own", 1)]))  # fmt: skip
+        nodes = [
+            helper.make_node(f"f{level - 1}", ["x"], ["h"], domain="own"),
+            helper.make_node(f"f{level - 1}", ["h"], ["y"], domain="own"),
+        ]
+        functions.append(
+            helper.make_function(
+                "own", f"f{level}", ["x"], ["y"], nodes, [helper.make_opsetid("own", 1)]
+            )
+        )
     model = model_of(
         [helper.make_node("f39", ["x"], ["y"], domain="own")],
         [("x", F, [2])],
@@ -393,11 +408,14 @@ def test_a_damaged_file_is_refused_or_harmless(tmp_path_factory, data):
 
 
 def _symbolic():
-    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Shape", ["z"], ["t"]),
-             helper.make_node("Concat", ["s", "t"], ["u"], axis=0),
-             helper.make_node("ReduceProd", ["u"], ["p"], keepdims=1),
-             helper.make_node("Cast", ["p"], ["f"], to=F),
-             helper.make_node("Add", ["x", "f"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Shape", ["z"], ["t"]),
+        helper.make_node("Concat", ["s", "t"], ["u"], axis=0),
+        helper.make_node("ReduceProd", ["u"], ["p"], keepdims=1),
+        helper.make_node("Cast", ["p"], ["f"], to=F),
+        helper.make_node("Add", ["x", "f"], ["y"]),
+    ]
     return model_of(
         nodes, [("x", F, ["batch", 3]), ("z", F, ["batch", "length"])], [("y", F, ["batch", 3])]
     )
@@ -405,8 +423,10 @@ def _symbolic():
 
 def test_symbols_take_the_example_inputs_sizes():
     imported = _agrees(_symbolic(), x=np.ones((4, 3), np.float32), z=np.ones((4, 5), np.float32))
-    assert imported.facts["bound"] == {"batch": {"size": 4, "low": 0, "high": -1},
-                                       "length": {"size": 5, "low": 0, "high": -1}}  # fmt: skip
+    assert imported.facts["bound"] == {
+        "batch": {"size": 4, "low": 0, "high": -1},
+        "length": {"size": 5, "low": 0, "high": -1},
+    }
 
 
 def test_symbols_take_given_sizes_and_else_one():
@@ -457,10 +477,14 @@ def _loop_body():
         helper.make_node("Identity", ["go"], ["again"]),
         helper.make_node("Mul", ["v", "v"], ["seen"]),
     ]
-    infos = [helper.make_tensor_value_info(n, t, s) for n, t, s in
-             (("i", I, []), ("go", TensorProto.BOOL, []), ("v", F, [3]))]  # fmt: skip
-    outs = [helper.make_tensor_value_info(n, t, s) for n, t, s in
-            (("again", TensorProto.BOOL, []), ("next", F, [3]), ("seen", F, [3]))]  # fmt: skip
+    infos = [
+        helper.make_tensor_value_info(n, t, s)
+        for n, t, s in (("i", I, []), ("go", TensorProto.BOOL, []), ("v", F, [3]))
+    ]
+    outs = [
+        helper.make_tensor_value_info(n, t, s)
+        for n, t, s in (("again", TensorProto.BOOL, []), ("next", F, [3]), ("seen", F, [3]))
+    ]
     return helper.make_graph(nodes, "body", infos, outs)
 
 
@@ -506,16 +530,23 @@ def test_a_scan_of_many_steps_is_a_loop(back):
         helper.make_node("Mul", ["next", "b"], ["seen"]),
     ]
     body = helper.make_graph(
-        nodes, "body",
+        nodes,
+        "body",
         [helper.make_tensor_value_info(n, F, [2]) for n in ("h", "a", "b")],
         [helper.make_tensor_value_info(n, F, [2]) for n in ("next", "seen")],
         [numpy_helper.from_array(np.float32(0.5), "half")],
-    )  # fmt: skip
+    )
     scan = helper.make_node(
-        "Scan", ["x", "a", "b"], ["y", "all"], body=body, num_scan_inputs=2,
-        scan_input_axes=[1, 0], scan_input_directions=[back, 0], scan_output_axes=[1],
+        "Scan",
+        ["x", "a", "b"],
+        ["y", "all"],
+        body=body,
+        num_scan_inputs=2,
+        scan_input_axes=[1, 0],
+        scan_input_directions=[back, 0],
+        scan_output_axes=[1],
         scan_output_directions=[back],
-    )  # fmt: skip
+    )
     infos = [("x", F, [2]), ("a", F, [2, LONG]), ("b", F, [LONG, 2])]
     model = model_of([scan], infos, [("y", F, [2]), ("all", F, [2, LONG])])
     draw = np.random.default_rng(0).standard_normal

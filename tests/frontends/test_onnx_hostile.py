@@ -193,29 +193,44 @@ def test_a_hostile_graph_is_refused_with_the_reason(name: str, frontend, tmp_pat
 
 def test_branches_that_make_less_than_their_node_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    onnx.save(parsed("""
+    onnx.save(
+        parsed("""
         g (float[2] x) => (y, z) <int64 n = {2}, bool go = {1}> {
             y, z = Loop (n, go, x) <body = b (int64 i, bool c, float[2] s) => (bool d, float[2] t)
-                { d = Identity(c)  t = Neg(s) }> }"""), path)  # fmt: skip
+                { d = Identity(c)  t = Neg(s) }> }"""),
+        path,
+    )
     assert "body of Loop returns 2 tensors, expected 3" in str(refusal(path, "onnx-passes"))
 
 
 def test_attributes_that_a_function_cannot_take_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    onnx.save(parsed("""
+    onnx.save(
+        parsed("""
         g (float[2] x) => (y) { y = own.f <alpha = [1.0]> (x) }
         <domain: "own", opset_import: ["" : 18]> f <alpha> (a) => (b) {
-            k = Constant <value_float: float = @alpha> ()  b = Add(a, k) }"""), path)  # fmt: skip
+            k = Constant <value_float: float = @alpha> ()  b = Add(a, k) }"""),
+        path,
+    )
     error = refusal(path, "onnx-passes")
     assert "'value_float' of Constant is not of type FLOAT, in a call of own::f" in str(error)
 
 
-@pytest.mark.parametrize(("body", "said"), [
-    ("h = Neg(p) q = Neg(h)", "Neg needs its input 'X', in a call of own::f"),
-    (("k = Constant <value = bool {1}> () q = If(k) <then_branch = t () => (a) { a = Neg(p) }, "
-     "else_branch = e () => (b) { b = Neg(k) }>"), "Neg needs its input 'X', in a call of own::f"),
-    ("h = own.same(p) q = Neg(h)", "a result is an omitted input, in a call of own::same"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("h = Neg(p) q = Neg(h)", "Neg needs its input 'X', in a call of own::f"),
+        (
+            (
+                "k = Constant <value = bool {1}> () "
+                "q = If(k) <then_branch = t () => (a) { a = Neg(p) }, "
+                "else_branch = e () => (b) { b = Neg(k) }>"
+            ),
+            "Neg needs its input 'X', in a call of own::f",
+        ),
+        ("h = own.same(p) q = Neg(h)", "a result is an omitted input, in a call of own::same"),
+    ],
+)
 def test_a_call_that_leaves_out_what_its_function_needs_is_refused(
     body: str, said: str, tmp_path: Path
 ) -> None:
@@ -223,21 +238,25 @@ def test_a_call_that_leaves_out_what_its_function_needs_is_refused(
     model = parsed(f"""
         g (bool c) => (y) {{ y = own.f() }}
         <domain: "own", opset_import: ["" : 18, "own" : 1]> f (p) => (q) {{ {body} }}""")
-    model.functions.append(helper.make_function(
-        "own", "same", ["p"], ["p"], [], [helper.make_opsetid("", 18)]))  # fmt: skip
+    model.functions.append(
+        helper.make_function("own", "same", ["p"], ["p"], [], [helper.make_opsetid("", 18)])
+    )
     onnx.save(model, path)
     assert said in str(refusal(path, "onnx-passes"))
 
 
 def test_a_call_in_a_branch_may_leave_inputs_out(tmp_path: Path) -> None:
     path, made = tmp_path / "m.onnx", tmp_path / "made.onnx"
-    onnx.save(parsed("""
+    onnx.save(
+        parsed("""
         g (bool c) => (float[2] y) {
             y = If (c) <then_branch = t () => (float[2] a) { a = own.f() },
                         else_branch = e () => (float[2] b) {
                             b = Constant <value_floats = [1.0, 2.0]> () }> }
         <domain: "own", opset_import: ["" : 18]> f (p) => (q) {
-            k = Constant <value_floats = [3.0, 4.0]> ()  q = Clip(k, p) }"""), path)  # fmt: skip
+            k = Constant <value_floats = [3.0, 4.0]> ()  q = Clip(k, p) }"""),
+        path,
+    )
     assert main(["export", str(path), "--frontend", "onnx-passes", "-o", str(made)]) == 0
     (node,) = (n for n in onnx.load(made).graph.node if n.op_type == "If")
     assert node.input == ["c"]
@@ -252,8 +271,9 @@ def test_functions_may_be_nested_as_deep_as_python_goes(depth: int, tmp_path: Pa
         opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
         model.functions.append(helper.make_function("own", f"f{level}", ["a"], ["b"], body, opsets))
     last = [helper.make_node("Neg", ["a"], ["b"])]
-    model.functions.append(helper.make_function("own", f"f{depth}", ["a"], ["b"], last,
-                                                [helper.make_opsetid("", 18)]))  # fmt: skip
+    model.functions.append(
+        helper.make_function("own", f"f{depth}", ["a"], ["b"], last, [helper.make_opsetid("", 18)])
+    )
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
     if depth < 1000:
@@ -279,15 +299,18 @@ FOLDED = {
     "TopK": "e = Expand(one, wide)  c, d = TopK(e, size)",
     "Trilu": "e = ConstantOfShape(square)  c = Trilu(e)",
     "Gather": "e = Expand(one, wide)  c = Gather(e, row)",
-}  # fmt: skip
+}
 
 
 def test_a_tensor_without_elements_may_be_too_wide_to_hold(tmp_path: Path) -> None:
     """NumPy refuses it, empty as it is: it is not folded."""
     path = tmp_path / "m.onnx"
-    onnx.save(parsed(f"""
+    onnx.save(
+        parsed(f"""
         g (float[2] x) => (y) <int64[3] wide = {{0, {HUGE}, {HUGE}}}, int64[1] one = {{1}}> {{
-            c = Expand(one, wide)  s = Shape(c)  y = Reshape(x, one) }}"""), path)  # fmt: skip
+            c = Expand(one, wide)  s = Shape(c)  y = Reshape(x, one) }}"""),
+        path,
+    )
     assert "Reshape" in str(refusal(path, "onnx-passes"))
 
 
@@ -296,13 +319,16 @@ def test_a_tensor_without_elements_may_be_too_wide_to_hold(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", FOLDED)
 def test_what_would_fold_to_terabytes_takes_no_memory(name: str, frontend, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    onnx.save(parsed(f"""
+    onnx.save(
+        parsed(f"""
         g (float[4] x) => (y) <int64[2] wide = {{1000000, 1000000000}},
             int64[1] one = {{1}}, int64[1] size = {{{HUGE}}}, int64 zero = {{0}},
             int64 count = {{{HUGE}}}, int64 step = {{1}}, int64[3] row = {{0, 1, 2}},
             int64[2] values = {{0, 1}}, int64[2] pads = {{0, {HUGE}}}, int64[1] flat = {{-1}},
             int64[2] square = {{30000000, 30000000}}> {{
-            {FOLDED[name]}  y = Reshape(x, c) }}"""), path)  # fmt: skip
+            {FOLDED[name]}  y = Reshape(x, c) }}"""),
+        path,
+    )
     error = refusal(path, frontend)
     assert re.search("not supported|invalid inputs", error.what) and "model.onnx:" in error.what
 
@@ -338,10 +364,13 @@ def test_what_constants_cost_is_bounded(tmp_path: Path) -> None:
     """Products of constants, each of them small, that would take hours."""
     products = "  ".join(f"m{i + 1} = MatMul(m{i}, m0)" for i in range(40))
     path = tmp_path / "m.onnx"
-    onnx.save(parsed(f"""
+    onnx.save(
+        parsed(f"""
         g (float[4] x) => (y) <int64[2] square = {{4000, 4000}}> {{
             m0 = ConstantOfShape(square)  {products}  s = ReduceMax <keepdims = 0> (m40)
-            i = Cast <to = 7> (s)  j = Unsqueeze(i, i)  y = Reshape(x, j) }}"""), path)  # fmt: skip
+            i = Cast <to = 7> (s)  j = Unsqueeze(i, i)  y = Reshape(x, j) }}"""),
+        path,
+    )
     for frontend in (None, "onnx-passes"):
         with pytest.raises(UserError, match="not supported"):
             compiled(path, frontend)
@@ -382,7 +411,7 @@ AWAY = {
     "a length that is not the tensor's": ("data.bin", {"length": str(1 << 62)}, "expected 48"),
     "an offset that is no number": ("data.bin", {"offset": "0x10"}, "not a number"),
     "an offset of 5000 digits": ("data.bin", {"offset": "9" * 5000}, "not a number"),
-}  # fmt: skip
+}
 
 
 @BOTH
@@ -408,10 +437,12 @@ def test_external_data_beside_the_model_are_read(frontend, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("x\nraise SystemExit\n#", "# x raise SystemExit #"), ("x\r    y = 1", "# x y = 1"),
-        ("x\0y", r"# x\x00y"), ("x\u2028y = 1", "# x y = 1"),
+        ("x\nraise SystemExit\n#", "# x raise SystemExit #"),
+        ("x\r    y = 1", "# x y = 1"),
+        ("x\0y", r"# x\x00y"),
+        ("x\u2028y = 1", "# x y = 1"),
     ],
-)  # fmt: skip
+)
 def test_a_name_is_no_line_of_a_kernel(tmp_path, name, told):
     """Kernels say in comments which nodes they are of: no name of a node ends its comment."""
     node = helper.make_node("Exp", ["x"], ["y"], name=name)

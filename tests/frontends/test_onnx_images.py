@@ -36,8 +36,15 @@ def test_any_grid_is_sampled_as_onnxruntime_does(mode, padding, align, sizes, se
     x = rng.standard_normal((2, 3, *sizes)).astype(np.float32)
     grid = rng.uniform(-2.5, 2.5, (2, 4, 5, 2)).astype(np.float32)
     arrays = {"x": x, "grid": grid}
-    proto = one_node("GridSample", arrays, "y", opset=20, mode=mode, padding_mode=padding,
-                     align_corners=int(align))  # fmt: skip
+    proto = one_node(
+        "GridSample",
+        arrays,
+        "y",
+        opset=20,
+        mode=mode,
+        padding_mode=padding,
+        align_corners=int(align),
+    )
     agrees(proto, arrays, rtol=1e-4, atol=1e-4)
 
 
@@ -60,9 +67,17 @@ def test_regions_are_pooled_as_onnxruntime_does(mode, half, ratio):
         "rois": np.array(regions, np.float32),
         "batch": np.array([0, 1, 1, 0], np.int64),
     }
-    proto = one_node("RoiAlign", arrays, "y", output_height=2, output_width=3, mode=mode,
-                     sampling_ratio=ratio, coordinate_transformation_mode=half,
-                     spatial_scale=0.75)  # fmt: skip
+    proto = one_node(
+        "RoiAlign",
+        arrays,
+        "y",
+        output_height=2,
+        output_width=3,
+        mode=mode,
+        sampling_ratio=ratio,
+        coordinate_transformation_mode=half,
+        spatial_scale=0.75,
+    )
     agrees(proto, arrays)
 
 
@@ -89,24 +104,42 @@ def test_a_deformable_convolution_is_what_onnx_says(groups, offset_groups):
         "b": _normal(6),
         "mask": np.abs(_normal(2, offset_groups * 3 * 2, 4, 4)),
     }
-    proto = one_node("DeformConv", arrays, "y", opset=22, strides=[2, 2], pads=[1, 1, 2, 1],
-                     dilations=[1, 2], group=groups, offset_group=offset_groups)  # fmt: skip
+    proto = one_node(
+        "DeformConv",
+        arrays,
+        "y",
+        opset=22,
+        strides=[2, 2],
+        pads=[1, 1, 2, 1],
+        dilations=[1, 2],
+        group=groups,
+        offset_group=offset_groups,
+    )
     (theirs,) = ReferenceEvaluator(proto).run(None, arrays)
     np.testing.assert_allclose(ours(proto, arrays)[0], theirs, rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=examples(12), deadline=None)
 @given(
-    st.sampled_from([{}, {"pads": [1, 0, 1, 1]}, {"strides": [2, 1]}, {"dilations": [2, 1]},
-                     {"ceil_mode": 1, "strides": [2, 2]}, {"storage_order": 1}]),
+    st.sampled_from(
+        [
+            {},
+            {"pads": [1, 0, 1, 1]},
+            {"strides": [2, 1]},
+            {"dilations": [2, 1]},
+            {"ceil_mode": 1, "strides": [2, 2]},
+            {"storage_order": 1},
+        ]
+    ),
     st.sampled_from([np.float32, np.int8, np.uint8]),
-)  # fmt: skip
+)
 def test_places_of_the_largest_elements(more, kind):
     rng = np.random.default_rng(1)
     arrays = {"x": rng.integers(0, 5, (2, 3, 7, 6)).astype(kind)}  # many are equal
     types = {"y": helper.np_dtype_to_tensor_dtype(np.dtype(kind)), "places": TensorProto.INT64}
-    proto = one_node("MaxPool", arrays, "y places", opset=12, types=types, kernel_shape=[3, 2],
-                     **more)  # fmt: skip
+    proto = one_node(
+        "MaxPool", arrays, "y places", opset=12, types=types, kernel_shape=[3, 2], **more
+    )
     for mine, theirs in zip(ours(proto, arrays), onnxruntimes(proto, arrays), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -124,14 +157,27 @@ def test_pooled_elements_go_back_to_their_places():
 @pytest.mark.parametrize("counted", [0, 1])
 def test_the_last_windows_of_an_average_may_hang_over(counted):
     arrays = {"x": _normal(1, 2, 8, 8)}
-    agrees(one_node("AveragePool", arrays, "y", opset=19, kernel_shape=[3, 3], strides=[2, 2],
-                    pads=[1, 1, 0, 0], ceil_mode=1, count_include_pad=counted), arrays)  # fmt: skip
+    agrees(
+        one_node(
+            "AveragePool",
+            arrays,
+            "y",
+            opset=19,
+            kernel_shape=[3, 3],
+            strides=[2, 2],
+            pads=[1, 1, 0, 0],
+            ceil_mode=1,
+            count_include_pad=counted,
+        ),
+        arrays,
+    )
 
 
 def test_batch_statistics_update_the_running_ones():
     arrays = {"x": _normal(4, 3, 5, 5), **{n: np.abs(_normal(3)) for n in ("s", "b", "m", "v")}}
-    proto = one_node("BatchNormalization", arrays, "y mean var", opset=15, training_mode=1,
-                     momentum=0.8)  # fmt: skip
+    proto = one_node(
+        "BatchNormalization", arrays, "y mean var", opset=15, training_mode=1, momentum=0.8
+    )
     for mine, theirs in zip(
         ours(proto, arrays), ReferenceEvaluator(proto).run(None, arrays), strict=True
     ):

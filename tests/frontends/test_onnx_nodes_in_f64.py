@@ -25,11 +25,15 @@ def _normalised(x: np.ndarray, axes: tuple[int, ...], centred: bool = True) -> n
     [
         ("LayerNormalization", {}, 2, lambda x: _normalised(x, (1,))),
         ("RMSNormalization", {}, 1, lambda x: _normalised(x, (1,), centred=False)),
-        ("GroupNormalization", {"num_groups": 2}, 2,
-         lambda x: _normalised(x.reshape(8, 2, 3), (2,)).reshape(8, 6)),
+        (
+            "GroupNormalization",
+            {"num_groups": 2},
+            2,
+            lambda x: _normalised(x.reshape(8, 2, 3), (2,)).reshape(8, 6),
+        ),
         ("LayerNormalization", {"stash_type": 1}, 2, lambda x: _normalised(x, (1,))),
     ],
-)  # fmt: skip
+)
 def test_norms_that_compute_in_f32_on_their_way_are_asked_for_f64(
     kind, attributes, parameters, wanted
 ):
@@ -38,8 +42,10 @@ def test_norms_that_compute_in_f32_on_their_way_are_asked_for_f64(
     x = random.standard_normal((8, 6)).astype(np.float32)
     numbers = [random.standard_normal(6).astype(np.float32) for _ in range(parameters)]
     names = ["x", "scale", "bias"][: 1 + parameters]
-    infos = [helper.make_tensor_value_info(n, float_, a.shape)
-             for n, a in zip(names, (x, *numbers), strict=True)]  # fmt: skip
+    infos = [
+        helper.make_tensor_value_info(n, float_, a.shape)
+        for n, a in zip(names, (x, *numbers), strict=True)
+    ]
     node = helper.make_node(kind, names, ["y"], **attributes)
     graph = helper.make_graph(
         [node], "g", infos, [helper.make_tensor_value_info("y", float_, x.shape)]

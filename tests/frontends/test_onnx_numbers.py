@@ -21,9 +21,12 @@ TRAINING = "ai.onnx.preview.training"
 
 @settings(max_examples=examples(15), deadline=None)
 @given(
-    st.integers(1, 12), st.integers(1, 15), st.sampled_from([1, 2]), st.booleans(),
+    st.integers(1, 12),
+    st.integers(1, 15),
+    st.sampled_from([1, 2]),
+    st.booleans(),
     st.sampled_from([0, 1, -2]),
-)  # fmt: skip
+)
 def test_a_transform_of_any_length_is_numpys(size, length, parts, onesided, axis):
     shape = [3, 4]
     shape.insert(axis if axis >= 0 else 2, size)
@@ -159,8 +162,12 @@ def test_classes_are_drawn_by_their_shares():
 def test_axes_that_an_equation_leaves_unnamed_keep_their_order(equation):
     """Without an arrow they come first, as they stand."""
     rng = np.random.default_rng(8)
-    shapes = {"...ij,...jk": [(2, 3, 4, 5), (3, 5, 6)], "...,...": [(2, 3), (2, 3)],
-              "...ji,j": [(2, 3, 4, 5), (4,)], "...ba": [(2, 3, 4, 5)]}[equation]  # fmt: skip
+    shapes = {
+        "...ij,...jk": [(2, 3, 4, 5), (3, 5, 6)],
+        "...,...": [(2, 3), (2, 3)],
+        "...ji,j": [(2, 3, 4, 5), (4,)],
+        "...ba": [(2, 3, 4, 5)],
+    }[equation]
     arrays = {f"x{i}": rng.standard_normal(s).astype(np.float32) for i, s in enumerate(shapes)}
     (made,) = ours(one_node("Einsum", arrays, "y", equation=equation), arrays)
     np.testing.assert_allclose(made, np.einsum(equation, *arrays.values()), rtol=1e-5, atol=1e-6)
@@ -192,8 +199,12 @@ def test_an_integer_to_a_power_that_is_none():
 
 def test_a_range_of_floats_does_not_round_its_step():
     """As many as ONNX says: ceil((limit - start) / step), each start + i step."""
-    for numbers, kind in (((1000, 1001, 0.001), np.float32), ((0, 7, 0.7), np.float32),
-                          ((5, 1, -0.3), np.float64), ((1, 0, 0.5), np.float32)):  # fmt: skip
+    for numbers, kind in (
+        ((1000, 1001, 0.001), np.float32),
+        ((0, 7, 0.7), np.float32),
+        ((5, 1, -0.3), np.float64),
+        ((1, 0, 0.5), np.float32),
+    ):
         arrays = {n: np.array(v, kind) for n, v in zip("abc", numbers, strict=True)}
         start, step = float(arrays["a"]), float(arrays["c"])
         types = {"y": helper.np_dtype_to_tensor_dtype(np.dtype(kind))}
@@ -241,8 +252,9 @@ def test_one_element_of_a_resized_axis_is_torchs_first():
     x = np.random.default_rng(6).standard_normal((1, 1, 5, 7)).astype(np.float32)
     arrays = {"x": x, "roi": None, "scales": None, "sizes": np.array([1, 1, 1, 1])}
     for mode in ("linear", "cubic"):
-        proto = one_node("Resize", arrays, "y", mode=mode,
-                         coordinate_transformation_mode="pytorch_half_pixel")  # fmt: skip
+        proto = one_node(
+            "Resize", arrays, "y", mode=mode, coordinate_transformation_mode="pytorch_half_pixel"
+        )
         np.testing.assert_array_equal(ours(proto, arrays)[0], onnxruntimes(proto, arrays)[0])
 
 
@@ -250,8 +262,9 @@ def test_statistics_of_half_floats_are_floats():
     """The mean and the inverse deviation of a LayerNormalization are of its ``stash_type``."""
     x = np.array([[1, 2, 4], [3, -1, 0.5]], np.float16)
     arrays = {"x": x, "scale": np.array([1, 2, 1], np.float16)}
-    proto = one_node("LayerNormalization", arrays, "y mean spread",
-                     types={"y": TensorProto.FLOAT16})  # fmt: skip
+    proto = one_node(
+        "LayerNormalization", arrays, "y mean spread", types={"y": TensorProto.FLOAT16}
+    )
     for mine, theirs in zip(ours(proto, arrays), onnxruntimes(proto, arrays), strict=True):
         assert mine.dtype == theirs.dtype
         np.testing.assert_allclose(mine, theirs, rtol=1e-6 if mine.dtype == np.float32 else 1e-3)
@@ -298,8 +311,13 @@ def test_a_product_of_integers_is_not_scaled_by_a_fraction():
 def test_a_slice_from_beyond_either_end(start, step):
     x = np.arange(3, dtype=np.float32)
     for end in (-9, -3, -2, 0, 1, 9):
-        arrays = {"x": x, "starts": np.array([start]), "ends": np.array([end]),
-                  "axes": np.array([0]), "steps": np.array([step])}  # fmt: skip
+        arrays = {
+            "x": x,
+            "starts": np.array([start]),
+            "ends": np.array([end]),
+            "axes": np.array([0]),
+            "steps": np.array([step]),
+        }
         agrees(one_node("Slice", arrays, "y"), arrays)
 
 

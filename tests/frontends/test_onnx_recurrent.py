@@ -70,12 +70,25 @@ def test_peepholes_and_a_forget_gate_that_is_the_input_gates_rest():
 @settings(max_examples=examples(12), deadline=None)
 @given(
     st.lists(
-        st.sampled_from(["Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu",
-                         "HardSigmoid", "Elu", "Softsign", "Softplus"]),
-        min_size=2, max_size=2,
+        st.sampled_from(
+            [
+                "Relu",
+                "Tanh",
+                "Sigmoid",
+                "Affine",
+                "LeakyRelu",
+                "ThresholdedRelu",
+                "HardSigmoid",
+                "Elu",
+                "Softsign",
+                "Softplus",
+            ]
+        ),
+        min_size=2,
+        max_size=2,
     ),
     st.sampled_from([None, 0.5]),
-)  # fmt: skip
+)
 def test_any_activations_and_a_clip(names, clip):
     takes_beta = ("Affine", "HardSigmoid")
     takes_alpha = (*takes_beta, "LeakyRelu", "ThresholdedRelu", "Elu")

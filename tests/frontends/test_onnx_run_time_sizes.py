@@ -17,8 +17,16 @@ from tests.frontends.onnx_models import F, I, execute, model_of, onnxruntimes
 
 B = TensorProto.BOOL
 ROWS, COLUMNS = 6, 4
-NUMBERS = {"0": [0], "1": [1], "2": [2], "shape": [-1, 2, 2], "k": [2], "axis0": 0,
-           "-1": [-1], "-4": [-4]}  # fmt: skip
+NUMBERS = {
+    "0": [0],
+    "1": [1],
+    "2": [2],
+    "shape": [-1, 2, 2],
+    "k": [2],
+    "axis0": 0,
+    "-1": [-1],
+    "-4": [-4],
+}
 
 #: What is done with ``c``, the rows of x (6, 4) that a mask keeps, and ``d``, those of another.
 CASES = {
@@ -69,8 +77,12 @@ def _model(text: str) -> onnx.ModelProto:
     ]
     for line in text.split("; "):
         kind, inputs, outputs, *more = line.split(" ")
-        attributes = dict(map(_attribute, more[0].replace("],", "];").split(",")
-                              if more and "[" not in more[0] else more))  # fmt: skip
+        attributes = dict(
+            map(
+                _attribute,
+                more[0].replace("],", "];").split(",") if more and "[" not in more[0] else more,
+            )
+        )
         nodes.append(helper.make_node(kind, inputs.split(","), outputs.split(","), **attributes))
     rng = np.random.default_rng(0)
     held = {n: np.array(v, np.int64) for n, v in NUMBERS.items()}
@@ -80,8 +92,9 @@ def _model(text: str) -> onnx.ModelProto:
         "half": np.float32(0.5).reshape(()),
     }
     infos = [("x", F, [ROWS, COLUMNS]), ("mask", B, [ROWS]), ("other", B, [ROWS])]
-    return model_of(nodes, infos, [("y", F, None)],
-                    [numpy_helper.from_array(v, n) for n, v in held.items()])  # fmt: skip
+    return model_of(
+        nodes, infos, [("y", F, None)], [numpy_helper.from_array(v, n) for n, v in held.items()]
+    )
 
 
 def _arrays(seed: int) -> dict[str, np.ndarray]:
@@ -123,8 +136,9 @@ def test_unique_is_onnxruntimes(seed, in_order, axis):
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 3, (5, 3)).astype(np.float32)
     attributes = {} if axis is None else {"axis": axis}
-    node = helper.make_node("Unique", ["x"], ["y", "i", "r", "n"], sorted=int(in_order),
-                            **attributes)  # fmt: skip
+    node = helper.make_node(
+        "Unique", ["x"], ["y", "i", "r", "n"], sorted=int(in_order), **attributes
+    )
     outputs = [("y", F, None), *((n, I, None) for n in "irn")]
     proto = model_of([node], [("x", F, [5, 3])], outputs)
     imported = import_proto(proto)
@@ -145,8 +159,10 @@ def test_the_best_boxes_are_onnxruntimes(seed, centre, threshold, most):
     inputs = ["boxes", "scores", "most", "overlap", *(["least"] if threshold else [])]
     node = helper.make_node("NonMaxSuppression", inputs, ["y"], center_point_box=int(centre))
     infos = [(n, F, list(a.shape)) for n, a in arrays.items() if n in inputs]
-    held = [numpy_helper.from_array(np.array([most], np.int64), "most"),
-            numpy_helper.from_array(np.array([0.4], np.float32), "overlap")]  # fmt: skip
+    held = [
+        numpy_helper.from_array(np.array([most], np.int64), "most"),
+        numpy_helper.from_array(np.array([0.4], np.float32), "overlap"),
+    ]
     proto = model_of([node], infos, [("y", I, None)], held)
     arrays = {n: arrays[n] for n, _, _ in infos}
     imported = import_proto(proto)
@@ -158,8 +174,10 @@ def test_the_best_boxes_are_onnxruntimes(seed, centre, threshold, most):
 def test_the_best_boxes_are_found_by_machine_code():
     """A loop that ends when no box is left; compiled for one input, right for others."""
     rng = np.random.default_rng(1)
-    held = [numpy_helper.from_array(np.array([4], np.int64), "most"),
-            numpy_helper.from_array(np.array([0.3], np.float32), "overlap")]  # fmt: skip
+    held = [
+        numpy_helper.from_array(np.array([4], np.int64), "most"),
+        numpy_helper.from_array(np.array([0.3], np.float32), "overlap"),
+    ]
     node = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most", "overlap"], ["y"])
     infos = [("boxes", F, [1, 20, 4]), ("scores", F, [1, 2, 20])]
     proto = model_of([node], infos, [("y", I, None)], held)

@@ -25,9 +25,12 @@ def _model(nodes, outputs=(("y", F),), inputs=(("x", F, (4, 6)),), **arrays):
     held = [numpy_helper.from_array(np.array(n, np.int64), name) for name, n in NUMBERS.items()]
     held += [numpy_helper.from_array(np.array(a), name) for name, a in arrays.items()]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs],
-        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs], held,
-    )  # fmt: skip
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(*i) for i in inputs],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs],
+        held,
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
@@ -143,10 +146,14 @@ def test_sequences_and_optional_values_cross_the_boundary_as_tensors() -> None:
     """Each tensor of a sequence is an argument or a result of its own."""
     some, none = (helper.make_tensor_sequence_value_info(n, F, None) for n in ("some", "result"))
     kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(F, None))
-    model = _model([
-        _node("SequenceInsert", "some x 0", "result"), _node("OptionalHasElement", "left", "has"),
-        _node("SequenceEmpty", "", "empty"),
-    ], outputs=[("has", TensorProto.BOOL)])  # fmt: skip
+    model = _model(
+        [
+            _node("SequenceInsert", "some x 0", "result"),
+            _node("OptionalHasElement", "left", "has"),
+            _node("SequenceEmpty", "", "empty"),
+        ],
+        outputs=[("has", TensorProto.BOOL)],
+    )
     model.graph.input.extend([some, helper.make_value_info("left", kind)])
     model.graph.output.extend([none, helper.make_tensor_sequence_value_info("empty", F, None)])
     given = {"x": X, "some": [X[:1], X[:2, :2]], "left": None}

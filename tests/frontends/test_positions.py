@@ -125,8 +125,14 @@ def test_every_position_is_judged_as_torch_judges_it(name):
     x = torch.arange(20.0).reshape(4, 5)
     first = x, torch.tensor([0, 2, 3]), torch.tensor([4, 0, 1])
     made = cc.compile(model, first)
-    for i, j in ([0, 2, 3], [4, 0, 1]), ([0, 4, 3], [4, 0, 1]), ([0, 2, 3], [4, 5, 1]), (
-        [-4, 2, 3], [4, -5, 1]), ([-5, 2, 3], [4, 0, 1]), ([0, 2, 3], [4, 0, -6]):  # fmt: skip
+    for i, j in (
+        ([0, 2, 3], [4, 0, 1]),
+        ([0, 4, 3], [4, 0, 1]),
+        ([0, 2, 3], [4, 5, 1]),
+        ([-4, 2, 3], [4, -5, 1]),
+        ([-5, 2, 3], [4, 0, 1]),
+        ([0, 2, 3], [4, 0, -6]),
+    ):
         batch = x, torch.tensor(i), torch.tensor(j)
         try:
             wanted = model(*batch)
@@ -143,8 +149,10 @@ REFUSED = (ort.InvalidArgument, ort.Fail)
 def _graph(kind: str, *, others=(), **attributes):
     """x (4, 5) read, or written to, at ``i`` by a node of ONNX."""
     shape = {"GatherND": [3, 2], "ScatterND": [3, 2], "Gather": [3]}.get(kind, [3, 5])
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 5]),
-              helper.make_tensor_value_info("i", TensorProto.INT64, shape)]  # fmt: skip
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 5]),
+        helper.make_tensor_value_info("i", TensorProto.INT64, shape),
+    ]
     stored = []
     if "Scatter" in kind:
         updates = np.ones([3] if kind == "ScatterND" else shape, np.float32)
@@ -190,11 +198,14 @@ def test_targets_of_a_loss_of_onnx_may_be_what_it_ignores():
         "SoftmaxCrossEntropyLoss", ["x", "t"], ["y"], ignore_index=-1, reduction="mean"
     )
     graph = helper.make_graph(
-        [node], "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 5]),
-         helper.make_tensor_value_info("t", TensorProto.INT64, [3])],
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 5]),
+            helper.make_tensor_value_info("t", TensorProto.INT64, [3]),
+        ],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
-    )  # fmt: skip
+    )
     made = cc.compile(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     )
@@ -248,8 +259,10 @@ def test_the_graph_of_an_onnx_model_is_checked_as_its_import():
 
 
 def _takes(kind: str, second: str, shape: list[int]):
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3]),
-              helper.make_tensor_value_info(second, TensorProto.INT64, shape)]  # fmt: skip
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3]),
+        helper.make_tensor_value_info(second, TensorProto.INT64, shape),
+    ]
     node = helper.make_node(kind, ["x", second], ["y"], name="asks")
     graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
     opset = helper.make_opsetid("", 18)
@@ -282,14 +295,19 @@ def test_the_branch_that_was_compiled_in_is_held_against_a_calls():
     then = helper.make_graph([helper.make_node("Relu", ["x"], ["a"])], "t", [], [empty("a")])
     part = helper.make_node("Slice", ["x", "s", "e"], ["z"])
     other = helper.make_graph([part], "e", [], [empty("z")])
-    nodes = [helper.make_node("ReduceSum", ["x"], ["q"], keepdims=0),
-             helper.make_node("Greater", ["q", "zero"], ["b"]),
-             helper.make_node("If", ["b"], ["y"], then_branch=then, else_branch=other)]  # fmt: skip
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["q"], keepdims=0),
+        helper.make_node("Greater", ["q", "zero"], ["b"]),
+        helper.make_node("If", ["b"], ["y"], then_branch=then, else_branch=other),
+    ]
     stored = {"s": np.array([0]), "e": np.array([2]), "zero": np.float32(0)}
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])], [empty("y")],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3])],
+        [empty("y")],
         [onnx.numpy_helper.from_array(np.array(v), k) for k, v in stored.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     x = np.arange(-6, 6, dtype=np.float32).reshape(4, 3)
     made = cc.compile(model, [x])

@@ -92,10 +92,19 @@ def fill_through_two_views(x):
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "function",
-    [write_through_a_view, write_through_a_chunk, write_into_a_base,
-     write_through_dropout_in_evaluation, write_through_a_slice_with_a_step, write_a_column,
-     chain_on_one_tensor, write_with_an_operator, write_into_a_transpose, fill_through_two_views],
-)  # fmt: skip
+    [
+        write_through_a_view,
+        write_through_a_chunk,
+        write_into_a_base,
+        write_through_dropout_in_evaluation,
+        write_through_a_slice_with_a_step,
+        write_a_column,
+        chain_on_one_tensor,
+        write_with_an_operator,
+        write_into_a_transpose,
+        fill_through_two_views,
+    ],
+)
 def test_writes_are_seen_through_every_alias(function):
     agrees(function, _input(4, 6))
 
@@ -124,8 +133,13 @@ _WRITES = {
 
 @pytest.mark.slow
 @settings(max_examples=examples(15))  # torch takes half a second for each
-@given(st.lists(st.tuples(st.sampled_from(sorted(_VIEWS)), st.sampled_from(sorted(_WRITES))),
-                min_size=1, max_size=3))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(_VIEWS)), st.sampled_from(sorted(_WRITES))),
+        min_size=1,
+        max_size=3,
+    )
+)
 def test_any_mix_of_views_and_writes(steps):
     def function(x):
         y = x * 1
@@ -230,16 +244,20 @@ def test_dropout_in_evaluation_is_nothing():
 # -- refusals --
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: torch.tensor_split(x, 3, dim=1),
-    lambda x: torch.tensor_split(x, (1, 4, 3), dim=-1),
-    lambda x: (*torch.hsplit(x, 5), *torch.hsplit(x[0], [2]), *torch.vsplit(x, [1, -1])),
-    lambda x: torch.dsplit(x[None], [1, 3]),
-    lambda x: torch.take(x, torch.tensor([[0, 14], [-1, 7]])),
-    lambda x: torch.cartesian_prod(x[0], x[1, :2], x[2]),
-    lambda x: x.index_fill(1, torch.tensor([3, 0, 3, -1]), x[0, 0]),
-    lambda x: torch.unsafe_chunk(x, 2, 1),
-], ids=["parts", "places", "axes", "third axis", "take", "tuples", "fill", "chunks"])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.tensor_split(x, 3, dim=1),
+        lambda x: torch.tensor_split(x, (1, 4, 3), dim=-1),
+        lambda x: (*torch.hsplit(x, 5), *torch.hsplit(x[0], [2]), *torch.vsplit(x, [1, -1])),
+        lambda x: torch.dsplit(x[None], [1, 3]),
+        lambda x: torch.take(x, torch.tensor([[0, 14], [-1, 7]])),
+        lambda x: torch.cartesian_prod(x[0], x[1, :2], x[2]),
+        lambda x: x.index_fill(1, torch.tensor([3, 0, 3, -1]), x[0, 0]),
+        lambda x: torch.unsafe_chunk(x, 2, 1),
+    ],
+    ids=["parts", "places", "axes", "third axis", "take", "tuples", "fill", "chunks"],
+)
 def test_splits_and_reads_by_place_that_torch_does_not_decompose(function):
     agrees(function, _input(3, 5))
 
@@ -280,8 +298,11 @@ def test_a_module_that_torch_cannot_export_is_told_in_one_line():
 
 def _symbolic():
     batch = torch.export.Dim("batch", min=2, max=64)
-    return exported(lambda x: x.reshape(x.shape[0] * 2, -1) * x.shape[0], _input(4, 6),
-                    dynamic_shapes={"tensors": ({0: batch},)})  # fmt: skip
+    return exported(
+        lambda x: x.reshape(x.shape[0] * 2, -1) * x.shape[0],
+        _input(4, 6),
+        dynamic_shapes={"tensors": ({0: batch},)},
+    )
 
 
 def test_symbols_take_the_example_inputs_sizes():
@@ -316,8 +337,12 @@ def test_a_symbol_that_the_program_has_not_is_refused():
 def test_two_dims_tied_by_the_program_are_bound_together():
     n = torch.export.Dim("n", min=2, max=100)
     x, y = _input(3, 5), _input(6)
-    program = exported(lambda x, y: x.repeat(2, 1) + y[:, None], x, y,
-                       dynamic_shapes={"tensors": ({0: n}, {0: 2 * n})})  # fmt: skip
+    program = exported(
+        lambda x, y: x.repeat(2, 1) + y[:, None],
+        x,
+        y,
+        dynamic_shapes={"tensors": ({0: n}, {0: 2 * n})},
+    )
     (name,) = import_exported(program).facts["bound"]
     imported = import_exported(program, sizes={name: 4})
     assert [v.type.shape for v in imported.module.main.arguments] == [(4, 5), (8,)]
@@ -337,8 +362,11 @@ def test_an_op_without_translation_is_its_decomposition_and_the_rest_stays():
     kinds = [op.kind for op in imported.module.main.body.ops]
     assert "core.gelu" in kinds
     assert "core.softmax" in kinds
-    parts = [op for op in imported.module.main.body.ops
-             if any(n.kind == "aten.diff.default" for n in op.origin.nodes())]  # fmt: skip
+    parts = [
+        op
+        for op in imported.module.main.body.ops
+        if any(n.kind == "aten.diff.default" for n in op.origin.nodes())
+    ]
     assert [op.kind for op in parts][-1] == "core.sub"
 
 
@@ -395,12 +423,16 @@ def test_numbers_that_forward_changes_are_told():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-@pytest.mark.parametrize("divide", [torch.floor_divide, lambda a, b: torch.div(
-    a, b, rounding_mode="floor")], ids=["//", "div"])  # fmt: skip
+@pytest.mark.parametrize(
+    "divide",
+    [torch.floor_divide, lambda a, b: torch.div(a, b, rounding_mode="floor")],
+    ids=["//", "div"],
+)
 def test_the_floor_of_a_quotient_of_floats_is_torchs(dtype, divide):
     """Of the exact quotient: 1 // 0.1 is 9, though 1 / 0.1 is rounded to 10."""
-    special = torch.tensor([0.0, -0.0, 1, -1, 0.1, -0.1, 6, float("inf"), -float("inf"),
-                            float("nan"), -3.5, 0.5])  # fmt: skip
+    special = torch.tensor(
+        [0.0, -0.0, 1, -1, 0.1, -0.1, 6, float("inf"), -float("inf"), float("nan"), -3.5, 0.5]
+    )
     tenths = torch.arange(-60, 61) / 10
     a = torch.cat([special.repeat_interleave(12), tenths.repeat(7)]).to(dtype)
     b = torch.cat([special.repeat(12), tenths.repeat_interleave(7)]).to(dtype)
@@ -420,12 +452,16 @@ _BY_CHANNEL = torch.tensor([0.5, -2.0, 1.5, 3.0])
 
 @pytest.mark.parametrize("weight", [None, _BY_CHANNEL], ids=["", "scale"])
 @pytest.mark.parametrize("bias", [None, _BY_CHANNEL + 1], ids=["", "bias"])
-@pytest.mark.parametrize("norm", [
-    lambda x, w, b: functional.instance_norm(x, weight=w, bias=b),
-    lambda x, w, b: functional.group_norm(x, 2, w, b),
-    lambda x, w, b: functional.layer_norm(x.mT, (4,), w, b),
-    lambda x, w, b: functional.batch_norm(x, _BY_CHANNEL, _BY_CHANNEL.abs(), w, b),
-], ids=["instance", "group", "layer", "batch"])  # fmt: skip
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda x, w, b: functional.instance_norm(x, weight=w, bias=b),
+        lambda x, w, b: functional.group_norm(x, 2, w, b),
+        lambda x, w, b: functional.layer_norm(x.mT, (4,), w, b),
+        lambda x, w, b: functional.batch_norm(x, _BY_CHANNEL, _BY_CHANNEL.abs(), w, b),
+    ],
+    ids=["instance", "group", "layer", "batch"],
+)
 def test_a_norm_may_have_a_scale_or_a_bias_alone(norm, bias, weight):
     agrees(lambda x: norm(x, weight, bias), _input(2, 4, 5))
 
@@ -467,11 +503,13 @@ def test_a_program_takes_the_sizes_of_the_inputs_that_it_is_compiled_with():
 @pytest.mark.parametrize(
     "x",
     [
-        torch.ones(3, dtype=torch.bfloat16), torch.ones(3).to(torch.float8_e4m3fn),
-        torch.ones(3, requires_grad=True), torch._neg_view(torch.ones(3)),
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.ones(3).to(torch.float8_e4m3fn),
+        torch.ones(3, requires_grad=True),
+        torch._neg_view(torch.ones(3)),
     ],
     ids=["bf16", "f8", "with gradient", "negated"],
-)  # fmt: skip
+)
 def test_a_call_takes_the_tensors_of_the_compile(x):
     (found,) = cc.compile(Doubled(), (x,))(x)
     torch.testing.assert_close(torch.from_numpy(found), Doubled()(x).detach())

@@ -48,20 +48,25 @@ CASES: dict[str, Callable] = {
     "fft2": lambda x, y: torch.view_as_real(torch.fft.fft2(x, norm="forward")),
     "irfft2": lambda x, y: torch.fft.irfft2(torch.fft.rfft2(x), s=(4, 6)),
     "hfft": lambda x, y: torch.fft.hfft(_z(x)) + torch.fft.ihfft(x).imag.sum(),
-    "stft": lambda x, y: torch.view_as_real(torch.stft(
-        x.flatten(), 8, 4, window=torch.hann_window(8), return_complex=True)),
+    "stft": lambda x, y: torch.view_as_real(
+        torch.stft(x.flatten(), 8, 4, window=torch.hann_window(8), return_complex=True)
+    ),
     # Of integers and numbers the imaginary part is 0.
     "integers": lambda x, y: torch.view_as_real(_n(y).to(torch.complex64) + (y > 0)),
     "integers joined": lambda x, y: torch.view_as_real(
-        torch.cat([_z(x), _n(y)]) + torch.stack([_n(y), _z(x)]).reshape(8, 3)),
+        torch.cat([_z(x), _n(y)]) + torch.stack([_n(y), _z(x)]).reshape(8, 3)
+    ),
     "integers chosen": lambda x, y: torch.view_as_real(
-        torch.where(y > 0, _z(x), _n(y)) + torch.where(y > 1, _z(x), 2)
-        + _z(x).masked_fill(y > 0, 3)),
+        torch.where(y > 0, _z(x), _n(y))
+        + torch.where(y > 1, _z(x), 2)
+        + _z(x).masked_fill(y > 0, 3)
+    ),
     "products of integers": lambda x, y: torch.view_as_real(
-        _z(x) @ _n(y).T.to(torch.complex64) + (_z(x) * _n(y)).sum()),
+        _z(x) @ _n(y).T.to(torch.complex64) + (_z(x) * _n(y)).sum()
+    ),
     "padded": lambda x, y: torch.view_as_real(torch.nn.functional.pad(_z(x), (1, 2), value=4)),
     "irfft of integers": lambda x, y: torch.fft.irfft2(_n(x)) + torch.fft.hfft(_n(y)).sum(),
-}  # fmt: skip
+}
 
 
 def _n(y):
@@ -109,8 +114,11 @@ def test_the_circle_is_right_to_rounding_and_exact_at_its_quarters(count: int) -
 @pytest.mark.parametrize("size", [4, 7, 12, 16])
 def test_the_phase_of_what_has_no_imaginary_part_is_torchs(size: int) -> None:
     """Negative bins have the phase pi, not -pi: nothing is left of the sines of whole turns."""
-    for x in (torch.randn(3, size, generator=torch.Generator().manual_seed(size)),
-              -torch.ones(3, size), torch.zeros(3, size)):  # fmt: skip
+    for x in (
+        torch.randn(3, size, generator=torch.Generator().manual_seed(size)),
+        -torch.ones(3, size),
+        torch.zeros(3, size),
+    ):
         real = size // 2 if size % 2 == 0 else size
         model = _Of(lambda x, y, real=real: torch.fft.rfft(x).angle()[:, ::real])
         found = import_module(model, (x, Y))
@@ -148,11 +156,14 @@ def test_a_complex_buffer_and_the_whole_path() -> None:
     assert np.abs(found - want).max() <= CLOSE * np.abs(want).max()
 
 
-@pytest.mark.parametrize(("function", "said"), [
-    (lambda x, y: _z(x), "complex numbers; return torch.view_as_real of them"),
-    (lambda x, y: _z(x).sqrt().real, "aten.sqrt.default (not implemented for complex numbers"),
-    (lambda x, y: _z(x).to(torch.float32), "it drops the imaginary part"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x, y: _z(x), "complex numbers; return torch.view_as_real of them"),
+        (lambda x, y: _z(x).sqrt().real, "aten.sqrt.default (not implemented for complex numbers"),
+        (lambda x, y: _z(x).to(torch.float32), "it drops the imaginary part"),
+    ],
+)
 def test_what_has_no_form_is_said(function: Callable, said: str) -> None:
     with pytest.raises(UserError) as refused:
         import_module(_Of(function), (X, Y))

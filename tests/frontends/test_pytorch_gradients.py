@@ -21,9 +21,15 @@ def _drawn(*shape, seed=0):
 @pytest.mark.slow
 @settings(max_examples=examples(25), deadline=None)
 @given(
-    st.integers(1, 3), st.sampled_from([1, 2, 3]), st.integers(1, 3), st.integers(0, 2),
-    st.integers(1, 2), st.sampled_from([1, 2]), st.booleans(), st.integers(0, 1),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.sampled_from([1, 2, 3]),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(1, 2),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+    st.integers(0, 1),
+)
 def test_the_gradients_of_a_convolution(
     spatial, kernel, stride, padding, dilation, groups, transposed, extra
 ):
@@ -32,8 +38,14 @@ def test_the_gradients_of_a_convolution(
     extra = extra if transposed and extra < max(stride, dilation) else 0
     held = (channels, outputs // groups) if transposed else (outputs, channels // groups)
     x, w = _drawn(2, channels, *size), _drawn(*held, *(kernel,) * spatial, seed=1)
-    settings_ = ([stride] * spatial, [padding] * spatial, [dilation] * spatial, transposed,
-                 [extra] * spatial, groups)  # fmt: skip
+    settings_ = (
+        [stride] * spatial,
+        [padding] * spatial,
+        [dilation] * spatial,
+        transposed,
+        [extra] * spatial,
+        groups,
+    )
     try:
         made = aten.convolution(x, w, None, *settings_)
     except RuntimeError:  # no output is left
@@ -57,20 +69,27 @@ def test_the_gradient_of_average_pooling(window, stride, pad, ceil, padded):
         lambda g, x: aten.avg_pool2d_backward(
             g, x, [window, window], [stride, stride], [pad, pad], ceil, padded, None
         ),
-        _drawn(*shape, seed=1), x,
-    )  # fmt: skip
+        _drawn(*shape, seed=1),
+        x,
+    )
 
 
 def test_the_gradient_of_average_pooling_with_a_divisor_and_without_a_batch():
     x = _drawn(3, 8, 8)
-    agrees(lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [], [0, 0], False, True, 7),
-           _drawn(3, 4, 4, seed=1), x)  # fmt: skip
+    agrees(
+        lambda g, x: aten.avg_pool2d_backward(g, x, [2, 2], [], [0, 0], False, True, 7),
+        _drawn(3, 4, 4, seed=1),
+        x,
+    )
 
 
 @pytest.mark.parametrize("made", [(1, 1), (3, 4), (5, 2), (9, 8)])
 def test_the_gradient_of_adaptive_pooling(made):
-    agrees(lambda g, x: aten._adaptive_avg_pool2d_backward(g, x),
-           _drawn(2, 3, *made, seed=1), _drawn(2, 3, 9, 8))  # fmt: skip
+    agrees(
+        lambda g, x: aten._adaptive_avg_pool2d_backward(g, x),
+        _drawn(2, 3, *made, seed=1),
+        _drawn(2, 3, 9, 8),
+    )
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, 0.5, float("inf")])
@@ -89,8 +108,12 @@ def test_bags(mode, more):
     indices = torch.tensor([0, 2, 5, 2, 2, 1, 0])
     offsets = torch.tensor([0, 3, 3, 5] + [7] * ("include_last_offset" in more))
     table = bags.weight.detach()
-    agrees(lambda w, i, o: torch.nn.functional.embedding_bag(i, w, o, mode=mode, **more),
-           table, indices, offsets)  # fmt: skip
+    agrees(
+        lambda w, i, o: torch.nn.functional.embedding_bag(i, w, o, mode=mode, **more),
+        table,
+        indices,
+        offsets,
+    )
 
 
 def test_a_permutation_is_one_and_random_numbers_are_drawn_once():

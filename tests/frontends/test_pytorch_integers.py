@@ -49,8 +49,9 @@ def test_integers_are_as_torch_has_them(name):
     tried = []
     for dtype in DTYPES:
         torch.manual_seed(5)
-        inputs = tuple(torch.randint(0, 2 if dtype is torch.bool else 100, s).to(dtype)
-                       for s in shapes)  # fmt: skip
+        inputs = tuple(
+            torch.randint(0, 2 if dtype is torch.bool else 100, s).to(dtype) for s in shapes
+        )
         try:
             wanted = to_numpy(function(*inputs))
         except RuntimeError:  # not implemented for this dtype

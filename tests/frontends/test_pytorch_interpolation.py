@@ -29,10 +29,12 @@ class Resized(torch.nn.Module):
 
 @settings(max_examples=examples(18), deadline=None)
 @given(
-    st.sampled_from(MODES), st.tuples(*[st.integers(1, 19)] * 2),
+    st.sampled_from(MODES),
+    st.tuples(*[st.integers(1, 19)] * 2),
     # Torch (2.13) makes all rows of a result that is 1 wide the first one.
-    st.tuples(st.integers(1, 9), st.integers(2, 9)), st.booleans(),
-)  # fmt: skip
+    st.tuples(st.integers(1, 9), st.integers(2, 9)),
+    st.booleans(),
+)
 def test_sizes(mode, before, after, align_corners):
     corners = align_corners if mode != "lanczos" else False  # which torch has not
     agrees(before, mode=mode, size=after, align_corners=corners)
@@ -41,9 +43,11 @@ def test_sizes(mode, before, after, align_corners):
 @pytest.mark.slow
 @settings(max_examples=examples(12), deadline=None)
 @given(
-    st.sampled_from(MODES), st.tuples(*[st.integers(3, 19)] * 2),
-    st.sampled_from([0.4, 0.55, 1.7, (0.5, 2.3)]), st.booleans(),
-)  # fmt: skip
+    st.sampled_from(MODES),
+    st.tuples(*[st.integers(3, 19)] * 2),
+    st.sampled_from([0.4, 0.55, 1.7, (0.5, 2.3)]),
+    st.booleans(),
+)
 def test_scales(mode, before, factor, recompute):
     agrees(before, mode=mode, scale_factor=factor, recompute_scale_factor=recompute)
 
@@ -62,15 +66,20 @@ def agrees(before, **how):
 
 @settings(max_examples=examples(24), deadline=None)
 @given(
-    st.sampled_from(MODES), st.booleans(), st.tuples(*[st.integers(1, 19)] * 2),
-    st.tuples(st.integers(1, 30), st.integers(2, 30)), st.booleans(), st.integers(0, 9),
-)  # fmt: skip
+    st.sampled_from(MODES),
+    st.booleans(),
+    st.tuples(*[st.integers(1, 19)] * 2),
+    st.tuples(st.integers(1, 30), st.integers(2, 30)),
+    st.booleans(),
+    st.integers(0, 9),
+)
 def test_images_of_bytes_have_the_bits_of_torch(mode, antialias, before, after, corners, seed):
     """In fixed point, rows before columns: one rounding for both would be another number in 20%."""
     plain = {"antialias": antialias or mode == "lanczos", "align_corners": corners}
     module = Resized(mode=mode, size=after, **plain if mode != "lanczos" else {})
-    x = torch.randint(0, 256, (2, 3, *before), dtype=torch.uint8,
-                      generator=torch.Generator().manual_seed(seed))  # fmt: skip
+    x = torch.randint(
+        0, 256, (2, 3, *before), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+    )
     found = import_module(module, (x,))
     (made,) = Evaluator(found.module.weights).block(found.module.main.body, [x.numpy()])
     assert found.facts["stood_in"] == []
@@ -81,8 +90,9 @@ def test_images_of_bytes_have_the_bits_of_torch(mode, antialias, before, after, 
 @pytest.mark.parametrize("factor", [0.4, 1.7, (0.5, 2.3)])
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 def test_images_of_bytes_by_a_factor(mode, factor, recompute):
-    module = Resized(mode=mode, scale_factor=factor, recompute_scale_factor=recompute,
-                     antialias=False)  # fmt: skip
+    module = Resized(
+        mode=mode, scale_factor=factor, recompute_scale_factor=recompute, antialias=False
+    )
     x = torch.randint(0, 256, (1, 3, 9, 11), dtype=torch.uint8)
     found = import_module(module, (x,))
     (made,) = Evaluator(found.module.weights).block(found.module.main.body, [x.numpy()])

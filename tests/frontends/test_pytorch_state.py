@@ -107,9 +107,21 @@ class InputAndState(Held):
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "kind",
-    [UnderNoGrad, ThroughData, PartThroughData, Tied, Counter, Replaced, ReplacedByAnInput,
-     Constant, Input, PartOfAnInput, ReturnsItsInput, InputAndState],
-)  # fmt: skip
+    [
+        UnderNoGrad,
+        ThroughData,
+        PartThroughData,
+        Tied,
+        Counter,
+        Replaced,
+        ReplacedByAnInput,
+        Constant,
+        Input,
+        PartOfAnInput,
+        ReturnsItsInput,
+        InputAndState,
+    ],
+)
 def test_each_call_computes_and_writes_what_torch_does(kind):
     model = kind().eval()
     made = cc.compile(copy.deepcopy(model), (CALLS[0].clone(),), check=True)

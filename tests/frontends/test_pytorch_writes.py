@@ -57,7 +57,7 @@ CASES: dict[str, Callable] = {
     "means of integers": lambda x: _reduced(x, "int64", True),
     "means of integers without its own": lambda x: _reduced(x, "int64", False),
     "stable sort": lambda x: torch.sort(x.round(), stable=True, dim=1, descending=True).indices,
-}  # fmt: skip
+}
 
 
 class _Of(torch.nn.Module):

@@ -61,11 +61,13 @@ PROGRAMS = {
     "attention": (attention, tuple(RNG.standard_normal((3, 2, 5, 8)).astype(np.float32))),
     "convolution": (convolution, (IMAGES, RNG.standard_normal((3, 3, 3, 4)).astype(np.float32))),
     "mean of windows": (
-        lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 3, 2, 1), (1, 2, 1, 1), "SAME"), (IMAGES,),
+        lambda x: lax.reduce_window(x, 0.0, lax.add, (1, 3, 2, 1), (1, 2, 1, 1), "SAME"),
+        (IMAGES,),
     ),
     "argmax": (lambda x: (jnp.argmax(x, 0), jnp.argmin(x, 1)), (X,)),
     "sort by two keys": (
-        lambda x: lax.sort((jnp.round(x), -x, x), dimension=1, num_keys=2), (X,),
+        lambda x: lax.sort((jnp.round(x), -x, x), dimension=1, num_keys=2),
+        (X,),
     ),
     "sort with nan": (lambda x: jnp.sort(jnp.where(x > 1, jnp.nan, x), 0), (X,)),
     "top k": (lambda x: lax.top_k(x, 3), (X,)),
@@ -73,34 +75,44 @@ PROGRAMS = {
     "scatter": (lambda x, i: x.at[i, 1:3].add(1.5), (X, np.array([0, 2, 2], np.int32))),
     "cumulative": (lambda x: (jnp.cumsum(x, 0), lax.cummax(x, 1, reverse=True)), (X,)),
     "while": (
-        lambda x: lax.while_loop(lambda s: jnp.sum(s) < 500, lambda s: s * 1.5, jnp.abs(x)), (X,),
+        lambda x: lax.while_loop(lambda s: jnp.sum(s) < 500, lambda s: s * 1.5, jnp.abs(x)),
+        (X,),
     ),
     "scan": (lambda x: lax.scan(lambda c, r: (c * 0.5 + r, c.sum()), x[0], x), (X,)),
     "cond": (lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x), (X,)),
     "switch": (
-        lambda i, x: lax.switch(i, [jnp.sin, jnp.cos, jnp.tanh], x), (np.int32(1), X),
+        lambda i, x: lax.switch(i, [jnp.sin, jnp.cos, jnp.tanh], x),
+        (np.int32(1), X),
     ),
     "special": (
-        lambda x: (lax.erf(x), jax.scipy.special.gammaln(jnp.abs(x)), lax.erf_inv(x / 4)), (X,),
+        lambda x: (lax.erf(x), jax.scipy.special.gammaln(jnp.abs(x)), lax.erf_inv(x / 4)),
+        (X,),
     ),
     "random": (lambda x: x + jax.random.normal(jax.random.key(3), x.shape), (X,)),
-    "bfloat16": (lambda x: (x.astype(jnp.bfloat16) * jnp.bfloat16(1.5)), (X,)),
+    "bfloat16": (lambda x: x.astype(jnp.bfloat16) * jnp.bfloat16(1.5), (X,)),
     "bits": (
-        lambda x: (lax.population_count(lax.bitcast_convert_type(x, jnp.uint32)),
-                   lax.clz(lax.bitcast_convert_type(x, jnp.int32)),
-                   lax.bitcast_convert_type(x, jnp.uint8)), (X,),
+        lambda x: (
+            lax.population_count(lax.bitcast_convert_type(x, jnp.uint32)),
+            lax.clz(lax.bitcast_convert_type(x, jnp.int32)),
+            lax.bitcast_convert_type(x, jnp.uint8),
+        ),
+        (X,),
     ),
     "solve": (
-        lambda a, y: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(a @ a.T + 6 * jnp.eye(4)),
-                                                 True), y), (X, X),
+        lambda a, y: jax.scipy.linalg.cho_solve(
+            (jnp.linalg.cholesky(a @ a.T + 6 * jnp.eye(4)), True), y
+        ),
+        (X, X),
     ),
     "own reduction": (
-        lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b + a * b * 0, (1,)), (X,),
+        lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b + a * b * 0, (1,)),
+        (X,),
     ),
     "gradient of pooling": (
-        jax.grad(lambda x: jnp.sum(convolution(x, jnp.ones((3, 3, 3, 4))) ** 2)), (IMAGES,),
+        jax.grad(lambda x: jnp.sum(convolution(x, jnp.ones((3, 3, 3, 4))) ** 2)),
+        (IMAGES,),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.sampled(9)
@@ -113,8 +125,12 @@ def test_the_reference_agrees_with_jax(name):
 @pytest.mark.parametrize("name", slow_but(("while",), PROGRAMS))
 def test_the_cpu_agrees_with_jax(name):
     function, arguments = PROGRAMS[name]
-    agree(function, *arguments, execute=by_cpu,
-          tolerance=1e-4 if name == "gradient of pooling" else 1e-5)  # fmt: skip
+    agree(
+        function,
+        *arguments,
+        execute=by_cpu,
+        tolerance=1e-4 if name == "gradient of pooling" else 1e-5,
+    )
 
 
 def test_booleans_have_extremes_bounds_and_bits():
@@ -131,8 +147,10 @@ def test_booleans_have_extremes_bounds_and_bits():
 
 
 def test_a_reduction_of_nothing_is_its_start_value():
-    agree(lambda x: (jnp.max(x, 0, initial=-3.0), jnp.min(x, initial=3.0), x.sum(0), x.prod()),
-          np.zeros((0, 3), np.float32))  # fmt: skip
+    agree(
+        lambda x: (jnp.max(x, 0, initial=-3.0), jnp.min(x, initial=3.0), x.sum(0), x.prod()),
+        np.zeros((0, 3), np.float32),
+    )
 
 
 @pytest.mark.sampled(3)
@@ -222,20 +240,27 @@ def test_a_comparison_that_names_its_axes_is_refused_in_words():
 @pytest.mark.parametrize("fold", [(lax.add, 0.0), (lax.max, -np.inf), (lax.max, 0.5)])
 @pytest.mark.parametrize(
     ("shape", "window", "padding"),
-    [((0, 6), (2, 2), "VALID"), ((4, 6), (9, 2), "VALID"), ((0, 6), (1, 2), "SAME"),
-     ((0, 6), (2, 2), ((1, 2), (0, 0)))],
-)  # fmt: skip
+    [
+        ((0, 6), (2, 2), "VALID"),
+        ((4, 6), (9, 2), "VALID"),
+        ((0, 6), (1, 2), "SAME"),
+        ((0, 6), (2, 2), ((1, 2), (0, 0))),
+    ],
+)
 def test_windows_of_nothing(shape, window, padding, fold):
     combine, start = fold
-    agree(lambda x: lax.reduce_window(x, np.float32(start), combine, window, (1, 1), padding),
-          np.zeros(shape, np.float32))  # fmt: skip
+    agree(
+        lambda x: lax.reduce_window(x, np.float32(start), combine, window, (1, 1), padding),
+        np.zeros(shape, np.float32),
+    )
 
 
 @pytest.mark.parametrize("size", [1, 6])
 def test_axes_that_are_neither_indexed_nor_kept(size):
     x, i = RNG.standard_normal((5, size, 7)).astype(np.float32), np.array([[1], [4]], np.int32)
     read = lax.GatherDimensionNumbers(
-        offset_dims=(1,), collapsed_slice_dims=(0, 1), start_index_map=(0,))  # fmt: skip
+        offset_dims=(1,), collapsed_slice_dims=(0, 1), start_index_map=(0,)
+    )
     written = lax.ScatterDimensionNumbers(
         update_window_dims=(1,), inserted_window_dims=(0, 1), scatter_dims_to_operand_dims=(0,)
     )
@@ -334,17 +359,25 @@ def test_ops_that_an_op_is_expanded_to_keep_its_line_and_its_scope():
             return jax.scipy.special.digamma(x)  # the line
 
     imported = import_function(function, (X,))
-    places = {(n.kind, n.file, n.line, n.scope)
-              for op in imported.module.walk() for n in op.origin.nodes()}  # fmt: skip
+    places = {
+        (n.kind, n.file, n.line, n.scope)
+        for op in imported.module.walk()
+        for n in op.origin.nodes()
+    }
     with open(__file__) as own:
         line = next(i for i, row in enumerate(own, 1) if row.endswith("# the line\n"))
     assert places == {("chlo.digamma", __file__, line, "special")}
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: jnp.linalg.norm(x), lambda x: jax.nn.relu(x),
-    lambda x: jnp.sort(x), lambda x: jax.nn.one_hot(jnp.arange(4), 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: jnp.linalg.norm(x),
+        lambda x: jax.nn.relu(x),
+        lambda x: jnp.sort(x),
+        lambda x: jax.nn.one_hot(jnp.arange(4), 4),
+    ],
+)
 def test_functions_of_jax_are_at_the_line_that_calls_them(function):
     imported = import_function(function, (X,))
     line = function.__code__.co_firstlineno
@@ -361,9 +394,15 @@ def test_ops_without_a_line_of_the_model_are_where_it_was_handed_over():
 
 
 def test_shapes_stand_for_example_inputs():
-    made = cc.compile(lambda p: p["x"] + p["n"], ({
-        "x": jax.ShapeDtypeStruct((3,), np.float32), "n": jax.ShapeDtypeStruct((3,), np.int32),
-    },))  # fmt: skip
+    made = cc.compile(
+        lambda p: p["x"] + p["n"],
+        (
+            {
+                "x": jax.ShapeDtypeStruct((3,), np.float32),
+                "n": jax.ShapeDtypeStruct((3,), np.int32),
+            },
+        ),
+    )
     x = {"x": X[0, :3], "n": np.arange(3, dtype=np.int32)}
     np.testing.assert_array_equal(np.ravel(made(x)), x["x"] + np.arange(3, dtype=np.float32))
 
@@ -421,7 +460,7 @@ def test_symbolic_exports_are_bound_and_their_conditions_checked(tmp_path):
         ("func.func @a() { return }\nfunc.func @b() { return }", "one public function, got: a, b"),
         ("func.func @main(%x: tensor<3xcomplex<f32>>) { return }", "elements of type complex<f32>"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_program_is_one_line(program, says):
     with pytest.raises(UserError, match=says) as caught:
         import_program(program, name="p.mlir")
@@ -444,21 +483,30 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
         import_program(text, name="p.mlir")
     said = caught.value.what
     assert said.startswith("3 ops are not supported")
-    for part in ("a custom call of mine; program.mlir:2",
-                 "a custom call of other; program.mlir:4",
-                 "foo.bar (no translation; program.mlir:5)"):  # fmt: skip
+    for part in (
+        "a custom call of mine; program.mlir:2",
+        "a custom call of other; program.mlir:4",
+        "foo.bar (no translation; program.mlir:5)",
+    ):
         assert part in said
 
 
 @pytest.mark.parametrize("kind", [jnp.int4, jnp.uint4])
-@pytest.mark.parametrize("function", [
-    lambda x: x >> 1, lambda x: x + x, lambda x: lax.shift_right_logical(x, jnp.full_like(x, 1)),
-    lax.population_count, lax.clz,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x >> 1,
+        lambda x: x + x,
+        lambda x: lax.shift_right_logical(x, jnp.full_like(x, 1)),
+        lax.population_count,
+        lax.clz,
+    ],
+)
 def test_arithmetic_below_a_byte_is_refused_in_words(function, kind):
     with pytest.raises(UserError, match=r"computes in u?i4: convert to 8 bits") as caught:
-        import_function(lambda x: function(x.astype(kind)).astype(jnp.int32),
-                        (np.arange(4, dtype=np.int32),))  # fmt: skip
+        import_function(
+            lambda x: function(x.astype(kind)).astype(jnp.int32), (np.arange(4, dtype=np.int32),)
+        )
     assert "Error" not in caught.value.what
 
 

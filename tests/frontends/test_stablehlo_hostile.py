@@ -48,8 +48,7 @@ def refusal(tmp_path: Path, content: str | bytes) -> UserError:
 
 def main(body: str, result: str = "tensor<4xf32>") -> str:
     """A program of one function of x: tensor<4xf32>."""
-    return (f"func.func @main(%x: tensor<4xf32>) -> {result} {{\n{body}\n"
-            f"  return %y : {result}\n}}")  # fmt: skip
+    return f"func.func @main(%x: tensor<4xf32>) -> {result} {{\n{body}\n  return %y : {result}\n}}"
 
 
 HUGE = 10**15
@@ -57,17 +56,24 @@ HUGE = 10**15
 ROWS = {
     "attributes nested too deep for a stack": (
         main(f"  %y = stablehlo.abs %x {{a = {'[' * 200_000}{']' * 200_000}}} : tensor<4xf32>"),
-        r"MLIR's parser crashed \(SIG"),
+        r"MLIR's parser crashed \(SIG",
+    ),
     "no program": ("hello", "not a StableHLO program"),
     "half a program": (program()[:300], "not a StableHLO program"),
     "bytes in the place of a length": (
-        program()[:40] + b"\xff" * 9 + program()[49:], "not a StableHLO program|crashed"),
+        program()[:40] + b"\xff" * 9 + program()[49:],
+        "not a StableHLO program|crashed",
+    ),
     "a function that calls itself": (
-        main("  %y = func.call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>"), "calls itself"),
+        main("  %y = func.call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>"),
+        "calls itself",
+    ),
     "ops that nobody knows": (
         main("""
   %a = "other.op"(%x) : (tensor<4xf32>) -> tensor<4xf32>
-  %y = "other.op"(%a) : (tensor<4xf32>) -> tensor<4xf32>"""), r"1 op is not supported: other.op"),
+  %y = "other.op"(%a) : (tensor<4xf32>) -> tensor<4xf32>"""),
+        r"1 op is not supported: other.op",
+    ),
     "an infinite solve": (
         f"""func.func @main(%a: tensor<{HUGE}x{HUGE}xf32>, %b: tensor<{HUGE}x1xf32>)
             -> tensor<{HUGE}x1xf32> {{
@@ -75,8 +81,10 @@ ROWS = {
     transpose_a = #stablehlo<transpose NO_TRANSPOSE>}}
     : (tensor<{HUGE}x{HUGE}xf32>, tensor<{HUGE}x1xf32>) -> tensor<{HUGE}x1xf32>
   return %y : tensor<{HUGE}x1xf32>
-}}""", "triangular_solve"),
-}  # fmt: skip
+}}""",
+        "triangular_solve",
+    ),
+}
 
 
 @pytest.mark.sampled(3)

@@ -72,7 +72,7 @@ def test_a_loop_is_right_where_each_iteration_is():
         (counted, "stablehlo.tanh", "stablehlo.logistic", "while", "body of the loop, iteration 1"),
         (counted, "stablehlo.compare", None, "while", "condition of the loop, iteration 10"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_translation_is_the_first_node_that_differs(
     monkeypatch, function, op, other, node, note
 ):
@@ -89,8 +89,9 @@ def test_a_wrong_translation_is_the_first_node_that_differs(
 
 def grown(x, w):
     """One value doubles while another is halved, until the first is large."""
-    return jax.lax.while_loop(lambda s: jnp.abs(s[0]).max() < 100,
-                              lambda s: (2 * s[0] + 1, s[1] / 2, s[2]), (x, x + 1, w))  # fmt: skip
+    return jax.lax.while_loop(
+        lambda s: jnp.abs(s[0]).max() < 100, lambda s: (2 * s[0] + 1, s[1] / 2, s[2]), (x, x + 1, w)
+    )
 
 
 @pytest.mark.parametrize("place", ["begins", "leaves"])

@@ -61,13 +61,17 @@ def test_places_lie_inside_what_they_point_into():
     "build",
     [
         lambda b, x: b.sqrt(x),
-        lambda b, x: b.rsqrt(b.add(b.broadcast(x, shape=(2, 50), dims=(1,)),
-                                   b.constant(np.full((2, 50), 1e-5, np.float32)))),
+        lambda b, x: b.rsqrt(
+            b.add(
+                b.broadcast(x, shape=(2, 50), dims=(1,)),
+                b.constant(np.full((2, 50), 1e-5, np.float32)),
+            )
+        ),
         lambda b, x: b.log(b.mean(b.concat(x, x, axis=0), axes=(0,))),
         lambda b, x: b.pow(x, b.scalar_like(0.3, x)),
     ],
     ids=["root", "variance", "mean", "power"],
-)  # fmt: skip
+)
 def test_nothing_negative_comes_under_a_root(build):
     module = program(build, "50xf32")
     (x,) = stand_ins.inputs(module)
@@ -129,9 +133,17 @@ def test_a_recorded_configuration_has_the_same_passes(training):
 
 @pytest.mark.parametrize(
     "said",
-    ["MyOptimizer(rate=0.1)", "SGD(rate=__import__('os').system('x'))", "SGD(0.1)", "SGD(", 7,
-     "SGD(rate=0.1).rate", "Cosine(value=1.0, iterations=3)" * 900, None],
-)  # fmt: skip
+    [
+        "MyOptimizer(rate=0.1)",
+        "SGD(rate=__import__('os').system('x'))",
+        "SGD(0.1)",
+        "SGD(",
+        7,
+        "SGD(rate=0.1).rate",
+        "Cosine(value=1.0, iterations=3)" * 900,
+        None,
+    ],
+)
 def test_another_optimiser_is_not_run(said):
     with pytest.raises(UserError, match="unknown optimiser "):
         training_of({**Training().facts(), "optimizer": said})

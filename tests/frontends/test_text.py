@@ -83,11 +83,15 @@ def test_ops_written_by_hand_come_from_their_lines(tmp_path):
         (BY_HAND.replace('"main"', '"main", level = "kernel"'), "level, got 'kernel'"),
         (BY_HAND.replace("%y) :", "%q) :"), "mine.mlir:7:22: %q is used before it is defined"),
         (BY_HAND[:-30], "mine.mlir:"),
-        (BY_HAND.replace("dense_resource<w_my_weights> : tensor<8x16xf32>}",
-                         "dense_resource<w_my_weights> : tensor<1000000x1000000xf32>}"),
-         "weights are not in the text"),
+        (
+            BY_HAND.replace(
+                "dense_resource<w_my_weights> : tensor<8x16xf32>}",
+                "dense_resource<w_my_weights> : tensor<1000000x1000000xf32>}",
+            ),
+            "weights are not in the text",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_says_where(tmp_path, wrong, said):
     path = tmp_path / "mine.mlir"
     path.write_text(wrong)

@@ -17,15 +17,25 @@ from core_compiler.frontends.pytorch import import_exported
 
 #: The largest difference, of the largest value of the result.
 CLOSE = 1e-5
-_WIDTHS = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-           "num_attention_heads": 4}  # fmt: skip
+_WIDTHS = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 _TEXT = {**_WIDTHS, "vocab_size": 99}
 _DECODER = {**_TEXT, "use_cache": False}
 _BOTH = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 99,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+    "vocab_size": 99,
     "use_cache": False,
-}  # fmt: skip
+}
 
 
 def _ids(length: int = 16) -> torch.Tensor:

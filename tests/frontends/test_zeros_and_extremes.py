@@ -55,9 +55,11 @@ def extremes(x):
 
 
 def ordered(x):
-    return (*torch.sort(x, dim=1, stable=True),
-            *torch.sort(x, dim=1, stable=True, descending=True),
-            torch.argsort(x, dim=0, stable=True))  # fmt: skip
+    return (
+        *torch.sort(x, dim=1, stable=True),
+        *torch.sort(x, dim=1, stable=True, descending=True),
+        torch.argsort(x, dim=0, stable=True),
+    )
 
 
 def pooled(x):
@@ -164,20 +166,34 @@ class _Pooling(torch.nn.Module):
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("pool", [
-    lambda x: torch.nn.functional.max_pool1d(x, 3, 2, 1),
-    lambda x: torch.nn.functional.adaptive_max_pool1d(x, 4),
-    lambda x: torch.nn.functional.max_pool1d(x, 3, 2, 1, return_indices=True)[0],
-], ids=["padded", "adaptive", "with places"])  # fmt: skip
-@pytest.mark.parametrize("row", [
-    [-INF, -INF, 3.0, -INF, -INF, -INF], [-0.0, 0.0, -0.0, 0.0, 0.0, -0.0], [1.0, 2, 2, 2, 1, 1],
-], ids=["infinities", "zeros", "ties"])  # fmt: skip
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: torch.nn.functional.max_pool1d(x, 3, 2, 1),
+        lambda x: torch.nn.functional.adaptive_max_pool1d(x, 4),
+        lambda x: torch.nn.functional.max_pool1d(x, 3, 2, 1, return_indices=True)[0],
+    ],
+    ids=["padded", "adaptive", "with places"],
+)
+@pytest.mark.parametrize(
+    "row",
+    [
+        [-INF, -INF, 3.0, -INF, -INF, -INF],
+        [-0.0, 0.0, -0.0, 0.0, 0.0, -0.0],
+        [1.0, 2, 2, 2, 1, 1],
+    ],
+    ids=["infinities", "zeros", "ties"],
+)
 def test_gradients_go_to_the_chosen_element(pool, row):
     model = _Pooling(torch.tensor([[row]]), pool)
     k = torch.full((1,), 3.0)
     model(k).backward()
-    step = cc.compile(model, (k,), check=True, training=cc.Training(
-        loss="own", optimizer=optimizers.SGD(0.0), keep_gradients=True))  # fmt: skip
+    step = cc.compile(
+        model,
+        (k,),
+        check=True,
+        training=cc.Training(loss="own", optimizer=optimizers.SGD(0.0), keep_gradients=True),
+    )
     step(k)
     assert np.array_equal(step.gradients["p"], model.p.grad.numpy())
 
@@ -187,18 +203,21 @@ def test_gradients_go_to_the_chosen_element(pool, row):
 
 def _onnx(node, shape, outputs, kind=TensorProto.FLOAT, opset=18, constants=()):
     graph = helper.make_graph(
-        list(node), "case", [helper.make_tensor_value_info("x", kind, shape)],
+        list(node),
+        "case",
+        [helper.make_tensor_value_info("x", kind, shape)],
         [helper.make_tensor_value_info(name, t, None) for name, t in outputs],
         [onnx.numpy_helper.from_array(a, name) for name, a in constants],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def _in_onnxruntime(model, x):
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model.SerializeToString(),
-                                           providers=["CPUExecutionProvider"])  # fmt: skip
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     return session.run(None, {"x": x})
 
 
@@ -209,8 +228,12 @@ def _onnx_orders():
         helper.make_node("ArgMin", ["x"], ["b"], axis=1, keepdims=0),
         helper.make_node("TopK", ["x", "k"], ["v", "i"]),
     ]
-    outputs = [("a", TensorProto.INT64), ("b", TensorProto.INT64), ("v", TensorProto.FLOAT),
-               ("i", TensorProto.INT64)]  # fmt: skip
+    outputs = [
+        ("a", TensorProto.INT64),
+        ("b", TensorProto.INT64),
+        ("v", TensorProto.FLOAT),
+        ("i", TensorProto.INT64),
+    ]
     model = _onnx(nodes, (4, 5), outputs, constants=[("k", np.array([3], np.int64))])
     return model, cc.compile(model, (np.zeros((4, 5), np.float32),), check=True)
 
@@ -230,8 +253,15 @@ def test_max_pool_of_onnx_never_chooses_padding(order):
     x = np.arange(36, dtype=np.float32).reshape(1, 1, 6, 6)
     x[..., :3, :3] = -INF
     x[0, 0, 4, 4:] = 40, 40
-    node = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[3, 3], strides=[2, 2],
-                            pads=[1, 1, 1, 1], storage_order=order)  # fmt: skip
+    node = helper.make_node(
+        "MaxPool",
+        ["x"],
+        ["y", "i"],
+        kernel_shape=[3, 3],
+        strides=[2, 2],
+        pads=[1, 1, 1, 1],
+        storage_order=order,
+    )
     model = _onnx([node], x.shape, [("y", TensorProto.FLOAT), ("i", TensorProto.INT64)], opset=12)
     values, places = _numpy(cc.compile(model, (x,), check=True)(x))
     flat = x.reshape(6, 6).ravel(order="F" if order else "C")
@@ -245,8 +275,13 @@ def test_max_pool_of_onnx_never_chooses_padding(order):
 def test_bit_shift_of_onnx(direction):
     x = np.array([0, 1, 200, 255], np.uint8)
     node = helper.make_node("BitShift", ["x", "n"], ["y"], direction=direction)
-    model = _onnx([node], x.shape, [("y", TensorProto.UINT8)], TensorProto.UINT8,
-                  constants=[("n", np.array([7, 3, 1, 0], np.uint8))])  # fmt: skip
+    model = _onnx(
+        [node],
+        x.shape,
+        [("y", TensorProto.UINT8)],
+        TensorProto.UINT8,
+        constants=[("n", np.array([7, 3, 1, 0], np.uint8))],
+    )
     made = cc.compile(model, (x,), check=True)
     assert_same_bits(_numpy(made(x)), _in_onnxruntime(model, x))
 
@@ -260,19 +295,30 @@ def test_positions_shifts_and_zeros_of_jax():
     jnp, lax = jax.numpy, jax.lax
 
     def orders(x):
-        return (jnp.argmax(x, 1), jnp.argmin(x, 1), jnp.argsort(x, 1), x + 0.0, x - 0.0,
-                lax.top_k(x, 3)[1])  # fmt: skip
+        return (
+            jnp.argmax(x, 1),
+            jnp.argmin(x, 1),
+            jnp.argsort(x, 1),
+            x + 0.0,
+            x - 0.0,
+            lax.top_k(x, 3)[1],
+        )
 
-    x = np.array([[-0.0, 0.0, -0.0, 1], [0.0, -0.0, -1, 0], [NAN, 1, NAN, INF],
-                  [-INF, -INF, -INF, -INF]], np.float32)  # fmt: skip
+    x = np.array(
+        [[-0.0, 0.0, -0.0, 1], [0.0, -0.0, -1, 0], [NAN, 1, NAN, INF], [-INF, -INF, -INF, -INF]],
+        np.float32,
+    )
     made = cc.compile(orders, (x,), check=True)
     with jax.disable_jit():
         wanted = _numpy(orders(jnp.asarray(x)))
     assert_same_bits(_numpy(made(x))[:5], wanted[:5])
 
     def shifts(a, n):
-        return (lax.shift_right_arithmetic(a, n), lax.shift_right_logical(a, n),
-                lax.shift_left(a, n))  # fmt: skip
+        return (
+            lax.shift_right_arithmetic(a, n),
+            lax.shift_right_logical(a, n),
+            lax.shift_left(a, n),
+        )
 
     a = np.array([-(2**31), -1, -5, 5, 2**31 - 1], np.int32).repeat(6)
     n = np.tile(np.array([0, 1, 31, 32, 40, -1], np.int32), 5)
@@ -281,10 +327,17 @@ def test_positions_shifts_and_zeros_of_jax():
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("row", [
-    [-INF, -INF, 3.0, -INF, -INF, -INF], [-0.0, 0.0, -0.0, 0.0, 0.0, -0.0], [1.0, 2, 2, 2, 1, 1],
-    [NAN, 1, 2, NAN, 0, 3], [1, NAN, 2, 0, NAN, NAN],
-], ids=["infinities", "zeros", "ties", "nan", "nan last"])  # fmt: skip
+@pytest.mark.parametrize(
+    "row",
+    [
+        [-INF, -INF, 3.0, -INF, -INF, -INF],
+        [-0.0, 0.0, -0.0, 0.0, 0.0, -0.0],
+        [1.0, 2, 2, 2, 1, 1],
+        [NAN, 1, 2, NAN, 0, 3],
+        [1, NAN, 2, 0, NAN, NAN],
+    ],
+    ids=["infinities", "zeros", "ties", "nan", "nan last"],
+)
 def test_gradients_of_windows_of_jax(row):
     jax = pytest.importorskip("jax")
 

@@ -29,8 +29,9 @@ from tests.fuzz.seeds import seeds
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz",
-                                     description=__doc__.splitlines()[0])  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("frontend", choices=FRONTENDS)
     parser.add_argument("--inputs", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first input")
@@ -54,8 +55,15 @@ def main() -> int:
             told[0] = time.monotonic()
             print(f"{sum(found.counts.values())} inputs, {dict(found.counts)}", file=sys.stderr)
 
-    found = pool.run(given.frontend, corpus, given.seed, numbers, jobs=given.jobs,
-                     seconds=given.seconds, progress=progress)  # fmt: skip
+    found = pool.run(
+        given.frontend,
+        corpus,
+        given.seed,
+        numbers,
+        jobs=given.jobs,
+        seconds=given.seconds,
+        progress=progress,
+    )
     figures = _figures(found, len(corpus), given.seed, time.monotonic() - began)
     for (kind, key), (case, made, count) in found.findings.items():
         _write(given.findings / given.frontend, case, kind, key, made.text, count)
@@ -68,20 +76,27 @@ def main() -> int:
 def _figures(found: pool.Found, seeds: int, seed: int, seconds: float) -> dict:
     inputs = sum(found.counts.values())
     return {
-        "inputs": inputs, "imported": found.counts[IMPORTED], "refused": found.counts[REFUSED],
+        "inputs": inputs,
+        "imported": found.counts[IMPORTED],
+        "refused": found.counts[REFUSED],
         "contained": found.counts[CONTAINED],
         "findings": inputs - sum(found.counts[kind] for kind in FINE),
         "causes": [
             {"kind": kind, "at": key, "count": count, "input": case.number, "of": case.made_from}
             for (kind, key), (case, _, count) in found.findings.items()
         ],
-        "seconds": round(seconds), "peak_memory_mib": found.peak >> 20,
-        "slowest_input_s": round(found.slowest[0], 2), "slowest_input": found.slowest[1],
+        "seconds": round(seconds),
+        "peak_memory_mib": found.peak >> 20,
+        "slowest_input_s": round(found.slowest[0], 2),
+        "slowest_input": found.slowest[1],
         "bounds": {"memory_mib": pool.MEMORY_BOUND >> 20, "seconds": pool.TIME_BOUND},
-        "processes": found.starts, "seeds": seeds, "seed": seed, "reasons": len(found.reasons),
+        "processes": found.starts,
+        "seeds": seeds,
+        "seed": seed,
+        "reasons": len(found.reasons),
         "commit": _git("rev-parse", "HEAD"),
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-    }  # fmt: skip
+    }
 
 
 def _write(where: Path, case: Case, kind: str, key: str, text: str, count: int) -> None:
@@ -119,8 +134,10 @@ def _text(frontend: str, figures: dict) -> str:
         f"{figures['findings']} findings; {figures['seconds']} s, at most "
         f"{figures['peak_memory_mib']} MiB, slowest input {figures['slowest_input_s']} s"
     )
-    lines = [f"  {c['count']} x {c['kind']}: {c['at']} (input {c['input']}: {c['of']})"
-              for c in figures["causes"]]  # fmt: skip
+    lines = [
+        f"  {c['count']} x {c['kind']}: {c['at']} (input {c['input']}: {c['of']})"
+        for c in figures["causes"]
+    ]
     return "\n".join([head, *lines])
 
 

@@ -71,8 +71,9 @@ class Cases:
         """The input of this number."""
         random = Random(f"{self.frontend} {self.seed} {number}")
         seed = self._seed(random)
-        other = random.choice([s for s in (self._seed(random) for _ in range(8))
-                               if s.form == seed.form] or [seed])  # fmt: skip
+        other = random.choice(
+            [s for s in (self._seed(random) for _ in range(8)) if s.form == seed.form] or [seed]
+        )
         data, chance = seed.data, random.random()
         how = []
         if seed.form in ("onnx", "text") and chance < 0.75:
@@ -151,8 +152,10 @@ def _stablehlo(cc, path: Path, inputs):
 
 
 _READ: dict[str, Callable] = {
-    "onnx": _onnx, "onnx-passes": _onnx_passes, "stablehlo": _stablehlo,
-}  # fmt: skip
+    "onnx": _onnx,
+    "onnx-passes": _onnx_passes,
+    "stablehlo": _stablehlo,
+}
 
 
 def contained(case: Case) -> Outcome:

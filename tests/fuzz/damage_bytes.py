@@ -5,8 +5,17 @@ from __future__ import annotations
 from random import Random
 
 #: Bytes that mean something to a reader of variable-length numbers and of texts.
-_TELLING = (b"\0", b"\x7f", b"\x80", b"\xff", b"\xff" * 9 + b"\x01", b"\xff" * 4 + b"\x0f",
-            b"\x80" * 4, b"\x00\x00\x00\x80", b"\xff\xff\xff\x7f")  # fmt: skip
+_TELLING = (
+    b"\0",
+    b"\x7f",
+    b"\x80",
+    b"\xff",
+    b"\xff" * 9 + b"\x01",
+    b"\xff" * 4 + b"\x0f",
+    b"\x80" * 4,
+    b"\x00\x00\x00\x80",
+    b"\xff\xff\xff\x7f",
+)
 
 
 def damaged(data: bytes, other: bytes, random: Random) -> bytes:
@@ -37,8 +46,9 @@ def _change(made: bytearray, other: bytes, random: Random) -> None:
 
 def _insert(made: bytearray, other: bytes, random: Random) -> None:
     at = _place(made, random)
-    made[at:at] = random.choice(_TELLING) if random.random() < 0.5 else (
-        random.randbytes(_length(random)))  # fmt: skip
+    made[at:at] = (
+        random.choice(_TELLING) if random.random() < 0.5 else (random.randbytes(_length(random)))
+    )
 
 
 def _overwrite(made: bytearray, other: bytes, random: Random) -> None:

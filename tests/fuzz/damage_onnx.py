@@ -222,8 +222,11 @@ def _attribute(p: _Parts) -> None:
         name = p.random.choice(("axis", "axes", "to", "perm", "shape", "k", "mode", "value",
                                 "keepdims", "kernel_shape", "pads", "strides",
                                 "group"))  # fmt: skip
-        fresh = p.one(pool) if pool and p.random.random() < 0.5 else (
-            helper.make_attribute(name, p.number()))  # fmt: skip
+        fresh = (
+            p.one(pool)
+            if pool and p.random.random() < 0.5
+            else (helper.make_attribute(name, p.number()))
+        )
         node.attribute.add().CopyFrom(fresh)
         return
     held = p.random.choice(node.attribute)
@@ -291,8 +294,9 @@ def _tensor_of(held, p: _Parts) -> None:
     elif kind == 3:
         held.raw_data += b"\x7f" * p.random.choice((1, 4, 8, 4096))
     elif kind == 4:
-        field = p.random.choice(("float_data", "int32_data", "int64_data", "double_data",
-                                 "uint64_data"))  # fmt: skip
+        field = p.random.choice(
+            ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+        )
         getattr(held, field).extend([1] * p.random.choice((1, 12, 100)))
         held.ClearField("raw_data")
     elif kind == 5:
@@ -327,13 +331,15 @@ def _numbers(p: _Parts) -> None:
         return
     count = p.random.choice((1, 1, 2, 3, 4, 6)) if held.dims else 1
     wide = held.data_type == 7
-    numbers = [p.number() if p.random.random() < 0.6 else p.random.randrange(-2, 5)
-               for _ in range(count)]  # fmt: skip
+    numbers = [
+        p.number() if p.random.random() < 0.6 else p.random.randrange(-2, 5) for _ in range(count)
+    ]
     raw = b"".join(
-        (n if wide else max(-(1 << 31), min(n, (1 << 31) - 1))).to_bytes(8 if wide else 4, "little",
-                                                                      signed=True)
+        (n if wide else max(-(1 << 31), min(n, (1 << 31) - 1))).to_bytes(
+            8 if wide else 4, "little", signed=True
+        )
         for n in numbers
-    )  # fmt: skip
+    )
     for field in ("int32_data", "int64_data", "external_data"):
         held.ClearField(field)
     held.data_location, held.raw_data = 0, raw
@@ -348,8 +354,10 @@ def _constant_input(p: _Parts) -> None:
         return
     count = p.random.choice((0, 1, 1, 2, 3, 4))
     shape = [count] if count or p.random.random() < 0.3 else []
-    numbers = [p.number() if p.random.random() < 0.5 else p.random.randrange(-2, 6)
-               for _ in range(count if shape else 1)]  # fmt: skip
+    numbers = [
+        p.number() if p.random.random() < 0.5 else p.random.randrange(-2, 6)
+        for _ in range(count if shape else 1)
+    ]
     name = f"known{p.random.randrange(1000)}"
     p.model.graph.initializer.add().CopyFrom(helper.make_tensor(name, 7, shape, numbers))
     node.input[p.random.randrange(len(node.input))] = name
@@ -382,8 +390,11 @@ def _type(p: _Parts) -> None:
         held.Clear()
     else:
         dims = held.tensor_type.shape.dim
-        one = dims[p.random.randrange(len(dims))] if dims and p.random.random() < 0.7 else (
-            dims.add())  # fmt: skip
+        one = (
+            dims[p.random.randrange(len(dims))]
+            if dims and p.random.random() < 0.7
+            else (dims.add())
+        )
         one.Clear()
         if p.random.random() < 0.8:
             one.dim_value = p.number()
@@ -396,8 +407,10 @@ def _shape_of_operand(p: _Parts) -> None:
     info = p.one(p.model.graph.input)
     if info is None:
         return
-    dims = [p.number() if p.random.random() < 0.3 else p.random.randrange(0, 6)
-            for _ in range(p.random.choice((0, 1, 2, 3, 4, 5, 70)))]  # fmt: skip
+    dims = [
+        p.number() if p.random.random() < 0.3 else p.random.randrange(0, 6)
+        for _ in range(p.random.choice((0, 1, 2, 3, 4, 5, 70)))
+    ]
     shape = info.type.tensor_type.shape
     shape.Clear()
     shape.SetInParent()
@@ -459,11 +472,15 @@ def _function(p: _Parts) -> None:
             calls.append(helper.make_node(callee, ["h"], ["y"], domain="own"))
         else:
             calls.append(helper.make_node("Relu", ["h"], ["y"]))
-        made.append(helper.make_function("own", f"f{level}", ["x"], ["y"], calls,
-                                         [helper.make_opsetid("", 18)]))  # fmt: skip
+        made.append(
+            helper.make_function(
+                "own", f"f{level}", ["x"], ["y"], calls, [helper.make_opsetid("", 18)]
+            )
+        )
     body = [helper.make_node("Neg", ["x"], ["y"])]
-    made.append(helper.make_function("own", f"f{levels}", ["x"], ["y"], body,
-                                     [helper.make_opsetid("", 18)]))  # fmt: skip
+    made.append(
+        helper.make_function("own", f"f{levels}", ["x"], ["y"], body, [helper.make_opsetid("", 18)])
+    )
     p.model.functions.extend(made)
     node.domain, node.op_type = "own", "f0"
     del node.attribute[:]
@@ -495,13 +512,27 @@ def _aside(p: _Parts) -> None:
     elif kind == 1:
         p.model.training_info.add().algorithm.CopyFrom(graph)
     elif kind == 2:
-        text = p.random.choice(("[" * 50_000, "['a', 'b'", "['a', 3]", "é", "\0",
-                                'File "x", line 3, in f\n' * 9,
-                                'File "", line 99999999999999999999, in f'))  # fmt: skip
+        text = p.random.choice(
+            (
+                "[" * 50_000,
+                "['a', 'b'",
+                "['a', 3]",
+                "é",
+                "\0",
+                'File "x", line 3, in f\n' * 9,
+                'File "", line 99999999999999999999, in f',
+            )
+        )
         node = p.node()
         if node is not None:
-            key = p.random.choice(("pkg.torch.onnx.stack_trace", "pkg.torch.onnx.name_scopes",
-                                   "pkg.core_compiler.kind", "pkg.core_compiler.line"))  # fmt: skip
+            key = p.random.choice(
+                (
+                    "pkg.torch.onnx.stack_trace",
+                    "pkg.torch.onnx.name_scopes",
+                    "pkg.core_compiler.kind",
+                    "pkg.core_compiler.line",
+                )
+            )
             node.metadata_props.add(key=key, value=text)
     elif kind == 3:
         p.model.metadata_props.add(key="", value="x" * 1_000_000)

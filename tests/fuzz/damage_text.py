@@ -123,12 +123,22 @@ def _token(text: str, other: str, random: Random) -> str:
 def _nested(text: str, other: str, random: Random) -> str:
     """Something that may nest, nested deep, in the place of an attribute or at the end."""
     deep = random.choice((3, 10, 30, 100, 300, 300, 300, 30_000))
-    opening, inside, closing = random.choice((
-        ("[", "1", "]"), ("{a = ", "1", "}"), ("tuple<", "f32", ">"), ("(", "", ")"),
-        ("loc(fused[", "unknown", "])"), ("loc(callsite(unknown at ", "unknown", "))"),
-        ("dense<[", "1", "]>"), ("() -> (", "f32", ")"), ("#stablehlo.bounds<", "4", ">"),
-        ("complex<", "f32", ">"), ("{", "", "}"), ("affine_map<(d0) -> (", "d0", ")>"),
-    ))  # fmt: skip
+    opening, inside, closing = random.choice(
+        (
+            ("[", "1", "]"),
+            ("{a = ", "1", "}"),
+            ("tuple<", "f32", ">"),
+            ("(", "", ")"),
+            ("loc(fused[", "unknown", "])"),
+            ("loc(callsite(unknown at ", "unknown", "))"),
+            ("dense<[", "1", "]>"),
+            ("() -> (", "f32", ")"),
+            ("#stablehlo.bounds<", "4", ">"),
+            ("complex<", "f32", ">"),
+            ("{", "", "}"),
+            ("affine_map<(d0) -> (", "d0", ")>"),
+        )
+    )
     held = opening * deep + inside + closing * random.choice((deep, deep, 0))
     found = list(_ATTRIBUTE.finditer(text)) + list(_TYPE.finditer(text))
     if not found or random.random() < 0.2:
@@ -149,11 +159,24 @@ def _long(text: str, other: str, random: Random) -> str:
 
 
 _KINDS: tuple[Callable[[str, str, Random], str], ...] = (
-    _swapped(_NUMBER, _a_number), _swapped(_NUMBER, _a_number), _swapped(_NUMBER, _a_number),
+    _swapped(_NUMBER, _a_number),
+    _swapped(_NUMBER, _a_number),
+    _swapped(_NUMBER, _a_number),
     _swapped(_ELEMENT, lambda _, random: random.choice(_ELEMENTS)),
-    _swapped(_TYPE, lambda _, random: random.choice(_TYPES)), _another(_TYPE),
-    _swapped(_OP, lambda _, random: random.choice(_OPS)), _another(_OP),
-    _another(_NAME), _another(_NAME), _another(_SYMBOL), _another(_ATTRIBUTE),
-    _lines(_cut_line), _lines(_repeat_line), _lines(_swap_lines), _lines(_foreign_line),
-    _token, _token, _nested, _long,
-)  # fmt: skip
+    _swapped(_TYPE, lambda _, random: random.choice(_TYPES)),
+    _another(_TYPE),
+    _swapped(_OP, lambda _, random: random.choice(_OPS)),
+    _another(_OP),
+    _another(_NAME),
+    _another(_NAME),
+    _another(_SYMBOL),
+    _another(_ATTRIBUTE),
+    _lines(_cut_line),
+    _lines(_repeat_line),
+    _lines(_swap_lines),
+    _lines(_foreign_line),
+    _token,
+    _token,
+    _nested,
+    _long,
+)

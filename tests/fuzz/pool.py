@@ -67,8 +67,16 @@ class Found:
             self.findings[made.kind, made.key] = (*first, known[2] + 1 if known else 1)
 
 
-def run(frontend: str, corpus: Sequence[Seed], seed: int, numbers: Sequence[int], *, jobs: int = 1,
-        seconds: float = float("inf"), progress=lambda found: None) -> Found:  # fmt: skip
+def run(
+    frontend: str,
+    corpus: Sequence[Seed],
+    seed: int,
+    numbers: Sequence[int],
+    *,
+    jobs: int = 1,
+    seconds: float = float("inf"),
+    progress=lambda found: None,
+) -> Found:
     """Every input of ``numbers`` (fewer where ``seconds`` end), in ``jobs`` processes."""
     found, cases = Found(), Cases(frontend, corpus, seed)
     until = time.monotonic() + seconds
@@ -153,8 +161,10 @@ class _Worker:
         self.process.join()
         trace = _read(self.place / "trace")
         if self._waiting is None:
-            raise RuntimeError(f"a process ended (code {self.process.exitcode}) between inputs: "
-                               f"{trace}{_read(self.place / 'said')}")  # fmt: skip
+            raise RuntimeError(
+                f"a process ended (code {self.process.exitcode}) between inputs: "
+                f"{trace}{_read(self.place / 'said')}"
+            )
         code = self.process.exitcode
         name = signal.Signals(-code).name if code < 0 else f"code {code}"
         lines = [line.strip() for line in trace.splitlines() if "File " in line]

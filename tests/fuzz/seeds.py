@@ -158,7 +158,7 @@ BY_HAND = {
             k, i = TopK(e, last)  m = Pad <mode = "reflect"> (p, pads2, , ax)
             y = ReduceMean(m, ax)  z = LayerNormalization(e, e)
         }""",
-}  # fmt: skip
+}
 
 
 def _written_by_hand() -> Iterator[Seed]:
@@ -167,8 +167,12 @@ def _written_by_hand() -> Iterator[Seed]:
     for name, text in BY_HAND.items():
         yield Seed(name, "onnx", onnx.parser.parse_model(text).SerializeToString())
     yield Seed("external data", "onnx", _with_external_data().SerializeToString())
-    yield Seed("open sequence", "onnx", _of_a_sequence().SerializeToString(),
-               ([np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)],))  # fmt: skip
+    yield Seed(
+        "open sequence",
+        "onnx",
+        _of_a_sequence().SerializeToString(),
+        ([np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32)],),
+    )
 
 
 def _with_external_data() -> Any:
@@ -215,8 +219,9 @@ def _programs(few: bool) -> Iterator[Seed]:
     for name, (function, arguments) in PROGRAMS.items():
         if few and name not in _FEW:
             continue
-        lowered = jax.jit(function, keep_unused=True).trace(*arguments).lower(
-            lowering_platforms=("cpu",))  # fmt: skip
+        lowered = (
+            jax.jit(function, keep_unused=True).trace(*arguments).lower(lowering_platforms=("cpu",))
+        )
         module = lowered.compiler_ir("stablehlo")
         inputs = tuple(np.asarray(a) for a in arguments)
         yield Seed(f"{name} (text)", "text", str(module).encode(), inputs)

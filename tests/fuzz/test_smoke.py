@@ -29,8 +29,10 @@ def test_damaged_files_are_imported_or_refused(frontend: str) -> None:
 
 
 def _plain(found: pool.Found):
-    return [(key, (case, (made.kind, made.key, made.text), count))
-            for key, (case, made, count) in found.findings.items()]  # fmt: skip
+    return [
+        (key, (case, (made.kind, made.key, made.text), count))
+        for key, (case, made, count) in found.findings.items()
+    ]
 
 
 def test_an_input_is_made_again_from_its_number() -> None:

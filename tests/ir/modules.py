@@ -49,10 +49,16 @@ def small_module() -> Module:
     ops = (
         Op("core.constant", (), (w,), {"value": handle}, (), root),
         Op("core.matmul", (x, w), (y,), None, (), Origin.derived("decompose", [root])),
-        Op("core.constant", (), (scalar,), {"value": Dense(scalar.type, b"\0\0\xc0\x7f")}, (),
-           Origin.synthetic("make_nan", "a NaN is wanted")),
+        Op(
+            "core.constant",
+            (),
+            (scalar,),
+            {"value": Dense(scalar.type, b"\0\0\xc0\x7f")},
+            (),
+            Origin.synthetic("make_nan", "a NaN is wanted"),
+        ),
         Op("core.while", (y,), (looped,), {"limit": 3, "unroll": True}, (loop,)),
-    )  # fmt: skip
+    )
     main = Function(
         "main", Block((x, state), ops, (looped, scalar)), "tensor", {"aliases": ((0, 1),)}
     )
@@ -119,12 +125,17 @@ def denses(draw):
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 attributes = st.recursive(
     st.one_of(
-        st.booleans(), st.integers(), st.floats(), st.text(max_size=8), types, denses(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+        types,
+        denses(),
         st.builds(Resource, tensor_types(static=True), digests),
     ),
     lambda inner: st.lists(inner, max_size=3).map(tuple),
     max_leaves=6,
-)  # fmt: skip
+)
 attribute_names = st.one_of(
     st.sampled_from(["axis", "value", "odd name"]), st.text(min_size=1, max_size=5)
 )
@@ -137,7 +148,7 @@ nodes = st.builds(
     st.just(0),
     st.sampled_from(["", "a/b"]),
     st.lists(st.tuples(words, st.integers(0, 99), words, words), max_size=2).map(tuple),
-)  # fmt: skip
+)
 
 
 @st.composite

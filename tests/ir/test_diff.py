@@ -54,7 +54,11 @@ def test_a_remade_value_is_a_recorded_counterpart():
     found = diff(module, after, events)
     (match,) = found.changed
     assert (match.old, match.new.kind, match.how, match.why) == (
-        ops[1], "core.tanh", "recorded", "same value")  # fmt: skip
+        ops[1],
+        "core.tanh",
+        "recorded",
+        "same value",
+    )
     assert found.kept == [ops[0], ops[2]] and not found.removed and not found.added
 
 
@@ -261,12 +265,19 @@ def test_functions_of_one_side_stand_where_that_side_has_them():
     def made(*names: str) -> Module:
         return Module({name: Function(name, body) for name in names})
 
-    heads = [row for row in diff_lines(made("main", "old", "kept"), made("main", "new", "kept"),
-                                       key=lambda thing: thing.name)
-             if "core.func" in (row["left"] or row["right"])]  # fmt: skip
+    heads = [
+        row
+        for row in diff_lines(
+            made("main", "old", "kept"), made("main", "new", "kept"), key=lambda thing: thing.name
+        )
+        if "core.func" in (row["left"] or row["right"])
+    ]
     assert [(row["left_key"], row["right_key"]) for row in heads] == [
-        ("main", "main"), ("old", None), (None, "new"), ("kept", "kept"),
-    ]  # fmt: skip
+        ("main", "main"),
+        ("old", None),
+        (None, "new"),
+        ("kept", "kept"),
+    ]
 
 
 def test_a_change_inside_a_region_is_aligned_inside_it():

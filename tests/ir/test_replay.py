@@ -38,8 +38,12 @@ def logged(module: Module, edit: Callable[[Rewriter], None]) -> tuple[Module, li
 def swap_relu(rewriter: Rewriter) -> None:
     (old,) = (op for op in rewriter.ops if op.kind == "core.relu")
     new = Value(old.result.type)
-    rewriter.replace(old, old.with_(kind="core.abs", results=(new,), origin=None),
-                     {old.result: new}, rule="relu => abs")  # fmt: skip
+    rewriter.replace(
+        old,
+        old.with_(kind="core.abs", results=(new,), origin=None),
+        {old.result: new},
+        rule="relu => abs",
+    )
 
 
 def test_a_module_that_nobody_touched_has_no_differences():
@@ -68,8 +72,10 @@ def test_the_same_change_without_its_event_is_found_at_the_op():
 def test_an_event_beside_an_unlogged_change_does_not_cover_it():
     module = network()
     after, events = logged(module, swap_relu)
-    sneaky = edited(after, lambda ops: [
-        op.with_(kind="core.sub") if op.kind == "core.mul" else op for op in ops])  # fmt: skip
+    sneaky = edited(
+        after,
+        lambda ops: [op.with_(kind="core.sub") if op.kind == "core.mul" else op for op in ops],
+    )
     (found,) = differences(module, sneaky, events)
     assert [op.kind for op in (*found.rewrite.old, *found.rewrite.new)] == ["core.mul", "core.sub"]
 
@@ -77,13 +83,21 @@ def test_an_event_beside_an_unlogged_change_does_not_cover_it():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda ops: [o.with_(operands=o.operands[::-1]) if o.kind == "core.mul" else o
-                      for o in ops], "reads other values"),
-        (lambda ops: [o.with_(attributes={"note": 1}) if o.kind == "core.exp" else o
-                      for o in ops], "note: None became 1"),
+        (
+            lambda ops: [
+                o.with_(operands=o.operands[::-1]) if o.kind == "core.mul" else o for o in ops
+            ],
+            "reads other values",
+        ),
+        (
+            lambda ops: [
+                o.with_(attributes={"note": 1}) if o.kind == "core.exp" else o for o in ops
+            ],
+            "note: None became 1",
+        ),
     ],
     ids=["operands", "attributes"],
-)  # fmt: skip
+)
 def test_changed_operands_and_attributes_are_said(change, said):
     module = network()
     (found,) = differences(module, edited(module, change), ())
@@ -152,8 +166,9 @@ def test_a_loop_in_a_branch_belongs_where_the_event_puts_it():
     """Its ops keep their results, in a block of a loop with others."""
 
     def arm(b, y):
-        return loop(b, (b.constant(0, "i32"), y), below(3),
-                    lambda b, i, y: (next_(b, i), b.add(y, y)))[1]  # fmt: skip
+        return loop(
+            b, (b.constant(0, "i32"), y), below(3), lambda b, i, y: (next_(b, i), b.add(y, y))
+        )[1]
 
     def build(b, p, x):
         arms = region([x.type], arm), region([x.type], lambda b, y: b.neg(y))

@@ -159,8 +159,13 @@ def test_the_budget_limits_rewrites(three):
 
 # -- properties ----------------------------------------------------------------------------------
 
-_MEANING = {"core.neg": lambda x: -x, "core.inc": lambda x: x + 1, "core.dec": lambda x: x - 1,
-            "core.add": lambda x, y: x + y, "core.id": lambda x: x}  # fmt: skip
+_MEANING = {
+    "core.neg": lambda x: -x,
+    "core.inc": lambda x: x + 1,
+    "core.dec": lambda x: x - 1,
+    "core.add": lambda x, y: x + y,
+    "core.id": lambda x: x,
+}
 
 
 def evaluate(body: Block, arguments: list[int]) -> list[int]:

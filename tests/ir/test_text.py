@@ -35,8 +35,13 @@ needs_mlir = pytest.mark.skipif(not IREE_OPT.exists(), reason="iree-base-compile
 
 def mlir(text: str) -> str:
     """``text`` through a real MLIR and out again."""
-    command = [IREE_OPT, "--allow-unregistered-dialect", "--mlir-print-op-generic",
-               "--mlir-print-debuginfo", "-"]  # fmt: skip
+    command = [
+        IREE_OPT,
+        "--allow-unregistered-dialect",
+        "--mlir-print-op-generic",
+        "--mlir-print-debuginfo",
+        "-",
+    ]
     done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=60)
     assert done.returncode == 0, f"{done.stderr.decode()}\n{text}"
     return done.stdout.decode()
@@ -73,8 +78,10 @@ def test_ops_that_stand_apart_name_a_value_alike():
     after = [Op("core.g", (a,), (c,)), Op("core.h", (c, x), (Value(F32),))]
     lines = print_ops([before, *after], {x: "%x", a: "%0", b: "%1"})
     assert [line.partition(" :")[0] for line in lines] == [
-        '%1 = "core.f"(%0)', '%3 = "core.g"(%0)', '%4 = "core.h"(%3, %x)',
-    ]  # fmt: skip
+        '%1 = "core.f"(%0)',
+        '%3 = "core.g"(%0)',
+        '%4 = "core.h"(%3, %x)',
+    ]
 
 
 def test_a_function_alone_is_what_the_module_shows():
@@ -217,13 +224,16 @@ WRONG = {
     "bad dense": ('"core.c"() {v = dense<[1, 2]> : tensor<3xi8>} : () -> ()', "4:21", "2 elements"),
     "huge dense": ('"core.c"() {v = dense<0> : tensor<9999999xi64>} : () -> ()', "4:21", "large"),
     "unknown weights": (
-        '"core.c"() {v = dense_resource<w_0> : tensor<3xi8>} : () -> ()', "4:21", "weights w_0"),
+        '"core.c"() {v = dense_resource<w_0> : tensor<3xi8>} : () -> ()',
+        "4:21",
+        "weights w_0",
+    ),
     "attribute twice": ('"core.c"() {a = 1, a = 2} : () -> ()', "4:24", "duplicate attribute a"),
     "dictionary as attribute": ('"core.c"() {a = {b = 1}} : () -> ()', "4:5", "not an attribute"),
     "unnamed size": ('"core.c"() {a = tensor<?xf32>} : () -> ()', "4:21", "needs a name"),
     "unclosed string": ('"core.c', "4:5", "expected a string"),
     "location nowhere": ('"core.c"() : () -> () loc(#loc9)', "4:31", "#loc9 is not defined"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -278,7 +288,10 @@ def test_text_does_not_depend_on_the_hash_seed():
         done = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parents[2],
+        )
         texts.add(done.stdout)
     assert len(texts) == 1

@@ -87,8 +87,11 @@ def test_an_order_is_a_permutation_of_the_axes(order):
         tensor((2, 3), "f32", order)
 
 
-@given(st.lists(st.integers(1, 5), max_size=4).flatmap(
-    lambda shape: st.tuples(st.just(shape), st.permutations(range(len(shape))))))  # fmt: skip
+@given(
+    st.lists(st.integers(1, 5), max_size=4).flatmap(
+        lambda shape: st.tuples(st.just(shape), st.permutations(range(len(shape))))
+    )
+)
 def test_ordered_strides_are_those_of_a_transposed_numpy_array(case):
     shape, order = case
     packed = np.zeros([shape[a] for a in order], np.int8)

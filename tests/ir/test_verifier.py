@@ -47,8 +47,9 @@ def exp(x: Value, y: Value, line: int = 1, **attributes) -> Op:
 
 
 def main(arguments, ops, outputs, attributes=None, level="tensor", name="main") -> Module:
-    function = Function("main", Block(tuple(arguments), tuple(ops), tuple(outputs)), level,
-                        attributes or {})  # fmt: skip
+    function = Function(
+        "main", Block(tuple(arguments), tuple(ops), tuple(outputs)), level, attributes or {}
+    )
     return Module({name: function})
 
 
@@ -62,19 +63,31 @@ def broken() -> dict[str, tuple[Module, str, str]]:
     bad = exp(x, y, 6)
     object.__setattr__(bad, "attributes", {"axes": [1, 2]})
     return {
-        "use before definition": (main([x], [exp(y, z, 2), exp(x, y)], [z]),
-                                  "%y is used before it is defined", "model.py:2"),
+        "use before definition": (
+            main([x], [exp(y, z, 2), exp(x, y)], [z]),
+            "%y is used before it is defined",
+            "model.py:2",
+        ),
         "undefined": (main([], [exp(x, y, 7)], [y]), "%x is used before", "model.py:7"),
         "own result": (main([x], [exp(y, y, 8)], [y]), "%y is used before", "model.py:8"),
-        "defined twice": (main([x], [exp(x, y), exp(x, y, 9)], [y]), "%y is defined twice",
-                          "model.py:9"),
+        "defined twice": (
+            main([x], [exp(x, y), exp(x, y, 9)], [y]),
+            "%y is defined twice",
+            "model.py:9",
+        ),
         "argument twice": (main([x, x], [], [x]), "%x is defined twice", ""),
-        "out of its region": (main([x], [loop, exp(z, small, 11)], [y]),
-                              "%z is used outside the region", "model.py:11"),
+        "out of its region": (
+            main([x], [loop, exp(z, small, 11)], [y]),
+            "%z is used outside the region",
+            "model.py:11",
+        ),
         "region redefines": (main([x], [exp(x, z), loop], [y]), "%z is defined tw", "model.py:4"),
         "undefined output": (main([x], [], [y]), "%y is returned before", ""),
-        "illegal kind": (main([x], [Op("core.softmax", (x,), (y,), None, (), at(12))], [y]),
-                         "core.softmax is not legal at level tensor", "model.py:12"),
+        "illegal kind": (
+            main([x], [Op("core.softmax", (x,), (y,), None, (), at(12))], [y]),
+            "core.softmax is not legal at level tensor",
+            "model.py:12",
+        ),
         "illegal type": (main([index], [], []), "type index is not legal at level tensor", ""),
         "type rule": (main([x], [exp(x, small, 13)], [small]), "keeps its type", "model.py:13"),
         "constant's bytes": (main([x], [odd], [y]), "1 bytes for tensor<2x3xf32>", "model.py:5"),
@@ -85,7 +98,7 @@ def broken() -> dict[str, tuple[Module, str, str]]:
         "alias types": (main([x, small], [], [x], {"aliases": ((0, 1),)}), "aliased argument", ""),
         "alias twice": (main([x], [], [x, x], {"aliases": ((0, 0), (1, 0))}), "aliased twice", ""),
         "alias shape": (main([x], [], [x], {"aliases": (0, 0)}), "pairs", ""),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("kind", broken())

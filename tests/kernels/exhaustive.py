@@ -53,9 +53,11 @@ PART = 1 << 27
 NAMED = 8
 #: What the figures depend on.
 SOURCES = (
-    "core_compiler/kernels", "tests/kernels/exhaustive.py", "tests/kernels/pairs.py",
+    "core_compiler/kernels",
+    "tests/kernels/exhaustive.py",
+    "tests/kernels/pairs.py",
     "tests/kernels/ulp.py",
-)  # fmt: skip
+)
 
 
 @functools.cache
@@ -192,9 +194,12 @@ def examine(name: str, *args: np.ndarray) -> Found:
     elif name not in ONE_ROUNDING:
         wrong["f64"] = misrounded(name, evaluate_through_f64(name, *args), reference, args)
     return Found(
-        error, _numbers(args, place), {way: len(places) for way, places in wrong.items()},
-        [_numbers(args, p) for p in wrong.get("f64", ())[:NAMED]], args[0].size,
-    )  # fmt: skip
+        error,
+        _numbers(args, place),
+        {way: len(places) for way, places in wrong.items()},
+        [_numbers(args, p) for p in wrong.get("f64", ())[:NAMED]],
+        args[0].size,
+    )
 
 
 def _numbers(args: tuple[np.ndarray, ...], place: int) -> tuple[float, ...]:
@@ -231,12 +236,16 @@ def row(name: str, found: Found) -> dict[str, Any]:
         return numbers[0] if name not in BINARY else list(numbers)
 
     return {
-        "function": name, "inputs": found.inputs, "worst_ulps": found.error,
-        "at": plain(found.where), "bound": BOUNDS[name][0],
+        "function": name,
+        "inputs": found.inputs,
+        "worst_ulps": found.error,
+        "at": plain(found.where),
+        "bound": BOUNDS[name][0],
         "holds": found.error <= BOUNDS[name][0] + ORACLE_SLACK,
-        "misrounded": found.wrong, "misrounded_through_f64_at": [plain(n) for n in found.at],
+        "misrounded": found.wrong,
+        "misrounded_through_f64_at": [plain(n) for n in found.at],
         "seconds": round(found.seconds, 1),
-    }  # fmt: skip
+    }
 
 
 def told(made: dict[str, Any]) -> str:

@@ -66,8 +66,9 @@ def _mix_of_powers(words, special, x, y, x_bits, y_bits):
             far = np.uint32(1 + (words[i, 2] >> np.uint32(4)) % np.uint32(23))
             offset = x_bits[i] >> (far + np.uint32(8))
             below = (words[i, 2] >> np.uint32(31)) & np.uint32(1)
-            x_bits[i] = np.uint32(0x3F800000) + offset if below == 0 else (
-                np.uint32(0x3F800000) - offset)  # fmt: skip
+            x_bits[i] = (
+                np.uint32(0x3F800000) + offset if below == 0 else (np.uint32(0x3F800000) - offset)
+            )
         else:
             x_bits[i] &= np.uint32(0x7FFFFFFF)
         exponent = (LOWEST + np.float64(word) * step) / _log2(np.float64(x[i]))

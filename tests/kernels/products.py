@@ -16,7 +16,7 @@ from core_compiler.kernel_ir.abi import (
     index_arguments,
     scratch_bytes,
     work_items,
-)  # fmt: skip
+)
 from core_compiler.kernel_ir.interpreter import interpret
 from core_compiler.kernel_ir.verifier import verify
 from core_compiler.lowering.lower import lower_group
@@ -83,9 +83,14 @@ def convolution(
 
     def build(b, x, w, bias, *rest):
         y = b.conv(
-            x, w, strides=(stride, stride), low=(pad, pad), high=(pad, pad), dilations=(1, 1),
+            x,
+            w,
+            strides=(stride, stride),
+            low=(pad, pad),
+            high=(pad, pad),
+            dilations=(1, 1),
             groups=groups,
-        )  # fmt: skip
+        )
         y = b.add(y, b.broadcast(bias, shape=shape, dims=(1,)))
         y = b.add(y, rest[0]) if rest else y
         return b.max(y, b.expand(b.constant(0.0, "f32"), shape))
@@ -102,9 +107,15 @@ def weights(c, o, k, stride, size, *, n=1, groups=1, order=NHWC) -> Op:
 
     def build(b, x, dy):
         return b.conv_weight_gradient(
-            x, dy, kernel=(k, k), strides=(stride, stride), low=(pad, pad), high=(pad, pad),
-            dilations=(1, 1), groups=groups,
-        )  # fmt: skip
+            x,
+            dy,
+            kernel=(k, k),
+            strides=(stride, stride),
+            low=(pad, pad),
+            high=(pad, pad),
+            dilations=(1, 1),
+            groups=groups,
+        )
 
     return group([f32(n, c, size, size, order=order), f32(n, o, out, out, order=order)], build)
 

@@ -1,6 +1,5 @@
 """What fits one kernel, and equal kernels for equal access patterns."""
 
-# ruff: noqa: E501  (a table of cases)
 from __future__ import annotations
 
 import pytest
@@ -42,20 +41,44 @@ def test_rows_of_one_shape_join():
     ("build", "arrays", "cut", "reason"),
     [
         (lambda b, x, w: b.matmul(b.exp(x), w), [normal(4, 5), normal(5, 6)], 1, "run again"),
-        (lambda b, x, w, v: b.matmul(b.matmul(x, w), v), [normal(4, 5), normal(5, 6), normal(6, 3)],
-         1, "inside another's loop|different rows|cannot share a kernel"),
+        (
+            lambda b, x, w, v: b.matmul(b.matmul(x, w), v),
+            [normal(4, 5), normal(5, 6), normal(6, 3)],
+            1,
+            "inside another's loop|different rows|cannot share a kernel",
+        ),
         (lambda b, x: b.sort(b.neg(x), axis=1), [normal(4, 5)], 1, "kernel of its own"),
-        (lambda b, x: b.sub(b.sub(x, b.broadcast(b.reduce_max(x, axes=(1,)), shape=(4, 5), dims=(0,))),
-                            b.broadcast(b.reduce_max(x, axes=(0,)), shape=(4, 5), dims=(1,))),
-         [normal(4, 5)], 3, "different rows"),
-        (lambda b, x, w: b.add(y := b.matmul(x, w), b.reverse(y, axes=(1,))),
-         [normal(4, 5), normal(5, 6)], 1, "read at several indices"),
-        (lambda b, x, w, z: b.concat(b.matmul(x, w), z, axis=0),
-         [normal(4, 5), normal(5, 6), normal(9, 6)], 1, "has 24 elements, .* would compute 78"),
+        (
+            lambda b, x: b.sub(
+                b.sub(x, b.broadcast(b.reduce_max(x, axes=(1,)), shape=(4, 5), dims=(0,))),
+                b.broadcast(b.reduce_max(x, axes=(0,)), shape=(4, 5), dims=(1,)),
+            ),
+            [normal(4, 5)],
+            3,
+            "different rows",
+        ),
+        (
+            lambda b, x, w: b.add(y := b.matmul(x, w), b.reverse(y, axes=(1,))),
+            [normal(4, 5), normal(5, 6)],
+            1,
+            "read at several indices",
+        ),
+        (
+            lambda b, x, w, z: b.concat(b.matmul(x, w), z, axis=0),
+            [normal(4, 5), normal(5, 6), normal(9, 6)],
+            1,
+            "has 24 elements, .* would compute 78",
+        ),
     ],
-    ids=["prologue of a product", "product of a product", "sort", "rows and columns",
-         "product and its mirror image", "product beside rows of another"],
-)  # fmt: skip
+    ids=[
+        "prologue of a product",
+        "product of a product",
+        "sort",
+        "rows and columns",
+        "product and its mirror image",
+        "product beside rows of another",
+    ],
+)
 def test_refusals_say_why(build, arrays, cut, reason):
     import re
 
@@ -72,17 +95,25 @@ def key(op) -> str:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (group(lambda b, x, y: b.add(x, y), normal(4, 5), normal(4, 5)),
-         group(lambda b, x, y: b.add(x, y), normal(2, 3, 7), normal(2, 3, 7))),
-        (group(lambda b, x: b.softmax(x, axis=1), normal(4, 5)),
-         group(lambda b, x: b.softmax(x, axis=2), normal(2, 3, 700))),
-        (group(lambda b, x: b.reduce_sum(x, axes=(1, 2)), normal(4, 5, 6)),
-         group(lambda b, x: b.reduce_sum(x, axes=(1,)), normal(9, 77))),
-        (group(lambda b, x, w: b.matmul(x, w), normal(4, 5), normal(5, 6)),
-         group(lambda b, x, w: b.matmul(x, w), normal(40, 500), normal(500, 60))),
+        (
+            group(lambda b, x, y: b.add(x, y), normal(4, 5), normal(4, 5)),
+            group(lambda b, x, y: b.add(x, y), normal(2, 3, 7), normal(2, 3, 7)),
+        ),
+        (
+            group(lambda b, x: b.softmax(x, axis=1), normal(4, 5)),
+            group(lambda b, x: b.softmax(x, axis=2), normal(2, 3, 700)),
+        ),
+        (
+            group(lambda b, x: b.reduce_sum(x, axes=(1, 2)), normal(4, 5, 6)),
+            group(lambda b, x: b.reduce_sum(x, axes=(1,)), normal(9, 77)),
+        ),
+        (
+            group(lambda b, x, w: b.matmul(x, w), normal(4, 5), normal(5, 6)),
+            group(lambda b, x, w: b.matmul(x, w), normal(40, 500), normal(500, 60)),
+        ),
     ],
     ids=["elementwise", "softmax", "sum", "product"],
-)  # fmt: skip
+)
 def test_equal_access_patterns_share_a_kernel(first, second):
     assert key(first) == key(second)
 

@@ -50,9 +50,19 @@ X4 = normal(2, 6, 9, 8)
 PLACES = max_pool_indices(np.round(X4), (3, 2), (2, 1), ((1, 1), (0, 2)), (1, 2))[1]
 #: From and to integers of fewer bits than a byte.
 NARROW_CASTS = (
-    ("i8", "i4"), ("i8", "ui4"), ("i64", "i2"), ("i32", "ui2"), ("i1", "i4"), ("i4", "f32"),
-    ("i4", "bf16"), ("ui4", "f64"), ("ui2", "ui8"), ("i2", "i64"), ("i4", "i1"), ("i4", "ui2"),
-)  # fmt: skip
+    ("i8", "i4"),
+    ("i8", "ui4"),
+    ("i64", "i2"),
+    ("i32", "ui2"),
+    ("i1", "i4"),
+    ("i4", "f32"),
+    ("i4", "bf16"),
+    ("ui4", "f64"),
+    ("ui2", "ui8"),
+    ("i2", "i64"),
+    ("i4", "i1"),
+    ("i4", "ui2"),
+)
 
 #: name -> (what the group computes, operands)
 CASES = {
@@ -365,12 +375,40 @@ def test_every_step_of_a_schedule_has_the_reference_bits(name, width):
 @pytest.mark.sampled(48)
 @pytest.mark.parametrize(
     "name",
-    [*(f"{source} to {target}" for source, target in NARROW_CASTS), "floats to i4 saturate", "bits read as they are",
-     "i4 select and pad", "bools of shifted joins", "add relu", "bf16", "f16", "remainder", "integer power", "cast to fp8",
-     "transpose", "head split", "pad", "concat", "take", "sum of rows", "sum of columns", "sum of 9000", "maximum", "argmax",
-     "softmax", "layer norm", "residual, layer norm, both kept", "product of bf16", "max pool",
-     "cumsum", "top 5", "scatter add", "add at few of many rows", "random normal"],
-)  # fmt: skip
+    [
+        *(f"{source} to {target}" for source, target in NARROW_CASTS),
+        "floats to i4 saturate",
+        "bits read as they are",
+        "i4 select and pad",
+        "bools of shifted joins",
+        "add relu",
+        "bf16",
+        "f16",
+        "remainder",
+        "integer power",
+        "cast to fp8",
+        "transpose",
+        "head split",
+        "pad",
+        "concat",
+        "take",
+        "sum of rows",
+        "sum of columns",
+        "sum of 9000",
+        "maximum",
+        "argmax",
+        "softmax",
+        "layer norm",
+        "residual, layer norm, both kept",
+        "product of bf16",
+        "max pool",
+        "cumsum",
+        "top 5",
+        "scatter add",
+        "add at few of many rows",
+        "random normal",
+    ],
+)
 def test_compiled_kernels_have_the_reference_bits(name):
     build, arrays = CASES[name]
     op = group(build, *arrays)
@@ -481,7 +519,10 @@ def test_each_kernel_op_comes_from_the_op_it_computes():
     block = made.regions[0]
     ops = tuple(o.with_(origin=Origin.root(FrontendNode(o.kind, o.kind))) for o in block.ops)
     made = made.with_(regions=(Block(block.arguments, ops, block.outputs),))
-    written = {op.kind: [node.name for node in op.origin.nodes()]
-               for op in lower_group(made).function.body.walk() if op.origin is not None}  # fmt: skip
+    written = {
+        op.kind: [node.name for node in op.origin.nodes()]
+        for op in lower_group(made).function.body.walk()
+        if op.origin is not None
+    }
     assert written["kernel.add"] == ["core.add"]
     assert written["kernel.mul"] == ["core.mul"]

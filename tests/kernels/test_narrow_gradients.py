@@ -34,24 +34,33 @@ CASES = {
     "linear": Case(lambda b, x, w, c: b.linear(x, w, c), ((300, 35), (35, 19), (19,))),
     "matmul": Case(lambda b, x, y: b.matmul(x, y), ((2, 21, 40), (2, 40, 9))),
     "conv": Case(
-        lambda b, x, w: b.conv(x, w, strides=(2, 1), low=(1, 1), high=(1, 0), dilations=(1, 1),
-                               groups=1),
+        lambda b, x, w: b.conv(
+            x, w, strides=(2, 1), low=(1, 1), high=(1, 0), dilations=(1, 1), groups=1
+        ),
         ((3, 5, 13, 11), (7, 5, 3, 3)),
     ),
     "grouped conv": Case(
-        lambda b, x, w: b.conv(x, w, strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1),
-                               groups=2),
+        lambda b, x, w: b.conv(
+            x, w, strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1), groups=2
+        ),
         ((2, 6, 9, 9), (8, 3, 3, 3)),
     ),
-    "attention": Case(lambda b, q, k, v: b.attention(q, k, v, causal=True),
-                      ((2, 3, 21, 8), (2, 3, 21, 8), (2, 3, 21, 5))),
-    "layer norm": Case(lambda b, x, s, c: b.layer_norm(x, s, c, axis=2),
-                       ((3, 21, 50), (50,), (50,)), 2),
+    "attention": Case(
+        lambda b, q, k, v: b.attention(q, k, v, causal=True),
+        ((2, 3, 21, 8), (2, 3, 21, 8), (2, 3, 21, 5)),
+    ),
+    "layer norm": Case(
+        lambda b, x, s, c: b.layer_norm(x, s, c, axis=2), ((3, 21, 50), (50,), (50,)), 2
+    ),
     "rms norm": Case(lambda b, x, s: b.rms_norm(x, s, axis=1), ((37, 50), (50,)), 1),
-    "batch norm": Case(lambda b, x, *rest: b.batch_norm(x, *rest[:3], b.exp(rest[3])),
-                       ((3, 5, 9, 7), (5,), (5,), (5,), (5,)), 4),
-    "group norm": Case(lambda b, x, s, c: b.group_norm(x, s, c, groups=2),
-                       ((3, 6, 9, 7), (6,), (6,)), 2),
+    "batch norm": Case(
+        lambda b, x, *rest: b.batch_norm(x, *rest[:3], b.exp(rest[3])),
+        ((3, 5, 9, 7), (5,), (5,), (5,), (5,)),
+        4,
+    ),
+    "group norm": Case(
+        lambda b, x, s, c: b.group_norm(x, s, c, groups=2), ((3, 6, 9, 7), (6,), (6,)), 2
+    ),
     "max pool": Case(lambda b, x: b.max_pool(x, dilations=(1, 1), **_POOL), ((2, 5, 13, 11),)),
     "avg pool": Case(
         lambda b, x: b.avg_pool(x, dilations=(1, 1), count_padding=False, **_POOL),
@@ -61,7 +70,7 @@ CASES = {
     "table": Case(
         lambda b, x: b.take(x, b.constant(np.arange(60, dtype=np.int64) % 7), axis=0), ((9, 12),)
     ),
-}  # fmt: skip
+}
 
 
 def _module(case: Case, kind: str) -> Module:
@@ -72,8 +81,9 @@ def _module(case: Case, kind: str) -> Module:
     )
     b = Builder(WeightStore())
     made = case.build(b, *values)
-    return pullback(Module({"main": Function("main", Block(values, tuple(b.ops), (made,)))},
-                           b.weights))  # fmt: skip
+    return pullback(
+        Module({"main": Function("main", Block(values, tuple(b.ops), (made,)))}, b.weights)
+    )
 
 
 def _same(name: str, kind: str, threads: int, tiles: str) -> None:
@@ -103,8 +113,9 @@ def test_a_compiled_gradient_is_the_references(name, kind, threads, tiles):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "threads", "tiles"), [("bf16", 2, "small"),
-                                                        ("f16", 1, "default")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "threads", "tiles"), [("bf16", 2, "small"), ("f16", 1, "default")]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_so_it_is_the_other_way_round(name, kind, threads, tiles):
     _same(name, kind, threads, tiles)

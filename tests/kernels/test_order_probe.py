@@ -47,8 +47,10 @@ class Case:
     @property
     def module(self) -> Module:
         """The program: the op, or its gradient alone."""
-        shapes = [f"{'x'.join(map(str, a.shape))}x{_NAMES[a.dtype.name]}"
-                  for a in self.given(np.ones((BLOCK, self.n), self.kind))]  # fmt: skip
+        shapes = [
+            f"{'x'.join(map(str, a.shape))}x{_NAMES[a.dtype.name]}"
+            for a in self.given(np.ones((BLOCK, self.n), self.kind))
+        ]
         if self.of is None:
             return program(self.build, *shapes)
         made = pullback(program(self.build, *shapes[:-1]))
@@ -63,43 +65,71 @@ def ones(*shape, kind="float32"):
 
 
 def last_axis(n: int, kind: str = "float32") -> Case:
-    return Case(n, probe.lanes(n), lambda b, x: b.reduce_sum(x, axes=(1,)), lambda x: [x],
-                kind=kind)  # fmt: skip
+    return Case(
+        n, probe.lanes(n), lambda b, x: b.reduce_sum(x, axes=(1,)), lambda x: [x], kind=kind
+    )
 
 
 def first_axis(n: int) -> Case:
-    return Case(n, probe.sequence(n), lambda b, x: b.reduce_sum(x, axes=(0,)),
-                lambda x: [np.ascontiguousarray(x.T)])  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        lambda b, x: b.reduce_sum(x, axes=(0,)),
+        lambda x: [np.ascontiguousarray(x.T)],
+    )
 
 
 def two_groups(outer: int, inner: int) -> Case:
     def given(x):
         return [np.ascontiguousarray(x.reshape(BLOCK, outer, inner).swapaxes(0, 1))]
 
-    return Case(outer * inner, probe.two_groups(outer, inner),
-                lambda b, x: b.reduce_sum(x, axes=(0, 2)), given)  # fmt: skip
+    return Case(
+        outer * inner,
+        probe.two_groups(outer, inner),
+        lambda b, x: b.reduce_sum(x, axes=(0, 2)),
+        given,
+    )
 
 
 def mean(n: int) -> Case:
-    return Case(n, probe.lanes(n), lambda b, x: b.mean(x, axes=(1,)), lambda x: [x],
-                lambda y: y * np.float64(n))  # fmt: skip
+    return Case(
+        n,
+        probe.lanes(n),
+        lambda b, x: b.mean(x, axes=(1,)),
+        lambda x: [x],
+        lambda y: y * np.float64(n),
+    )
 
 
 def matmul(n: int, columns: int = 37, kind: str = "float32") -> Case:
-    return Case(n, probe.sequence(n), lambda b, x, w: b.matmul(x, w),
-                lambda x: [x, ones(n, columns, kind=kind)], kind=kind)  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        lambda b, x, w: b.matmul(x, w),
+        lambda x: [x, ones(n, columns, kind=kind)],
+        kind=kind,
+    )
 
 
 def right_factor(n: int) -> Case:
     """The mask in the other operand, where kernels pack it."""
-    return Case(n, probe.sequence(n), lambda b, x, w: b.matmul(x, w),
-                lambda x: [ones(9, n), np.ascontiguousarray(x.T)], lambda y: y.T)  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        lambda b, x, w: b.matmul(x, w),
+        lambda x: [ones(9, n), np.ascontiguousarray(x.T)],
+        lambda y: y.T,
+    )
 
 
 def batched(n: int) -> Case:
-    return Case(n, probe.sequence(n), lambda b, x, w: b.matmul(x, w),
-                lambda x: [x.reshape(4, BLOCK // 4, n), ones(4, n, 5)],
-                lambda y: y.reshape(BLOCK, 5))  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        lambda b, x, w: b.matmul(x, w),
+        lambda x: [x.reshape(4, BLOCK // 4, n), ones(4, n, 5)],
+        lambda y: y.reshape(BLOCK, 5),
+    )
 
 
 def convolution(channels: int, height: int, width: int, groups: int = 1) -> Case:
@@ -112,11 +142,17 @@ def convolution(channels: int, height: int, width: int, groups: int = 1) -> Case
         return [whole, ones(6 * groups, channels, height, width)]
 
     def build(b, x, w):
-        return b.conv(x, w, strides=(1, 1), low=(0, 0), high=(0, 0), dilations=(1, 1),
-                      groups=groups)  # fmt: skip
+        return b.conv(
+            x, w, strides=(1, 1), low=(0, 0), high=(0, 0), dilations=(1, 1), groups=groups
+        )
 
-    return Case(channels * height * width, probe.convolution(channels, height, width), build,
-                given, lambda y: y[:, :, 1, 1])  # fmt: skip
+    return Case(
+        channels * height * width,
+        probe.convolution(channels, height, width),
+        build,
+        given,
+        lambda y: y[:, :, 1, 1],
+    )
 
 
 def weight_gradient(images: int, height: int, width: int) -> Case:
@@ -127,8 +163,16 @@ def weight_gradient(images: int, height: int, width: int) -> Case:
         return [ones(images, 2, height + 2, width + 2), np.ascontiguousarray(dy)]
 
     def build(b, x, dy):
-        return b.conv_weight_gradient(x, dy, kernel=(3, 3), strides=(1, 1), low=(0, 0),
-                                      high=(0, 0), dilations=(1, 1), groups=1)  # fmt: skip
+        return b.conv_weight_gradient(
+            x,
+            dy,
+            kernel=(3, 3),
+            strides=(1, 1),
+            low=(0, 0),
+            high=(0, 0),
+            dilations=(1, 1),
+            groups=1,
+        )
 
     n = images * height * width
     return Case(n, probe.sequence(n), build, given, lambda y: y.reshape(BLOCK, -1))
@@ -143,22 +187,34 @@ def scatter(n: int) -> Case:
         where = np.ones((n - 1, 1), np.int64)
         return [table, where, np.ascontiguousarray(x[:, 1:].T)]
 
-    return Case(n, probe.scattered(n), lambda b, x, i, u: b.scatter_nd(x, i, u, mode="add"), given,
-                lambda y: y[1])  # fmt: skip
+    return Case(
+        n,
+        probe.scattered(n),
+        lambda b, x, i, u: b.scatter_nd(x, i, u, mode="add"),
+        given,
+        lambda y: y[1],
+    )
 
 
 def running(n: int, axis: int = 1) -> Case:
     if axis:
-        return Case(n, probe.scan(n), lambda b, x: b.cumsum(x, axis=1), lambda x: [x],
-                    lambda y: y[:, -1])  # fmt: skip
-    return Case(n, probe.scan(n), lambda b, x: b.cumsum(x, axis=0),
-                lambda x: [np.ascontiguousarray(x.T)], lambda y: y[-1])  # fmt: skip
+        return Case(
+            n, probe.scan(n), lambda b, x: b.cumsum(x, axis=1), lambda x: [x], lambda y: y[:, -1]
+        )
+    return Case(
+        n,
+        probe.scan(n),
+        lambda b, x: b.cumsum(x, axis=0),
+        lambda x: [np.ascontiguousarray(x.T)],
+        lambda y: y[-1],
+    )
 
 
 def pooling(height: int, width: int) -> Case:
     def build(b, x):
-        return b.avg_pool(x, window=(height, width), strides=(1, 1), low=(0, 0), high=(0, 0),
-                          dilations=(1, 1))  # fmt: skip
+        return b.avg_pool(
+            x, window=(height, width), strides=(1, 1), low=(0, 0), high=(0, 0), dilations=(1, 1)
+        )
 
     def given(x):
         picture = np.zeros((BLOCK, 2, height + 2, width + 2), np.float32)
@@ -187,13 +243,16 @@ def input_gradient(
             for j, kw in enumerate(hits):
                 at = (place - kh) // stride, (place - kw) // stride
                 dy[:, :, :, *at] = terms[:, :, :, i, j]
-        return [ones(BLOCK, inputs * groups, across, across),
-                ones(groups * channels, inputs, side, side),
-                dy.reshape(BLOCK, groups * channels, count, count)]  # fmt: skip
+        return [
+            ones(BLOCK, inputs * groups, across, across),
+            ones(groups * channels, inputs, side, side),
+            dy.reshape(BLOCK, groups * channels, count, count),
+        ]
 
     def build(b, x, w):
-        return b.conv(x, w, strides=(stride, stride), low=(0, 0), high=(0, 0), dilations=(1, 1),
-                      groups=groups)  # fmt: skip
+        return b.conv(
+            x, w, strides=(stride, stride), low=(0, 0), high=(0, 0), dilations=(1, 1), groups=groups
+        )
 
     wanted = probe.convolution(channels, side, side, len(hits) ** 2)
     return Case(n, wanted, build, given, lambda y: y[:, :, place, place], of=0)
@@ -210,12 +269,14 @@ def pool_gradient(kind: str, height: int, width: int) -> Case:
         return [picture, x.reshape(BLOCK, 1, height, width)]
 
     def build(b, x):
-        return getattr(b, f"{kind}_pool")(x, window=(height, width), strides=(1, 1), low=(0, 0),
-                                          high=(0, 0), dilations=(1, 1))  # fmt: skip
+        return getattr(b, f"{kind}_pool")(
+            x, window=(height, width), strides=(1, 1), low=(0, 0), high=(0, 0), dilations=(1, 1)
+        )
 
     many = np.float64(n if kind == "avg" else 1)
-    return Case(n, probe.sequence(n), build, given,
-                lambda y: y[:, :, height - 1, width - 1] * many, of=0)  # fmt: skip
+    return Case(
+        n, probe.sequence(n), build, given, lambda y: y[:, :, height - 1, width - 1] * many, of=0
+    )
 
 
 def linear_weight(n: int, outer: int = 1) -> Case:
@@ -233,16 +294,25 @@ def linear_weight(n: int, outer: int = 1) -> Case:
 
 
 def transposed_left(n: int, columns: int) -> Case:
-    return Case(n, probe.sequence(n), lambda b, x, w: b.matmul(x, w),
-                lambda x: [np.ascontiguousarray(x.T), ones(BLOCK, columns), ones(n, columns)],
-                of=1)  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        lambda b, x, w: b.matmul(x, w),
+        lambda x: [np.ascontiguousarray(x.T), ones(BLOCK, columns), ones(n, columns)],
+        of=1,
+    )
 
 
 def embedding_gradient(n: int) -> Case:
     """All positions read one row of a table."""
-    return Case(n, probe.sequence(n), lambda b, x, i: b.take(x, i, axis=0),
-                lambda x: [ones(3, BLOCK), np.ones(n, np.int64), np.ascontiguousarray(x.T)],
-                lambda y: y[1], of=0)  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        lambda b, x, i: b.take(x, i, axis=0),
+        lambda x: [ones(3, BLOCK), np.ones(n, np.int64), np.ascontiguousarray(x.T)],
+        lambda y: y[1],
+        of=0,
+    )
 
 
 def gather_gradient(n: int, along: bool) -> Case:
@@ -252,9 +322,14 @@ def gather_gradient(n: int, along: bool) -> Case:
         return b.take_along(x, i, axis=1) if along else b.gather_nd(x, i, batch_dims=1)
 
     shape = (BLOCK, n) if along else (BLOCK, n, 1)
-    return Case(n, probe.sequence(n), build,
-                lambda x: [ones(BLOCK, 3), np.ones(shape, np.int64), x], lambda y: y[:, 1],
-                of=0)  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        build,
+        lambda x: [ones(BLOCK, 3), np.ones(shape, np.int64), x],
+        lambda y: y[:, 1],
+        of=0,
+    )
 
 
 def bias_gradient(outer: int, inner: int) -> Case:
@@ -308,26 +383,44 @@ def layer_norm(n: int) -> Case:
     def read(y):
         return (1 - _unmasked(y) * large * np.sqrt(2 / n)) * n
 
-    return Case(n, probe.lanes(n), lambda b, x: b.layer_norm(x, axis=1, epsilon=1e-5),
-                lambda x: [np.clip(x, -large, large)], read)  # fmt: skip
+    return Case(
+        n,
+        probe.lanes(n),
+        lambda b, x: b.layer_norm(x, axis=1, epsilon=1e-5),
+        lambda x: [np.clip(x, -large, large)],
+        read,
+    )
 
 
 def layer_norm_gradient(n: int) -> Case:
     """dy - mean of dy where x is 0 and epsilon 1."""
-    return Case(n, probe.lanes(n), lambda b, x: b.layer_norm(x, axis=1, epsilon=1.0),
-                lambda x: [np.zeros_like(x), x], lambda dx: (1 - _unmasked(dx)) * n,
-                of=0)  # fmt: skip
+    return Case(
+        n,
+        probe.lanes(n),
+        lambda b, x: b.layer_norm(x, axis=1, epsilon=1.0),
+        lambda x: [np.zeros_like(x), x],
+        lambda dx: (1 - _unmasked(dx)) * n,
+        of=0,
+    )
 
 
 def attention_values(n: int) -> Case:
     """The sum over n keys, each with the share 1/n."""
 
     def given(x):
-        return [np.zeros((1, 1, 3, 8), np.float32), np.zeros((1, 1, n, 8), np.float32),
-                np.ascontiguousarray(x.T)[None, None]]  # fmt: skip
+        return [
+            np.zeros((1, 1, 3, 8), np.float32),
+            np.zeros((1, 1, n, 8), np.float32),
+            np.ascontiguousarray(x.T)[None, None],
+        ]
 
-    return Case(n, probe.sequence(n), lambda b, q, k, v: b.attention(q, k, v), given,
-                lambda y: y[0, 0].T * np.float64(n))  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        lambda b, q, k, v: b.attention(q, k, v),
+        given,
+        lambda y: y[0, 0].T * np.float64(n),
+    )
 
 
 def attention_scores(n: int) -> Case:
@@ -342,19 +435,30 @@ def attention_scores(n: int) -> Case:
         share = y[0, 0].astype(np.float64)
         return np.log(share / (1 - share)) * n
 
-    return Case(n, probe.sequence(n), lambda b, q, k, v: b.attention(q, k, v, scale=1 / n), given,
-                read)  # fmt: skip
+    return Case(
+        n, probe.sequence(n), lambda b, q, k, v: b.attention(q, k, v, scale=1 / n), given, read
+    )
 
 
 def attention_gradient(n: int) -> Case:
     """Of the values: over n queries, each of whose shares is 1/4."""
 
     def given(x):
-        return [np.zeros((1, 1, n, 8), np.float32), np.zeros((1, 1, 4, 8), np.float32),
-                ones(1, 1, 4, BLOCK), np.ascontiguousarray(x.T)[None, None]]  # fmt: skip
+        return [
+            np.zeros((1, 1, n, 8), np.float32),
+            np.zeros((1, 1, 4, 8), np.float32),
+            ones(1, 1, 4, BLOCK),
+            np.ascontiguousarray(x.T)[None, None],
+        ]
 
-    return Case(n, probe.sequence(n), lambda b, q, k, v: b.attention(q, k, v), given,
-                lambda y: y[0, 0].T * 4.0, of=2)  # fmt: skip
+    return Case(
+        n,
+        probe.sequence(n),
+        lambda b, q, k, v: b.attention(q, k, v),
+        given,
+        lambda y: y[0, 0].T * 4.0,
+        of=2,
+    )
 
 
 CASES = {
@@ -557,8 +661,9 @@ class Weighted(torch.nn.Module):
 def _over_shards(shards: int, target="cpu", **options) -> probe.Sums:
     """One example a shard: the gradient of the weight is the mean of the examples."""
     how = Training(loss=None, optimizer=SGD(0.0), shards=shards, keep_gradients=True)
-    step = cc.compile(Weighted(), (ones(shards, BLOCK),), training=how, target=target,
-                      options=options)  # fmt: skip
+    step = cc.compile(
+        Weighted(), (ones(shards, BLOCK),), training=how, target=target, options=options
+    )
 
     def sums(rows):
         step(np.ascontiguousarray(rows.T))
@@ -604,8 +709,9 @@ def _swapped(rows):
 
 
 def _chunks(rows, size):
-    return _chain(np.stack([_chain(rows[:, i : i + size])
-                            for i in range(0, rows.shape[1], size)], 1))  # fmt: skip
+    return _chain(
+        np.stack([_chain(rows[:, i : i + size]) for i in range(0, rows.shape[1], size)], 1)
+    )
 
 
 def _exact(rows):

@@ -317,8 +317,13 @@ def test_a_second_process_loads_what_the_first_compiled(tmp_path):
     environment = {**os.environ, "COMPILER_WORKBENCH_CACHE": str(tmp_path)}
 
     def hits_and_misses() -> list[str]:
-        done = subprocess.run([sys.executable, "-c", program], env=environment, text=True,
-                              capture_output=True, check=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=True,
+        )
         return done.stdout.split()
 
     compiled, loaded = ["0", "1"], ["1", "0"]

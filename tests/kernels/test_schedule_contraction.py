@@ -73,18 +73,28 @@ def test_cores_keep_the_bits_step_by_step():
 CONFIGURATIONS = [
     AVX512,
     Tiles(rows=6, width=8, partial=(4, 2, 1)),
-    *(pytest.param(tiles, marks=pytest.mark.slow) for tiles in (
-        Tiles(rows=5, vectors=3, width=8, row_length=272, unroll=4, partial=(1,)),
-        Tiles(rows=8, vectors=1, width=16, unroll=3, partial=(3,)),
-    )),
-]  # fmt: skip
+    *(
+        pytest.param(tiles, marks=pytest.mark.slow)
+        for tiles in (
+            Tiles(rows=5, vectors=3, width=8, row_length=272, unroll=4, partial=(1,)),
+            Tiles(rows=8, vectors=1, width=16, unroll=3, partial=(3,)),
+        )
+    ),
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tiles", CONFIGURATIONS, ids=lambda t: t.name)
-@pytest.mark.parametrize("shape", [
-    pytest.param((29, 531, 70), marks=pytest.mark.slow), (29, 300, 70), (1, 300, 33), (16, 256, 64),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param((29, 531, 70), marks=pytest.mark.slow),
+        (29, 300, 70),
+        (1, 300, 33),
+        (16, 256, 64),
+    ],
+    ids=str,
+)
 def test_machine_code_has_the_reference_bits(tiles, shape):
     m, k, n = shape
     case = Case(linear(m, k, n, "none"))

@@ -40,11 +40,17 @@ def test_every_step_keeps_the_bits(name, operand):
 @pytest.mark.slow
 @pytest.mark.parametrize("tiles", [AVX512, AVX2], ids=lambda t: t.name)
 @pytest.mark.parametrize("layout", slow_but(("NHWC",), ("NHWC", "NCHW")))
-@pytest.mark.parametrize("shape", [
-    (3, 20, 7, 2, 23),
-    *(pytest.param(s, marks=pytest.mark.slow)
-      for s in ((300, 24, 1, 2, 7), (40, 40, 3, 1, 9), (70, 33, 3, 2, 8))),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (3, 20, 7, 2, 23),
+        *(
+            pytest.param(s, marks=pytest.mark.slow)
+            for s in ((300, 24, 1, 2, 7), (40, 40, 3, 1, 9), (70, 33, 3, 2, 8))
+        ),
+    ],
+    ids=str,
+)
 def test_machine_code_has_the_reference_bits(shape, layout, tiles):
     order = NHWC if layout == "NHWC" else None
     c, o, k, stride, size = shape
@@ -106,8 +112,7 @@ def test_weight_gradients_have_the_reference_bits(shape, tiles):
     case = Case(weights(c, o, k, stride, size, n=3))
     out = (size - 1) // stride + 1
     shapes = (3, size, size, c), (3, out, out, o)
-    x, dy = (a.reshape(s).transpose(0, 3, 1, 2)
-             for a, s in zip(case.data, shapes, strict=False))  # fmt: skip
+    x, dy = (a.reshape(s).transpose(0, 3, 1, 2) for a, s in zip(case.data, shapes, strict=False))
     pads = ((k // 2, k // 2),) * 2
     expected = reference.conv_weight_gradient(x, dy, (k, k), (stride, stride), pads).tobytes()
     scheduled = contraction.schedule(case.kernel, tiles, False, (case.sizes,))

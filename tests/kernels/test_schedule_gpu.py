@@ -37,8 +37,13 @@ CASES = {
 
 #: The others take the kernel interpreter 10 to 30 seconds each.
 QUICK = (
-    "residual", "one row", "one column", "1x1 stride 2", "two images", "depthwise",
-)  # fmt: skip
+    "residual",
+    "one row",
+    "one column",
+    "1x1 stride 2",
+    "two images",
+    "depthwise",
+)
 #: Of these the interpreter runs every eighth step.
 LARGE = ("two chunks", "3x3 two blocks", "two images")
 

@@ -37,7 +37,7 @@ from core_compiler.scheduling.transforms import (
     unroll_by,
     unswitch,
     vectorise,
-)  # fmt: skip
+)
 from core_compiler.scheduling.transforms.edit import loops
 from tests.examples import examples
 
@@ -126,8 +126,11 @@ def test_whole_tiles_store_only_what_is_there(m, n, k, rows, columns):
 def test_a_tiles_layout_does_not_matter(m, n, k, groups):
     """A sum hoisted out of two nests one after the other, in a tile whose dimensions are split."""
     f = hoist(fission(tiled(), ("i", "j"), "c", "total"), "c", ("i", "j"), "select")
-    f = hoist(fission(split(f, "k", 3, "ks", "kk"), ("i", "j"), "ks", "acc", suffix="_add"),
-              "ks", ("i", "j"))  # fmt: skip
+    f = hoist(
+        fission(split(f, "k", 3, "ks", "kk"), ("i", "j"), "ks", "acc", suffix="_add"),
+        "ks",
+        ("i", "j"),
+    )
     f = hoist(f, "kk", ("i", "j"), "there")
     for loop in [o["name"] for o in loops(f) if o["name"].startswith("j") and o["name"] != "jb"]:
         f = split(f, loop, groups, f"h{loop}", loop)
@@ -240,8 +243,13 @@ def test_outlined_kernels_are_equal_where_they_do_the_same():
 
 def test_small_steps_keep_the_bits():
     plain = run(product(), 3, 5, 9)
-    for f in (lift(product()), share_loads(product()), never_empty(product(), "c"),
-              unit_loop(product(), "j", "one"), mark(product(), "j", "sequential")):  # fmt: skip
+    for f in (
+        lift(product()),
+        share_loads(product()),
+        never_empty(product(), "c"),
+        unit_loop(product(), "j", "one"),
+        mark(product(), "j", "sequential"),
+    ):
         assert run(f, 3, 5, 9) == plain
 
 
@@ -264,13 +272,15 @@ def test_small_steps_keep_the_bits():
         ("carries values", lambda: merge(product(), "i", "c", "p")),
         ("no register buffer", lambda: promote(product(), "acc")),
         ("0 branches", lambda: unswitch(scale(), "row")),
-        ("does not start from the contents of t", lambda: hoist(
-            fission(tiled(), ("i", "j"), "c", "t"), "c", ("i", "j"), "there")),
+        (
+            "does not start from the contents of t",
+            lambda: hoist(fission(tiled(), ("i", "j"), "c", "t"), "c", ("i", "j"), "there"),
+        ),
         ("starts from another value", lambda: never_empty(product(start=-0.0), "c")),
         ("0 private buffers", lambda: split_dimension(product(), "tile", 0, 2)),
         ("not read at stride one", lambda: vectorise(scale("strided"), "i", 4)),
     ],
-)  # fmt: skip
+)
 def test_refusals_say_why(reason, attempt):
     with pytest.raises(Refused, match=reason):
         attempt()

@@ -35,16 +35,19 @@ from tests.mutations.classes import CLASSES
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutations",
-                                     description=(__doc__ or "").splitlines()[0])  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutations", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--planted", metavar="CLASSES", help="try the planted faults of these instead"
     )
     parser.add_argument(
-        "--again", metavar="FILE", type=Path,
-        help="try what a run has not seen once more, and put it in its place"
-    )  # fmt: skip
+        "--again",
+        metavar="FILE",
+        type=Path,
+        help="try what a run has not seen once more, and put it in its place",
+    )
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--classes", default="", help=f"of {', '.join(CLASSES)}")
     parser.add_argument("--jobs", type=int, default=2)
@@ -78,16 +81,23 @@ def main() -> int:
 
     def result() -> dict[str, Any]:
         seconds = time.monotonic() - started
-        found = (score.result(rows, given.seed, given.count, run, seconds) if first is None
-                 else score.again(first, rows, run))  # fmt: skip
+        found = (
+            score.result(rows, given.seed, given.count, run, seconds)
+            if first is None
+            else score.again(first, rows, run)
+        )
         if given.output:
             given.output.write_text(_anywhere(json.dumps(found, indent=1), run.work) + "\n")
         return found
 
     for row in run.run(orders, quotas, tuple(rows)):
         rows.append(row)
-        print(f"{len(rows):4} {row['outcome']:10} {row['class']:12} {row['seconds']:5.1f} s "
-              f"{row['file']}:{row['line']}", file=sys.stderr, flush=True)  # fmt: skip
+        print(
+            f"{len(rows):4} {row['outcome']:10} {row['class']:12} {row['seconds']:5.1f} s "
+            f"{row['file']}:{row['line']}",
+            file=sys.stderr,
+            flush=True,
+        )
         if len(rows) % EVERY == 0:
             result()
     found = result()
@@ -132,8 +142,9 @@ def _planted(given: argparse.Namespace) -> int:
 
     faults = [PLANTED[name] for name in given.planted.split(",")]
     known = os.environ.get("COMPILER_WORKBENCH_CACHE")  # mutants only read it
-    rows = list(session.Session(given.work, given.jobs, Path(known) if known else None)
-                .planted(faults))  # fmt: skip
+    rows = list(
+        session.Session(given.work, given.jobs, Path(known) if known else None).planted(faults)
+    )
     for row in rows:
         print(json.dumps(row))
     return int(any(row["outcome"] != judge.CAUGHT for row in rows))
@@ -147,9 +158,11 @@ def _listed(run, coverage, seed: int, quotas: dict[str, int]) -> int:
     for name, quota in quotas.items():
         for site in islice(sites.drawn(CLASSES[name], run.base, coverage, seed), quota):
             source = (run.base / site.file).read_text()
-            print(f"{name}  {site.file}:{site.mutation.line}  {site.mutation.operator}  "
-                  f"{len(site.models)} models\n  - {site.mutation.before(source)}\n"
-                  f"  + {site.mutation.after(source)}")  # fmt: skip
+            print(
+                f"{name}  {site.file}:{site.mutation.line}  {site.mutation.operator}  "
+                f"{len(site.models)} models\n  - {site.mutation.before(source)}\n"
+                f"  + {site.mutation.after(source)}"
+            )
     return 0
 
 

@@ -9,16 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LOGIC = ("condition", "comparison", "swap", "keyword", "twin", "removal", "arithmetic")
-_PASSES = ("core_compiler/passes/*.py", "core_compiler/passes/recompose/*.py",
-           "core_compiler/passes/saturation/*.py")  # fmt: skip
-_LOWERING = ("core_compiler/lowering/*.py", "core_compiler/kernel_ir/builder.py",
-             "core_compiler/ops/affine.py", "core_compiler/ops/index_maps.py")  # fmt: skip
+_PASSES = (
+    "core_compiler/passes/*.py",
+    "core_compiler/passes/recompose/*.py",
+    "core_compiler/passes/saturation/*.py",
+)
+_LOWERING = (
+    "core_compiler/lowering/*.py",
+    "core_compiler/kernel_ir/builder.py",
+    "core_compiler/ops/affine.py",
+    "core_compiler/ops/index_maps.py",
+)
 _SCHEDULES = ("core_compiler/scheduling/schedules/*.py", "core_compiler/scheduling/transforms/*.py")
-_PLANNERS = ("core_compiler/placement/*.py", "core_compiler/passes/plan_memory.py",
-             "core_compiler/passes/bufferize.py", "core_compiler/passes/find_lifetimes.py",
-             "core_compiler/lowering/in_place.py")  # fmt: skip
-_MEANINGS = ("core_compiler/ops/*.py", "core_compiler/numerics/reference/*.py",
-             "core_compiler/numerics/functions_*.py")  # fmt: skip
+_PLANNERS = (
+    "core_compiler/placement/*.py",
+    "core_compiler/passes/plan_memory.py",
+    "core_compiler/passes/bufferize.py",
+    "core_compiler/passes/find_lifetimes.py",
+    "core_compiler/lowering/in_place.py",
+)
+_MEANINGS = (
+    "core_compiler/ops/*.py",
+    "core_compiler/numerics/reference/*.py",
+    "core_compiler/numerics/functions_*.py",
+)
 
 #: The commands: ``check`` is ``compile --check``, ``train`` is ``train --check``, ``against`` is
 #: that of a model or of a training step with the framework's values.
@@ -48,19 +62,30 @@ class Kind:
 
 #: Files that decide no value: declarations of interfaces, texts, explanations, and which calls of a
 #: compiled model are refused (a compile makes none).
-_LEFT_OUT = {"__init__.py", "document.py", "verifier.py", "verify.py", "hooks.py",
-             "spelling.py", "problem.py", "positions.py"}  # fmt: skip
+_LEFT_OUT = {
+    "__init__.py",
+    "document.py",
+    "verifier.py",
+    "verify.py",
+    "hooks.py",
+    "spelling.py",
+    "problem.py",
+    "positions.py",
+}
 #: Files, or folders of them, whose answers are the work of these passes, whoever asks for them:
 #: tables that are made when they are imported (the passes that form kernels ask how an op is
 #: lowered), schedules that code generation asks about again.
 WORK_OF = {
     "core_compiler/ops/lowerings.py": (
-        "inline_broadcasts", "fuse_elementwise", "fuse_epilogues", "fuse_reductions",
+        "inline_broadcasts",
+        "fuse_elementwise",
+        "fuse_epilogues",
+        "fuse_reductions",
         "outline_kernels",
     ),
     "core_compiler/scheduling/schedules/": ("schedule_kernels",),
     "core_compiler/scheduling/transforms/": ("schedule_kernels",),
-}  # fmt: skip
+}
 
 CLASSES = {
     kind.name: kind

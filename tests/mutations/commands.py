@@ -38,9 +38,12 @@ def run(words: Sequence[str]) -> dict[str, Any]:
     answer = _answer(out.getvalue())
     error = err.getvalue()
     found = {
-        "kind": "command", "code": code, "seconds": round(seconds, 3),
-        "named": named(answer, made, error), "said": _said(answer, error),
-    }  # fmt: skip
+        "kind": "command",
+        "code": code,
+        "seconds": round(seconds, 3),
+        "named": named(answer, made, error),
+        "said": _said(answer, error),
+    }
     return found
 
 
@@ -61,8 +64,10 @@ def named(answer: dict, made: Sequence[Any], error: str) -> list[list[str]]:
     that it ran, the pass that a message names, the node that differs most.
     """
     if answer.get("failures"):
-        return [[_first(f.get("pass")), _first(f.get("rule") or f.get("op"))]
-                for f in answer["failures"][:8]]  # fmt: skip
+        return [
+            [_first(f.get("pass")), _first(f.get("rule") or f.get("op"))]
+            for f in answer["failures"][:8]
+        ]
     found = []
     for compilation in made:
         for at, records in compilation.checks.items():
@@ -71,8 +76,9 @@ def named(answer: dict, made: Sequence[Any], error: str) -> list[list[str]]:
                     rule = record.rewrite.rule if record.rewrite is not None else record.note
                     found.append([_first(compilation.stages[at].name), str(rule)])
     for text in (*_told(answer).values(), error):
-        for label in re.findall(r"raised in pass (\S+?)\)|the module after (\S+) is|pass (\w+)",
-                                text):  # fmt: skip
+        for label in re.findall(
+            r"raised in pass (\S+?)\)|the module after (\S+) is|pass (\w+)", text
+        ):
             name = next(part for part in label if part)
             found.append([_first(name), "error"])
     return [list(pair) for pair in dict.fromkeys(map(tuple, found))][:8]
@@ -141,9 +147,10 @@ def _kernels(made: Any, clean: bool) -> dict[str, Any]:
         # What a launch has to give beside the arguments of the plain loops is no part of a text.
         "loops": {
             name: digests((s.function, *s.cores.values()))
-            for name, s in schedules.items() if s.launch is None
+            for name, s in schedules.items()
+            if s.launch is None
         },
-    }  # fmt: skip
+    }
 
 
 def _digest(text: str) -> str:
@@ -209,9 +216,11 @@ class InProcess:
                 raise KernelCompileError(reply["refused"][0], job.name, reply["refused"][1])
             if "error" in reply:
                 raise KernelCompileError(
-                    f"does not compile ({reply['error'].splitlines()[0][:200]})", job.name,
-                    "report it with the kernel's source", reply["trace"],
-                )  # fmt: skip
+                    f"does not compile ({reply['error'].splitlines()[0][:200]})",
+                    job.name,
+                    "report it with the kernel's source",
+                    reply["trace"],
+                )
             yield job, reply
 
 

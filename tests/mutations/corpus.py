@@ -34,9 +34,14 @@ class Entry:
 def build(folder: Path, names: Sequence[str] = ()) -> list[Entry]:
     """Write the models (``names``: only these) into ``folder``; the entries name them."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [*_torch_entries(folder, names), *_onnx_entries(folder, names),
-            *_jax_entries(names), *_stablehlo_entries(folder, names), *_training_entries(names),
-            *_training_files(folder, names)]  # fmt: skip
+    return [
+        *_torch_entries(folder, names),
+        *_onnx_entries(folder, names),
+        *_jax_entries(names),
+        *_stablehlo_entries(folder, names),
+        *_training_entries(names),
+        *_training_files(folder, names),
+    ]
 
 
 def _torch_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
@@ -44,14 +49,24 @@ def _torch_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
 
     from tests.mutations import near_models, opinfo_suite, torch_models
 
-    for spec in (*torch_models.models(names), *near_models.models(torch_models.models(), names),
-                 *opinfo_suite.models(names)):  # fmt: skip
+    for spec in (
+        *torch_models.models(names),
+        *near_models.models(torch_models.models(), names),
+        *opinfo_suite.models(names),
+    ):
         path = folder / f"{spec.name}.pt2"
         program = torch.export.export(spec.module, spec.inputs)
         torch.export.save(program, path)
         calls = {_aten(n.target) for n in program.graph.nodes if n.op == "call_function"}
-        yield Entry(spec.name, str(path), "torch", spec.commands, spec.extra, tuple(sorted(calls)),
-                    _key(spec.source))  # fmt: skip
+        yield Entry(
+            spec.name,
+            str(path),
+            "torch",
+            spec.commands,
+            spec.extra,
+            tuple(sorted(calls)),
+            _key(spec.source),
+        )
 
 
 def _aten(target: Any) -> str:
@@ -72,16 +87,24 @@ def _onnx_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
         onnx.save(model, path)
         kinds = {n.op_type for n in model.graph.node}
         commands = (CHECK,) if name in onnx_models.OPEN else (CHECK, AGAINST)
-        yield Entry(name, str(path), "onnxruntime", commands, (), tuple(sorted(kinds)),
-                    _key(str(model)))  # fmt: skip
+        yield Entry(
+            name, str(path), "onnxruntime", commands, (), tuple(sorted(kinds)), _key(str(model))
+        )
 
 
 def _jax_entries(names: Sequence[str]) -> Iterator[Entry]:
     from tests.mutations import jax_suite
 
     for name, parts in jax_suite.models(names).items():
-        yield Entry(name, f"tests.mutations.jax_suite:{name}", "jax", (CHECK, AGAINST), (),
-                    jax_suite.words(name), _key(" ".join(parts)))  # fmt: skip
+        yield Entry(
+            name,
+            f"tests.mutations.jax_suite:{name}",
+            "jax",
+            (CHECK, AGAINST),
+            (),
+            jax_suite.words(name),
+            _key(" ".join(parts)),
+        )
 
 
 def _stablehlo_entries(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
@@ -101,8 +124,9 @@ def _training_entries(names: Sequence[str]) -> Iterator[Entry]:
         if names and f"train_{name}" not in names:
             continue
         text, source = f"{make.__module__}:{name}", inspect.getsource(make)
-        yield Entry(f"train_{name}", text, "torch", (CHECK, TRAIN, AGAINST), tuple(extra), (),
-                    _key(source))  # fmt: skip
+        yield Entry(
+            f"train_{name}", text, "torch", (CHECK, TRAIN, AGAINST), tuple(extra), (), _key(source)
+        )
 
 
 def _training_files(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
@@ -117,9 +141,15 @@ def _training_files(folder: Path, names: Sequence[str]) -> Iterator[Entry]:
         torch.export.save(program, path)
         np.savez(data, **task.data)
         calls = {_aten(n.target) for n in program.graph.nodes if n.op == "call_function"}
-        yield Entry(task.name, str(path), "torch", (CHECK, TRAIN, AGAINST),
-                    ("--loss", "own", "--data", str(data)), tuple(sorted(calls)),
-                    _key(task.source))  # fmt: skip
+        yield Entry(
+            task.name,
+            str(path),
+            "torch",
+            (CHECK, TRAIN, AGAINST),
+            ("--loss", "own", "--data", str(data)),
+            tuple(sorted(calls)),
+            _key(task.source),
+        )
 
 
 def _key(text: str) -> str:
@@ -152,7 +182,9 @@ def _train(entry: Entry, flags: Sequence[str]) -> list[str]:
 PASS_SECONDS = "30"
 #: One function a checking command: the words that run it on an entry of the corpus.
 _WORDS: dict[str, Callable[[Entry, Sequence[str]], list[str]]] = {
-    CHECK: _check, AGAINST: _against, TRAIN: _train,
-}  # fmt: skip
+    CHECK: _check,
+    AGAINST: _against,
+    TRAIN: _train,
+}
 #: Options of ``workbench train`` that check: those that it knows are given.
 TRAIN_FLAGS = ("--check",)

@@ -35,9 +35,11 @@ class Tracer:
         self._compiled: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         self._seen: set[tuple[str, CodeType]] = set()
         self._coverage = coverage.Coverage(
-            data_file=None, config_file=False, messages=False,
+            data_file=None,
+            config_file=False,
+            messages=False,
             include=[str(root / file) for file in wanted],
-        )  # fmt: skip
+        )
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -163,8 +165,11 @@ def _untraced_numba() -> Iterator[None]:
 
         return run
 
-    places = ((dispatcher.Dispatcher, "compile"), (compiler.CompilerBase, "compile_extra"),
-              (base.BaseContext, "refresh"))  # fmt: skip
+    places = (
+        (dispatcher.Dispatcher, "compile"),
+        (compiler.CompilerBase, "compile_extra"),
+        (base.BaseContext, "refresh"),
+    )
     kept = [getattr(owner, name) for owner, name in places]
     for (owner, name), inner in zip(places, kept, strict=True):
         setattr(owner, name, untraced(inner))

@@ -59,8 +59,11 @@ def words(name: str) -> tuple[str, ...]:
 def _every() -> dict[str, Any]:
     from jax._src.internal_test_util import test_harnesses
 
-    return {h.fullname: h for h in test_harnesses.all_harnesses if h.filter("cpu")
-            and not h.group_name.startswith(jax_harnesses.LEFT_OUT)}  # fmt: skip
+    return {
+        h.fullname: h
+        for h in test_harnesses.all_harnesses
+        if h.filter("cpu") and not h.group_name.startswith(jax_harnesses.LEFT_OUT)
+    }
 
 
 def _chosen() -> Iterator[Any]:
@@ -98,8 +101,10 @@ def _joined(names: Sequence[str]) -> tuple[Callable, tuple]:
 
     def run(*given: Any) -> list[Any]:
         own = iter(given)
-        return [part.dyn_fun(*itertools.islice(own, len(a)))
-                for part, a in zip(parts, arguments, strict=True)]  # fmt: skip
+        return [
+            part.dyn_fun(*itertools.islice(own, len(a)))
+            for part, a in zip(parts, arguments, strict=True)
+        ]
 
     return run, tuple(value for each in arguments for value in each)
 

@@ -50,10 +50,12 @@ def models(every: Iterator[Spec], names: Sequence[str] = ()) -> Iterator[Spec]:
         parts = made[place : place + _EACH]
         name = f"near_{place // _EACH}_{parts[0][0]}"
         if not names or name in names:
-            yield Spec(name, " ".join(f"{of}:{edit}" for of, edit, _, _ in parts),
-                       Joined([module for *_, module, _ in parts],
-                              [len(inputs) for *_, inputs in parts]),
-                       tuple(value for *_, inputs in parts for value in inputs))  # fmt: skip
+            yield Spec(
+                name,
+                " ".join(f"{of}:{edit}" for of, edit, _, _ in parts),
+                Joined([module for *_, module, _ in parts], [len(inputs) for *_, inputs in parts]),
+                tuple(value for *_, inputs in parts for value in inputs),
+            )
 
 
 def _neighbours(spec: Spec) -> Iterator[tuple[str, str, GraphModule, tuple]]:
@@ -86,8 +88,12 @@ def _neighbours(spec: Spec) -> Iterator[tuple[str, str, GraphModule, tuple]]:
             continue
         seen.add(place)
         count += 1
-        yield spec.name, f"{node.name} {target} {node.args}", other, tuple(
-            value.clone() for value in spec.inputs)  # fmt: skip
+        yield (
+            spec.name,
+            f"{node.name} {target} {node.args}",
+            other,
+            tuple(value.clone() for value in spec.inputs),
+        )
 
 
 def _calls(module: GraphModule) -> list[Node]:

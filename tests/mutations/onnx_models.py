@@ -9,8 +9,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-_KINDS = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL,
-          "u": TensorProto.UINT8, "j": TensorProto.INT32}  # fmt: skip
+_KINDS = {
+    "f": TensorProto.FLOAT,
+    "i": TensorProto.INT64,
+    "b": TensorProto.BOOL,
+    "u": TensorProto.UINT8,
+    "j": TensorProto.INT32,
+}
 Node = tuple[str, str, str, dict[str, Any]]
 
 
@@ -23,9 +28,12 @@ def models() -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def _graph(
-    name: str, inputs: Mapping[str, Sequence], constants: Mapping[str, Any],
-    nodes: Sequence[tuple], opset: int = 21,
-) -> onnx.ModelProto:  # fmt: skip
+    name: str,
+    inputs: Mapping[str, Sequence],
+    constants: Mapping[str, Any],
+    nodes: Sequence[tuple],
+    opset: int = 21,
+) -> onnx.ModelProto:
     """``nodes``: (op, inputs, outputs, attributes); every value that no node reads is a result."""
     made, read, written = [], set(), []
     for op, takes, gives, *attributes in nodes:
@@ -37,10 +45,12 @@ def _graph(
         written += [g for g in gives if g]
     outputs = [helper.make_empty_tensor_value_info(w) for w in written if w not in read]
     graph = helper.make_graph(
-        made, name,
+        made,
+        name,
         [helper.make_tensor_value_info(k, _KINDS[s[0]], s[1:]) for k, s in inputs.items()],
-        outputs, [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
-    )  # fmt: skip
+        outputs,
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     return onnx.shape_inference.infer_shapes(model)
 
@@ -272,10 +282,11 @@ def body(inputs: str, outputs: str, nodes: Sequence[tuple], kinds: str = "") -> 
     made = [helper.make_node(op, t.split(), g.split(), **dict(*more)) for op, t, g, *more in nodes]
     typed = zip(inputs.split(), kinds.ljust(9, "f"), strict=False)
     return helper.make_graph(
-        made, "body", [helper.make_tensor_value_info(n, _KINDS[k], None if k == "f" else [])
-                       for n, k in typed],
+        made,
+        "body",
+        [helper.make_tensor_value_info(n, _KINDS[k], None if k == "f" else []) for n, k in typed],
         [helper.make_empty_tensor_value_info(n) for n in outputs.split()],
-    )  # fmt: skip
+    )
 
 
 _GRAPHS |= {

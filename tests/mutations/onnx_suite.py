@@ -21,10 +21,12 @@ EACH = 12
 #: in all forms.
 NEWEST, OLDEST = 21, 9
 #: Cases that onnxruntime computes otherwise than the suite: a length that is no whole number.
-_OTHERWISE = frozenset({
-    "test_resize_downsample_scales_cubic_align_corners",
-    "test_resize_downsample_scales_linear_align_corners",
-})  # fmt: skip
+_OTHERWISE = frozenset(
+    {
+        "test_resize_downsample_scales_cubic_align_corners",
+        "test_resize_downsample_scales_linear_align_corners",
+    }
+)
 #: Inputs that are read when a model is imported.
 _READ = frozenset({"roi", "scales"})
 
@@ -94,9 +96,13 @@ def _fits(case: Any) -> bool:
     model = case.model
     values = (*model.graph.input, *model.graph.output)
     kinds = [v.type.tensor_type.elem_type for v in values]
-    return len(model.opset_import) == 1 and not model.functions and (
-        all(v.type.HasField("tensor_type") for v in values) and TensorProto.STRING not in kinds
-    )  # fmt: skip
+    return (
+        len(model.opset_import) == 1
+        and not model.functions
+        and (
+            all(v.type.HasField("tensor_type") for v in values) and TensorProto.STRING not in kinds
+        )
+    )
 
 
 def _joined(name: str, cases: Sequence[Any]) -> onnx.ModelProto:
@@ -114,16 +120,23 @@ def _joined(name: str, cases: Sequence[Any]) -> onnx.ModelProto:
         for value, own, array in zip(graph.input, case.model.graph.input, arrays, strict=False):
             is_float = value.type.tensor_type.elem_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
             if is_float and np.ndim(array) and own.name not in _READ:
-                inputs.append(helper.make_tensor_value_info(
-                    value.name, value.type.tensor_type.elem_type, np.shape(array)))  # fmt: skip
+                inputs.append(
+                    helper.make_tensor_value_info(
+                        value.name, value.type.tensor_type.elem_type, np.shape(array)
+                    )
+                )
             else:
                 held = TensorProto()
-                held.CopyFrom(array if isinstance(array, TensorProto) else
-                              numpy_helper.from_array(_as_array(array)))  # fmt: skip
+                held.CopyFrom(
+                    array
+                    if isinstance(array, TensorProto)
+                    else numpy_helper.from_array(_as_array(array))
+                )
                 held.name = value.name
                 constants.append(held)
     model = cases[0].model
     return helper.make_model(
         helper.make_graph(nodes, name, inputs, outputs, constants),
-        opset_imports=model.opset_import, ir_version=model.ir_version,
-    )  # fmt: skip
+        opset_imports=model.opset_import,
+        ir_version=model.ir_version,
+    )

@@ -99,14 +99,25 @@ class Source:
 # -- operators -------------------------------------------------------------------------------------
 
 _ARITHMETIC = {
-    ast.Add: ("-",), ast.Sub: ("+",), ast.Mult: ("//", "+"), ast.Div: ("*",),
-    ast.FloorDiv: ("*",), ast.Mod: ("//",),
-}  # fmt: skip
+    ast.Add: ("-",),
+    ast.Sub: ("+",),
+    ast.Mult: ("//", "+"),
+    ast.Div: ("*",),
+    ast.FloorDiv: ("*",),
+    ast.Mod: ("//",),
+}
 _COMPARED = {
-    ast.Lt: ("<=", ">"), ast.LtE: ("<", ">="), ast.Gt: (">=", "<"), ast.GtE: (">", "<="),
-    ast.Eq: ("!=",), ast.NotEq: ("==",), ast.Is: ("is not",), ast.IsNot: ("is",),
-    ast.In: ("not in",), ast.NotIn: ("in",),
-}  # fmt: skip
+    ast.Lt: ("<=", ">"),
+    ast.LtE: ("<", ">="),
+    ast.Gt: (">=", "<"),
+    ast.GtE: (">", "<="),
+    ast.Eq: ("!=",),
+    ast.NotEq: ("==",),
+    ast.Is: ("is not",),
+    ast.IsNot: ("is",),
+    ast.In: ("not in",),
+    ast.NotIn: ("in",),
+}
 #: Names of functions that are mistaken for one another.
 _TWINS = {
     "min": "max", "max": "min", "any": "all", "all": "any", "floor": "ceil", "ceil": "floor",
@@ -119,10 +130,21 @@ _TWINS = {
 _AXIS = re.compile(r"(^|_)(axis|axes|dim|dims|rank|permutation)($|_)|^perm$")
 _STRIDE = re.compile(r"stride|pitch|offset|padding|dilation")
 _TEXT = (
-    (" + ", " - "), (" - ", " + "), (" * ", " + "), (" // ", " * "), (" % ", " // "),
-    (" < ", " <= "), (" <= ", " < "), (" > ", " >= "), (" >= ", " > "), (" == ", " != "),
-    ("+= ", "-= "), ("range(lo, ", "range(lo + 1, "), (" & ", " | "), ("and ", "or "),
-)  # fmt: skip
+    (" + ", " - "),
+    (" - ", " + "),
+    (" * ", " + "),
+    (" // ", " * "),
+    (" % ", " // "),
+    (" < ", " <= "),
+    (" <= ", " < "),
+    (" > ", " >= "),
+    (" >= ", " > "),
+    (" == ", " != "),
+    ("+= ", "-= "),
+    ("range(lo, ", "range(lo + 1, "),
+    (" & ", " | "),
+    ("and ", "or "),
+)
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -152,8 +174,13 @@ def arithmetic(node: ast.AST, source: Source) -> Iterator[Edit]:
 
 
 _SIGNS = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-}  # fmt: skip
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+}
 
 
 def _token(source: Source, between: tuple[int, int], op: ast.AST) -> tuple[int, int] | None:
@@ -358,9 +385,21 @@ def stride(node: ast.AST, source: Source) -> Iterator[Edit]:
 Operator = Callable[[ast.AST, Source], Iterator[Edit]]
 OPERATORS: dict[str, Operator] = {
     f.__name__: f
-    for f in (arithmetic, comparison, condition, constant, axis, swap, keyword, twin, removal,
-              word, emitted, stride)
-}  # fmt: skip
+    for f in (
+        arithmetic,
+        comparison,
+        condition,
+        constant,
+        axis,
+        swap,
+        keyword,
+        twin,
+        removal,
+        word,
+        emitted,
+        stride,
+    )
+}
 #: Operators that look only at statements whose text matches.
 ONLY_IN = {"stride": _STRIDE}
 
@@ -383,9 +422,10 @@ def function_at(text: str, line: int) -> str:
 def lines_around(text: str, line: int) -> range:
     """The lines of the body of the innermost function around a line; none outside functions."""
     spans = [
-        range(node.body[0].lineno, (node.end_lineno or 0) + 1) for node in _functions(text)
+        range(node.body[0].lineno, (node.end_lineno or 0) + 1)
+        for node in _functions(text)
         if node.lineno <= line <= (node.end_lineno or 0)
-    ]  # fmt: skip
+    ]
     return min(spans, key=len, default=range(0))
 
 
@@ -413,9 +453,15 @@ def mutations(text: str, operators: tuple[str, ...]) -> list[Mutation]:
                     continue
                 row = _row_of(node, target) or where.row
                 made = Mutation(
-                    name, start, end, new, source.line_of(start), where.statement.lineno,
-                    "" if where.inside else row, "" if where.inside else where.name,
-                )  # fmt: skip
+                    name,
+                    start,
+                    end,
+                    new,
+                    source.line_of(start),
+                    where.statement.lineno,
+                    "" if where.inside else row,
+                    "" if where.inside else where.name,
+                )
                 found.setdefault((start, end, new), made)
     return sorted(found.values(), key=lambda m: (m.start, m.end, m.text))
 

@@ -26,8 +26,11 @@ EACH = 12
 #: What a saved program cannot be read with: sizes that are pieces of formulas.
 _LEFT_OUT = frozenset({"item"})
 #: Dtypes that the record does not have: of each line the ops take one in turn.
-_FURTHER = ((torch.float64,), (torch.float16, torch.bfloat16),
-            (torch.int8, torch.uint8, torch.int16, torch.int32))  # fmt: skip
+_FURTHER = (
+    (torch.float64,),
+    (torch.float16, torch.bfloat16),
+    (torch.int8, torch.uint8, torch.int16, torch.int32),
+)
 
 
 def models(names: Sequence[str] = ()) -> Iterator[Spec]:
@@ -106,8 +109,13 @@ def _call(node: Any) -> tuple[str, ...]:
     if isinstance(made, torch.Tensor):
         sizes = (min(n, 2) if isinstance(n, int) else n for n in made.shape)  # or a symbol
         shape = (str(made.dtype), *map(str, sizes))
-    return node.op, str(node.target) if node.op == "call_function" else "", str(node.args), (
-        str(node.kwargs)), *shape  # fmt: skip
+    return (
+        node.op,
+        str(node.target) if node.op == "call_function" else "",
+        str(node.args),
+        (str(node.kwargs)),
+        *shape,
+    )
 
 
 def letters(name: str) -> str:

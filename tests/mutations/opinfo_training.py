@@ -87,8 +87,9 @@ class _Sample(nn.Module):
 
     def forward(self) -> torch.Tensor:
         made = self._results()
-        return torch.stack([(getattr(self, f"weight_{i}") * made[i]).sum()
-                            for i in self.places]).sum()  # fmt: skip
+        return torch.stack(
+            [(getattr(self, f"weight_{i}") * made[i]).sum() for i in self.places]
+        ).sum()
 
     def is_finite(self) -> bool:
         """The value and all gradients, as torch has them."""

@@ -20,15 +20,23 @@ def result(rows: Sequence[dict], seed: int, count: int, session: Any, seconds: f
         by_class[row["class"]].append(row)
     left_out = Counter(r["outcome"] for r in rows if r not in counted(rows))
     return {
-        "seed": seed, "count": count, **made_of(session), "commit": _commit(),
-        "contract": _contract(), "jobs": session.jobs, "models": len(session.entries),
+        "seed": seed,
+        "count": count,
+        **made_of(session),
+        "commit": _commit(),
+        "contract": _contract(),
+        "jobs": session.jobs,
+        "models": len(session.entries),
         "traces_carried_over": session.carried,
-        "not_green": session.dropped, "train_flags": session.flags, "left_out": dict(left_out),
-        "seconds": round(seconds), "seconds_per_mutation": round(seconds / max(len(rows), 1), 2),
+        "not_green": session.dropped,
+        "train_flags": session.flags,
+        "left_out": dict(left_out),
+        "seconds": round(seconds),
+        "seconds_per_mutation": round(seconds / max(len(rows), 1), 2),
         "whole": score([r for found in by_class.values() for r in found]),
         "classes": {name: score(found) for name, found in by_class.items()},
         "mutations": list(rows),
-    }  # fmt: skip
+    }
 
 
 def again(first: dict, rows: Sequence[dict], session: Any) -> dict:
@@ -78,26 +86,37 @@ def score(rows: Sequence[dict]) -> dict[str, Any]:
     said = [r["right"] for r in caught if r["right"] is not None]
     good = sum(r["right"] is not False for r in caught)
     return {
-        "drawn": len(rows), **{o: counts[o] for o in judge.OUTCOMES},
+        "drawn": len(rows),
+        **{o: counts[o] for o in judge.OUTCOMES},
         "by_verdict": sum(r.get("code") == VERDICT for r in caught),
         "score": round(good / judged, 4) if judged else None,
         "red": round(1 - counts[judge.SURVIVED] / judged, 4) if judged else None,
         "named_right": round(sum(said) / len(said), 4) if said else None,
         "seconds": round(sum(r["seconds"] for r in rows) / max(len(rows), 1), 2),
         "processor": round(sum(r["processor"] for r in rows) / max(len(rows), 1), 2),
-    }  # fmt: skip
+    }
 
 
 def text(found: dict) -> str:
     """The scores as a table, and everything that was not caught or blamed a wrong pass."""
-    heads = ("drawn", *judge.OUTCOMES, "by_verdict", "score", "red", "named_right", "seconds",
-             "processor")  # fmt: skip
+    heads = (
+        "drawn",
+        *judge.OUTCOMES,
+        "by_verdict",
+        "score",
+        "red",
+        "named_right",
+        "seconds",
+        "processor",
+    )
     lines = ["class".ljust(13) + " ".join(h.rjust(max(len(h), 6)) for h in heads)]
     for name, row in (*found["classes"].items(), ("all", found["whole"])):
         cells = (("-" if row[h] is None else str(row[h])).rjust(max(len(h), 6)) for h in heads)
         lines.append(name.ljust(13) + " ".join(cells))
-    lines.append(f"{found['seconds_per_mutation']} s a mutation, {found['seconds']} s in all; "
-                 f"not counted: {found['left_out']}")  # fmt: skip
+    lines.append(
+        f"{found['seconds_per_mutation']} s a mutation, {found['seconds']} s in all; "
+        f"not counted: {found['left_out']}"
+    )
     for row in missed(found["mutations"]):
         wrong = row["outcome"] == judge.CAUGHT
         lines += _row(row, "wrong pass blamed" if wrong else row["outcome"])
@@ -117,8 +136,9 @@ def _row(row: dict, outcome: str) -> list[str]:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True,
-                          cwd=tree.ROOT)  # fmt: skip
+    done = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=tree.ROOT
+    )
     return done.stdout.strip()
 
 

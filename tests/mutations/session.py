@@ -86,8 +86,13 @@ class Session:
             train_model.add_arguments(parser)
             known = parser.format_help()
             made = corpus.build(folder, names)
-            say({"kind": "corpus", "entries": [asdict(e) for e in made],
-                 "flags": [f for f in corpus.TRAIN_FLAGS if f in known]})  # fmt: skip
+            say(
+                {
+                    "kind": "corpus",
+                    "entries": [asdict(e) for e in made],
+                    "flags": [f for f in corpus.TRAIN_FLAGS if f in known],
+                }
+            )
 
         done = next(server.run(deque([self._task("corpus", build, TRACE_LIMIT)]), 1))
         if not done.said or done.said[0]["kind"] != "corpus":
@@ -120,7 +125,7 @@ class Session:
             found = {
                 "seconds": {m["command"]: m["seconds"] for m in told if not m["code"]},
                 "problem": (done.ended or "; ".join(bad))[:600],
-            }  # fmt: skip
+            }
             traced = next((m for m in done.said if m["kind"] == "coverage"), None)
             if traced is not None:
                 del traced["kind"]
@@ -128,8 +133,10 @@ class Session:
             elif not self._kept(entry).exists():
                 found["seconds"] = {}
             kept[entry.name].write_text(json.dumps(found))
-            _tell(f"{number + 1}/{len(missing)} {entry.name}: {done.seconds:.0f} s"
-                  f"{'; NOT GREEN: ' + found['problem'] if found['problem'] else ''}")  # fmt: skip
+            _tell(
+                f"{number + 1}/{len(missing)} {entry.name}: {done.seconds:.0f} s"
+                f"{'; NOT GREEN: ' + found['problem'] if found['problem'] else ''}"
+            )
         every = {name: json.loads(path.read_text()) for name, path in kept.items()}
         self.dropped = {name: e["problem"] for name, e in every.items() if e["problem"]}
         return {name: e["seconds"] for name, e in every.items()}
@@ -161,8 +168,9 @@ class Session:
                 found[kind.name].append(site)
         return {name: iter(found[name]) for name in found}
 
-    def run(self, orders: Orders, quotas: Mapping[str, int],
-            done: Sequence[dict[str, Any]] = ()) -> Iterator[dict[str, Any]]:  # fmt: skip
+    def run(
+        self, orders: Orders, quotas: Mapping[str, int], done: Sequence[dict[str, Any]] = ()
+    ) -> Iterator[dict[str, Any]]:
         """Try mutants in their orders until every class has its quota of those that change
         something; ``done``: rows that count and are not tried again.
 
@@ -321,12 +329,21 @@ class Session:
     def _described(self, site: sites.Site) -> dict[str, Any]:
         text, m = (self.base / site.file).read_text(), site.mutation
         return {
-            "class": site.kind.name, "command": site.kind.command, "file": site.file,
-            "line": m.line, "function": function_at(text, m.line),
-            "edit": [m.start, m.end, m.text], "operator": m.operator,
-            "before": m.before(text), "after": m.after(text), "passes": list(site.passes),
-            "tried": [], "of": len(site.models), "seconds": 0.0, "processor": 0.0,
-        }  # fmt: skip
+            "class": site.kind.name,
+            "command": site.kind.command,
+            "file": site.file,
+            "line": m.line,
+            "function": function_at(text, m.line),
+            "edit": [m.start, m.end, m.text],
+            "operator": m.operator,
+            "before": m.before(text),
+            "after": m.after(text),
+            "passes": list(site.passes),
+            "tried": [],
+            "of": len(site.models),
+            "seconds": 0.0,
+            "processor": 0.0,
+        }
 
 
 def _run(entry: Entry, flags: list[str], wanted: Sequence[str]) -> Any:

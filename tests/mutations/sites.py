@@ -54,8 +54,12 @@ class Coverage:
         self._at = dict(at)
         self._by_name = {t.name: t for t in self.traces}
 
-    def phases(self, file: str, mutation: Mutation, reads: Mapping[str, Sequence[int]],
-               ) -> dict[str, set[str]]:  # fmt: skip
+    def phases(
+        self,
+        file: str,
+        mutation: Mutation,
+        reads: Mapping[str, Sequence[int]],
+    ) -> dict[str, set[str]]:
         """By model: the phases in which the site is executed; {} where none does."""
         if mutation.row:
             return {t.name: {"row"} for t in self.traces if mutation.row in t.tokens}
@@ -75,9 +79,10 @@ class Coverage:
         found = self.phases(file, mutation, reads)
         if kind.in_passes:
             found = {
-                name: phases for name, phases in found.items()
+                name: phases
+                for name, phases in found.items()
                 if "row" in phases or any(p.startswith("pass:") for p in phases)
-            }  # fmt: skip
+            }
         usable = [n for n in found if kind.command in self._by_name[n].seconds]
         if not usable:
             return None
@@ -94,9 +99,11 @@ class Coverage:
         return {
             p[5:]
             for line in around
-            for name, phases in self._at.get((file, line), {}).items() if name in names
-            for p in phases if p.startswith("pass:")
-        }  # fmt: skip
+            for name, phases in self._at.get((file, line), {}).items()
+            if name in names
+            for p in phases
+            if p.startswith("pass:")
+        }
 
     def _ordered(
         self, names: Sequence[str], command: str, file: str, around: range
@@ -160,9 +167,10 @@ def like(kind: Kind, root: Path, coverage: Coverage, row: Mapping[str, Any]) -> 
     no such line, or no model executes it."""
     text = (root / row["file"]).read_text()
     same = [
-        m for m in mutations(text, (row["operator"],))
+        m
+        for m in mutations(text, (row["operator"],))
         if (m.before(text), m.after(text)) == (row["before"], row["after"])
-    ]  # fmt: skip
+    ]
     nearest = min(same, key=lambda m: abs(m.line - row["line"]), default=None)
     if nearest is None:
         return None

@@ -101,10 +101,19 @@ _RARE = """module {
 """
 _KINDS = {
     **dict.fromkeys((*range(8), 16, *range(20, 24), 27, *range(28, 32), 36), "3x4xf32"),
-    **dict.fromkeys((8, 13, 14, 15), "3x4xi1"), **dict.fromkeys((*range(9, 13), 18), "3x4xi32"),
-    17: "2x4xf32", 19: "3x3xf32", 25: "6x2xf32", 26: "i32", 32: "3xf32",
-    33: "4xf32", 34: "4xf32", 35: "4xf32", 37: "4xi32", 38: "4xi32",
-}  # fmt: skip
+    **dict.fromkeys((8, 13, 14, 15), "3x4xi1"),
+    **dict.fromkeys((*range(9, 13), 18), "3x4xi32"),
+    17: "2x4xf32",
+    19: "3x3xf32",
+    25: "6x2xf32",
+    26: "i32",
+    32: "3xf32",
+    33: "4xf32",
+    34: "4xf32",
+    35: "4xf32",
+    37: "4xi32",
+    38: "4xi32",
+}
 
 #: A convolution to as many rows and columns as channels, and a norm of one of its axes.
 _NORM = """    %{c} = stablehlo.convolution(%{x}, %{w}) dim_numbers = {dims}, window = {{}}
@@ -118,14 +127,22 @@ _NORM = """    %{c} = stablehlo.convolution(%{x}, %{w}) dim_numbers = {dims}, wi
 
 
 def _norms() -> str:
-    first = ("tensor<2x3x4x4xf32>", "tensor<4x3x1x1xf32>",
-             "[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]")  # fmt: skip
-    last = ("tensor<2x4x4x3xf32>", "tensor<1x1x3x4xf32>",
-            "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]")  # fmt: skip
-    numbers = "[0.5, -1.25, 2.0, 0.75]", "[0.1, 0.2, -0.3, 0.4]", "[0.7, -0.2, 0.3, 1.1]", (
-        "[0.9, 0.4, 1.6, 0.6]")  # fmt: skip
-    lines = [f"    %{name} = stablehlo.constant dense<{text}> : tensor<4xf32>"
-             for name, text in zip("somu", numbers, strict=True)]  # fmt: skip
+    first = (
+        "tensor<2x3x4x4xf32>",
+        "tensor<4x3x1x1xf32>",
+        "[b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1]",
+    )
+    last = ("tensor<2x4x4x3xf32>", "tensor<1x1x3x4xf32>", "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]")
+    numbers = (
+        "[0.5, -1.25, 2.0, 0.75]",
+        "[0.1, 0.2, -0.3, 0.4]",
+        "[0.7, -0.2, 0.3, 1.1]",
+        ("[0.9, 0.4, 1.6, 0.6]"),
+    )
+    lines = [
+        f"    %{name} = stablehlo.constant dense<{text}> : tensor<4xf32>"
+        for name, text in zip("somu", numbers, strict=True)
+    ]
     made = []
     for x, (xt, wt, dims), axes in (("x", first, (1, 2, 3)), ("y", last, (3, 1))):
         for axis in axes:
@@ -138,13 +155,23 @@ def _norms() -> str:
                 f"    %w{at} = stablehlo.reshape %q{at} : (tensor<12xf32>) -> {wt}",
             ]
             made.append(f"n{at}")
-            lines.append(_NORM.format(x=x, w=f"w{at}", xt=xt, wt=wt, dims=dims, axis=axis,
-                                      c=f"c{at}", n=made[-1]).rstrip("\n"))  # fmt: skip
+            lines.append(
+                _NORM.format(
+                    x=x, w=f"w{at}", xt=xt, wt=wt, dims=dims, axis=axis, c=f"c{at}", n=made[-1]
+                ).rstrip("\n")
+            )
     kinds = ", ".join(["tensor<2x4x4x4xf32>"] * len(made))
-    return "\n".join([
-        "module {", f"  func.func public @main(%x: {first[0]}, %y: {last[0]}) -> ({kinds}) {{",
-        *lines, f"    return {', '.join(f'%{name}' for name in made)} : {kinds}", "  }", "}", "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "module {",
+            f"  func.func public @main(%x: {first[0]}, %y: {last[0]}) -> ({kinds}) {{",
+            *lines,
+            f"    return {', '.join(f'%{name}' for name in made)} : {kinds}",
+            "  }",
+            "}",
+            "",
+        ]
+    )
 
 
 def models(names: Sequence[str] = ()) -> Iterator[tuple[str, str]]:

@@ -41,9 +41,7 @@ def f(x, axis, strides):
 
 
 def _edits(operator: str) -> set[tuple[str, str]]:
-    return {
-        (m.before(_SOURCE), m.after(_SOURCE)) for m in mutations(_SOURCE, (operator,))
-    }  # fmt: skip
+    return {(m.before(_SOURCE), m.after(_SOURCE)) for m in mutations(_SOURCE, (operator,))}
 
 
 @pytest.mark.parametrize(
@@ -57,21 +55,33 @@ def _edits(operator: str) -> set[tuple[str, str]]:
         ("condition", "if i == axis and not x.empty:", "if False:"),
         ("constant", "LIMIT = 4", "LIMIT = 5"),
         ("constant", "LIMIT = 4", "LIMIT = 8"),
-        ("axis", 'return min(total, g(x, keep=True)[0]), f"{total} + 1"',
-         'return min(total, g(x, keep=True)[1]), f"{total} + 1"'),
+        (
+            "axis",
+            'return min(total, g(x, keep=True)[0]), f"{total} + 1"',
+            'return min(total, g(x, keep=True)[1]), f"{total} + 1"',
+        ),
         ("swap", "put(total, axis)", "put(axis, total)"),
-        ("keyword", 'return min(total, g(x, keep=True)[0]), f"{total} + 1"',
-         'return min(total, g(x)[0]), f"{total} + 1"'),
-        ("twin", 'return min(total, g(x, keep=True)[0]), f"{total} + 1"',
-         'return max(total, g(x, keep=True)[0]), f"{total} + 1"'),
+        (
+            "keyword",
+            'return min(total, g(x, keep=True)[0]), f"{total} + 1"',
+            'return min(total, g(x)[0]), f"{total} + 1"',
+        ),
+        (
+            "twin",
+            'return min(total, g(x, keep=True)[0]), f"{total} + 1"',
+            'return max(total, g(x, keep=True)[0]), f"{total} + 1"',
+        ),
         ("removal", "put(total, axis)", "pass"),
         ("removal", "continue", "pass"),
         ("word", 'NAMES = {"Abs": "abs", "Neg": "neg"}', 'NAMES = {"Abs": "neg", "Neg": "neg"}'),
-        ("emitted", 'return min(total, g(x, keep=True)[0]), f"{total} + 1"',
-         'return min(total, g(x, keep=True)[0]), f"{total} - 1"'),
+        (
+            "emitted",
+            'return min(total, g(x, keep=True)[0]), f"{total} + 1"',
+            'return min(total, g(x, keep=True)[0]), f"{total} - 1"',
+        ),
         ("stride", "total += strides[i] * 2", "total += strides[i] * 3"),
     ],
-)  # fmt: skip
+)
 def test_an_operator_makes_its_edit(operator, before, after):
     assert (before, after) in _edits(operator)
 
@@ -172,7 +182,7 @@ def _command(code: int, named=(), said="", model="m") -> dict:
         ([_command(0)], "", judge.SURVIVED),
         ([{"kind": "invalid", "error": "ImportError: x"}], "", judge.INVALID),
     ],
-)  # fmt: skip
+)
 def test_the_first_command_that_is_not_green_decides(said, ended, outcome):
     assert judge.outcome(said, ended)["outcome"] == outcome
 
@@ -195,8 +205,15 @@ def test_a_line_has_the_name_of_the_function_around_it():
 
 
 def _survivor(**facts) -> dict:
-    return {"file": "a.py", "function": "A.f", "before": "x  = 1", "after": "x = 2",
-            "outcome": judge.SURVIVED, "tried": ["m"], **facts}  # fmt: skip
+    return {
+        "file": "a.py",
+        "function": "A.f",
+        "before": "x  = 1",
+        "after": "x = 2",
+        "outcome": judge.SURVIVED,
+        "tried": ["m"],
+        **facts,
+    }
 
 
 def test_an_argument_of_a_decision_holds_only_where_results_are_the_clean_ones(monkeypatch):
@@ -217,8 +234,15 @@ def test_an_argument_of_a_decision_holds_only_where_results_are_the_clean_ones(m
 
 
 def _probe(model: str, text: str, values: str) -> dict:
-    return {"kind": "probe", "model": model, "text": text, "values": [values],
-            "kernels": {"a": text}, "steps": {"a": ["l", "s"]}, "loops": {"a": [text]}}  # fmt: skip
+    return {
+        "kind": "probe",
+        "model": model,
+        "text": text,
+        "values": [values],
+        "kernels": {"a": text},
+        "steps": {"a": ["l", "s"]},
+        "loops": {"a": [text]},
+    }
 
 
 @pytest.mark.parametrize(
@@ -258,8 +282,13 @@ def test_a_mutation_is_found_again_where_its_line_has_moved(tmp_path):
     lines = {"pass:fold": {file: [3, 6]}}
     seen = sites.Coverage([sites.Traced("m", lines, frozenset(), {"check": 1.0})])
     kind = classes.CLASSES["rules"]
-    row = {"file": file, "line": 2, "operator": "comparison",
-           "before": "return x < 2", "after": "return x <= 2"}  # fmt: skip
+    row = {
+        "file": file,
+        "line": 2,
+        "operator": "comparison",
+        "before": "return x < 2",
+        "after": "return x <= 2",
+    }
     found = sites.like(kind, tmp_path, seen, row)
     assert found is not None and (found.mutation.line, found.passes) == (3, ("fold",))
     assert sites.like(kind, tmp_path, seen, {**row, "before": "return x < 3"}) is None
@@ -270,7 +299,7 @@ def test_traces_are_carried_over_to_changed_sources(tmp_path):
     for folder, texts in (
         (old, {"a.py": "1\n2\n3\n4\n", "gone.py": "1\n", "same.py": "1\n2\n"}),
         (new, {"a.py": "0\n1\n2 and more\nand this\n4\n", "new.py": "1\n", "same.py": "1\n2\n"}),
-    ):  # fmt: skip
+    ):
         base = folder / "tree"
         base.mkdir(parents=True)
         for file, text in texts.items():
@@ -283,8 +312,9 @@ def test_traces_are_carried_over_to_changed_sources(tmp_path):
     assert carried.carry_over(new, ["x.json", "y.json", "z.json"]) == (["x.json"], ["new.py"])
     assert json.loads((new / "x.json").read_text()) == {
         "lines": {"check": {"a.py": [1, 2, 3, 4], "same.py": [2]}, "load": {"a.py": [5]}},
-        "tokens": ["t"], "carried": "1",
-    }  # fmt: skip
+        "tokens": ["t"],
+        "carried": "1",
+    }
     assert (new / "y.json").read_text() == "its own"
 
 
@@ -297,17 +327,32 @@ def test_what_was_missed_is_what_has_no_argument_and_what_another_pass_was_blame
 
 def test_what_is_tried_again_stands_in_its_place_but_for_what_changes_nothing():
     def row(name, outcome):
-        return {"file": "a.py", "function": name, "before": "x", "after": "y", "class": "rules",
-                "outcome": outcome, "right": None, "seconds": 1.0, "processor": 1.0}  # fmt: skip
+        return {
+            "file": "a.py",
+            "function": name,
+            "before": "x",
+            "after": "y",
+            "class": "rules",
+            "outcome": outcome,
+            "right": None,
+            "seconds": 1.0,
+            "processor": 1.0,
+        }
 
     session = SimpleNamespace(digest="d", jobs=1, entries={}, dropped={}, flags=[], carried=0)
     first = score.result(
         [row("f", judge.SURVIVED), row("g", judge.SURVIVED), row("h", judge.CAUGHT)],
-        7, 3, session, 3.0,
-    )  # fmt: skip
+        7,
+        3,
+        session,
+        3.0,
+    )
     found = score.again(first, [row("f", judge.CAUGHT), row("g", judge.NO_EFFECT)], session)
     assert [r["outcome"] for r in found["mutations"]] == [
-        judge.CAUGHT, judge.SURVIVED, judge.CAUGHT]  # fmt: skip
+        judge.CAUGHT,
+        judge.SURVIVED,
+        judge.CAUGHT,
+    ]
     assert [r.get("first") for r in found["mutations"]] == [judge.SURVIVED, judge.SURVIVED, None]
     assert (found["seed"], found["whole"]["caught"], found["first"]["whole"]["caught"]) == (7, 2, 1)
 
@@ -317,8 +362,9 @@ def test_what_is_tried_again_stands_in_its_place_but_for_what_changes_nothing():
 
 def _record() -> dict:
     if not RECORD.exists():
-        pytest.skip("no run is recorded: python -m tests.mutations --seed N -o "
-                    "tests/results/mutations.json")  # fmt: skip
+        pytest.skip(
+            "no run is recorded: python -m tests.mutations --seed N -o tests/results/mutations.json"
+        )
     return json.loads(RECORD.read_text())
 
 
@@ -341,8 +387,10 @@ def test_the_score_is_not_below_its_floor():
 
 
 def test_every_survivor_has_an_argument_or_is_a_known_hole():
-    known = {(h["file"], judge.plain(h["before"]), judge.plain(h["after"]))
-             for h in tomllib.loads(RATCHET.read_text()).get("hole", [])}  # fmt: skip
+    known = {
+        (h["file"], judge.plain(h["before"]), judge.plain(h["after"]))
+        for h in tomllib.loads(RATCHET.read_text()).get("hole", [])
+    }
     missing = [
         f"{r['file']}:{r['line']} {r['before']} => {r['after']}"
         for r in _record()["mutations"]

@@ -45,8 +45,10 @@ class Joined(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         given = iter(inputs)
-        made = (part(*itertools.islice(given, count))
-                for part, count in zip(self.parts, self.counts, strict=True))  # fmt: skip
+        made = (
+            part(*itertools.islice(given, count))
+            for part, count in zip(self.parts, self.counts, strict=True)
+        )
         return [value for each in made for value in torch.utils._pytree.tree_leaves(each)]
 
 
@@ -90,14 +92,17 @@ def signed(high: int, *shape: int) -> torch.Tensor:
 @corpus_model
 def conv_bn_relu():
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()), (
-        drawn(2, 3, 7, 9),)  # fmt: skip
+        drawn(2, 3, 7, 9),
+    )
 
 
 @corpus_model
 def conv_strided():
-    return nn.Sequential(nn.Conv2d(4, 6, 3, stride=2, bias=False), nn.ReLU(),
-                         nn.Conv2d(6, 5, (1, 3), stride=(1, 2), padding=(0, 1))), (
-        drawn(1, 4, 11, 9),)  # fmt: skip
+    return nn.Sequential(
+        nn.Conv2d(4, 6, 3, stride=2, bias=False),
+        nn.ReLU(),
+        nn.Conv2d(6, 5, (1, 3), stride=(1, 2), padding=(0, 1)),
+    ), (drawn(1, 4, 11, 9),)
 
 
 @corpus_model
@@ -107,9 +112,9 @@ def conv_pointwise():
 
 @corpus_model
 def conv_depthwise():
-    return nn.Sequential(nn.Conv2d(6, 6, 3, groups=6, padding=1),
-                         nn.Conv2d(6, 4, 3, groups=2, dilation=2, padding=2)), (
-        drawn(1, 6, 8, 7),)  # fmt: skip
+    return nn.Sequential(
+        nn.Conv2d(6, 6, 3, groups=6, padding=1), nn.Conv2d(6, 4, 3, groups=2, dilation=2, padding=2)
+    ), (drawn(1, 6, 8, 7),)
 
 
 @corpus_model
@@ -161,35 +166,41 @@ def pools():
 
 @corpus_model
 def pool_ceil_and_indices():
-    return lambda x: (*F.max_pool2d(x, 2, 2, ceil_mode=True, return_indices=True),
-                      F.lp_pool2d(x, 2, 2), F.avg_pool1d(x[0], 3)), (
-        drawn(1, 2, 7, 5),)  # fmt: skip
+    return lambda x: (
+        *F.max_pool2d(x, 2, 2, ceil_mode=True, return_indices=True),
+        F.lp_pool2d(x, 2, 2),
+        F.avg_pool1d(x[0], 3),
+    ), (drawn(1, 2, 7, 5),)
 
 
 @corpus_model
 def upsample():
-    return lambda x: (F.interpolate(x, scale_factor=2.0, mode="nearest"),
-                      F.interpolate(x, (7, 5), mode="bilinear", align_corners=False),
-                      F.interpolate(x, (5, 9), mode="bilinear", align_corners=True)), (
-        drawn(1, 2, 4, 3),)  # fmt: skip
+    return lambda x: (
+        F.interpolate(x, scale_factor=2.0, mode="nearest"),
+        F.interpolate(x, (7, 5), mode="bilinear", align_corners=False),
+        F.interpolate(x, (5, 9), mode="bilinear", align_corners=True),
+    ), (drawn(1, 2, 4, 3),)
 
 
 @corpus_model
 def mlp():
-    return nn.Sequential(nn.Linear(20, 33), nn.GELU(), nn.Linear(33, 17), nn.Tanh(),
-                         nn.Linear(17, 5), nn.Softmax(-1)), (drawn(6, 20),)  # fmt: skip
+    return nn.Sequential(
+        nn.Linear(20, 33), nn.GELU(), nn.Linear(33, 17), nn.Tanh(), nn.Linear(17, 5), nn.Softmax(-1)
+    ), (drawn(6, 20),)
 
 
 @corpus_model
 def layer_norms():
     return nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 24), nn.LayerNorm((3, 24))), (
-        drawn(2, 3, 24),)  # fmt: skip
+        drawn(2, 3, 24),
+    )
 
 
 @corpus_model
 def group_norms():
-    return nn.Sequential(nn.GroupNorm(2, 6), nn.InstanceNorm2d(6, affine=True),
-                         nn.LocalResponseNorm(3)), (drawn(2, 6, 4, 5),)  # fmt: skip
+    return nn.Sequential(
+        nn.GroupNorm(2, 6), nn.InstanceNorm2d(6, affine=True), nn.LocalResponseNorm(3)
+    ), (drawn(2, 6, 4, 5),)
 
 
 @corpus_model
@@ -222,15 +233,18 @@ def attention_of_queries():
     return lambda q, k, v: (
         torch.softmax(k @ q.transpose(-1, -2), -1).transpose(-1, -2) @ v,
         torch.softmax(k @ q.transpose(-1, -2), -2).transpose(-1, -2) @ v,
-        torch.softmax(q @ k.transpose(-1, -2), -2) @ v), (
-        *(drawn(2, 2, 6, 6) for _ in range(3)),)  # fmt: skip
+        torch.softmax(q @ k.transpose(-1, -2), -2) @ v,
+    ), (*(drawn(2, 2, 6, 6) for _ in range(3)),)
 
 
 @corpus_model
 def attention_masked():
     return lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m, scale=0.3), (
-        drawn(1, 2, 5, 4), drawn(1, 2, 6, 4), drawn(1, 2, 6, 3),
-        torch.rand(5, 6) > 0.3)  # fmt: skip
+        drawn(1, 2, 5, 4),
+        drawn(1, 2, 6, 4),
+        drawn(1, 2, 6, 3),
+        torch.rand(5, 6) > 0.3,
+    )
 
 
 @corpus_model
@@ -268,10 +282,18 @@ def written_out_activations():
     def run(x):
         gelu = 0.5 * x * (1 + torch.erf(x / math.sqrt(2.0)))
         tanh = 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-        return (gelu, tanh, x * torch.sigmoid(x), torch.log(1 + torch.exp(x)),
-                x * torch.tanh(F.softplus(x)), torch.where(x > 0, x, 0.1 * x),
-                torch.clamp(x, 0.0, 6.0), torch.maximum(x, torch.zeros_like(x)),
-                x * torch.clamp(x + 3, 0, 6) / 6, x / (1 + x.abs()))  # fmt: skip
+        return (
+            gelu,
+            tanh,
+            x * torch.sigmoid(x),
+            torch.log(1 + torch.exp(x)),
+            x * torch.tanh(F.softplus(x)),
+            torch.where(x > 0, x, 0.1 * x),
+            torch.clamp(x, 0.0, 6.0),
+            torch.maximum(x, torch.zeros_like(x)),
+            x * torch.clamp(x + 3, 0, 6) / 6,
+            x / (1 + x.abs()),
+        )
 
     return run, (drawn(4, 13),)
 
@@ -288,9 +310,15 @@ def activations():
 
 @corpus_model
 def gates():
-    return lambda x, w: (F.glu(x), F.prelu(x, w), torch.softmax(x, 1), F.log_softmax(x, 0),
-                         F.softmin(x, -1), torch.logsumexp(x, 1), F.normalize(x, dim=1)), (
-        drawn(3, 8), torch.rand(8))  # fmt: skip
+    return lambda x, w: (
+        F.glu(x),
+        F.prelu(x, w),
+        torch.softmax(x, 1),
+        F.log_softmax(x, 0),
+        F.softmin(x, -1),
+        torch.logsumexp(x, 1),
+        F.normalize(x, dim=1),
+    ), (drawn(3, 8), torch.rand(8))
 
 
 @corpus_model
@@ -306,7 +334,8 @@ def gru():
 @corpus_model
 def encoder():
     return nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, norm_first=True), (
-        drawn(2, 4, 12),)  # fmt: skip
+        drawn(2, 4, 12),
+    )
 
 
 @corpus_model
@@ -341,21 +370,46 @@ def unary_floats():
 def trigonometry():
     def run(x):
         u = torch.tanh(x)
-        return (x.sin(), x.cos(), x.tan(), u.asin(), u.acos(), x.atan(), x.sinh(), x.cosh(), u,
-                x.asinh(), (x.abs() + 1).acosh(), u.atanh(), torch.atan2(x, u),
-                torch.sinc(x))  # fmt: skip
+        return (
+            x.sin(),
+            x.cos(),
+            x.tan(),
+            u.asin(),
+            u.acos(),
+            x.atan(),
+            x.sinh(),
+            x.cosh(),
+            u,
+            x.asinh(),
+            (x.abs() + 1).acosh(),
+            u.atanh(),
+            torch.atan2(x, u),
+            torch.sinc(x),
+        )
 
     return run, (drawn(4, 6),)
 
 
 @corpus_model
 def binary_floats():
-    return lambda x, y: (x + y, x - y, x * y, x / y, x.abs() ** y, torch.maximum(x, y),
-                         torch.minimum(x, y), torch.fmod(x, y), torch.remainder(x, y),
-                         torch.floor_divide(x, y), torch.add(x, y, alpha=0.5),
-                         torch.addcmul(x, y, x, value=0.3), torch.lerp(x, y, 0.25),
-                         torch.copysign(x, y), torch.logaddexp(x, y), x.fmax(y)), (
-        drawn(3, 5), drawn(5))  # fmt: skip
+    return lambda x, y: (
+        x + y,
+        x - y,
+        x * y,
+        x / y,
+        x.abs() ** y,
+        torch.maximum(x, y),
+        torch.minimum(x, y),
+        torch.fmod(x, y),
+        torch.remainder(x, y),
+        torch.floor_divide(x, y),
+        torch.add(x, y, alpha=0.5),
+        torch.addcmul(x, y, x, value=0.3),
+        torch.lerp(x, y, 0.25),
+        torch.copysign(x, y),
+        torch.logaddexp(x, y),
+        x.fmax(y),
+    ), (drawn(3, 5), drawn(5))
 
 
 @corpus_model
@@ -388,29 +442,53 @@ def comparisons():
 
 @corpus_model
 def casts():
-    return lambda x, i: (x.to(torch.int32), x.to(torch.float64) * 1.1, x.half() + 1, x.bfloat16(),
-                         i.float() / 3, (x > 0).float(), i.bool(), i.to(torch.uint8), x.long(),
-                         i.to(torch.int8)), (5 * drawn(3, 6), signed(200, 3, 6))  # fmt: skip
+    return lambda x, i: (
+        x.to(torch.int32),
+        x.to(torch.float64) * 1.1,
+        x.half() + 1,
+        x.bfloat16(),
+        i.float() / 3,
+        (x > 0).float(),
+        i.bool(),
+        i.to(torch.uint8),
+        x.long(),
+        i.to(torch.int8),
+    ), (5 * drawn(3, 6), signed(200, 3, 6))
 
 
 @corpus_model
 def narrow():
-    return lambda a, b: (a @ b, a.sum(0), torch.softmax(a, -1), a.exp() * 2, F.layer_norm(a, (12,)),
-                         a.amax(1)), (drawn(5, 12, dtype=torch.bfloat16),
-                                      drawn(12, 7, dtype=torch.bfloat16))  # fmt: skip
+    return lambda a, b: (
+        a @ b,
+        a.sum(0),
+        torch.softmax(a, -1),
+        a.exp() * 2,
+        F.layer_norm(a, (12,)),
+        a.amax(1),
+    ), (drawn(5, 12, dtype=torch.bfloat16), drawn(12, 7, dtype=torch.bfloat16))
 
 
 @corpus_model
 def halves():
     return lambda a, b: (a @ b, a.mean(1), F.gelu(a), a / 3), (
-        drawn(4, 9, dtype=torch.float16), drawn(9, 6, dtype=torch.float16))  # fmt: skip
+        drawn(4, 9, dtype=torch.float16),
+        drawn(9, 6, dtype=torch.float16),
+    )
 
 
 @corpus_model
 def doubles():
-    return lambda a, b: (a @ b, a.sum(1), a.exp(), a.sin(), a.tanh(), a.abs().log(), a.var(0),
-                         F.gelu(a), a.abs().pow(0.3)), (
-        drawn(4, 9, dtype=torch.float64), drawn(9, 6, dtype=torch.float64))  # fmt: skip
+    return lambda a, b: (
+        a @ b,
+        a.sum(1),
+        a.exp(),
+        a.sin(),
+        a.tanh(),
+        a.abs().log(),
+        a.var(0),
+        F.gelu(a),
+        a.abs().pow(0.3),
+    ), (drawn(4, 9, dtype=torch.float64), drawn(9, 6, dtype=torch.float64))
 
 
 @corpus_model
@@ -423,23 +501,39 @@ def complex_numbers():
 
 @corpus_model
 def reductions():
-    return lambda x: (x.sum(), x.sum(0), x.sum((0, 2)), x.mean(1, keepdim=True), x.amax(-1),
-                      x.amin((1, 2)), x.prod(2), x.var(1), x.std((0, 2), correction=0),
-                      x.argmax(1), x.argmin(), (x > 0).any(1), (x > -3).all(),
-                      x.norm(dim=1), torch.var_mean(x, 2), x.abs().sum(-1)), (
-        drawn(3, 5, 7),)  # fmt: skip
+    return lambda x: (
+        x.sum(),
+        x.sum(0),
+        x.sum((0, 2)),
+        x.mean(1, keepdim=True),
+        x.amax(-1),
+        x.amin((1, 2)),
+        x.prod(2),
+        x.var(1),
+        x.std((0, 2), correction=0),
+        x.argmax(1),
+        x.argmin(),
+        (x > 0).any(1),
+        (x > -3).all(),
+        x.norm(dim=1),
+        torch.var_mean(x, 2),
+        x.abs().sum(-1),
+    ), (drawn(3, 5, 7),)
 
 
 @corpus_model
 def long_reductions():
     return lambda x, y: (x.sum(1), x.amax(1), y.sum(0), y.mean((0, 1)), x.logsumexp(1)), (
-        drawn(2, 5000), drawn(300, 3))  # fmt: skip
+        drawn(2, 5000),
+        drawn(300, 3),
+    )
 
 
 @corpus_model
 def row_kernels():
     return lambda x: (torch.softmax(x, -1), F.layer_norm(x, (70,)), x.sum(-1), x.sum(0)), (
-        drawn(37, 70),)  # fmt: skip
+        drawn(37, 70),
+    )
 
 
 @corpus_model
@@ -449,9 +543,12 @@ def scans():
 
 @corpus_model
 def sorting():
-    return lambda x: (*x.sort(1), *x.topk(3, 1), x.argsort(0, descending=True),
-                      torch.topk(x, 2, 0, largest=False)[0]), (
-        drawn(4, 9).round(decimals=1),)  # fmt: skip
+    return lambda x: (
+        *x.sort(1),
+        *x.topk(3, 1),
+        x.argsort(0, descending=True),
+        torch.topk(x, 2, 0, largest=False)[0],
+    ), (drawn(4, 9).round(decimals=1),)
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -460,7 +557,10 @@ def sorting():
 @corpus_model
 def product_small():
     return lambda a, b, c: (a @ b, (a @ b).t() @ a, torch.relu(a @ b + c)), (
-        drawn(3, 5), drawn(5, 4), drawn(4))  # fmt: skip
+        drawn(3, 5),
+        drawn(5, 4),
+        drawn(4),
+    )
 
 
 @corpus_model
@@ -485,16 +585,23 @@ def products_of_whole_chunks():
 
 @corpus_model
 def product_batched():
-    return lambda a, b: (torch.bmm(a, b), torch.einsum("bij,bjk->bki", a, b),
-                         torch.einsum("bij,bkj->ik", a, a), a.transpose(1, 2) @ a), (
-        drawn(3, 6, 10), drawn(3, 10, 9))  # fmt: skip
+    return lambda a, b: (
+        torch.bmm(a, b),
+        torch.einsum("bij,bjk->bki", a, b),
+        torch.einsum("bij,bkj->ik", a, a),
+        a.transpose(1, 2) @ a,
+    ), (drawn(3, 6, 10), drawn(3, 10, 9))
 
 
 @corpus_model
 def product_vectors():
-    return lambda a, b, c: (a @ b, b @ b, torch.outer(b, c), torch.addmm(c, a, a.t()),
-                            torch.baddbmm(c, a[None], a.t()[None], alpha=2.0, beta=0.5)), (
-        drawn(6, 40), drawn(40), drawn(6))  # fmt: skip
+    return lambda a, b, c: (
+        a @ b,
+        b @ b,
+        torch.outer(b, c),
+        torch.addmm(c, a, a.t()),
+        torch.baddbmm(c, a[None], a.t()[None], alpha=2.0, beta=0.5),
+    ), (drawn(6, 40), drawn(40), drawn(6))
 
 
 @corpus_model
@@ -523,21 +630,40 @@ def product_epilogue():
 
 @corpus_model
 def shapes():
-    return lambda x: (x.reshape(6, 4), x.transpose(0, 2).reshape(-1), x.permute(2, 0, 1),
-                      x[1:, ::2],
-                      x.flip(0), x.unsqueeze(1).expand(2, 5, 3, 4), x.repeat(1, 2, 1),
-                      torch.cat((x, x * 2), 1), torch.stack((x, x)), x.roll(1, 2),
-                      F.pad(x, (1, 2, 0, 1), value=0.5), x.split(2, 1)[1], x.chunk(2, 2)[0],
-                      x.squeeze(), x.flatten(1), x.unbind(0)[1]), (drawn(2, 3, 4),)  # fmt: skip
+    return lambda x: (
+        x.reshape(6, 4),
+        x.transpose(0, 2).reshape(-1),
+        x.permute(2, 0, 1),
+        x[1:, ::2],
+        x.flip(0),
+        x.unsqueeze(1).expand(2, 5, 3, 4),
+        x.repeat(1, 2, 1),
+        torch.cat((x, x * 2), 1),
+        torch.stack((x, x)),
+        x.roll(1, 2),
+        F.pad(x, (1, 2, 0, 1), value=0.5),
+        x.split(2, 1)[1],
+        x.chunk(2, 2)[0],
+        x.squeeze(),
+        x.flatten(1),
+        x.unbind(0)[1],
+    ), (drawn(2, 3, 4),)
 
 
 @corpus_model
 def pads():
-    return lambda x: (F.pad(x, (2, 1), mode="reflect"), F.pad(x, (1, 2), mode="replicate"),
-                      F.pad(x, (2, 2), mode="circular"), F.pad(x, (-1, 1)), x.tril(), x.triu(1),
-                      x.diagonal(), torch.diag_embed(x), x.unfold(1, 3, 2),
-                      F.unfold(x[None, :, None, :].expand(1, 4, 3, 6), 2)), (
-        drawn(4, 6),)  # fmt: skip
+    return lambda x: (
+        F.pad(x, (2, 1), mode="reflect"),
+        F.pad(x, (1, 2), mode="replicate"),
+        F.pad(x, (2, 2), mode="circular"),
+        F.pad(x, (-1, 1)),
+        x.tril(),
+        x.triu(1),
+        x.diagonal(),
+        torch.diag_embed(x),
+        x.unfold(1, 3, 2),
+        F.unfold(x[None, :, None, :].expand(1, 4, 3, 6), 2),
+    ), (drawn(4, 6),)
 
 
 @corpus_model
@@ -547,11 +673,21 @@ def indexing():
         y[1] = x[0] * 2
         z = x.clone()
         z[:, 1:3] += 1
-        return (x[i], x.index_select(1, i), x.gather(1, i[None, :].expand(4, 3)), y, z,
-                x.scatter(1, i[None, :].expand(4, 3), 5.0), x.index_add(0, i, x[:3]),
-                x.scatter_add(0, i[None, :].expand(2, 3), x[:2, :3]), F.one_hot(i, 5),
-                torch.take_along_dim(x, i[:, None], 0), x[:, i], x.index_copy(0, i, x[:3] * 3),
-                x.index_put((i, i), x[0, :3], accumulate=True))  # fmt: skip
+        return (
+            x[i],
+            x.index_select(1, i),
+            x.gather(1, i[None, :].expand(4, 3)),
+            y,
+            z,
+            x.scatter(1, i[None, :].expand(4, 3), 5.0),
+            x.index_add(0, i, x[:3]),
+            x.scatter_add(0, i[None, :].expand(2, 3), x[:2, :3]),
+            F.one_hot(i, 5),
+            torch.take_along_dim(x, i[:, None], 0),
+            x[:, i],
+            x.index_copy(0, i, x[:3] * 3),
+            x.index_put((i, i), x[0, :3], accumulate=True),
+        )
 
     return run, (drawn(4, 5), torch.tensor([2, 0, 3]))
 
@@ -571,18 +707,27 @@ def embedding():
 
 @corpus_model
 def creation():
-    return lambda x: (torch.arange(5) + x[0, 0].long(), torch.full_like(x, 3) * x, x + torch.eye(4),
-                      torch.linspace(0, 1, 4) * x, torch.zeros(4, 4) + x, torch.ones_like(x) - x,
-                      torch.tril(torch.ones(4, 4)) * x, torch.arange(0, 8, 2) * x), (
-        drawn(4, 4),)  # fmt: skip
+    return lambda x: (
+        torch.arange(5) + x[0, 0].long(),
+        torch.full_like(x, 3) * x,
+        x + torch.eye(4),
+        torch.linspace(0, 1, 4) * x,
+        torch.zeros(4, 4) + x,
+        torch.ones_like(x) - x,
+        torch.tril(torch.ones(4, 4)) * x,
+        torch.arange(0, 8, 2) * x,
+    ), (drawn(4, 4),)
 
 
 @corpus_model
 def meshes():
-    return lambda x, y: (*torch.meshgrid(x, y, indexing="ij"), torch.cdist(x[:, None], y[:, None]),
-                         torch.cross(x[None], x[None], dim=1), torch.kron(x[None], y[None]),
-                         torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0]))), (
-        drawn(3), drawn(4))  # fmt: skip
+    return lambda x, y: (
+        *torch.meshgrid(x, y, indexing="ij"),
+        torch.cdist(x[:, None], y[:, None]),
+        torch.cross(x[None], x[None], dim=1),
+        torch.kron(x[None], y[None]),
+        torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])),
+    ), (drawn(3), drawn(4))
 
 
 # -- rules -----------------------------------------------------------------------------------------
@@ -599,11 +744,21 @@ def algebra():
 
 @corpus_model
 def algebra_of_integers():
-    return lambda x, y: (x * 1 + 0, x // 1, x.neg().neg(), torch.maximum(x, x), torch.minimum(y, y),
-                         torch.bitwise_and(x, x), torch.clamp(x, min=-(2**63)), x * 2 * 3,
-                         torch.bitwise_xor(x, y), x.sum(1, keepdim=True), x.to(torch.int64),
-                         torch.bitwise_and(x, y), torch.bitwise_or(x, y)), (
-        signed(9, 3, 4), signed(9, 3, 4))  # fmt: skip
+    return lambda x, y: (
+        x * 1 + 0,
+        x // 1,
+        x.neg().neg(),
+        torch.maximum(x, x),
+        torch.minimum(y, y),
+        torch.bitwise_and(x, x),
+        torch.clamp(x, min=-(2**63)),
+        x * 2 * 3,
+        torch.bitwise_xor(x, y),
+        x.sum(1, keepdim=True),
+        x.to(torch.int64),
+        torch.bitwise_and(x, y),
+        torch.bitwise_or(x, y),
+    ), (signed(9, 3, 4), signed(9, 3, 4))
 
 
 @corpus_model
@@ -647,10 +802,17 @@ def shared_work():
 
 @corpus_model
 def fold_norms():
-    return nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4),
-                         nn.ConvTranspose2d(4, 3, 2), nn.BatchNorm2d(3), nn.Flatten(1),
-                         nn.Linear(3 * 5 * 5, 6), nn.BatchNorm1d(6)), (
-        drawn(2, 3, 4, 4),)  # fmt: skip
+    return nn.Sequential(
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.Conv2d(3, 4, 1),
+        nn.BatchNorm2d(4),
+        nn.ConvTranspose2d(4, 3, 2),
+        nn.BatchNorm2d(3),
+        nn.Flatten(1),
+        nn.Linear(3 * 5 * 5, 6),
+        nn.BatchNorm1d(6),
+    ), (drawn(2, 3, 4, 4),)
 
 
 @corpus_model
@@ -666,35 +828,58 @@ def fused_chain():
 
 @corpus_model
 def broadcasts():
-    return lambda x, y, z: (x.t()[:, :, None] + y, (x * z).sum(0), y.expand(4, 3, 5) * z,
-                            x[:, :, None] * z.mean(), (x[..., None] - y).amax(1)), (
-        drawn(4, 3), drawn(1, 5), drawn(1))  # fmt: skip
+    return lambda x, y, z: (
+        x.t()[:, :, None] + y,
+        (x * z).sum(0),
+        y.expand(4, 3, 5) * z,
+        x[:, :, None] * z.mean(),
+        (x[..., None] - y).amax(1),
+    ), (drawn(4, 3), drawn(1, 5), drawn(1))
 
 
 @corpus_model
 def saturated():
-    return lambda x, y: ((x * y + x * 2).transpose(0, 1).reshape(-1), (x + y) - y,
-                         torch.exp(x) * torch.exp(y), (x @ y.t()).t()), (
-        drawn(4, 5), drawn(4, 5)), ("--insert", "saturate"), (CHECK,)  # fmt: skip
+    return (
+        lambda x, y: (
+            (x * y + x * 2).transpose(0, 1).reshape(-1),
+            (x + y) - y,
+            torch.exp(x) * torch.exp(y),
+            (x @ y.t()).t(),
+        ),
+        (drawn(4, 5), drawn(4, 5)),
+        ("--insert", "saturate"),
+        (CHECK,),
+    )
 
 
 @corpus_model
 def widened():
-    return lambda x, y: (x.sum(1), x.mean(), x @ y), (drawn(4, 70), drawn(70, 3)), (
-        "--insert", "widen_sums", "--insert", "round_correctly"), (CHECK,)  # fmt: skip
+    return (
+        lambda x, y: (x.sum(1), x.mean(), x @ y),
+        (drawn(4, 70), drawn(70, 3)),
+        ("--insert", "widen_sums", "--insert", "round_correctly"),
+        (CHECK,),
+    )
 
 
 @corpus_model
 def rematerialised():
-    return lambda x: (x.exp(), (x.exp().sin() @ x).tanh() * x.exp()), (drawn(12, 12),), (
-        "--insert", "rematerialise@after:outline_kernels"), (CHECK,)  # fmt: skip
+    return (
+        lambda x: (x.exp(), (x.exp().sin() @ x).tanh() * x.exp()),
+        (drawn(12, 12),),
+        ("--insert", "rematerialise@after:outline_kernels"),
+        (CHECK,),
+    )
 
 
 @corpus_model
 def narrow_vectors():
-    return nn.Sequential(nn.Conv2d(5, 9, 3), nn.ReLU(), nn.Flatten(1), nn.Linear(9 * 9, 7)), (
-        drawn(2, 5, 5, 5),), ("--target-option", "vector_width=8", "--target-option", "tiles=small"
-        ), (CHECK,)  # fmt: skip
+    return (
+        nn.Sequential(nn.Conv2d(5, 9, 3), nn.ReLU(), nn.Flatten(1), nn.Linear(9 * 9, 7)),
+        (drawn(2, 5, 5, 5),),
+        ("--target-option", "vector_width=8", "--target-option", "tiles=small"),
+        (CHECK,),
+    )
 
 
 # -- losses ----------------------------------------------------------------------------------------
@@ -702,38 +887,56 @@ def narrow_vectors():
 
 @corpus_model
 def losses():
-    return lambda x, t, c: (F.mse_loss(x, t), F.l1_loss(x, t, reduction="sum"), F.huber_loss(x, t),
-                            F.smooth_l1_loss(x, t, beta=0.5), F.cross_entropy(x, c),
-                            F.cross_entropy(x, c, label_smoothing=0.1, reduction="none"),
-                            F.nll_loss(F.log_softmax(x, 1), c), F.kl_div(x, t.softmax(1)),
-                            F.binary_cross_entropy(x.sigmoid(), t.sigmoid()),
-                            F.binary_cross_entropy_with_logits(x, t.sigmoid()),
-                            F.cosine_similarity(x, t), F.soft_margin_loss(x, t.sign()),
-                            F.pairwise_distance(x, t), F.poisson_nll_loss(x, t.abs())), (
-        drawn(4, 5), drawn(4, 5), torch.tensor([1, 0, 4, 2]))  # fmt: skip
+    return lambda x, t, c: (
+        F.mse_loss(x, t),
+        F.l1_loss(x, t, reduction="sum"),
+        F.huber_loss(x, t),
+        F.smooth_l1_loss(x, t, beta=0.5),
+        F.cross_entropy(x, c),
+        F.cross_entropy(x, c, label_smoothing=0.1, reduction="none"),
+        F.nll_loss(F.log_softmax(x, 1), c),
+        F.kl_div(x, t.softmax(1)),
+        F.binary_cross_entropy(x.sigmoid(), t.sigmoid()),
+        F.binary_cross_entropy_with_logits(x, t.sigmoid()),
+        F.cosine_similarity(x, t),
+        F.soft_margin_loss(x, t.sign()),
+        F.pairwise_distance(x, t),
+        F.poisson_nll_loss(x, t.abs()),
+    ), (drawn(4, 5), drawn(4, 5), torch.tensor([1, 0, 4, 2]))
 
 
 @corpus_model
 def losses_of_some():
     """Targets that count for nothing; a class that the others do not have."""
     return lambda x, c, y, e: (
-        F.cross_entropy(x, c), F.cross_entropy(x, c, reduction="none"),
+        F.cross_entropy(x, c),
+        F.cross_entropy(x, c, reduction="none"),
         F.cross_entropy(x, c.clamp(min=0), ignore_index=2, reduction="sum"),
         F.nll_loss(F.log_softmax(x, 1), c, reduction="none"),
-        F.cross_entropy(x, c, reduction="none").sum(), F.cross_entropy(x, c).sum(),
+        F.cross_entropy(x, c, reduction="none").sum(),
+        F.cross_entropy(x, c).sum(),
         F.cross_entropy(y, e, reduction="none").sum(1),
         -F.log_softmax(x, 1).gather(1, (c % 5)[:, None]),
-        -F.log_softmax(x, 1).gather(1, torch.stack([c % 5, c % 3], 1))), (
-        drawn(6, 5), torch.tensor([1, -100, 4, 2, 0, -100]), drawn(2, 5, 3),
-        torch.tensor([[1, 0, 4], [3, 3, 2]]))  # fmt: skip
+        -F.log_softmax(x, 1).gather(1, torch.stack([c % 5, c % 3], 1)),
+    ), (
+        drawn(6, 5),
+        torch.tensor([1, -100, 4, 2, 0, -100]),
+        drawn(2, 5, 3),
+        torch.tensor([[1, 0, 4], [3, 3, 2]]),
+    )
 
 
 @corpus_model
 def turned_results():
     """Results that are transposed, of products and of others."""
-    return lambda x, y: ((x * 2).t(), (x @ y.t()).t(), torch.softmax(x, 1).t().contiguous(),
-                         (x @ y.t()).unsqueeze(0).permute(2, 0, 1), x.t(), (x - 1).t() * 2), (
-        drawn(6, 40), drawn(5, 40))  # fmt: skip
+    return lambda x, y: (
+        (x * 2).t(),
+        (x @ y.t()).t(),
+        torch.softmax(x, 1).t().contiguous(),
+        (x @ y.t()).unsqueeze(0).permute(2, 0, 1),
+        x.t(),
+        (x - 1).t() * 2,
+    ), (drawn(6, 40), drawn(5, 40))
 
 
 @corpus_model
@@ -746,21 +949,30 @@ def norms_scaled_along_another_axis():
         spread, mean = torch.var_mean(parts, (1, 2, 4), correction=0, keepdim=True)
         return ((parts - mean) * torch.rsqrt(spread + 1e-5)).reshape(2, 4, 4, 4)
 
-    return lambda u, v, x, y, s, t: (F.layer_norm(u, (4, 4)) * s[:, None] + t[:, None],
-                                     F.layer_norm(v, (4, 4)) * s[:, None, None] + t[:, None, None],
-                                     by_group(x) * s + t,
-                                     by_group(y) * s[:, None, None] + t[:, None, None]), (
-        *(drawn(2, 4, 4, 4) for _ in range(4)), drawn(4), drawn(4))  # fmt: skip
+    return lambda u, v, x, y, s, t: (
+        F.layer_norm(u, (4, 4)) * s[:, None] + t[:, None],
+        F.layer_norm(v, (4, 4)) * s[:, None, None] + t[:, None, None],
+        by_group(x) * s + t,
+        by_group(y) * s[:, None, None] + t[:, None, None],
+    ), (*(drawn(2, 4, 4, 4) for _ in range(4)), drawn(4), drawn(4))
 
 
 @corpus_model
 def convolutions_of_chunks():
     """Convolutions of more channels than a chunk of them, at 9, 6 and 3 taps."""
     return lambda x, a, b, c, d: (
-        F.conv2d(x, a, padding=1), F.conv_transpose2d(x, b), F.conv2d(x, c),
-        F.conv_transpose2d(x, d, stride=2), F.conv_transpose2d(x, b, stride=1, padding=1)), (
-        drawn(1, 140, 3, 4), drawn(2, 140, 3, 3), drawn(140, 2, 3, 3), drawn(2, 140, 2, 3),
-        drawn(140, 2, 1, 3))  # fmt: skip
+        F.conv2d(x, a, padding=1),
+        F.conv_transpose2d(x, b),
+        F.conv2d(x, c),
+        F.conv_transpose2d(x, d, stride=2),
+        F.conv_transpose2d(x, b, stride=1, padding=1),
+    ), (
+        drawn(1, 140, 3, 4),
+        drawn(2, 140, 3, 3),
+        drawn(140, 2, 3, 3),
+        drawn(2, 140, 2, 3),
+        drawn(140, 2, 1, 3),
+    )
 
 
 @corpus_model
@@ -777,8 +989,11 @@ def conv_transposed_wide():
 
 @corpus_model
 def conv_transposed_whole():
-    return nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1), (
-        drawn(1, 3, 5, 4),), ("--skip", "split_strided_convolutions")  # fmt: skip
+    return (
+        nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1),
+        (drawn(1, 3, 5, 4),),
+        ("--skip", "split_strided_convolutions"),
+    )
 
 
 @corpus_model
@@ -787,10 +1002,12 @@ def batch_norms_by_hand():
 
     def run(x, y, mean, spread, scale, bias):
         mean, spread, scale, bias = (v[:, None, None] for v in (mean, spread.abs(), scale, bias))
-        return ((x - mean) / torch.sqrt(spread + 1e-3) * scale + bias,
-                (x - mean) * torch.rsqrt(spread + 1e-3) * scale + bias,
-                (x - mean) * (torch.rsqrt(spread + 1e-3) * scale) + bias,
-                (x - mean) / torch.sqrt(spread + 1e-3) * y + bias)  # fmt: skip
+        return (
+            (x - mean) / torch.sqrt(spread + 1e-3) * scale + bias,
+            (x - mean) * torch.rsqrt(spread + 1e-3) * scale + bias,
+            (x - mean) * (torch.rsqrt(spread + 1e-3) * scale) + bias,
+            (x - mean) / torch.sqrt(spread + 1e-3) * y + bias,
+        )
 
     return run, (drawn(2, 3, 4, 5), drawn(2, 3, 4, 5), *(drawn(3) for _ in range(4)))
 
@@ -829,4 +1046,5 @@ def conv_transposed_beyond_its_end():
 def acos_in_f64():
     """Functions that only what is judged in f64 calls otherwise."""
     return lambda x: (torch.acos(x), torch.asinh(x), torch.erf(x), torch.expm1(x), torch.atan(x)), (
-        torch.linspace(-0.99, 0.99, 40, dtype=torch.float64),)  # fmt: skip
+        torch.linspace(-0.99, 0.99, 40, dtype=torch.float64),
+    )

@@ -70,9 +70,16 @@ def mlp():
 @task()
 def cnn():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, stride=2), nn.BatchNorm2d(4), nn.ReLU(),
-                        nn.MaxPool2d(2), nn.Conv2d(4, 4, 2, groups=2), nn.AvgPool2d(2, 1, 1),
-                        nn.Flatten(1), nn.Linear(36, 3))  # fmt: skip
+    net = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1, stride=2),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 4, 2, groups=2),
+        nn.AvgPool2d(2, 1, 1),
+        nn.Flatten(1),
+        nn.Linear(36, 3),
+    )
     return net, (floats(2, 13, 13)[:, :, :12, :12], classes(3))
 
 
@@ -80,8 +87,9 @@ def cnn():
 def sharded():
     """Gradients and statistics of a norm that are added up over shards."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(1),
-                        nn.Linear(16, 3))  # fmt: skip
+    net = nn.Sequential(
+        nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Flatten(1), nn.Linear(16, 3)
+    )
     return net, (floats(2, 6), classes(3))
 
 
@@ -98,10 +106,22 @@ def unary():
 
 @task(*_REGRESSION)
 def binary():
-    return zoo(lambda x, w: (x * w, x / w, x - w, x.abs() ** w, torch.maximum(x, w * 0.1),
-                              torch.minimum(x, w * 0.1), torch.atan2(x, w), torch.fmod(x, w),
-                              torch.remainder(x, w), torch.where(x > 0, x * w, w),
-                              x.clamp(-0.5, 0.5), torch.lerp(x, w * x, 0.3)))  # fmt: skip
+    return zoo(
+        lambda x, w: (
+            x * w,
+            x / w,
+            x - w,
+            x.abs() ** w,
+            torch.maximum(x, w * 0.1),
+            torch.minimum(x, w * 0.1),
+            torch.atan2(x, w),
+            torch.fmod(x, w),
+            torch.remainder(x, w),
+            torch.where(x > 0, x * w, w),
+            x.clamp(-0.5, 0.5),
+            torch.lerp(x, w * x, 0.3),
+        )
+    )
 
 
 @task(*_REGRESSION)
@@ -110,11 +130,20 @@ def ties():
 
     def run(x, w):
         same = x.detach()
-        return (torch.fmax(same, x) * w, torch.fmax(x, same), torch.fmin(same, x), x.clamp(same, w),
-                torch.fmin(x, same) * w, torch.maximum(x, same), torch.minimum(same, x),
-                torch.stack((x, same), 1).amax(1), torch.where(x > same, x, same),
-                torch.xlogy(x - same, w.abs() + 0.5), (x - same).norm(dim=1),
-                (x - same).norm(3, dim=1))  # fmt: skip
+        return (
+            torch.fmax(same, x) * w,
+            torch.fmax(x, same),
+            torch.fmin(same, x),
+            x.clamp(same, w),
+            torch.fmin(x, same) * w,
+            torch.maximum(x, same),
+            torch.minimum(same, x),
+            torch.stack((x, same), 1).amax(1),
+            torch.where(x > same, x, same),
+            torch.xlogy(x - same, w.abs() + 0.5),
+            (x - same).norm(dim=1),
+            (x - same).norm(3, dim=1),
+        )
 
     return zoo(run)
 
@@ -130,8 +159,10 @@ def embeddings():
             self.out = nn.Linear(5, 3)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.out(self.rows(x.abs().to(torch.int64) % 7 * 0 + 2).sum(1) + self.rows(
-                (x.abs() * 3).to(torch.int64) % 7).sum(1))  # fmt: skip
+            return self.out(
+                self.rows(x.abs().to(torch.int64) % 7 * 0 + 2).sum(1)
+                + self.rows((x.abs() * 3).to(torch.int64) % 7).sum(1)
+            )
 
     torch.manual_seed(0)
     return Net(), (floats(6), classes(3))
@@ -164,9 +195,15 @@ def shapes():
 def norms():
     def run(x, w):
         y = x.reshape(-1, 2, 3)
-        return (F.layer_norm(x, (6,), w), F.group_norm(y, 2), F.instance_norm(y),
-                F.normalize(x, dim=1), x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w,
-                F.layer_norm(y, (2, 3)), F.normalize(F.relu(x - 9), dim=1))  # fmt: skip
+        return (
+            F.layer_norm(x, (6,), w),
+            F.group_norm(y, 2),
+            F.instance_norm(y),
+            F.normalize(x, dim=1),
+            x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w,
+            F.layer_norm(y, (2, 3)),
+            F.normalize(F.relu(x - 9), dim=1),
+        )
 
     return zoo(run)
 
@@ -183,9 +220,14 @@ def activations():
 def products():
     def run(x, w):
         y, z = x.reshape(-1, 2, 3), (x * w).reshape(-1, 3, 2)
-        return (y @ z, torch.einsum("bij,bjk->bki", y, z), x @ (w[:, None] * w), x @ w,
-                F.scaled_dot_product_attention(y, y * 0.5, z.transpose(1, 2), is_causal=True),
-                y.transpose(1, 2) @ y)  # fmt: skip
+        return (
+            y @ z,
+            torch.einsum("bij,bjk->bki", y, z),
+            x @ (w[:, None] * w),
+            x @ w,
+            F.scaled_dot_product_attention(y, y * 0.5, z.transpose(1, 2), is_causal=True),
+            y.transpose(1, 2) @ y,
+        )
 
     return zoo(run)
 
@@ -202,10 +244,16 @@ def pooling():
         def forward(self, x):
             y = self.a(x)
             z = F.conv2d(y, y[:1, :, :2, :2].detach() + self.a.bias[None, :, None, None])
-            parts = (F.max_pool2d(y, 3, 2, 1), F.avg_pool2d(y, 2), self.b(y), z,
-                     F.interpolate(y, scale_factor=2.0), F.adaptive_avg_pool2d(y, 1),
-                     self.c(y.flatten(2)),
-                     F.interpolate(y, (5, 7), mode="bilinear", align_corners=False))  # fmt: skip
+            parts = (
+                F.max_pool2d(y, 3, 2, 1),
+                F.avg_pool2d(y, 2),
+                self.b(y),
+                z,
+                F.interpolate(y, scale_factor=2.0),
+                F.adaptive_avg_pool2d(y, 1),
+                self.c(y.flatten(2)),
+                F.interpolate(y, (5, 7), mode="bilinear", align_corners=False),
+            )
             return torch.cat([p.flatten(1) for p in parts], 1)
 
     torch.manual_seed(0)
@@ -264,13 +312,16 @@ def losses():
             F.multi_margin_loss(x, classes),
             F.poisson_nll_loss(x, target),
         )
-        return (*(m.expand(BATCH) for m in means), F.cross_entropy(x, classes, reduction="none"),
-                F.cross_entropy(x, classes, weight, label_smoothing=0.3, reduction="none"),
-                F.smooth_l1_loss(x, target, beta=0.3, reduction="none"),
-                F.huber_loss(x, target, delta=0.4, reduction="none"),
-                F.binary_cross_entropy(x.sigmoid(), target, reduction="none"),
-                F.binary_cross_entropy_with_logits(x, target, weight, reduction="none"),
-                F.soft_margin_loss(x, target, reduction="none"))  # fmt: skip
+        return (
+            *(m.expand(BATCH) for m in means),
+            F.cross_entropy(x, classes, reduction="none"),
+            F.cross_entropy(x, classes, weight, label_smoothing=0.3, reduction="none"),
+            F.smooth_l1_loss(x, target, beta=0.3, reduction="none"),
+            F.huber_loss(x, target, delta=0.4, reduction="none"),
+            F.binary_cross_entropy(x.sigmoid(), target, reduction="none"),
+            F.binary_cross_entropy_with_logits(x, target, weight, reduction="none"),
+            F.soft_margin_loss(x, target, reduction="none"),
+        )
 
     return zoo(run)
 
@@ -305,7 +356,8 @@ def weighted_loss():
         def forward(self, x, t):
             y = self.first(x)
             return F.cross_entropy(y, t, self.weight) + F.nll_loss(
-                F.log_softmax(y * y, 1), t, self.weight, ignore_index=4)  # fmt: skip
+                F.log_softmax(y * y, 1), t, self.weight, ignore_index=4
+            )
 
     torch.manual_seed(0)
     return M(), (floats(5), np.array([4, 2, 6, 0]))

@@ -56,8 +56,11 @@ def copy(folder: Path, root: Path = ROOT) -> Path:
     if not (folder / ".complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         for package in _PACKAGES:
-            shutil.copytree(root / package, folder / package,
-                            ignore=shutil.ignore_patterns("__pycache__", "results"))  # fmt: skip
+            shutil.copytree(
+                root / package,
+                folder / package,
+                ignore=shutil.ignore_patterns("__pycache__", "results"),
+            )
         compileall.compile_dir(folder, quiet=2)
         (folder / ".complete").touch()
     shutil.rmtree(folder / "tests", ignore_errors=True)
@@ -99,9 +102,10 @@ def cache(folder: Path, clean: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     # What checks have found right is found again: a mutant's checks remember nothing.
     kinds = {
-        kind.name: kind.path for kind in os.scandir(clean)
+        kind.name: kind.path
+        for kind in os.scandir(clean)
         if kind.is_dir() and not kind.name.startswith(".") and kind.name != "tried"
-    }  # fmt: skip
+    }
     _remove_others(folder, kinds)
     for kind, path in kinds.items():
         made = folder / kind

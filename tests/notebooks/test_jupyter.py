@@ -73,12 +73,14 @@ class Jupyter:
         settings.mkdir(parents=True)
         (settings / "notification.jupyterlab-settings").write_text(json.dumps(_QUIET))
         environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder / "ipython"),
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "IPYTHONDIR": str(folder / "ipython"),
             "JUPYTER_CONFIG_DIR": str(folder / "config"),
             "JUPYTER_RUNTIME_DIR": str(folder / "run"),
             "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
-        }  # fmt: skip
+        }
         files = folder / "files"
         files.mkdir()
         cells = [nbformat.v4.new_code_cell(source.strip()) for source in CELLS.values()]
@@ -87,11 +89,23 @@ class Jupyter:
         for name in PAGES.values():
             nbformat.write(notebook, files / name)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "notebook", "--no-browser", "--allow-root",
-             f"--port={self.port}", "--ServerApp.ip=127.0.0.1", "--IdentityProvider.token=",
-             "--ServerApp.password=", f"--ServerApp.root_dir={files}"],
-            env=environment, cwd=files, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "notebook",
+                "--no-browser",
+                "--allow-root",
+                f"--port={self.port}",
+                "--ServerApp.ip=127.0.0.1",
+                "--IdentityProvider.token=",
+                "--ServerApp.password=",
+                f"--ServerApp.root_dir={files}",
+            ],
+            env=environment,
+            cwd=files,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self.url = f"http://127.0.0.1:{self.port}"
         self._wait_for_server()
         self.context = browser.new_context(viewport={"width": 1440, "height": 900})

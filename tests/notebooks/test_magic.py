@@ -46,9 +46,11 @@ def test_one_view_of_a_torch_function_and_of_a_module(shell):
     shell.push({"torch": torch, "t": torch.ones(3, 4)})
     pane = shell.run_cell_magic("workbench", "diff", "def double(t):\n    return torch.relu(t) * 2")
     assert isinstance(pane, notebook.Pane)
-    cell = ("class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.a = torch.nn.Linear(4, 2)\n    def forward(self, t):\n"
-            "        return self.a(t)\n")  # fmt: skip
+    cell = (
+        "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.a = torch.nn.Linear(4, 2)\n    def forward(self, t):\n"
+        "        return self.a(t)\n"
+    )
     shell.run_cell_magic("workbench", "graph --name n", cell)
     assert shell.user_ns["n"](torch.ones(3, 4))[0].shape == (3, 2)
 

@@ -56,8 +56,9 @@ def _value(given: Any) -> Any:
         return Held(map(_value, given))
     if given is None:
         return ABSENT_ARRAY
-    return numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else (
-        np.asarray(given))  # fmt: skip
+    return (
+        numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else (np.asarray(given))
+    )
 
 
 def run(module: Module, arrays: Sequence[Any]) -> list[Any]:

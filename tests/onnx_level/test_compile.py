@@ -60,10 +60,18 @@ def test_every_rewrite_is_checked_from_the_graph_on(digits: str) -> None:
     made = cc.compile(digits, [PIXELS], check=True, frontend="onnx-passes")
     assert made.stages[0].module.main.level == "onnx"
     assert [s.name for s in made.stages[1:12]] == [
-        "inline_functions", "infer_shapes", "fold_nodes", "simplify_control_flow",
-        "convert_version", "rewrite_nodes", "fold_nodes#2", "clean_initializers",
-        "eliminate_dead_nodes", "infer_shapes#2", "import_onnx",
-    ]  # fmt: skip
+        "inline_functions",
+        "infer_shapes",
+        "fold_nodes",
+        "simplify_control_flow",
+        "convert_version",
+        "rewrite_nodes",
+        "fold_nodes#2",
+        "clean_initializers",
+        "eliminate_dead_nodes",
+        "infer_shapes#2",
+        "import_onnx",
+    ]
     verdicts = {c.verdict for checks in made.checks.values() for c in checks}
     assert verdicts == {"bitwise", "within"}
     assert made.stages[11].module.main.level == "tensor"
@@ -76,11 +84,17 @@ def test_every_rewrite_is_checked_from_the_graph_on(digits: str) -> None:
 def _normalised() -> onnx.ModelProto:
     """A convolution and a normalisation behind it, with statistics like those of trained ones."""
     draw = np.random.default_rng(1)
-    held = {"w": draw.standard_normal((4, 3, 3, 3)), "s": draw.uniform(0.5, 2, 4),
-            "b": draw.standard_normal(4), "m": draw.standard_normal(4),
-            "v": draw.uniform(0.5, 2, 4)}  # fmt: skip
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]),
-             helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"])]  # fmt: skip
+    held = {
+        "w": draw.standard_normal((4, 3, 3, 3)),
+        "s": draw.uniform(0.5, 2, 4),
+        "b": draw.standard_normal(4),
+        "m": draw.standard_normal(4),
+        "v": draw.uniform(0.5, 2, 4),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"]),
+    ]
     weights = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in held.items()]
     return model_of(nodes, [("x", F, (1, 3, 6, 6))], [("y", F, None)], weights)
 
@@ -147,13 +161,17 @@ def test_open_sizes_are_those_of_the_inputs() -> None:
     made = cc.compile(model, frontend="onnx-passes", edit=sized)
     assert made.module.main.arguments[0].type.shape == (7, 3)
     with pytest.raises(UserError, match="expected name=number, got 'n is 7'"):
-        cc.compile(model, frontend="onnx-passes",
-                   edit=PipelineEdit(options={"import_onnx": {"sizes": "n is 7"}}))  # fmt: skip
+        cc.compile(
+            model,
+            frontend="onnx-passes",
+            edit=PipelineEdit(options={"import_onnx": {"sizes": "n is 7"}}),
+        )
 
 
 def test_results_whose_size_depends_on_data_are_cut() -> None:
-    model = model_of([helper.make_node("NonZero", ["x"], ["y"])], [("x", F, (2, 3))],
-                     [("y", I, (2, "n"))])  # fmt: skip
+    model = model_of(
+        [helper.make_node("NonZero", ["x"], ["y"])], [("x", F, (2, 3))], [("y", I, (2, "n"))]
+    )
     x = np.array([[0, 1, 0], [2, 0, 3]], np.float32)
     (found,) = cc.compile(model, [x], frontend="onnx-passes")(x)
     np.testing.assert_array_equal(found, np.array(np.nonzero(x)))
@@ -162,8 +180,11 @@ def test_results_whose_size_depends_on_data_are_cut() -> None:
 @pytest.fixture(scope="module")
 def nonzero(tmp_path_factory) -> str:
     """Values of which nobody knows the type, and a result whose size depends on data."""
-    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("NonZero", ["h"], ["n"]),
-             helper.make_node("Transpose", ["n"], ["y"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("NonZero", ["h"], ["n"]),
+        helper.make_node("Transpose", ["n"], ["y"]),
+    ]
     path = tmp_path_factory.mktemp("sizes") / "nonzero.onnx"
     onnx.save(model_of(nodes, [("x", F, (2, 3))], [("y", I, ("n", 2))]), path)
     return str(path)
@@ -220,10 +241,13 @@ def test_what_is_no_graph_is_refused(model, frontend: str, said: str, digits: st
 
 def test_an_op_without_translation_is_said_when_it_is_imported() -> None:
     """The passes before work: the graph is seen, and written, though we cannot compile it."""
-    nodes = [helper.make_node("Identity", ["x"], ["h"]), helper.make_node("Mystery", ["h"], ["y"],
-             domain="elsewhere", name="odd")]  # fmt: skip
-    model = model_of(nodes, [("x", F, (2,))], [("y", F, (2,))],
-                     opsets=[helper.make_opsetid("elsewhere", 1)])  # fmt: skip
+    nodes = [
+        helper.make_node("Identity", ["x"], ["h"]),
+        helper.make_node("Mystery", ["h"], ["y"], domain="elsewhere", name="odd"),
+    ]
+    model = model_of(
+        nodes, [("x", F, (2,))], [("y", F, (2,))], opsets=[helper.make_opsetid("elsewhere", 1)]
+    )
     made = cc.compile(model, [np.ones(2, np.float32)], frontend="onnx-passes", finish=False)
     while made.next is not None and made.next.label != "import_onnx":
         made.step()
@@ -251,8 +275,9 @@ def test_a_recording_holds_the_level(tmp_path: Path, capsys, digits: str) -> Non
 
 
 def test_a_version_that_cannot_be_is_one_line(capsys) -> None:
-    code = main(["compile", "digits-cnn", "--frontend", "onnx-passes", "--set",
-                 "convert_version.to=3"])  # fmt: skip
+    code = main(
+        ["compile", "digits-cnn", "--frontend", "onnx-passes", "--set", "convert_version.to=3"]
+    )
     assert code == 2
     assert "choose 7 to" in capsys.readouterr().err
 
@@ -270,8 +295,11 @@ def _out_and_back(model, given: dict, tmp_path: Path, versions=(17,)) -> tuple[f
         save(each, path)
         onnx.checker.check_model(str(path), full_check=True)
         worst = max(worst, _error(want, _run(str(path), given)))
-    return worst, len(write(module, weights=False).graph.node), len(
-        write(made, weights=False).graph.node)  # fmt: skip
+    return (
+        worst,
+        len(write(module, weights=False).graph.node),
+        len(write(made, weights=False).graph.node),
+    )
 
 
 def test_a_small_model_in_onnxruntime_before_and_after(digits: str, tmp_path: Path) -> None:
@@ -293,9 +321,19 @@ def test_a_light_model_in_onnxruntime_before_and_after(name: str, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [
-    "digits-mlp", "resnet18", "resnet50", "bert-base", "gpt2", "gpt2-decode", "vit-b16", "llama-4l",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "digits-mlp",
+        "resnet18",
+        "resnet50",
+        "bert-base",
+        "gpt2",
+        "gpt2-decode",
+        "vit-b16",
+        "llama-4l",
+    ],
+)
 def test_a_sample_model_in_onnxruntime_before_and_after(name: str, tmp_path: Path) -> None:
     from sample_models.catalogue import build
 
@@ -325,8 +363,12 @@ def test_round_trip_of_versions(name: str) -> None:
 
 def test_initializers_that_are_inputs_too_are_told_apart(tmp_path: Path) -> None:
     held = numpy_helper.from_array(np.ones(2, np.float32), "w")
-    model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], [("x", F, (2,)), ("w", F, (2,))],
-                     [("y", F, (2,))], [held])  # fmt: skip
+    model = model_of(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        [("x", F, (2,)), ("w", F, (2,))],
+        [("y", F, (2,))],
+        [held],
+    )
     made = write(read(model))
     assert [i.name for i in made.graph.input] == ["x", "w"]
     (y,) = cc.compile(model, [np.ones(2, np.float32)], frontend="onnx-passes")(np.ones(2, "f"))
@@ -335,10 +377,16 @@ def test_initializers_that_are_inputs_too_are_told_apart(tmp_path: Path) -> None
 
 def test_a_file_that_cannot_be_imported_is_transformed_and_written(tmp_path: Path, capsys) -> None:
     """The command line steps through its graph as far as it goes, and says what stops it."""
-    nodes = [helper.make_node("Identity", ["x"], ["h"]), helper.make_node("Mystery", ["h"], ["y"],
-             domain="elsewhere")]  # fmt: skip
-    model = model_of(nodes, [("x", F, ("n", 2))], [("y", F, ("n", 2))],
-                     opsets=[helper.make_opsetid("elsewhere", 1)])  # fmt: skip
+    nodes = [
+        helper.make_node("Identity", ["x"], ["h"]),
+        helper.make_node("Mystery", ["h"], ["y"], domain="elsewhere"),
+    ]
+    model = model_of(
+        nodes,
+        [("x", F, ("n", 2))],
+        [("y", F, ("n", 2))],
+        opsets=[helper.make_opsetid("elsewhere", 1)],
+    )
     path, made = tmp_path / "odd.onnx", tmp_path / "made.onnx"
     onnx.save(model, path)
     assert main(["export", str(path), "--frontend", "onnx-passes", "-o", str(made)]) == 0

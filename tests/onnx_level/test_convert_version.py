@@ -76,8 +76,13 @@ def _one(
     node = helper.make_node(kind, list(inputs), names, **attributes)
     held = [numpy_helper.from_array(inputs[n], n) for n in rest]
     kind_ = helper.np_dtype_to_tensor_dtype(inputs[first].dtype)
-    return model_of([node], [(first, kind_, inputs[first].shape)],
-                    [(n, kind_, None) for n in names], held, opset=opset)  # fmt: skip
+    return model_of(
+        [node],
+        [(first, kind_, inputs[first].shape)],
+        [(n, kind_, None) for n in names],
+        held,
+        opset=opset,
+    )
 
 
 X = np.random.default_rng(0).standard_normal((2, 6, 4, 4)).astype(np.float32)
@@ -131,18 +136,29 @@ def test_said_in_another_version(row: str) -> None:
     kinds = {spelled(op)[1] for op in made.main.body.ops}
     said = [op for op in made.main.body.ops if set(attributes) <= set(op.attributes)]
     assert any(all(op[n] == v for n, v in attributes.items()) for op in said), kinds
-    given = [np.random.default_rng(1).standard_normal(v.type.shape).astype(np.float32)
-             for v in module.main.arguments]  # fmt: skip
+    given = [
+        np.random.default_rng(1).standard_normal(v.type.shape).astype(np.float32)
+        for v in module.main.arguments
+    ]
     assert not differ(run(module, given), run(made, given))
 
 
 def test_only_ops_whose_definition_changed_change() -> None:
     """From 18 to 17 a Relu is the same op; a reduction is another."""
-    nodes = [helper.make_node("Relu", ["x"], ["h"]),
-             helper.make_node("ReduceSum", ["h", "a"], ["s"]),
-             helper.make_node("ReduceMax", ["s", "a"], ["y"])]  # fmt: skip
-    module = read(model_of(nodes, [("x", F, (2, 3))], [("y", F, None)],
-                           [numpy_helper.from_array(_i(0), "a")], opset=18))  # fmt: skip
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("ReduceSum", ["h", "a"], ["s"]),
+        helper.make_node("ReduceMax", ["s", "a"], ["y"]),
+    ]
+    module = read(
+        model_of(
+            nodes,
+            [("x", F, (2, 3))],
+            [("y", F, None)],
+            [numpy_helper.from_array(_i(0), "a")],
+            opset=18,
+        )
+    )
     context = PassContext()
     made = ConvertVersion(17).run(module, context)
     assert [r.rule for r in context.rewrites if "=>" in r.rule] == ["ReduceMax 18 => 13"]
@@ -164,9 +180,11 @@ def test_an_op_that_is_too_new_becomes_its_definition() -> None:
 
 
 def test_all_that_has_no_word_is_said_at_once_with_its_place() -> None:
-    nodes = [helper.make_node("BitwiseNot", ["x"], ["h"], name="first"),
-             helper.make_node("BitwiseNot", ["h"], ["i"], name="second"),
-             helper.make_node("ReduceMax", ["i", "a"], ["y"], name="third")]  # fmt: skip
+    nodes = [
+        helper.make_node("BitwiseNot", ["x"], ["h"], name="first"),
+        helper.make_node("BitwiseNot", ["h"], ["i"], name="second"),
+        helper.make_node("ReduceMax", ["i", "a"], ["y"], name="third"),
+    ]
     module = read(model_of(nodes, [("x", I, (2,)), ("a", I, (1,))], [("y", I, None)], opset=18))
     with pytest.raises(UserError) as said:
         applied(module, ConvertVersion(17))
@@ -190,14 +208,30 @@ def test_before_version_8_inputs_of_several_shapes_have_no_word(kind: str) -> No
     ("model", "reason"),
     [
         (_one("Pad", {"x": X, "p": _i(*[1] * 8)}, opset=19, mode="wrap"), "mode is wrap"),
-        (_one("ScatterND", {"x": X, "i": _i([0]), "u": X[:1]}, reduction="max"),
-         "reduction is max"),
-        (_one("ScatterElements", {"x": X, "i": np.zeros_like(X, np.int64), "u": X},
-              reduction="min"), "reduction is min"),
-        (_one("Resize", {"x": X, "r": _f(), "s": _f(1, 1, 2, 2)}, opset=19, mode="linear",
-              coordinate_transformation_mode="half_pixel_symmetric"), "is half_pixel_symmetric"),
+        (
+            _one("ScatterND", {"x": X, "i": _i([0]), "u": X[:1]}, reduction="max"),
+            "reduction is max",
+        ),
+        (
+            _one(
+                "ScatterElements",
+                {"x": X, "i": np.zeros_like(X, np.int64), "u": X},
+                reduction="min",
+            ),
+            "reduction is min",
+        ),
+        (
+            _one(
+                "Resize",
+                {"x": X, "r": _f(), "s": _f(1, 1, 2, 2)},
+                opset=19,
+                mode="linear",
+                coordinate_transformation_mode="half_pixel_symmetric",
+            ),
+            "is half_pixel_symmetric",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_an_attribute_has_only_since_has_no_word(model, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         applied(read(model), ConvertVersion(17))

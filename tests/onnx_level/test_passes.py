@@ -169,13 +169,15 @@ def test_a_computed_condition_stays() -> None:
 
 
 def _loop(trips: int, opset: int = 18) -> onnx.ModelProto:
-    return text(f"""loop (float[3] x) => (float[3] y, float[n, 3] rows)
+    return text(
+        f"""loop (float[3] x) => (float[3] y, float[n, 3] rows)
     <int64 n_ = {{{trips}}}, bool go = {{1}}, float[3] one = {{1, 2, 3}}> {{
       y, rows = Loop(n_, go, x) <
         body = b (int64 i, bool g, float[3] a) => (bool g2, float[3] s, float[3] row)
         {{ g2 = Identity(g)  f = Cast<to = 1>(i)  h = Add(a, one)  s = Mul(h, f)  row = Neg(s) }}
       > }}""",
-                opset)  # fmt: skip
+        opset,
+    )
 
 
 @pytest.mark.parametrize(("trips", "opset"), [(1, 18), (5, 18), (8, 11)])
@@ -226,8 +228,12 @@ def test_shapes_and_constants_are_computed() -> None:
 
 def test_what_a_caller_may_replace_is_no_constant() -> None:
     held = numpy_helper.from_array(np.ones(3, np.float32), "w")
-    model = model_of([_made("Neg", "w", to="n"), _made("Add", "x", "n")],
-                     [("x", F, (3,)), ("w", F, (3,))], [("y", F, (3,))], [held])  # fmt: skip
+    model = model_of(
+        [_made("Neg", "w", to="n"), _made("Add", "x", "n")],
+        [("x", F, (3,)), ("w", F, (3,))],
+        [("y", F, (3,))],
+        [held],
+    )
     module = read(model)
     assert kinds(applied(module, FoldNodes())) == kinds(module)
     fixed = applied(module, CleanInitializers(), FoldNodes(), EliminateDeadNodes())
@@ -350,23 +356,38 @@ REFUSED = {
     "x - 0 => x": ([_made("Sub", "x", "c")], [_floats("c", -0.0)], "all +0"),
     "Reshape(Reshape(x)) => Reshape(x)": (
         [_made("Reshape", "x", "s", to="h"), _made("Reshape", "h", "t")],
-        [_ints("s", 6, 64), _ints("t", 0, 8, 8)], "copies a size"),
+        [_ints("s", 6, 64), _ints("t", 0, 8, 8)],
+        "copies a size",
+    ),
     "BatchNormalization(Conv(x)) => Conv(x)": (
-        [_made("Conv", "x", "w", to="h"), _made("Neg", "h", to="z"),
-         _made("BatchNormalization", "h", "s", "b", "m", "v", to="n"), _made("Add", "n", "z")],
-        [_const("w", 4, 3, 3, 3), *_NORM], "has other uses"),
+        [
+            _made("Conv", "x", "w", to="h"),
+            _made("Neg", "h", to="z"),
+            _made("BatchNormalization", "h", "s", "b", "m", "v", to="n"),
+            _made("Add", "n", "z"),
+        ],
+        [_const("w", 4, 3, 3, 3), *_NORM],
+        "has other uses",
+    ),
     "Conv(Pad(x)) => Conv(x)": (
         [_made("Pad", "x", "p", "one", to="h"), _made("Conv", "h", "w")],
-        [_ints("p", 0, 0, 1, 1, 0, 0, 1, 1), numpy_helper.from_array(np.float32(1), "one"),
-         _const("w", 4, 3, 3, 3)], "does not pad with zeros"),
-}  # fmt: skip
+        [
+            _ints("p", 0, 0, 1, 1, 0, 0, 1, 1),
+            numpy_helper.from_array(np.float32(1), "one"),
+            _const("w", 4, 3, 3, 3),
+        ],
+        "does not pad with zeros",
+    ),
+}
 
 
 def _normalised(conv: str, norm: str) -> onnx.ModelProto:
     """A convolution in one dtype, its normalisation with parameters of another."""
     names = {"float16": np.float16, "float": np.float32, "double": np.float64}
-    held = [numpy_helper.from_array(numpy_helper.to_array(c).astype(names[t]), c.name)
-            for c, t in ((_const("w", 4, 3, 3, 3), conv), *((c, norm) for c in _NORM))]  # fmt: skip
+    held = [
+        numpy_helper.from_array(numpy_helper.to_array(c).astype(names[t]), c.name)
+        for c, t in ((_const("w", 4, 3, 3, 3), conv), *((c, norm) for c in _NORM))
+    ]
     shown = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 18]>
     norm ({conv}[2, 3, 8, 8] x) => ({conv}[2, 4, 6, 6] y)
     {{ h = Conv(x, w)  y = BatchNormalization(h, s, b, m, v) }}""")
@@ -377,12 +398,13 @@ def _normalised(conv: str, norm: str) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("conv", "norm", "reason"),
     [
-        ("float", "float", ""), ("double", "double", ""),
+        ("float", "float", ""),
+        ("double", "double", ""),
         ("float16", "float16", "the weights are f16: scaling would round them again"),
         ("float16", "float", "the weights are f16: scaling would round them again"),
         ("float", "double", "the weights are f32, but others are f64"),
     ],
-)  # fmt: skip
+)
 def test_a_normalisation_is_folded_where_weights_are_wide_and_alike(conv, norm, reason) -> None:
     model = _normalised(conv, norm)
     module, context = applied(read(model), InferShapes()), PassContext()
@@ -408,8 +430,12 @@ def test_a_near_miss_is_refused_with_the_reason(name: str) -> None:
     context = PassContext()
     RewriteNodes().run(module, context)
     assert name not in {r.rule for r in context.rewrites}
-    said = [text_ for op in module.main.body.ops if op.kind == root
-            for _, text_, _ in explain(rules, module, op)]  # fmt: skip
+    said = [
+        text_
+        for op in module.main.body.ops
+        if op.kind == root
+        for _, text_, _ in explain(rules, module, op)
+    ]
     assert any(reason in each for each in said), said
 
 
@@ -417,8 +443,10 @@ def test_a_near_miss_is_refused_with_the_reason(name: str) -> None:
 @given(st.lists(st.permutations(range(4)), min_size=1, max_size=4))
 def test_any_row_of_transposes_becomes_one_or_none(perms) -> None:
     names = ["x", *(f"h{i}" for i in range(len(perms)))]
-    nodes = [_made("Transpose", a, to=b, perm=list(p))
-             for a, b, p in zip(names, names[1:], perms, strict=False)]  # fmt: skip
+    nodes = [
+        _made("Transpose", a, to=b, perm=list(p))
+        for a, b, p in zip(names, names[1:], perms, strict=False)
+    ]
     model = _rule_model([*nodes, _made("Neg", names[-1])], [])
     made = applied(read(model), InferShapes(), RewriteNodes())
     total = list(range(4))
@@ -448,8 +476,9 @@ def test_a_pass_says_what_it_does(pass_: Pass) -> None:
 def test_a_contradiction_is_told_by_the_import() -> None:
     """Inference leaves open what it cannot infer, and loses nothing."""
     nodes = [_made("Reshape", "x", "s", to="h"), _made("MatMul", "h", "w")]
-    model = model_of(nodes, [("x", F, (2, 6))], [("y", F, (3, 5))],
-                     [_ints("s", 3, 4), _const("w", 3, 5)])  # fmt: skip
+    model = model_of(
+        nodes, [("x", F, (2, 6))], [("y", F, (3, 5))], [_ints("s", 3, 4), _const("w", 3, 5)]
+    )
     assert kinds(applied(read(model), InferShapes())) == {"Reshape": 1, "MatMul": 1}
     with pytest.raises(UserError, match="MatMul"):
         cc.compile(model, [np.ones((2, 6), np.float32)], frontend="onnx-passes")

@@ -124,8 +124,13 @@ def test_small_elements_are_packed_as_onnx_packs_them(kind: str) -> None:
 
     array = np.arange(-3, 4).clip(-2, 1).astype(getattr(ml_dtypes, kind))
     tensor = numpy_helper.from_array(array, "w")
-    model = model_of([helper.make_node("Identity", ["w"], ["y"])], [],
-                     [("y", tensor.data_type, (7,))], [tensor], opset=25)  # fmt: skip
+    model = model_of(
+        [helper.make_node("Identity", ["w"], ["y"])],
+        [],
+        [("y", tensor.data_type, (7,))],
+        [tensor],
+        opset=25,
+    )
     (back,) = write(read(model)).graph.initializer
     assert numpy_helper.to_array(back).tobytes() == array.tobytes()
 
@@ -134,10 +139,14 @@ def test_large_tensors_go_beside_the_file_and_come_back_mapped(tmp_path: Path) -
     weight = np.random.default_rng(0).standard_normal((300, 400)).astype(np.float32)
     held = [numpy_helper.from_array(weight, n) for n in ("w", "same")]
     model = model_of(
-        [helper.make_node("MatMul", ["x", "w"], ["h"]),
-         helper.make_node("Add", ["h", "same"], ["y"])],
-        [("x", F, (300, 300))], [("y", F, (300, 400))], held,
-    )  # fmt: skip
+        [
+            helper.make_node("MatMul", ["x", "w"], ["h"]),
+            helper.make_node("Add", ["h", "same"], ["y"]),
+        ],
+        [("x", F, (300, 300))],
+        [("y", F, (300, 400))],
+        held,
+    )
     path, data = save(read(model), tmp_path / "m.onnx", external=True)
     assert (path.name, data.name) == ("m.onnx", "m.onnx.data")
     assert path.stat().st_size < 2000
@@ -159,8 +168,13 @@ def test_large_tensors_of_every_dtype_go_beside_the_file(tmp_path: Path, kind: s
 
     array = (np.arange(5000) % 2).astype(getattr(ml_dtypes, kind, kind)).reshape(50, 100)
     tensor = numpy_helper.from_array(array, "w")
-    model = model_of([helper.make_node("Identity", ["w"], ["y"])], [],
-                     [("y", tensor.data_type, array.shape)], [tensor], opset=21)  # fmt: skip
+    model = model_of(
+        [helper.make_node("Identity", ["w"], ["y"])],
+        [],
+        [("y", tensor.data_type, array.shape)],
+        [tensor],
+        opset=21,
+    )
     path, data = save(read(model), tmp_path / "m.onnx", external=True)
     assert data.read_bytes() == array.tobytes()
     (back,) = onnx.load(path).graph.initializer
@@ -178,8 +192,12 @@ def test_what_was_there_stays_where_writing_fails(tmp_path: Path) -> None:
 
 def test_left_out_tensors_are_found_in_the_store_only() -> None:
     weight = np.ones((100, 100), np.float32)
-    model = model_of([helper.make_node("Add", ["x", "w"], ["y"])], [("x", F, (100, 100))],
-                     [("y", F, (100, 100))], [numpy_helper.from_array(weight, "w")])  # fmt: skip
+    model = model_of(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        [("x", F, (100, 100))],
+        [("y", F, (100, 100))],
+        [numpy_helper.from_array(weight, "w")],
+    )
     module = read(model)
     left = write(module, weights=False)
     assert len(left.SerializeToString()) < 1000
@@ -201,15 +219,24 @@ def _damaged(change) -> onnx.ModelProto:
     [
         (lambda m: m.graph.node[1].input.__setitem__(0, "nowhere"), "is used before it is defined"),
         (lambda m: m.graph.node[1].output.__setitem__(0, "h"), "is defined twice"),
-        (lambda m: m.graph.initializer[0].ClearField("raw_data")
-         or m.graph.initializer[0].ClearField("float_data"), "cannot be read"),
+        (
+            lambda m: (
+                m.graph.initializer[0].ClearField("raw_data")
+                or m.graph.initializer[0].ClearField("float_data")
+            ),
+            "cannot be read",
+        ),
         (lambda m: m.training_info.add(), "training information"),
         (lambda m: m.graph.sparse_initializer.add(), "sparse tensors"),
         (lambda m: m.graph.input[0].type.map_type.SetInParent(), "neither tensor, sequence"),
-        (lambda m: m.graph.node[0].attribute.append(helper.make_attribute(
-            "t", [helper.make_tensor("a", TensorProto.FLOAT, [1], [1.0])])), "a list of tensors"),
+        (
+            lambda m: m.graph.node[0].attribute.append(
+                helper.make_attribute("t", [helper.make_tensor("a", TensorProto.FLOAT, [1], [1.0])])
+            ),
+            "a list of tensors",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_model_is_refused_with_the_reason(change, said: str) -> None:
     with pytest.raises(UserError, match=said):
         read(_damaged(change), name="damaged.onnx")

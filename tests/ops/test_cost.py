@@ -21,8 +21,15 @@ def test_products_count_two_a_term():
 
 def test_resnet50_stem():
     """7x7 convolution of 224x224x3 to 112x112x64: 118 million multiply-adds (He et al., 2015)."""
-    found = made("conv", (1, 3, 224, 224), (64, 3, 7, 7), strides=(2, 2), low=(3, 3), high=(3, 3),
-                 dilations=(1, 1))  # fmt: skip
+    found = made(
+        "conv",
+        (1, 3, 224, 224),
+        (64, 3, 7, 7),
+        strides=(2, 2),
+        low=(3, 3),
+        high=(3, 3),
+        dilations=(1, 1),
+    )
     assert found.flops == 2 * 118_013_952
 
 

@@ -78,8 +78,10 @@ def pads(draw):
     interior = [draw(st.integers(0, 2)) for _ in shape]
     low = [draw(st.integers(-4, 4)) for _ in shape]
     spread = [n + max(n - 1, 0) * i for n, i in zip(shape, interior, strict=True)]
-    high = [draw(st.integers(max(-4, -n - a), 4)) if -n - a <= 4 else -n - a
-            for n, a in zip(spread, low, strict=True)]  # fmt: skip
+    high = [
+        draw(st.integers(max(-4, -n - a), 4)) if -n - a <= 4 else -n - a
+        for n, a in zip(spread, low, strict=True)
+    ]
     return shape, low, high, interior
 
 
@@ -89,8 +91,9 @@ def test_pad_places_every_element_once(case):
     x = counted(shape) + 1
     found = run(
         lambda b, x, v: b.pad(x, v, low=low, high=high, interior=interior),
-        x, np.int32(-1).reshape(()),
-    )  # fmt: skip
+        x,
+        np.int32(-1).reshape(()),
+    )
     wanted = np.full(found.shape, -1, np.int32)
     for index in np.ndindex(shape):
         at = tuple(a + k * (i + 1) for a, k, i in zip(low, index, interior, strict=True))
@@ -122,9 +125,10 @@ def test_dynamic_slices_clamp(shape, data):
     starts = [data.draw(st.integers(-9, 9)) for _ in shape]
     x = counted(shape)
     found = run(
-        lambda b, x, *s: b.dynamic_slice(x, *s, sizes=sizes), x,
+        lambda b, x, *s: b.dynamic_slice(x, *s, sizes=sizes),
+        x,
         *(np.int64(s).reshape(()) for s in starts),
-    )  # fmt: skip
+    )
     first = [min(max(s, 0), n - k) for s, n, k in zip(starts, shape, sizes, strict=True)]
     wanted = x[tuple(slice(f, f + k) for f, k in zip(first, sizes, strict=True))]
     np.testing.assert_array_equal(found, wanted)

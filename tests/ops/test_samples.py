@@ -23,8 +23,13 @@ def test_agrees_with_its_oracle(sample: Sample):
         if sample.exact:
             assert_same(got, want.astype(got.dtype))
         else:
-            assert_close(got, want, sample.slack * TOLERANCE[dtype(got.dtype).name]
-                         if dtype(got.dtype).is_float else 0.0)  # fmt: skip
+            assert_close(
+                got,
+                want,
+                sample.slack * TOLERANCE[dtype(got.dtype).name]
+                if dtype(got.dtype).is_float
+                else 0.0,
+            )
 
 
 def assert_same(got: np.ndarray, want: np.ndarray) -> None:

@@ -101,8 +101,11 @@ CASES = [
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize(("kind", "operands", "attributes", "wanted"), CASES,
-                         ids=[f"{n}-{c[0]}" for n, c in enumerate(CASES)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "operands", "attributes", "wanted"),
+    CASES,
+    ids=[f"{n}-{c[0]}" for n, c in enumerate(CASES)],
+)
 def test_corner(kind, operands, attributes, wanted):
     found = run(kind, *operands, **attributes)
     assert found.dtype == wanted.dtype and found.shape == wanted.shape
@@ -174,10 +177,13 @@ ROWS = [
     ("cumsum", [(300,)], {"axis": 1}),
     ("matmul", [(3, 300), (300, 5)], {}),
     ("attention", [(3, 8), (5, 8), (5, 8)], {"causal": True}),
-    ("conv", [(3, 9, 9), None], {"strides": (2, 2), "low": (1, 1), "high": (1, 1),
-                                 "dilations": (1, 1)}),
+    (
+        "conv",
+        [(3, 9, 9), None],
+        {"strides": (2, 2), "low": (1, 1), "high": (1, 1), "dilations": (1, 1)},
+    ),
     ("linear", [(300,), None], {}),
-]  # fmt: skip
+]
 FIXED = {"conv": (4, 3, 3, 3), "linear": (300, 7)}
 
 
@@ -192,8 +198,7 @@ def test_a_row_of_a_batch_is_the_batch_of_one(kind, shapes, attributes, name):
     ]
     together = run(kind, *operands, **attributes)
     for row in range(6):
-        one = [a if s is None else a[row : row + 1]
-               for a, s in zip(operands, shapes, strict=True)]  # fmt: skip
+        one = [a if s is None else a[row : row + 1] for a, s in zip(operands, shapes, strict=True)]
         np.testing.assert_array_equal(bits(run(kind, *one, **attributes))[0], bits(together)[row])
 
 

@@ -49,9 +49,10 @@ def _tables(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text())
     called = {
         inner: ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-        for node in ast.walk(tree) if isinstance(node, ast.Assign | ast.AnnAssign)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
         for inner in ast.walk(node)
-    }  # fmt: skip
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             items = node.keys
@@ -80,9 +81,10 @@ def test_op_names_stand_in_few_tables():
 
 def test_each_trait_is_declared_and_read():
     read = "\n".join(
-        path.read_text() for path in sorted((ROOT / "core_compiler").rglob("*.py"))
+        path.read_text()
+        for path in sorted((ROOT / "core_compiler").rglob("*.py"))
         if path.name != "traits.py"
-    )  # fmt: skip
+    )
     for trait in TRAITS:
         assert any(trait in declared.traits for declared in REGISTRY.values()), trait
         calls = rf'(has_trait|kinds_with)\([^)]*"{trait}"'

@@ -186,15 +186,23 @@ SYMBOLIC = [
     ("matmul", [t("n", "s", 4), t("n", 4, "s")], {}, ("n", "s", "s")),
     ("linear", [t("n", "s", 4), t(4, 5)], {}, ("n", "s", 5)),
     ("conv", [t("n", 3, "h", 8), t(4, 3, 3, 3)], CONV, ("n", 4, "h-2", 6)),
-    ("conv", [t("n", 3, "h", 8), t(4, 3, 3, 3)], {**CONV, "low": (1, 1), "high": (1, 1)},
-     ("n", 4, "h", 8)),
+    (
+        "conv",
+        [t("n", 3, "h", 8), t(4, 3, 3, 3)],
+        {**CONV, "low": (1, 1), "high": (1, 1)},
+        ("n", 4, "h", 8),
+    ),
     ("conv", [t("n", 3, "2*h", 8), t(4, 3, 2, 2)], {**CONV, "strides": (2, 2)}, ("n", 4, "h", 4)),
-    ("conv_transpose", [t("n", 3, "h", 4), t(3, 2, 2, 2)], {**TRANSPOSED, "strides": (2, 2)},
-     ("n", 2, "2*h", 8)),
+    (
+        "conv_transpose",
+        [t("n", 3, "h", 4), t(3, 2, 2, 2)],
+        {**TRANSPOSED, "strides": (2, 2)},
+        ("n", 2, "2*h", 8),
+    ),
     ("softmax", [t("n", "s")], {"axis": 1}, ("n", "s")),
     ("attention", [t("n", "s", 8), t("n", "k", 8), t("n", "k", 4)], {}, ("n", "s", 4)),
     ("cross_entropy", [t("n", 5), t("n", **I64)], {"reduction": "none"}, ("n",)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("kind", "types", "attributes", "shape"), SYMBOLIC, ids=lambda v: str(v))

@@ -16,8 +16,9 @@ def test_operands_and_attributes_by_name():
         lambda b, x, w: b.conv(
             x, w, strides=(2, 1), low=(0, 0), high=(1, 0), dilations=(1, 1), groups=1
         ),
-        "1x2x8x8xf32", "3x2x2x2xf32",
-    )  # fmt: skip
+        "1x2x8x8xf32",
+        "3x2x2x2xf32",
+    )
     (op,) = module.main.body.ops
     conv = typed.Conv.of(op)
     assert (conv.x, conv.w, conv.result) == (*op.operands, op.result)

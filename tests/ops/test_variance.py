@@ -84,8 +84,19 @@ def test_corners_are_torchs(name, correction):
     """Infinities, NaN, one element, none, a correction of all elements and more."""
     kind = {"var": "variance", "std": "standard_deviation"}[name]
     inf, nan = np.inf, np.nan
-    rows = [[inf, 1.0], [nan, 1.0], [inf, inf], [inf, -inf], [3e38, -3e38], [1.0, 4.0], [2.0, 2.0],
-            [3.0], [], [1e-45, 0.0], [1e19, -1e19]]  # fmt: skip
+    rows = [
+        [inf, 1.0],
+        [nan, 1.0],
+        [inf, inf],
+        [inf, -inf],
+        [3e38, -3e38],
+        [1.0, 4.0],
+        [2.0, 2.0],
+        [3.0],
+        [],
+        [1e-45, 0.0],
+        [1e19, -1e19],
+    ]
     for row in rows:
         x = np.array([row], np.float32)
         theirs = getattr(torch, name)(torch.tensor(x), 1, correction=correction).numpy()
@@ -142,8 +153,15 @@ def test_the_slope_of_no_deviation_is_0_as_in_torch():
 
 
 def _spreads(x):
-    return (x.var(1), x.std(0), torch.var_mean(x, 1)[0], torch.std_mean(x, (0, 1), correction=0)[0],
-            x.std(), x.var(0, unbiased=False), x.std(1, keepdim=True))  # fmt: skip
+    return (
+        x.var(1),
+        x.std(0),
+        torch.var_mean(x, 1)[0],
+        torch.std_mean(x, (0, 1), correction=0)[0],
+        x.std(),
+        x.var(0, unbiased=False),
+        x.std(1, keepdim=True),
+    )
 
 
 @pytest.mark.slow

@@ -92,9 +92,11 @@ def test_positions_on_each_architecture(capability):
 # -- pooling ---------------------------------------------------------------------------------------
 
 _POOLS = [
-    ((3,), (2,), (1,), (1,)), ((2,), (1,), (1,), (2,)), ((3, 2), (2, 1), (1, 1), (1, 1)),
+    ((3,), (2,), (1,), (1,)),
+    ((2,), (1,), (1,), (2,)),
+    ((3, 2), (2, 1), (1, 1), (1, 1)),
     ((2, 3), (1, 2), (0, 1), (2, 1)),
-]  # fmt: skip
+]
 
 
 def _pooled(x, window, stride, pad, dilation):
@@ -112,8 +114,7 @@ def test_places_of_maxima_are_torchs(number, tmp_path):
     x[:2] = rng.choice(SPECIAL[[3]], (2, 3, *sizes))  # nothing but -inf
     x[2:4] = rng.choice(SPECIAL[:2], (2, 3, *sizes))  # nothing but zeros
     _, wanted = _pooled(x, window, stride, pad, dilation)
-    geometry = {"window": window, "strides": stride, "low": pad, "high": pad,
-                "dilations": dilation}  # fmt: skip
+    geometry = {"window": window, "strides": stride, "low": pad, "high": pad, "dilations": dilation}
     _everywhere(lambda b, v: b.max_pool_positions(v, **geometry), x, wanted.numpy(), tmp_path)
 
 
@@ -121,8 +122,13 @@ def test_places_of_maxima_are_torchs(number, tmp_path):
 def test_places_of_maxima_of_the_lowest_integers(low, tmp_path):
     x = np.full((1, 1, 4, 4), low, np.int8 if low else np.uint8)
     x[0, 0, 3, 3] = low + 1
-    geometry = {"window": (3, 3), "strides": (2, 2), "low": (1, 1), "high": (0, 0),
-                "dilations": (1, 1)}  # fmt: skip
+    geometry = {
+        "window": (3, 3),
+        "strides": (2, 2),
+        "low": (1, 1),
+        "high": (0, 0),
+        "dilations": (1, 1),
+    }
     wanted = np.array([[[[0, 1], [4, 15]]]], np.int64)
     _everywhere(lambda b, v: b.max_pool_positions(v, **geometry), x, wanted, tmp_path)
 
@@ -206,18 +212,25 @@ _ROWS = arrays_of(np.float32, (9, 5), elements=_FLOATS)
 @settings(max_examples=examples(40))
 def test_drawn_rows(x):
     for build, wanted in (
-        (lambda b, v: (b.argmax(v, axis=1), b.argmin(v, axis=1)),
-         [np.argmax(x, 1), np.argmin(x, 1)]),
+        (
+            lambda b, v: (b.argmax(v, axis=1), b.argmin(v, axis=1)),
+            [np.argmax(x, 1), np.argmin(x, 1)],
+        ),
         (lambda b, v: b.argmax(v, axis=0), [np.argmax(x, 0)]),
         (lambda b, v: b.argsort(v, axis=1), [np.argsort(x, 1, kind="stable")]),
-    ):  # fmt: skip
+    ):
         op = group(build, x)
         for run in (reference, compiled):
             assert_same_bits(run(op, [x]), wanted)
 
 
-@given(arrays_of(np.float32, (2, 2, 5, 4), elements=_FLOATS), st.integers(1, 3),
-       st.integers(1, 2), st.integers(1, 2), st.data())  # fmt: skip
+@given(
+    arrays_of(np.float32, (2, 2, 5, 4), elements=_FLOATS),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.data(),
+)
 @settings(max_examples=examples(40))
 def test_drawn_windows(x, window, stride, dilation, data):
     pad = data.draw(st.integers(0, window // 2))

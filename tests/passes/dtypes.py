@@ -31,9 +31,10 @@ MEETINGS: Mapping[str, Callable[[Sequence[DType]], DType]] = {
     "last": lambda found: found[-1],
     "widest": lambda found: max(found, key=lambda d: (d.is_float, d.bits)),
 }
-_PRODUCTS = frozenset(f"core.{name}" for name in (
-    "matmul", "contract", "conv", "conv_transpose", "conv_weight_gradient"
-))  # fmt: skip
+_PRODUCTS = frozenset(
+    f"core.{name}"
+    for name in ("matmul", "contract", "conv", "conv_transpose", "conv_weight_gradient")
+)
 
 
 class DoesNotExist(Exception):
@@ -113,9 +114,11 @@ class Retyping:
 
     def _found(self, op: Op, operands: Sequence[Value], dtype_: DType) -> list[DType]:
         """The dtypes that operands of one dtype have now, those of plain numbers last."""
-        pairs = [(self._number(new) is not None, new.type.dtype)
-                 for old, new in zip(op.operands, operands, strict=True)
-                 if old.type.dtype is dtype_]  # fmt: skip
+        pairs = [
+            (self._number(new) is not None, new.type.dtype)
+            for old, new in zip(op.operands, operands, strict=True)
+            if old.type.dtype is dtype_
+        ]
         firm = [d for number, d in pairs if not number]
         return firm or [d for _, d in pairs]
 
@@ -145,9 +148,11 @@ class Retyping:
 
 
 def retyped(
-    module: Module, roots: Callable[[int, DType], DType], meeting: str = "first",
+    module: Module,
+    roots: Callable[[int, DType], DType],
+    meeting: str = "first",
     accumulate: bool = False,
-) -> Module:  # fmt: skip
+) -> Module:
     """``module`` with other dtypes; see :class:`Retyping`."""
     return Retyping(roots, meeting, accumulate).module(module)
 

@@ -135,11 +135,21 @@ def _jax_functions() -> Iterator[Form]:
     q, k = numbers(2, 5, 4, 8), numbers(2, 7, 4, 8, seed=1)
     shared = numbers(2, 5, 2, 8, seed=1)
     plain = [
-        ("silu", "silu"), ("relu", "relu"), ("relu6", "clamp"), ("elu", "elu"), ("selu", "selu"),
-        ("softplus", "softplus"), ("mish", "mish"), ("soft_sign", "softsign"),
-        ("hard_sigmoid", "hard_sigmoid"), ("hard_swish", "hard_swish"), ("hard_tanh", "clamp"),
-        ("leaky_relu", "leaky_relu"), ("softmax", "softmax"), ("log_softmax", "log_softmax"),
-    ]  # fmt: skip
+        ("silu", "silu"),
+        ("relu", "relu"),
+        ("relu6", "clamp"),
+        ("elu", "elu"),
+        ("selu", "selu"),
+        ("softplus", "softplus"),
+        ("mish", "mish"),
+        ("soft_sign", "softsign"),
+        ("hard_sigmoid", "hard_sigmoid"),
+        ("hard_swish", "hard_swish"),
+        ("hard_tanh", "clamp"),
+        ("leaky_relu", "leaky_relu"),
+        ("softmax", "softmax"),
+        ("log_softmax", "log_softmax"),
+    ]
     for name, kind in plain:
         yield form(f"nn.{name}", kind, getattr(jax.nn, name), x)
     yield form("nn.elu(alpha=0.7)", "elu", lambda x: jax.nn.elu(x, 0.7), x)
@@ -152,11 +162,23 @@ def _jax_functions() -> Iterator[Form]:
     yield form("jnp.mean", "mean", lambda x: jnp.mean(x, 1), x)
     yield form("layer norm with jnp.var", "layer_norm", layer_norm, x, c, c)
     yield form("flax LayerNorm", "layer_norm", partial(flax_layer_norm, True), x, c, c)
-    yield form("flax LayerNorm(use_fast_variance=False)", "layer_norm",
-               partial(flax_layer_norm, False), x, c, c)  # fmt: skip
+    yield form(
+        "flax LayerNorm(use_fast_variance=False)",
+        "layer_norm",
+        partial(flax_layer_norm, False),
+        x,
+        c,
+        c,
+    )
     yield form("flax GroupNorm", "group_norm", flax_group_norm, image, channels, channels)
-    yield form("flax BatchNorm(use_running_average=True)", "batch_norm", flax_batch_norm, image,
-               *[channels] * 3, np.abs(channels))  # fmt: skip
+    yield form(
+        "flax BatchNorm(use_running_average=True)",
+        "batch_norm",
+        flax_batch_norm,
+        image,
+        *[channels] * 3,
+        np.abs(channels),
+    )
     yield form("RMS norm", "rms_norm", rms_norm, x, c)
     yield form("flax RMSNorm", "rms_norm", flax_rms_norm, x, c)
     yield form("Gemma's RMS norm, 1 + scale", "rms_norm", gemma_rms_norm, x, c)
@@ -169,25 +191,62 @@ def _jax_functions() -> Iterator[Form]:
     yield form("nn.dot_product_attention(mask)", "attention", masked, q, k, k, seen)
     yield form("nn.dot_product_attention(bias)", "attention", biased, q, k, k, bias)
     yield form("nn.dot_product_attention, 2 of 4 heads", "attention", attention, q, shared, shared)
-    yield form("nn.dot_product_attention(is_causal=True), 2 of 4 heads", "attention", causal, q,
-               shared, shared)  # fmt: skip
+    yield form(
+        "nn.dot_product_attention(is_causal=True), 2 of 4 heads",
+        "attention",
+        causal,
+        q,
+        shared,
+        shared,
+    )
     yield form("flax dot_product_attention", "attention", flax_attention, q, k, k)
-    yield form("flax dot_product_attention(mask)", "attention", flax_attention, q, k, k,
-               numbers(2, 1, 5, 7) > 0)  # fmt: skip
+    yield form(
+        "flax dot_product_attention(mask)",
+        "attention",
+        flax_attention,
+        q,
+        k,
+        k,
+        numbers(2, 1, 5, 7) > 0,
+    )
     yield form("bhqd, tril", "attention", heads_first, *[numbers(2, 4, 5, 8)] * 3)
-    yield form("attention with capped scores", (), capped, q, k, k,
-               why="core.tanh is between the product and its softmax")  # fmt: skip
+    yield form(
+        "attention with capped scores",
+        (),
+        capped,
+        q,
+        k,
+        k,
+        why="core.tanh is between the product and its softmax",
+    )
     turned, (cos, sin) = numbers(2, 4, 5, 8), numbers(2, 5, 4)
     yield form("rotary embedding of halves", "rotary_embedding", rotary_halves, turned, cos, sin)
-    yield form("rotary embedding of neighbours", "rotary_embedding", rotary_neighbours, turned, cos,
-               sin)  # fmt: skip
+    yield form(
+        "rotary embedding of neighbours", "rotary_embedding", rotary_neighbours, turned, cos, sin
+    )
     yield form("squared error", "mse_loss", lambda a, b: jnp.mean(jnp.square(a - b)), x, x + 1)
-    yield form("optax softmax_cross_entropy_with_integer_labels", (), loss_of_integers, logits,
-               TARGETS.astype(np.int32), why=OUT_OF_RANGE)  # fmt: skip
-    yield form("cross entropy with nn.one_hot", (), loss_of_one_hot, logits,
-               TARGETS.astype(np.int32), why="a target out of range gives 0 here")  # fmt: skip
-    yield Form("StableHLO", "nn.gelu(approximate=False), serialised", ("gelu",),
-               partial(_serialised, partial(jax.nn.gelu, approximate=False), x))  # fmt: skip
+    yield form(
+        "optax softmax_cross_entropy_with_integer_labels",
+        (),
+        loss_of_integers,
+        logits,
+        TARGETS.astype(np.int32),
+        why=OUT_OF_RANGE,
+    )
+    yield form(
+        "cross entropy with nn.one_hot",
+        (),
+        loss_of_one_hot,
+        logits,
+        TARGETS.astype(np.int32),
+        why="a target out of range gives 0 here",
+    )
+    yield Form(
+        "StableHLO",
+        "nn.gelu(approximate=False), serialised",
+        ("gelu",),
+        partial(_serialised, partial(jax.nn.gelu, approximate=False), x),
+    )
     yield Form(
         "StableHLO",
         "x (1 + erf) / 2, serialised",
@@ -235,24 +294,50 @@ def _keras_layers() -> Iterator[Form]:
     yield form("LayerNormalization(axis=(1, 2))", "layer_norm", both, rows)
     yield form("RMSNormalization", "rms_norm", layers.RMSNormalization, rows)
     yield form("GroupNormalization(2)", "group_norm", partial(layers.GroupNormalization, 2), image)
-    yield form("GroupNormalization(2, axis=1)", "group_norm",
-               partial(layers.GroupNormalization, 2, axis=1), (6, 4, 4))  # fmt: skip
-    yield form("GroupNormalization(-1)", "instance_norm",
-               partial(layers.GroupNormalization, -1), image)  # fmt: skip
-    yield form("BatchNormalization", (), layers.BatchNormalization, image,
-               why="its statistics are constants: folded to one product and one sum")  # fmt: skip
+    yield form(
+        "GroupNormalization(2, axis=1)",
+        "group_norm",
+        partial(layers.GroupNormalization, 2, axis=1),
+        (6, 4, 4),
+    )
+    yield form(
+        "GroupNormalization(-1)", "instance_norm", partial(layers.GroupNormalization, -1), image
+    )
+    yield form(
+        "BatchNormalization",
+        (),
+        layers.BatchNormalization,
+        image,
+        why="its statistics are constants: folded to one product and one sum",
+    )
     yield form("Softmax", "softmax", layers.Softmax, rows)
-    for name, kind in (("gelu", "gelu"), ("silu", "silu"), ("hard_silu", "hard_swish"),
-                       ("elu", "elu"), ("selu", "selu"), ("mish", "mish"), ("relu6", "clamp"),
-                       ("softplus", "softplus"), ("log_softmax", "log_softmax")):  # fmt: skip
+    for name, kind in (
+        ("gelu", "gelu"),
+        ("silu", "silu"),
+        ("hard_silu", "hard_swish"),
+        ("elu", "elu"),
+        ("selu", "selu"),
+        ("mish", "mish"),
+        ("relu6", "clamp"),
+        ("softplus", "softplus"),
+        ("log_softmax", "log_softmax"),
+    ):
         yield form(f"Activation({name!r})", kind, partial(layers.Activation, name), rows)
     for causal in (False, True):
         text = "use_causal_mask=True" if causal else ""
         options = {"use_causal_mask": True} if causal else {}
-        yield form(f"MultiHeadAttention(2, 4), {text or 'all'}", "attention",
-                   attended(layers.MultiHeadAttention(2, 4), **options), (5, 64))  # fmt: skip
-        yield form(f"GroupQueryAttention(4, 4, 2), {text or 'all'}", "attention",
-                   attended(layers.GroupQueryAttention(4, 4, 2), **options), (5, 64))  # fmt: skip
+        yield form(
+            f"MultiHeadAttention(2, 4), {text or 'all'}",
+            "attention",
+            attended(layers.MultiHeadAttention(2, 4), **options),
+            (5, 64),
+        )
+        yield form(
+            f"GroupQueryAttention(4, 4, 2), {text or 'all'}",
+            "attention",
+            attended(layers.GroupQueryAttention(4, 4, 2), **options),
+            (5, 64),
+        )
     yield form("Attention", "attention", lambda: lambda x: layers.Attention()([x, x]), (5, 64))
 
 
@@ -295,24 +380,44 @@ def _torch_modules() -> Iterator[Form]:
     q, k = numbers(2, 4, 5, 8), numbers(2, 4, 7, 8, seed=1)
     logits, sdpa = numbers(4, 10), functional.scaled_dot_product_attention
     modules = [
-        (nn.LayerNorm(64), "layer_norm", x), (nn.RMSNorm(64), "rms_norm", x),
-        (nn.BatchNorm2d(6), "batch_norm", image), (nn.GroupNorm(2, 6), "group_norm", image),
+        (nn.LayerNorm(64), "layer_norm", x),
+        (nn.RMSNorm(64), "rms_norm", x),
+        (nn.BatchNorm2d(6), "batch_norm", image),
+        (nn.GroupNorm(2, 6), "group_norm", image),
         (nn.InstanceNorm2d(6, affine=True), "instance_norm", image),
-        (nn.Softmax(-1), "softmax", x), (nn.GELU(), "gelu", x), (nn.GELU("tanh"), "gelu", x),
-        (nn.SiLU(), "silu", x), (nn.Hardswish(), "hard_swish", x),
-        (nn.Hardsigmoid(), "hard_sigmoid", x), (nn.ReLU6(), "clamp", x), (nn.SELU(), "selu", x),
-        (nn.ELU(0.7), "elu", x), (nn.Softplus(), "softplus", x), (nn.Softplus(2.0), "softplus", x),
-        (nn.Mish(), "mish", x), (nn.Softsign(), "softsign", x),
+        (nn.Softmax(-1), "softmax", x),
+        (nn.GELU(), "gelu", x),
+        (nn.GELU("tanh"), "gelu", x),
+        (nn.SiLU(), "silu", x),
+        (nn.Hardswish(), "hard_swish", x),
+        (nn.Hardsigmoid(), "hard_sigmoid", x),
+        (nn.ReLU6(), "clamp", x),
+        (nn.SELU(), "selu", x),
+        (nn.ELU(0.7), "elu", x),
+        (nn.Softplus(), "softplus", x),
+        (nn.Softplus(2.0), "softplus", x),
+        (nn.Mish(), "mish", x),
+        (nn.Softsign(), "softsign", x),
         (nn.LeakyReLU(0.1), "leaky_relu", x),
-    ]  # fmt: skip
+    ]
     for module, kind, given in modules:
         yield form(str(module), kind, module, given)
     yield form("Softmin()", (), nn.Softmin(-1), x, why=DECOMPOSE)
-    for options in ({}, {"reduction": "sum"}, {"reduction": "none"}, {"label_smoothing": 0.1},
-                    {"weight": torch.linspace(0.5, 1.5, 10)}):  # fmt: skip
+    for options in (
+        {},
+        {"reduction": "sum"},
+        {"reduction": "none"},
+        {"label_smoothing": 0.1},
+        {"weight": torch.linspace(0.5, 1.5, 10)},
+    ):
         told = ", ".join(f"{n}=.." if n == "weight" else f"{n}={v!r}" for n, v in options.items())
-        yield form(f"CrossEntropyLoss({told})", "cross_entropy", nn.CrossEntropyLoss(**options),
-                   logits, TARGETS)  # fmt: skip
+        yield form(
+            f"CrossEntropyLoss({told})",
+            "cross_entropy",
+            nn.CrossEntropyLoss(**options),
+            logits,
+            TARGETS,
+        )
     yield form("NLLLoss()", "nll_loss", nn.NLLLoss(), logits, TARGETS)
     yield form("MSELoss()", "mse_loss", nn.MSELoss(), logits, logits + 1)
     yield form("one_hot", "one_hot", Of(lambda i: functional.one_hot(i, 10)), TARGETS)
@@ -321,17 +426,38 @@ def _torch_modules() -> Iterator[Form]:
     yield form("scaled_dot_product_attention(is_causal)", "attention", causal, q, q, q)
     masked, seen = Of(lambda q, k, v, m: sdpa(q, k, v, m)), numbers(2, 1, 5, 7) > 0
     yield form("scaled_dot_product_attention(mask)", "attention", masked, q, k, k, seen)
-    yield form("scaled_dot_product_attention(enable_gqa)", "attention",
-               Of(lambda q, k, v: sdpa(q, k, v, enable_gqa=True)), q, k[:, :2].copy(),
-               k[:, :2].copy())  # fmt: skip
+    yield form(
+        "scaled_dot_product_attention(enable_gqa)",
+        "attention",
+        Of(lambda q, k, v: sdpa(q, k, v, enable_gqa=True)),
+        q,
+        k[:, :2].copy(),
+        k[:, :2].copy(),
+    )
     turned, angles = numbers(2, 4, 5, 8), numbers(2, 5, 8)
-    yield form("transformers apply_rotary_pos_emb", "rotary_embedding", Of(rotary), turned, turned,
-               angles, angles + 1)  # fmt: skip
-    yield form("rotary embedding by complex numbers", "rotary_embedding", Of(complex_rotary),
-               turned, numbers(5, 4))  # fmt: skip
-    yield form("MultiheadAttention, which returns its shares too", (),
-               nn.MultiheadAttention(8, 2, batch_first=True), *[numbers(2, 3, 8)] * 3,
-               why="the result of this core.softmax has other uses")  # fmt: skip
+    yield form(
+        "transformers apply_rotary_pos_emb",
+        "rotary_embedding",
+        Of(rotary),
+        turned,
+        turned,
+        angles,
+        angles + 1,
+    )
+    yield form(
+        "rotary embedding by complex numbers",
+        "rotary_embedding",
+        Of(complex_rotary),
+        turned,
+        numbers(5, 4),
+    )
+    yield form(
+        "MultiheadAttention, which returns its shares too",
+        (),
+        nn.MultiheadAttention(8, 2, batch_first=True),
+        *[numbers(2, 3, 8)] * 3,
+        why="the result of this core.softmax has other uses",
+    )
 
 
 # -- ONNX: the bodies that the standard gives its functions, and old exports -----------------------
@@ -351,16 +477,20 @@ def _body(kind: str, opset: int, arrays, body: int = 0, **attributes):
     schema = onnx.defs.get_schema(kind, opset)
     if schema.has_context_dependent_function:
         text = schema.get_context_dependent_function_with_opset_version(
-            schema.since_version, node.SerializeToString(),
+            schema.since_version,
+            node.SerializeToString(),
             [t.type.SerializeToString() for t in types],
-        )  # fmt: skip
+        )
     else:
         text = schema.get_function_with_opset_version(body or schema.since_version)
     function = onnx.FunctionProto.FromString(text)
     function.domain, node.domain = "form", "form"
     given = {a.name for a in node.attribute}
-    node.attribute.extend(a.default_value for a in schema.attributes.values()
-                          if a.name not in given and a.default_value.type)  # fmt: skip
+    node.attribute.extend(
+        a.default_value
+        for a in schema.attributes.values()
+        if a.name not in given and a.default_value.type
+    )
     graph = helper.make_graph(
         [node], "g", types, [helper.make_tensor_value_info("o", TensorProto.FLOAT, None)]
     )
@@ -381,8 +511,13 @@ def _legacy(module, opset: int, *arrays):
     held = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module.eval(), tuple(map(torch.from_numpy, arrays)), held,
-                          opset_version=opset, dynamo=False)  # fmt: skip
+        torch.onnx.export(
+            module.eval(),
+            tuple(map(torch.from_numpy, arrays)),
+            held,
+            opset_version=opset,
+            dynamo=False,
+        )
     return onnx.load_from_string(held.getvalue()), arrays
 
 
@@ -391,50 +526,73 @@ def _onnx_models() -> Iterator[Form]:
     q, k = numbers(2, 4, 5, 8), numbers(2, 4, 7, 8, seed=1)
     logits = numbers(4, 10)
     bodies = [
-        ("Softmax", 13, "softmax", [x], {}), ("LogSoftmax", 13, "log_softmax", [x], {}),
+        ("Softmax", 13, "softmax", [x], {}),
+        ("LogSoftmax", 13, "log_softmax", [x], {}),
         ("LayerNormalization", 17, "layer_norm", [x, c, c], {}),
         ("LayerNormalization", 17, "layer_norm", [x, numbers(3, 64), numbers(3, 64)], {"axis": 1}),
         ("RMSNormalization", 23, "rms_norm", [x, c], {}),
         ("GroupNormalization", 21, "group_norm", [image, channels, channels], {"num_groups": 2}),
         ("GroupNormalization", 18, "instance_norm", [image, c[:2], c[:2]], {"num_groups": 2}),
-        ("Gelu", 20, "gelu", [x], {}), ("Gelu", 20, "gelu", [x], {"approximate": "tanh"}),
-        ("Elu", 18, "elu", [x], {"alpha": 0.7}), ("Selu", 18, "selu", [x], {}),
-        ("HardSigmoid", 18, "hard_sigmoid", [x], {}), ("HardSwish", 14, "hard_swish", [x], {}),
-        ("LeakyRelu", 16, "leaky_relu", [x], {"alpha": 0.1}), ("Mish", 18, "mish", [x], {}),
-        ("Relu", 18, "relu", [x], {}), ("Softsign", 18, "softsign", [x], {}),
+        ("Gelu", 20, "gelu", [x], {}),
+        ("Gelu", 20, "gelu", [x], {"approximate": "tanh"}),
+        ("Elu", 18, "elu", [x], {"alpha": 0.7}),
+        ("Selu", 18, "selu", [x], {}),
+        ("HardSigmoid", 18, "hard_sigmoid", [x], {}),
+        ("HardSwish", 14, "hard_swish", [x], {}),
+        ("LeakyRelu", 16, "leaky_relu", [x], {"alpha": 0.1}),
+        ("Mish", 18, "mish", [x], {}),
+        ("Relu", 18, "relu", [x], {}),
+        ("Softsign", 18, "softsign", [x], {}),
         ("Swish", 24, "silu", [x], {}),
         ("NegativeLogLikelihoodLoss", 13, "nll_loss", [logits, TARGETS], {}),
         ("SoftmaxCrossEntropyLoss", 13, "cross_entropy", [logits, TARGETS], {}),
         ("RotaryEmbedding", 23, "rotary_embedding", [q, *[numbers(2, 5, 4)] * 2], {}),
-        ("RotaryEmbedding", 23, "rotary_embedding", [q, *[numbers(2, 5, 4)] * 2],
-         {"interleaved": 1}),
+        (
+            "RotaryEmbedding",
+            23,
+            "rotary_embedding",
+            [q, *[numbers(2, 5, 4)] * 2],
+            {"interleaved": 1},
+        ),
         ("Attention", 23, "attention", [q, k, k], {}),
         ("Attention", 23, "attention", [q, q, q], {"is_causal": 1}),
         ("Attention", 23, "attention", [q, q, q, numbers(5, 5)], {}),
         ("Attention", 23, "attention", [q, q[:, :2].copy(), q[:, :2].copy()], {}),
-    ]  # fmt: skip
+    ]
     for kind, opset, composite, arrays, attributes in bodies:
-        told = ", ".join([*(f"{n}={v!r}" for n, v in attributes.items()),
-                          *(["mask"] if kind == "Attention" and len(arrays) == 4 else []),
-                          *(["2 of 4 heads"] if kind == "Attention" and arrays[1].shape[1] == 2
-                            else [])])  # fmt: skip
+        told = ", ".join(
+            [
+                *(f"{n}={v!r}" for n, v in attributes.items()),
+                *(["mask"] if kind == "Attention" and len(arrays) == 4 else []),
+                *(["2 of 4 heads"] if kind == "Attention" and arrays[1].shape[1] == 2 else []),
+            ]
+        )
         name = f"body of {kind} {opset}" + (f" ({told})" if told else "")
         body = 18 if opset == 18 else 0
         make = partial(_body, kind, opset, arrays, body, **attributes)
         yield Form("ONNX", name, (composite,), make)
-    yield Form("ONNX", "body of Softplus 18", (), partial(_body, "Softplus", 18, [x], 18),
-               "log(exp(x) + 1) overflows where softplus does not")  # fmt: skip
+    yield Form(
+        "ONNX",
+        "body of Softplus 18",
+        (),
+        partial(_body, "Softplus", 18, [x], 18),
+        "log(exp(x) + 1) overflows where softplus does not",
+    )
     yield Form("ONNX", "body of Celu 12", (), partial(_body, "Celu", 12, [x]), DECOMPOSE)
 
     from torch import nn
 
     exports = [
-        (nn.LayerNorm(64), 9, "layer_norm", x), (nn.GELU(), 9, "gelu", x),
-        (nn.GELU("tanh"), 9, "gelu", x), (nn.SiLU(), 9, "silu", x),
-        (nn.Hardswish(), 9, "hard_swish", x), (nn.Mish(), 9, "mish", x),
-        (nn.GroupNorm(2, 6), 9, "group_norm", image), (nn.Softsign(), 9, "softsign", x),
+        (nn.LayerNorm(64), 9, "layer_norm", x),
+        (nn.GELU(), 9, "gelu", x),
+        (nn.GELU("tanh"), 9, "gelu", x),
+        (nn.SiLU(), 9, "silu", x),
+        (nn.Hardswish(), 9, "hard_swish", x),
+        (nn.Mish(), 9, "mish", x),
+        (nn.GroupNorm(2, 6), 9, "group_norm", image),
+        (nn.Softsign(), 9, "softsign", x),
         (nn.ReLU6(), 9, "clamp", x),
-    ]  # fmt: skip
+    ]
     for module, opset, composite, given in exports:
         make = partial(_legacy, module, opset, given)
         yield Form("ONNX", f"export of {module} to opset {opset}", (composite,), make)
@@ -443,13 +601,20 @@ def _onnx_models() -> Iterator[Form]:
         def forward(self, q, k, v):
             return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    yield Form("ONNX", "export of scaled_dot_product_attention(is_causal) to opset 14",
-               ("attention",), partial(_legacy, Causal(), 14, q, q, q))  # fmt: skip
+    yield Form(
+        "ONNX",
+        "export of scaled_dot_product_attention(is_causal) to opset 14",
+        ("attention",),
+        partial(_legacy, Causal(), 14, q, q, q),
+    )
 
 
 SOURCES = {
-    "jax": _jax_functions, "keras": _keras_layers, "torch": _torch_modules, "onnx": _onnx_models,
-}  # fmt: skip
+    "jax": _jax_functions,
+    "keras": _keras_layers,
+    "torch": _torch_modules,
+    "onnx": _onnx_models,
+}
 
 
 def forms(*sources: str) -> list[Form]:
@@ -487,8 +652,10 @@ def table(now: dict[str, bool]) -> str:
         answer = {True: "raised", False: "no"}
         end = answer[now[form.label]] if form.kinds else f"no: {form.why}"
         composite = ", ".join(form.kinds) or "none"
-        rows.append(f"| {form.source} | {form.name} | {composite} | "
-                    f"{answer[before[form.label]]} | {end} |\n")  # fmt: skip
+        rows.append(
+            f"| {form.source} | {form.name} | {composite} | "
+            f"{answer[before[form.label]]} | {end} |\n"
+        )
     return _HEAD + "".join(rows)
 
 

@@ -59,8 +59,12 @@ def _nested(b, i, x):
     """A loop in the body of another, and one in its condition."""
 
     def inner(b, i, x):
-        return loop(b, (b.scalar_like(0, i), x), below(3), lambda b, j, x: (
-            next_(b, j), b.sub(b.mul(x, x), b.scalar_like(0.5, x))))  # fmt: skip
+        return loop(
+            b,
+            (b.scalar_like(0, i), x),
+            below(3),
+            lambda b, j, x: (next_(b, j), b.sub(b.mul(x, x), b.scalar_like(0.5, x))),
+        )
 
     def go(b, i, x):
         count, _ = inner(b, i, x)
@@ -90,16 +94,20 @@ def _constant_flag(b, i, x):
 
 
 CASES = {
-    "doubling": (doubling, "i32", "3x4xf32"), "swapping": (_swapping, "i32", "5xf32", "5xf32"),
-    "product": (product, "i64", "7x7xf32", "7x7xf32"), "nested": (_nested, "i32", "4xf32"),
-    "branch": (_branch, "i32", "2x3xf32"), "flag": (_constant_flag, "i32", "3xf32"),
-}  # fmt: skip
+    "doubling": (doubling, "i32", "3x4xf32"),
+    "swapping": (_swapping, "i32", "5xf32", "5xf32"),
+    "product": (product, "i64", "7x7xf32", "7x7xf32"),
+    "nested": (_nested, "i32", "4xf32"),
+    "branch": (_branch, "i32", "2x3xf32"),
+    "flag": (_constant_flag, "i32", "3xf32"),
+}
 
 
 def given_arrays(module: Module, first: int) -> list[np.ndarray]:
     random = np.random.default_rng(3)
     return [
-        np.array(first, a.type.dtype.numpy) if not a.type.shape
+        np.array(first, a.type.dtype.numpy)
+        if not a.type.shape
         else random.standard_normal(a.type.shape).astype(np.float32)
         for a in module.main.arguments
-    ]  # fmt: skip
+    ]

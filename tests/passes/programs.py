@@ -211,8 +211,15 @@ class _Grower:
             return
         c, o = x.type.shape[1], self.draw(st.integers(1, 3))
         values = np.linspace(-1, 1, o * c * 4, dtype=np.float32).reshape(o, c, 2, 2)
-        y = self.b.conv(x, self.b.constant(values), strides=(1, 1), low=(1, 1), high=(0, 0),
-                        dilations=(1, 1), groups=1)  # fmt: skip
+        y = self.b.conv(
+            x,
+            self.b.constant(values),
+            strides=(1, 1),
+            low=(1, 1),
+            high=(0, 0),
+            dilations=(1, 1),
+            groups=1,
+        )
         if self.draw(st.booleans()):
             statistics = [self.b.constant(np.full(o, v, np.float32)) for v in (1.5, 0.25, -0.5, 2)]
             y = self.b.batch_norm(y, *statistics, axis=1, epsilon=1e-5)

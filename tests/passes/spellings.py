@@ -253,10 +253,16 @@ FORMS = ("/ sqrt", "* rsqrt", "* 1 / sqrt", "* pow", "* (rsqrt * scale)", "apart
 
 
 def normalised(
-    form: str, variance: str, axes: tuple[int, ...], keep="reshape", how="mean",
-    eps: float = 1e-5, along: tuple[int, ...] = (), other: tuple[int, ...] | None = None,
+    form: str,
+    variance: str,
+    axes: tuple[int, ...],
+    keep="reshape",
+    how="mean",
+    eps: float = 1e-5,
+    along: tuple[int, ...] = (),
+    other: tuple[int, ...] | None = None,
     centred: bool = True,
-) -> Build:  # fmt: skip
+) -> Build:
     """(x - mean) / sqrt(variance + eps) over ``axes``; the forms with a scale (and bias) take them
     as further values that lie ``along`` these axes.  ``other``: axes of the variance, if not
     those."""
@@ -348,9 +354,14 @@ MASKS = ("none", "bias", "keys", "heads", "seen", "hidden", "causal", "causal an
 
 
 def attention(
-    layout: str, scale: str, mask: str, groups: int = 1, low: float = -np.inf, last: int = -1,
+    layout: str,
+    scale: str,
+    mask: str,
+    groups: int = 1,
+    low: float = -np.inf,
+    last: int = -1,
     between: Callable | None = None,
-) -> Build:  # fmt: skip
+) -> Build:
     """softmax(q k^T / sqrt(width) + mask) v; q is [b, h * groups, t, d] in the order of ``layout``,
     k and v have h heads.  ``last``: the axis of the softmax, ``between``: done to the scores."""
 
@@ -502,8 +513,9 @@ def smoothed(share: float, left: float | None = None) -> Build:
         number = b.reduce_sum(b.cast(b.not_(ignored), dtype="i64"), axes=every)
         soft = b.div(total, b.cast(number, dtype=x.type.dtype))
         kept = 1 - share if left is None else left
-        return b.add(b.mul(hard, like(b, kept, hard)),
-                     b.mul(soft, like(b, share / x.type.shape[1], soft)))  # fmt: skip
+        return b.add(
+            b.mul(hard, like(b, kept, hard)), b.mul(soft, like(b, share / x.type.shape[1], soft))
+        )
 
     return build
 
@@ -513,8 +525,11 @@ def squared_error(reduction: str, how: str = "mean") -> Build:
         d = b.sub(x, y)
         every = tuple(range(d.type.rank))
         squares = b.mul(d, d)
-        return b.reduce_sum(squares, axes=every) if reduction == "sum" else mean(
-            b, squares, every, how)  # fmt: skip
+        return (
+            b.reduce_sum(squares, axes=every)
+            if reduction == "sum"
+            else mean(b, squares, every, how)
+        )
 
     return build
 
@@ -525,8 +540,12 @@ def squared_error(reduction: str, how: str = "mean") -> Build:
 def cut(b, x, start: int, stop: int, step: int = 1):
     """``x[..., start:stop:step]``."""
     *lead, _ = x.type.shape
-    return b.slice(x, starts=(*(0 for _ in lead), start), limits=(*lead, stop),
-                   strides=(*(1 for _ in lead), step))  # fmt: skip
+    return b.slice(
+        x,
+        starts=(*(0 for _ in lead), start),
+        limits=(*lead, stop),
+        strides=(*(1 for _ in lead), step),
+    )
 
 
 def turned_whole(b, x, cos, sin):

@@ -20,9 +20,10 @@ def test_values_become_buffers():
 
 def test_a_reshape_is_a_view_and_no_memory_of_its_own():
     made = specs.reach(
-        "bufferize", lambda b, x: b.reduce_sum(b.reshape(b.exp(x), shape=(2, 6)), axes=(1,)),
+        "bufferize",
+        lambda b, x: b.reduce_sum(b.reshape(b.exp(x), shape=(2, 6)), axes=(1,)),
         "3x4xf32",
-    )  # fmt: skip
+    )
     stage = made.step()
     allocated = [op for op in made.module.main.body.ops if op.kind == "target.alloc"]
     assert len(allocated) <= 2

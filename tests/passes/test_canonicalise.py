@@ -191,9 +191,15 @@ def test_a_maximum_of_floats_with_itself_stays():
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
-@pytest.mark.parametrize(("op", "number", "fires"), [
-    ("sub", -0.0, False), ("add", 0.0, False), ("sub", 0.0, True), ("add", -0.0, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "number", "fires"),
+    [
+        ("sub", -0.0, False),
+        ("add", 0.0, False),
+        ("sub", 0.0, True),
+        ("add", -0.0, True),
+    ],
+)
 def test_signs_of_zero_matter_in_every_float_dtype(kind, op, number, fires):
     before = program(lambda b, x: getattr(b, op)(x, b.scalar_like(number, x)), f"12x{kind}")
     after, rewrites = specs.apply(Canonicalise(), before)
@@ -205,13 +211,15 @@ def test_signs_of_zero_matter_in_every_float_dtype(kind, op, number, fires):
 
 #: dtype -> exponents, and the least whose power of two has a finite reciprocal.
 _EXPONENTS = {
-    "f16": (range(-24, 16), -15), "f32": ((-149, -128, -127, 0, 126, 127), -127),
+    "f16": (range(-24, 16), -15),
+    "f32": ((-149, -128, -127, 0, 126, 127), -127),
     "f64": ((-1074, -1024, -1023, 0, 1023), -1023),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("kind", "exponent"),
-                         [(k, e) for k, (held, _) in _EXPONENTS.items() for e in held])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "exponent"), [(k, e) for k, (held, _) in _EXPONENTS.items() for e in held]
+)
 def test_reciprocals_that_a_dtype_cannot_hold_are_refused(kind, exponent):
     before = program(lambda b, x: b.div(x, b.scalar_like(2.0**exponent, x)), f"12x{kind}")
     after, rewrites = specs.apply(Canonicalise(), before)

@@ -18,16 +18,20 @@ IMAGE, WEIGHT = "1x3x6x6xf32", "4x3x3x3xf32"
 
 def orders(made: Compilation) -> dict[str, tuple[int, ...] | None]:
     """The memory order of each op's result, by the op's name."""
-    return {op.kind.split(".")[1]: op.result.type.order for op in made.module.main.body.ops
-            if op.results and op.kind != "core.constant"}  # fmt: skip
+    return {
+        op.kind.split(".")[1]: op.result.type.order
+        for op in made.module.main.body.ops
+        if op.results and op.kind != "core.constant"
+    }
 
 
 def test_a_convolution_lies_channels_last():
     made = specs.reach("choose_layouts", convolved, IMAGE, WEIGHT)
     stage = made.step()
     assert specs.rules_fired(stage.rewrites) == [
-        "operands laid out for their product", "convolutions and pools channels-last",
-    ]  # fmt: skip
+        "operands laid out for their product",
+        "convolutions and pools channels-last",
+    ]
     assert specs.kinds(made.module) == ["reshape", "conv", "max"]
     # The result of the model keeps the order that the caller reads.
     assert orders(made) == {"reshape": (2, 3, 1, 0), "conv": (0, 2, 3, 1), "max": None}

@@ -56,21 +56,27 @@ NORMALISED: list[Program] = [(normalised(shifted), (IMAGE,)) for shifted in (Fal
 
 
 def transposed(b, x, w):
-    return b.conv_transpose(x, w, strides=(2,), low=(1,), high=(0,), dilations=(1,), groups=1,
-                            output_padding=(1,))  # fmt: skip
+    return b.conv_transpose(
+        x, w, strides=(2,), low=(1,), high=(0,), dilations=(1,), groups=1, output_padding=(1,)
+    )
 
 
 STRIDED: list[Program] = [(transposed, ("2x3x4xf32", "3x2x3xf32"))]
 #: Every pass that rewrites tensor ops, and programs at which it does.
 PASSES: list[tuple[Pass, list[Program]]] = [
-    (Canonicalise(), ALGEBRA), (SimplifyShapes(), SHAPES), (Recompose(), COMPOSITES),
-    (Recompose(), ATTENTION), (FoldBatchNorm(), NORMALISED),
+    (Canonicalise(), ALGEBRA),
+    (SimplifyShapes(), SHAPES),
+    (Recompose(), COMPOSITES),
+    (Recompose(), ATTENTION),
+    (FoldBatchNorm(), NORMALISED),
     (FoldConstants(), [*ALGEBRA, *NORMALISED]),
     (EliminateCommonSubexpressions(), [*COMPOSITES, *ALGEBRA]),
-    (Decompose(), COMPOSITES), (LowerComposites(), COMPOSITES + ATTENTION),
-    (RoundCorrectly(), COMPOSITES), (WidenSums(), COMPOSITES),
+    (Decompose(), COMPOSITES),
+    (LowerComposites(), COMPOSITES + ATTENTION),
+    (RoundCorrectly(), COMPOSITES),
+    (WidenSums(), COMPOSITES),
     (SplitStridedConvolutions(), STRIDED),
-]  # fmt: skip
+]
 SATURATED = [*ALGEBRA, *SHAPES, *COMPOSITES, *NORMALISED]
 
 
@@ -107,16 +113,16 @@ def mixed(draw, choices: Sequence[Program]) -> Module:
 
 def small(module: Module) -> list[np.ndarray]:
     """Inputs that every dtype holds: unsigned ones, too, are near 0."""
-    return [a % 5 if dtype(a.dtype).kind == "uint" and a.dtype.itemsize > 1 else a
-            for a in inputs(module)]  # fmt: skip
+    return [
+        a % 5 if dtype(a.dtype).kind == "uint" and a.dtype.itemsize > 1 else a
+        for a in inputs(module)
+    ]
 
 
 def holds(pass_: Pass, module: Module) -> None:
     """``pass_`` gives a valid module with results of the same dtypes, each rewrite as it says."""
     after, rewrites = specs.apply(pass_, module)
-    records = Checker(module, small(module)).stage(
-        rewrites, pass_.exact, module, after, pass_.anew
-    )  # fmt: skip
+    records = Checker(module, small(module)).stage(rewrites, pass_.exact, module, after, pass_.anew)
     for record in records:
         assert record.verdict in ("bitwise", "within"), f"{record.rewrite.rule}: {record.note}"
     for old, new in zip(module.main.outputs, after.main.outputs, strict=True):
@@ -209,8 +215,16 @@ def convolved(conv: str, norm: str, shifted: bool = False, wide: bool = False):
 
     def build(b, x):
         w = b.constant(np.linspace(-1, 1, 108).reshape(4, 3, 3, 3).astype(dtype(conv).numpy))
-        y = b.conv(x, w, strides=(1, 1), low=(1, 1), high=(1, 1), dilations=(1, 1), groups=1,
-                   accumulate="f32" if wide else None)  # fmt: skip
+        y = b.conv(
+            x,
+            w,
+            strides=(1, 1),
+            low=(1, 1),
+            high=(1, 1),
+            dilations=(1, 1),
+            groups=1,
+            accumulate="f32" if wide else None,
+        )
         if shifted:
             shift = b.constant(np.linspace(-1, 1, 4).astype(y.type.dtype.numpy))
             y = b.add(y, b.broadcast(shift, shape=y.type.shape, dims=(1,)))
@@ -297,9 +311,13 @@ LEFT = [
     (ONE_HOT, one_hot_of_counts, ("4xui8",), "ui8 does not represent 299"),
     (CHOSEN, s.bounded("select", False, True), ("4xi1",), "x is i1"),
     (TURNED, s.turned_whole, ("3x8xi32",) * 3, "it rotates i32"),
-    ("-x[target] => nll_loss(x, target)", s.picked(None, "none", wrap=False),
-     ("4x7xf32", "4xui64"), "the targets are ui64"),
-]  # fmt: skip
+    (
+        "-x[target] => nll_loss(x, target)",
+        s.picked(None, "none", wrap=False),
+        ("4x7xf32", "4xui64"),
+        "the targets are ui64",
+    ),
+]
 
 
 @pytest.mark.parametrize(("rule", "build", "types", "reason"), LEFT)
@@ -360,9 +378,12 @@ def test_a_relu_between_bounds_is_a_clamp_of_integers_too(kind, first):
 
 @pytest.mark.parametrize(
     ("kind", "limit", "trips"),
-    [*((kind, 5, 5) for kind in (*FLOATS, *INTEGERS) if not kind.endswith("i4")),
-     pytest.param("bf16", 300, None, marks=pytest.mark.slow), ("f16", 300, 300)],
-)  # fmt: skip
+    [
+        *((kind, 5, 5) for kind in (*FLOATS, *INTEGERS) if not kind.endswith("i4")),
+        pytest.param("bf16", 300, None, marks=pytest.mark.slow),
+        ("f16", 300, 300),
+    ],
+)
 def test_a_loop_is_counted_in_the_dtype_of_its_counter(kind, limit, trips):
     """256 + 1 is 256 in bf16: such a loop does not end."""
 

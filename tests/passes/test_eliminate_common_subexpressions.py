@@ -27,7 +27,8 @@ def test_a_narrow_value_is_widened_for_each_reader():
     cast = '"core.cast"({0}) {{dtype = {1}, saturate = false}} : (tensor<2x{2}>) -> tensor<2x{1}>'
     narrow, wide = cast.format("%x", "bf16", "f32"), cast.format("%0", "f32", "bf16")
     becomes(
-        EliminateCommonSubexpressions(), "%x: tensor<2xf32>",
+        EliminateCommonSubexpressions(),
+        "%x: tensor<2xf32>",
         f"""
         %0 = {narrow}
         %1 = {narrow}
@@ -42,7 +43,7 @@ def test_a_narrow_value_is_widened_for_each_reader():
         "core.return"(%1, %2) : (tensor<2xf32>, tensor<2xf32>) -> ()
         """,
         ["merge equal core.cast"],
-    )  # fmt: skip
+    )
 
 
 def test_chains_of_equal_ops_merge_in_one_run():
@@ -53,8 +54,11 @@ def test_chains_of_equal_ops_merge_in_one_run():
     after, rewrites = specs.apply(EliminateCommonSubexpressions(), before)
     assert len(rewrites) == 3
     assert [op.kind for op in after.main.body.ops] == [
-        "core.abs", "core.neg", "core.exp", "core.sub",
-    ]  # fmt: skip
+        "core.abs",
+        "core.neg",
+        "core.exp",
+        "core.sub",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from tests.passes.specs import becomes
 
 def test_chains_that_nobody_reads_are_removed_from_the_end():
     becomes(
-        EliminateDeadCode(), "%x: tensor<4xf32>",
+        EliminateDeadCode(),
+        "%x: tensor<4xf32>",
         """
         %0 = "core.exp"(%x) : (tensor<4xf32>) -> tensor<4xf32>
         %1 = "core.neg"(%x) : (tensor<4xf32>) -> tensor<4xf32>
@@ -22,7 +23,7 @@ def test_chains_that_nobody_reads_are_removed_from_the_end():
         "core.return"(%0, %x) : (tensor<4xf32>, tensor<4xf32>) -> ()
         """,
         ["unused core.tanh", "unused core.exp"],
-    )  # fmt: skip
+    )
 
 
 def test_an_op_with_one_used_result_stays():

@@ -25,8 +25,9 @@ def test_what_a_loop_reads_from_outside_lives_to_its_end():
 
     def build(b, x):
         y = b.exp(x)
-        return loop(b, (b.constant(0, "i32"), x), below(3),
-                    lambda b, i, v: (next_(b, i), b.add(v, y)))[1]  # fmt: skip
+        return loop(
+            b, (b.constant(0, "i32"), x), below(3), lambda b, i, v: (next_(b, i), b.add(v, y))
+        )[1]
 
     made = specs.reach("find_lifetimes", build, "4xf32")
     made.step()
@@ -35,7 +36,8 @@ def test_what_a_loop_reads_from_outside_lives_to_its_end():
     before = next(i for i, op in enumerate(ops) if op.kind == "target.loop")
     made_before = {v for op in ops[:before] if op.kind == "target.launch" for v in op.operands}
     (outside,) = [
-        op for op in ops[:before]
+        op
+        for op in ops[:before]
         if op.kind == "target.alloc" and op.result in made_before and op["start"] < before
-    ]  # fmt: skip
+    ]
     assert outside["end"] > end

@@ -69,8 +69,9 @@ def test_without_an_addend_the_second_rule_refuses():
 def test_grouped_convolutions_fold_too():
     def build(b, x):
         data = np.random.default_rng(1).standard_normal((4, 1, 3, 3)).astype(np.float32)
-        y = b.conv(x, b.constant(data), strides=(2, 2), low=(1, 1), high=(1, 1), dilations=(1, 1),
-                   groups=4)  # fmt: skip
+        y = b.conv(
+            x, b.constant(data), strides=(2, 2), low=(1, 1), high=(1, 1), dilations=(1, 1), groups=4
+        )
         numbers = [b.constant(np.linspace(0.5, 2, 4, dtype=np.float32)) for _ in "sbmv"]
         return b.batch_norm(y, *numbers, axis=1, epsilon=1e-3)
 

@@ -12,7 +12,8 @@ from tests.passes.specs import becomes
 
 def test_ops_on_constants_are_evaluated():
     becomes(
-        FoldConstants(), "%x: tensor<2xf32>",
+        FoldConstants(),
+        "%x: tensor<2xf32>",
         """
         %0 = "core.constant"() {value = dense<[1.0, 2.0]> : tensor<2xf32>} : () -> tensor<2xf32>
         %1 = "core.constant"() {value = dense<[0.5, -2.0]> : tensor<2xf32>} : () -> tensor<2xf32>
@@ -30,7 +31,7 @@ def test_ops_on_constants_are_evaluated():
         "core.return"(%4) : (tensor<2xf32>) -> ()
         """,
         ["fold core.mul", "fold core.neg"],
-    )  # fmt: skip
+    )
 
 
 def test_random_ops_and_ops_on_inputs_stay():

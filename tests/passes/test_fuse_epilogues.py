@@ -21,7 +21,9 @@ def test_bias_and_activation_go_into_the_product():
 
 def test_a_sum_over_the_product_is_no_epilogue():
     made = specs.reach(
-        "fuse_epilogues", lambda b, x, w: b.reduce_sum(b.matmul(x, w), axes=(0,)),
-        "3x4xf32", "4x5xf32",
-    )  # fmt: skip
+        "fuse_epilogues",
+        lambda b, x, w: b.reduce_sum(b.matmul(x, w), axes=(0,)),
+        "3x4xf32",
+        "4x5xf32",
+    )
     assert not made.step().changed

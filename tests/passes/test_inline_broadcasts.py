@@ -14,8 +14,9 @@ def test_a_broadcast_goes_into_its_reader():
     assert specs.kinds(made.module) == ["broadcast", "add"]
     stage = made.step()
     assert specs.rules_fired(stage.rewrites) == [
-        "index through the broadcast", "core.broadcast is read in place now",
-    ]  # fmt: skip
+        "index through the broadcast",
+        "core.broadcast is read in place now",
+    ]
     assert specs.kinds(made.module) == ["group(broadcast add)"]
     specs.check(stage.before, stage.module, stage.rewrites, exact=True)
 

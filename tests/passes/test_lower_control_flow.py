@@ -78,9 +78,15 @@ def test_a_loop_in_the_branch_that_is_not_taken_does_not_run(other, nested):
             test, inner = Builder(), Builder()
             going = test.lt(n, test.scalar_like(2, n))
             outs = (inner.add(m, inner.scalar_like(1, m)), loop(inner, w))
-            return i.op("core.while", (i.constant(0, "i32"), value), trips=2, regions=(
-                Block((n, v), tuple(test.ops), (going,)),
-                Block((m, w), tuple(inner.ops), outs)))[1]  # fmt: skip
+            return i.op(
+                "core.while",
+                (i.constant(0, "i32"), value),
+                trips=2,
+                regions=(
+                    Block((n, v), tuple(test.ops), (going,)),
+                    Block((m, w), tuple(inner.ops), outs),
+                ),
+            )[1]
 
         running = region([number], once if nested else loop)
         staying = region([number], lambda i, v: i.neg(v))

@@ -107,9 +107,13 @@ def test_an_unchanged_program_is_the_same_object(module):
 
 
 CANONICALISING = (
-    Canonicalise(), SimplifyShapes(), EliminateCommonSubexpressions(), EliminateDeadCode(),
-    FoldConstants(), Recompose(),
-)  # fmt: skip
+    Canonicalise(),
+    SimplifyShapes(),
+    EliminateCommonSubexpressions(),
+    EliminateDeadCode(),
+    FoldConstants(),
+    Recompose(),
+)
 
 
 @pytest.mark.parametrize("pass_", CANONICALISING, ids=lambda p: p.name())

@@ -108,10 +108,14 @@ def _empty_rows_of_mask(b, x, mask):
 
 ROWS += [
     *((_empty_rows(how), raised("softmax", axis=2, empty_rows="zero"), (X,)) for how in (0, 1)),
-    (_empty_rows_of_mask,
-     lambda b, x, mask: b.softmax(b.add(x, b.broadcast(mask, shape=x.type.shape, dims=(1, 2))),
-                                  axis=2, empty_rows="zero"), (X, "3x8xf32")),
-]  # fmt: skip
+    (
+        _empty_rows_of_mask,
+        lambda b, x, mask: b.softmax(
+            b.add(x, b.broadcast(mask, shape=x.type.shape, dims=(1, 2))), axis=2, empty_rows="zero"
+        ),
+        (X, "3x8xf32"),
+    ),
+]
 
 
 def group_form(channel: int, *parameters: str):
@@ -191,19 +195,34 @@ NORMS += [
 QKV = ("2x4x3x8xf32", "2x4x5x8xf32", "2x4x5x6xf32")
 BQHD = ("2x3x4x8xf32", "2x5x4x8xf32", "2x5x4x6xf32")
 MASKS = {
-    "none": (), "bias": ("2x4x3x5xf32",), "keys": ("2x5xf32",), "heads": ("4x3x5xf32",),
-    "seen": ("2x3x5xi1",), "hidden": ("2x3x5xi1",), "causal": (), "causal and bias": ("2x4x3x5xf32",),
-}  # fmt: skip
+    "none": (),
+    "bias": ("2x4x3x5xf32",),
+    "keys": ("2x5xf32",),
+    "heads": ("4x3x5xf32",),
+    "seen": ("2x3x5xi1",),
+    "hidden": ("2x3x5xi1",),
+    "causal": (),
+    "causal and bias": ("2x4x3x5xf32",),
+}
 
 
 #: (program, types, mask, score of the hidden)
 ATTENTION = [
-    *((s.attention(layout, scale, "none"), BQHD if layout == "bqhd" else QKV, "none", -np.inf)
-      for layout, scale in pairs(s.LAYOUTS, s.SCALES) if (layout, scale) != ("bqhd", "late")),
-    *((s.attention(layout, "mul", mask, low=low),
-       (*(BQHD if layout == "bqhd" else QKV), *MASKS[mask]), mask, low)
-      for layout, mask, low in pairs(s.LAYOUTS, s.MASKS, (-np.inf, -1e9))),
-]  # fmt: skip
+    *(
+        (s.attention(layout, scale, "none"), BQHD if layout == "bqhd" else QKV, "none", -np.inf)
+        for layout, scale in pairs(s.LAYOUTS, s.SCALES)
+        if (layout, scale) != ("bqhd", "late")
+    ),
+    *(
+        (
+            s.attention(layout, "mul", mask, low=low),
+            (*(BQHD if layout == "bqhd" else QKV), *MASKS[mask]),
+            mask,
+            low,
+        )
+        for layout, mask, low in pairs(s.LAYOUTS, s.MASKS, (-np.inf, -1e9))
+    ),
+]
 I64 = "4xi64"
 LOSSES = [
     *((s.one_hot(7, dtype), raised("one_hot", classes=7, dtype=dtype), (I64,))
@@ -242,9 +261,12 @@ _ANGLES = ("2x3x8xf32", "2x3x4xf32", "2x3x4xf32")
 ROTARY = [
     (s.turned_whole, raised("rotary_embedding"), ("2x3x8xf16",) * 3),
     *((s.turned_pairs("halves", swapped), _by_halves, _ANGLES) for swapped in (False, True)),
-    *((s.turned_pairs(apart, swapped), _by_neighbours, _ANGLES)
-      for apart in ("strides", "pairs") for swapped in (False, True)),
-]  # fmt: skip
+    *(
+        (s.turned_pairs(apart, swapped), _by_neighbours, _ANGLES)
+        for apart in ("strides", "pairs")
+        for swapped in (False, True)
+    ),
+]
 
 FIRES = [*ACTIVATIONS, *ROWS, *NORMS, *LOSSES, *ROTARY]
 
@@ -340,14 +362,26 @@ _STANDARD = [
         (f"x * a - mean * a, a = rsqrt({said} + eps)", "apart"),
     )
     for kind, build, reason, types in (
-        ("layer_norm(x)", s.normalised(way, variance, (0,), along=(0,)),
-         "the mean is not over the last axes", ("3x8xf32", "3xf32", "3xf32")),
-        ("layer_norm(x)", s.normalised(way, variance, (2,), along=(2,), other=(1,)),
-         "", ("2x8x8xf32", SCALE, SCALE)),
-        ("instance or group norm of x", s.normalised(way, variance, (0, 1), along=(2,)),
-         "the mean is not over all axes except the batch and the channels", (X, SCALE, SCALE)),
+        (
+            "layer_norm(x)",
+            s.normalised(way, variance, (0,), along=(0,)),
+            "the mean is not over the last axes",
+            ("3x8xf32", "3xf32", "3xf32"),
+        ),
+        (
+            "layer_norm(x)",
+            s.normalised(way, variance, (2,), along=(2,), other=(1,)),
+            "",
+            ("2x8x8xf32", SCALE, SCALE),
+        ),
+        (
+            "instance or group norm of x",
+            s.normalised(way, variance, (0, 1), along=(2,)),
+            "the mean is not over all axes except the batch and the channels",
+            (X, SCALE, SCALE),
+        ),
     )
-]  # fmt: skip
+]
 _LN, _RMS = raised("layer_norm", **NORM), raised("rms_norm", **NORM)
 _GN = raised("group_norm", groups=3, epsilon=EPS)
 _IN = raised("instance_norm", epsilon=EPS)
@@ -605,8 +639,9 @@ def test_a_near_miss_is_refused_with_its_reason(rule, before, reason, types):
     module = program(before, *(types if before.__code__.co_flags & 4 else types[:count]))
     after, rewrites = specs.apply(Recompose(), module)
     asked = (module, after)  # what it was refused at may be made by other rules
-    answers = [a for m in asked for name, a, _ in explain(RULES, m, specs.root_of(m))
-               if name == rule]  # fmt: skip
+    answers = [
+        a for m in asked for name, a, _ in explain(RULES, m, specs.root_of(m)) if name == rule
+    ]
     root = specs.root_of(module).result
     assert rule not in [r.rule for r in rewrites if root in r.values]
     assert any(reason in a for a in answers), answers

@@ -16,9 +16,11 @@ from tests.passes import forms
 from tests.passes.forms import PAGE, Form, compiled, is_raised, kinds
 
 FIRST = {
-    "jax": "nn.dot_product_attention", "keras": "GroupNormalization(2)",
-    "torch": "scaled_dot_product_attention", "onnx": "body of GroupNormalization 21",
-}  # fmt: skip
+    "jax": "nn.dot_product_attention",
+    "keras": "GroupNormalization(2)",
+    "torch": "scaled_dot_product_attention",
+    "onnx": "body of GroupNormalization 21",
+}
 
 
 @lru_cache(maxsize=len(forms.SOURCES))

@@ -57,8 +57,14 @@ def holds(drawn: Drawn, seed: int) -> None:
     ordinary = inputs(module, seed)
     special = inputs(module, seed, special=True)
     if drawn.largest is not None:  # what is not finite in x, and numbers up to that
-        special = [a if a.dtype.kind != "f" else np.where(np.isfinite(a), np.clip(
-            a, -drawn.largest, drawn.largest), a).astype(a.dtype) for a in special]  # fmt: skip
+        special = [
+            a
+            if a.dtype.kind != "f"
+            else np.where(np.isfinite(a), np.clip(a, -drawn.largest, drawn.largest), a).astype(
+                a.dtype
+            )
+            for a in special
+        ]
         special[1:] = special[1:] if drawn.kind in _ALL_SPECIAL else ordinary[1:]
     for record in Checker(module, ordinary).stage(rewrites, False, module, made):
         assert record.verdict in ("bitwise", "within"), (drawn, record.rewrite.rule, record.note)
@@ -80,9 +86,12 @@ def activations(draw):
     number = draw(st.floats(0.0625, 4, width=32))
     low = draw(st.floats(-4, 4, width=32))
     build, kind = pick(
-        (s.gelu(pick(*s.ERF_GATES), way), "gelu"), (s.gelu_tanh(pick(*s.BENDS), way), "gelu"),
-        (s.sigmoid, "sigmoid"), (lambda b, x: b.mul(x, s.sigmoid(b, x)), "silu"),
-        (s.leaky_relu(test, number), "leaky_relu"), (s.elu(test, growth, number), "elu"),
+        (s.gelu(pick(*s.ERF_GATES), way), "gelu"),
+        (s.gelu_tanh(pick(*s.BENDS), way), "gelu"),
+        (s.sigmoid, "sigmoid"),
+        (lambda b, x: b.mul(x, s.sigmoid(b, x)), "silu"),
+        (s.leaky_relu(test, number), "leaky_relu"),
+        (s.elu(test, growth, number), "elu"),
         (s.selu(test, growth, pick(*s.SELU_FORMS)), "selu"),
         (s.softplus(pick("stable", "guarded", "threshold")), "softplus"),
         (s.softplus(pick("over beta", "times 1 / beta"), number), "softplus"),
@@ -92,7 +101,7 @@ def activations(draw):
         (s.hard_swish(pick("sigmoid", "x / 6", "x * 1 / 6")), "hard_swish"),
         (lambda b, x: b.mul(x, b.tanh(s.softplus("stable")(b, x))), "mish"),
         (lambda b, x: b.div(x, b.add(s.like(b, 1, x), b.abs(x))), "softsign"),
-    )  # fmt: skip
+    )
     # beta * x overflows, and the threshold's branch has x itself.
     largest = 1e30 if kind == "softplus" else None
     return Drawn(build, (typed(draw(shapes(0, 3)), draw(DTYPES)),), kind, largest)
@@ -140,10 +149,15 @@ def normalisations(draw):
     form = draw(st.sampled_from(s.FORMS[:5] if rms else s.FORMS))
     variance = "deviations" if rms else draw(st.sampled_from(s.VARIANCES))
     build = s.normalised(
-        form, variance, axes, draw(st.sampled_from(s.KEEPS)),
-        draw(st.sampled_from(["mean", "div", "mul"])), draw(st.sampled_from([1e-3, 1e-5])), along,
+        form,
+        variance,
+        axes,
+        draw(st.sampled_from(s.KEEPS)),
+        draw(st.sampled_from(["mean", "div", "mul"])),
+        draw(st.sampled_from([1e-3, 1e-5])),
+        along,
         centred=not rms,
-    )  # fmt: skip
+    )
     parameter = typed((shape[a] for a in along), dtype)
     count = {"* (rsqrt * scale)": 1, "apart": 2 * draw(st.booleans())}.get(form, 0)
     kind = "rms_norm" if rms else "layer_norm" if channel is None else "instance_norm"
@@ -214,9 +228,14 @@ def attentions(draw):
 
     full = (batch, heads * groups, queries, keys)
     masks = {
-        "none": (), "causal": (), "bias": (full,), "causal and bias": (full,),
-        "keys": ((batch, keys),), "heads": (full[1:],), "seen": ((batch, queries, keys),),
-    }  # fmt: skip
+        "none": (),
+        "causal": (),
+        "bias": (full,),
+        "causal and bias": (full,),
+        "keys": ((batch, keys),),
+        "heads": (full[1:],),
+        "seen": ((batch, queries, keys),),
+    }
     masks["hidden"] = masks["seen"]
     kind = "i1" if mask in ("seen", "hidden") else dtype
     types = (lie(heads * groups, queries, width), lie(heads, keys, width), lie(heads, keys, last))
@@ -235,9 +254,15 @@ def test_attention(drawn, seed):
 
 @few
 @given(
-    st.sampled_from(["none", "sum", "mean"]), st.sampled_from([-100, 0, 2]), st.booleans(),
-    st.booleans(), st.integers(2, 5), shapes(1, 2), DTYPES, seeds,
-)  # fmt: skip
+    st.sampled_from(["none", "sum", "mean"]),
+    st.sampled_from([-100, 0, 2]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(2, 5),
+    shapes(1, 2),
+    DTYPES,
+    seeds,
+)
 def test_losses_over_classes(reduction, ignore, log, weighted, classes, where, dtype, seed):
     """Targets out of range too: a gather clamps them, in both programs."""
     x, targets = (where[0], classes, *where[1:]), typed(where, "i64")
@@ -247,8 +272,13 @@ def test_losses_over_classes(reduction, ignore, log, weighted, classes, where, d
 
 
 @few
-@given(st.sampled_from(["mean", "sum"]), st.sampled_from(["mean", "div", "mul"]), shapes(1, 3),
-       DTYPES, seeds)  # fmt: skip
+@given(
+    st.sampled_from(["mean", "sum"]),
+    st.sampled_from(["mean", "div", "mul"]),
+    shapes(1, 3),
+    DTYPES,
+    seeds,
+)
 def test_squared_errors(reduction, how, shape, dtype, seed):
     assume(np.prod(shape) != 1)
     holds(Drawn(s.squared_error(reduction, how), (typed(shape, dtype),) * 2, "mse_loss", 1e6), seed)

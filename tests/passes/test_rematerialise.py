@@ -57,9 +57,14 @@ def test_a_value_that_waits_is_computed_again_and_the_peak_falls():
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("build", "types"), [
-    (does_not_wait, WIDE), (viewed, WIDE), (lambda b, x: b.exp(x), ("4xf32",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("build", "types"),
+    [
+        (does_not_wait, WIDE),
+        (viewed, WIDE),
+        (lambda b, x: b.exp(x), ("4xf32",)),
+    ],
+)
 def test_nothing_is_done_again_in_vain(build, types):
     made, found = compiled(build, *types, edit=inserted())
     plain, wanted = compiled(build, *types)

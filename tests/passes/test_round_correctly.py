@@ -101,9 +101,11 @@ def test_composites_that_hold_one_are_opened_and_others_stay_whole():
     before = program(of_composites, "3x8xf32")
     after, rewrites = specs.apply(RoundCorrectly(), before)
     assert specs.rules_fired(rewrites) == [
-        "decompose core.softmax", "decompose core.gelu", "exp(x) => f32(exp(f64(x)))",
+        "decompose core.softmax",
+        "decompose core.gelu",
+        "exp(x) => f32(exp(f64(x)))",
         "erf(x) => f32(erf(f64(x)))",
-    ]  # fmt: skip
+    ]
     kinds = {op.kind for op in after.main.body.ops}
     assert {"core.relu", "core.layer_norm"} <= kinds and "core.softmax" not in kinds
     specs.check(before, after, rewrites, exact=False)
@@ -172,12 +174,18 @@ def test_a_training_step_takes_it():
     losses, identities = {}, set()
     for edit in (PipelineEdit(), INSERTED):
         for threads in (1, 2):
-            step = cc.compile(net, batch, training=cc.Training(optimizer="adamw"), edit=edit,
-                              threads=threads)  # fmt: skip
+            step = cc.compile(
+                net, batch, training=cc.Training(optimizer="adamw"), edit=edit, threads=threads
+            )
             losses[bool(edit.insert), threads] = [float(step(*batch)) for _ in range(3)]
             identities.add(step.identity)
     assert losses[True, 1] == losses[True, 2] and len(identities) == 2
     np.testing.assert_allclose(losses[True, 1], losses[False, 1], rtol=1e-5)
-    ops = [op for stage in step.compilation.stages if stage.name == "round_correctly"
-           for rewrite in stage.rewrites for op in rewrite.new]  # fmt: skip
+    ops = [
+        op
+        for stage in step.compilation.stages
+        if stage.name == "round_correctly"
+        for rewrite in stage.rewrites
+        for op in rewrite.new
+    ]
     assert sum(op.kind == "core.erf" for op in ops) > 1, "forward and backward"

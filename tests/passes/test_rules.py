@@ -63,8 +63,9 @@ def test_ops_that_are_looked_through_belong_to_the_match():
     assert isinstance(got, Match)
     kinds = [o.kind[5:] for o in got.ops]
     assert kinds == ["neg", "transpose", "reshape", "exp"]
-    assert isinstance(found(op("neg", op("exp", "x")), lambda b, x: b.neg(moved(b, b.exp(x))), X),
-                      Refusal)  # fmt: skip
+    assert isinstance(
+        found(op("neg", op("exp", "x")), lambda b, x: b.neg(moved(b, b.exp(x))), X), Refusal
+    )
 
 
 def test_a_value_behind_views_is_bound_as_it_is_there():

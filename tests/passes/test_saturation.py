@@ -97,10 +97,13 @@ def spelled_twice(b, x, y):
 LOSES = {
     "between": (between, (X,), lambda b, x: b.relu(x)),
     "on one operand": (on_one_operand, (X, Y), lambda b, x, y: b.add(x, swapped(b, y))),
-    "repeated": (repeated, ("6xf32",), lambda b, x: b.broadcast(
-        b.exp(b.mul(x, b.tanh(x))), shape=(64, 6), dims=(1,))),
+    "repeated": (
+        repeated,
+        ("6xf32",),
+        lambda b, x: b.broadcast(b.exp(b.mul(x, b.tanh(x))), shape=(64, 6), dims=(1,)),
+    ),
     "cut late": (cut_late, (X,), lambda b, x: b.exp(b.neg(cut(b, x)))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", LOSES, ids=lambda name: name.replace(" ", "_"))
@@ -138,8 +141,9 @@ def test_the_same_rules_applied_greedily_do_harm_where_it_changes_nothing(build_
 def test_equal_values_in_different_spellings_become_one():
     module = program(spelled_twice, X, X)
     after, _, _, _ = saturated(module)
-    specs.assert_same_program(after, program(lambda b, x, y: (
-        p := b.exp(b.mul(x, y)), b.tanh(p)), X, X))  # fmt: skip
+    specs.assert_same_program(
+        after, program(lambda b, x, y: (p := b.exp(b.mul(x, y)), b.tanh(p)), X, X)
+    )
     one, other = after.main.outputs
     assert after.main.body.producers()[other].operands == (one,)
 
@@ -369,9 +373,14 @@ def test_exact_rules_state_no_tolerance_and_are_among_all():
 
 
 UNARY = {
-    "neg": {}, "exp": {}, "not": {}, "cast": {"dtype": "i32"}, "clamp": {"low": -1.0, "high": 1.0},
-    "bitcast": {"dtype": "i32"}, "gelu": {},
-}  # fmt: skip
+    "neg": {},
+    "exp": {},
+    "not": {},
+    "cast": {"dtype": "i32"},
+    "clamp": {"low": -1.0, "high": 1.0},
+    "bitcast": {"dtype": "i32"},
+    "gelu": {},
+}
 VIEWS = {
     "transpose": lambda b, x: swapped(b, x),
     "reshape": lambda b, x: b.reshape(x, shape=(2, x.type.elements // 2)),
@@ -398,9 +407,11 @@ def test_a_view_may_stand_on_either_side(kind, view):
     types = (there,) * count
     first = program(lambda b, *xs: apply(b, *(make(b, x) for x in xs)), *types)
     last = program(lambda b, *xs: make(b, apply(b, *xs)), *types)
-    number = program(
-        lambda b, *xs: apply(b, make(b, xs[0]), b.scalar_like(0.5, make(b, xs[0]))), there
-    ) if count == 2 else first  # fmt: skip
+    number = (
+        program(lambda b, *xs: apply(b, make(b, xs[0]), b.scalar_like(0.5, make(b, xs[0]))), there)
+        if count == 2
+        else first
+    )
     for module in (first, last, number):
         rewriter = Rewriter(module.main.body)
         fired = apply_rules(rewriter, moves.RULES, module.weights)
@@ -489,9 +500,13 @@ def test_the_result_is_the_same_whatever_the_hash_seed():
     )
     said = {
         subprocess.run(
-            [sys.executable, "-c", code], check=True, capture_output=True, text=True,
-            cwd=Path(__file__).parents[2], env={**os.environ, "PYTHONHASHSEED": seed},
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("0", "27")
-    }  # fmt: skip
+    }
     assert len(said) == 1 and "change form" not in said and "core.matmul" in said.pop()

@@ -100,17 +100,22 @@ def test_it_has_no_circle_and_costs_no_more_than_what_was_written(graph, data):
     best = min(cost(taken, order, prices) for taken, order in orders if order is not None)
     assert best <= got
     for number in numbers[1:]:  # nothing better is one step away
-        one = [cost({**written, number: node}, order, prices) for node in classes.nodes[number]
-               if (order := needed({**written, number: node}, roots)) is not None]  # fmt: skip
+        one = [
+            cost({**written, number: node}, order, prices)
+            for node in classes.nodes[number]
+            if (order := needed({**written, number: node}, roots)) is not None
+        ]
         assert got <= min(one)
 
 
 def graph_of(nodes, prices):
     made = {
-        number: [Node(Signature("core.any", (("n", order),), None, whole), operands, order)
-                 for order, operands, whole in forms]
+        number: [
+            Node(Signature("core.any", (("n", order),), None, whole), operands, order)
+            for order, operands, whole in forms
+        ]
         for number, forms in nodes.items()
-    }  # fmt: skip
+    }
     return Classes({n: n for n in made}, {n: [] for n in made}, made), prices
 
 

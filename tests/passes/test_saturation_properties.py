@@ -26,10 +26,21 @@ pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
 
 #: Steps that moves are about, more often than others: what is moved, computed with and merged.
 MOVING = tuple(
-    step for step in STEPS
-    if step.__name__ in ("transpose", "reshape", "slice", "broadcast", "binary", "unary", "twice",
-                         "with_number", "choose")
-)  # fmt: skip
+    step
+    for step in STEPS
+    if step.__name__
+    in (
+        "transpose",
+        "reshape",
+        "slice",
+        "broadcast",
+        "binary",
+        "unary",
+        "twice",
+        "with_number",
+        "choose",
+    )
+)
 
 
 def saturate(module: Module, pass_: Saturate):

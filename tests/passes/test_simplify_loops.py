@@ -50,9 +50,15 @@ def number(b, value: int, like):
 
 @pytest.mark.parametrize(
     ("start", "step", "test", "limit", "trips"),
-    [(0, 1, "lt", 5, 5), (0, 3, "lt", 10, 4), (9, -2, "gt", 0, 5), (5, 1, "lt", 5, 0),
-     (0, 1, "ne", 7, 7), (2, 2, "le", 8, 4)],
-)  # fmt: skip
+    [
+        (0, 1, "lt", 5, 5),
+        (0, 3, "lt", 10, 4),
+        (9, -2, "gt", 0, 5),
+        (5, 1, "lt", 5, 0),
+        (0, 1, "ne", 7, 7),
+        (2, 2, "le", 8, 4),
+    ],
+)
 def test_a_loop_over_constants_says_how_often_its_body_runs(start, step, test, limit, trips):
     def build(b, x):
         def go(b, i, x):
@@ -78,9 +84,15 @@ def test_a_counter_that_is_no_sum_and_one_that_never_ends():
 
     made, _ = simplified(doubles, "3xf32")
     assert the_loop(made.main.body)["trips"] == 10
-    forever = program(lambda b, x: loop(
-        b, (b.constant(0, "i32"), x), lambda b, i, x: b.ge(i, number(b, 0, i)),
-        lambda b, i, x: (b.mul(i, i), x))[1], "f32")  # fmt: skip
+    forever = program(
+        lambda b, x: loop(
+            b,
+            (b.constant(0, "i32"), x),
+            lambda b, i, x: b.ge(i, number(b, 0, i)),
+            lambda b, i, x: (b.mul(i, i), x),
+        )[1],
+        "f32",
+    )
     made = SimplifyLoops().run(forever, PassContext())
     assert "trips" not in the_loop(made.main.body).attributes
 
@@ -129,8 +141,9 @@ def test_what_is_the_same_in_each_iteration_is_done_once():
 def test_nested_loops_are_counted_each(monkeypatch):
     def build(b, x):
         def body(b, i, x):
-            inner = loop(b, (b.constant(0, "i32"), x), below(2),
-                         lambda b, j, x: (next_(b, j), b.mul(x, x)))  # fmt: skip
+            inner = loop(
+                b, (b.constant(0, "i32"), x), below(2), lambda b, j, x: (next_(b, j), b.mul(x, x))
+            )
             return next_(b, i), inner[1]
 
         return loop(b, (b.constant(0, "i32"), x), below(3), body)[1]

@@ -32,20 +32,36 @@ def cases(draw):
     groups = draw(st.sampled_from((1, 2)))
     inner, outer = (draw(st.integers(1, 3)) * groups for _ in range(2))
     many = draw(st.sampled_from((1, 20)))  # more than a chunk's channels
-    axes = [(draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 3)),
-             draw(st.integers(1, 3))) for _ in range(rank)]  # fmt: skip
+    axes = [
+        (
+            draw(st.integers(1, 5)),
+            draw(st.integers(1, 4)),
+            draw(st.integers(1, 3)),
+            draw(st.integers(1, 3)),
+        )
+        for _ in range(rank)
+    ]
     size, window, stride, dilation = zip(*axes, strict=True)
     low = [draw(st.integers(0, d * (k - 1))) for d, k in zip(dilation, window, strict=True)]
     extra = [draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True)]
-    reach = [s * (n - 1) + d * (k - 1) + e for s, n, d, k, e in
-             zip(stride, size, dilation, window, extra, strict=True)]  # fmt: skip
+    reach = [
+        s * (n - 1) + d * (k - 1) + e
+        for s, n, d, k, e in zip(stride, size, dilation, window, extra, strict=True)
+    ]
     high = [draw(st.integers(0, max(0, r - p))) for r, p in zip(reach, low, strict=True)]
     low = [min(p, r - h) for p, r, h in zip(low, reach, high, strict=True)]
     return (
-        (2, inner * many, *size), (inner * many, outer // groups, *window),
-        {"strides": stride, "low": low, "high": high, "dilations": dilation, "groups": groups,
-         "output_padding": extra},
-    )  # fmt: skip
+        (2, inner * many, *size),
+        (inner * many, outer // groups, *window),
+        {
+            "strides": stride,
+            "low": low,
+            "high": high,
+            "dilations": dilation,
+            "groups": groups,
+            "output_padding": extra,
+        },
+    )
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -61,8 +77,13 @@ def test_the_phases_have_the_bits_of_the_whole(case):
 
 def test_what_meets_padding_meets_it_in_the_phases_too():
     """An infinite weight on padding is NaN: executed terms."""
-    options = {"strides": (2,), "low": (1,), "high": (1,), "dilations": (1,),
-               "output_padding": (1,)}  # fmt: skip
+    options = {
+        "strides": (2,),
+        "low": (1,),
+        "high": (1,),
+        "dilations": (1,),
+        "output_padding": (1,),
+    }
     _, whole, apart = _made((1, 2, 3), (2, 1, 3), **options)
     x = np.ones((1, 2, 3), np.float32)
     w = np.full((2, 1, 3), np.inf, np.float32)
@@ -79,7 +100,14 @@ def test_a_stride_of_two_has_two_phases():
 
 @pytest.mark.parametrize(("strides", "reason"), [((1,), "has no strides"), ((2,), "")])
 def test_why_an_op_stays_whole(strides, reason):
-    op, *_ = _made((1, 2, 3), (2, 1, 3), strides=strides, low=(0,), high=(0,), dilations=(1,),
-                   output_padding=(0,))  # fmt: skip
+    op, *_ = _made(
+        (1, 2, 3),
+        (2, 1, 3),
+        strides=strides,
+        low=(0,),
+        high=(0,),
+        dilations=(1,),
+        output_padding=(0,),
+    )
     found = refused(op)
     assert (found is None) if not reason else reason in found.reason

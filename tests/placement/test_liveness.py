@@ -16,8 +16,10 @@ def spans(*args, **kwargs):
 def test_from_the_first_use_to_the_last():
     storages = {n: Storage(n, 64) for n in "abc"}
     assert spans(storages, [("x", "a"), ("a", "b"), ("b", "c"), ("a",)]) == {
-        "a": (0, 4), "b": (1, 3), "c": (2, 3),
-    }  # fmt: skip
+        "a": (0, 4),
+        "b": (1, 3),
+        "c": (2, 3),
+    }
 
 
 def test_what_a_step_writes_never_takes_what_it_reads():
@@ -39,8 +41,11 @@ def test_ends_that_are_held_by_the_caller():
         "none": Storage("none", 64),
     }
     assert spans(storages, [(), ("s", "r"), ()]) == {
-        "s": (0, 2), "r": (1, 3), "both": (0, 3), "none": (0, 0),
-    }  # fmt: skip
+        "s": (0, 2),
+        "r": (1, 3),
+        "both": (0, 3),
+        "none": (0, 0),
+    }
 
 
 def test_contradictions_are_internal_errors():

@@ -98,10 +98,15 @@ peak 832, lower bound 832"""
 
 
 def test_golden_plan():
-    made = plan([
-        Lifetime("weights_t", 256, 0, 2), Lifetime("hidden", 500, 1, 3), Lifetime("mask", 1, 1, 5),
-        Lifetime("scores", 256, 2, 4), Lifetime("out", 128, 3, 5),
-    ])  # fmt: skip
+    made = plan(
+        [
+            Lifetime("weights_t", 256, 0, 2),
+            Lifetime("hidden", 500, 1, 3),
+            Lifetime("mask", 1, 1, 5),
+            Lifetime("scores", 256, 2, 4),
+            Lifetime("out", 128, 3, 5),
+        ]
+    )
     lines = [
         f"{b.name:<9} {-(-b.size // 64) * 64:6} @ {o:4}  [{b.start}, {b.end})"
         for b, o in zip(made.lifetimes, made.offsets, strict=True)
@@ -173,8 +178,10 @@ def test_the_live_bytes_curve():
 def hard(name: str) -> list[Lifetime]:
     (path,) = (Path(__file__).parents[2] / "benchmarks/data/minimalloc").glob(f"{name}.*.csv")
     with path.open() as file:
-        return [Lifetime(r["id"], int(r["size"]), int(r["lower"]), int(r["upper"]), 1)
-                for r in csv.DictReader(file)]  # fmt: skip
+        return [
+            Lifetime(r["id"], int(r["size"]), int(r["lower"]), int(r["upper"]), 1)
+            for r in csv.DictReader(file)
+        ]
 
 
 @pytest.mark.slow

@@ -19,10 +19,14 @@ def layers(count: int, size: int = 100, cost: int = 10) -> Problem:
     forward = [Step((i - 1,) if i else (), (i,), cost) for i in range(count)]
     loss = Step((count - 1,), (2 * count,), 0, False)
     back = [
-        Step((*((i - 1,) if i else ()), *((count + count - i - 2,) if i < count - 1 else ())),
-             (count + count - i - 1,), 2 * cost, False)
+        Step(
+            (*((i - 1,) if i else ()), *((count + count - i - 2,) if i < count - 1 else ())),
+            (count + count - i - 1,),
+            2 * cost,
+            False,
+        )
         for i in reversed(range(count))
-    ]  # fmt: skip
+    ]
     sizes = (size,) * count + (1,) * (count + 1)
     return Problem((*forward, loss, *back), count, sizes, sizes)
 

@@ -73,11 +73,20 @@ def stages(length: int = 30, count: int = 25) -> list[StageRecord]:
         warning = Diagnostic("warning", f"careful {number}", "main", module.main.body.ops[1])
         made.append(
             StageRecord(
-                number, f"pass_{number % 4}", module, rewrites, 0.5, {"ops": len(rewrites)},
-                [warning], "implementation" if number > 10 else "meaning", number % 2 == 0,
-                "elementwise", bool(rewrites), {"limit": number},
+                number,
+                f"pass_{number % 4}",
+                module,
+                rewrites,
+                0.5,
+                {"ops": len(rewrites)},
+                [warning],
+                "implementation" if number > 10 else "meaning",
+                number % 2 == 0,
+                "elementwise",
+                bool(rewrites),
+                {"limit": number},
             )
-        )  # fmt: skip
+        )
     return made
 
 
@@ -91,10 +100,18 @@ def record(observer: Observer, made: list[StageRecord], *, end: str = "finished"
         observer.stage(stage)
         verdicts = ["bitwise", "within", "failed"]
         results = [
-            CheckRecord(r, verdicts[n % 3], n * 1e-7, 1e-6, r.old[0].result, (n, 1), 0.25,
-                        kind=("rewrite", "unlogged")[n == 1])
+            CheckRecord(
+                r,
+                verdicts[n % 3],
+                n * 1e-7,
+                1e-6,
+                r.old[0].result,
+                (n, 1),
+                0.25,
+                kind=("rewrite", "unlogged")[n == 1],
+            )
             for n, r in enumerate(stage.rewrites)
-        ]  # fmt: skip
+        ]
         if results:
             observer.check(stage.index, results)
     last = made[-1].module.main.body
@@ -102,12 +119,24 @@ def record(observer: Observer, made: list[StageRecord], *, end: str = "finished"
     observer.kernels(
         [
             KernelRecord(
-                "exp_k", "def kernel(): ...\n" * 50, "define void", "vmulps", [(1, op)],
-                [(2, 1)], [(3, 1)], [("plain", "loop"), ("vectorised", "vector loop")], 0.7, [op],
-                [op], "key", True, b"\x90\0\xff", {"registers": 12},
+                "exp_k",
+                "def kernel(): ...\n" * 50,
+                "define void",
+                "vmulps",
+                [(1, op)],
+                [(2, 1)],
+                [(3, 1)],
+                [("plain", "loop"), ("vectorised", "vector loop")],
+                0.7,
+                [op],
+                [op],
+                "key",
+                True,
+                b"\x90\0\xff",
+                {"registers": 12},
             )
         ]
-    )  # fmt: skip
+    )
     observer.buffers(
         [BufferRecord(op.result, 64, 128, 100, "dram", 1, 5, "temporary", op, "b")],
         {"arena_bytes": 192, "lower_bound_bytes": 128},
@@ -115,13 +144,24 @@ def record(observer: Observer, made: list[StageRecord], *, end: str = "finished"
     observer.timings([TimingRecord(0, (3.0, 1.0, 2.0), 10, 20, "exp_k", op, 2)], {"total_ms": 0.5})
     observer.tensors(
         [
-            TensorStats(op.result, -1.0, 2.0, float("nan"), 1, 2, ([0, 1, 2], [3, 4]), 2,
-                        np.arange(32, dtype=np.float32).reshape(4, 8))
+            TensorStats(
+                op.result,
+                -1.0,
+                2.0,
+                float("nan"),
+                1,
+                2,
+                ([0, 1, 2], [3, 4]),
+                2,
+                np.arange(32, dtype=np.float32).reshape(4, 8),
+            )
         ]
-    )  # fmt: skip
-    observer.framework([
-        FrameworkRecord(op.operands[0], "torch", "exp_0"),
-        FrameworkRecord(op.result, "torch", "exp_1", False, 1e-6, (1, 2), 0.5, 0.25),
-    ])  # fmt: skip
+    )
+    observer.framework(
+        [
+            FrameworkRecord(op.operands[0], "torch", "exp_0"),
+            FrameworkRecord(op.result, "torch", "exp_1", False, 1e-6, (1, 2), 0.5, 0.25),
+        ]
+    )
     observer.figures({"identity": "abc", "worst": 1.5, "huge": 2**70})
     observer.end(end)

@@ -108,9 +108,15 @@ def test_stages_say_what_happened(recording, made):
     assert len(found) == recording.stage_count() == len(made)
     for stage, given_ in zip(found, made, strict=True):
         assert (stage.index, stage.pass_name, stage.half) == (
-            given_.index, given_.pass_name, given_.half)  # fmt: skip
+            given_.index,
+            given_.pass_name,
+            given_.half,
+        )
         assert (stage.exact, stage.changed, stage.seconds) == (
-            given_.exact, given_.changed, given_.seconds)  # fmt: skip
+            given_.exact,
+            given_.changed,
+            given_.seconds,
+        )
         assert stage.figures == given_.figures and stage.options == given_.options
         assert stage.rewrites == len(given_.rewrites)
         assert stage.ops == given_.figures.get("ops", len(list(given_.module.walk())))
@@ -124,7 +130,10 @@ def test_rewrites_have_their_ops_values_and_checks(recording, made):
     for again, given_ in zip(recording.rewrites(6), made[6].rewrites, strict=True):
         rewrite = again.rewrite
         assert (rewrite.rule, rewrite.tolerance, rewrite.note) == (
-            given_.rule, given_.tolerance, given_.note)  # fmt: skip
+            given_.rule,
+            given_.tolerance,
+            given_.note,
+        )
         assert [op.kind for op in rewrite.old] == [op.kind for op in given_.old]
         assert len(rewrite.values) == len(given_.values)
         assert all(op in set(module.walk()) for op in rewrite.new)
@@ -176,7 +185,12 @@ def test_kernels_memory_timings_tensors_and_figures(recording):
     assert recording.kernel_step_text(kernel.id, 1) == "vector loop"
     (buffer,) = recording.buffers()
     assert (buffer.offset, buffer.size, buffer.start, buffer.end, buffer.tier) == (
-        64, 128, 1, 5, "dram")  # fmt: skip
+        64,
+        128,
+        1,
+        5,
+        "dram",
+    )
     (timing,) = recording.timings()
     assert timing.samples_us.tolist() == [3.0, 1.0, 2.0]
     assert (timing.median_us, timing.min_us, timing.threads) == (2.0, 1.0, 2)
@@ -477,13 +491,18 @@ def test_two_recordings_of_one_compile_hold_the_same_rows(tmp_path):
     contents = []
     for seed in ("1", "2"):
         path = tmp_path / f"{seed}.run"
-        subprocess.run([sys.executable, "-c", code, str(path)], check=True,
-                       env={"PYTHONHASHSEED": seed}, cwd=Path(__file__).parents[2])  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            check=True,
+            env={"PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+        )
         db = sqlite3.connect(path)
         tables = [t for (t,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         timed = {"meta", "event", "stage", "rewrite", "figure", "execution"}
-        contents.append({t: db.execute(f"SELECT * FROM {t}").fetchall() for t in tables
-                         if t not in timed})  # fmt: skip
+        contents.append(
+            {t: db.execute(f"SELECT * FROM {t}").fetchall() for t in tables if t not in timed}
+        )
         db.close()
     assert contents[0] == contents[1]
 

@@ -162,8 +162,11 @@ def test_a_recording_of_version_1_says_what_it_said(tmp_path):
                     new.op_id(op) for op in (*other.rewrite.old, *other.rewrite.new)
                 ]
         for view in ("result", "stage_op", "rewrite_op", "rewrite_value"):
-            rows = f"SELECT * FROM {view} ORDER BY 1, 2, 3" if view != "result" else (
-                "SELECT * FROM result ORDER BY 1, 2")  # fmt: skip
+            rows = (
+                f"SELECT * FROM {view} ORDER BY 1, 2, 3"
+                if view != "result"
+                else ("SELECT * FROM result ORDER BY 1, 2")
+            )
             assert old.query(rows).rows == new.query(rows).rows
         (last,) = new.query("SELECT max(id) FROM op").rows[0]
         for op in range(1, last + 1):
@@ -344,8 +347,9 @@ def test_a_killed_compile_keeps_every_finished_stage(tmp_path, after):
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     path = tmp_path / "killed.run"
-    done = subprocess.run([sys.executable, "-c", code, str(path), str(after)],
-                          cwd=Path(__file__).parents[2])  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(after)], cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == -signal.SIGKILL
     with Recording.open(path) as recording:
         assert recording.status == "interrupted"

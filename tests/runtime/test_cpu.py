@@ -39,13 +39,28 @@ def chain(kernels, length=5, size=N, **changes) -> tuple[Program, dict, np.ndarr
         Ref("output"),
     ]
     launches = tuple(
-        Launch(f"step{i}", "fused", (places[i], Ref("constant"), places[i + 1]), (), size,
-               max_threads=i % 3, flops=2 * size, bytes=12 * size)
+        Launch(
+            f"step{i}",
+            "fused",
+            (places[i], Ref("constant"), places[i + 1]),
+            (),
+            size,
+            max_threads=i % 3,
+            flops=2 * size,
+            bytes=12 * size,
+        )
         for i in range(length)
-    )  # fmt: skip
-    program = Program("chain", (Argument("x", "f32", (size,)),), (Argument("y", "f32", (size,)),),
-                      (compiled.ref,), launches, 8192,
-                      (Constant(array_digest(c), "f32", (size,)),), **changes)  # fmt: skip
+    )
+    program = Program(
+        "chain",
+        (Argument("x", "f32", (size,)),),
+        (Argument("y", "f32", (size,)),),
+        (compiled.ref,),
+        launches,
+        8192,
+        (Constant(array_digest(c), "f32", (size,)),),
+        **changes,
+    )
     return program, {array_digest(c): c}, c
 
 
@@ -137,8 +152,13 @@ def test_scratch_is_each_threads_own(kernels):
     (compiled,) = kernels.compile([kernel("through", THROUGH_SCRATCH)])
     size = 10_000
     launch = Launch("s", "through", (Ref("input"), Ref("output")), (), size, scratch_bytes=4 * size)
-    program = Program("p", (Argument("x", "f32", (size,)),), (Argument("y", "f32", (size,)),),
-                      (compiled.ref,), (launch,))  # fmt: skip
+    program = Program(
+        "p",
+        (Argument("x", "f32", (size,)),),
+        (Argument("y", "f32", (size,)),),
+        (compiled.ref,),
+        (launch,),
+    )
     x = np.random.default_rng(0).standard_normal(size).astype(np.float32)
     executable = CpuDevice(4, kernels).load(program, {})
     for _ in range(20):
@@ -150,8 +170,17 @@ def test_prepacked_constants_are_made_once_at_load(kernels):
     size = 4 * N
     pack = Launch("pack", "copy", (Ref("packed"), Ref("constant")), (size,), 1)
     step = Launch("step", "fused", (Ref("input"), Ref("packed"), Ref("output")), (), N)
-    program = Program("p", program.inputs, program.outputs, (*program.kernels, COPY), (step,), 0,
-                      program.constants, (size,), (pack,))  # fmt: skip
+    program = Program(
+        "p",
+        program.inputs,
+        program.outputs,
+        (*program.kernels, COPY),
+        (step,),
+        0,
+        program.constants,
+        (size,),
+        (pack,),
+    )
     executable = CpuDevice(2, kernels).load(program, constants)
     x = np.ones(N, np.float32)
     assert executable(x)[0].tobytes() == expected(x, c, 1).tobytes()
@@ -161,8 +190,13 @@ def test_a_donated_input_is_copied_not_written(kernels):
     """The output takes over input 0's memory: kernels see its value, callers keep theirs."""
     (compiled,) = kernels.compile([kernel("fused")])
     launch = Launch("l", "fused", (Ref("input"), Ref("input"), Ref("output")), (), N)
-    program = Program("p", (Argument("x", "f32", (N,)),), (Argument("y", "f32", (N,), alias=0),),
-                      (compiled.ref,), (launch,))  # fmt: skip
+    program = Program(
+        "p",
+        (Argument("x", "f32", (N,)),),
+        (Argument("y", "f32", (N,), alias=0),),
+        (compiled.ref,),
+        (launch,),
+    )
     x = np.arange(N, dtype=np.float32)
     (y,) = CpuDevice(2, kernels).load(program, {})(x)
     assert np.array_equal(x, np.arange(N)) and np.array_equal(y, x * x + 1)
@@ -210,9 +244,12 @@ def test_too_large_is_refused_before_it_is_tried(kernels, monkeypatch):
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("state", "message"),
-    [(0x1F80 | 0x8000, "flushes subnormal"), (0x1F80 | 0x0040, "flushes subnormal"),
-     (0x1F80 | 0x2000, "round to nearest")],
-)  # fmt: skip
+    [
+        (0x1F80 | 0x8000, "flushes subnormal"),
+        (0x1F80 | 0x0040, "flushes subnormal"),
+        (0x1F80 | 0x2000, "round to nearest"),
+    ],
+)
 def test_a_thread_that_flushes_to_zero_is_refused(kernels, threads, state, message):
     import platform
 

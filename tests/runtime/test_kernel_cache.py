@@ -23,8 +23,9 @@ from tests.runtime.toy_kernels import kernel
 def run(kernels, ref) -> np.ndarray:
     x = np.arange(100, dtype=np.float32)
     launch = Launch("l", ref.name, (Ref("input"), Ref("input"), Ref("output")), (), 100)
-    program = Program("p", (Argument("x", "f32", (100,)),), (Argument("y", "f32", (100,)),),
-                      (ref,), (launch,))  # fmt: skip
+    program = Program(
+        "p", (Argument("x", "f32", (100,)),), (Argument("y", "f32", (100,)),), (ref,), (launch,)
+    )
     return CpuDevice(2, kernels).load(program, {})(x)[0]
 
 
@@ -43,8 +44,11 @@ def test_equal_sources_compile_once(kernels):
 
 def test_an_abort_names_its_kernel_and_spares_the_others(kernels):
     bad = KernelSource("conv_tile", ";abort\n", "conv_tile")
-    with pytest.raises(KernelCompileError, match=r"kernel conv_tile: crashed its compiler process"
-                       " .signal 6: LLVM ERROR: out of registers") as failed:  # fmt: skip
+    with pytest.raises(
+        KernelCompileError,
+        match=r"kernel conv_tile: crashed its compiler process"
+        " .signal 6: LLVM ERROR: out of registers",
+    ) as failed:
         kernels.compile([kernel("a"), bad, kernel("b")])
     assert failed.value.exit_code == 3 and "out of registers" in failed.value.log
     assert pickle.loads(pickle.dumps(failed.value)).log == failed.value.log
@@ -119,8 +123,10 @@ def test_a_symbol_that_is_not_there_is_refused():
 
 
 def test_two_objects_may_define_one_symbol():
-    codes = [loader.load_object(loader.compile_ir(f"define i64 @f() {{ ret i64 {n} }}"), ("f",))
-             for n in (1, 2)]  # fmt: skip
+    codes = [
+        loader.load_object(loader.compile_ir(f"define i64 @f() {{ ret i64 {n} }}"), ("f",))
+        for n in (1, 2)
+    ]
     from ctypes import c_int64
 
     assert [code.function("f", c_int64)() for code in codes] == [1, 2]
@@ -147,14 +153,20 @@ x = np.arange(1000, dtype=np.float32)
 assert np.array_equal(y, 2 * x)
 assert "numba" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", code, str(folder.root), made.ref.key],
-                          capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "PYTHONPATH": os.getcwd()})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder.root), made.ref.key],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
     assert done.returncode == 0, done.stderr
 
 
 def kernel_in_python() -> KernelSource:
-    return KernelSource("double", """
+    return KernelSource(
+        "double",
+        """
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -175,15 +187,24 @@ def kernel(args, lo, hi, scratch):
     x, y = as_f32(block[0]), as_f32(block[1])
     for i in range(lo, hi):
         y[i] = x[i] * np.float32(2)
-""", "kernel")  # fmt: skip
+""",
+        "kernel",
+    )
 
 
 def test_the_key_does_not_depend_on_the_hash_seed():
-    code = ("from core_compiler.runtime.kernel_cache import *;"
-            "print(KernelCache().key(KernelSource('n', 's', 'f')))")  # fmt: skip
+    code = (
+        "from core_compiler.runtime.kernel_cache import *;"
+        "print(KernelCache().key(KernelSource('n', 's', 'f')))"
+    )
     keys = {
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
-                       env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()}).stdout
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
+        ).stdout
         for seed in ("0", "1")
-    }  # fmt: skip
+    }
     assert len(keys) == 1 and len(keys.pop().strip()) == 64

@@ -59,8 +59,9 @@ def test_durations_span_all_threads_and_idle_ones_do_not_count():
 def test_kernels_gather_their_launches():
     made = summarise(samples(), ROOF)
     assert [(k.name, k.count, k.total_us, k.median_us) for k in made.kernels] == [
-        ("a", 2, 5.0, 2.5), ("b", 1, 2.5, 2.5),
-    ]  # fmt: skip
+        ("a", 2, 5.0, 2.5),
+        ("b", 1, 2.5, 2.5),
+    ]
     assert made.kernels[0].gflops == pytest.approx(400)
     assert made.kernels[0].percent_of_limit == pytest.approx(40)
     assert made.launches[0].timing.samples_us == (1.0, 2.0, 3.0, 4.0)
@@ -158,16 +159,20 @@ def test_an_executable_is_profiled_against_given_limits(kernels):
 
 def test_contenders_take_turns():
     log = []
-    made = compare(lambda: log.append("ours"), {"peer": lambda: log.append("peer")},
-                   rounds=2, runs=1, warmup=0)  # fmt: skip
+    made = compare(
+        lambda: log.append("ours"), {"peer": lambda: log.append("peer")}, rounds=2, runs=1, warmup=0
+    )
     assert log == ["ours"] * 2 + ["peer"] * 2 + ["ours"] * 2 + ["peer"] * 2
     assert len(made.ours.samples_us) == len(made.peers["peer"].samples_us) == 2
 
 
 def test_ratios_above_one_mean_ours_is_faster():
     made = Comparison(Timing((1000.0,)), {"slow": Timing((3000.0,)), "fast": Timing((500.0,))})
-    assert made.to_json() == {"ours_ms": 1.0, "peers": {"slow": 3.0, "fast": 0.5},
-                              "ratios": {"slow": 3.0, "fast": 0.5}}  # fmt: skip
+    assert made.to_json() == {
+        "ours_ms": 1.0,
+        "peers": {"slow": 3.0, "fast": 0.5},
+        "ratios": {"slow": 3.0, "fast": 0.5},
+    }
 
 
 def test_peers_compute_what_they_are_asked_to(tmp_path):
@@ -177,10 +182,11 @@ def test_peers_compute_what_they_are_asked_to(tmp_path):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert np.array_equal(torch_eager(torch.nn.ReLU(), (x - 3,), 1)().numpy(), np.maximum(x - 3, 0))
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Relu", ["x"], ["y"])], "g",
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "g",
         [onnx.helper.make_tensor_value_info("x", 1, [2, 3])],
         [onnx.helper.make_tensor_value_info("y", 1, [2, 3])],
-    )  # fmt: skip
+    )
     model = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8
     )
@@ -247,9 +253,11 @@ def test_contenders_that_take_long_get_one_round():
         time.sleep(0.05)
 
     made = compare(
-        lambda: slow("ours"), {"theirs": lambda: slow("theirs")}, rounds=50,
+        lambda: slow("ours"),
+        {"theirs": lambda: slow("theirs")},
+        rounds=50,
         budget=TimeBudget(0.1),
-    )  # fmt: skip
+    )
     assert (made.rounds, made.rounds_wanted) == (1, 50)
     assert len(made.ours.samples_us) >= 1 and len(made.peers["theirs"].samples_us) >= 1
     assert all(count <= 6 for count in calls.values())

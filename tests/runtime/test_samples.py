@@ -8,11 +8,13 @@ from core_compiler.runtime import samples
 from core_compiler.runtime.samples import Iterations, Samples, executed_on
 
 #: int64[repeats, launches, threads, 2]: three runs that take 1000, 100 and 110 ns.
-TIMES = np.array([
-    [[[5000, 5400], [5010, 5300]], [[5500, 6000], [0, 0]]],
-    [[[7000, 7040], [7005, 7030]], [[7050, 7100], [0, 0]]],
-    [[[9000, 9050], [9002, 9040]], [[9060, 9110], [0, 0]]],
-])  # fmt: skip
+TIMES = np.array(
+    [
+        [[[5000, 5400], [5010, 5300]], [[5500, 6000], [0, 0]]],
+        [[[7000, 7040], [7005, 7030]], [[7050, 7100], [0, 0]]],
+        [[[9000, 9050], [9002, 9040]], [[9060, 9110], [0, 0]]],
+    ]
+)
 
 
 def columns(found):
@@ -40,8 +42,11 @@ def test_nothing_timed_is_an_empty_timeline():
 
 def test_what_executed_in_words():
     assert [executed_on(n) for n in (0, 1, 2, None)] == [
-        "the GPU", "1 thread", "2 threads", "an unknown number of threads",
-    ]  # fmt: skip
+        "the GPU",
+        "1 thread",
+        "2 threads",
+        "an unknown number of threads",
+    ]
 
 
 def _loop() -> Samples:

@@ -91,9 +91,12 @@ def test_it_is_found_by_its_entry_point_in_a_fresh_process(site):
     )
     path = os.pathsep.join([str(site), str(HERE.parents[1])])
     ran = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(ran.stdout) == [["bytes", "cpu", "cuda"], "bytes", "cpu", "byte_machine"]
 
 
@@ -177,7 +180,7 @@ def test_a_wrong_byte_program_is_named_by_the_check_of_launches(target, compiled
     monkeypatch.setattr(module, "fma", lambda a, b, c: float(np.float32(np.float32(a * b) + c)))
     found = check_kernels(
         made.module, made.facts, target, arrays, Evaluator(made.module.weights), 1
-    )  # fmt: skip
+    )
     wrong = [c.launch for c in found if c.record.verdict == "failed"]
     assert wrong and all(op.get("target") == "bytes" for op in wrong)
 

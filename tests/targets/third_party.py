@@ -37,9 +37,22 @@ from core_compiler.targets.cpu import CPU
 from core_compiler.targets.hosted import HostedTarget
 
 NAMES = (
-    "HALT", "INT", "FLOAT", "MOVE", "ADD", "MUL", "MIN", "EQ", "SELECT", "FMA", "ADDF", "LOAD",
-    "STORE", "UNTIL", "JUMP",
-)  # fmt: skip
+    "HALT",
+    "INT",
+    "FLOAT",
+    "MOVE",
+    "ADD",
+    "MUL",
+    "MIN",
+    "EQ",
+    "SELECT",
+    "FMA",
+    "ADDF",
+    "LOAD",
+    "STORE",
+    "UNTIL",
+    "JUMP",
+)
 CODE = {name: number for number, name in enumerate(NAMES)}
 INSTRUCTION = struct.Struct("<HHHHq")
 LEGAL = frozenset(
@@ -195,7 +208,7 @@ def _simulate(rows, memories, indices) -> int:
                 at = c if r[a] >= r[b] else at
             case "JUMP":
                 at = c
-    return steps  # fmt: skip
+    return steps
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,29 @@ def said(actual, expected, **how) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("value", [
-    ONE, ONE[:, None].T, np.float32(3), 3, 3.5, True, 1 + 2j, NAN, None, "name",
-    np.zeros((0, 4)), np.zeros(5, ml_dtypes.bfloat16), np.ones(3, ml_dtypes.int4),
-    np.array(["a", None], object), [ONE, {"a": (ONE, -0.0)}], {}, (),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "value",
+    [
+        ONE,
+        ONE[:, None].T,
+        np.float32(3),
+        3,
+        3.5,
+        True,
+        1 + 2j,
+        NAN,
+        None,
+        "name",
+        np.zeros((0, 4)),
+        np.zeros(5, ml_dtypes.bfloat16),
+        np.ones(3, ml_dtypes.int4),
+        np.array(["a", None], object),
+        [ONE, {"a": (ONE, -0.0)}],
+        {},
+        (),
+    ],
+    ids=repr,
+)
 def test_a_value_is_the_same_as_its_copy(value):
     assert_same_bits(value, value.copy() if isinstance(value, np.ndarray) else value)
 
@@ -43,33 +61,75 @@ def test_where_the_numbers_are_kept_does_not_matter():
     assert_same_bits(both, np.array([1 - 2j], np.complex64))
 
 
-@pytest.mark.parametrize(("actual", "expected", "lines"), [
-    (ONE, np.float32([1, 2.0000002, 3]), [
-        "the value: 1 of 3 elements differ (float32 (3,))", "  at [1]",
-        "  actual    2.0  0x40000000", "  expected  2.000000238418579  0x40000001",
-        "  1 ulp apart"]),
-    (0.0, -0.0, [
-        "the value: 1 of 1 elements differ (float64 ())", "  actual    0.0  0x0000000000000000",
-        "  expected  -0.0  0x8000000000000000", "  zeros of different signs"]),
-    ([{"a": np.int8([[1, 2], [3, -4]])}], [{"a": np.int8([[1, 2], [5, -4]])}], [
-        "[0]['a']: 1 of 4 elements differ (int8 (2, 2))", "  at [1, 0]", "  actual    3  0x03",
-        "  expected  5  0x05", "  2 apart"]),
-    (NAN[:1], NAN[1:], [
-        "the value: 1 of 1 elements differ (float32 (1,))", "  at [0]",
-        "  actual    nan  0x7fc00000", "  expected  nan  0xffc00001",
-        "  both are NaN, of another sign or payload; nan_payloads=False takes NaN as one value"]),
-    (np.complex64([1 + 2j]), np.complex64([1 + 3j]), [
-        "the value: 1 of 2 elements differ (complex64, the last axis its parts (1, 2))",
-        "  at [0, 1]", "  actual    2.0  0x40000000", "  expected  3.0  0x40400000",
-        "  4194304 ulps apart"]),
-    (ONE, ONE.astype(np.float64), ["the value: float32 (3,), expected float64 (3,)"]),
-    (ONE, ONE[:, None], ["the value: float32 (3,), expected float32 (3, 1)"]),
-    ((ONE,), (ONE, ONE), ["the value: 1 values, expected 2"]),
-    ({"a": 1}, {"b": 1}, ["['b']: is missing", "['a']: is not expected"]),
-    ([ONE], ["x"], ["[0]: float32 (3,), expected str 'x'"]),
-    ("x", "y", ["the value: 'x', expected 'y'"]),
-    (ONE[0], [ONE], ["the value: float32 (), expected list of 1"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("actual", "expected", "lines"),
+    [
+        (
+            ONE,
+            np.float32([1, 2.0000002, 3]),
+            [
+                "the value: 1 of 3 elements differ (float32 (3,))",
+                "  at [1]",
+                "  actual    2.0  0x40000000",
+                "  expected  2.000000238418579  0x40000001",
+                "  1 ulp apart",
+            ],
+        ),
+        (
+            0.0,
+            -0.0,
+            [
+                "the value: 1 of 1 elements differ (float64 ())",
+                "  actual    0.0  0x0000000000000000",
+                "  expected  -0.0  0x8000000000000000",
+                "  zeros of different signs",
+            ],
+        ),
+        (
+            [{"a": np.int8([[1, 2], [3, -4]])}],
+            [{"a": np.int8([[1, 2], [5, -4]])}],
+            [
+                "[0]['a']: 1 of 4 elements differ (int8 (2, 2))",
+                "  at [1, 0]",
+                "  actual    3  0x03",
+                "  expected  5  0x05",
+                "  2 apart",
+            ],
+        ),
+        (
+            NAN[:1],
+            NAN[1:],
+            [
+                "the value: 1 of 1 elements differ (float32 (1,))",
+                "  at [0]",
+                "  actual    nan  0x7fc00000",
+                "  expected  nan  0xffc00001",
+                (
+                    "  both are NaN, of another sign or payload; "
+                    "nan_payloads=False takes NaN as one value"
+                ),
+            ],
+        ),
+        (
+            np.complex64([1 + 2j]),
+            np.complex64([1 + 3j]),
+            [
+                "the value: 1 of 2 elements differ (complex64, the last axis its parts (1, 2))",
+                "  at [0, 1]",
+                "  actual    2.0  0x40000000",
+                "  expected  3.0  0x40400000",
+                "  4194304 ulps apart",
+            ],
+        ),
+        (ONE, ONE.astype(np.float64), ["the value: float32 (3,), expected float64 (3,)"]),
+        (ONE, ONE[:, None], ["the value: float32 (3,), expected float32 (3, 1)"]),
+        ((ONE,), (ONE, ONE), ["the value: 1 values, expected 2"]),
+        ({"a": 1}, {"b": 1}, ["['b']: is missing", "['a']: is not expected"]),
+        ([ONE], ["x"], ["[0]: float32 (3,), expected str 'x'"]),
+        ("x", "y", ["the value: 'x', expected 'y'"]),
+        (ONE[0], [ONE], ["the value: float32 (), expected list of 1"]),
+    ],
+)
 def test_it_says_where_and_how_far(actual, expected, lines):
     assert said(actual, expected).splitlines() == ["not the same bits", *lines]
 

@@ -48,8 +48,10 @@ def test_an_op_more_is_one_line_more():
     wanted = print_module(chain("exp", "tanh", "abs", "floor"))
     rows = changed(ir_diff(wanted, chain("exp", "neg", "tanh", "abs", "floor")))
     assert [re.findall(r'^[+-]|"core.\w+"\(%\d\'?\)', row) for row in rows] == [
-        ["-", '"core.tanh"(%0)'], ["+", '"core.neg"(%0)'], ["+", '"core.tanh"(%1\')'],
-    ]  # fmt: skip
+        ["-", '"core.tanh"(%0)'],
+        ["+", '"core.neg"(%0)'],
+        ["+", '"core.tanh"(%1\')'],
+    ]
 
 
 def test_another_operand_of_the_same_type_is_a_difference():

@@ -112,16 +112,23 @@ def test_golden_files_from_the_first_run_to_the_last(project):
     folder = project.path / "golden" / "test_a"
     result = project(test_a=GOLDEN)
     assert outcome(result) == {"failed": 3}
-    result.stdout.fnmatch_lines([
-        "E*AssertionError: there is no golden file golden/test_a/test_one.mlir",
-        "E*pytest --workbench-update writes it",
-    ])  # fmt: skip
+    result.stdout.fnmatch_lines(
+        [
+            "E*AssertionError: there is no golden file golden/test_a/test_one.mlir",
+            "E*pytest --workbench-update writes it",
+        ]
+    )
     assert not folder.exists()
 
     result = project("--workbench-update")
     assert outcome(result) == {"passed": 3}
-    made = ["test_one.mlir", "test_two-0.after.mlir", "test_two-0.text.txt",
-            "test_two-1.after.mlir", "test_two-1.text.txt"]  # fmt: skip
+    made = [
+        "test_one.mlir",
+        "test_two-0.after.mlir",
+        "test_two-0.text.txt",
+        "test_two-1.after.mlir",
+        "test_two-1.text.txt",
+    ]
     assert files(folder) == made
     assert {f"written: golden/test_a/{name}" for name in made} <= set(result.outlines)
 
@@ -137,13 +144,17 @@ def test_golden_files_from_the_first_run_to_the_last(project):
     (folder / "test_two-1.text.txt").write_text("3 rewrites\n")
     result = project()
     assert outcome(result) == {"failed": 2, "passed": 1}
-    result.stdout.fnmatch_lines([
-        "E*AssertionError: golden/test_a/test_one.mlir says something else",
-        'E*-    %0 = "core.tanh"(%argument) : *', 'E*+    %0 = "core.exp"(%argument) : *',
-        'E*     "core.return"(%0) : *',
-        "E*pytest --workbench-update writes it anew",
-        "E*-3 rewrites", "E*+1 rewrites",
-    ])  # fmt: skip
+    result.stdout.fnmatch_lines(
+        [
+            "E*AssertionError: golden/test_a/test_one.mlir says something else",
+            'E*-    %0 = "core.tanh"(%argument) : *',
+            'E*+    %0 = "core.exp"(%argument) : *',
+            'E*     "core.return"(%0) : *',
+            "E*pytest --workbench-update writes it anew",
+            "E*-3 rewrites",
+            "E*+1 rewrites",
+        ]
+    )
     assert outcome(project("--workbench-update")) == {"passed": 3}
     assert outcome(project()) == {"passed": 3}
 
@@ -268,8 +279,11 @@ def test_a_failing_test_leaves_what_it_compiled(project):
     stems = [f"{odd}.1", f"{odd}.2", *(f"test_a.py--{name}" for name in alone)]
     assert files(left) == sorted(f"{stem}.{end}" for stem in stems for end in ("run", "html"))
 
-    summary = result.outlines[result.outlines.index(
-        next(line for line in result.outlines if "workbench recordings" in line)) :]  # fmt: skip
+    summary = result.outlines[
+        result.outlines.index(
+            next(line for line in result.outlines if "workbench recordings" in line)
+        ) :
+    ]
     assert {f"  left/{name}" for name in files(left)} <= set(summary)
     sections = [line for line in result.outlines if re.fullmatch(r"-+ workbench -+", line)]
     assert len(sections) == 4
@@ -331,9 +345,12 @@ def test_compiles_without_the_fixtures_are_recorded_too(project):
     assert len(first) == 2 and first[0] == "import"
     assert len(found[f"{code}.3"]) == 2  # the import, and the pass before the one that raised
     assert found == {
-        f"{code}.1": first, f"{code}.2": found[f"{code}.2"], f"{code}.3": first,
-        f"{kept}.1": ["import"], f"{kept}.2": ["import"],
-    }  # fmt: skip
+        f"{code}.1": first,
+        f"{code}.2": found[f"{code}.2"],
+        f"{code}.3": first,
+        f"{kept}.1": ["import"],
+        f"{kept}.2": ["import"],
+    }
     assert all(path.with_suffix(".html").is_file() for path in left.glob("*.run"))
 
     assert outcome(project(test_a=DIRECT)) == {"failed": 2, "passed": 1}
@@ -365,11 +382,14 @@ def test_a_recording_that_fails_is_a_line_and_no_failure(project, monkeypatch):
     monkeypatch.setattr(report, "write", broken)
     result = project("--workbench-record=left")
     assert outcome(result) == {"failed": 1} and files(project.path / "left") == [
-        "test_a.py--test_fails.run"]  # fmt: skip
-    result.stdout.fnmatch_lines([
-        "  left/test_a.py--test_fails.run",
-        "  warning: no report of compile 1 of test_a.py::test_fails: no report",
-    ])  # fmt: skip
+        "test_a.py--test_fails.run"
+    ]
+    result.stdout.fnmatch_lines(
+        [
+            "  left/test_a.py--test_fails.run",
+            "  warning: no report of compile 1 of test_a.py::test_fails: no report",
+        ]
+    )
 
 
 @pytest.mark.parametrize("given", ["test_a.py", "test_a.py::test_one", "."])
@@ -408,12 +428,14 @@ def test_checks_name_the_rewrite(project):
     """
     result = project(test_a=text)
     assert outcome(result) == {"failed": 3, "passed": 1}
-    result.stdout.fnmatch_lines([
-        "E*AssertionError: of 1 checks 1 failed and 0 could not be made",
-        "E*stage 1 nudge: nudge failed: nudge is declared bit-exact but changed values (*",
-        "E* before, * after at [[]*]",
-        "*UserError: check_passes: the compile was not checked; compile with check=True*",
-    ])  # fmt: skip
+    result.stdout.fnmatch_lines(
+        [
+            "E*AssertionError: of 1 checks 1 failed and 0 could not be made",
+            "E*stage 1 nudge: nudge failed: nudge is declared bit-exact but changed values (*",
+            "E* before, * after at [[]*]",
+            "*UserError: check_passes: the compile was not checked; compile with check=True*",
+        ]
+    )
 
 
 def test_a_compile_of_a_test_is_recorded_where_it_asks_for_it(project):
@@ -457,9 +479,12 @@ def test_a_session_that_does_not_use_it_imports_nothing(pytester, repository):
     pytester.makeconftest(PROBE)
     pytester.makepyfile("def test_theirs(): pass")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *ARGUMENTS, "-s", "-q"], capture_output=True, text=True,
-        env={"PYTHONPATH": str(repository), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", *ARGUMENTS, "-s", "-q"],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(repository), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert ".LOADED workbench workbench.testing workbench.testing.plugin" in lines
@@ -480,8 +505,9 @@ def test_it_works_in_two_processes(project):
     assert len(files(project.path / "left")) == 10
     result = project(*many, test_a=GOLDEN.replace("[0, 1]", "[0]"))
     stale = [line for line in result.outlines if line.startswith("used by no test: ")]
-    assert stale == [f"used by no test: golden/test_a/test_two-1.{end}"
-                     for end in ("after.mlir", "text.txt")]  # fmt: skip
+    assert stale == [
+        f"used by no test: golden/test_a/test_two-1.{end}" for end in ("after.mlir", "text.txt")
+    ]
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -491,8 +517,16 @@ def test_names_of_files():
     assert file_name("tests/test_a.py::TestB::test_c[1-f32]") == (
         "tests-test_a.py--TestB--test_c-1-f32"
     )
-    odd = ["t.py::a[b/c]", "t.py::a[b c]", "t.py::a[b_c]", "t-t.py::a[b_c]", "t.py::a[é]",
-           "t.py::a[../../x]", f"t.py::a[{'x' * 300}]", f"t.py::a[{'x' * 301}]"]  # fmt: skip
+    odd = [
+        "t.py::a[b/c]",
+        "t.py::a[b c]",
+        "t.py::a[b_c]",
+        "t-t.py::a[b_c]",
+        "t.py::a[é]",
+        "t.py::a[../../x]",
+        f"t.py::a[{'x' * 300}]",
+        f"t.py::a[{'x' * 301}]",
+    ]
     made = [file_name(test) for test in odd]
     assert len(set(made)) == len(odd)
     for name in made:

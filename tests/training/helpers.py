@@ -20,8 +20,9 @@ from core_compiler.training.passes import pipeline
 
 def _begun(imported: Imported, training: Training) -> Joint:
     tied = imported.facts.get("tied", ())
-    return begin(imported.module, training, inputs=imported.inputs, buffers=imported.state,
-                 tied=tied)  # fmt: skip
+    return begin(
+        imported.module, training, inputs=imported.inputs, buffers=imported.state, tied=tied
+    )
 
 
 def joint_of(model, inputs, training: Training) -> Joint:

@@ -32,15 +32,27 @@ def test_a_right_step_is_within_torchs_own_spread(capsys):
     assert (code, found["verdict"]) == (0, "within")
     assert found["compared"] == {"loss": 3, "gradient": 4, "parameter": 4}
     assert {row["name"] for row in found["rows"] if row["kind"] == "gradient"} == {
-        "0.weight", "0.bias", "2.weight", "2.bias"}  # fmt: skip
+        "0.weight",
+        "0.bias",
+        "2.weight",
+        "2.bias",
+    }
     assert all(row["error"] <= row["allowed"] < 1e-4 for row in found["rows"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad", "rmsprop", "lion"])
 def test_tied_and_frozen_parameters_and_buffers_are_compared(optimizer, capsys):
-    code, found = against(capsys, "tied", "--optimizer", optimizer, "--freeze", "head.bias",
-                          "--schedule", "cosine:iterations=5")  # fmt: skip
+    code, found = against(
+        capsys,
+        "tied",
+        "--optimizer",
+        optimizer,
+        "--freeze",
+        "head.bias",
+        "--schedule",
+        "cosine:iterations=5",
+    )
     assert code == 0, found["first"]
     assert found["compared"]["buffer"] == 3  # mean, variance, the count of batches
     names = {row["name"] for row in found["rows"] if row["kind"] == "gradient"}
@@ -93,8 +105,12 @@ def test_a_step_that_begins_with_other_weights_differs_at_the_start(capsys, monk
 
     def other(*arguments, **named):
         made = right(*arguments, **named)
-        return replace(made, state=tuple(np.ascontiguousarray(a[..., ::-1]) if a.ndim == 2 else a
-                                         for a in made.state))  # fmt: skip
+        return replace(
+            made,
+            state=tuple(
+                np.ascontiguousarray(a[..., ::-1]) if a.ndim == 2 else a for a in made.state
+            ),
+        )
 
     monkeypatch.setattr("core_compiler.driver.session.begin", other)
     code, found = against(capsys, "linear")
@@ -106,8 +122,11 @@ def test_a_step_that_begins_with_other_weights_differs_at_the_start(capsys, monk
 def test_a_parameter_that_only_rounding_moves_is_within(capsys):
     code, found = against(capsys, "centred", "--iterations", "1", "--rate", "0.1")
     assert code == 0, found["first"]
-    still = [row for row in found["rows"] if row["kind"] == "parameter" and "parts" in row["name"]
-             and "bias" in row["name"]]  # fmt: skip
+    still = [
+        row
+        for row in found["rows"]
+        if row["kind"] == "parameter" and "parts" in row["name"] and "bias" in row["name"]
+    ]
     assert len(still) == 10 and all(row["verdict"] != "differs" for row in still)
 
 
@@ -138,9 +157,10 @@ def test_dropout_is_turned_off_and_its_op_is_compared_alone(capsys, monkeypatch)
     assert found["notes"] == ["dropout is off: torch draws different masks"]
     right = table.TABLE["dropout"]
     monkeypatch.setitem(
-        table.TABLE, "dropout",
+        table.TABLE,
+        "dropout",
         lambda b, x, p, train: b.mul(made := right(b, x, p, train), b.scalar_like(1 - p, made)),
-    )  # fmt: skip
+    )
     code, found = against(capsys, "dropout")
     assert (code, found["verdict"]) == (1, "differs")
     assert "an element that both keep" in found["beyond"]["note"]
@@ -165,11 +185,14 @@ def test_a_checked_step_is_asked_for_what_it_carries_on(capsys, monkeypatch):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("name", "words", "said"), [
-    ("onnx", (), "the model is not a torch module"),
-    ("linear", ("--precision", "bf16"), "stores values in bf16"),
-    ("noise", (), "draws random numbers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [
+        ("onnx", (), "the model is not a torch module"),
+        ("linear", ("--precision", "bf16"), "stores values in bf16"),
+        ("noise", (), "draws random numbers"),
+    ],
+)
 def test_where_nothing_can_be_compared_the_exit_code_is_3(name, words, said, capsys):
     words = ("train", f"{HERE}:{name}", "--against", "torch", "--batch", "8", *words)
     assert main([*words]) == 3

@@ -39,8 +39,9 @@ def runs(tmp_path_factory):
 
 
 def test_a_run_is_verified(runs, capsys):
-    code, found = _json(capsys, "verify", str(runs[0] / "receipts.jsonl"), "--iteration", "1",
-                        "--iteration", "4")  # fmt: skip
+    code, found = _json(
+        capsys, "verify", str(runs[0] / "receipts.jsonl"), "--iteration", "1", "--iteration", "4"
+    )
     assert code == 0
     assert [row["iteration"] for row in found["iterations"]] == [1, 4]
     for row in found["iterations"]:
@@ -150,8 +151,17 @@ def test_a_run_is_recorded_and_goes_on_in_its_recording(runs, capsys, tmp_path):
 
 def test_without_a_recording_the_answer_is_what_it_was(runs, capsys):
     _, found = _json(capsys, *MODEL, "--iterations", "1")
-    assert list(found) == ["model", "target", "first", "loss", "digest", "identity", "contract",
-                           "seconds_per_iteration", "peak_bytes"]  # fmt: skip
+    assert list(found) == [
+        "model",
+        "target",
+        "first",
+        "loss",
+        "digest",
+        "identity",
+        "contract",
+        "seconds_per_iteration",
+        "peak_bytes",
+    ]
 
 
 def test_shards_are_part_of_what_is_computed(capsys):
@@ -186,15 +196,17 @@ def linear():
         (["train", "digits-mlp", "--shards", "3"], "cannot split a batch of 8 into 3 equal shards"),
         (["train", "digits-mlp", "--workers", "2"], "more workers (2) than shards (1)"),
         (["train", "digits-mlp", "--workers", "0"], "--workers: expected 1 or more, got 0"),
-        (["train", "tests.training.test_commands:linear", "--seed", str(2**64)],
-         "invalid value 18446744073709551616 for seed; pass a whole number"),
+        (
+            ["train", "tests.training.test_commands:linear", "--seed", str(2**64)],
+            "invalid value 18446744073709551616 for seed; pass a whole number",
+        ),
         (["train", "digits-mlp", "--receipts", "state"], "missing folder for the receipts"),
         (["train", "digits-mlp", "--inject", "core.conv"], "cannot parse 'core.conv' as an op"),
         (["train", "digits-mlp", "-o", "x.txt"], "the name does not end in .run"),
         (["verify", "nowhere"], "training run not found"),
         (["diverge", "nowhere", "elsewhere"], "training run not found"),
     ],
-)  # fmt: skip
+)
 def test_bad_words_are_one_line(words, said, capsys):
     assert main(words) == 2
     err = capsys.readouterr().err

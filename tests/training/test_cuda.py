@@ -201,8 +201,17 @@ def test_a_run_on_a_gpu_is_compared_with_one_on_a_cpu(tmp_path):
 
     def run(name: str, on, inject: str | None = None) -> Run:
         step, _ = opened(on)
-        fit(step, data, iterations=3, batch=4, folder=tmp_path / name, every=1,
-            receipts="gradients", ops_every=1, inject=inject)  # fmt: skip
+        fit(
+            step,
+            data,
+            iterations=3,
+            batch=4,
+            folder=tmp_path / name,
+            every=1,
+            receipts="gradients",
+            ops_every=1,
+            inject=inject,
+        )
         flipped = None if inject is None else Injection.of(inject)
         plan = Plan(3, 4, 0, tmp_path / name, 1, inject=flipped)
         return Run(tmp_path / name, plan, lambda edit: opened(on))
@@ -240,9 +249,10 @@ def test_state_stays_on_a_gpu_until_it_is_asked_for(monkeypatch):
     sent: list[int] = []
     upload = SimulatedDriver.upload
     monkeypatch.setattr(
-        SimulatedDriver, "upload",
+        SimulatedDriver,
+        "upload",
         lambda self, address, array: (sent.append(array.nbytes), upload(self, address, array))[1],
-    )  # fmt: skip
+    )
     batches = [_batch(Linear, i) for i in range(4)]
     step(*batches[0])
     sent.clear()

@@ -162,8 +162,10 @@ def test_where_the_data_stand_saves_reading_the_epochs_before():
     assert source.read == 13
 
 
-@pytest.mark.parametrize("place", [None, 3, {}, {"epoch": "x", "first": 1, "batch": 4},
-                                   {"epoch": 9, "first": 2, "batch": 4}])  # fmt: skip
+@pytest.mark.parametrize(
+    "place",
+    [None, 3, {}, {"epoch": "x", "first": 1, "batch": 4}, {"epoch": 9, "first": 2, "batch": 4}],
+)
 def test_a_place_that_is_none_is_left_alone(place):
     held = Data.of(Iterable())
     held.begin_at(place)
@@ -212,10 +214,12 @@ class Empty:
         ([(1.0, 2), (1.0,)], "expected rows of one length, got 1 and 2 values"),
         (iter([(np.zeros(2), 1), (np.zeros(3), 1)]), "cannot stack the examples"),
         (Raises(), "the data raised OSError at .*test_data.py:.*the net is gone"),
-        (torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(3))),
-         "expected rows, got batches from a DataLoader; pass its .dataset"),
+        (
+            torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(3))),
+            "expected rows, got batches from a DataLoader; pass its .dataset",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_data_is_said(what, message):
     with pytest.raises(UserError, match=message):
         Data.of(what, WANTED).batch(0, 2, 0)
@@ -267,8 +271,9 @@ def test_an_iteration_on_an_iterable_is_done_again(fresh, tmp_path):
     from core_compiler.training.run.plan import Plan
 
     first = fresh.whole_state()
-    fit(fresh, Iterable(), iterations=7, batch=5, seed=7, folder=tmp_path, every=3,
-        receipts="state")  # fmt: skip
+    fit(
+        fresh, Iterable(), iterations=7, batch=5, seed=7, folder=tmp_path, every=3, receipts="state"
+    )
 
     def opened(edit):
         fresh.load_state_dict(first)

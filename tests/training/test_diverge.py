@@ -56,8 +56,17 @@ class Lab:
         self.step.load_state_dict(self.first)
         inject = how.pop("inject", None)
         how = {"receipts": "state", **how}
-        fit(self.step, self.data, iterations=ITERATIONS, batch=BATCH, seed=3, folder=folder,
-            every=2, inject=inject, **how)  # fmt: skip
+        fit(
+            self.step,
+            self.data,
+            iterations=ITERATIONS,
+            batch=BATCH,
+            seed=3,
+            folder=folder,
+            every=2,
+            inject=inject,
+            **how,
+        )
         plan = Plan(
             ITERATIONS, BATCH, 3, folder, 2, inject=Injection.of(inject) if inject else None
         )
@@ -76,10 +85,16 @@ def lab(tmp_path_factory) -> Lab:
 #: What is injected: forward, statistics over shards, backward, the sum of gradients over shards,
 #: the optimiser's slots and parameters.
 INJECTED = (
-    ("core.add#1", 3), ("core.all_reduce#1", 2), ("core.conv#2", 5),
-    ("core.conv_weight_gradient#1", 4), ("core.conv_weight_gradient#2", 1),
-    ("core.max_pool_gradient#1", 6), ("core.all_reduce#-1", 2), ("parameter", 3), ("slot", 2),
-)  # fmt: skip
+    ("core.add#1", 3),
+    ("core.all_reduce#1", 2),
+    ("core.conv#2", 5),
+    ("core.conv_weight_gradient#1", 4),
+    ("core.conv_weight_gradient#2", 1),
+    ("core.max_pool_gradient#1", 6),
+    ("core.all_reduce#-1", 2),
+    ("parameter", 3),
+    ("slot", 2),
+)
 
 
 def _op(lab: Lab, what: str) -> str:
@@ -179,9 +194,12 @@ def test_a_gradient_that_no_launch_writes_as_it_is_has_a_receipt_too(tmp_path):
     data = rng.standard_normal((8, 1, 6, 6)).astype(np.float32), rng.integers(0, 3, 8)
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3, bias=False), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
-        torch.nn.Flatten(), torch.nn.Linear(64, 3),
-    )  # fmt: skip
+        torch.nn.Conv2d(1, 4, 3, bias=False),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(64, 3),
+    )
     step = cc.compile(model, tuple(a[:BATCH] for a in data), training=Training(keep_gradients=True))
     fit(step, data, iterations=3, batch=BATCH, folder=tmp_path, receipts="gradients", ops_every=2)
     book, hashed = Book.read(tmp_path / receipts.FILE), receipts.leaf_of("fast")

@@ -141,8 +141,9 @@ def test_two_runs_are_not_mixed_in_a_folder(fresh, tmp_path):
         with pytest.raises(UserError, match="another run is writing to the folder"):
             fit(fresh, _data(), iterations=9, batch=5, folder=folder, receipts="state")
 
-    history = fit(fresh, _data(), iterations=2, batch=5, folder=folder, receipts="state",
-                  watch=another)  # fmt: skip
+    history = fit(
+        fresh, _data(), iterations=2, batch=5, folder=folder, receipts="state", watch=another
+    )
     assert len(history.loss) == 2
     assert list(Book.read(folder / receipts.FILE).receipts) == [1, 2]
 
@@ -176,9 +177,11 @@ def test_what_a_killed_run_had_begun_to_write_is_taken_away(fresh, tmp_path, mon
         (tmp_path / name).write_bytes(b"of a person")
     fit(fresh, _data(), iterations=2, batch=5, folder=tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        ".mine", checkpoint.name_of(2), "iteration-00000009.safetensors.bak",
+        ".mine",
+        checkpoint.name_of(2),
+        "iteration-00000009.safetensors.bak",
         "iteration-best.safetensors",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_run_that_is_done_has_its_checkpoint(fresh, tmp_path):
@@ -195,8 +198,9 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(fresh, tmp_path):
     fresh.load_state_dict(begun)
     first = fit(fresh, _data(), iterations=4, batch=5, seed=1, folder=tmp_path, every=3)
     assert [p.name for p in sorted(tmp_path.iterdir())] == [
-        checkpoint.name_of(3), checkpoint.name_of(4)
-    ]  # fmt: skip
+        checkpoint.name_of(3),
+        checkpoint.name_of(4),
+    ]
     (tmp_path / checkpoint.name_of(4)).unlink()  # the run was killed before it
     fresh.load_state_dict(begun)
     rest = fit(fresh, _data(), iterations=7, batch=5, seed=1, folder=tmp_path, resume=True)
@@ -229,9 +233,8 @@ def _damaged(path, how: str) -> None:
 
 @pytest.mark.parametrize(
     ("how", "message"),
-    [("cut", "is damaged"), ("empty", "is damaged"),
-     ("a flipped bit", "do not match its receipt")],
-)  # fmt: skip
+    [("cut", "is damaged"), ("empty", "is damaged"), ("a flipped bit", "do not match its receipt")],
+)
 def test_a_damaged_checkpoint_is_refused_and_the_step_stays(how, message, fresh, tmp_path):
     fit(fresh, _data(), iterations=1, batch=5, folder=tmp_path)
     (path,) = tmp_path.iterdir()
@@ -285,8 +288,14 @@ def test_progress_is_told_after_every_iteration(fresh):
 
 def test_what_fit_cannot_do_is_said(fresh):
     right = {"iterations": 1, "batch": 5}
-    for name, wrong in {"iterations": -1, "batch": 5.0, "seed": 2**64, "workers": 0, "every": 1.5,
-                        "ops_every": -1}.items():  # fmt: skip
+    for name, wrong in {
+        "iterations": -1,
+        "batch": 5.0,
+        "seed": 2**64,
+        "workers": 0,
+        "every": 1.5,
+        "ops_every": -1,
+    }.items():
         with pytest.raises(UserError, match=f"fit: invalid value {wrong} for {name}"):
             fit(fresh, _data(), **{**right, name: wrong})
     with pytest.raises(UserError, match="invalid value '1' for iterations"):
@@ -301,8 +310,20 @@ def test_the_command_gives_the_same_digest_on_any_threads_and_tiling(capsys):
 
     found = []
     for more in (["--threads", "1"], ["--threads", "2", "--tiling", "alternate"]):
-        words = ["train", "digits-mlp", "--width", "0.1", "--depth", "1", "--iterations", "3",
-                 "--initialize", "*.weight=orthogonal", "--initialize", "*.bias=zeros"]  # fmt: skip
+        words = [
+            "train",
+            "digits-mlp",
+            "--width",
+            "0.1",
+            "--depth",
+            "1",
+            "--iterations",
+            "3",
+            "--initialize",
+            "*.weight=orthogonal",
+            "--initialize",
+            "*.bias=zeros",
+        ]
         assert main([*words, "--json", *more]) == 0
         found.append(json.loads(capsys.readouterr().out))
     assert found[0]["digest"] == found[1]["digest"]

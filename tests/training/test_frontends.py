@@ -30,20 +30,27 @@ ITERATIONS = 20
 BATCH = 16
 #: Ours, torch's and Keras' (by name, with its options).
 OPTIMIZERS = {
-    "sgd": (optimizers.SGD(0.05, momentum=0.9),
-            lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
-            ("SGD", {"learning_rate": 0.05, "momentum": 0.9})),
+    "sgd": (
+        optimizers.SGD(0.05, momentum=0.9),
+        lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
+        ("SGD", {"learning_rate": 0.05, "momentum": 0.9}),
+    ),
     # Keras adds epsilon before the bias correction, torch and we after it: next to none of it.
-    "adam": (optimizers.Adam(0.005, eps=1e-12), lambda p: torch.optim.Adam(p, 0.005, eps=1e-12),
-             ("Adam", {"learning_rate": 0.005, "epsilon": 1e-12})),
-}  # fmt: skip
+    "adam": (
+        optimizers.Adam(0.005, eps=1e-12),
+        lambda p: torch.optim.Adam(p, 0.005, eps=1e-12),
+        ("Adam", {"learning_rate": 0.005, "epsilon": 1e-12}),
+    ),
+}
 
 
 @cache
 def batches() -> list[tuple[np.ndarray, np.ndarray]]:
     images, classes = (t.numpy() for t in digits())
-    return [(images[rows : rows + BATCH].reshape(-1, 1, 8, 8), classes[rows : rows + BATCH])
-            for rows in range(0, ITERATIONS * BATCH, BATCH)]  # fmt: skip
+    return [
+        (images[rows : rows + BATCH].reshape(-1, 1, 8, 8), classes[rows : rows + BATCH])
+        for rows in range(0, ITERATIONS * BATCH, BATCH)
+    ]
 
 
 def last(pixels: np.ndarray) -> np.ndarray:
@@ -60,9 +67,14 @@ def exported(model: torch.nn.Module, **options) -> onnx.ModelProto:
     """As people export for inference, but that batch normalisations stay."""
     held = io.BytesIO()
     torch.onnx.export(
-        model.eval(), (torch.from_numpy(batches()[0][0]),), held, dynamo=False,
-        do_constant_folding=False, training=torch.onnx.TrainingMode.PRESERVE, **options,
-    )  # fmt: skip
+        model.eval(),
+        (torch.from_numpy(batches()[0][0]),),
+        held,
+        dynamo=False,
+        do_constant_folding=False,
+        training=torch.onnx.TrainingMode.PRESERVE,
+        **options,
+    )
     return onnx.load_from_string(held.getvalue())
 
 
@@ -81,11 +93,16 @@ def digits_of(keras, dropout: float = 0.0):
     layers = keras.layers
     parts = [keras.Input((8, 8, 1))]
     for index, channels in enumerate((4, 8)):
-        parts += [layers.Conv2D(channels, 3, padding="same", use_bias=False),
-                  layers.BatchNormalization(), layers.ReLU()]  # fmt: skip
+        parts += [
+            layers.Conv2D(channels, 3, padding="same", use_bias=False),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+        ]
         parts += [layers.MaxPooling2D(2)] if index == 0 else []
-    parts += [layers.Conv2D(16, 3, padding="same", activation="relu"),
-              layers.GlobalAveragePooling2D()]  # fmt: skip
+    parts += [
+        layers.Conv2D(16, 3, padding="same", activation="relu"),
+        layers.GlobalAveragePooling2D(),
+    ]
     parts += [layers.Dropout(dropout)] if dropout else []
     return keras.Sequential([*parts, layers.Dense(10)])
 
@@ -161,8 +178,9 @@ def test_the_compiled_step_has_the_same_bits_over_threads_and_tilings(framework,
     found = {}
     for threads in (1, 2):
         for tiles in ("default", "small"):
-            step = cc.compile(model, given[0], training=training, threads=threads,
-                              options={"tiles": tiles})  # fmt: skip
+            step = cc.compile(
+                model, given[0], training=training, threads=threads, options={"tiles": tiles}
+            )
             losses = [step(*batch) for batch in given]
             found[threads, tiles] = (step.digest, tuple(losses))
     assert len(set(found.values())) == 1
@@ -195,20 +213,29 @@ def norms(opset: int, outputs: str = "y", layers: int = 1, **attributes) -> onnx
 
 def by_onnx(x: np.ndarray, **attributes) -> list[np.ndarray]:
     """What ONNX's own reference makes of a batch normalisation that trains: y, mean, variance."""
-    proto = one_node("BatchNormalization", {"x": x, **AFFINE}, "y m v", opset=15, training_mode=1,
-                     **attributes)  # fmt: skip
+    proto = one_node(
+        "BatchNormalization", {"x": x, **AFFINE}, "y m v", opset=15, training_mode=1, **attributes
+    )
     return ReferenceEvaluator(proto).run(None, {"x": x, **AFFINE})
 
 
 @pytest.mark.parametrize(
     ("opset", "outputs", "more"),
     [
-        (1, "y", {"is_test": 1}), (6, "y", {"is_test": 1}), (6, "y a b c d", {}),
-        (7, "y", {}), (8, "y a b c d", {}), (9, "y", {}), (13, "y a b c d", {}),
-        (14, "y", {}), (14, "y a b", {"training_mode": 1}), (15, "y", {"training_mode": 0}),
-        (15, "y a b", {"training_mode": 1}), (20, "y", {}),
+        (1, "y", {"is_test": 1}),
+        (6, "y", {"is_test": 1}),
+        (6, "y a b c d", {}),
+        (7, "y", {}),
+        (8, "y a b c d", {}),
+        (9, "y", {}),
+        (13, "y a b c d", {}),
+        (14, "y", {}),
+        (14, "y a b", {"training_mode": 1}),
+        (15, "y", {"training_mode": 0}),
+        (15, "y a b", {"training_mode": 1}),
+        (20, "y", {}),
     ],
-)  # fmt: skip
+)
 def test_batch_normalisation_of_every_version_goes_by_the_batch(opset, outputs, more):
     attributes = {"momentum": 0.7, "epsilon": 1e-3}
     imported = import_proto(norms(opset, outputs, **attributes, **more), training=True)
@@ -239,15 +266,27 @@ def test_statistics_are_no_parameters_and_numbers_of_formulas_neither():
         helper.make_node("Reshape", ["slope", "shape"], ["wide"]),
         helper.make_node("Mul", ["c", "wide"], ["y"]),
     ]
-    stored = {**AFFINE, "half": np.float32(0.5), "ratio": np.float32(0.25),
-              "shape": np.array([3, 1, 1])}  # fmt: skip
+    stored = {
+        **AFFINE,
+        "half": np.float32(0.5),
+        "ratio": np.float32(0.25),
+        "shape": np.array([3, 1, 1]),
+    }
     held = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in stored.items()]
     proto = model_of(nodes, [("x", F, X.shape)], [("y", F, None)], initializers=held)
     step = Reference.on(import_proto(proto, training=True), Training("mse"))
     rows = {name: role for role, name, _ in step.roles.arguments}
-    assert rows == {"x": "batch", "targets": "batch", "scale": "parameter", "bias": "parameter",
-                    "slope": "parameter", "mean": "buffer", "var": "buffer", "seed": "scalar",
-                    "iteration": "scalar"}  # fmt: skip
+    assert rows == {
+        "x": "batch",
+        "targets": "batch",
+        "scale": "parameter",
+        "bias": "parameter",
+        "slope": "parameter",
+        "mean": "buffer",
+        "var": "buffer",
+        "seed": "scalar",
+        "iteration": "scalar",
+    }
 
 
 def test_a_weight_that_is_a_statistic_too_is_refused():
@@ -260,14 +299,26 @@ def test_a_weight_that_is_a_statistic_too_is_refused():
 
 
 def test_statistics_inside_a_branch_are_refused():
-    inner = helper.make_graph([helper.make_node("BatchNormalization", NORM, ["t"])], "then", [],
-                              [helper.make_tensor_value_info("t", F, None)])  # fmt: skip
-    other = helper.make_graph([helper.make_node("Neg", ["x"], ["e"])], "else", [],
-                              [helper.make_tensor_value_info("e", F, None)])  # fmt: skip
+    inner = helper.make_graph(
+        [helper.make_node("BatchNormalization", NORM, ["t"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("t", F, None)],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["e"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("e", F, None)],
+    )
     node = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=other)
     held = [onnx.numpy_helper.from_array(a, n) for n, a in AFFINE.items()]
-    proto = model_of([node], [("c", TensorProto.BOOL, []), ("x", F, X.shape)], [("y", F, None)],
-                     initializers=held)  # fmt: skip
+    proto = model_of(
+        [node],
+        [("c", TensorProto.BOOL, []), ("x", F, X.shape)],
+        [("y", F, None)],
+        initializers=held,
+    )
     import_proto(proto)
     with pytest.raises(UserError, match="running statistics that change inside a branch"):
         import_proto(proto, training=True)
@@ -278,14 +329,25 @@ def test_statistics_inside_a_branch_are_refused():
 
 def drops(opset: int, ratio: float, mode: bool | None = None) -> onnx.ModelProto:
     if opset < 12:
-        return one_node("Dropout", {"x": X}, "y mask", opset=opset, ratio=ratio, types={
-            "mask": F if opset < 10 else TensorProto.BOOL})  # fmt: skip
+        return one_node(
+            "Dropout",
+            {"x": X},
+            "y mask",
+            opset=opset,
+            ratio=ratio,
+            types={"mask": F if opset < 10 else TensorProto.BOOL},
+        )
     names = ["x", "ratio"] + (["mode"] if mode is not None else [])
     held = [onnx.numpy_helper.from_array(np.float32(ratio), "ratio")]
     held += [onnx.numpy_helper.from_array(np.array(mode), "mode")] if mode is not None else []
     node = helper.make_node("Dropout", names, ["y", "mask"])
-    return model_of([node], [("x", F, X.shape)], [("y", F, None), ("mask", TensorProto.BOOL, None)],
-                    opset=opset, initializers=held)  # fmt: skip
+    return model_of(
+        [node],
+        [("x", F, X.shape)],
+        [("y", F, None), ("mask", TensorProto.BOOL, None)],
+        opset=opset,
+        initializers=held,
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,11 @@ def _agrees(sample: Sample, module, wide, random) -> None:
     inside = {v.type.dtype.name for op in module.main.body.ops for v in (*op.operands, *op.results)}
     used = [name for name in FLOATS if name in inside]
     exact = [held(a, used) if a.dtype == np.float64 else a for a in wide]
-    given = [held(random.standard_normal(v.type.shape), used)
-             for v in module.main.outputs if v.type.dtype.is_float]  # fmt: skip
+    given = [
+        held(random.standard_normal(v.type.shape), used)
+        for v in module.main.outputs
+        if v.type.dtype.is_float
+    ]
     back, forth = pullback(module), pullback(_module(sample, exact))
     floats = [v.type.dtype for v in module.main.arguments if v.type.dtype.is_float]
     assert [v.type.dtype for v in back.main.outputs] == floats

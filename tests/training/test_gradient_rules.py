@@ -82,14 +82,18 @@ def test_a_rule_is_the_slope(sample: Sample):
     module = _module(sample, arrays)
     body = module.main.body
     random = np.random.default_rng(0)
-    way = [random.standard_normal(a.shape) if a.dtype == np.float64 else np.zeros_like(a)
-           for a in arrays]  # fmt: skip
+    way = [
+        random.standard_normal(a.shape) if a.dtype == np.float64 else np.zeros_like(a)
+        for a in arrays
+    ]
     results = evaluate_block(body, arrays, module.weights)
     given = [random.standard_normal(r.shape) for r in results if r.dtype == np.float64]
 
     def there(sign: int) -> float:
-        moved = [a + sign * STEP * w if a.dtype == np.float64 else a
-                 for a, w in zip(arrays, way, strict=True)]  # fmt: skip
+        moved = [
+            a + sign * STEP * w if a.dtype == np.float64 else a
+            for a, w in zip(arrays, way, strict=True)
+        ]
         made = evaluate_block(body, moved, module.weights)
         floats = [r for r in made if r.dtype == np.float64]
         return sum(
@@ -121,8 +125,9 @@ def test_a_rule_on_narrow_operands_is_the_one_in_f64_rounded(sample: Sample, kin
     random = np.random.default_rng(0)
     given = [
         random.standard_normal(v.type.shape).astype(narrow.numpy)
-        for v in module.main.outputs if v.type.dtype is narrow
-    ]  # fmt: skip
+        for v in module.main.outputs
+        if v.type.dtype is narrow
+    ]
     back, forth = pullback(module), pullback(wanted)
     assert all(v.type.dtype is narrow for v in back.main.outputs)
     found = evaluate_block(back.main.body, [*low, *given], back.weights)

@@ -48,10 +48,16 @@ CASES = {
     "logsumexp": (lambda x: torch.logsumexp(x, 1), (2, 5)),
     "matmul": (torch.matmul, (2, 3, 4), (2, 4, 2)),
     "conv2d": (lambda x, w, c: F.conv2d(x, w, c, 2, 1), (2, 3, 5, 6), (4, 3, 3, 3), (4,)),
-    "conv2d in groups": (lambda x, w: F.conv2d(x, w, groups=2, dilation=2), (1, 4, 6, 7),
-                         (4, 2, 3, 3)),
-    "conv_transpose2d": (lambda x, w: F.conv_transpose2d(x, w, None, 2, 1), (2, 3, 4, 4),
-                         (3, 2, 3, 3)),
+    "conv2d in groups": (
+        lambda x, w: F.conv2d(x, w, groups=2, dilation=2),
+        (1, 4, 6, 7),
+        (4, 2, 3, 3),
+    ),
+    "conv_transpose2d": (
+        lambda x, w: F.conv_transpose2d(x, w, None, 2, 1),
+        (2, 3, 4, 4),
+        (3, 2, 3, 3),
+    ),
     "attention": (F.scaled_dot_product_attention, (1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4)),
     "sum": (lambda x: (x**3).sum(0), (2, 3)),
     "mean": (lambda x: (x**3).mean(), (2, 3)),
@@ -76,7 +82,7 @@ CASES = {
     "scatter_add": (lambda x, y: (x * y).scatter_add(1, PLACES, y**3), (2, 3), (2, 3)),
     "scattered product": (lambda x, y: x.scatter_reduce(1, PLACES, y, "prod"), (2, 3), (2, 3)),
     "slice and cat": (lambda x, y: torch.cat([x[:, 1:] ** 3, y.flip(0)], 1) ** 2, (2, 3), (2, 2)),
-}  # fmt: skip
+}
 #: With ``make test``; the others with ``make test-all``.
 FAST = {"gelu", "softmax", "conv2d", "prod", "layer_norm", "max_pool2d"}
 

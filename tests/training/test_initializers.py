@@ -45,8 +45,9 @@ def test_bits_stay(name):
 
 
 def test_a_parameter_has_numbers_of_its_own():
-    made = [ours.Uniform().values((64,), F32, seed, ordinal) for seed in (0, 1)
-            for ordinal in (0, 1)]  # fmt: skip
+    made = [
+        ours.Uniform().values((64,), F32, seed, ordinal) for seed in (0, 1) for ordinal in (0, 1)
+    ]
     assert len({m.tobytes() for m in made}) == 4
     assert np.array_equal(made[0][:8], ours.Uniform().values((8,), F32))  # by position alone
 
@@ -86,9 +87,11 @@ LAWS = {
     "xavier uniform": (ours.XavierUniform(1.5), _uniform(1.5 * math.sqrt(6 / sum(FANS)))),
     "xavier normal": (ours.XavierNormal(), _normal(math.sqrt(2 / sum(FANS)))),
     "kaiming uniform": (ours.KaimingUniform(math.sqrt(5)), _uniform(1 / math.sqrt(FANS[0]))),
-    "kaiming normal": (ours.KaimingNormal(mode="fan_out", nonlinearity="relu"),
-                       _normal(math.sqrt(2 / FANS[1]))),
-}  # fmt: skip
+    "kaiming normal": (
+        ours.KaimingNormal(mode="fan_out", nonlinearity="relu"),
+        _normal(math.sqrt(2 / FANS[1])),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -164,8 +167,11 @@ def _model():
 def _first(**options) -> dict[str, np.ndarray]:
     joint = joint_of(_model(), (torch.ones(2, 4),), Training(**options))
     first = len(joint.roles.numbers("batch"))
-    return {name: joint.state[i - first] for i, (role, name, _) in
-            enumerate(joint.roles.arguments) if role == "parameter"}  # fmt: skip
+    return {
+        name: joint.state[i - first]
+        for i, (role, name, _) in enumerate(joint.roles.arguments)
+        if role == "parameter"
+    }
 
 
 def test_parameters_are_initialised_by_name():

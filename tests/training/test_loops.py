@@ -142,8 +142,9 @@ def countdown(b, xs, w):
 
 
 def no_iteration(b, x):
-    return loop(b, (b.constant(4, "i32"), x), below(4), lambda b, i, x: (
-        next_(b, i), b.mul(x, x)))[1]  # fmt: skip
+    return loop(b, (b.constant(4, "i32"), x), below(4), lambda b, i, x: (next_(b, i), b.mul(x, x)))[
+        1
+    ]
 
 
 def composites(b, x, w):
@@ -235,9 +236,10 @@ def stacks(op: Op) -> list[tuple[int, ...]]:
     iteration."""
     makers = op.regions[1].producers()
     return [
-        v.type.shape for v, made in zip(op.results, op.regions[1].outputs, strict=True)
+        v.type.shape
+        for v, made in zip(op.results, op.regions[1].outputs, strict=True)
         if made in makers and makers[made].kind == "core.dynamic_update_slice"
-    ]  # fmt: skip
+    ]
 
 
 def test_a_loop_keeps_what_its_gradient_reads_and_nothing_else():
@@ -413,8 +415,9 @@ def test_gradients_of_a_scan_are_those_of_jax():
         return total, ys
 
     random = np.random.default_rng(0)
-    arrays = [random.standard_normal(s).astype(np.float32)
-              for s in ((3, 4), (4, 4), (6, 2, 3), (2, 4))]  # fmt: skip
+    arrays = [
+        random.standard_normal(s).astype(np.float32) for s in ((3, 4), (4, 4), (6, 2, 3), (2, 4))
+    ]
     given = [random.standard_normal(s).astype(np.float32) for s in ((2, 4), (6, 2, 4))]
     made = gradient_of(import_function(function, arrays).module)
     found = evaluate_block(made.main.body, [*arrays, *given], made.weights)
@@ -430,14 +433,19 @@ def test_a_keras_layer_trains_as_keras_does(kind):
     if keras.config.backend() != "jax":
         pytest.skip("another backend of Keras is chosen")
     keras.utils.set_random_seed(0)
-    layers = [keras.Input((STEPS, FEATURES)), getattr(keras.layers, kind)(HIDDEN),
-              keras.layers.Dense(10)]  # fmt: skip
+    layers = [
+        keras.Input((STEPS, FEATURES)),
+        getattr(keras.layers, kind)(HIDDEN),
+        keras.layers.Dense(10),
+    ]
     model = keras.Sequential(layers)
     batches = [tuple(t.numpy() for t in sequences(i)) for i in range(4)]
     imported = import_model(model, [batches[0][0]], training=True)
     step = Reference.on(imported, Training(optimizer=optimizers.SGD(0.3, momentum=0.9)))
-    model.compile(optimizer=keras.optimizers.SGD(0.3, momentum=0.9),
-                  loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))  # fmt: skip
+    model.compile(
+        optimizer=keras.optimizers.SGD(0.3, momentum=0.9),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
     theirs = [float(model.train_on_batch(*batch)) for batch in batches]
     assert [step(*batch) for batch in batches] == pytest.approx(theirs, rel=1e-5)
     assert {op["trips"] for op in step.module.walk() if op.kind == "core.while"} == {STEPS}
@@ -445,18 +453,22 @@ def test_a_keras_layer_trains_as_keras_does(kind):
 
 def test_the_gradient_of_a_long_onnx_scan_is_torchs():
     long = 1030  # above what is unrolled
-    nodes = [helper.make_node("Mul", ["h", "w"], ["kept"]),
-             helper.make_node("Add", ["kept", "x"], ["next"]),
-             helper.make_node("Tanh", ["next"], ["seen"])]  # fmt: skip
+    nodes = [
+        helper.make_node("Mul", ["h", "w"], ["kept"]),
+        helper.make_node("Add", ["kept", "x"], ["next"]),
+        helper.make_node("Tanh", ["next"], ["seen"]),
+    ]
     infos = [helper.make_tensor_value_info(n, F, [2]) for n in ("h", "x", "next", "seen")]
     body = helper.make_graph(nodes, "body", infos[:2], infos[2:])
     node = helper.make_node("Scan", ["h0", "xs"], ["h1", "ys"], body=body, num_scan_inputs=1)
     shapes = {"w": [2], "h0": [2], "xs": [long, 2]}
-    model = model_of([node], [(n, F, s) for n, s in shapes.items()],
-                     [("h1", F, [2]), ("ys", F, [long, 2])])  # fmt: skip
+    model = model_of(
+        [node], [(n, F, s) for n, s in shapes.items()], [("h1", F, [2]), ("ys", F, [long, 2])]
+    )
     random = torch.Generator().manual_seed(0)
-    w, h, xs, d_h, d_ys = (torch.randn(s, generator=random) / 2
-                           for s in (*shapes.values(), [2], [long, 2]))  # fmt: skip
+    w, h, xs, d_h, d_ys = (
+        torch.randn(s, generator=random) / 2 for s in (*shapes.values(), [2], [long, 2])
+    )
     made = gradient_of(import_proto(model).module)
     found = evaluate_block(made.main.body, [t.numpy() for t in (w, h, xs, d_h, d_ys)], made.weights)
     leaves = [t.requires_grad_() for t in (w, h, xs)]
@@ -474,8 +486,9 @@ def test_the_gradient_of_a_long_onnx_scan_is_torchs():
 
 def compiled(kind: str = "lstm", options=None, threads: int = 2, **training):
     training = Training(**{"optimizer": "adamw", **training})
-    return cc.compile(Recurrent(kind), sequences(0), training=training, threads=threads,
-                      options=options or {})  # fmt: skip
+    return cc.compile(
+        Recurrent(kind), sequences(0), training=training, threads=threads, options=options or {}
+    )
 
 
 def ran(step) -> tuple:
@@ -484,8 +497,9 @@ def ran(step) -> tuple:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["rnn", *(pytest.param(k, marks=pytest.mark.slow)
-                                           for k in ("lstm", "gru"))])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind", ["rnn", *(pytest.param(k, marks=pytest.mark.slow) for k in ("lstm", "gru"))]
+)
 def test_the_compiled_step_has_the_references_bits(kind):
     step = compiled(kind, optimizer="sgd")
     meaning = [s for s in step.compilation.stages if s.step is None or s.step.half == "meaning"][-1]
@@ -503,8 +517,11 @@ def test_the_compiled_step_has_the_references_bits(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_bits_do_not_depend_on_threads_tilings_or_recomputation(kind):
-    found = {ran(compiled(kind, {"tiles": tiles}, threads))
-             for threads in (1, 2) for tiles in ("default", "small")}  # fmt: skip
+    found = {
+        ran(compiled(kind, {"tiles": tiles}, threads))
+        for threads in (1, 2)
+        for tiles in ("default", "small")
+    }
     found.add(ran(compiled(kind, recompute=0.5)))
     assert len(found) == 1
 
@@ -576,8 +593,10 @@ def test_dropout_in_a_loop_has_another_mask_in_each_iteration():
     step = cc.compile(Masks(), (x, y), training=training)
     weight = np.ones((2, 6), np.float32)
     for iteration in range(2):
-        kept = [philox.uniform(philox.words(seed, 0, iteration, 12, trip)).reshape(2, 6) >= 0.5
-                for trip in range(5)]  # fmt: skip
+        kept = [
+            philox.uniform(philox.words(seed, 0, iteration, 12, trip)).reshape(2, 6) >= 0.5
+            for trip in range(5)
+        ]
         assert len({k.tobytes() for k in kept}) == 5
         weights = sum(2.0 ** (4 - trip) * k for trip, k in enumerate(kept))
         assert step(x, y) == pytest.approx(np.abs(weight * weights).mean(), rel=1e-6)

@@ -63,10 +63,12 @@ def _of_torch(
     [
         (optimizers.Adam(1e-3), lambda p: torch.optim.Adam(p, 1e-3)),
         # Its first update is another, and the first iterations make none.
-        (optimizers.SGD(0.05, momentum=0.9, dampening=0.5),
-         lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, dampening=0.5)),
+        (
+            optimizers.SGD(0.05, momentum=0.9, dampening=0.5),
+            lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, dampening=0.5),
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_factor_moves_as_in_torch(ours, theirs):
     scale = Dynamic(initial=65536.0, interval=3)
     wanted, model = _of_torch(torch.amp.GradScaler("cpu", growth_interval=3), 1.0, theirs)
@@ -83,8 +85,12 @@ def test_the_factor_moves_as_in_torch(ours, theirs):
             still += 1
             assert changed <= {SCALE, GROWTH, SKIPPED, "iteration"}
         else:
-            assert {"weight", "iteration", *(n for n in before if n.startswith("weight.")),
-                    *ours.scalars} <= changed  # fmt: skip
+            assert {
+                "weight",
+                "iteration",
+                *(n for n in before if n.startswith("weight.")),
+                *ours.scalars,
+            } <= changed
     assert found == wanted
     assert still == sum(b < a for a, b in zip([65536.0, *wanted], wanted, strict=False)) >= 4
     assert any(b > a for a, b in itertools.pairwise(wanted))
@@ -117,8 +123,11 @@ def test_any_run_of_good_and_bad_iterations_is_torchs(run, interval, initial):
 @pytest.mark.slow
 def test_a_factor_that_is_a_power_of_two_changes_no_bit_of_bf16():
     def weights(scale) -> list[bytes]:
-        step = Reference(_made(Pictures), _pictures(0)[:1], Training(
-            optimizer=optimizers.SGD(0.1), precision="bf16", loss_scale=scale))  # fmt: skip
+        step = Reference(
+            _made(Pictures),
+            _pictures(0)[:1],
+            Training(optimizer=optimizers.SGD(0.1), precision="bf16", loss_scale=scale),
+        )
         for number in range(2):
             step(*(t.numpy() for t in _pictures(number)))
         return [step[n].tobytes() for n in step.places if n.endswith(("weight", "bias"))]
@@ -166,8 +175,9 @@ def test_a_resumed_run_goes_on_with_the_factor(tmp_path):
     """Compiled: the state is in the digest and in the checkpoint."""
     x = np.concatenate([_batch(n, size)[0].numpy() for n, size in enumerate(SIZES)])
     y = np.concatenate([_batch(n)[1].numpy() for n in range(len(SIZES))])
-    training = Training("mse", optimizers.SGD(1e-6), precision="f16",
-                        loss_scale=Dynamic(2.0**24, interval=3))  # fmt: skip
+    training = Training(
+        "mse", optimizers.SGD(1e-6), precision="f16", loss_scale=Dynamic(2.0**24, interval=3)
+    )
     step = cc.compile(_line(), (x[:6], y[:6]), training=training)
     first = step.whole_state()
     fit(step, (x, y), iterations=8, batch=6)
@@ -196,10 +206,12 @@ def test_a_loss_that_is_no_number_is_an_error_all_the_same():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"initial": 0.0}, "value 0.0 for initial"), ({"growth": 1.0}, "1.0 for growth.*above 1"),
-        ({"backoff": 1.0}, "1.0 for backoff.*between 0 and 1"), ({"interval": 0}, "0 for interval"),
+        ({"initial": 0.0}, "value 0.0 for initial"),
+        ({"growth": 1.0}, "1.0 for growth.*above 1"),
+        ({"backoff": 1.0}, "1.0 for backoff.*between 0 and 1"),
+        ({"interval": 0}, "0 for interval"),
     ],
-)  # fmt: skip
+)
 def test_constants_that_move_nothing_are_refused(given, message):
     with pytest.raises(UserError, match=message):
         Dynamic(**given)

@@ -55,8 +55,9 @@ CASES = {
 
 
 def _module(loss, output, target) -> Module:
-    x, y = (Value(tensor(tuple(t.shape), t.numpy().dtype), n)
-            for t, n in ((output, "x"), (target, "y")))  # fmt: skip
+    x, y = (
+        Value(tensor(tuple(t.shape), t.numpy().dtype), n) for t, n in ((output, "x"), (target, "y"))
+    )
     assert loss.target(x.type) == y.type
     b = Builder()
     made = b.div(*loss.totals(b, x, y))

@@ -128,8 +128,9 @@ def test_state_is_updated_where_it_lies(plain):
 
 def test_it_gives_the_bits_of_two_sets_of_arrays(plain):
     _, ran, kind, batch = plain
-    apart = _step(kind, batch, PipelineEdit(skip=("update_in_place", "order_launches")),
-                  optimizer="adamw")  # fmt: skip
+    apart = _step(
+        kind, batch, PipelineEdit(skip=("update_in_place", "order_launches")), optimizer="adamw"
+    )
     assert _ran(apart, batch) == ran
 
 

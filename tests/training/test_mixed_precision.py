@@ -77,21 +77,25 @@ def test_a_network_of_rows_op_by_op():
     context = PassContext()
     module = MixedPrecision("bf16").run(joint.module, context)
     assert [r.rule for r in context.rewrites] == [
-        "core.linear reads bf16", "core.gelu follows in bf16", "core.linear reads bf16",
+        "core.linear reads bf16",
+        "core.gelu follows in bf16",
+        "core.linear reads bf16",
         "nothing reads the f32 form any more",
-    ]  # fmt: skip
+    ]
     made = _spelled(module.main.body)
     assert made[: made.index("cast(bf16) -> f32") + 1] == [
         "cast(f32) -> bf16",  # the batch
-        "cast(f32) -> bf16", "transpose(bf16) -> bf16",  # the weight
+        "cast(f32) -> bf16",
+        "transpose(bf16) -> bf16",  # the weight
         "cast(f32) -> bf16",  # the bias
         "linear(bf16, bf16, bf16) -> bf16",
         "gelu(bf16) -> bf16",
-        "cast(f32) -> bf16", "transpose(bf16) -> bf16",
+        "cast(f32) -> bf16",
+        "transpose(bf16) -> bf16",
         "cast(f32) -> bf16",
         "linear(bf16, bf16, bf16) -> bf16",
         "cast(bf16) -> f32",  # the logits, for the loss
-    ]  # fmt: skip
+    ]
 
 
 def _program(build, *types) -> Module:
@@ -109,9 +113,10 @@ def _narrow_kinds(module: Module) -> list[str]:
     made = MixedPrecision("f16").run(module, PassContext())
     assert not verify(made, levels())
     return [
-        o.kind.split(".")[1] for o in made.main.body.ops
+        o.kind.split(".")[1]
+        for o in made.main.body.ops
         if o.results[0].type.dtype.name == "f16" and o.kind != "core.cast"
-    ]  # fmt: skip
+    ]
 
 
 def test_the_widest_operand_decides_but_parameters_take_what_they_meet():
@@ -193,8 +198,9 @@ def test_after_any_number_of_rewrites_the_program_holds(count):
 
 
 def test_every_rewrite_stays_within_what_it_states():
-    step = cc.compile(_made(Pictures), _pictures(0), training=Training(precision="bf16"),
-                      check=True, finish=False)  # fmt: skip
+    step = cc.compile(
+        _made(Pictures), _pictures(0), training=Training(precision="bf16"), check=True, finish=False
+    )
     made = step.compilation
     while made.stages[-1].name != "recompute_widened":
         made.step()
@@ -242,9 +248,9 @@ def test_activations_are_kept_narrow_with_the_same_bits():
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    ("kind", "batch", "rate"), [(Rows, _rows, 0.05), (Pictures, _pictures, 0.05),
-                                (Words, _words, 0.01)],
-)  # fmt: skip
+    ("kind", "batch", "rate"),
+    [(Rows, _rows, 0.05), (Pictures, _pictures, 0.05), (Words, _words, 0.01)],
+)
 def test_it_trains_as_autocast_does(kind, batch, rate):
     """20 losses: as near to those of f32 as autocast's are, and to autocast's within twice that."""
 
@@ -262,8 +268,11 @@ def test_it_trains_as_autocast_does(kind, batch, rate):
             found.append(loss.item())
         return np.array(found)
 
-    step = Reference(_made(kind), batch(0)[:1], Training(
-        optimizer=optimizers.SGD(rate, momentum=0.9), precision="bf16"))  # fmt: skip
+    step = Reference(
+        _made(kind),
+        batch(0)[:1],
+        Training(optimizer=optimizers.SGD(rate, momentum=0.9), precision="bf16"),
+    )
     ours = np.array([step(*(t.numpy() for t in batch(n % 3))) for n in range(20)])
     wide, narrow = theirs(False), theirs(True)
     off = np.abs(narrow - wide).max()
@@ -276,16 +285,20 @@ def test_it_trains_as_autocast_does(kind, batch, rate):
 
 def _has_the_references_bits(kind, batch, precision, threads, tiles):
     training = Training(optimizer="adamw", clip_norm=1.0, precision=precision)
-    step = cc.compile(_made(kind), batch(0), training=training, threads=threads,
-                      options={"tiles": tiles})  # fmt: skip
+    step = cc.compile(
+        _made(kind), batch(0), training=training, threads=threads, options={"tiles": tiles}
+    )
     meaning = [s for s in step.compilation.stages if s.step is None or s.step.half == "meaning"][-1]
     body, weights = meaning.module.main.body, meaning.module.weights
     for number in range(2):
         arrays = [t.numpy() for t in batch(number)]
         wanted = Evaluator(weights).block(body, [*arrays, *step.state])
         assert step(*arrays) == float(wanted[0])
-        nexts = [a for (role, _), a in zip(Roles.of(meaning.module.main).results, wanted,
-                                           strict=True) if role == "next"]  # fmt: skip
+        nexts = [
+            a
+            for (role, _), a in zip(Roles.of(meaning.module.main).results, wanted, strict=True)
+            if role == "next"
+        ]
         for ours, reference in zip(step.state, nexts, strict=True):
             assert ours.tobytes() == np.ascontiguousarray(reference).tobytes()
 
@@ -325,9 +338,11 @@ def test_what_makes_no_sense_is_refused(given, message):
 
 
 HOWS = {
-    "narrow": {"precision": "f16", "clip_norm": 1.0}, "shards": {"shards": 2},
-    "bf16": {"precision": "bf16"}, "statistics": {"shards": 2},
-}  # fmt: skip
+    "narrow": {"precision": "f16", "clip_norm": 1.0},
+    "shards": {"shards": 2},
+    "bf16": {"precision": "bf16"},
+    "statistics": {"shards": 2},
+}
 
 
 @pytest.mark.slow

@@ -49,11 +49,12 @@ def onnx_model(rows: int | str = "n") -> onnx.ModelProto:
         helper.make_node("Gemm", ["b", "2_weight", "2_bias"], ["y"], "last", transB=1),
     ]
     graph = helper.make_graph(
-        nodes, "small",
+        nodes,
+        "small",
         [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, [rows, 6])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 3])],
         [numpy_helper.from_array(array, name) for name, array in held.items()],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -156,8 +157,13 @@ def test_files_that_changed_or_are_gone_are_one_line(folder, capsys, tmp_path):
 
 
 def test_weights_beside_the_model_are_files_of_the_run(tmp_path):
-    onnx.save(onnx_model(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data",
-              size_threshold=0)  # fmt: skip
+    onnx.save(
+        onnx_model(),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="m.data",
+        size_threshold=0,
+    )
     np.save(tmp_path / "pixels.npy", arrays()[0])
     made = Namespace(model=str(tmp_path / "m.onnx"), data=[str(tmp_path / "pixels.npy")])
     names = [Path(p).name for p, _ in input_files.listed(made.model, made.data)]
@@ -222,20 +228,25 @@ TAKES = [Input("pixels", np.dtype(np.float32), (None, 6))]
     [
         ({"pixels": X}, "expected the columns pixels, targets, got pixels"),
         ({"a": X, "b": X, "c": Y}, "expected the columns pixels, targets, got a, b, c"),
-        ({"pixels": X.astype(np.float64), "y": Y},
-         r'got column pixels of float64 \[12, 6\].*convert it: pixels.astype\("float32"\)'),
-        ({"label": Y, "x": X},
-         r"pixels of float32 .*, got column label of int64 \[12\]"),
-        ({"pixels": X[:, :5], "y": Y},
-         r"expected pixels of .*, got column pixels of float32 \[12, 5\]"),
+        (
+            {"pixels": X.astype(np.float64), "y": Y},
+            r'got column pixels of float64 \[12, 6\].*convert it: pixels.astype\("float32"\)',
+        ),
+        ({"label": Y, "x": X}, r"pixels of float32 .*, got column label of int64 \[12\]"),
+        (
+            {"pixels": X[:, :5], "y": Y},
+            r"expected pixels of .*, got column pixels of float32 \[12, 5\]",
+        ),
         ({"pixels": X[0], "y": Y[:6]}, r"pixels of .*, got column pixels of float32 \[6\]"),
         ({"pixels": X[:9], "y": Y}, "columns of different lengths: 9 for pixels, 12 for y"),
-        ({"pixels": X[:3], "y": Y[:3]},
-         "batch size 4 exceeds the dataset size 3; pass --batch 3 or less"),
+        (
+            {"pixels": X[:3], "y": Y[:3]},
+            "batch size 4 exceeds the dataset size 3; pass --batch 3 or less",
+        ),
         ({"pixels": np.array([None, 2]), "y": Y}, "cannot read columns of numbers from the file"),
         ({"pixels": np.array(["a"] * 12), "y": Y}, "column 'pixels': expected numbers"),
     ],
-)  # fmt: skip
+)
 def test_columns_that_do_not_fit_are_told(tmp_path, columns, said):
     np.savez(tmp_path / "data.npz", **columns)
     with pytest.raises(UserError, match=said) as error:
@@ -255,9 +266,12 @@ def test_columns_come_from_any_file_by_name_or_in_order(tmp_path):
     rows["targets"], rows["pixels"] = y, x
     np.save(f"{where}3.npy", rows)
     for files in (
-        [f"{where}.npz"], [f"{where}2.npz"], [f"{where}.safetensors"], [f"{where}3.npy"],
+        [f"{where}.npz"],
+        [f"{where}2.npz"],
+        [f"{where}.safetensors"],
+        [f"{where}3.npy"],
         [str(tmp_path / "pixels.npy"), str(tmp_path / "classes.npy")],
-    ):  # fmt: skip
+    ):
         found = datasets.read(files, TAKES, None, BATCH)
         assert [a.tobytes() for a in found.arrays] == [x.tobytes(), y.tobytes()], files
     with pytest.raises(UserError, match="two files have a column 'pixels'"):
@@ -284,15 +298,17 @@ def test_files_that_hold_no_columns_are_told(tmp_path, name, text, said):
 def test_a_batch_that_the_file_fixes_is_told(tmp_path, capsys):
     onnx.save(onnx_model(2), tmp_path / "two.onnx")
     np.savez(tmp_path / "data.npz", pixels=X, y=Y)
-    said = refused(capsys, "train", str(tmp_path / "two.onnx"), "--data",
-                   str(tmp_path / "data.npz"))  # fmt: skip
+    said = refused(
+        capsys, "train", str(tmp_path / "two.onnx"), "--data", str(tmp_path / "data.npz")
+    )
     assert "expected batches of 2, got 8; pass --batch 2" in said
 
 
 def test_targets_of_another_kind_are_told(folder, tmp_path, capsys):
     np.savez(tmp_path / "data.npz", pixels=X, y=Y.astype(np.int32))
-    said = refused(capsys, "train", str(folder / "model.onnx"), *TRAIN, "--data",
-                   str(tmp_path / "data.npz"))  # fmt: skip
+    said = refused(
+        capsys, "train", str(folder / "model.onnx"), *TRAIN, "--data", str(tmp_path / "data.npz")
+    )
     assert "expected targets to be tensor<4xi64>, got int32 4; pass targets of int64" in said
 
 
@@ -312,9 +328,14 @@ def onnx_and_data():
 def test_a_function_may_return_an_onnx_model(folder, capsys):
     name = "tests.training.test_model_files"
     data = ["--data", str(folder / "data.npz")]
-    runs = [told(capsys, "train", *words, *TRAIN, "--iterations", "2")[1]["digest"] for words in (
-        [f"{name}:onnx_alone", *data], [f"{name}:onnx_and_data"],
-        [f"{name}:onnx_and_data", *data])]  # fmt: skip
+    runs = [
+        told(capsys, "train", *words, *TRAIN, "--iterations", "2")[1]["digest"]
+        for words in (
+            [f"{name}:onnx_alone", *data],
+            [f"{name}:onnx_and_data"],
+            [f"{name}:onnx_and_data", *data],
+        )
+    ]
     assert len(set(runs)) == 1
     said = refused(capsys, "train", f"{name}:onnx_alone")
     assert "with --data the model alone is enough" in said

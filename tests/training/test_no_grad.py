@@ -63,9 +63,10 @@ def straight_through(model, y):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "between", [nested, tracked_mean, fresh_mask, outer_mask, straight_through],
+    "between",
+    [nested, tracked_mean, fresh_mask, outer_mask, straight_through],
     ids=lambda f: f.__name__,
-)  # fmt: skip
+)
 def test_gradients_are_torchs(between):
     torch.manual_seed(0)
     model = Model(between)

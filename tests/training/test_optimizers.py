@@ -19,27 +19,40 @@ from tests.training.helpers import Reference
 
 OURS_AND_THEIRS = {
     "sgd": (optimizers.SGD(0.05), lambda p: torch.optim.SGD(p, 0.05)),
-    "sgd decay": (optimizers.SGD(0.05, weight_decay=0.1),
-                  lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.1)),
+    "sgd decay": (
+        optimizers.SGD(0.05, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.1),
+    ),
     "momentum": (optimizers.SGD(0.05, momentum=0.9), lambda p: torch.optim.SGD(p, 0.05, 0.9)),
-    "dampening": (optimizers.SGD(0.05, momentum=0.9, dampening=0.5),
-                  lambda p: torch.optim.SGD(p, 0.05, 0.9, 0.5)),
-    "nesterov": (optimizers.SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
-                 lambda p: torch.optim.SGD(p, 0.05, 0.9, nesterov=True, weight_decay=0.01)),
+    "dampening": (
+        optimizers.SGD(0.05, momentum=0.9, dampening=0.5),
+        lambda p: torch.optim.SGD(p, 0.05, 0.9, 0.5),
+    ),
+    "nesterov": (
+        optimizers.SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, 0.05, 0.9, nesterov=True, weight_decay=0.01),
+    ),
     "adam": (optimizers.Adam(0.01), lambda p: torch.optim.Adam(p, 0.01)),
-    "adam decay": (optimizers.Adam(0.01, (0.8, 0.99), 1e-6, 0.1),
-                   lambda p: torch.optim.Adam(p, 0.01, (0.8, 0.99), 1e-6, 0.1)),
-    "amsgrad": (optimizers.Adam(0.01, amsgrad=True),
-                lambda p: torch.optim.Adam(p, 0.01, amsgrad=True)),
+    "adam decay": (
+        optimizers.Adam(0.01, (0.8, 0.99), 1e-6, 0.1),
+        lambda p: torch.optim.Adam(p, 0.01, (0.8, 0.99), 1e-6, 0.1),
+    ),
+    "amsgrad": (
+        optimizers.Adam(0.01, amsgrad=True),
+        lambda p: torch.optim.Adam(p, 0.01, amsgrad=True),
+    ),
     "adamw": (optimizers.AdamW(0.01), lambda p: torch.optim.AdamW(p, 0.01)),
     "adagrad": (optimizers.Adagrad(0.05), lambda p: torch.optim.Adagrad(p, 0.05)),
-    "adagrad decay": (optimizers.Adagrad(0.05, 0.1, 0.01, 0.1),
-                      lambda p: torch.optim.Adagrad(p, 0.05, 0.1, 0.01, 0.1)),
+    "adagrad decay": (
+        optimizers.Adagrad(0.05, 0.1, 0.01, 0.1),
+        lambda p: torch.optim.Adagrad(p, 0.05, 0.1, 0.01, 0.1),
+    ),
     "rmsprop": (optimizers.RMSprop(0.01), lambda p: torch.optim.RMSprop(p, 0.01)),
     "rmsprop centered": (
         optimizers.RMSprop(0.01, 0.9, 1e-6, 0.01, 0.9, True),
-        lambda p: torch.optim.RMSprop(p, 0.01, 0.9, 1e-6, 0.01, 0.9, True)),
-}  # fmt: skip
+        lambda p: torch.optim.RMSprop(p, 0.01, 0.9, 1e-6, 0.01, 0.9, True),
+    ),
+}
 
 
 def _model():
@@ -68,8 +81,13 @@ def test_parameters_move_as_torchs(name):
         optimizer.step()
         assert step(x.numpy(), y.numpy()) == pytest.approx(loss.item(), rel=1e-5)
         for key, value in theirs.state_dict().items():
-            np.testing.assert_allclose(step[key], value.numpy(), rtol=2e-5, atol=2e-6,
-                                       err_msg=f"{key} after iteration {number}")  # fmt: skip
+            np.testing.assert_allclose(
+                step[key],
+                value.numpy(),
+                rtol=2e-5,
+                atol=2e-6,
+                err_msg=f"{key} after iteration {number}",
+            )
 
 
 def test_lion_is_the_papers():
@@ -118,15 +136,18 @@ def _torch_rates(make, iterations: int) -> list[float]:
     [
         (schedules.Constant(0.5), lambda o: torch.optim.lr_scheduler.ConstantLR(o, 1.0)),
         (schedules.Step(0.5, 4, 0.3), lambda o: torch.optim.lr_scheduler.StepLR(o, 4, 0.3)),
-        (schedules.Exponential(0.5, 0.9),
-         lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)),
-        (schedules.Linear(0.5, 8, 0.25),
-         lambda o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.25, 8)),
-        (schedules.Cosine(0.5, 12, 0.05),
-         lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 12, 0.05)),
+        (schedules.Exponential(0.5, 0.9), lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)),
+        (
+            schedules.Linear(0.5, 8, 0.25),
+            lambda o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.25, 8),
+        ),
+        (
+            schedules.Cosine(0.5, 12, 0.05),
+            lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 12, 0.05),
+        ),
     ],
     ids=lambda v: type(v).__name__,
-)  # fmt: skip
+)
 def test_rates_are_torchs(ours, theirs):
     assert _rates(ours, 12) == pytest.approx(_torch_rates(theirs, 12), rel=1e-12)
 
@@ -209,12 +230,17 @@ def test_options_at_the_ends_of_their_ranges_are_taken():
 def test_numbers_of_numpy_are_taken():
     made = Training(
         optimizer=optimizers.AdamW(np.float32(0.5), (np.float64(0.5), 0.75), np.float64(1e-8)),
-        loss=losses.CrossEntropy(label_smoothing=np.float32(0.5)), clip_norm=np.float32(1),
-        seed=np.int64(3), shards=np.int32(2),
-    )  # fmt: skip
+        loss=losses.CrossEntropy(label_smoothing=np.float32(0.5)),
+        clip_norm=np.float32(1),
+        seed=np.int64(3),
+        shards=np.int32(2),
+    )
     same = Training(
         optimizer=optimizers.AdamW(0.5, (0.5, 0.75), 1e-8),
-        loss=losses.CrossEntropy(label_smoothing=0.5), clip_norm=1.0, seed=3, shards=2,
-    )  # fmt: skip
+        loss=losses.CrossEntropy(label_smoothing=0.5),
+        clip_norm=1.0,
+        seed=3,
+        shards=2,
+    )
     assert dict(made.facts()) == dict(same.facts())
     assert _rates(optimizers.SGD(np.float32(0.5)).schedule, 1) == [0.5]

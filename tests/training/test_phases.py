@@ -157,11 +157,13 @@ def plain_before(found: Followed) -> list[Op]:
 @pytest.mark.parametrize(
     ("which", "name", "phase"),
     [
-        ("plain", "clip_gradients", OPTIMIZER), ("plain", "apply_optimizer", OPTIMIZER),
-        ("half", "unscale_gradients", OPTIMIZER), ("half", "guard_update", OPTIMIZER),
+        ("plain", "clip_gradients", OPTIMIZER),
+        ("plain", "apply_optimizer", OPTIMIZER),
+        ("half", "unscale_gradients", OPTIMIZER),
+        ("half", "guard_update", OPTIMIZER),
         ("half", "scale_loss", LOSS),
     ],
-)  # fmt: skip
+)
 def test_what_a_pass_adds_has_its_phase(which, name, phase, request):
     found = request.getfixturevalue(which)
     stage = found.stage(name)
@@ -177,15 +179,19 @@ def edges(stage) -> Iterator[tuple[Op, Op]]:
         inner = members(op)
         if inner != (op,):
             block = op.regions[0]
-            maker.update((a, maker[v]) for a, v in zip(block.arguments, op.operands, strict=False)
-                         if v in maker)  # fmt: skip
+            maker.update(
+                (a, maker[v])
+                for a, v in zip(block.arguments, op.operands, strict=False)
+                if v in maker
+            )
         for one in inner:
             yield from ((maker[v], one) for v in one.operands if v in maker)
             maker.update((v, one) for v in one.results)
         if inner != (op,):
             made = op.results or op.operands[len(op.operands) - op.get("writes", 0) :]
-            maker.update((v, maker[o]) for v, o in zip(made, block.outputs, strict=True)
-                         if o in maker)  # fmt: skip
+            maker.update(
+                (v, maker[o]) for v, o in zip(made, block.outputs, strict=True) if o in maker
+            )
 
 
 @pytest.mark.sampled(3)
@@ -231,8 +237,11 @@ def test_recomputed_launches_are_those_that_the_pass_added(shards):
     stage = shards.stage("recompute")
     plan = shards.facts["recompute"].plan
     before = set(shards.ops(shards.stages[stage.index - 1]))
-    again = [op for op in shards.ops(stage) if set(shards.phases.mix(op)) == {RECOMPUTED}
-             and op.kind == LAUNCH]  # fmt: skip
+    again = [
+        op
+        for op in shards.ops(stage)
+        if set(shards.phases.mix(op)) == {RECOMPUTED} and op.kind == LAUNCH
+    ]
     assert len(again) == len(plan.again) > 0
     assert not before.intersection(again)
     kernels = [op["kernel"] for op in before if op.kind == LAUNCH]
@@ -256,8 +265,11 @@ def test_exchanges_are_what_shards_do_together(shards):
     assert together == {op for op in launches if is_exchange(op)}
     held = Roles.of(last.module.main).numbers("parameter")
     after = shards.stage("apply_optimizer")
-    gradients = [op for op in shards.ops(after) if op.kind == "core.all_reduce"
-                 and shards.phases.when(op) == BACKWARD]  # fmt: skip
+    gradients = [
+        op
+        for op in shards.ops(after)
+        if op.kind == "core.all_reduce" and shards.phases.when(op) == BACKWARD
+    ]
     assert len(gradients) >= len(held)
 
 
@@ -304,8 +316,9 @@ def test_the_gradient_of_a_convolution_in_the_kernels(plain):
                 assert node in launch.origin.nodes()
                 assert derivation.gradient_of[gradient] is conv
                 assert gradient in derivation.roots(launch)
-        weight = [op for g in derivation.gradients[conv] if g in derivation.makes
-                  for op in table[g]]  # fmt: skip
+        weight = [
+            op for g in derivation.gradients[conv] if g in derivation.makes for op in table[g]
+        ]
         assert any("conv_weight_gradient" in str(op.get("kernel")) for op in weight)
 
 
@@ -317,13 +330,20 @@ def test_updates_are_of_the_parameter_whose_next_value_they_make(plain):
     rows = zip(Roles.of(stage.module.main).results, stage.module.main.outputs, strict=True)
     roles = Roles.of(stage.module.main)
     parameters = roles.numbers("parameter")
-    needs = {of: leading_to(ops, [value]) for (role, of), value in rows
-             if role == "next" and of in parameters}  # fmt: skip
+    needs = {
+        of: leading_to(ops, [value])
+        for (role, of), value in rows
+        if role == "next" and of in parameters
+    }
     for of, needed in needs.items():
         others = set().union(*(n for other, n in needs.items() if other != of))
-        own = [op for op in needed - others if plain.phases.when(op) == OPTIMIZER
-               and op.kind not in CONSTANTS]  # fmt: skip
+        own = [
+            op
+            for op in needed - others
+            if plain.phases.when(op) == OPTIMIZER and op.kind not in CONSTANTS
+        ]
         assert own and all(plain.derivation.updates(op) == (of,) for op in own)
-    rate = [op for op in ops if plain.phases.when(op) == OPTIMIZER
-            and not plain.derivation.updates(op)]  # fmt: skip
+    rate = [
+        op for op in ops if plain.phases.when(op) == OPTIMIZER and not plain.derivation.updates(op)
+    ]
     assert rate, "the numbers of the iteration are no parameter's"

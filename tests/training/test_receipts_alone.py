@@ -137,13 +137,38 @@ def test_without_hashes_of_its_values_the_iteration_is_known(lab, no_gpu, capsys
 
 def test_the_command_that_hashes_the_values_there(tmp_path):
     """That of the run, in another folder, up to the iteration, and into no recording."""
-    words = ["train", "digits-mlp", "--folder", "a/run", "-o", "x.run", "--resume", "--inject",
-             "core.conv#1:2", "--output=y.run", "--iterations", "9"]  # fmt: skip
+    words = [
+        "train",
+        "digits-mlp",
+        "--folder",
+        "a/run",
+        "-o",
+        "x.run",
+        "--resume",
+        "--inject",
+        "core.conv#1:2",
+        "--output=y.run",
+        "--iterations",
+        "9",
+    ]
     (tmp_path / "run.json").write_text(json.dumps({"model": "digits-mlp", "command": words}))
     assert runs.elsewhere(tmp_path, 4) == shlex.join(
-        ["workbench", "train", "digits-mlp", "--inject", "core.conv#1:2", "--iterations", "9",
-         "--folder", f"{tmp_path.name}-values", "--iterations", "4", "--ops-every", "4"]
-    )  # fmt: skip
+        [
+            "workbench",
+            "train",
+            "digits-mlp",
+            "--inject",
+            "core.conv#1:2",
+            "--iterations",
+            "9",
+            "--folder",
+            f"{tmp_path.name}-values",
+            "--iterations",
+            "4",
+            "--ops-every",
+            "4",
+        ]
+    )
 
 
 @pytest.mark.slow
@@ -273,8 +298,15 @@ def test_a_run_that_goes_on_keeps_its_task(lab, tmp_path):
 )
 def test_a_task_that_is_not_found_is_refused_before_anything_runs(lab, tmp_path, task, said):
     with pytest.raises(UserError, match=said):
-        fit(lab.step, lab.data, iterations=9, batch=BATCH, folder=tmp_path / "x",
-            receipts="state", task=task)  # fmt: skip
+        fit(
+            lab.step,
+            lab.data,
+            iterations=9,
+            batch=BATCH,
+            folder=tmp_path / "x",
+            receipts="state",
+            task=task,
+        )
     assert not (tmp_path / "x").exists()
 
 

@@ -141,7 +141,9 @@ def test_ctrl_c_keeps_every_iteration(fresh, tmp_path):
     assert [r.number for r in rows_of(path)] == [1, 2, 3, 4, 5]
     with Recording.open(path) as recording:
         assert (recording.status, recording.meta()["message"]) == (
-            "cancelled", "stopped by the user")  # fmt: skip
+            "cancelled",
+            "stopped by the user",
+        )
     assert [p.name for p in tmp_path.iterdir()] == ["x.run"]  # whole, nothing beside it
 
 
@@ -160,21 +162,41 @@ def test_a_loss_that_is_no_number_is_how_it_ended(tmp_path):
 
 def test_a_resumed_run_appends_and_replaces(fresh, tmp_path):
     first = fresh.whole_state()
-    fit(fresh, _data(), iterations=8, folder=tmp_path / "whole",
-        observer=Recorder(tmp_path / "whole.run"), **RUN)  # fmt: skip
+    fit(
+        fresh,
+        _data(),
+        iterations=8,
+        folder=tmp_path / "whole",
+        observer=Recorder(tmp_path / "whole.run"),
+        **RUN,
+    )
     fresh.load_state_dict(first)
     path, folder = tmp_path / "x.run", tmp_path / "parts"
     with pytest.raises(KeyboardInterrupt):
-        fit(fresh, _data(), iterations=8, folder=folder, watch=Stop(5), observer=Recorder(path),
-            **RUN)  # fmt: skip
+        fit(
+            fresh,
+            _data(),
+            iterations=8,
+            folder=folder,
+            watch=Stop(5),
+            observer=Recorder(path),
+            **RUN,
+        )
     with Recording.open(path) as recording:
         before, rows = recording.iterations()
         stages = recording.stage_count()
     assert len(rows) == 5
     checkpoint.newest(folder).unlink()  # as if it had been killed: 5 is to be done again
     fresh.load_state_dict(first)
-    history = fit(fresh, _data(), iterations=8, folder=folder, resume=True,
-                  observer=Resumed(path, fresh.identity), **RUN)  # fmt: skip
+    history = fit(
+        fresh,
+        _data(),
+        iterations=8,
+        folder=folder,
+        resume=True,
+        observer=Resumed(path, fresh.identity),
+        **RUN,
+    )
     assert history.first == 4
     with Recording.open(path) as recording:
         assert (recording.status, recording.meta()["message"]) == ("finished", "")
@@ -201,8 +223,10 @@ def test_a_recording_that_cannot_go_on_stays_as_it_is(fresh, tmp_path):
         for table in ("iteration", "framework_value"):  # which version 3 had not
             db.execute(f"DROP TABLE {table}")
         columns = "id, launch, kernel, op, threads, flops, bytes, median, minimum, p95, samples"
-        db.executescript(f"DROP VIEW timing; DROP TABLE launch_time; DROP TABLE execution;"
-                         f"CREATE TABLE timing ({columns});")  # fmt: skip
+        db.executescript(
+            f"DROP VIEW timing; DROP TABLE launch_time; DROP TABLE execution;"
+            f"CREATE TABLE timing ({columns});"
+        )
         db.execute("PRAGMA user_version = 3")
     db.close()
     with Recording.open(path) as older:

@@ -47,11 +47,15 @@ def step():
         (Named, ({"x": X}, Y), {}, "example input 0: expected numbers"),
         (lambda: nn.Linear(4, 3), (None, Y), {}, "example input 0: expected numbers"),
         (lambda: nn.Linear(4, 3), (X.to_sparse(), Y), {}, r"example input 0: not an array \("),
-        (lambda: nn.Conv2d(2, 3, 1), (torch.zeros(2, 2, 4, 4), torch.zeros(2, 4, 4).long()), {},
-         r"got int64 2x4x4.*or use CrossEntropy\(axis=1\)"),
+        (
+            lambda: nn.Conv2d(2, 3, 1),
+            (torch.zeros(2, 2, 4, 4), torch.zeros(2, 4, 4).long()),
+            {},
+            r"got int64 2x4x4.*or use CrossEntropy\(axis=1\)",
+        ),
         (lambda: nn.Linear(4, 3), (X, X), {}, "got float32 6x4.*or use another loss"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compiled_is_said(model, batch, training, said):
     with pytest.raises(UserError, match=said):
         cc.compile(model(), batch, training=cc.Training(**training))

@@ -130,8 +130,16 @@ def test_a_run_begun_with_something_else_is_refused(key, value, message, fresh, 
     before, digest = _bytes(tmp_path), fresh.digest
     begun = []
     with pytest.raises(UserError, match=message):
-        fit(fresh, _data(), iterations=2, batch=5, seed=1, folder=tmp_path, resume=True,
-            begun=lambda: begun.append(1))  # fmt: skip
+        fit(
+            fresh,
+            _data(),
+            iterations=2,
+            batch=5,
+            seed=1,
+            folder=tmp_path,
+            resume=True,
+            begun=lambda: begun.append(1),
+        )
     assert (_bytes(tmp_path), fresh.digest, begun) == (before, digest, [])
 
 
@@ -206,14 +214,17 @@ def run(tmp_path_factory):
     ("words", "message"),
     [
         (["--optimizer", "adam"], "the checkpoint belongs to another training step"),
-        (["--seed", "7"],
-         "training seed 3, got 7; data seed 3, got 7; resume with the settings "),
-        pytest.param(["--inject", "core.nothing:3"], "unknown op core.nothing#1",
-                     marks=pytest.mark.slow),
-        pytest.param(["--leaves", "sha256"], "the run's receipts are hashed with fast, not sha256",
-                     marks=pytest.mark.slow),
+        (["--seed", "7"], "training seed 3, got 7; data seed 3, got 7; resume with the settings "),
+        pytest.param(
+            ["--inject", "core.nothing:3"], "unknown op core.nothing#1", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            ["--leaves", "sha256"],
+            "the run's receipts are hashed with fast, not sha256",
+            marks=pytest.mark.slow,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_refused_command_leaves_the_folder_as_it_was(words, message, run, capsys):
     before = _bytes(run)
     assert main([*MODEL, "--folder", str(run), "--iterations", "4", "--resume", *words]) == 2
@@ -313,8 +324,14 @@ def test_an_interrupted_run_keeps_what_was_done_and_ends_in_the_same_bits(fresh,
             raise KeyboardInterrupt
 
     with pytest.raises(Stopped) as stopped:
-        fit(fresh, _data(), folder=tmp_path / "x", watch=stop,
-            observer=Recorder(tmp_path / "x.run"), **how)  # fmt: skip
+        fit(
+            fresh,
+            _data(),
+            folder=tmp_path / "x",
+            watch=stop,
+            observer=Recorder(tmp_path / "x.run"),
+            **how,
+        )
     assert (stopped.value.iteration, stopped.value.kept, stopped.value.problem) == (3, 3, "")
     with Recording.open(tmp_path / "x.run") as recording:
         assert recording.status == "cancelled"
@@ -424,8 +441,11 @@ def test_a_run_goes_on_with_the_files_that_it_was_begun_with(own, tmp_path, caps
     """Also where its own data or a file take each other's place."""
     words = [*own[0][:-1], "run", "--iterations", "2"]
     random = np.random.default_rng(0)
-    np.savez(tmp_path / "x.npz", input=random.standard_normal((8, 4)).astype(np.float32),
-             label=np.arange(8) % 3)  # fmt: skip
+    np.savez(
+        tmp_path / "x.npz",
+        input=random.standard_normal((8, 4)).astype(np.float32),
+        label=np.arange(8) % 3,
+    )
     assert main(words) == 0
     assert main([*words, "--resume", "--data", "x.npz"]) == 2
     assert "the run was started with another file" in capsys.readouterr().err

@@ -86,8 +86,9 @@ def test_statistics_loss_and_gradients_are_those_of_the_whole_batch(shards):
     """As torch trains on the whole batch: also the running statistics, and ignored targets that
     the shards hold unequal numbers of."""
     model = _made(Pictures)
-    training = Training(losses.CrossEntropy(ignore_index=2), optimizers.SGD(0.1), clip_norm=1.0,
-                        shards=shards)  # fmt: skip
+    training = Training(
+        losses.CrossEntropy(ignore_index=2), optimizers.SGD(0.1), clip_norm=1.0, shards=shards
+    )
     step = Sharded(model, _pictures(0), training)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for number in range(3):
@@ -155,10 +156,14 @@ class LanguageLoss(torch.nn.Module):
     ("kind", "dtype"),
     slow_but(
         (("several", torch.float32),),
-        [("plain", torch.float32), ("weights", torch.float32), ("several", torch.float32),
-         ("plain", torch.bfloat16)],
+        [
+            ("plain", torch.float32),
+            ("weights", torch.float32),
+            ("several", torch.float32),
+            ("plain", torch.bfloat16),
+        ],
     ),
-)  # fmt: skip
+)
 def test_each_mean_in_a_models_own_loss_divides_by_the_count_of_all_shards(kind, dtype):
     model = _made(lambda: LanguageLoss(kind)).to(dtype)
     x, y = torch.randn(6, 2, 5).to(dtype), torch.randint(0, 4, (6, 2))
@@ -295,11 +300,10 @@ class Watching(torch.nn.Module):
         (lambda seen, y: 0.9 * seen + 0.1 * y.mean(0), True),
         (lambda seen, y: seen - y.sum(0) / 5, False),
         pytest.param(lambda seen, y: seen + y.sum(0), False, marks=pytest.mark.slow),
-        pytest.param(lambda seen, y: torch.maximum(seen, y.amax(0)), False,
-                     marks=pytest.mark.slow),
+        pytest.param(lambda seen, y: torch.maximum(seen, y.amax(0)), False, marks=pytest.mark.slow),
         pytest.param(lambda seen, y: seen + y.var(0), False, marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_a_buffer_that_is_no_mean_over_the_batch_is_told(make, same):
     torch.manual_seed(0)
     batch = torch.randn(8, 3), torch.zeros(8, dtype=torch.int64)

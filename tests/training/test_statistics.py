@@ -13,25 +13,35 @@ from torch.nn import functional as F
 import core_compiler as cc
 from core_compiler.training.optimisers.optimizers import SGD
 
-NORMS = {1: (nn.Conv1d, nn.InstanceNorm1d), 2: (nn.Conv2d, nn.InstanceNorm2d),
-         3: (nn.Conv3d, nn.InstanceNorm3d)}  # fmt: skip
+NORMS = {
+    1: (nn.Conv1d, nn.InstanceNorm1d),
+    2: (nn.Conv2d, nn.InstanceNorm2d),
+    3: (nn.Conv3d, nn.InstanceNorm3d),
+}
 
 
 def _model(rank: int, affine: bool, momentum: float) -> nn.Module:
     torch.manual_seed(0)
     conv, norm = NORMS[rank]
     return nn.Sequential(
-        conv(2, 4, 3), norm(4, affine=affine, momentum=momentum, track_running_stats=True),
-        nn.Flatten(), nn.Linear(4 * 2**rank, 3),
-    )  # fmt: skip
+        conv(2, 4, 3),
+        norm(4, affine=affine, momentum=momentum, track_running_stats=True),
+        nn.Flatten(),
+        nn.Linear(4 * 2**rank, 3),
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rank", "affine", "momentum", "shards"),
-    [(2, True, 0.1, 1), *(pytest.param(*p, marks=pytest.mark.slow) for p in
-                          ((1, False, 0.3, 1), (3, True, 0.1, 1), (2, False, 0.2, 2)))],
-)  # fmt: skip
+    [
+        (2, True, 0.1, 1),
+        *(
+            pytest.param(*p, marks=pytest.mark.slow)
+            for p in ((1, False, 0.3, 1), (3, True, 0.1, 1), (2, False, 0.2, 2))
+        ),
+    ],
+)
 def test_instance_norms_move_their_statistics(rank, affine, momentum, shards):
     model = _model(rank, affine, momentum)
     theirs = copy.deepcopy(model)

@@ -114,8 +114,13 @@ def test_the_width_of_vectors_changes_no_bit(kind, batch):
     training, found, kernels = Training(optimizer="adamw", clip_norm=0.5), set(), set()
     for width, tiles in itertools.product((16, 8), ("default", "small")):
         for threads in (1, 2):
-            step = cc.compile(_made(kind), batch(0), training=training, threads=threads,
-                              options={"vector_width": width, "tiles": tiles})  # fmt: skip
+            step = cc.compile(
+                _made(kind),
+                batch(0),
+                training=training,
+                threads=threads,
+                options={"vector_width": width, "tiles": tiles},
+            )
             losses = [step(*batch(number)) for number in range(3)]
             found.add((step.digest, *losses))
         program = step.compilation.facts["program"][0]
@@ -166,8 +171,12 @@ def test_every_rewrite_is_checked_on_real_tensors():
         made.step()
     verdicts = {r.verdict for results in made.checks.values() for r in results}
     assert "failed" not in verdicts and "bitwise" in verdicts
-    added = [r for results in made.checks.values() for r in results if "gradient of" in
-             getattr(r.rewrite, "rule", "")]  # fmt: skip
+    added = [
+        r
+        for results in made.checks.values()
+        for r in results
+        if "gradient of" in getattr(r.rewrite, "rule", "")
+    ]
     assert added and {r.verdict for r in added} == {"within"}
     names = [s.name for s in made.stages]
     assert names.index("differentiate") < names.index("apply_optimizer")
@@ -193,8 +202,7 @@ def test_dropout_draws_anew_in_each_iteration_and_the_same_in_each_run():
 
     def losses_of(seed: int) -> list[float]:
         model = _made(lambda: Words(0.4))
-        step = Reference(model, _words(0)[:1],
-                         Training(optimizer=optimizers.SGD(0.0), seed=seed))  # fmt: skip
+        step = Reference(model, _words(0)[:1], Training(optimizer=optimizers.SGD(0.0), seed=seed))
         return [step(*batch) for _ in range(3)]
 
     first = losses_of(1)
@@ -454,12 +462,16 @@ def test_a_configuration_that_is_none_is_refused():
     ("make", "message"),
     [
         (lambda: joint_of(torch.nn.ReLU(), (torch.ones(2),), Training()), "no parameter to train"),
-        (lambda: joint_of(_made(Pictures), _pictures(0)[:1], Training(freeze=("third.*",))),
-         "no parameter matches 'third.*'.*first.weight"),
-        (lambda: joint_of(_made(Pictures), _pictures(0)[:1], Training(None)),
-         "expected a loss as the model's first result, got "),
+        (
+            lambda: joint_of(_made(Pictures), _pictures(0)[:1], Training(freeze=("third.*",))),
+            "no parameter matches 'third.*'.*first.weight",
+        ),
+        (
+            lambda: joint_of(_made(Pictures), _pictures(0)[:1], Training(None)),
+            "expected a loss as the model's first result, got ",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_trained_is_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()

@@ -30,8 +30,12 @@ class Scaled(torch.nn.Module):
 
 def gradients(model: torch.nn.Module, *inputs: torch.Tensor):
     """Those of a model's own loss by our step and by torch."""
-    step = cc.compile(model, inputs, threads=1, training=Training(
-        loss=None, optimizer=optimizers.SGD(0.0), keep_gradients=True))  # fmt: skip
+    step = cc.compile(
+        model,
+        inputs,
+        threads=1,
+        training=Training(loss=None, optimizer=optimizers.SGD(0.0), keep_gradients=True),
+    )
     loss = step(*inputs)
     model.zero_grad()
     theirs = model(*inputs)
@@ -46,20 +50,26 @@ KINKS = {
     "relu6": (functional.relu6, [-1.0, 0.0, 3.0, 6.0, 7.0]),
     "hardtanh": (functional.hardtanh, [-2.0, -1.0, 0.0, 1.0, 2.0]),
     "clamp": (lambda x: x.clamp(-1, 1), [-2.0, -1.0, 0.0, 1.0, 2.0]),
-    "clamp to tensors": (lambda x: x.clamp(torch.tensor(-1.0), torch.tensor(1.0)),
-                         [-2.0, -1.0, 0.0, 1.0, 2.0]),
+    "clamp to tensors": (
+        lambda x: x.clamp(torch.tensor(-1.0), torch.tensor(1.0)),
+        [-2.0, -1.0, 0.0, 1.0, 2.0],
+    ),
     "maximum with 0": (lambda x: torch.maximum(x, torch.zeros(())), [-1.0, 0.0, 1.0]),
     "maximum with a slope": (lambda x: torch.maximum(x, 0.1 * x), [-1.0, 0.0, 1.0]),
     "where not negative": (lambda x: torch.where(x >= 0, x, 0.1 * x), [-1.0, 0.0, 1.0]),
     "where positive": (lambda x: torch.where(x > 0, x, 0.1 * x), [-1.0, 0.0, 1.0]),
-    "minimum of a relu": (lambda x: torch.minimum(functional.relu(x), torch.tensor(6.0)),
-                          [-1.0, 0.0, 3.0, 6.0, 7.0]),
+    "minimum of a relu": (
+        lambda x: torch.minimum(functional.relu(x), torch.tensor(6.0)),
+        [-1.0, 0.0, 3.0, 6.0, 7.0],
+    ),
     "fmax": (lambda x: torch.fmax(x, torch.zeros(())), [-1.0, 0.0, 1.0]),
     "max of equals": (lambda x: x.max(dim=1)[0], [[2.0, 2.0, 1.0], [0.0, 5.0, 5.0]]),
     "min of equals": (lambda x: x.min(dim=0)[0], [[2.0, 2.0, 1.0], [2.0, 5.0, 1.0]]),
     "adaptive max pool": (lambda x: functional.adaptive_max_pool1d(x, 2), [[2.0, 2.0, 2.0]]),
-    "adaptive max pool 2d": (lambda x: functional.adaptive_max_pool2d(x, (2, 1)),
-                             [[[0.0, 5.0], [5.0, 0.0], [1.0, 1.0]]]),
+    "adaptive max pool 2d": (
+        lambda x: functional.adaptive_max_pool2d(x, (2, 1)),
+        [[[0.0, 5.0], [5.0, 0.0], [1.0, 1.0]]],
+    ),
     "selu": (functional.selu, [-1.0, 0.0, 1.0, 100.0]),
     "celu": (lambda x: functional.celu(x, 2.0), [-1.0, 0.0, 1.0, 300.0]),
     "elu": (functional.elu, [-1.0, 0.0, 1.0, 100.0]),
@@ -74,7 +84,7 @@ KINKS = {
     "xlogy of nothing": (lambda x: torch.xlogy(x, torch.tensor([0.0, 0.0])), [0.0, 0.0]),
     "atan2": (lambda x: torch.atan2(x, torch.tensor([0.0, 1.0])), [0.0, 0.0]),
     "remainder": (lambda x: torch.remainder(torch.tensor([1.0, -0.3, 1.0]), x), [0.1, 0.1, 0.3]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.sampled(3)
@@ -102,8 +112,12 @@ def test_bce_with_logits_of_a_head_of_zeros():
     torch.nn.init.zeros_(head.bias)
     torch.manual_seed(0)
     x, y = torch.randn(4, 3), torch.tensor([[0.0], [0.0], [0.0], [1.0]])
-    step = cc.compile(head, (x, y), threads=1, training=Training(
-        losses.BCEWithLogits(), optimizers.SGD(0.0), keep_gradients=True))  # fmt: skip
+    step = cc.compile(
+        head,
+        (x, y),
+        threads=1,
+        training=Training(losses.BCEWithLogits(), optimizers.SGD(0.0), keep_gradients=True),
+    )
     found = step(x, y)
     loss = functional.binary_cross_entropy_with_logits(head(x), y)
     loss.backward()
@@ -149,8 +163,12 @@ class Two(torch.nn.Module):
 
 def test_gradients_of_several_dtypes_are_clipped_together():
     model, x = Two(), torch.tensor([3.0, 4.0])
-    step = cc.compile(model, (x,), threads=1, training=Training(
-        None, optimizers.SGD(0.0), clip_norm=1.0, keep_gradients=True))  # fmt: skip
+    step = cc.compile(
+        model,
+        (x,),
+        threads=1,
+        training=Training(None, optimizers.SGD(0.0), clip_norm=1.0, keep_gradients=True),
+    )
     step(x)
     model(x).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -98,8 +98,9 @@ def test_parameters_are_counted_as_torch_counts_them():
     assert step.order == [name for name, _ in model.named_parameters()]
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     train(model, optimizer, range(3))
-    step.load_state_dict({n: t.numpy() for n, t in model.state_dict().items()
-                          if n not in ("first.bias", "unused")})  # fmt: skip
+    step.load_state_dict(
+        {n: t.numpy() for n, t in model.state_dict().items() if n not in ("first.bias", "unused")}
+    )
     step.load_optimizer_state_dict(optimizer.state_dict())
     assert step.iteration == 3
     for number in range(3, 6):
@@ -110,8 +111,9 @@ def test_parameters_are_counted_as_torch_counts_them():
     assert held["state"].keys() == theirs["state"].keys()
     for number, row in theirs["state"].items():
         assert held["state"][number]["step"] == row["step"] == 6
-        np.testing.assert_allclose(held["state"][number]["exp_avg"], row["exp_avg"], rtol=2e-5,
-                                   atol=2e-6)  # fmt: skip
+        np.testing.assert_allclose(
+            held["state"][number]["exp_avg"], row["exp_avg"], rtol=2e-5, atol=2e-6
+        )
     assert 0 not in held["state"]  # a parameter of the module itself comes first: the unused one
     assert held["state"][1]["exp_avg"].shape == model.last.weight.shape
 

@@ -129,8 +129,9 @@ def test_nothing_that_moves_is_an_error_that_names_the_op_and_its_line(of):
     with pytest.raises(UserError) as found:
         step_of(Model(of, beside=False), shape)
     told = str(found.value)
-    assert told.startswith("training: no parameter gets a gradient: the gradient of the loss "
-                           "stops at ")  # fmt: skip
+    assert told.startswith(
+        "training: no parameter gets a gradient: the gradient of the loss stops at "
+    )
     for kind in kinds:
         assert f"{kind} ({why}" in told
     assert f"{line()}, in part" in told
@@ -143,8 +144,7 @@ def test_some_that_do_not_move_are_a_warning_with_the_op(of):
     kinds, why = STOPS[of]
     step, batch = step_of(Model(of))
     (told,) = notes(step)
-    assert told.message.startswith("part.scores.weight, part.scores.bias: no gradient "
-                                   "passes ")  # fmt: skip
+    assert told.message.startswith("part.scores.weight, part.scores.bias: no gradient passes ")
     assert told.message.endswith("; they do not change")
     assert all(f"{kind} ({why}" in told.message for kind in kinds)
     assert told.where == line()
@@ -184,8 +184,9 @@ def masked(x):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of", quick((straight_through, chosen, masked), straight_through),
-                         ids=lambda of: of.__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "of", quick((straight_through, chosen, masked), straight_through), ids=lambda of: of.__name__
+)
 def test_what_is_reached_another_way_is_not_told(of):
     step, _ = step_of(Model(of))
     assert not notes(step)

@@ -82,9 +82,16 @@ def alone():
 def test_workers_change_no_bit(workers, norm, alone, tmp_path):
     step = _step(norm=norm)
     history = fit(
-        step, _data(), iterations=6, batch=8, seed=5, workers=workers, folder=tmp_path,
-        receipts="state", observer=Recorder(tmp_path / "x.run"),
-    )  # fmt: skip
+        step,
+        _data(),
+        iterations=6,
+        batch=8,
+        seed=5,
+        workers=workers,
+        folder=tmp_path,
+        receipts="state",
+        observer=Recorder(tmp_path / "x.run"),
+    )
     assert (history.loss, step.digest) == alone[norm]
     assert step.iteration == 6
     assert history.peak_bytes > 0
@@ -105,8 +112,12 @@ def test_workers_change_no_bit_of_narrow_parameters(dtype):
     for workers in (1, 2):
         x, y = map(torch.as_tensor, _data())
         data = x.to(dtype), y
-        step = cc.compile(_model(norm=False).to(dtype), (data[0][:8], y[:8]), threads=1,
-                          training=Training(optimizer=SGD(0.5), shards=4))  # fmt: skip
+        step = cc.compile(
+            _model(norm=False).to(dtype),
+            (data[0][:8], y[:8]),
+            threads=1,
+            training=Training(optimizer=SGD(0.5), shards=4),
+        )
         fit(step, data, iterations=6, batch=8, workers=workers)
         digests.add(step.digest)
     assert len(digests) == 1
@@ -127,8 +138,17 @@ def test_receipts_of_all_values_are_those_of_one_process(tmp_path):
     """Each process sees its own shards' values; one of them writes the receipts of all."""
     books = []
     for name, count in (("alone", 1), ("together", 3)):
-        fit(_step(), _data(), iterations=3, batch=8, seed=5, workers=count, folder=tmp_path / name,
-            receipts="gradients", ops_every=2)  # fmt: skip
+        fit(
+            _step(),
+            _data(),
+            iterations=3,
+            batch=8,
+            seed=5,
+            workers=count,
+            folder=tmp_path / name,
+            receipts="gradients",
+            ops_every=2,
+        )
         books.append(Book.read(tmp_path / name / receipts.FILE))
     one, several = books
     assert several.receipts == one.receipts
@@ -153,8 +173,17 @@ def test_killed_workers_cost_no_bit(when, alone, tmp_path):
                 killed.append(process)
 
     step = _step()
-    history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=2, watch=watch,
-                  folder=tmp_path, every=2)  # fmt: skip
+    history = fit(
+        step,
+        _data(),
+        iterations=6,
+        batch=8,
+        seed=5,
+        workers=2,
+        watch=watch,
+        folder=tmp_path,
+        every=2,
+    )
     assert killed
     assert (history.loss, step.digest) == alone[True]
 
@@ -182,8 +211,7 @@ def _deadly(path: str, parent: int) -> Injection:
 def test_nobody_waits_for_one_that_never_came(alone, tmp_path, monkeypatch):
     monkeypatch.setenv("DEADLY", str(tmp_path / "once"))
     step = _step()
-    history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=2,
-                  inject=Deadly("none", 1))  # fmt: skip
+    history = fit(step, _data(), iterations=6, batch=8, seed=5, workers=2, inject=Deadly("none", 1))
     assert (history.loss, step.digest) == alone[True]
 
 
@@ -225,15 +253,31 @@ def test_where_a_worker_does_not_come_back_the_others_state_is_kept(tmp_path, mo
 @pytest.mark.slow
 def test_ctrl_c_reaches_all_processes_and_nothing_is_lost(tmp_path):
     """A terminal sends it to the whole process group."""
-    words = ["train", "digits-mlp", "--width", "0.1", "--batch", "8", "--shards", "2", "--folder",
-             str(tmp_path / "run"), "--receipts", "state"]  # fmt: skip
+    words = [
+        "train",
+        "digits-mlp",
+        "--width",
+        "0.1",
+        "--batch",
+        "8",
+        "--shards",
+        "2",
+        "--folder",
+        str(tmp_path / "run"),
+        "--receipts",
+        "state",
+    ]
     command = [
         sys.executable,
         "-c",
         "import sys; from workbench.commands.cli import main; sys.exit(main())",
     ]
-    run = subprocess.Popen([*command, *words, "--workers", "2", "--iterations", "100000"],
-                           start_new_session=True, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    run = subprocess.Popen(
+        [*command, *words, "--workers", "2", "--iterations", "100000"],
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     book = tmp_path / "run" / receipts.FILE
     while run.poll() is None and not (book.exists() and len(book.read_text().splitlines()) > 4):
         time.sleep(0.05)
@@ -271,9 +315,16 @@ def test_workers_of_a_scheduler_resume_what_one_began(alone, tmp_path):
     step = _step()
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         history = fit(
-            step, _data(), iterations=6, batch=8, seed=5, workers=2, folder=tmp_path, resume=True,
+            step,
+            _data(),
+            iterations=6,
+            batch=8,
+            seed=5,
+            workers=2,
+            folder=tmp_path,
+            resume=True,
             scheduler=cluster.scheduler_address,
-        )  # fmt: skip
+        )
     assert step.digest == alone[True][1]
     assert history.loss == alone[True][0][2:]
 
@@ -309,10 +360,12 @@ def test_near_and_far_workers_get_the_trees_sums(shared):
     """Five shards on two workers, which share memory or send what they have."""
     random = np.random.default_rng(0)
     rounds = [
-        [[random.standard_normal(n).astype(kind) for n, kind in ((7, "f4"), (130, "f8"))]
-         for _ in range(5)]
+        [
+            [random.standard_normal(n).astype(kind) for n, kind in ((7, "f4"), (130, "f8"))]
+            for _ in range(5)
+        ]
         for _ in range(3)
-    ]  # fmt: skip
+    ]
     wanted = [[tree_sum([shard[i] for shard in one]) for i in (0, 1)] for one in rounds]
     found: dict[int, list] = {0: [], 1: []}
     told: list = []

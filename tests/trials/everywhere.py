@@ -47,10 +47,17 @@ def same(made: Sequence[Any], wanted: Sequence[Any], rtol: float = 0.0, atol: fl
 
 
 def everywhere(
-    model: Any, inputs: Sequence[Any], wanted: Sequence[Any], folder: Path, *,
-    rtol: float = 0.0, atol: float = 0.0, guards: Sequence[bool] = (True, False),
-    formats: Sequence[str] = ("onnx", "py"), stages: Sequence[int] = (0,),
-) -> cc.Compilation:  # fmt: skip
+    model: Any,
+    inputs: Sequence[Any],
+    wanted: Sequence[Any],
+    folder: Path,
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    guards: Sequence[bool] = (True, False),
+    formats: Sequence[str] = ("onnx", "py"),
+    stages: Sequence[int] = (0,),
+) -> cc.Compilation:
     """The compilation of ``model``, every rewrite of which was checked; its results, and those of
     its exports, are ``wanted``."""
     compiled = cc.compile(model, tuple(inputs), check=True)

@@ -23,8 +23,16 @@ def test_floor_division_of_floats(dtype):
     """It is of the exact quotient, which rounds up at times."""
     a = torch.tensor([1.0, 0.5, 6, 1, -1, -0.5, 7.5, 0, INF, NAN, 3, -3, 1e4, 5e-5], dtype=dtype)
     b = torch.tensor([0.1, 0.1, 0.2, 1 / 3, 0.1, -0.1, -2.5, 3, 2, 1, INF, INF, 7, 3], dtype=dtype)
-    agrees(lambda a, b: (a // b, torch.div(a, b, rounding_mode="trunc"), torch.remainder(a, b),
-                         torch.fmod(a, b)), a, b)  # fmt: skip
+    agrees(
+        lambda a, b: (
+            a // b,
+            torch.div(a, b, rounding_mode="trunc"),
+            torch.remainder(a, b),
+            torch.fmod(a, b),
+        ),
+        a,
+        b,
+    )
     if dtype is not torch.float16:
         agrees(lambda a: torch.floor_divide(a, 0.1), a)
 
@@ -34,10 +42,22 @@ def test_integer_division_rounds_as_it_is_asked_to(dtype):
     top = torch.iinfo(dtype).max
     x = torch.tensor([3, 7, 10, -3, -7, 0, -9, top - 9, -top - 1]).to(dtype)
     n = torch.tensor([3, 3, -3, 3, 2, 5, -9, 4, 3]).to(dtype)
-    agrees(lambda x, n: (-((-x) // n), (x + n - 1) // n, x % n, x // -4, x % -8, x // 8,
-                         torch.div(-x, 3, rounding_mode="floor"), torch.fmod(x, n),
-                         torch.div(x, 8, rounding_mode="trunc"), (x * 6) // 3 // 2),
-           x, n)  # fmt: skip
+    agrees(
+        lambda x, n: (
+            -((-x) // n),
+            (x + n - 1) // n,
+            x % n,
+            x // -4,
+            x % -8,
+            x // 8,
+            torch.div(-x, 3, rounding_mode="floor"),
+            torch.fmod(x, n),
+            torch.div(x, 8, rounding_mode="trunc"),
+            (x * 6) // 3 // 2,
+        ),
+        x,
+        n,
+    )
 
 
 @pytest.mark.parametrize("kind", ["int8", "int16", "int32", "int64", "uint8"])
@@ -45,10 +65,16 @@ def test_division_and_both_remainders_of_onnx(kind):
     a = np.array([8, -8, 7, -7, 1, -1, 0, 100]).astype(kind)
     b = np.array([-3, 3, -2, 2, 5, 5, -4, 7]).astype(kind)
     number = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    nodes = [helper.make_node("Div", ["a", "b"], ["q"]), helper.make_node("Mod", ["a", "b"], ["r"]),
-             helper.make_node("Mod", ["a", "b"], ["f"], fmod=1)]  # fmt: skip
-    proto = model_of(nodes, [("a", number, a.shape), ("b", number, b.shape)],
-                     [(n, number, a.shape) for n in "qrf"])  # fmt: skip
+    nodes = [
+        helper.make_node("Div", ["a", "b"], ["q"]),
+        helper.make_node("Mod", ["a", "b"], ["r"]),
+        helper.make_node("Mod", ["a", "b"], ["f"], fmod=1),
+    ]
+    proto = model_of(
+        nodes,
+        [("a", number, a.shape), ("b", number, b.shape)],
+        [(n, number, a.shape) for n in "qrf"],
+    )
     wide = a.astype(np.int64), b.astype(np.int64)
     quotient = np.trunc(wide[0] / wide[1]).astype(kind)
     same(ours(proto, {"a": a, "b": b}), [quotient, np.mod(a, b), np.fmod(a, b)])
@@ -57,8 +83,21 @@ def test_division_and_both_remainders_of_onnx(kind):
 def test_powers_and_roots():
     x = torch.tensor([0.0, 1, -1, 2, -2, 0.5, INF, -INF, NAN, -8])
     y = torch.tensor([0.0, 2, 3, -1, 0.5, -INF, 0, 3, 0, 1 / 3])
-    agrees(lambda x, y: (x**y, x**2, x**0.5, x**-1, 2**x, x.abs().sqrt(), x.abs().rsqrt(),
-                         x.reciprocal(), x**0), x, y)  # fmt: skip
+    agrees(
+        lambda x, y: (
+            x**y,
+            x**2,
+            x**0.5,
+            x**-1,
+            2**x,
+            x.abs().sqrt(),
+            x.abs().rsqrt(),
+            x.reciprocal(),
+            x**0,
+        ),
+        x,
+        y,
+    )
     n = torch.tensor([0, 1, -1, 2, -3, 7])
     agrees(lambda n: (n**2, n**3, n**0, torch.pow(2, n.abs())), n)
 
@@ -81,8 +120,12 @@ def test_casts_and_promotion(tmp_path):
 def test_halves_of_a_quantised_sum_go_to_even(scale):
     a = np.arange(-40, 40, dtype=np.int8)
     b = np.roll(a, 13)
-    constants = [("sa", np.float32(0.08)), ("sb", np.float32(0.24)), ("so", np.float32(scale)),
-                 ("z", np.int8(0))]  # fmt: skip
+    constants = [
+        ("sa", np.float32(0.08)),
+        ("sb", np.float32(0.24)),
+        ("so", np.float32(scale)),
+        ("z", np.int8(0)),
+    ]
     nodes = [
         helper.make_node("DequantizeLinear", ["a", "sa", "z"], ["ad"]),
         helper.make_node("DequantizeLinear", ["b", "sb", "z"], ["bd"]),
@@ -91,9 +134,12 @@ def test_halves_of_a_quantised_sum_go_to_even(scale):
     ]
     int8 = TensorProto.INT8
     proto = model_of(
-        nodes, [("a", int8, a.shape), ("b", int8, b.shape)], [("y", int8, a.shape)],
-        [_tensor(name, value) for name, value in constants], opset=19,
-    )  # fmt: skip
+        nodes,
+        [("a", int8, a.shape), ("b", int8, b.shape)],
+        [("y", int8, a.shape)],
+        [_tensor(name, value) for name, value in constants],
+        opset=19,
+    )
     total = a.astype(np.float32) * np.float32(0.08) + b.astype(np.float32) * np.float32(0.24)
     wanted = np.clip(np.rint(total / np.float32(scale)), -128, 127).astype(np.int8)
     same(ours(proto, {"a": a, "b": b}), [wanted])

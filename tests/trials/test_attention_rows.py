@@ -63,8 +63,11 @@ def test_a_mask_made_in_the_model():
 def test_a_mask_that_leaves_nothing_of_what_causal_shows():
     mask = torch.zeros(4, 4)
     mask[0, 0] = mask[2, :3] = HIDDEN
-    agrees(lambda q, k, v, m: attention(q, k, v, attn_mask=m, is_causal=True),
-           *_operands(1, 2, 4, 8), mask)  # fmt: skip
+    agrees(
+        lambda q, k, v, m: attention(q, k, v, attn_mask=m, is_causal=True),
+        *_operands(1, 2, 4, 8),
+        mask,
+    )
 
 
 def test_masks_of_booleans_and_both_kinds_of_grouped_heads():
@@ -96,8 +99,9 @@ def test_plain_softmax_stays_nan():
 @pytest.mark.parametrize("constant", [False, True])
 def test_compiled_and_exported(tmp_path, constant):
     operands, mask = _operands(2, 2, 4, 8), _mask()
-    model = Constant(mask) if constant else Program(
-        lambda q, k, v, m: attention(q, k, v, attn_mask=m))  # fmt: skip
+    model = (
+        Constant(mask) if constant else Program(lambda q, k, v, m: attention(q, k, v, attn_mask=m))
+    )
     inputs = operands if constant else [*operands, mask]
     wanted = model(*inputs)
     assert not wanted[:, :, 1].any() and wanted.isfinite().all()

@@ -63,8 +63,7 @@ def test_three_steps_are_those_of_torch(dimensions, options):
 @pytest.mark.slow
 def test_the_model_is_left_as_it_was():
     model = Model(1).train()
-    cc.compile(model, (_batches(1)[0],),
-               training=cc.Training(loss="own", optimizer=SGD(0.1)))  # fmt: skip
+    cc.compile(model, (_batches(1)[0],), training=cc.Training(loss="own", optimizer=SGD(0.1)))
     assert "forward" not in vars(model.norm) and int(model.norm.num_batches_tracked) == 0
 
 
@@ -81,7 +80,12 @@ def test_its_ops_stand_at_the_line_of_the_model():
     model, (batch,) = Model(1).train(), _batches(1)
     imported = import_module(model, (batch,), training=True)
     _, start = inspect.getsourcelines(Model.forward)
-    files = {(n.file, n.line) for op in imported.module.main.body.ops if op.origin is not None
-             for n in op.origin.nodes() if n.file}  # fmt: skip
+    files = {
+        (n.file, n.line)
+        for op in imported.module.main.body.ops
+        if op.origin is not None
+        for n in op.origin.nodes()
+        if n.file
+    }
     assert (__file__, start + 1) in files
     assert {file for file, _ in files} == {__file__}

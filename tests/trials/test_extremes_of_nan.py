@@ -20,10 +20,16 @@ from tests.trials.everywhere import run_numpy, same
 PLUS, MINUS = np.array([0x7FC00000, 0xFFC00000], np.uint32).view(np.float32)
 INF = np.float32(np.inf)
 ROWS = np.array(
-    [[1, MINUS, PLUS, 3], [1, PLUS, MINUS, 3], [MINUS, PLUS, 1, PLUS], [-INF, MINUS, 1, MINUS],
-     [INF, 2, -INF, 2], [MINUS] * 4],
+    [
+        [1, MINUS, PLUS, 3],
+        [1, PLUS, MINUS, 3],
+        [MINUS, PLUS, 1, PLUS],
+        [-INF, MINUS, 1, MINUS],
+        [INF, 2, -INF, 2],
+        [MINUS] * 4,
+    ],
     np.float32,
-)  # fmt: skip
+)
 
 PROGRAMS = {
     "argmax": lambda x: (x.argmax(1), x.argmax(), x.argmax(0)),
@@ -37,7 +43,7 @@ PROGRAMS = {
     "maximum": lambda x: (torch.maximum(x, x.flip(1)), torch.minimum(x, x.flip(1))),
     "max_pool": lambda x: torch.nn.functional.max_pool1d(x[None], 2),
     "log of negatives": lambda x: (torch.log(x - 2).argmax(1), torch.sqrt(x - 2).argmin(1)),
-}  # fmt: skip
+}
 
 
 def _exported(function, x: torch.Tensor, folder: Path) -> tuple[np.ndarray, ...]:

@@ -74,8 +74,12 @@ def test_it_is_in_the_recording_and_in_every_list(tmp_path, capsys):
     (found,) = [f for f in problems(run) if "by zero" in f.title]
     run.close()
     assert found.go["stage"] == 0 and "op" in found.go
-    for command in (["advise", str(path)], ["numerics", str(path)], ["show", str(path), "overview"],
-                    ["passes", str(path)]):  # fmt: skip
+    for command in (
+        ["advise", str(path)],
+        ["numerics", str(path)],
+        ["show", str(path), "overview"],
+        ["passes", str(path)],
+    ):
         assert cli.main(command) == 0
         assert "integer division by zero" in capsys.readouterr().out, command
 

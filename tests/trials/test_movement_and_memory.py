@@ -24,11 +24,15 @@ def test_scatters_into_equal_places():
 
     def function(i, v):
         zeros, ones = torch.zeros(5), torch.ones(5)
-        return (zeros.scatter_add(0, i, v), zeros.index_add(0, i, v, alpha=2),
-                ones.scatter_reduce(0, i, v, "prod"), ones.scatter_reduce(0, i, v, "mean"),
-                ones.scatter_reduce(0, i, v, "mean", include_self=False),
-                zeros.scatter_reduce(0, i, v, "amax", include_self=False),
-                ones.index_put((i,), v, accumulate=True))  # fmt: skip
+        return (
+            zeros.scatter_add(0, i, v),
+            zeros.index_add(0, i, v, alpha=2),
+            ones.scatter_reduce(0, i, v, "prod"),
+            ones.scatter_reduce(0, i, v, "mean"),
+            ones.scatter_reduce(0, i, v, "mean", include_self=False),
+            zeros.scatter_reduce(0, i, v, "amax", include_self=False),
+            ones.index_put((i,), v, accumulate=True),
+        )
 
     agrees(function, i, v)
 
@@ -37,8 +41,15 @@ def test_einsum_with_repeated_labels():
     a, b = torch.randn(3, 3), torch.randn(3, 3, 3)
     spellings = ["ii->i", "ii", "ij->", "ba", "ij,ij->", "ij,jk,kl->il"]
     agrees(lambda a: tuple(torch.einsum(s, *[a] * (s.count(",") + 1)) for s in spellings), a)
-    agrees(lambda b: (torch.einsum("iij->j", b), torch.einsum("bij,bkj->bik", b, b),
-                      torch.einsum("...i,...i", b, b), torch.einsum("iji->ji", b)), b)  # fmt: skip
+    agrees(
+        lambda b: (
+            torch.einsum("iij->j", b),
+            torch.einsum("bij,bkj->bik", b, b),
+            torch.einsum("...i,...i", b, b),
+            torch.einsum("iji->ji", b),
+        ),
+        b,
+    )
 
 
 @pytest.mark.parametrize("exclusive", [0, 1])
@@ -85,8 +96,13 @@ def test_the_first_of_equals_comes_first(largest):
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.bool, torch.float16])
 def test_stable_sorts_of_narrow_values(dtype):
     x = torch.randint(0, 3, (5, 9), generator=torch.Generator().manual_seed(0)).to(dtype)
-    agrees(lambda x: (*torch.sort(x, stable=True, dim=1),
-                      *torch.sort(x, stable=True, dim=0, descending=True)), x)  # fmt: skip
+    agrees(
+        lambda x: (
+            *torch.sort(x, stable=True, dim=1),
+            *torch.sort(x, stable=True, dim=0, descending=True),
+        ),
+        x,
+    )
 
 
 @pytest.mark.slow
@@ -106,8 +122,9 @@ def test_values_inside_of_what_is_fused_are_results_too(tmp_path):
             return y * 0.5 * (1 + torch.erf(y / 2**0.5)), y, n, v, d, m, h
 
     x, r = (torch.randn(3, 6, generator=torch.Generator().manual_seed(i)) for i in (0, 1))
-    everywhere(Norm(), [x, r], Norm()(x, r), tmp_path, rtol=1e-5, atol=1e-6, guards=(False,),
-               stages=(0, 8))  # fmt: skip
+    everywhere(
+        Norm(), [x, r], Norm()(x, r), tmp_path, rtol=1e-5, atol=1e-6, guards=(False,), stages=(0, 8)
+    )
 
 
 class Shares(torch.nn.Module):
@@ -124,8 +141,21 @@ class Shares(torch.nn.Module):
         self.total.mul_(2)
         wide = a.half().float() + a.double().sum().float()
         joined = torch.cat([a, a, a.t()], 0)
-        return (x, a, a, a.t(), held, self.total + 0, a.reshape(2, 8)[:, ::2], joined, wide,
-                a[1:3], x.t(), joined[4:8] - a, torch.where(a > 0, a, a.t()))  # fmt: skip
+        return (
+            x,
+            a,
+            a,
+            a.t(),
+            held,
+            self.total + 0,
+            a.reshape(2, 8)[:, ::2],
+            joined,
+            wide,
+            a[1:3],
+            x.t(),
+            joined[4:8] - a,
+            torch.where(a > 0, a, a.t()),
+        )
 
 
 @pytest.mark.slow

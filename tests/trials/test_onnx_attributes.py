@@ -28,18 +28,23 @@ def _far(made, other) -> bool:
 @pytest.mark.parametrize(
     ("kind", "gates", "more"),
     [
-        *((*cell, more) for cell in (("LSTM", 4), ("GRU", 3), ("RNN", 1))
-          for more in ({}, {"direction": "bidirectional"})),
+        *(
+            (*cell, more)
+            for cell in (("LSTM", 4), ("GRU", 3), ("RNN", 1))
+            for more in ({}, {"direction": "bidirectional"})
+        ),
         ("GRU", 3, {"linear_before_reset": 1}),
     ],
-)  # fmt: skip
+)
 def test_clip_is_that_of_onnxruntime(kind, gates, more):
     ways = 2 if "direction" in more else 1
     drawn = np.random.default_rng(0).standard_normal
     arrays = {
-        "x": drawn((STEPS, BATCH, WIDTH)), "w": drawn((ways, gates * HIDDEN, WIDTH)),
-        "r": drawn((ways, gates * HIDDEN, HIDDEN)), "b": drawn((ways, 2 * gates * HIDDEN)),
-    }  # fmt: skip
+        "x": drawn((STEPS, BATCH, WIDTH)),
+        "w": drawn((ways, gates * HIDDEN, WIDTH)),
+        "r": drawn((ways, gates * HIDDEN, HIDDEN)),
+        "b": drawn((ways, 2 * gates * HIDDEN)),
+    }
     arrays = {name: (2 * array).astype(np.float32) for name, array in arrays.items()}
     attributes = {"hidden_size": HIDDEN, "clip": 0.5, **more}
     proto = one_node(kind, arrays, outputs="y", **attributes)
@@ -54,8 +59,11 @@ def test_clip_is_that_of_onnxruntime(kind, gates, more):
 
 def test_clip_leaves_the_cell_of_an_lstm_alone():
     """What the last activation reads may be beyond it."""
-    arrays = {"x": np.full((8, 1, 1), 9, np.float32), "w": np.full((1, 4, 1), 9, np.float32),
-              "r": np.zeros((1, 4, 1), np.float32)}  # fmt: skip
+    arrays = {
+        "x": np.full((8, 1, 1), 9, np.float32),
+        "w": np.full((1, 4, 1), 9, np.float32),
+        "r": np.zeros((1, 4, 1), np.float32),
+    }
     proto = one_node("LSTM", arrays, outputs="y h c", hidden_size=1, clip=1.0)
     y, h, c = ours(proto, arrays)
     assert c.item() > 1

@@ -86,16 +86,25 @@ def test_unary_minus_wraps_in_jax(dtype):
 
 
 BINARY = {
-    "sub": torch.sub, "rsub": torch.rsub, "sub with alpha": lambda x, y: torch.sub(x, y, alpha=3),
-    "mul": torch.mul, "floor_divide": torch.floor_divide, "remainder": torch.remainder,
-    "fmod": torch.fmod, "pow": torch.pow, "maximum": torch.maximum, "fmin": torch.fmin,
-    "shifts": lambda x, y: (x << 3, x >> 3), "not": lambda x, y: ~x ^ y,
-    "minus one": lambda x, y: 1 - x, "plus a negative": lambda x, y: x + (-3),
+    "sub": torch.sub,
+    "rsub": torch.rsub,
+    "sub with alpha": lambda x, y: torch.sub(x, y, alpha=3),
+    "mul": torch.mul,
+    "floor_divide": torch.floor_divide,
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
+    "pow": torch.pow,
+    "maximum": torch.maximum,
+    "fmin": torch.fmin,
+    "shifts": lambda x, y: (x << 3, x >> 3),
+    "not": lambda x, y: ~x ^ y,
+    "minus one": lambda x, y: 1 - x,
+    "plus a negative": lambda x, y: x + (-3),
     "mm": lambda x, y: torch.mm(x[:, None], y[None]),
     "addmm": lambda x, y: torch.addmm(x, x[:, None], y[None], alpha=3, beta=2),
     "baddbmm": lambda x, y: torch.baddbmm(x, x[None, :, None], y[None, None]),
     "addmv": lambda x, y: torch.addmv(x, torch.outer(x, y), y),
-}  # fmt: skip
+}
 
 
 @pytest.mark.sampled(4)

@@ -218,22 +218,35 @@ def timeline_data(launches: int = 60, lanes: int = 2, seed: int = 5) -> dict[str
     order = np.argsort(start, kind="stable")
     numbers = np.arange(launches)
     return {
-        "title": "sample", "target": "cpu", "note": "execution 3 of 10, the one nearest the median",
-        "recorded": True, "total": float((start + duration).max()),
+        "title": "sample",
+        "target": "cpu",
+        "note": "execution 3 of 10, the one nearest the median",
+        "recorded": True,
+        "total": float((start + duration).max()),
         "lanes": [f"thread {i}" for i in range(lanes)],
         "categories": ["contraction", "reduction", "elementwise", "data movement"],
-        "kernels": {"name": ["matmul_add", "softmax", "copy"], "key": [7, 8, 9],
-                    "category": [0, 1, 3]},
+        "kernels": {
+            "name": ["matmul_add", "softmax", "copy"],
+            "key": [7, 8, 9],
+            "category": [0, 1, 3],
+        },
         "places": ["", "model.py:12"],
         "launches": {
-            "op": (1000 + numbers).astype(np.int32), "kernel": (numbers % 3).astype(np.int32),
-            "place": (numbers % 2).astype(np.int32), "median": length * 1.01, "min": length * 0.9,
-            "p95": length * 1.2, "flops": length * 1e3, "bytes": length * 50,
+            "op": (1000 + numbers).astype(np.int32),
+            "kernel": (numbers % 3).astype(np.int32),
+            "place": (numbers % 2).astype(np.int32),
+            "median": length * 1.01,
+            "min": length * 0.9,
+            "p95": length * 1.2,
+            "flops": length * 1e3,
+            "bytes": length * 50,
         },
         "spans": {
-            "launch": launch[order].astype(np.int32), "lane": lane[order].astype(np.int32),
-            "start": start[order], "duration": duration[order],
+            "launch": launch[order].astype(np.int32),
+            "lane": lane[order].astype(np.int32),
+            "start": start[order],
+            "duration": duration[order],
         },
         "live": (random.integers(1, 64, launches) * 4096).astype(np.float64),
         "percent": random.uniform(1, 100, launches),
-    }  # fmt: skip
+    }

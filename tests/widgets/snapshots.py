@@ -41,8 +41,10 @@ def assert_alike(png: bytes, name: str, update: bool, folder: Path = FOLDER) -> 
         ys, xs = np.nonzero(off)
         where = f"from {SIDE * xs.min()}, {SIDE * ys.min()} to {SIDE * xs.max()}, {SIDE * ys.max()}"
         seen = _to_look_at(png, name)
-        pytest.fail(f"{name}: {part:.0%} of what is drawn is not as it was ({where}); look at "
-                    f"{seen}, and pytest --workbench-update keeps it")  # fmt: skip
+        pytest.fail(
+            f"{name}: {part:.0%} of what is drawn is not as it was ({where}); look at "
+            f"{seen}, and pytest --workbench-update keeps it"
+        )
 
 
 def _to_look_at(png: bytes, name: str) -> Path:

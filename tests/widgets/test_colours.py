@@ -22,8 +22,9 @@ def contrast(a: str, b: str) -> float:
 
     def luminance(colour: str) -> float:
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4
-                            for p in parts)  # fmt: skip
+        red, green, blue = (
+            p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+        )
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
     darker, lighter = sorted((luminance(a), luminance(b)))
@@ -47,16 +48,21 @@ def test_texts_can_be_read_on_every_ground(theme):
 
 def test_no_source_names_a_colour_of_its_own():
     sources = [
-        path for folder in ("widgets/src", "widgets", "workbench")
-        for end in ("ts", "js", "css", "html", "py") for path in (ROOT / folder).rglob(f"*.{end}")
+        path
+        for folder in ("widgets/src", "widgets", "workbench")
+        for end in ("ts", "js", "css", "html", "py")
+        for path in (ROOT / folder).rglob(f"*.{end}")
         if "node_modules" not in path.parts and "bundle" not in path.parts
-    ]  # fmt: skip
+    ]
     assert len(sources) > 100
     found = {}
     for path in sources:
         name = path.relative_to(ROOT).as_posix()
-        own = {colour for colour in HEX.findall(path.read_text(encoding="utf-8"))
-               if not (colour == "#000" and name in MASKS)}  # fmt: skip
+        own = {
+            colour
+            for colour in HEX.findall(path.read_text(encoding="utf-8"))
+            if not (colour == "#000" and name in MASKS)
+        }
         if own:
             found[name] = own
     # A page that is shown before anybody has signed in brings its own, the same.
@@ -67,8 +73,10 @@ def test_no_source_names_a_colour_of_its_own():
 
 def test_pages_have_the_table_as_variables():
     text = browser_modules.palette()
-    light, dark = (dict(re.findall(r"--([\w-]+): (#\w+);", part))
-                   for part in text.split("[data-theme=dark]")[:2])  # fmt: skip
+    light, dark = (
+        dict(re.findall(r"--([\w-]+): (#\w+);", part))
+        for part in text.split("[data-theme=dark]")[:2]
+    )
     assert {name: [light[name], dark[name]] for name in INTERFACE} == INTERFACE
     assert {"hl-k", "phase-backward"} <= light.keys() == dark.keys()
     hosted = browser_modules.standalone_text("overview")

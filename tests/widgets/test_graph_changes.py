@@ -82,8 +82,10 @@ def coloured(number: int, *names: str) -> Mapping[str, Any]:
     g = Builder()
     g.add("output", (g.add("argument"),))
     values = np.array([1.0, 2.0])
-    overlays = [{"name": name, "unit": "", "values": values, "combine": "max", "scale": "linear"}
-                for name in names]  # fmt: skip
+    overlays = [
+        {"name": name, "unit": "", "values": values, "combine": "max", "scale": "linear"}
+        for name in names
+    ]
     return g.data(str(number), overlays=overlays)
 
 

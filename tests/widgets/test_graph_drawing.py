@@ -129,9 +129,10 @@ def test_the_farther_away_the_less_detail_is_drawn(open_page):
     for _ in range(60):
         scale = shown.call("camera")["scale"]
         zone = next(
-            name for name, least in (("near", 0.45), ("shapes", 0.16), ("edges", 0.05), ("far", 0))
+            name
+            for name, least in (("near", 0.45), ("shapes", 0.16), ("edges", 0.05), ("far", 0))
             if scale >= least
-        )  # fmt: skip
+        )
         if zone not in found:
             shown.tab.evaluate("() => { for (const name in counted) counted[name] = 0; }")
             shown.tab.set_viewport_size({"width": 1440, "height": 901 + len(found)})  # drawn anew

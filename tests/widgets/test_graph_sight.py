@@ -84,8 +84,10 @@ def test_a_window_that_was_moved_keeps_its_middle(open_page: Open) -> None:
 
     def middle() -> tuple[float, float]:
         camera, now = shown.call("camera"), box_of(shown)
-        return (camera["x"] + now["width"] / 2 / camera["scale"],
-                camera["y"] + now["height"] / 2 / camera["scale"])  # fmt: skip
+        return (
+            camera["x"] + now["width"] / 2 / camera["scale"],
+            camera["y"] + now["height"] / 2 / camera["scale"],
+        )
 
     before = middle()
     shown.tab.set_viewport_size({"width": 620, "height": 500})

@@ -304,8 +304,14 @@ def test_linked_ops_are_marked_both_ways(open_page: Open) -> None:
     shown.settle()
     g = transformer(1)
     top = [path.partition("/")[0] for path in g.scopes]
-    key = next(k for k in range(n // 2) if top[k] and top[k] != top[n - 1 - k]
-               and shown.call("placeOfOp", k) and shown.call("placeOfOp", n - 1 - k))  # fmt: skip
+    key = next(
+        k
+        for k in range(n // 2)
+        if top[k]
+        and top[k] != top[n - 1 - k]
+        and shown.call("placeOfOp", k)
+        and shown.call("placeOfOp", n - 1 - k)
+    )
     click_op(shown, key)
     assert shown.call("linked") == [n - 1 - key]
     shown.tab.evaluate(f"workbench.models[0].receive('selection', {{ op: {n - 1 - key} }})")

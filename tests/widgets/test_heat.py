@@ -15,8 +15,13 @@ def _heat(run_layout, values: list[float], scale: str) -> dict[str, Any]:
     g = Builder()
     for i in range(len(values)):
         g.add("add", (i - 1,) if i else ())
-    overlay = {"name": "error", "unit": "", "values": np.array(values), "combine": "max",
-               "scale": scale}  # fmt: skip
+    overlay = {
+        "name": "error",
+        "unit": "",
+        "values": np.array(values),
+        "combine": "max",
+        "scale": scale,
+    }
     (report,) = run_layout(g.data(overlays=[overlay]))
     (heat,) = report["heat"]
     return heat

@@ -209,8 +209,10 @@ def nested(draw: st.DrawFn) -> Builder:
     """Any op graph whose scopes hold what stands together in it, and whose constants (which are
     drawn with their users) read nothing."""
     g = draw(graphs())
-    g.operands = [() if kind == "constant" else operands
-                  for kind, operands in zip(g.kinds, g.operands, strict=True)]  # fmt: skip
+    g.operands = [
+        () if kind == "constant" else operands
+        for kind, operands in zip(g.kinds, g.operands, strict=True)
+    ]
     runs = sorted(draw(st.sampled_from(range(len(RUNS)))) for _ in g.keys)
     g.scopes = [RUNS[run] for run in runs]
     return g
@@ -311,11 +313,13 @@ def inside(report: dict[str, Any], number: int) -> dict[Any, dict[str, float]]:
     container = report["containers"][number]
     return {
         item.get("op", item.get("scope")): {
-            "x": item["x"] - container["x"], "y": item["y"] - container["y"],
+            "x": item["x"] - container["x"],
+            "y": item["y"] - container["y"],
             "width": item["width"],
         }
-        for item in report["items"] if item["container"] == number
-    }  # fmt: skip
+        for item in report["items"]
+        if item["container"] == number
+    }
 
 
 def test_going_back_restores_places(run_layout: RunLayout) -> None:

@@ -41,8 +41,9 @@ def with_a_long_line() -> dict[str, Any]:
 def test_a_wrapped_line_is_whole_and_pushes_the_next_ones_down(
     open_page: Open, unified: bool, width: int
 ) -> None:
-    shown = open_page(page([("diff", with_a_long_line())], theme="light",
-                           state=[{"unified": unified}]))  # fmt: skip
+    shown = open_page(
+        page([("diff", with_a_long_line())], theme="light", state=[{"unified": unified}])
+    )
     shown.tab.set_viewport_size({"width": width, "height": 700})
     shown.settle()
     assert all(row["height"] == ROW for row in rows(shown, ".lines"))
@@ -62,13 +63,17 @@ def test_only_the_lines_of_the_selected_op(open_page: Open) -> None:
     data = diff_data(60)
     chosen = next(line for line in data["lines"] if line.get("rightKey") is not None)
     shown = open_page(page([("diff", data)], theme="light", state=[{"unified": False}]))
-    shown.tab.evaluate("(op) => workbench.models[0].receive('selection', { op })",
-                       chosen["rightKey"])  # fmt: skip
+    shown.tab.evaluate(
+        "(op) => workbench.models[0].receive('selection', { op })", chosen["rightKey"]
+    )
     shown.view().locator(".lines").focus()
     shown.tab.keyboard.press("o")
     shown.settle()
-    wanted = [line for line in data["lines"]
-              if chosen["rightKey"] in (line.get("leftKey"), line.get("rightKey"))]  # fmt: skip
+    wanted = [
+        line
+        for line in data["lines"]
+        if chosen["rightKey"] in (line.get("leftKey"), line.get("rightKey"))
+    ]
     assert len(rows(shown, ".lines")) == len(wanted)
     shown.tab.keyboard.press("o")
     shown.settle()
@@ -130,8 +135,10 @@ def test_where_nothing_became_of_the_hot_line_its_nearest_says_where_the_others_
     for group in data["groups"]:
         if hot in group["lines"][0]:
             group["lines"][1] = group["lines"][2] = []
-    near = min((g for g in data["groups"] if g["lines"][1]),
-               key=lambda g: min(abs(n - hot) for n in g["lines"][0]))  # fmt: skip
+    near = min(
+        (g for g in data["groups"] if g["lines"][1]),
+        key=lambda g: min(abs(n - hot) for n in g["lines"][0]),
+    )
     shown = open_page(page([("code", data)], theme="light"))
     shown.settle()
     pane = shown.view().locator(".pane").nth(1)

@@ -29,19 +29,33 @@ def plan(buffers: int, seed: int) -> dict[str, Any]:
 def two_plans(shared: int = 40) -> dict[str, Any]:
     """Plans of which the first ``shared`` buffers hold the same."""
     numbers = np.arange(shared, dtype=np.int32)
-    return {"two": {
-        "a": plan(60, 3), "b": plan(50, 4), "names": ["a.run", "b.run"],
-        "first": numbers + 300, "second": numbers + 400,
-        "guessed": (numbers % 2).astype(np.uint8), "why": np.zeros(shared, np.uint8),
-        "whys": ["value map"],
-    }}  # fmt: skip
+    return {
+        "two": {
+            "a": plan(60, 3),
+            "b": plan(50, 4),
+            "names": ["a.run", "b.run"],
+            "first": numbers + 300,
+            "second": numbers + 400,
+            "guessed": (numbers % 2).astype(np.uint8),
+            "why": np.zeros(shared, np.uint8),
+            "whys": ["value map"],
+        }
+    }
 
 
 def two_timelines() -> dict[str, Any]:
     a, b = timeline_data(), timeline_data(40, 3, seed=6)
     numbers = np.arange(30, dtype=np.int32)
-    made = {"two": {"a": a, "b": b, "names": ["a.run", "b.run"], "first": numbers,
-                    "second": numbers + 5, "guessed": np.zeros(30, np.uint8)}}  # fmt: skip
+    made = {
+        "two": {
+            "a": a,
+            "b": b,
+            "names": ["a.run", "b.run"],
+            "first": numbers,
+            "second": numbers + 5,
+            "guessed": np.zeros(30, np.uint8),
+        }
+    }
     made["two"]["pairs"] = launch_pairs(a, b)
     return made
 
@@ -60,9 +74,15 @@ def launch_pairs(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         us[of] = launches["median"]
         return {"us": us, "least": np.zeros(count, np.uint8)}
 
-    return {"title": ["conv2d · relu"] * count, "place": ["/home/x/model.py:7"] * count,
-            "a": side(a["launches"], of_a), "b": side(b["launches"], of_b),
-            "guessed": np.zeros(count, np.uint8), "of_a": of_a, "of_b": of_b}  # fmt: skip
+    return {
+        "title": ["conv2d · relu"] * count,
+        "place": ["/home/x/model.py:7"] * count,
+        "a": side(a["launches"], of_a),
+        "b": side(b["launches"], of_b),
+        "guessed": np.zeros(count, np.uint8),
+        "of_a": of_a,
+        "of_b": of_b,
+    }
 
 
 def alive(data: dict[str, Any]) -> tuple[float, set[int]]:

@@ -42,9 +42,16 @@ class Bench:
     def __init__(self, folder: Path):
         self._folder, self._runs = folder, list[Run]()
 
-    def __call__(self, build: Callable, *types: str, edit: PipelineEdit = PipelineEdit(),
-                 options: Mapping[str, Any] | None = None, until: str = "generate_code",
-                 more: More | None = None, **meta: Any) -> Run:  # fmt: skip
+    def __call__(
+        self,
+        build: Callable,
+        *types: str,
+        edit: PipelineEdit = PipelineEdit(),
+        options: Mapping[str, Any] | None = None,
+        until: str = "generate_code",
+        more: More | None = None,
+        **meta: Any,
+    ) -> Run:
         target = dict(options or {})
         made = compilation.start(program(build, *types), CPU(), Options(edit=edit, target=target))
         while made.next is not None and made.next.label != until:
@@ -188,17 +195,23 @@ def test_an_op_that_reads_what_was_just_written_is_named_with_what_refused(bench
 PLANTED = {
     "unfused chain": (chain, (SQUARE,), PipelineEdit(skip=("fuse_elementwise",))),
     "layout ping-pong": (
-        to_and_fro, (SQUARE,), PipelineEdit(skip=("choose_layouts", "fuse_elementwise"))
+        to_and_fro,
+        (SQUARE,),
+        PipelineEdit(skip=("choose_layouts", "fuse_elementwise")),
     ),
     "work done twice": (
-        same_twice, (SQUARE, SQUARE), PipelineEdit(skip=("eliminate_common_subexpressions",))
+        same_twice,
+        (SQUARE, SQUARE),
+        PipelineEdit(skip=("eliminate_common_subexpressions",)),
     ),
     "never read": (for_nobody, (SQUARE,), PipelineEdit(skip=("eliminate_dead_code",))),
     "constant work": (of_constants, (SQUARE,), PipelineEdit()),
     "plan above its bound": (
-        uneven, UNEVEN, PipelineEdit(options={"plan_memory": {"planner": "greedy_start"}})
+        uneven,
+        UNEVEN,
+        PipelineEdit(options={"plan_memory": {"planner": "greedy_start"}}),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.sampled(3)
@@ -233,10 +246,13 @@ def test_the_offers_say_what_they_change(bench):
 BACKWARDS = ("fuse_reductions", "fuse_elementwise", "fuse_epilogues")
 
 
-@pytest.mark.parametrize(("build", "order", "words"), [
-    (two_sums, (), "fuse_reductions twice"),
-    (tanh_of_a_sum, BACKWARDS, "in the order fuse_reductions, fuse_epilogues"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("build", "order", "words"),
+    [
+        (two_sums, (), "fuse_reductions twice"),
+        (tanh_of_a_sum, BACKWARDS, "in the order fuse_reductions, fuse_epilogues"),
+    ],
+)
 def test_fusions_that_leave_more_launches_than_others_are_offered(bench, build, order, words):
     run = bench(build, SQUARE, SQUARE, edit=PipelineEdit(order=order))
     (found,) = of(run, "unfused chain")
@@ -259,10 +275,12 @@ def timed(us: Sequence[float], threads: int = 2) -> More:
 
     def tell(recorder: Recorder, made: Compilation) -> None:
         launches = [op for op in made.module.main.body.ops if op.kind == LAUNCH]
-        recorder.kernels([
-            KernelRecord(name, launches=[op for op in launches if op["kernel"] == name])
-            for name in dict.fromkeys(op["kernel"] for op in launches)
-        ])  # fmt: skip
+        recorder.kernels(
+            [
+                KernelRecord(name, launches=[op for op in launches if op["kernel"] == name])
+                for name in dict.fromkeys(op["kernel"] for op in launches)
+            ]
+        )
         limits = Limits(threads, 100e9, ((1, 10e9),), ((1, 10e9),))
         rows = [
             TimingRecord(i, [t] * 5, 2 * 256**3, 3 * 4 * 256**2, op["kernel"], op, threads)
@@ -278,10 +296,15 @@ def product(b, x, y):
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize(("own", "chosen", "tried"), [
-    (16, {}, "vector_width = 8"), (8, {"vector_width": 16}, "no edits"),
-    (8, {}, "tiles = small"), (8, {"vector_width": 8}, "vector_width = 8; tiles = small"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("own", "chosen", "tried"),
+    [
+        (16, {}, "vector_width = 8"),
+        (8, {"vector_width": 16}, "no edits"),
+        (8, {}, "tiles = small"),
+        (8, {"vector_width": 8}, "vector_width = 8; tiles = small"),
+    ],
+)
 def test_the_width_of_vectors_follows_the_processor(bench, monkeypatch, own, chosen, tried):
     monkeypatch.setattr(cpu, "own_width", lambda: own)
     least = 2 * 256**3 / 100e9 * 1e6
@@ -373,8 +396,10 @@ def test_less_padding_is_offered_where_it_is_less(bench):
     assert arena(tried) <= arena(run) / 2 + 64
     (left,) = of(tried, "padding") or [None]
     assert left is None or left.tries[0].sentence.startswith(NOTHING)
-    padded = [sum(b.size - b.unpadded_size for b in each.buffers() if b.tier == "dram")
-              for each in (run, tried)]  # fmt: skip
+    padded = [
+        sum(b.size - b.unpadded_size for b in each.buffers() if b.tier == "dram")
+        for each in (run, tried)
+    ]
     assert padded[1] < padded[0] / 2
 
 
@@ -396,8 +421,12 @@ def test_a_pass_that_moves_the_outputs(bench, error, named):
     def moved(recorder: Recorder, made: Compilation) -> None:
         names = [stage.name for stage in made.stages]
         places = {name: names.index(name) for name in ("recompose", "fold_batch_norm")}
-        recorder.figures({f"accumulated_error/{places['recompose']}": 1e-7,
-                          f"accumulated_error/{places['fold_batch_norm']}": error})  # fmt: skip
+        recorder.figures(
+            {
+                f"accumulated_error/{places['recompose']}": 1e-7,
+                f"accumulated_error/{places['fold_batch_norm']}": error,
+            }
+        )
 
     found = of(bench(chain, "8x8xf32", more=moved), "precision loss")
     assert len(found) == named
@@ -415,8 +444,10 @@ def test_an_op_that_cancels_its_digits(bench, largest, named):
 
     def seen(recorder: Recorder, made: Compilation) -> None:
         (op,) = made.stages[0].module.main.body.ops
-        recorder.tensors([TensorStats(v, -1e5, 1e5, 0.0) for v in op.operands]
-                         + [TensorStats(op.result, -largest, 0.0, 0.0)])  # fmt: skip
+        recorder.tensors(
+            [TensorStats(v, -1e5, 1e5, 0.0) for v in op.operands]
+            + [TensorStats(op.result, -largest, 0.0, 0.0)]
+        )
 
     found = of(bench(difference, "8x8xf32", "8x8xf32", more=seen), "cancellation")
     assert len(found) == named
@@ -458,10 +489,19 @@ def test_the_digits_of_a_variance_are_kept_in_f64(bench, tmp_path):
 def on_a_gpu(**facts: Any) -> More:
     def tell(recorder: Recorder, made: Compilation) -> None:
         launches = [op for op in made.module.main.body.ops if op.kind == LAUNCH]
-        given = {"threads": 64, "registers": 96, "shared": 4096, "spilled": 0, "occupancy": 0.5,
-                 "occupancy_limit": "registers", "work_items": [512], **facts}  # fmt: skip
-        recorder.kernels([KernelRecord(op["kernel"], launches=[op], facts=given)
-                          for op in launches])  # fmt: skip
+        given = {
+            "threads": 64,
+            "registers": 96,
+            "shared": 4096,
+            "spilled": 0,
+            "occupancy": 0.5,
+            "occupancy_limit": "registers",
+            "work_items": [512],
+            **facts,
+        }
+        recorder.kernels(
+            [KernelRecord(op["kernel"], launches=[op], facts=given) for op in launches]
+        )
         recorder.figures({"machine": "h200", "machine_units": 132})
 
     return tell
@@ -494,15 +534,18 @@ def test_hazards_of_a_gpu(bench, facts, hazard, title, cost):
     ("build", "types", "tiles", "words"),
     [
         (product, (SQUARE, SQUARE), "small", ["no edits"]),
-        (lambda b, x, y: b.exp(b.matmul(x, y)), (SQUARE, SQUARE), "small",
-         ["no edits", "skip fuse_epilogues; tiles = small"]),
-        (lambda b, x: b.reduce_sum(b.exp(x), axes=(1,)), (SQUARE,), "",
-         ["skip fuse_reductions"]),
+        (
+            lambda b, x, y: b.exp(b.matmul(x, y)),
+            (SQUARE, SQUARE),
+            "small",
+            ["no edits", "skip fuse_epilogues; tiles = small"],
+        ),
+        (lambda b, x: b.reduce_sum(b.exp(x), axes=(1,)), (SQUARE,), "", ["skip fuse_reductions"]),
         (chain, (SQUARE,), "", ["skip fuse_elementwise"]),
         (lambda b, x: b.exp(x), (SQUARE,), "", [None]),
     ],
     ids=("small tiles", "epilogue", "row program", "chain", "one op"),
-)  # fmt: skip
+)
 def test_what_is_tried_of_a_spill_depends_on_what_the_kernel_is(bench, build, types, tiles, words):
     pytest.importorskip("numba_cuda", reason="what can be tried asks the CUDA target")
     options = {"tiles": tiles} if tiles else {}

@@ -76,10 +76,12 @@ def test_onnx(tmp_path):
         helper.make_node("Softmax", ["c"], ["y"], axis=-1),
     ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", 1, ["n", 2, 4, 4])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", 1, ["n", 2, 4, 4])],
         [helper.make_tensor_value_info("y", 1, None)],
         [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(np.array([1, -1]), "s")],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     (tmp_path / "good.onnx").write_bytes(model.SerializeToString())
     assert attempts(tmp_path / "good.onnx", load) > DAMAGES // 4

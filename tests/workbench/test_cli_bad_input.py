@@ -55,21 +55,33 @@ def _onnx_files(folder: Path) -> None:
     def save(name: str, nodes, inputs, outputs, weights=()):
         value = helper.make_tensor_value_info
         graph = helper.make_graph(
-            nodes, "g", [value(n, TensorProto.FLOAT, s) for n, s in inputs],
+            nodes,
+            "g",
+            [value(n, TensorProto.FLOAT, s) for n, s in inputs],
             [value(n, TensorProto.FLOAT, s) for n, s in outputs],
             [numpy_helper.from_array(a, n) for n, a in weights],
-        )  # fmt: skip
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
         (folder / name).write_bytes(model.SerializeToString())
 
     node = helper.make_node
     weight = np.ones((8, 400), np.float32)
-    save("good.onnx", [node("MatMul", ["x", "w"], ["y"])], [("x", [2, 8])], [("y", [2, 400])],
-         [("w", weight)])  # fmt: skip
+    save(
+        "good.onnx",
+        [node("MatMul", ["x", "w"], ["y"])],
+        [("x", [2, 8])],
+        [("y", [2, 400])],
+        [("w", weight)],
+    )
     content = (folder / "good.onnx").read_bytes()
     (folder / "cut.onnx").write_bytes(content[: len(content) // 2])
-    save("shapes.onnx", [node("MatMul", ["x", "w"], ["y"])], [("x", [2, 9])], [("y", [2, 400])],
-         [("w", weight)])  # fmt: skip
+    save(
+        "shapes.onnx",
+        [node("MatMul", ["x", "w"], ["y"])],
+        [("x", [2, 9])],
+        [("y", [2, 400])],
+        [("w", weight)],
+    )
     nodes = [node("Flub", ["x"], ["a"], "first"), node("Blub", ["a"], ["y"], "second")]
     save("unsupported.onnx", nodes, [("x", [2])], [("y", [2])])
     onnx.checker.check_model(str(folder / "good.onnx"))
@@ -196,7 +208,7 @@ WRONG = [
     (("open", "--address", "no-such-host.invalid", "--no-auth"), 2, ["cannot resolve the address"]),
     (("profile", "digits-mlp", "--seconds", "0"), 2, ["--seconds", "above 0"]),
     (("profile", "digits-mlp", "--seconds", "nan"), 2, ["--seconds", "above 0"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.sampled(9)
@@ -288,9 +300,10 @@ def test_a_framework_that_is_not_installed_is_the_machines_fault(command, monkey
 
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec",
+        importlib.util,
+        "find_spec",
         lambda name, *rest: None if name == "onnxruntime" else find(name, *rest),
-    )  # fmt: skip
+    )
     code, _, err = command("run", *MODEL, "--against", "onnxruntime")
     assert code == 3
     assert "pip install 'compiler-workbench[peers]'" in err

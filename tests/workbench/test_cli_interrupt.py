@@ -36,8 +36,11 @@ def stopped(*words, how=signal.SIGINT, times=1) -> tuple[int, str, str]:
     """(exit code, output, errors) of a compile that is stopped in the middle of its passes."""
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW, "compile", *MODEL, *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         assert process.stdout.readline() == "waiting\n"
         time.sleep(0.2)

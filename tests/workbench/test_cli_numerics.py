@@ -13,9 +13,11 @@ from core_compiler.record import Recording
 from tests.workbench.conftest import MODEL
 from workbench.queries import numeric_results
 
-FLOATS = {np.float16: st.floats(width=16, allow_nan=False, allow_infinity=False),
-          np.float32: st.floats(width=32, allow_nan=False, allow_infinity=False),
-          np.float64: st.floats(allow_nan=False, allow_infinity=False)}  # fmt: skip
+FLOATS = {
+    np.float16: st.floats(width=16, allow_nan=False, allow_infinity=False),
+    np.float32: st.floats(width=32, allow_nan=False, allow_infinity=False),
+    np.float64: st.floats(allow_nan=False, allow_infinity=False),
+}
 
 
 def test_it_counts_the_checks_of_the_recording(command, recording):
@@ -83,9 +85,12 @@ def test_a_comparison_with_a_framework_is_recorded(command, tmp_path):
     told = command.json("run", *MODEL, "--against", "torch", "-o", path)
     found = command.json("numerics", path)
     assert found["peer"] == {
-        "name": "torch", "error": told["worst_relative_error"], "ulp": told["worst_ulp"],
-        "verdict": told["verdict"], "integers": [],
-    }  # fmt: skip
+        "name": "torch",
+        "error": told["worst_relative_error"],
+        "ulp": told["worst_ulp"],
+        "verdict": told["verdict"],
+        "integers": [],
+    }
     assert told["verdict"] == "within" and found["framework"] == told["values"]
     assert "against torch: within, worst relative error" in command.text("numerics", path)
     with Recording.open(path) as file:

@@ -28,15 +28,24 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @pytest.mark.parametrize(
-    ("frontend", "against"), slow_but([("torch", "torch")], [
-        ("torch", "torch"), ("onnx", "onnxruntime"), ("torch", "onnxruntime")]),
-)  # fmt: skip
+    ("frontend", "against"),
+    slow_but(
+        [("torch", "torch")],
+        [("torch", "torch"), ("onnx", "onnxruntime"), ("torch", "onnxruntime")],
+    ),
+)
 def test_run_agrees_with_the_framework(command, frontend, against):
     pytest.importorskip("torch")
     found = command.json("run", *MODEL, "--frontend", frontend, "--against", against)
     assert {*found} >= {
-        "model", "target", "worst_relative_error", "worst_ulp", "verdict", "digest", "identity"
-    }  # fmt: skip
+        "model",
+        "target",
+        "worst_relative_error",
+        "worst_ulp",
+        "verdict",
+        "digest",
+        "identity",
+    }
     assert (found["model"], found["target"]) == ("digits-mlp", "cpu")
     assert 0 <= found["worst_relative_error"] <= 1e-6
     assert found["verdict"] in ("equal", "within") and found["beyond"] is None
@@ -161,9 +170,13 @@ def test_a_checked_compile_that_a_pass_ends_has_its_failure_as_a_row(command, ow
     from core_compiler.passes import plan_memory
 
     right = plan_memory.lifetimes
-    monkeypatch.setattr(plan_memory, "lifetimes", lambda ops: [
-        replace(life, space="arena") if life.space == "output" else life for life in right(ops)
-    ])  # fmt: skip
+    monkeypatch.setattr(
+        plan_memory,
+        "lifetimes",
+        lambda ops: [
+            replace(life, space="arena") if life.space == "output" else life for life in right(ops)
+        ],
+    )
     found = command.json("compile", f"{own}:sums", "--check", code=1)
     (row,) = found["failures"]
     assert row["pass"] == "plan_memory" and "caller's memory" in row["note"]
@@ -181,8 +194,11 @@ def test_a_result_of_another_shape_differs(command, tmp_path, monkeypatch):
     words = "compile", str(tmp_path / "part.onnx"), "--against", "onnxruntime"
     assert command.json(*words)["against"]["verdict"] == "equal"
     right = Builder.cut
-    monkeypatch.setattr(Builder, "cut", lambda self, x, axis, start, limit, step=1: right(
-        self, x, axis, start, limit - 1, step))  # fmt: skip
+    monkeypatch.setattr(
+        Builder,
+        "cut",
+        lambda self, x, axis, start, limit, step=1: right(self, x, axis, start, limit - 1, step),
+    )
     beyond = command.json(*words, "--no-import-cache", code=1)["against"]["beyond"]
     assert beyond["node"] == "y"
     assert beyond["note"] == "it is float32[3, 4], expected float32[3, 5]"
@@ -328,17 +344,25 @@ def test_profile_times_kernels_and_peers(command, tmp_path):
     pytest.importorskip("onnxruntime")
     path = tmp_path / "x.run"
     found = command.json(
-        "profile", *MODEL, "--against", "torch,onnxruntime", "--repeats", 3, "--rounds", 2,
-        "--threads", 1, "-o", path,
-    )  # fmt: skip
+        "profile",
+        *MODEL,
+        "--against",
+        "torch,onnxruntime",
+        "--repeats",
+        3,
+        "--rounds",
+        2,
+        "--threads",
+        1,
+        "-o",
+        path,
+    )
     assert {*found} >= {"ours_ms", "peers", "ratios", "kernels"}
     assert list(found["peers"]) == list(found["ratios"]) == ["torch", "onnxruntime"]
     for name, ms in found["peers"].items():
         assert found["ratios"][name] == pytest.approx(ms / found["ours_ms"])
     kernel = found["kernels"][0]
-    assert {*kernel} >= {
-        "name", "count", "median_us", "gflops", "gbytes_per_s", "percent_of_limit"
-    }  # fmt: skip
+    assert {*kernel} >= {"name", "count", "median_us", "gflops", "gbytes_per_s", "percent_of_limit"}
     with Recording.open(path) as recording:
         assert sum(k["count"] for k in found["kernels"]) == len(recording.timings())
 
@@ -472,8 +496,11 @@ def test_the_timeline_of_an_op_leads_from_its_line_to_its_kernel_and_back(comman
     found = command.json("op", recording, number)["timeline"]
     assert (found["op"], found["first"], found["stages"]) == (number, 0, len(names))
     told = [(m["lane"], m["what"], m["pass"]) for m in found["marks"]]
-    assert told[:3] == [("from", "source", None), ("op", "imported", "import"),
-                        ("op", "removed", "lower_composites")]  # fmt: skip
+    assert told[:3] == [
+        ("from", "source", None),
+        ("op", "imported", "import"),
+        ("op", "removed", "lower_composites"),
+    ]
     assert ("became", "fused", "fuse_elementwise") in told
     assert ("became", "kernel", "outline_kernels") in told
     assert [what for _, what, _ in told[-3:]] == ["kernel", "buffer", "code"]
@@ -634,9 +661,19 @@ def test_every_json_output_is_one_line(command, recording):
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "words",
-    [("passes",), ("lines",), ("lines", "--nodes"), ("kernels",), ("memory",), ("numerics",),
-     ("show", "overview"), ("op", "11"), ("diff", "--pass", "3"), ("why-not", "11", "12")],
-)  # fmt: skip
+    [
+        ("passes",),
+        ("lines",),
+        ("lines", "--nodes"),
+        ("kernels",),
+        ("memory",),
+        ("numerics",),
+        ("show", "overview"),
+        ("op", "11"),
+        ("diff", "--pass", "3"),
+        ("why-not", "11", "12"),
+    ],
+)
 def test_names_in_a_recording_steer_no_terminal_and_break_no_table(
     command, recording, tmp_path, words
 ):

@@ -41,9 +41,14 @@ def own(name: str, at: str = "") -> list[str]:
 def run_alone(folder: Path) -> tuple[int, str]:
     """(exit code, output) of a reproducer in a fresh process."""
     done = subprocess.run(
-        [sys.executable, "reproducer.py"], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=300, check=False,
-    )  # fmt: skip
+        [sys.executable, "reproducer.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+        check=False,
+    )
     assert done.stderr == ""
     return done.returncode, done.stdout
 
@@ -52,17 +57,37 @@ def run_alone(folder: Path) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("model", "pass_", "at", "ops", "how", "says"),
     [
-        pytest.param("resnet50", "ReluOfSum", "decompose", 2, "check",
-                     "relu(x + y) => abs(x + y) is declared bit-exact but changed values",
-                     marks=pytest.mark.slow),
+        pytest.param(
+            "resnet50",
+            "ReluOfSum",
+            "decompose",
+            2,
+            "check",
+            "relu(x + y) => abs(x + y) is declared bit-exact but changed values",
+            marks=pytest.mark.slow,
+        ),
         ("resnet18", "StridesOfOne", "", 1, "raised", "raised ZeroDivisionError at planted.py:"),
         ("resnet18", "Widens", "canonicalise", 1, "invalid", "core.max_pool makes tensor<"),
-        pytest.param("bert-base", "QuickGelu", "canonicalise", 1, "check",
-                     "gelu(x) => x * sigmoid(1.702 x)", marks=pytest.mark.slow),
-        pytest.param("bert-base", "NeverEnds", "decompose", 2, "never ends",
-                     "has not ended after 2 s", marks=pytest.mark.slow),
+        pytest.param(
+            "bert-base",
+            "QuickGelu",
+            "canonicalise",
+            1,
+            "check",
+            "gelu(x) => x * sigmoid(1.702 x)",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "bert-base",
+            "NeverEnds",
+            "decompose",
+            2,
+            "never ends",
+            "has not ended after 2 s",
+            marks=pytest.mark.slow,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_planted_fault_becomes_a_program_that_runs_alone(
     model, pass_, at, ops, how, says, command, tmp_path
 ):
@@ -103,9 +128,15 @@ def test_a_recording_is_reduced_from_its_wrong_stage(failed_run, command, tmp_pa
     assert (made["pass"], made["how"], made["ops_after"]) == ("quick_gelu", "check", 1)
     assert made["notes"] == [] and made["runs_alone"]
     named = command.json(
-        "reduce", failed_run, *own("QuickGelu"), "--stage", "quick_gelu", "-o", tmp_path / "b",
+        "reduce",
+        failed_run,
+        *own("QuickGelu"),
+        "--stage",
+        "quick_gelu",
+        "-o",
+        tmp_path / "b",
         code=1,
-    )  # fmt: skip
+    )
     assert named["stage"] == made["stage"]
     assert (tmp_path / "a/reproducer.py").read_text() == (tmp_path / "b/reproducer.py").read_text()
 
@@ -235,9 +266,17 @@ def test_an_own_pass_that_goes_wrong_is_named_and_what_was_before_is_kept(
 
 def test_bisect_names_a_pass_that_never_ends(command):
     made = command.json(
-        "bisect", *MODEL, *own("NeverEnds"), "--set", "never_ends.first=core.matmul",
-        "--set", "never_ends.second=core.gelu", "--pass-timeout", 0.5, code=1,
-    )  # fmt: skip
+        "bisect",
+        *MODEL,
+        *own("NeverEnds"),
+        "--set",
+        "never_ends.first=core.matmul",
+        "--set",
+        "never_ends.second=core.gelu",
+        "--pass-timeout",
+        0.5,
+        code=1,
+    )
     assert (made["first_bad_pass"], made["how"]) == ("never_ends", "never ends")
     assert "stopped at" in made["note"] and "planted.py:" in made["note"]
 
@@ -257,9 +296,13 @@ def test_ctrl_c_ends_a_pass_that_never_ends(tmp_path):
     words += ["--set", "never_ends.first=core.matmul"]
     words += ["--set", "never_ends.second=core.gelu", "-o", str(path)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "workbench.commands.cli", "compile", *words], cwd=ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "workbench.commands.cli", "compile", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         limit = time.monotonic() + 120
         while not _has(path, "fold_constants#2"):

@@ -15,8 +15,9 @@ PLACE = "saturate@after:lower_control_flow"
 def test_it_is_inserted_by_name_and_checked(command, tmp_path):
     pytest.importorskip("egglog", reason="egglog is not installed (extra: egglog)")
     path = tmp_path / "out.run"
-    command.json("compile", *MODEL, "--insert", PLACE, "--set", "saturate.nodes=900", "--check",
-                 "-o", path)  # fmt: skip
+    command.json(
+        "compile", *MODEL, "--insert", PLACE, "--set", "saturate.nodes=900", "--check", "-o", path
+    )
     told = command.json("passes", path)
     names = [stage["pass"] for stage in told["passes"]]
     stage = told["passes"][names.index("saturate")]
@@ -29,9 +30,10 @@ def test_it_is_inserted_by_name_and_checked(command, tmp_path):
 def test_without_egglog_it_says_what_to_install(command, tmp_path, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "egglog" else
-        found(name, *rest),
-    )  # fmt: skip
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "egglog" else found(name, *rest),
+    )
     code, out, err = command(
         "compile", *MODEL, "--insert", PLACE, "-o", tmp_path / "out.run", "--json"
     )

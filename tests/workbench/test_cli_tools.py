@@ -40,8 +40,11 @@ def _numpy(path: Path, x: np.ndarray) -> np.ndarray:
     """What the file computes where nothing of ours can be imported."""
     np.save(path.with_name("x.npy"), x)
     code = f"import numpy as np, {path.stem} as m; np.save('y.npy', m.main(np.load('x.npy'))[0])"
-    subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, '.'); {code}"],
-                   cwd=path.parent, check=True)  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, '.'); {code}"],
+        cwd=path.parent,
+        check=True,
+    )
     return np.load(path.with_name("y.npy"))
 
 
@@ -119,8 +122,21 @@ def test_from_the_command_line_of_a_model_and_of_its_recording(
 @pytest.mark.slow
 def test_the_last_graph_of_onnx_is_what_its_passes_made(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    assert main(["export", "digits-mlp", "--frontend", "onnx-passes", "-o", str(path),
-                 "--set", "convert_version.to=17"]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "export",
+                "digits-mlp",
+                "--frontend",
+                "onnx-passes",
+                "-o",
+                str(path),
+                "--set",
+                "convert_version.to=17",
+            ]
+        )
+        == 0
+    )
     model = onnx.load(path)
     assert model.opset_import[0].version == 17
     onnx.checker.check_model(model, full_check=True)

@@ -27,8 +27,18 @@ from workbench.views import Empty, compare, divergence, numerics, overview, trai
 pytestmark = pytest.mark.slow
 
 SAMPLES = Path(__file__).parents[2] / "sample_models" / "recordings"
-TRAIN = ["train", "digits-mlp", "--iterations", "2", "--batch", "8", "--receipts", "state",
-         "--every", "1"]  # fmt: skip
+TRAIN = [
+    "train",
+    "digits-mlp",
+    "--iterations",
+    "2",
+    "--batch",
+    "8",
+    "--receipts",
+    "state",
+    "--every",
+    "1",
+]
 REASON = "version 1 of the numerics contract, this release uses version 2"
 
 
@@ -85,8 +95,9 @@ def test_the_commands_refuse_the_comparison_with_its_reason(run_of_now, older, c
 @pytest.mark.slow
 def test_nothing_of_an_older_run_is_changed_by_refusing_it(older, capsys):
     before = {p: p.read_bytes() for p in sorted((older / "run").rglob("*")) if p.is_file()}
-    refused(capsys, *TRAIN[:2], "--iterations", "3", *TRAIN[4:], "--folder", older / "run",
-            "--resume")  # fmt: skip
+    refused(
+        capsys, *TRAIN[:2], "--iterations", "3", *TRAIN[4:], "--folder", older / "run", "--resume"
+    )
     assert {p: p.read_bytes() for p in sorted((older / "run").rglob("*")) if p.is_file()} == before
 
 
@@ -102,8 +113,14 @@ def test_receipts_alone_and_recordings_are_refused_too(older):
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("words", [["train", "digits-mlp", "--iterations", "1"],
-                                   ["run", "digits-mlp"], ["compile", "digits-mlp"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "digits-mlp", "--iterations", "1"],
+        ["run", "digits-mlp"],
+        ["compile", "digits-mlp"],
+    ],
+)
 def test_digests_are_printed_with_their_version(words, capsys):
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

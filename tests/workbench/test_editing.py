@@ -23,9 +23,14 @@ from workbench.commands import common
 from workbench.model import edits, pipeline_editor, user_pass
 
 META = {
-    "target": "cpu", "spec": "digits-cnn", "kind": "sample", "frontend": "onnx",
-    "sizes": {"width": 0.25, "image": 12}, "checked": True, "edit": {},
-}  # fmt: skip
+    "target": "cpu",
+    "spec": "digits-cnn",
+    "kind": "sample",
+    "frontend": "onnx",
+    "sizes": {"width": 0.25, "image": 12},
+    "checked": True,
+    "edit": {},
+}
 PLAIN = [step.label for step in build(CPU(), {})]
 CODE = '''
 from dataclasses import dataclass
@@ -210,14 +215,18 @@ def gesture(kind: str, **parts):
 
 
 GESTURES = st.one_of(
-    gesture("skip", on=[True, False]), gesture("repeat", on=[True, False]),
-    gesture("move", by=[-1, 1]), gesture("move", before=["", *PLAIN]),
-    gesture("limit", text=["", "0", "7"]), gesture("insert"), gesture("start"),
+    gesture("skip", on=[True, False]),
+    gesture("repeat", on=[True, False]),
+    gesture("move", by=[-1, 1]),
+    gesture("move", before=["", *PLAIN]),
+    gesture("limit", text=["", "0", "7"]),
+    gesture("insert"),
+    gesture("start"),
     gesture("cut", text=["", "1", "2, 3x1", "1,1,5"]),
     st.just({"do": "start", "label": ""}),
     st.just({"do": "option", "label": "fold_constants", "option": "growth", "text": "2"}),
     st.just({"do": "target", "option": "tiles", "text": "small"}),
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow
@@ -239,8 +248,12 @@ def test_whatever_is_done_the_rows_are_the_pipeline_that_runs(gestures):
 
 
 def test_an_edit_told_by_positions_and_names_is_the_same_edit_told_by_labels():
-    told = {"insert": [{"place": 3, "code": CODE.replace("implementation", "meaning").replace(
-        '"buffers"', "")}], "options": {"watch": {"times": "4"}}}  # fmt: skip
+    told = {
+        "insert": [
+            {"place": 3, "code": CODE.replace("implementation", "meaning").replace('"buffers"', "")}
+        ],
+        "options": {"watch": {"times": "4"}},
+    }
     on = pipeline_editor.ground({**META, "edit": told}, True)
     (item,) = on.base["edit"]["insert"]
     assert (item["place"], item["options"]) == ("after:fold_constants", {"times": "4"})
@@ -320,9 +333,13 @@ def test_an_edit_is_said_in_words(on):
 def test_an_edit_survives_the_recording():
     own = user_pass.load({"code": CODE, "options": {"times": "3"}})
     edit = PipelineEdit(
-        ("recompose",), {"fold_constants": {"growth": "2"}}, {"canonicalise": 3},
-        (("after:bufferize", own),), ("simplify_shapes", "canonicalise"), ("decompose",),
-    )  # fmt: skip
+        ("recompose",),
+        {"fold_constants": {"growth": "2"}},
+        {"canonicalise": 3},
+        (("after:bufferize", own),),
+        ("simplify_shapes", "canonicalise"),
+        ("decompose",),
+    )
     again = edits.from_json(json.loads(json.dumps(edit_facts(edit))))
     assert steps_of(again) == steps_of(edit)
     assert again.insert[0][1].run(1, None) == 1
@@ -333,11 +350,16 @@ def test_an_edit_survives_the_recording():
 @pytest.mark.parametrize(
     "data",
     [
-        {"skip": "recompose"}, {"skip": [["recompose"]]}, {"limits": {"recompose": "x"}},
-        {"limits": [1]}, {"options": {"recompose": 3}}, {"insert": [7]}, {"order": ["x" * 1000]},
+        {"skip": "recompose"},
+        {"skip": [["recompose"]]},
+        {"limits": {"recompose": "x"}},
+        {"limits": [1]},
+        {"options": {"recompose": 3}},
+        {"insert": [7]},
+        {"order": ["x" * 1000]},
         {"skip": ["x"] * 1000},
     ],
-)  # fmt: skip
+)
 def test_data_that_make_no_sense_are_refused(data):
     with pytest.raises(UserError):
         edits.checked(data)
@@ -436,8 +458,11 @@ def test_ours_that_need_a_backward_pass_are_offered_for_training_steps():
 def test_one_of_ours_is_inserted_by_name_with_its_own_options(on):
     shown = pipeline_editor.shown(on, on.base, META)
     assert [each["name"] for each in shown["optional"]] == [
-        "saturate", "round_correctly", "widen_sums", "rematerialise",
-    ]  # fmt: skip
+        "saturate",
+        "round_correctly",
+        "widen_sums",
+        "rematerialise",
+    ]
     draft = do(on, on.base, do="insert", label="simplify_shapes", **{"pass": "saturate"})
     draft = do(on, draft, do="option", label="saturate", option="nodes", text="500")
     assert draft["edit"]["insert"] == [
@@ -464,9 +489,13 @@ def test_one_of_ours_as_text_and_back(on):
     ((_, pass_),) = edit.insert
     assert pass_.spelled() == "saturate{nodes=500}"
     assert edit_facts(edit)["insert"] == [
-        {"place": "after:simplify_shapes", "pass": "saturate{nodes=500}", "source": "saturate",
-         "options": {"nodes": "500"}}
-    ]  # fmt: skip
+        {
+            "place": "after:simplify_shapes",
+            "pass": "saturate{nodes=500}",
+            "source": "saturate",
+            "options": {"nodes": "500"},
+        }
+    ]
 
 
 def test_a_name_that_is_nearly_one_of_ours_is_corrected():

@@ -43,8 +43,12 @@ def rows_of(folder: Path, name: str) -> list[dict]:
 @pytest.mark.slow
 def test_every_table_and_view_has_the_rows_that_sql_has(folder, recording):
     with closing(sqlite3.connect(recording)) as connection:
-        names = [name for (name,) in connection.execute(
-            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")]  # fmt: skip
+        names = [
+            name
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')"
+            )
+        ]
         written = [t["name"] for t in index_of(folder)["tables"] if t["family"] == "schema"]
         assert sorted(names) == sorted(written)
         for name in names:
@@ -73,8 +77,12 @@ def test_tables_of_the_page_say_what_commands_say(folder, recording, command):
     passes = command.json("passes", recording)["passes"]
     for row, known in zip(rows_of(folder, "passes"), passes, strict=True):
         assert (row["stage"], row["pass"], row["rewrites"], row["exact"], row["time_s"]) == (
-            known["index"], known["pass"], known["rewrites"], known["exact"], known["seconds"]
-        )  # fmt: skip
+            known["index"],
+            known["pass"],
+            known["rewrites"],
+            known["exact"],
+            known["seconds"],
+        )
         counts = {v: row[v] for v in ("bitwise", "within", "failed", "unchecked") if row[v]}
         assert counts == {v: n for v, n in known["verdicts"].items() if n}
 
@@ -94,14 +102,16 @@ def test_tables_of_the_page_say_what_commands_say(folder, recording, command):
     for line in lines["lines"]:
         row = found[line["file"], line["line"]]
         assert (row["own_us"], row["with_calls_us"], row["ops_at_end"], row["text"]) == (
-            line["own"]["us"], line["total"]["us"], line["now"], line["text"]
-        )  # fmt: skip
+            line["own"]["us"],
+            line["total"]["us"],
+            line["now"],
+            line["text"],
+        )
 
     memory = command.json("memory", recording)
-    assert sorted((b["size_bytes"], b["offset_bytes"], b["first"]) for b in
-                  rows_of(folder, "buffers")) == sorted(
-        (b["size"], b["offset"], b["start"]) for b in memory["buffers"]
-    )  # fmt: skip
+    assert sorted(
+        (b["size_bytes"], b["offset_bytes"], b["first"]) for b in rows_of(folder, "buffers")
+    ) == sorted((b["size"], b["offset"], b["start"]) for b in memory["buffers"])
 
 
 def test_rewrites_launches_and_samples_are_all_there(folder, command, recording):

@@ -36,8 +36,12 @@ def test_a_reference_that_two_checks_disagree_with_is_named_itself(monkeypatch):
     monkeypatch.setitem(REGISTRY, kind, replace(declared, reference=doubled))
     random = np.random.default_rng(0)
     inputs = (random.standard_normal((2, 1, 6, 6)).astype(np.float32), np.array([1, 4]))
-    made = cc.compile(Pooled(), tuple(map(torch.from_numpy, inputs)),
-                      training=Training(loss="cross_entropy"), check=True)  # fmt: skip
+    made = cc.compile(
+        Pooled(),
+        tuple(map(torch.from_numpy, inputs)),
+        training=Training(loss="cross_entropy"),
+        check=True,
+    )
     first, *others = failures.rows(made.compilation)
     assert (first["pass"], first["rule"]) == (failures.REFERENCE, kind)
     blamed = {row["pass"] for row in others}

@@ -48,8 +48,17 @@ def look(recording: Path, edit: dict | None = None, inputs: str = "", **more) ->
 def recorded(path: Path, **meta) -> Path:
     """A recording that says what it was compiled from, and has no stage."""
     with Recorder(path) as recorder:
-        recorder.begin({"model": "digits-mlp", "spec": "digits-mlp", "kind": "sample",
-                        "frontend": "torch", "sizes": SIZES, "target": "cpu", **meta})  # fmt: skip
+        recorder.begin(
+            {
+                "model": "digits-mlp",
+                "spec": "digits-mlp",
+                "kind": "sample",
+                "frontend": "torch",
+                "sizes": SIZES,
+                "target": "cpu",
+                **meta,
+            }
+        )
         recorder.end("finished")
     return path
 
@@ -122,10 +131,11 @@ def test_inputs_that_do_not_fit_are_refused(arrays, said, tmp_path, command):
         ("while True: pass", "never ends", "0.5 s"),
         (
             "body = module.main.body; return module.with_main(body.with_(ops=body.ops[1:]))",
-            "invalid", "is used before it is defined",
+            "invalid",
+            "is used before it is defined",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_pass_that_raises_or_is_invalid_or_never_ends_is_the_bad_one(body, how, said):
     pytest.importorskip("torch", reason="the sample models need torch")
     code = f"class Bad(Pass):\n    def run(self, module, context):\n        {body}\n"
@@ -191,8 +201,14 @@ def test_what_was_found_in_another_recording_of_that_name_is_not_shown(found, tm
 def test_a_damaged_result_is_none(found, tmp_path):
     _, kept = found
     results, path = first_bad_pass.RESULTS, tmp_path / "x.run"
-    for broken in ({**kept, "index": ["x"]}, {**kept, "reduced": {}}, {**kept, "numbers": [1.0]},
-                   {**kept, "looked": None}, {}, [kept]):  # fmt: skip
+    for broken in (
+        {**kept, "index": ["x"]},
+        {**kept, "reduced": {}},
+        {**kept, "numbers": [1.0]},
+        {**kept, "looked": None},
+        {},
+        [kept],
+    ):
         results.path_of(path).write_text(json.dumps({"1": broken}))
         assert results.newest(path, "") is results.kept(path, "1") is None
     results.keep(path, "2", kept)
@@ -206,14 +222,21 @@ def test_what_may_not_run_here_is_refused(tmp_path):
     with pytest.raises(Distrust, match="contains custom pass code: quick_gelu"):
         workspace.bisect(run, {})
     job = workspace.bisect(run, {"trust": True, "tolerance": "1e-4"})
-    assert job["bisect"] == {"recording": str(path), "identity": run.identity, "tolerance": 1e-4,
-                             "inputs": ""}  # fmt: skip
+    assert job["bisect"] == {
+        "recording": str(path),
+        "identity": run.identity,
+        "tolerance": 1e-4,
+        "inputs": "",
+    }
     assert worker._read_job(json.dumps(job)) == job
     assert first_bad_pass.RESULTS.path_of(path) == Path(job["out"])
     with pytest.raises(UserError, match="disabled on this address"):
         Workspace(root=tmp_path, local=False).bisect(run, {"trust": True})
-    for command, said in (({"tolerance": "x"}, "a number, got"), ({"tolerance": "-1"}, "got -1"),
-                          ({"inputs": str(tmp_path / "y.npz")}, "file not found")):  # fmt: skip
+    for command, said in (
+        ({"tolerance": "x"}, "a number, got"),
+        ({"tolerance": "-1"}, "got -1"),
+        ({"inputs": str(tmp_path / "y.npz")}, "file not found"),
+    ):
         with pytest.raises(UserError, match=said):
             workspace.bisect(run, {**command, "trust": True})
     run.close()

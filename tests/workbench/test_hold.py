@@ -129,14 +129,18 @@ def test_a_breakpoint_on_a_rule_or_an_op_holds_right_after_its_rewrite(model, tm
         count = 1 + rules(whole, by_rule).index(of_stage[1].rule)
         made_there = {op for r in of_stage for op in r.new}
         number, op = next(  # in the middle of the pass, and nothing took it before
-            (i, r.old[0]) for i, r in enumerate(of_stage[:-1])
-            if i and r.old and r.old[0] not in made_there
+            (i, r.old[0])
+            for i, r in enumerate(of_stage[:-1])
+            if i
+            and r.old
+            and r.old[0] not in made_there
             and next(other for _, other in rows if touches(other, r.old[0])) is r
-        )  # fmt: skip
+        )
         followed = whole.op_id(op)
     for stop, place, rewrites in (
-        (f"rule:{of_stage[1].rule}", by_rule, count), (f"op:{followed}", stage, number + 1),
-    ):  # fmt: skip
+        (f"rule:{of_stage[1].rule}", by_rule, count),
+        (f"op:{followed}", stage, number + 1),
+    ):
         run = {"do": "run", "stops": [stop]}
         said, recording = compiled(model, tmp_path / f"{rewrites}-{place.index}.run", run)
         with recording:

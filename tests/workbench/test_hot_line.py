@@ -28,9 +28,15 @@ TILES = """def kernel(args, lo, hi):
 """
 
 
-@pytest.mark.parametrize(("source", "line"), [
-    (NEST, 7), (TILES, 5), ("def kernel(args):\n    store(a, 1.0)\n", None), ("", None),
-    ("while x:\n    y()\n", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (NEST, 7),
+        (TILES, 5),
+        ("def kernel(args):\n    store(a, 1.0)\n", None),
+        ("", None),
+        ("while x:\n    y()\n", 2),
+    ],
+)
 def test_the_hot_line(source: str, line: int | None) -> None:
     assert hot_line(source) == line

@@ -30,9 +30,12 @@ def save(folder, weight, location, inner=None):
     product = helper.make_node("MatMul", ["x", "w"], ["y"])
     nodes = [helper.make_node("Constant", [], ["w"], value=held), product] if inner else [product]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", 1, [1, weight.shape[0]])],
-        [helper.make_tensor_value_info("y", 1, [1, weight.shape[1]])], [] if inner else [held],
-    )  # fmt: skip
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", 1, [1, weight.shape[0]])],
+        [helper.make_tensor_value_info("y", 1, [1, weight.shape[1]])],
+        [] if inner else [held],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     (folder / location).parent.mkdir(exist_ok=True)
     (folder / location).write_bytes(weight.tobytes())
@@ -129,10 +132,11 @@ def test_sizes_that_depend_on_data_are_cut_the_second_time_too(tmp_path):
     from onnx import helper
 
     graph = helper.make_graph(
-        [helper.make_node("NonZero", ["x"], ["y"])], "g",
+        [helper.make_node("NonZero", ["x"], ["y"])],
+        "g",
         [helper.make_tensor_value_info("x", 1, [3, 4])],
         [helper.make_tensor_value_info("y", 7, [2, None])],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     path = tmp_path / "places.onnx"
     path.write_bytes(model.SerializeToString())

@@ -50,12 +50,15 @@ class Store(Library):
         db.execute("PRAGMA synchronous = OFF")
         db.execute("BEGIN")
         facts = {"model": name, "target": "cpu", "status": "finished", "began": began, **meta}
-        db.executemany("INSERT INTO meta VALUES (?, ?)",
-                       [(k, json.dumps(v)) for k, v in facts.items()])  # fmt: skip
+        db.executemany(
+            "INSERT INTO meta VALUES (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()]
+        )
         db.executemany("INSERT INTO figure VALUES (NULL, ?, ?, ?)", figures)
         db.executemany(
             "INSERT INTO check_result (stage, verdict, worst_error, value, element, seconds, note)"
-            " VALUES (0, ?, ?, ?, '', 0, '')", checks)  # fmt: skip
+            " VALUES (0, ?, ?, ?, '', 0, '')",
+            checks,
+        )
         db.execute("COMMIT")
         db.close()
         return path
@@ -86,12 +89,22 @@ def test_recordings_of_a_model_with_a_long_name_are_offered(store):
 
 def test_the_figures_of_a_run_come_from_its_recording(store):
     store.make(
-        "net", began=5.0, device={"name": "H200"}, mode="training",
-        figures=[("timing", "total_ms", 1.5), ("run", "compile_seconds", 2.5),
-                 ("memory", "arena_bytes", 4096)],
-        checks=[("bitwise", 0.0, 7), ("within", 1e-6, 7), ("within", 1e-5, 7),
-                ("within", 0.5, None)],
-    )  # fmt: skip
+        "net",
+        began=5.0,
+        device={"name": "H200"},
+        mode="training",
+        figures=[
+            ("timing", "total_ms", 1.5),
+            ("run", "compile_seconds", 2.5),
+            ("memory", "arena_bytes", 4096),
+        ],
+        checks=[
+            ("bitwise", 0.0, 7),
+            ("within", 1e-6, 7),
+            ("within", 1e-5, 7),
+            ("within", 0.5, None),
+        ],
+    )
     (entry,) = store.entries()
     assert (entry.total_ms, entry.compile_s, entry.peak_bytes) == (1.5, 2.5, 4096)
     # The last is a slope's: it is no part of a tensor's largest value.
@@ -265,17 +278,24 @@ def test_a_file_whose_name_is_no_text_hides_no_other_run(store):
 def test_two_processes_share_an_index(store):
     for number in range(20):
         store.make(f"a{number:02}")
-    code = ("import sys; from pathlib import Path; from workbench.app.library import Library\n"
-            "library = Library(Path(sys.argv[1]))\n"
-            "for n in range(5):\n"
-            "    library.annotate('a00.run', tags=lambda had: [*had, sys.argv[2] + str(n)])\n"
-            "    library.index.refresh()\n"
-            "print(library.listing().total)")  # fmt: skip
+    code = (
+        "import sys; from pathlib import Path; from workbench.app.library import Library\n"
+        "library = Library(Path(sys.argv[1]))\n"
+        "for n in range(5):\n"
+        "    library.annotate('a00.run', tags=lambda had: [*had, sys.argv[2] + str(n)])\n"
+        "    library.index.refresh()\n"
+        "print(library.listing().total)"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
     def run(name: str) -> str:
-        return subprocess.run([sys.executable, "-c", code, store.root, name], env=environment,
-                              capture_output=True, text=True, check=True).stdout  # fmt: skip
+        return subprocess.run(
+            [sys.executable, "-c", code, store.root, name],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     with ThreadPoolExecutor(2) as pool:
         assert [*pool.map(run, "xy")] == ["20\n", "20\n"]
@@ -403,9 +423,12 @@ def test_a_trend_is_of_one_model_on_one_target(store):
     store.index.refresh()
     groups = store.trend("")["groups"]
     assert sorted(g[:4] for g in groups) == [
-        ["file", "", "cpu", 1], ['n"et', "", "cuda", 1], ["net", "", "cpu", 4],
-        ["net", "by onnx-passes", "cpu", 1], ["net", "width 0.5", "cpu", 1],
-    ]  # fmt: skip
+        ["file", "", "cpu", 1],
+        ['n"et', "", "cuda", 1],
+        ["net", "", "cpu", 4],
+        ["net", "by onnx-passes", "cpu", 1],
+        ["net", "width 0.5", "cpu", 1],
+    ]
     for model, _, _, total, query in groups:
         assert store.trend(query)["total"] == total, model
 
@@ -477,18 +500,29 @@ def test_the_command_line_does_all_of_it(store, command):
         store.uploads.place(name, "mara").write_bytes(b"12345")
     found = command.json("runs", "--uploads", *where)["uploads"]
     assert {(u["name"], u["by"], u["size"]) for u in found} == {
-        ("a.onnx", "mara", 5), ("b.onnx", "mara", 5),
-    }  # fmt: skip
+        ("a.onnx", "mara", 5),
+        ("b.onnx", "mara", 5),
+    }
     token = next(u["token"] for u in found if u["name"] == "a.onnx")
     assert command.text("runs", "delete-upload", token, *where) == "a.onnx\n"
     assert [u.name for u in store.uploads.content()] == ["b.onnx"]
 
 
 @pytest.mark.parametrize(
-    "words", [("delete", "absent"), ("tag", "absent", "x"), ("tag", "absent"), ("note",),
-              ("restore", "absent"), ("delete-upload", ".."), ("sort:colour",), ("--limit", "0"),
-              ("--limit", "9" * 20), ("--offset", "9" * 20)],
-)  # fmt: skip
+    "words",
+    [
+        ("delete", "absent"),
+        ("tag", "absent", "x"),
+        ("tag", "absent"),
+        ("note",),
+        ("restore", "absent"),
+        ("delete-upload", ".."),
+        ("sort:colour",),
+        ("--limit", "0"),
+        ("--limit", "9" * 20),
+        ("--offset", "9" * 20),
+    ],
+)
 def test_what_cannot_be_done_is_one_line(store, command, words):
     code, out, err = command("runs", *words, "--store", store.root)
     assert (code, out) == (2, "") and len(err.splitlines()) == 1

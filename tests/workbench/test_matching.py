@@ -29,8 +29,9 @@ def recorded(path, edit=PipelineEdit(), build=network):
     """A compile until it has kernels."""
     recorder = Recorder(path)
     recorder.begin({"model": "small"})
-    made = compilation.start(program(build, "8x4xf32", "8x4xf32"), "cpu", Options(edit=edit),
-                          observer=recorder)  # fmt: skip
+    made = compilation.start(
+        program(build, "8x4xf32", "8x4xf32"), "cpu", Options(edit=edit), observer=recorder
+    )
     while made.stages[-1].name != "bufferize":
         made.step()
     recorder.end("finished")
@@ -75,8 +76,9 @@ def test_a_node_that_gave_other_ops_matches_what_is_the_only_one_of_its_kind():
 
     same = matching.same_ops(of_node("neg", "exp", "mul", "exp"), of_node("exp", "mul", "relu"))
     assert found(same) == [
-        ("core.exp", "core.exp", "guessed"), ("core.mul", "core.mul", "recorded"),
-    ]  # fmt: skip
+        ("core.exp", "core.exp", "guessed"),
+        ("core.mul", "core.mul", "recorded"),
+    ]
 
 
 def test_values_of_two_pipelines_are_told_by_the_value_maps(tmp_path):

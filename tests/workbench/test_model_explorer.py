@@ -92,8 +92,10 @@ def test_ids_are_unique_and_every_edge_comes_from_an_earlier_node(exported):
 
 def test_the_edges_of_the_import_are_its_operands_constants_too(exported, recording):
     graph = exported["graphs"][0]
-    found = {node["id"]: [tuple(edge[k] for k in sorted(EDGE)) for edge in node["incomingEdges"]]
-             for node in graph["nodes"]}  # fmt: skip
+    found = {
+        node["id"]: [tuple(edge[k] for k in sorted(EDGE)) for edge in node["incomingEdges"]]
+        for node in graph["nodes"]
+    }
     with Recording.open(recording) as run:
         body = run.module(0).main.body
         makers = {v: (f"input {i}", "0") for i, v in enumerate(body.arguments)}
@@ -116,8 +118,9 @@ def test_nodes_say_line_type_attributes_time_and_bytes(exported, recording, comm
     assert any(float(a.get("traffic (B)", 0)) > 0 for a in attributes)
     kinds = {n["label"]: a for n, a in zip(first["nodes"], attributes, strict=True)}
     assert kinds["core.constant"]["type"].startswith("tensor<")
-    timed = sum(float(p["value"]) for n in last["nodes"] for p in n["attrs"]
-                if p["key"] == "time (µs)")  # fmt: skip
+    timed = sum(
+        float(p["value"]) for n in last["nodes"] for p in n["attrs"] if p["key"] == "time (µs)"
+    )
     sql = "SELECT sum(median) FROM timing"
     (((total,),)) = command.json("query", recording, sql)["rows"]
     assert timed == pytest.approx(total, rel=1e-4)

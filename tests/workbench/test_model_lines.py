@@ -44,8 +44,11 @@ def _sum(amounts) -> tuple[float, float, float]:
 def test_the_lines_and_what_came_from_no_line_are_all_launches(traced):
     recording, found = traced
     timings = recording.timings()
-    measured = (sum(t.median_us for t in timings), sum(t.bytes for t in timings),
-                sum(t.flops for t in timings))  # fmt: skip
+    measured = (
+        sum(t.median_us for t in timings),
+        sum(t.bytes for t in timings),
+        sum(t.flops for t in timings),
+    )
     assert found.measured and measured[0] > 0
     total = found.total
     np.testing.assert_allclose((total.us, total.bytes, total.flops), measured, rtol=1e-12)
@@ -59,8 +62,10 @@ def test_the_lines_and_what_came_from_no_line_are_all_launches(traced):
 def test_a_caller_holds_what_happens_below_it(made, traced):
     """Both blocks run the same lines; each call holds its own part of them."""
     _, found = traced
-    below = [at(made, found, text) for text in
-             ("x = self.norm(x)", "x = self.dense(x)", "return torch.relu(x)")]  # fmt: skip
+    below = [
+        at(made, found, text)
+        for text in ("x = self.norm(x)", "x = self.dense(x)", "return torch.relu(x)")
+    ]
     calls = [at(made, found, text) for text in ("y = self.first(x)", "y = self.second(y)")]
     assert [line.own.us for line in calls] == [0.0, 0.0]
     np.testing.assert_allclose(
@@ -116,9 +121,14 @@ def test_a_line_leads_to_its_dearest_op_and_kernel(made, traced):
     op = recording.op(dense.op)
     assert (op.origin.nodes()[0].file, op.origin.nodes()[0].line) == (made.source, dense.line)
     kernel = next(k for k in recording.kernels() if k.id == dense.kernel)
-    shares = {launch: sum(part.get(n, 0.0) for n, node in enumerate(found.nodes)
-                          if node.place == (made.source, dense.line))
-              for launch, part in found.of_launch.items()}  # fmt: skip
+    shares = {
+        launch: sum(
+            part.get(n, 0.0)
+            for n, node in enumerate(found.nodes)
+            if node.place == (made.source, dense.line)
+        )
+        for launch, part in found.of_launch.items()
+    }
     assert max(shares, key=shares.get) in kernel.launches
     assert found.nodes[found.nodes_of(kernel.launches[0])[0]].place == (made.source, dense.line)
 

@@ -23,8 +23,10 @@ def recorded(tmp_path_factory):
     found = {}
     for name in ("loop", "flat", "passing"):
         found[name] = folder / f"{name}.run"
-        assert main(["compile", f"{MODELS}:{name}", "-o", str(found[name]), "--execute",
-                     "--check"]) == 0  # fmt: skip
+        assert (
+            main(["compile", f"{MODELS}:{name}", "-o", str(found[name]), "--execute", "--check"])
+            == 0
+        )
     return found
 
 
@@ -68,8 +70,10 @@ def test_the_timeline_has_every_iteration(recorded):
 
 def test_a_model_that_computes_nothing_has_no_kernels_and_no_hazard(recorded, capsys):
     assert _said(capsys, "advise", recorded["passing"])["advice"] == []
-    for command, said in (("kernels", "the program needs no kernels"),
-                          ("lines", "no line has a cost")):  # fmt: skip
+    for command, said in (
+        ("kernels", "the program needs no kernels"),
+        ("lines", "no line has a cost"),
+    ):
         assert main([command, str(recorded["passing"])]) == 2
         assert said in capsys.readouterr().err
     assert main(["show", str(recorded["passing"]), "kernels", "--json"]) == 2

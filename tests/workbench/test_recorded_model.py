@@ -117,11 +117,12 @@ def test_a_wrong_gradient_is_found(tmp_path, command):
         {"clip_norm": 0.1},
         pytest.param({"precision": "f16"}, marks=pytest.mark.slow),
         pytest.param({"shards": 2, "precision": "bf16"}, marks=pytest.mark.slow),
-        pytest.param({"recompute": 0.5, "optimizer": RMSprop(centered=True)},
-                     marks=pytest.mark.slow),
+        pytest.param(
+            {"recompute": 0.5, "optimizer": RMSprop(centered=True)}, marks=pytest.mark.slow
+        ),
     ],
     ids=["clipped", "narrow", "shards", "recomputed"],
-)  # fmt: skip
+)
 def test_what_a_configuration_asks_for_is_no_fault(how, tmp_path, command):
     path = of_training(tmp_path / "step.run", PipelineEdit(), **how)
     found = command.json("bisect", path, "--no-execute")
@@ -170,8 +171,9 @@ def test_the_first_stage_is_what_was_compiled(trained, tmp_path):
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6))
     x, y = torch.randn(5, 4), torch.randint(0, 6, (5,))
-    made = cc.compile(model, (x, y) if trained else (x,), finish=False,
-                      training=Training() if trained else None)  # fmt: skip
+    made = cc.compile(
+        model, (x, y) if trained else (x,), finish=False, training=Training() if trained else None
+    )
     made = made.compilation if trained else made
     path = made.record(tmp_path / "small.run")
     again = models.load(read_spec(str(path)))
@@ -227,8 +229,9 @@ def test_stage_0_of_a_recording_from_elsewhere_runs_nothing(tmp_path):
 
 def test_an_edit_that_the_recording_does_not_tell_is_not_guessed(tmp_path, command):
     path = from_python(tmp_path / "old.run", PipelineEdit(skip=("eliminate_dead_code",)))
-    made = cc.compile(network(), batch()[:1], edit=PipelineEdit(skip=("eliminate_dead_code",)),
-                      finish=False)  # fmt: skip
+    made = cc.compile(
+        network(), batch()[:1], edit=PipelineEdit(skip=("eliminate_dead_code",)), finish=False
+    )
     made.step()
     made.record(path)
     with sqlite3.connect(path) as db:
@@ -289,8 +292,10 @@ def test_an_edited_pipeline_is_compiled_again(made, request, tmp_path):
     labels = [row["label"] for row in shown["shown"]["rows"]]
     assert labels.count("quick_gelu") == 1 and ("differentiate" in labels) == (made == "training")
     draft = shown["shown"]["draft"]
-    for done in ({"do": "remove", "label": "quick_gelu"}, {"do": "skip", "label": "recompose",
-                                                           "on": True}):  # fmt: skip
+    for done in (
+        {"do": "remove", "label": "quick_gelu"},
+        {"do": "skip", "label": "recompose", "on": True},
+    ):
         answer = pipeline.answer((run,), ViewState(), {"draft": draft, "done": done})
         draft = answer["draft"]
     assert f"workbench compile {path}" in answer["command"]

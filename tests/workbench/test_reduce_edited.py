@@ -42,28 +42,41 @@ def task():
 #: What is edited -> the file, its text and the mistake in its place, and what tells of it.
 MISTAKES = {
     "gradient": (
-        "core_compiler/ops/gradients/elementwise.py", "dy * (1 - y * y)", "dy * (1 - y)",
-        "differentiate", "gradient of core.tanh",
+        "core_compiler/ops/gradients/elementwise.py",
+        "dy * (1 - y * y)",
+        "dy * (1 - y)",
+        "differentiate",
+        "gradient of core.tanh",
     ),
     "schedule": (
         "core_compiler/scheduling/transforms/vectorise.py",
-        "    steps = _strides(op, iv, made)\n", "    steps, whole = _strides(op, iv, made), True\n",
-        "schedule_kernels", "",
+        "    steps = _strides(op, iv, made)\n",
+        "    steps, whole = _strides(op, iv, made), True\n",
+        "schedule_kernels",
+        "",
     ),
     "memory": (
-        "core_compiler/passes/plan_memory.py", "int(offsets[life.value])", "0",
-        "plan_memory", "place a buffer",
+        "core_compiler/passes/plan_memory.py",
+        "int(offsets[life.value])",
+        "0",
+        "plan_memory",
+        "place a buffer",
     ),
-}  # fmt: skip
+}
 
 
 def run(tree: Path, *words: object, cwd: Path) -> tuple[int, str]:
     """(exit code, output) of a Python process that has ``tree`` alone."""
     paths = os.pathsep.join(map(str, (tree, cwd)))
     done = subprocess.run(
-        [sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=600,
-        check=False, env={**os.environ, "PYTHONPATH": paths},
-    )  # fmt: skip
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
     return done.returncode, done.stdout or done.stderr
 
 
@@ -105,5 +118,6 @@ def test_a_mistake_in_the_compiler(name, tmp_path):
     code, out = run(tree, "reproducer.py", cwd=empty)
     assert code == 1 and out.startswith(f"FAILS: pass {pass_}, ")
     assert run(ROOT, "reproducer.py", cwd=empty) == (
-        0, f"gone: pass {pass_} runs without a failure\n"
-    )  # fmt: skip
+        0,
+        f"gone: pass {pass_} runs without a failure\n",
+    )

@@ -50,16 +50,21 @@ def net(tmp_path_factory) -> Path:
 
     w, v = numbers((6, 6), (6, 6))
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Tanh", ["a"], ["h"]),
-        helper.make_node("MatMul", ["h", "v"], ["b"]), helper.make_node("Sigmoid", ["b"], ["s"]),
-        helper.make_node("Mul", ["s", "h"], ["c"]), helper.make_node("MatMul", ["c", "w"], ["y"]),
-    ]  # fmt: skip
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["h"]),
+        helper.make_node("MatMul", ["h", "v"], ["b"]),
+        helper.make_node("Sigmoid", ["b"], ["s"]),
+        helper.make_node("Mul", ["s", "h"], ["c"]),
+        helper.make_node("MatMul", ["c", "w"], ["y"]),
+    ]
     kind = onnx.TensorProto.FLOAT
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", kind, (5, 6))],
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", kind, (5, 6))],
         [helper.make_tensor_value_info("y", kind, (5, 6))],
         [numpy_helper.from_array(w, "w"), numpy_helper.from_array(v, "v")],
-    )  # fmt: skip
+    )
     path = tmp_path_factory.mktemp("models") / "net.onnx"
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
@@ -123,8 +128,9 @@ def test_from_a_checked_training_step(command, tmp_path):
     batch = (numbers((5, 6))[0], np.array([0, 1, 2, 0, 1]))
     path = tmp_path / "step.run"
     with wrong.gradient():
-        made = cc.compile(model, batch, training=cc.Training(loss="cross_entropy"), check=True,
-                          finish=False).compilation  # fmt: skip
+        made = cc.compile(
+            model, batch, training=cc.Training(loss="cross_entropy"), check=True, finish=False
+        ).compilation
         while made.finding is None:
             made.step()
         made.record(path)
@@ -137,9 +143,7 @@ def test_from_a_checked_training_step(command, tmp_path):
 def test_a_pass_on_the_models_own_graph_is_told(net, command, tmp_path):
     """Only tensor ops are made smaller."""
     with wrong.raises_on_nodes():
-        code, out, err = command(
-            "reduce", net, "--frontend", "onnx-passes", "-o", tmp_path / "out"
-        )  # fmt: skip
+        code, out, err = command("reduce", net, "--frontend", "onnx-passes", "-o", tmp_path / "out")
     assert (code, out) == (2, "")
     assert "works on the model's own graph" in err and "onnx-passes" in err
 

@@ -72,9 +72,12 @@ def _with_external(folder: Path, location: str, **facts: str) -> Path:
         weight.external_data.add(key=key, value=value)
     kind = helper.make_tensor_value_info
     graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["y"])], "g",
-        [kind("x", TensorProto.FLOAT, [4])], [kind("y", TensorProto.FLOAT, [4])], [weight],
-    )  # fmt: skip
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "g",
+        [kind("x", TensorProto.FLOAT, [4])],
+        [kind("y", TensorProto.FLOAT, [4])],
+        [weight],
+    )
     path = folder / "model.onnx"
     path.write_bytes(helper.make_model(graph, ir_version=8).SerializeToString())
     return path
@@ -96,9 +99,16 @@ def test_external_data_that_are_no_regular_file_are_refused(kind, tmp_path, comm
 
 @pytest.mark.parametrize(
     "facts",
-    [{"offset": "8"}, {"length": "32"}, {"offset": "-4"}, {"offset": "1" * 30},
-     {"length": "1" * 30}, {"offset": "x"}, {"offset": "1" * 5000}],
-)  # fmt: skip
+    [
+        {"offset": "8"},
+        {"length": "32"},
+        {"offset": "-4"},
+        {"offset": "1" * 30},
+        {"length": "1" * 30},
+        {"offset": "x"},
+        {"offset": "1" * 5000},
+    ],
+)
 def test_external_data_beyond_the_file_are_refused(facts, tmp_path):
     path = _with_external(tmp_path, "data.bin", **facts)
     (tmp_path / "data.bin").write_bytes(np.ones(4, np.float32).tobytes())

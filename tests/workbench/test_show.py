@@ -53,8 +53,9 @@ def test_what_is_selected_is_said_as_in_the_page(command, recording):
     graph = command.json("show", recording, "graph", "--stage", "fold_constants")
     ops = graph["data"]["ops"]
     key, name = ops["key"][-1], ops["name"][-1]
-    by_name = command.json("show", recording, "inspector", "--stage", "fold_constants",
-                           "--op", name)  # fmt: skip
+    by_name = command.json(
+        "show", recording, "inspector", "--stage", "fold_constants", "--op", name
+    )
     assert by_name["shown"]["op"] == key
     assert by_name["data"]["title"].startswith(name)
     hits = command.json("show", recording, "search", "--ask", chosen["name"])["data"]
@@ -66,8 +67,9 @@ def test_what_is_selected_is_said_as_in_the_page(command, recording):
 def test_what_views_ask_for_besides_can_be_asked(command, recording):
     planners = command.json("show", recording, "memory", "--ask", "planners")["answer"]
     assert [p["planner"] for p in planners if p["used"]]
-    lines = command.json("show", recording, "diff", "--stage", 1,
-                         "--ask", '{"kind": "lines", "from": 0, "to": 5}')["answer"]  # fmt: skip
+    lines = command.json(
+        "show", recording, "diff", "--stage", 1, "--ask", '{"kind": "lines", "from": 0, "to": 5}'
+    )["answer"]
     assert len(lines["lines"]) == 5
 
 
@@ -124,14 +126,25 @@ def test_mistakes_are_named(command, recording, words, says):
 @pytest.mark.parametrize(
     "words",
     [
-        ("passes",), ("diff", "--pass", "1"), ("op", "1"), ("memory",), ("lines",), ("numerics",),
-        ("kernels",), ("kernels", "--show", "{kernel}"), ("query", "SELECT * FROM tensor_stats"),
-        ("export", "-o", "{t}/x.graph.json"), ("export", "-o", "{t}/a", "--tables", "csv"),
+        ("passes",),
+        ("diff", "--pass", "1"),
+        ("op", "1"),
+        ("memory",),
+        ("lines",),
+        ("numerics",),
+        ("kernels",),
+        ("kernels", "--show", "{kernel}"),
+        ("query", "SELECT * FROM tensor_stats"),
+        ("export", "-o", "{t}/x.graph.json"),
+        ("export", "-o", "{t}/a", "--tables", "csv"),
         ("export", "--table", "help"),
-        ("show", "overview"), ("show", "numerics"), ("show", "timeline"), ("show", "compare"),
+        ("show", "overview"),
+        ("show", "numerics"),
+        ("show", "timeline"),
+        ("show", "compare"),
     ],
     ids=lambda words: "-".join(w for w in words if "{" not in w and " " not in w),
-)  # fmt: skip
+)
 def test_json_is_strict_also_where_numbers_are_not_finite(
     command, hostile, tmp_path_factory, words
 ):
@@ -156,13 +169,18 @@ def hostile(recording, tmp_path_factory):
     path.write_bytes(recording.read_bytes())
     with closing(sqlite3.connect(path)) as connection:
         for table, columns in {
-            "tensor_stats": ("minimum", "maximum", "mean"), "check_result": ("worst_error",),
-            "launch_time": ("median",), "execution": ("median",), "rewrite": ("microseconds",),
-        }.items():  # fmt: skip
+            "tensor_stats": ("minimum", "maximum", "mean"),
+            "check_result": ("worst_error",),
+            "launch_time": ("median",),
+            "execution": ("median",),
+            "rewrite": ("microseconds",),
+        }.items():
             for column in columns:
                 connection.execute(f"UPDATE {table} SET {column} = 9e999")
-        connection.execute("UPDATE figure SET value = -9e999 WHERE section IN ('run', 'timing')"
-                           " AND typeof(value) = 'real'")  # fmt: skip
+        connection.execute(
+            "UPDATE figure SET value = -9e999 WHERE section IN ('run', 'timing')"
+            " AND typeof(value) = 'real'"
+        )
         ((kernel,),) = connection.execute("SELECT name FROM kernel LIMIT 1")
         connection.commit()
     return path, kernel

@@ -16,8 +16,11 @@ from core_compiler.record import Recording
 from core_compiler.record.timeline import timeline
 
 #: Phase -> the fields it must have beside ``ph`` and ``pid``.
-PHASES = {"X": ("name", "cat", "ts", "dur", "tid", "args"), "C": ("name", "ts", "args"),
-          "M": ("name", "args")}  # fmt: skip
+PHASES = {
+    "X": ("name", "cat", "ts", "dur", "tid", "args"),
+    "C": ("name", "ts", "args"),
+    "M": ("name", "args"),
+}
 METADATA = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index"}
 
 
@@ -92,12 +95,15 @@ def changed(recording, tmp_path, statement):
 _TIMELINE = "UPDATE figure SET value = {} WHERE name = 'timeline'"
 
 
-@pytest.mark.parametrize("statement", [
-    "DELETE FROM figure WHERE name = 'timeline'",
-    _TIMELINE.format("'[1]'"),
-    _TIMELINE.format("""replace(value, '"start":[0', '"start":[-5')"""),
-    _TIMELINE.format("""replace(value, '"launch":[0', '"launch":[99999')"""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM figure WHERE name = 'timeline'",
+        _TIMELINE.format("'[1]'"),
+        _TIMELINE.format("""replace(value, '"start":[0', '"start":[-5')"""),
+        _TIMELINE.format("""replace(value, '"launch":[0', '"launch":[99999')"""),
+    ],
+)
 def test_without_a_recorded_execution_launches_stand_end_to_end(recording, tmp_path, statement):
     with changed(recording, tmp_path, statement) as file:
         found = timeline(file)

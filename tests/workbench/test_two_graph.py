@@ -41,8 +41,9 @@ def twos(b, x, y):
 def recorded(path, edit=PipelineEdit(), build=network):
     recorder = Recorder(path)
     recorder.begin({"model": "small"})
-    compilation.start(program(build, "8x4xf32", "8x4xf32"), "cpu", Options(edit=edit),
-                   observer=recorder).finish()  # fmt: skip
+    compilation.start(
+        program(build, "8x4xf32", "8x4xf32"), "cpu", Options(edit=edit), observer=recorder
+    ).finish()
     recorder.end("finished")
     return Run(path)
 
@@ -64,11 +65,15 @@ def rows(data):
     assert len(set(keys)) == len(keys)
     json.dumps(finite(as_lists(data)), allow_nan=False)
     return {
-        key: (data["kinds"][ops["kind"][i]], int(ops["status"][i]), data["notes"][ops["note"][i]],
-              data["scopes"][ops["scope"][i]],
-              [keys[o] if o >= 0 else None for o in operands[starts[i] : starts[i + 1]]])
+        key: (
+            data["kinds"][ops["kind"][i]],
+            int(ops["status"][i]),
+            data["notes"][ops["note"][i]],
+            data["scopes"][ops["scope"][i]],
+            [keys[o] if o >= 0 else None for o in operands[starts[i] : starts[i + 1]]],
+        )
         for i, key in enumerate(keys)
-    }  # fmt: skip
+    }
 
 
 def test_a_recording_beside_itself_has_no_difference(whole, tmp_path):
@@ -77,8 +82,11 @@ def test_a_recording_beside_itself_has_no_difference(whole, tmp_path):
             data = graph.data((whole, again), ViewState(stage=stage.index))
             assert set(data["ops"]["status"]) == {SAME}
             alone = graph.data((whole,), ViewState(stage=stage.index))["ops"]
-            keys = [k for k, s in zip(alone["key"], alone.get("status", alone["key"] * 0),
-                                      strict=True) if s != REMOVED]  # fmt: skip
+            keys = [
+                k
+                for k, s in zip(alone["key"], alone.get("status", alone["key"] * 0), strict=True)
+                if s != REMOVED
+            ]
             assert list(rows(data)) == keys, "in the order of A alone"
 
 
@@ -99,8 +107,10 @@ def test_without_a_pass_that_fuses_the_same_ops_are_in_other_groups(whole, tmp_p
 
 @pytest.mark.slow
 def test_ops_of_either_and_ops_that_differ(tmp_path):
-    with closing(recorded(tmp_path / "a.run", build=ones)) as a, \
-            closing(recorded(tmp_path / "b.run", build=twos)) as b:  # fmt: skip
+    with (
+        closing(recorded(tmp_path / "a.run", build=ones)) as a,
+        closing(recorded(tmp_path / "b.run", build=twos)) as b,
+    ):
         data = graph.data((a, b), ViewState(stage=0))
         found = rows(data)
         by_kind = {kind: (key, *more) for key, (kind, *more) in found.items()}
@@ -149,15 +159,19 @@ def test_training_steps_have_the_phases_of_both(tmp_path):
         torch.manual_seed(0)
         layers = [m for _ in range(3) for m in (torch.nn.Linear(16, 16), torch.nn.GELU())]
         x = np.zeros((32, 16), np.float32)
-        step = cc.compile(torch.nn.Sequential(*layers), (x, x),
-                          training=Training(loss="mse", **options))  # fmt: skip
+        step = cc.compile(
+            torch.nn.Sequential(*layers), (x, x), training=Training(loss="mse", **options)
+        )
         return Run(step.compilation.finish().record(tmp_path / name))
 
     with closing(made("a.run")) as a, closing(made("b.run", recompute=0.6)) as b:
         last = a.version.stages - 1
         data = graph.data((a, b), ViewState(stage=last))
-        again = [key for key, p in zip(data["ops"]["key"], data["ops"]["phase"], strict=True)
-                 if p < len(data["phases"]) and data["phases"][p] == "recomputed"]  # fmt: skip
+        again = [
+            key
+            for key, p in zip(data["ops"]["key"], data["ops"]["phase"], strict=True)
+            if p < len(data["phases"]) and data["phases"][p] == "recomputed"
+        ]
         assert again and all(isinstance(key, str) for key in again), "only B computes again"
         assert len(data["ops"]["link_start"]) == len(rows(data)) + 1
 
@@ -183,10 +197,15 @@ def test_times_of_both_and_their_difference(whole, tmp_path, monkeypatch):
     with closing(recorded(tmp_path / "b.run", PipelineEdit(skip=("fuse_elementwise",)))) as other:
         last = whole.version.stages - 1
         assert graph.data((whole, other), ViewState(stage=last))["overlays"] == []
-        monkeypatch.setattr(Run, "timings", lambda run: [
-            Timing(i, "", op, 1, 0, 0, us, us, us, np.zeros(1))
-            for us in ((3.0 if run is whole else 5.0),) for i, op in enumerate(launches(run))
-        ])  # fmt: skip
+        monkeypatch.setattr(
+            Run,
+            "timings",
+            lambda run: [
+                Timing(i, "", op, 1, 0, 0, us, us, us, np.zeros(1))
+                for us in ((3.0 if run is whole else 5.0),)
+                for i, op in enumerate(launches(run))
+            ],
+        )
         data = graph.data((whole, other), ViewState(stage=last))
         more, one, two = (o["values"] for o in data["overlays"])
         assert [o["name"] for o in data["overlays"]] == ["more time in B", "time in A", "time in B"]

@@ -73,5 +73,6 @@ def _looked_for(hazard: str, program: Program) -> list[Finding]:
             f"{type(error).__name__}: {error}"[:300]
             + "; please report this (other hazards were searched)"
         )
-        return [Finding(WARNING, f"The search for the hazard {hazard!r} failed", detail, {},
-                        hazard)]  # fmt: skip
+        return [
+            Finding(WARNING, f"The search for the hazard {hazard!r} failed", detail, {}, hazard)
+        ]

@@ -40,8 +40,15 @@ def problems(run: Run) -> list[Finding]:
 
     They are available while a run grows, too.
     """
-    found = [*_ending(run), *_import(run), *_failed(run), *_executions(run), *_diagnostics(run),
-             *_numbers(run), *_unchecked(run)]  # fmt: skip
+    found = [
+        *_ending(run),
+        *_import(run),
+        *_failed(run),
+        *_executions(run),
+        *_diagnostics(run),
+        *_numbers(run),
+        *_unchecked(run),
+    ]
     return sorted(found, key=lambda each: each.rank)
 
 
@@ -61,8 +68,12 @@ def _ending(run: Run) -> Iterator[Finding]:
     elif run.status == "cancelled":
         yield Finding(WARNING, f"The {what} was cancelled", kept, last)
     elif run.status == "interrupted":
-        yield Finding(WARNING, f"The {what} ended without finishing",
-                      f"Its process ended. What it finished is kept; {again}.", last)  # fmt: skip
+        yield Finding(
+            WARNING,
+            f"The {what} ended without finishing",
+            f"Its process ended. What it finished is kept; {again}.",
+            last,
+        )
 
 
 def _not_finite(run: Run) -> Finding | None:
@@ -72,10 +83,13 @@ def _not_finite(run: Run) -> Finding | None:
         return None
     told = "The state before the iteration is kept."
     if found["op"]:
-        told = (f"{found['op']} is the first op to produce a non-finite value from finite inputs. "
-                f"{told}")  # fmt: skip
-    return Finding(ERROR, f"The loss of iteration {found['iteration']} is not finite", told,
-                   found["go"])  # fmt: skip
+        told = (
+            f"{found['op']} is the first op to produce a non-finite value from finite inputs. "
+            f"{told}"
+        )
+    return Finding(
+        ERROR, f"The loss of iteration {found['iteration']} is not finite", told, found["go"]
+    )
 
 
 def _import(run: Run) -> Iterator[Finding]:
@@ -104,9 +118,13 @@ def _failed(run: Run) -> Iterator[Finding]:
                     said = f"error {result.worst_error:.2g}. {said}"
                 else:
                     title = _OF_IMPORT.get(result.kind, title)
-                yield Finding(ERROR, title, said,
-                              {"stage": stage.index, "panes": ["graph", "diff"]},
-                              look=True)  # fmt: skip
+                yield Finding(
+                    ERROR,
+                    title,
+                    said,
+                    {"stage": stage.index, "panes": ["graph", "diff"]},
+                    look=True,
+                )
 
 
 def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
@@ -127,9 +145,13 @@ def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
         title = f"{len(steps)} rewrites of {stage.pass_name} change the result"
         where = f"rewrite {worst.number}, {where}".removesuffix(", ")
     said = worst.check.note or f"{worst.rewrite.rule}: relative error {worst.check.worst_error:.2g}"
-    return Finding(ERROR, title, f"{said}. Worst at {where}." if where else f"{said}.",
-                   {"stage": stage.index, "rewrite": worst.number, "panes": ["graph", "diff"]},
-                   look=True)  # fmt: skip
+    return Finding(
+        ERROR,
+        title,
+        f"{said}. Worst at {where}." if where else f"{said}.",
+        {"stage": stage.index, "rewrite": worst.number, "panes": ["graph", "diff"]},
+        look=True,
+    )
 
 
 def _executions(run: Run) -> Iterator[Finding]:
@@ -140,10 +162,13 @@ def _executions(run: Run) -> Iterator[Finding]:
     if (pair := executions.differing(run)) is not None:
         later, first = pair
         where = " and ".join(dict.fromkeys(str(e["machine"] or "this machine") for e in pair))
-        yield Finding(ERROR, "Two executions of this program gave different bits",
-                      f"The outputs' digest was {first['digest'][:16]} in execution {first['id']} "
-                      f"and {later['digest'][:16]} in execution {later['id']}, on {where}.",
-                      {"panes": ["kernels", "code"]})  # fmt: skip
+        yield Finding(
+            ERROR,
+            "Two executions of this program gave different bits",
+            f"The outputs' digest was {first['digest'][:16]} in execution {first['id']} "
+            f"and {later['digest'][:16]} in execution {later['id']}, on {where}.",
+            {"panes": ["kernels", "code"]},
+        )
 
 
 def _diagnostics(run: Run) -> Iterator[Finding]:
@@ -154,7 +179,7 @@ def _diagnostics(run: Run) -> Iterator[Finding]:
         if found.op is not None:
             go["op"] = run.op_id(found.op)
         where = f"{run.stages()[stage].pass_name} {found.where}"
-        yield Finding(found.severity, found.message, where, go)  # fmt: skip
+        yield Finding(found.severity, found.message, where, go)
 
 
 def _numbers(run: Run) -> Iterator[Finding]:
@@ -173,8 +198,12 @@ def _numbers(run: Run) -> Iterator[Finding]:
             if maker is not None:
                 go["op"] = maker
             name = run.recording.value(value).name or value
-            yield Finding(severity, f"Value %{name} has {elements:,} {what}",
-                          f"on the example inputs{_more(values - 1)}", go)  # fmt: skip
+            yield Finding(
+                severity,
+                f"Value %{name} has {elements:,} {what}",
+                f"on the example inputs{_more(values - 1)}",
+                go,
+            )
 
 
 def _more(count: int) -> str:
@@ -187,11 +216,17 @@ def _unchecked(run: Run) -> Iterator[Finding]:
     checked = sum(sum(s.verdicts.values()) for s in run.stages())
     unchecked = [s for s in run.stages() if s.verdicts.get("unchecked")]
     if not checked:
-        yield Finding(NOTE, "No rewrite was checked on real tensors",
-                      "Compile with 'check every rewrite' (--check) to have each one checked.",
-                      {})  # fmt: skip
+        yield Finding(
+            NOTE,
+            "No rewrite was checked on real tensors",
+            "Compile with 'check every rewrite' (--check) to have each one checked.",
+            {},
+        )
     elif unchecked:
         count = sum(s.verdicts["unchecked"] for s in unchecked)
-        yield Finding(NOTE, f"{count} of {checked} rewrites were not checked",
-                      "in " + ", ".join(s.pass_name for s in unchecked[:4]),
-                      {"stage": unchecked[0].index, "panes": ["graph", "diff"]})  # fmt: skip
+        yield Finding(
+            NOTE,
+            f"{count} of {checked} rewrites were not checked",
+            "in " + ", ".join(s.pass_name for s in unchecked[:4]),
+            {"stage": unchecked[0].index, "panes": ["graph", "diff"]},
+        )

@@ -23,12 +23,19 @@ OCCUPANCY = 0.25
 #: Kernels below this share of the time are not reported.
 DEAR = 0.10
 #: Descriptions of the resources that limit the warps, by the calculator's names.
-_LIMITS = {"registers": "registers", "shared": "shared memory", "blocks": "blocks of a "
-           "multiprocessor", "warps": "warps of a multiprocessor"}  # fmt: skip
+_LIMITS = {
+    "registers": "registers",
+    "shared": "shared memory",
+    "blocks": "blocks of a multiprocessor",
+    "warps": "warps of a multiprocessor",
+}
 
 #: The pass that fuses the ops of each family.
-_FUSION = {"contraction": FuseEpilogues.name(), "reduction": FuseReductions.name(),
-           "map": FuseElementwise.name()}  # fmt: skip
+_FUSION = {
+    "contraction": FuseEpilogues.name(),
+    "reduction": FuseReductions.name(),
+    "map": FuseElementwise.name(),
+}
 
 
 def spills(program: Program) -> Iterator[Finding]:
@@ -38,13 +45,26 @@ def spills(program: Program) -> Iterator[Finding]:
             continue
         share = _share(row)
         threads = (row["threads"] or 0) * (row["grid"] or 1) * row["count"]
-        how = (f"ptxas counts {row['spilled']:,.0f} B per thread, times {threads:,.0f} threads; "
-               "each at least once")  # fmt: skip
+        how = (
+            f"ptxas counts {row['spilled']:,.0f} B per thread, times {threads:,.0f} threads; "
+            "each at least once"
+        )
         cost = Cost(row["spilled"] * max(threads, 1), "B", how, share, "of the time in it", True)
-        facts = [Fact(f"{row['registers']:,.0f} registers per thread, "
-                      f"{row['threads']:,.0f} threads per block")]  # fmt: skip
-        yield _finding(program, row, "spill", f"{row['name']} spills registers", cost, facts,
-                       f"each thread spills {row['spilled']:,.0f} B to memory")  # fmt: skip
+        facts = [
+            Fact(
+                f"{row['registers']:,.0f} registers per thread, "
+                f"{row['threads']:,.0f} threads per block"
+            )
+        ]
+        yield _finding(
+            program,
+            row,
+            "spill",
+            f"{row['name']} spills registers",
+            cost,
+            facts,
+            f"each thread spills {row['spilled']:,.0f} B to memory",
+        )
 
 
 def occupancy(program: Program) -> Iterator[Finding]:
@@ -54,12 +74,22 @@ def occupancy(program: Program) -> Iterator[Finding]:
         if part is None or part >= OCCUPANCY or share < DEAR:
             continue
         limit = _LIMITS.get(row["occupancy_limit"], row["occupancy_limit"])
-        facts = [Fact(f"{row['registers']:,.0f} registers per thread, "
-                      f"{show_bytes(int(row['shared'] or 0))} of shared memory and "
-                      f"{row['threads']:,.0f} threads per block: limited by {limit}")]  # fmt: skip
-        yield _finding(program, row, "low occupancy",
-                       f"{row['name']} fills {part:.0%} of a multiprocessor", _kernel(row), facts,
-                       f"limited by {limit}")  # fmt: skip
+        facts = [
+            Fact(
+                f"{row['registers']:,.0f} registers per thread, "
+                f"{show_bytes(int(row['shared'] or 0))} of shared memory and "
+                f"{row['threads']:,.0f} threads per block: limited by {limit}"
+            )
+        ]
+        yield _finding(
+            program,
+            row,
+            "low occupancy",
+            f"{row['name']} fills {part:.0%} of a multiprocessor",
+            _kernel(row),
+            facts,
+            f"limited by {limit}",
+        )
 
 
 def grid(program: Program) -> Iterator[Finding]:
@@ -70,11 +100,21 @@ def grid(program: Program) -> Iterator[Finding]:
             continue
         if not 0 < row["grid"] < processors:
             continue
-        facts = [Fact(f"{row['grid']:,.0f} blocks of {row['threads']:,.0f} threads in its largest "
-                      f"launch, {processors:,.0f} multiprocessors")]  # fmt: skip
-        yield _finding(program, row, "low occupancy",
-                       f"{row['name']} leaves {1 - row['grid'] / processors:.0%} of the GPU idle",
-                       _kernel(row), facts, f"{row['grid']:,.0f} blocks")  # fmt: skip
+        facts = [
+            Fact(
+                f"{row['grid']:,.0f} blocks of {row['threads']:,.0f} threads in its largest "
+                f"launch, {processors:,.0f} multiprocessors"
+            )
+        ]
+        yield _finding(
+            program,
+            row,
+            "low occupancy",
+            f"{row['name']} leaves {1 - row['grid'] / processors:.0%} of the GPU idle",
+            _kernel(row),
+            facts,
+            f"{row['grid']:,.0f} blocks",
+        )
 
 
 def _share(row: dict[str, Any]) -> float:
@@ -99,29 +139,52 @@ def _tries(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
     product = family == "contraction"
     small = program.bench.target("tiles") not in ("", "default")
     if product and not small:
-        yield Try("Use small tiles for products: fewer registers per thread and more blocks, but "
-                  "operands are read more often.", (target_option("tiles", "small"),))  # fmt: skip
+        yield Try(
+            "Use small tiles for products: fewer registers per thread and more blocks, but "
+            "operands are read more often.",
+            (target_option("tiles", "small"),),
+        )
         return
     if product:
-        yield Try(f"{EXPERIMENT}this run uses small tiles; try the default ones, which read "
-                  "operands less often.", (target_option("tiles", ""),))  # fmt: skip
+        yield Try(
+            f"{EXPERIMENT}this run uses small tiles; try the default ones, which read "
+            "operands less often.",
+            (target_option("tiles", ""),),
+        )
     name = _FUSION.get(family, "")
     row = program.bench.row(name)
     joined = any(len(launch.kinds) > 1 for launch in mine)
     if joined and row is not None and not row.skipped:
-        yield Try(f"{EXPERIMENT}skip {name}. The kernels then hold fewer values at once, and "
-                  "pass them on in memory instead of registers.", (skip(name),))  # fmt: skip
+        yield Try(
+            f"{EXPERIMENT}skip {name}. The kernels then hold fewer values at once, and "
+            "pass them on in memory instead of registers.",
+            (skip(name),),
+        )
     elif not product:
-        yield Try(f"{NOTHING}the kernel has no tiles to choose and nothing was fused into it. Give "
-                  "each launch more rows (a larger batch).")  # fmt: skip
+        yield Try(
+            f"{NOTHING}the kernel has no tiles to choose and nothing was fused into it. Give "
+            "each launch more rows (a larger batch)."
+        )
 
 
-def _finding(program: Program, row: dict[str, Any], hazard: str, title: str, cost: Cost,
-             facts: list[Fact], detail: str) -> Finding:  # fmt: skip
+def _finding(
+    program: Program,
+    row: dict[str, Any],
+    hazard: str,
+    title: str,
+    cost: Cost,
+    facts: list[Fact],
+    detail: str,
+) -> Finding:
     mine = [launch for launch in program.launches if launch.kernel == row["name"]]
     tries = list(_tries(program, mine))
     return Finding(
-        severity(cost), title + of_line(row["place"]), f"{detail}; {counted(row['count'])}",
-        {"kernel": row["id"], "panes": ["kernels", "code"]}, hazard, cost, tuple(facts),
+        severity(cost),
+        title + of_line(row["place"]),
+        f"{detail}; {counted(row['count'])}",
+        {"kernel": row["id"], "panes": ["kernels", "code"]},
+        hazard,
+        cost,
+        tuple(facts),
         tuple(tries),
-    )  # fmt: skip
+    )

@@ -45,11 +45,14 @@ MAX_FOLDED = 64 << 20
 #: The number of launches that are examined between two changes of a layout.
 MAX_BETWEEN = 6
 
-_FUSIONS = tuple(p.name() for p in (InlineBroadcasts, FuseElementwise, FuseEpilogues,
-                                    FuseReductions))  # fmt: skip
+_FUSIONS = tuple(
+    p.name() for p in (InlineBroadcasts, FuseElementwise, FuseEpilogues, FuseReductions)
+)
 
-_ALONE = ("One of the two always needs its own kernel (a running sum, a sort, a window). Apply the "
-          "following ops to its input instead, if the result is the same.")  # fmt: skip
+_ALONE = (
+    "One of the two always needs its own kernel (a running sum, a sort, a window). Apply the "
+    "following ops to its input instead, if the result is the same."
+)
 #: Suggestions for the model if a condition prevents a fusion (by the condition's words).
 _MODEL = {
     "not alone": _ALONE,
@@ -70,7 +73,7 @@ _MODEL = {
     "own.",
     "no cycle": "Another op lies between the two: compute it before both or after both.",
     "size": "The kernel would be too large. Remove ops from it, if possible.",
-}  # fmt: skip
+}
 
 
 # -- unfused launches ------------------------------------------------------------------------------
@@ -111,14 +114,22 @@ def _fused_better(program: Program) -> Iterator[Finding]:
     if cost is None:
         return
     stage = last_stage(program.stages, FuseReductions)
-    fact = Fact("the fusion passes were run again on their input, in every order and with each of "
-                "them twice", {"stage": stage.index} if stage else {})  # fmt: skip
+    fact = Fact(
+        "the fusion passes were run again on their input, in every order and with each of "
+        "them twice",
+        {"stage": stage.index} if stage else {},
+    )
     count = f"{counted(tried.launches)} more" if tried.launches else "More memory traffic"
     yield Finding(
-        severity(cost), f"{count} than with other fusions",
-        f"of {counted(len(program.launches))}", {"panes": ["pipeline"]}, "unfused chain", cost,
-        (fact,), (tried.offer,),
-    )  # fmt: skip
+        severity(cost),
+        f"{count} than with other fusions",
+        f"of {counted(len(program.launches))}",
+        {"panes": ["pipeline"]},
+        "unfused chain",
+        cost,
+        (fact,),
+        (tried.offer,),
+    )
 
 
 def _between(program: Program, value: Value, writer: Launch, reader: Launch) -> int:
@@ -137,21 +148,34 @@ def _unfused(program: Program, cost: Cost, same: Sequence[tuple[Launch, Launch, 
     readers = [r for _, r, _ in same]
     said = _names(program.last_computing(reader))
     title = f"{said} runs in a separate launch{at(readers)}"
-    facts = [Fact(f"{reader.kernel} reads what {writer.kernel}{at([writer])} just wrote"
-                  + (f"; {len(same)} such pairs" if len(same) > 1 else ""),
-                  program.go(writer))]  # fmt: skip
+    facts = [
+        Fact(
+            f"{reader.kernel} reads what {writer.kernel}{at([writer])} just wrote"
+            + (f"; {len(same)} such pairs" if len(same) > 1 else ""),
+            program.go(writer),
+        )
+    ]
     spent = program.time_of(list(dict.fromkeys(readers)))
     if spent is not None and spent.unit == "us" and not spent.estimated:
         facts.append(Fact(f"{reader.kernel} takes {units.duration(spent.value)}: {spent.how}"))
     answer = _closest(program, writer, reader)
     if answer is not None:
-        facts.append(Fact(f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
-                          {"stage": answer.stage, "open": "rewrites"}))  # fmt: skip
+        facts.append(
+            Fact(
+                f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
+                {"stage": answer.stage, "open": "rewrites"},
+            )
+        )
     return Finding(
-        severity(cost), title, f"between {writer.kernel} and {reader.kernel}",
-        program.go(reader), "unfused chain", cost, tuple(facts),
+        severity(cost),
+        title,
+        f"between {writer.kernel} and {reader.kernel}",
+        program.go(reader),
+        "unfused chain",
+        cost,
+        tuple(facts),
         tuple(_join(program, answer)),
-    )  # fmt: skip
+    )
 
 
 def _names(op: Op | None) -> str:
@@ -197,8 +221,10 @@ def _join(program: Program, answer: Answer | None) -> list[Try]:
         again = repeat(answer.pass_label)
         return [Try(f"Run {answer.pass_label} twice: the ops met only after it had run.", (again,))]
     asked = _MODEL.get(answer.condition, "Change the model so that this condition holds.")
-    return [*better, Try(asked if better else f"{NOTHING}no order of the passes fuses them. "
-                         f"{asked}")]  # fmt: skip
+    return [
+        *better,
+        Try(asked if better else f"{NOTHING}no order of the passes fuses them. {asked}"),
+    ]
 
 
 # -- layouts ---------------------------------------------------------------------------------------
@@ -221,25 +247,55 @@ def layouts(program: Program) -> Iterator[Finding]:
             first, second = undone[0]
             count = f"{len(undone)} layout changes" if len(undone) > 1 else "A layout change"
             title = f"{count} undone later{at(every)}"
-            yield _layout(program, "layout ping-pong", title,
-                          f"{first.kernel} and {second.kernel}", every, cost,
-                          [Fact(f"{b.kernel} undoes the move of {a.kernel}: "
-                                f"{show_bytes(_moved(a))} each way", program.go(b))
-                           for a, b in undone[:4]])  # fmt: skip
+            yield _layout(
+                program,
+                "layout ping-pong",
+                title,
+                f"{first.kernel} and {second.kernel}",
+                every,
+                cost,
+                [
+                    Fact(
+                        f"{b.kernel} undoes the move of {a.kernel}: "
+                        f"{show_bytes(_moved(a))} each way",
+                        program.go(b),
+                    )
+                    for a, b in undone[:4]
+                ],
+            )
     rest = [launch for launch in moving if launch not in taken]
     cost = program.time_of(rest)
     if cost is not None:
-        yield _layout(program, "layout change", f"{counted(len(rest))} just to change a layout"
-                      f"{at(rest)}", ", ".join(dict.fromkeys(r.kernel for r in rest)), rest, cost,
-                      [Fact(f"{r.kernel}{at([r])} copies {show_bytes(_moved(r))} from "
-                            f"{_laid(r.reads[0][0])} to {_laid(r.writes[0])}", program.go(r))
-                       for r in sorted(rest, key=lambda r: -_moved(r))[:4]])  # fmt: skip
+        yield _layout(
+            program,
+            "layout change",
+            f"{counted(len(rest))} just to change a layout{at(rest)}",
+            ", ".join(dict.fromkeys(r.kernel for r in rest)),
+            rest,
+            cost,
+            [
+                Fact(
+                    f"{r.kernel}{at([r])} copies {show_bytes(_moved(r))} from "
+                    f"{_laid(r.reads[0][0])} to {_laid(r.writes[0])}",
+                    program.go(r),
+                )
+                for r in sorted(rest, key=lambda r: -_moved(r))[:4]
+            ],
+        )
 
 
-def _layout(program: Program, hazard: str, title: str, detail: str, every: Sequence[Launch],
-            cost: Cost, facts: list[Fact]) -> Finding:  # fmt: skip
-    tries = take_back(list(program.bench.changed(
-        ChooseLayouts.name(), SimplifyShapes.name(), *_FUSIONS)))  # fmt: skip
+def _layout(
+    program: Program,
+    hazard: str,
+    title: str,
+    detail: str,
+    every: Sequence[Launch],
+    cost: Cost,
+    facts: list[Fact],
+) -> Finding:
+    tries = take_back(
+        list(program.bench.changed(ChooseLayouts.name(), SimplifyShapes.name(), *_FUSIONS))
+    )
     chosen = last_stage(program.stages, ChooseLayouts)
     if not tries and chosen is not None and _of_images(program, every):
         other = not dict(chosen.options).get("channels_last", True)
@@ -252,10 +308,22 @@ def _layout(program: Program, hazard: str, title: str, detail: str, every: Seque
             )
         ]
     if not tries:
-        tries = [Try(f"{NOTHING}no pass chose these layouts. Keep one order of axes in the model "
-                     "between these lines.")]  # fmt: skip
-    return Finding(severity(cost), title, detail, program.go(every[0]), hazard, cost,
-                   tuple(facts), tuple(tries))  # fmt: skip
+        tries = [
+            Try(
+                f"{NOTHING}no pass chose these layouts. Keep one order of axes in the model "
+                "between these lines."
+            )
+        ]
+    return Finding(
+        severity(cost),
+        title,
+        detail,
+        program.go(every[0]),
+        hazard,
+        cost,
+        tuple(facts),
+        tuple(tries),
+    )
 
 
 def _moved(launch: Launch) -> int:
@@ -271,8 +339,11 @@ def _of_images(program: Program, every: Sequence[Launch]) -> bool:
     """Return whether the moved values come from a convolution or pool, or go to one."""
     for launch in every:
         beside = [w for _, w in launch.reads if w is not None] + launch.readers
-        if any(family_of(other.computes) in ("contraction", "window") and any(
-            v.type.rank > 3 for v in other.writes) for other in beside):  # fmt: skip
+        if any(
+            family_of(other.computes) in ("contraction", "window")
+            and any(v.type.rank > 3 for v in other.writes)
+            for other in beside
+        ):
             return True
     return False
 
@@ -321,22 +392,28 @@ def far(program: Program) -> Iterator[Finding]:
             continue
         if (spent - limit) / row["count"] < FAR_US:
             continue
-        how = (f"measured {units.duration(spent)}, {units.duration(limit)} at this machine's "
-               "limit")  # fmt: skip
+        how = f"measured {units.duration(spent)}, {units.duration(limit)} at this machine's limit"
         cost = program.above(spent, limit, how)
         if cost is None:
             continue
         facts = [
-            Fact(f"{row['flops']:,} operations and {show_bytes(row['bytes'])} in "
-                 f"{counted(row['count'])}: bound by {row['bound']}"),
+            Fact(
+                f"{row['flops']:,} operations and {show_bytes(row['bytes'])} in "
+                f"{counted(row['count'])}: bound by {row['bound']}"
+            ),
             Fact(f"it runs at {row['gflops']:,.1f} GFLOP/s and {row['gbytes_per_s']:,.1f} GB/s"),
-        ]  # fmt: skip
+        ]
         yield Finding(
-            severity(cost), f"{row['name']} reaches {row['percent']:.1f} % of this machine's "
-            f"limit{of_line(row['place'])}", f"and takes {share * 100:.0f} % of the time in "
-            f"{counted(row['count'])}", {"kernel": row["id"], "panes": ["kernels", "code"]},
-            "far from its limit", cost, tuple(facts), tuple(_faster(program, row)),
-        )  # fmt: skip
+            severity(cost),
+            f"{row['name']} reaches {row['percent']:.1f} % of this machine's "
+            f"limit{of_line(row['place'])}",
+            f"and takes {share * 100:.0f} % of the time in {counted(row['count'])}",
+            {"kernel": row["id"], "panes": ["kernels", "code"]},
+            "far from its limit",
+            cost,
+            tuple(facts),
+            tuple(_faster(program, row)),
+        )
 
 
 def _faster(program: Program, row: dict) -> Iterator[Try]:
@@ -345,22 +422,34 @@ def _faster(program: Program, row: dict) -> Iterator[Try]:
     target = program.run.meta().get("target")
     given, own = bench.target("vector_width"), bench.default("vector_width")
     if bench.target("tiles") not in ("", "default"):
-        yield Try(f"This run was compiled with tiles = {bench.target('tiles')}: use the default "
-                  "tiles.", (target_option("tiles", ""),))  # fmt: skip
+        yield Try(
+            f"This run was compiled with tiles = {bench.target('tiles')}: use the default tiles.",
+            (target_option("tiles", ""),),
+        )
     elif target == "cpu" and given not in ("", own):
-        yield Try(f"This run was compiled with vectors of {given} lanes: use as many as the "
-                  "processor has.", (target_option("vector_width", ""),))  # fmt: skip
+        yield Try(
+            f"This run was compiled with vectors of {given} lanes: use as many as the "
+            "processor has.",
+            (target_option("vector_width", ""),),
+        )
     elif target == "cpu" and product and not given and own in ("", "16"):
-        yield Try(f"{EXPERIMENT}use vectors of 8 lanes. A result with few columns fills them "
-                  "better, and some processors clock higher.",
-                  (target_option("vector_width", "8"),))  # fmt: skip
+        yield Try(
+            f"{EXPERIMENT}use vectors of 8 lanes. A result with few columns fills them "
+            "better, and some processors clock higher.",
+            (target_option("vector_width", "8"),),
+        )
     elif product:
-        yield Try(f"{EXPERIMENT}use small tiles for its products: more units of work, but operands "
-                  "are read more often.", (target_option("tiles", "small"),))  # fmt: skip
+        yield Try(
+            f"{EXPERIMENT}use small tiles for its products: more units of work, but operands "
+            "are read more often.",
+            (target_option("tiles", "small"),),
+        )
     else:
-        yield Try(f"{NOTHING}only products have tiles and widths to choose. Compare its loops "
-                  "with the assembly in the view Code; more rows at once (a larger batch) give it "
-                  "more work.")  # fmt: skip
+        yield Try(
+            f"{NOTHING}only products have tiles and widths to choose. Compare its loops "
+            "with the assembly in the view Code; more rows at once (a larger batch) give it "
+            "more work."
+        )
 
 
 # -- unnecessary work ------------------------------------------------------------------------------
@@ -372,26 +461,43 @@ def constant(program: Program) -> Iterator[Finding]:
     A launch that only fills memory with a number is not work and is not reported.
     """
     mine = [
-        launch for launch in program.launches
-        if launch.kinds and launch.reads and not program.has_loops
+        launch
+        for launch in program.launches
+        if launch.kinds
+        and launch.reads
+        and not program.has_loops
         and all(writer is None and v in program.constants for v, writer in launch.reads)
-    ]  # fmt: skip
+    ]
     cost = program.time_of(mine)
     if cost is None:
         return
     dearest = max(mine, key=lambda launch: launch.us or 0.0)
-    facts = [Fact(f"{m.kernel}{at([m])} computes {show_bytes(_moved(m))} from "
-                  f"{show_bytes(sum(v.type.bytes for v, _ in m.reads))} of constants",
-                  program.go(m)) for m in mine[:4]]  # fmt: skip
+    facts = [
+        Fact(
+            f"{m.kernel}{at([m])} computes {show_bytes(_moved(m))} from "
+            f"{show_bytes(sum(v.type.bytes for v, _ in m.reads))} of constants",
+            program.go(m),
+        )
+        for m in mine[:4]
+    ]
     answer = _unfolded(program, dearest)
     if answer is not None:
-        facts.append(Fact(f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
-                          {"stage": answer.stage, "open": "rewrites"}))  # fmt: skip
+        facts.append(
+            Fact(
+                f"{answer.pass_label} refused ({answer.condition}): {answer.sentence}",
+                {"stage": answer.stage, "open": "rewrites"},
+            )
+        )
     yield Finding(
-        severity(cost), f"{counted(len(mine))} to compute constants{at(mine)}",
-        ", ".join(dict.fromkeys(m.kernel for m in mine)), program.go(dearest),
-        "constant work", cost, tuple(facts), tuple(_fold(program, mine)),
-    )  # fmt: skip
+        severity(cost),
+        f"{counted(len(mine))} to compute constants{at(mine)}",
+        ", ".join(dict.fromkeys(m.kernel for m in mine)),
+        program.go(dearest),
+        "constant work",
+        cost,
+        tuple(facts),
+        tuple(_fold(program, mine)),
+    )
 
 
 def _unfolded(program: Program, launch: Launch) -> Answer | None:
@@ -415,11 +521,15 @@ def _fold(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
     growth = max(_moved(m) / max(1, sum(v.type.bytes for v, _ in m.reads)) for m in mine)
     allowed, more = math.ceil(growth), sum(map(_moved, mine))
     if allowed > float(dict(last.options).get("growth", 1.0)) and more <= MAX_FOLDED:
-        yield Try(f"Allow folded constants to grow {allowed}-fold: {show_bytes(more)} more "
-                  "weights.", (option(last.pass_name, "growth", str(allowed)),))  # fmt: skip
+        yield Try(
+            f"Allow folded constants to grow {allowed}-fold: {show_bytes(more)} more weights.",
+            (option(last.pass_name, "growth", str(allowed)),),
+        )
     else:
-        yield Try(f"{NOTHING}as constants they would take {show_bytes(more)}. Make them smaller, "
-                  "or compute them before the model runs.")  # fmt: skip
+        yield Try(
+            f"{NOTHING}as constants they would take {show_bytes(more)}. Make them smaller, "
+            "or compute them before the model runs."
+        )
 
 
 def twice(program: Program) -> Iterator[Finding]:
@@ -436,13 +546,24 @@ def twice(program: Program) -> Iterator[Finding]:
     cost = program.time_of(second)
     if cost is None:
         return
-    facts = [Fact(f"{b.kernel}{at([b])} repeats the earlier launch{at([a])}",
-                  program.go(b)) for a, b in again[:4]]  # fmt: skip
+    facts = [
+        Fact(f"{b.kernel}{at([b])} repeats the earlier launch{at([a])}", program.go(b))
+        for a, b in again[:4]
+    ]
     back = take_back(list(program.bench.changed(EliminateCommonSubexpressions.name())))
-    tries = back or [Try(f"{NOTHING}expressions with equal text are merged already. Compute "
-                         "it once in the model and use the result twice.")]  # fmt: skip
+    tries = back or [
+        Try(
+            f"{NOTHING}expressions with equal text are merged already. Compute "
+            "it once in the model and use the result twice."
+        )
+    ]
     yield Finding(
-        severity(cost), f"{counted(len(again))} of repeated work{at(second)}",
-        ", ".join(dict.fromkeys(b.kernel for b in second)), program.go(second[0]),
-        "work done twice", cost, tuple(facts), tuple(tries),
-    )  # fmt: skip
+        severity(cost),
+        f"{counted(len(again))} of repeated work{at(second)}",
+        ", ".join(dict.fromkeys(b.kernel for b in second)),
+        program.go(second[0]),
+        "work done twice",
+        cost,
+        tuple(facts),
+        tuple(tries),
+    )

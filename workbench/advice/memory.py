@@ -86,31 +86,41 @@ def peak(program: Program) -> Iterator[Finding]:
     said = f" from {maker.kernel}{at([maker])}" if maker else ""
     until = f" until {last.kernel}{at([last])}" if last else ""
     facts = [
-        Fact(f"the peak is at {launch.kernel}{at([launch])}, step {launch.at}, which neither reads "
-             "nor writes it", program.go(launch, "memory", "graph")),
+        Fact(
+            f"the peak is at {launch.kernel}{at([launch])}, step {launch.at}, which neither reads "
+            "nor writes it",
+            program.go(launch, "memory", "graph"),
+        ),
         Fact(f"it is written at step {largest.start} and read last at step {largest.end}"),
         *(_alive(program, b, makers) for b in sorted(alive, key=lambda b: -b.size)[:MAX_NAMED]),
-    ]  # fmt: skip
+    ]
     yield Finding(
-        severity(cost), f"{show_bytes(largest.size)}{said} stay alive{until} and set the peak",
-        f"{show_bytes(most)} are alive at once", {"buffer": largest.id,
-                                                  "panes": ["memory", "graph"]},
-        "sets the peak", cost, tuple(facts), tuple(_lower(program)),
-    )  # fmt: skip
+        severity(cost),
+        f"{show_bytes(largest.size)}{said} stay alive{until} and set the peak",
+        f"{show_bytes(most)} are alive at once",
+        {"buffer": largest.id, "panes": ["memory", "graph"]},
+        "sets the peak",
+        cost,
+        tuple(facts),
+        tuple(_lower(program)),
+    )
 
 
 def _alive(program: Program, buffer: Buffer, makers: dict[int, Launch]) -> Fact:
     maker = makers.get(written_by(program.run, buffer) or -1)
     name = f"{maker.kernel}{at([maker])}" if maker else (buffer.name or "a buffer")
-    return Fact(f"alive at the peak: {show_bytes(buffer.size)} of {name}, until step {buffer.end}",
-                {"buffer": buffer.id, "panes": ["memory", "graph"]})  # fmt: skip
+    return Fact(
+        f"alive at the peak: {show_bytes(buffer.size)} of {name}, until step {buffer.end}",
+        {"buffer": buffer.id, "panes": ["memory", "graph"]},
+    )
 
 
 def _last_reader(program: Program, buffer: Buffer) -> Launch | None:
     readers = [
-        each for each in program.launches
+        each
+        for each in program.launches
         if any(program.run.value_id(v) == buffer.value for v, _ in each.reads)
-    ]  # fmt: skip
+    ]
     return readers[-1] if readers else None
 
 
@@ -122,8 +132,12 @@ def _lower(program: Program) -> Iterator[Try]:
     plans = memory_plans.again(program.run)
     offers = (_budget(program, plans), trials.rematerialised(program))
     found = [offer for offer in offers if offer is not None]
-    yield from found or [Try(f"{NOTHING}recomputing launches does not lower the peak. Read it "
-                             "earlier in the model, or run a smaller batch.")]  # fmt: skip
+    yield from found or [
+        Try(
+            f"{NOTHING}recomputing launches does not lower the peak. Read it "
+            "earlier in the model, or run a smaller batch."
+        )
+    ]
 
 
 def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
@@ -139,11 +153,13 @@ def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
         return None
     # Rounded up, so that the plan is within the budget.
     part = min(1.0, math.ceil(best["part"] * 1000) / 1000)
-    return Try(f"Save {part:.1%} for the backward pass: the values alive at once need "
-               f"{show_bytes(best['peak'])} instead of {show_bytes(chosen['peak'])}, for "
-               f"{best['extra']:.1%} more work in total. To train like this: "
-               f"Training(recompute={part:g}), `workbench train --recompute {part:g}`.",
-               _holding(program, f"{part:g}"))  # fmt: skip
+    return Try(
+        f"Save {part:.1%} for the backward pass: the values alive at once need "
+        f"{show_bytes(best['peak'])} instead of {show_bytes(chosen['peak'])}, for "
+        f"{best['extra']:.1%} more work in total. To train like this: "
+        f"Training(recompute={part:g}), `workbench train --recompute {part:g}`.",
+        _holding(program, f"{part:g}"),
+    )
 
 
 def _holding(program: Program, part: str) -> tuple[Gesture, ...]:
@@ -164,24 +180,35 @@ def recomputed(program: Program) -> Iterator[Finding]:
     none = next((plan for plan in plans if not plan["again"]), None)
     if chosen is None or none is None or not chosen["again"] or chosen["peak"] < none["peak"]:
         return
-    how = (f"counted: {chosen['extra']:.1%} of the step's work, in bytes moved and operations "
-           "of the recomputed launches")  # fmt: skip
+    how = (
+        f"counted: {chosen['extra']:.1%} of the step's work, in bytes moved and operations "
+        "of the recomputed launches"
+    )
     cost = Cost(chosen["extra"], "part", how, chosen["extra"], "of the work")
     yield Finding(
-        severity(cost), f"Recomputing {counted(chosen['again'])} for the backward pass does not "
-        "lower the peak", f"the peak is {show_bytes(none['peak'])} with and without",
-        {"panes": ["memory", "graph"]}, "recompute in vain", cost,
-        (Fact(f"saved for the backward pass: {show_bytes(chosen['held'])} instead of "
-              f"{show_bytes(none['held'])}"),),
+        severity(cost),
+        f"Recomputing {counted(chosen['again'])} for the backward pass does not lower the peak",
+        f"the peak is {show_bytes(none['peak'])} with and without",
+        {"panes": ["memory", "graph"]},
+        "recompute in vain",
+        cost,
+        (
+            Fact(
+                f"saved for the backward pass: {show_bytes(chosen['held'])} instead of "
+                f"{show_bytes(none['held'])}"
+            ),
+        ),
         tuple(_in_vain(program, plans)),
-    )  # fmt: skip
+    )
 
 
 def _in_vain(program: Program, plans: Sequence[dict]) -> Iterator[Try]:
     made = last_stage(program.stages, Recompute)
     if made is not None:
-        yield Try("Save everything: no launch is recomputed, and the peak stays the same.",
-                  (skip(made.pass_name),))  # fmt: skip
+        yield Try(
+            "Save everything: no launch is recomputed, and the peak stays the same.",
+            (skip(made.pass_name),),
+        )
     lower = _budget(program, plans)
     if lower is not None:
         yield lower
@@ -196,15 +223,19 @@ def plan(program: Program) -> Iterator[Finding]:
     used, bound = (as_count(figures.get(n)) for n in ("arena_bytes", "lower_bound_bytes"))
     if not used or not bound or used <= bound * (1 + GAP):
         return
-    how = (f"counted: {show_bytes(used)} planned, no plan needs less than "
-           f"{show_bytes(bound)}")  # fmt: skip
+    how = f"counted: {show_bytes(used)} planned, no plan needs less than {show_bytes(bound)}"
     cost = _memory(program, used - bound, how, used, "of the arena")
     if cost is None:
         return
     rows = memory_plans.planners(program.run)
-    facts = [Fact(f"{row['planner']} needs {show_bytes(int(row['bytes']))}"
-                  + (" (used)" if row["used"] else ""))
-             for row in rows if row["used"] or row is rows[0]]  # fmt: skip
+    facts = [
+        Fact(
+            f"{row['planner']} needs {show_bytes(int(row['bytes']))}"
+            + (" (used)" if row["used"] else "")
+        )
+        for row in rows
+        if row["used"] or row is rows[0]
+    ]
     made = last_stage(program.stages, PlanMemory)
     tries = [Try(f"{NOTHING}no built-in planner needs less; fewer or smaller live buffers would.")]
     if rows and made is not None and rows[0]["bytes"] < used:
@@ -212,13 +243,22 @@ def plan(program: Program) -> Iterator[Finding]:
         least = [row["planner"] for row in rows if row["bytes"] == rows[0]["bytes"]]
         name = PlanMemory().planner if PlanMemory().planner in least else least[0]
         saved = show_bytes(int(used - rows[0]["bytes"]))
-        tries = [Try(f"Plan with {name}, which needs {saved} less.",
-                     (option(made.pass_name, "planner", name),))]  # fmt: skip
+        tries = [
+            Try(
+                f"Plan with {name}, which needs {saved} less.",
+                (option(made.pass_name, "planner", name),),
+            )
+        ]
     yield Finding(
-        severity(cost), f"The memory plan is {(used / bound - 1) * 100:.1f} % above its lower "
-        "bound", f"planned by {figures.get('planner')}", {"panes": ["memory", "graph"]},
-        "plan above its bound", cost, tuple(facts), tuple(tries),
-    )  # fmt: skip
+        severity(cost),
+        f"The memory plan is {(used / bound - 1) * 100:.1f} % above its lower bound",
+        f"planned by {figures.get('planner')}",
+        {"panes": ["memory", "graph"]},
+        "plan above its bound",
+        cost,
+        tuple(facts),
+        tuple(tries),
+    )
 
 
 def padding(program: Program) -> Iterator[Finding]:
@@ -235,15 +275,23 @@ def padding(program: Program) -> Iterator[Finding]:
     if cost is None:
         return
     worst = sorted(alive, key=lambda b: b.unpadded_size - b.size)[:4]
-    facts = [Fact(f"{b.name or 'a buffer'}: {show_bytes(b.unpadded_size)} in "
-                  f"{show_bytes(b.size)}", {"buffer": b.id, "panes": ["memory", "graph"]})
-             for b in worst]  # fmt: skip
+    facts = [
+        Fact(
+            f"{b.name or 'a buffer'}: {show_bytes(b.unpadded_size)} in {show_bytes(b.size)}",
+            {"buffer": b.id, "panes": ["memory", "graph"]},
+        )
+        for b in worst
+    ]
     yield Finding(
-        severity(cost), f"{show_bytes(waste)} of padding at the peak",
+        severity(cost),
+        f"{show_bytes(waste)} of padding at the peak",
         f"{show_bytes(most - waste)} are used of {show_bytes(most)}",
-        {"buffer": worst[0].id, "panes": ["memory", "graph"]}, "padding", cost, tuple(facts),
+        {"buffer": worst[0].id, "panes": ["memory", "graph"]},
+        "padding",
+        cost,
+        tuple(facts),
         tuple(_narrower(program, buffers, most, unit)),
-    )  # fmt: skip
+    )
 
 
 def _narrower(program: Program, buffers: Sequence[Buffer], most: int, unit: int) -> Iterator[Try]:
@@ -252,38 +300,60 @@ def _narrower(program: Program, buffers: Sequence[Buffer], most: int, unit: int)
     padded = [replace(b, size=-(-b.unpadded_size // least) * least) for b in buffers]
     saved = most - live(padded)[0]
     if made is not None and least < unit and saved > 0:
-        yield Try(f"Pad to multiples of {least} bytes: {show_bytes(saved)} less at the peak. Two "
-                  "buffers may then share a cache line, which may slow down threads.",
-                  (option(made.pass_name, "alignment", str(least)),))  # fmt: skip
+        yield Try(
+            f"Pad to multiples of {least} bytes: {show_bytes(saved)} less at the peak. Two "
+            "buffers may then share a cache line, which may slow down threads.",
+            (option(made.pass_name, "alignment", str(least)),),
+        )
         return
-    yield Try(f"{NOTHING}a buffer takes at least {unit} bytes. Join small tensors into one (stack "
-              "or concatenate them).")  # fmt: skip
+    yield Try(
+        f"{NOTHING}a buffer takes at least {unit} bytes. Join small tensors into one (stack "
+        "or concatenate them)."
+    )
 
 
 def unread(program: Program) -> Iterator[Finding]:
     """Yield findings for results of launches that are never read."""
     read = {v for each in program.launches for v, _ in each.reads} | program.results
-    read |= {program.roots[v] for op in program.ops if "writes" not in op.attributes
-             for v in op.operands if v in program.roots}  # fmt: skip
+    read |= {
+        program.roots[v]
+        for op in program.ops
+        if "writes" not in op.attributes
+        for v in op.operands
+        if v in program.roots
+    }
     lost = [(each, v) for each in program.launches for v in each.writes if v not in read]
     nbytes = sum(v.type.bytes for _, v in lost)
     cost = program.traffic(nbytes, f"{show_bytes(nbytes)} written")
     if cost is None:
         return
     every = list(dict.fromkeys(each for each, _ in lost))
-    facts = [Fact(f"{each.kernel}{at([each])} writes {show_bytes(v.type.bytes)} that is never read",
-                  program.go(each)) for each, v in lost[:4]]  # fmt: skip
+    facts = [
+        Fact(
+            f"{each.kernel}{at([each])} writes {show_bytes(v.type.bytes)} that is never read",
+            program.go(each),
+        )
+        for each, v in lost[:4]
+    ]
     back = take_back(list(program.bench.changed(EliminateDeadCode.name())))
-    otherwise = Try(f"{NOTHING}dead code is eliminated already; these kernels compute it together "
-                    "with values that are read. Do not compute it in the model.")  # fmt: skip
+    otherwise = Try(
+        f"{NOTHING}dead code is eliminated already; these kernels compute it together "
+        "with values that are read. Do not compute it in the model."
+    )
     again = last_stage(program.stages, Recompute)
     if again is not None:
-        otherwise = Try("A launch recomputed for the backward pass writes all results of its "
-                        "kernel, but only some are read: save everything.",
-                        (skip(again.pass_name),))  # fmt: skip
+        otherwise = Try(
+            "A launch recomputed for the backward pass writes all results of its "
+            "kernel, but only some are read: save everything.",
+            (skip(again.pass_name),),
+        )
     yield Finding(
-        severity(cost), f"{show_bytes(nbytes)} written and never read{at(every)}",
-        ", ".join(dict.fromkeys(each.kernel for each in every)), program.go(every[0]),
-        "never read", cost, tuple(facts),
+        severity(cost),
+        f"{show_bytes(nbytes)} written and never read{at(every)}",
+        ", ".join(dict.fromkeys(each.kernel for each in every)),
+        program.go(every[0]),
+        "never read",
+        cost,
+        tuple(facts),
         tuple(back or [otherwise]),
-    )  # fmt: skip
+    )

@@ -59,27 +59,45 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
     if not math.isfinite(after):
         count, by = "infinitely many", "without bound"
         detail = "NaN or infinity where there was none, or nonzero values where all were 0"
-    how = (f"measured on the example inputs: outputs against the import, relative to their largest "
-           f"magnitude; {count} roundings of their dtype")  # fmt: skip
+    how = (
+        f"measured on the example inputs: outputs against the import, relative to their largest "
+        f"magnitude; {count} roundings of their dtype"
+    )
     cost = Cost(after - was, "relative", how, min(after - was, 1.0))
     run, stage = program.run, row["index"]
-    facts = [Fact(f"error of the outputs: {was:.2g} before {row['name']}, {after:.2g} after it",
-                  {"stage": stage, "panes": ["numerics", "diff"]})]  # fmt: skip
+    facts = [
+        Fact(
+            f"error of the outputs: {was:.2g} before {row['name']}, {after:.2g} after it",
+            {"stage": stage, "panes": ["numerics", "diff"]},
+        )
+    ]
     checks = numeric_results.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
     for check in [c for c in checks if c["verdict"] in ("within", "failed")][:MAX_NAMED]:
         go = {"stage": stage, "rewrite": check["rewrite"], "panes": ["graph", "diff"]}
         facts.append(Fact(_checked(check), go))
     pipeline_row = program.bench.row(row["name"])
-    tries = [Try(f"{NOTHING}{row['name']} is mandatory. Rescale the model's values at these "
-                 "lines.")]  # fmt: skip
+    tries = [
+        Try(f"{NOTHING}{row['name']} is mandatory. Rescale the model's values at these lines.")
+    ]
     if pipeline_row is not None and not pipeline_row.pass_.mandatory:
-        tries = [Try(f"Skip {row['name']}: the values stay as they are in the model, the time "
-                     "may increase.", (skip(row["name"]),))]  # fmt: skip
+        tries = [
+            Try(
+                f"Skip {row['name']}: the values stay as they are in the model, the time "
+                "may increase.",
+                (skip(row["name"]),),
+            )
+        ]
     return Finding(
-        severity(cost), f"{row['name']} moves the outputs {by}", detail,
-        {"stage": stage, "panes": ["numerics", "diff"]}, "precision loss", cost, tuple(facts),
-        tuple(tries), look=True,
-    )  # fmt: skip
+        severity(cost),
+        f"{row['name']} moves the outputs {by}",
+        detail,
+        {"stage": stage, "panes": ["numerics", "diff"]},
+        "precision loss",
+        cost,
+        tuple(facts),
+        tuple(tries),
+        look=True,
+    )
 
 
 def _checked(check: dict[str, Any]) -> str:
@@ -110,22 +128,31 @@ def cancellations(program: Program) -> Iterator[Finding]:
         eps = _epsilon(op.result) or 0.0
         operands = ", ".join(f"{_largest(by_value[v]):.3g}" for v in op.operands if v in by_value)
         where = of_line(f"{file}:{line}" if file else "")
-        how = ("from the largest magnitudes on the example inputs: one rounding of an operand, "
-               "relative to the result")  # fmt: skip
+        how = (
+            "from the largest magnitudes on the example inputs: one rounding of an operand, "
+            "relative to the result"
+        )
         cost = Cost(error, "relative", how, min(error, 1.0), estimated=True)
         yield Finding(
-            severity(cost), f"{op.kind.partition('.')[2]} cancels most of its digits{where}",
+            severity(cost),
+            f"{op.kind.partition('.')[2]} cancels most of its digits{where}",
             f"operands up to {operands}, a result up to {_largest(by_value[op.result]):.3g}",
-            {"op": run.op_id(op), "stage": 0, "panes": ["numerics", "graph"]}, "cancellation",
+            {"op": run.op_id(op), "stage": 0, "panes": ["numerics", "graph"]},
+            "cancellation",
             cost,
-            (Fact(f"one rounding to {op.result.type.dtype.name} is {eps:.2g} of an operand, and "
-                  f"{error:.2g} of this result"),),
+            (
+                Fact(
+                    f"one rounding to {op.result.type.dtype.name} is {eps:.2g} of an operand, and "
+                    f"{error:.2g} of this result"
+                ),
+            ),
             tuple(_digits(program, op)),
-        )  # fmt: skip
+        )
 
 
-_BEFORE = ("subtract the common part before it grows (a mean from the data, not from their sum of "
-           "squares)")  # fmt: skip
+_BEFORE = (
+    "subtract the common part before it grows (a mean from the data, not from their sum of squares)"
+)
 
 
 def _digits(program: Program, op: Op) -> Iterator[Try]:
@@ -139,13 +166,17 @@ def _digits(program: Program, op: Op) -> Iterator[Try]:
         done = [insert(rows[1].pass_name, name)] if there is None else []
         chosen = [] if there is None else [there.options.get("lines", "")]
         wanted = ", ".join([*chosen, line]) if line else ""
-        yield Try("Compute this sum and the arithmetic before it in f64, and round once: it "
-                  "then has the accuracy of f64, but the launch takes longer.",
-                  (*done, option(name, "lines", wanted)))  # fmt: skip
+        yield Try(
+            "Compute this sum and the arithmetic before it in f64, and round once: it "
+            "then has the accuracy of f64, but the launch takes longer.",
+            (*done, option(name, "lines", wanted)),
+        )
         yield Try(f"Or {_BEFORE}.")
         return
-    yield Try(f"{NOTHING}its operands are rounded to {op.result.type.dtype.name} outside or by "
-              f"ops that are not available in f64. In the model, {_BEFORE}.")  # fmt: skip
+    yield Try(
+        f"{NOTHING}its operands are rounded to {op.result.type.dtype.name} outside or by "
+        f"ops that are not available in f64. In the model, {_BEFORE}."
+    )
 
 
 def _is_widened(program: Program, op: Op) -> bool:

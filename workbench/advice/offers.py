@@ -51,8 +51,10 @@ class Bench:
             if row.skipped:
                 yield Changed(f"{row.label} was skipped in this run", skip(row.label, False))
             if row.limit is not None:
-                yield Changed(f"{row.label} stopped after {row.limit} rewrites in this run",
-                              {"do": "limit", "label": row.label, "text": ""})  # fmt: skip
+                yield Changed(
+                    f"{row.label} stopped after {row.limit} rewrites in this run",
+                    {"do": "limit", "label": row.label, "text": ""},
+                )
 
     def row(self, label: str) -> pipeline_editor.Row | None:
         return next((row for row in self._rows if row.label == label), None)
@@ -78,8 +80,9 @@ class Bench:
         except UserError as problem:
             return replace(wanted, reason=str(problem))
         said = edits.words(edits.checked(draft["edit"]), draft["target"]) or "no edits"
-        return replace(wanted, draft=draft, words=said, command=shown["command"],
-                       reason=self._reason)  # fmt: skip
+        return replace(
+            wanted, draft=draft, words=said, command=shown["command"], reason=self._reason
+        )
 
 
 def skip(label: str, on: bool = True) -> Gesture:

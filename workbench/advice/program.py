@@ -98,8 +98,10 @@ class Program:
         self._kept: dict[str, Any] = {}
         main = run.index(run.version.stages - 1).module.main if run.version.stages else None
         self.ops: Sequence[Op] = () if main is None else main.body.ops
-        lowered = any(op.kind == OUTPUT or (op.kind == LAUNCH and "writes" in op.attributes)
-                      for op in self.ops)  # fmt: skip
+        lowered = any(
+            op.kind == OUTPUT or (op.kind == LAUNCH and "writes" in op.attributes)
+            for op in self.ops
+        )
         self.roots = root_of(self.ops) if lowered else {}
         self.launches = self._launches() if lowered else []
 
@@ -122,10 +124,15 @@ class Program:
             file, line = self.run.kept_place(op)
             read = tuple((self.roots[v], last.get(self.roots[v])) for v in reads(op))
             launch = Launch(
-                op, key, at, works.get(key, Work(key, op["kernel"], 0, 0, None)),
-                f"{file}:{line}" if file else "", op.regions[0].ops if op.regions else (),
-                read, tuple(self.roots[v] for v in written(op)),
-            )  # fmt: skip
+                op,
+                key,
+                at,
+                works.get(key, Work(key, op["kernel"], 0, 0, None)),
+                f"{file}:{line}" if file else "",
+                op.regions[0].ops if op.regions else (),
+                read,
+                tuple(self.roots[v] for v in written(op)),
+            )
             for writer in dict.fromkeys(w for _, w in read if w is not None):
                 writer.readers.append(launch)
             last.update(dict.fromkeys(launch.writes, launch))
@@ -210,9 +217,12 @@ class Program:
     # -- text ------------------------------------------------------------------------------------
 
     def go(self, launch: Launch, *panes: str) -> dict:
-        return {"op": launch.id, "kernel": kernel_by_name(self.run).get(launch.kernel),
-                "stage": self.run.version.stages - 1,
-                "panes": list(panes or ("kernels", "graph"))}  # fmt: skip
+        return {
+            "op": launch.id,
+            "kernel": kernel_by_name(self.run).get(launch.kernel),
+            "stage": self.run.version.stages - 1,
+            "panes": list(panes or ("kernels", "graph")),
+        }
 
     def last_computing(self, launch: Launch) -> Op | None:
         """Return the last tensor op of a launch that computes."""

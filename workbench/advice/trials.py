@@ -98,24 +98,30 @@ def _fusions(program: Program) -> Better | None:
     fewer = before.launches - best.launches
     said = f"{counted(fewer)} fewer, " if fewer else ""
     less = before.bytes - best.bytes
-    offer = Try(f"{found[0]}: {said}{show_bytes(less)} less read and written by launches.",
-                tuple(found[1]))  # fmt: skip
+    offer = Try(
+        f"{found[0]}: {said}{show_bytes(less)} less read and written by launches.", tuple(found[1])
+    )
     return Better(offer, fewer, less)
 
 
 def _variants(
     program: Program, order: Sequence[int]
 ) -> Iterator[tuple[str, list[Mapping[str, Any]], Sequence[int]]]:
-    behind = next((s.pass_name for s in program.stages
-                   if s.pass_name == OutlineKernels.name()), "")  # fmt: skip
+    behind = next((s.pass_name for s in program.stages if s.pass_name == OutlineKernels.name()), "")
     for place, i in enumerate(order):
-        yield (f"Run {FUSIONS[i]} twice", [repeat(FUSIONS[i])],
-               [*order[: place + 1], i, *order[place + 1 :]])  # fmt: skip
+        yield (
+            f"Run {FUSIONS[i]} twice",
+            [repeat(FUSIONS[i])],
+            [*order[: place + 1], i, *order[place + 1 :]],
+        )
     for other in permutations(order):
         if list(other) != list(order) and behind:
             names = [FUSIONS[i] for i in other]
-            yield (f"Fuse in another order ({', '.join(names)})",
-                   [move(name, behind) for name in names], other)  # fmt: skip
+            yield (
+                f"Fuse in another order ({', '.join(names)})",
+                [move(name, behind) for name in names],
+                other,
+            )
 
 
 def _fused(program: Program, module: Module, passes: Sequence[Pass]) -> Fused | None:
@@ -156,8 +162,9 @@ def _rematerialised(program: Program) -> Try | None:
     return Try(
         "Recompute values where they are read instead of keeping them through the peak: the "
         f"values alive at once need {show_bytes(after)} instead of {show_bytes(before)}, for at "
-        f"most {counted(count)} more.", tuple(done),
-    )  # fmt: skip
+        f"most {counted(count)} more.",
+        tuple(done),
+    )
 
 
 def _last_launched(stages: Sequence[Stage]) -> Stage | None:

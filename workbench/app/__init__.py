@@ -58,8 +58,15 @@ def serve_team(
     server = _server("serve")
     from workbench.app.workspace import Workspace
 
-    workspace = Workspace(local=False, allow_code=allow_code, root=store, max_upload=max_upload,
-                          quota=quota, access=access, limits=limits)  # fmt: skip
+    workspace = Workspace(
+        local=False,
+        allow_code=allow_code,
+        root=store,
+        max_upload=max_upload,
+        quota=quota,
+        access=access,
+        limits=limits,
+    )
     server.run(workspace, port, address, origins=origins, as_json=as_json)
 
 
@@ -69,6 +76,10 @@ def _server(command: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("panel", "param", "bokeh", "tornado"):
             raise
-        raise UserError("the page needs panel, which is not installed", command,
-                        "pip install 'compiler-workbench[ui]'", 3) from None  # fmt: skip
+        raise UserError(
+            "the page needs panel, which is not installed",
+            command,
+            "pip install 'compiler-workbench[ui]'",
+            3,
+        ) from None
     return server

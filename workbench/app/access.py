@@ -23,8 +23,11 @@ class Refused(UserError):
     """A viewer requested an action that needs the editor role."""
 
     def __init__(self, what: str):
-        super().__init__("you have read-only access", what,
-                         "ask the server's administrator to make you an editor")  # fmt: skip
+        super().__init__(
+            "you have read-only access",
+            what,
+            "ask the server's administrator to make you an editor",
+        )
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,9 @@ class Access:
         signed = cookies.get("user")
         if not self.sign_in or not signed:
             return None
-        name = decode_signed_value(config.cookie_secret, "user", signed,
-                                   max_age_days=config.oauth_expiry)  # fmt: skip
+        name = decode_signed_value(
+            config.cookie_secret, "user", signed, max_age_days=config.oauth_expiry
+        )
         return name.decode() if name else None
 
     def user_of_session(self) -> str | None:

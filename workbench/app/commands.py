@@ -71,8 +71,9 @@ def swap(page: Page, _command: Command) -> None:
     """Open the recording that is compared with, and compare it with this one."""
     if page.run is not None and page.other is not None:
         here = page.view_state
-        there = ViewState(run=here.other, other=here.run, panes=here.panes, fold=here.fold,
-                      views=here.views)  # fmt: skip
+        there = ViewState(
+            run=here.other, other=here.run, panes=here.panes, fold=here.fold, views=here.views
+        )
         page.load(there, push=True)
 
 
@@ -241,9 +242,11 @@ def diverge(page: Page, command: Command) -> None:
     if run is None or other is None:
         return
     _begin_search(
-        page, "divergence", {"a": str(run.path), "b": str(other.path)},
+        page,
+        "divergence",
+        {"a": str(run.path), "b": str(other.path)},
         lambda: page.workspace.search(run, other, trust=bool(command.get("trust"))),
-    )  # fmt: skip
+    )
 
 
 def bisect(page: Page, command: Command) -> None:
@@ -261,9 +264,7 @@ def bisect(page: Page, command: Command) -> None:
         _begin_search(page, "bisect", {}, lambda: page.workspace.bisect(run, command))
 
 
-def _begin_search(
-    page: Page, view: str, facts: dict[str, Any], job: Callable[[], dict]
-) -> None:  # fmt: skip
+def _begin_search(page: Page, view: str, facts: dict[str, Any], job: Callable[[], dict]) -> None:
     """Start the worker that searches, and show its progress in the view."""
 
     def work() -> dict:
@@ -334,10 +335,13 @@ def annotate(page: Page, command: Command) -> None:
 def find_runs(page: Page, command: Command) -> None:
     """Run another search, or show another page of its results, on the start page."""
     if page.run is None and page.job is None:
-        state = ViewState.of({
-            "find": str(command.get("find", ""))[:MAX_TEXT], "skip": str(command.get("skip") or ""),
-            "shelf": str(command.get("shelf", "")),
-        })  # fmt: skip
+        state = ViewState.of(
+            {
+                "find": str(command.get("find", ""))[:MAX_TEXT],
+                "skip": str(command.get("skip") or ""),
+                "shelf": str(command.get("shelf", "")),
+            }
+        )
         page.list_at(state, push=bool(command.get("push", True)))
 
 

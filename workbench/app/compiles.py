@@ -57,13 +57,19 @@ class Limits:
     def environment(self) -> dict[str, str]:
         """Return the environment variables that pass the limits to a worker."""
         told = {"MEMORY": self.memory, "SECONDS": self.seconds, "BOUND": int(self.bound)}
-        return {f"COMPILER_WORKBENCH_JOB_{k}": f"{v:g}" if k == "SECONDS" else str(v)
-                for k, v in told.items() if v}  # fmt: skip
+        return {
+            f"COMPILER_WORKBENCH_JOB_{k}": f"{v:g}" if k == "SECONDS" else str(v)
+            for k, v in told.items()
+            if v
+        }
 
 
 #: The predicate of messages about a background job's model, by the kind of the job.
-_DOING = {"diverge": "are being compared", "bisect": "is being searched for a bad pass",
-          "append": "is being executed"}  # fmt: skip
+_DOING = {
+    "diverge": "are being compared",
+    "bisect": "is being searched for a bad pass",
+    "append": "is being executed",
+}
 
 
 class Compile:
@@ -73,8 +79,13 @@ class Compile:
     sign-in.
     """
 
-    def __init__(self, job: Mapping[str, Any], limits: Limits = Limits(), owner: str = "",
-                 ended: Callable[[], None] = lambda: None):  # fmt: skip
+    def __init__(
+        self,
+        job: Mapping[str, Any],
+        limits: Limits = Limits(),
+        owner: str = "",
+        ended: Callable[[], None] = lambda: None,
+    ):
         self.job = dict(job)
         self.owner, self._limits, self._ended = owner, limits, ended
         self.path = Path(job["out"])
@@ -102,14 +113,21 @@ class Compile:
             self.progress = {"what": "starting", "done": 0, "total": 0}
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "workbench.app.worker"], stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-                    start_new_session=True, env={**os.environ, **self._limits.environment},
-                )  # fmt: skip
+                    [sys.executable, "-m", "workbench.app.worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                    env={**os.environ, **self._limits.environment},
+                )
             except OSError as error:
-                self.error = {"what": f"cannot start a process: {error.strerror}",
-                              "where": str(self.job["model"]),
-                              "fix": "try again when this machine is less busy"}  # fmt: skip
+                self.error = {
+                    "what": f"cannot start a process: {error.strerror}",
+                    "where": str(self.job["model"]),
+                    "fix": "try again when this machine is less busy",
+                }
                 self.outcome = "failed"
                 return
         if self._limits.seconds:
@@ -184,10 +202,13 @@ class Compile:
     def _late(self) -> None:
         """Cancel it because its time limit has passed."""
         if self.running and not self._stopping:
-            self.error = {"what": f"it exceeded the limit of {self._limits.seconds:g} s for a job "
-                                  "on this server", "where": str(self.job["model"]),
-                          "fix": "what it finished is kept; compile a smaller model, or ask "
-                                 "for a higher limit (--job-seconds)"}  # fmt: skip
+            self.error = {
+                "what": f"it exceeded the limit of {self._limits.seconds:g} s for a job "
+                "on this server",
+                "where": str(self.job["model"]),
+                "fix": "what it finished is kept; compile a smaller model, or ask "
+                "for a higher limit (--job-seconds)",
+            }
             self.cancel()
 
     def _stop(self) -> None:
@@ -237,9 +258,10 @@ class Compile:
         readers = [
             threading.Thread(target=listen, args=(pipe,), daemon=True)
             for listen, pipe in (
-                (self._listen, process.stdout), (self._listen_to_noise, process.stderr)
+                (self._listen, process.stdout),
+                (self._listen_to_noise, process.stderr),
             )
-        ]  # fmt: skip
+        ]
         for reader in readers:
             reader.start()
         self._feed(process.stdin)
@@ -254,10 +276,16 @@ class Compile:
         else:
             if self.error is None:
                 last = self._noise.strip().rsplit("\n", 1)[-1] or f"exit code {code}"
-                fix = "try again" if _DOING.keys() & self.job.keys() else (
-                    "what it finished is kept; compile again")  # fmt: skip
-                self.error = {"what": f"its process ended: {last[:300]}",
-                              "where": self.job["model"], "fix": fix}  # fmt: skip
+                fix = (
+                    "try again"
+                    if _DOING.keys() & self.job.keys()
+                    else ("what it finished is kept; compile again")
+                )
+                self.error = {
+                    "what": f"its process ended: {last[:300]}",
+                    "where": self.job["model"],
+                    "fix": fix,
+                }
             if self._limits.memory and code != BAD_INPUT:  # raises many kinds of errors
                 self.error["fix"] = (
                     f"the limit of {self._limits.memory / 2**30:.3g} GiB of address space "
@@ -313,15 +341,19 @@ class Compiles:
                 same = self._all.get(out)
                 if same is not None and same.running:
                     if same.job != job:
-                        raise UserError("another job on this recording is running", out.name,
-                                        "wait until it is done, or cancel it")  # fmt: skip
+                        raise UserError(
+                            "another job on this recording is running",
+                            out.name,
+                            "wait until it is done, or cancel it",
+                        )
                     return same
             else:
                 out = self._free(out)
             there = [c for c in self._all.values() if c.running]
             if len(there) >= self._limits.compiles + self._limits.queue or self._closed:
-                raise UserError(f"{_doing(there)}", "compile",
-                                "wait until it is done, or cancel it")  # fmt: skip
+                raise UserError(
+                    f"{_doing(there)}", "compile", "wait until it is done, or cancel it"
+                )
             self._forget()
             made = Compile({**job, "out": str(out)}, self._limits, owner, self._go_on)
             self._all[out] = made

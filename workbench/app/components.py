@@ -64,8 +64,10 @@ def _component(name: str, module: str, base: type = Prompt) -> Any:
 
 #: The components around the views.
 FRAME = {
-    "bar": _component("bar", "bar", Beating), "rail": _component("rail", "passes"),
-    "inspector": _component("inspector", "inspector"), "start": _component("start", "start"),
-}  # fmt: skip
+    "bar": _component("bar", "bar", Beating),
+    "rail": _component("rail", "passes"),
+    "inspector": _component("inspector", "inspector"),
+    "start": _component("start", "start"),
+}
 #: The views by name.
 COMPONENTS = {name: _component(name, name) for name in VIEWS}

@@ -140,8 +140,9 @@ class Growth:
             page.refresh()
         if old is page.run:
             page.take(new)
-        page.tell({"what": "The recording was replaced: this is the new one.",
-                   "where": new.path.name})  # fmt: skip
+        page.tell(
+            {"what": "The recording was replaced: this is the new one.", "where": new.path.name}
+        )
 
     def _looked(self, result: Result) -> None:
         self._looking = False

@@ -49,8 +49,9 @@ class Library:
         self.folder = self.root / "recordings"
         self.imported = self.folder / "imported"
         self.uploads = UploadFolder(self.root / "uploads")
-        self.index = Index(self.root / "library.sqlite",
-                           {"": self.folder, "imported/": self.imported})  # fmt: skip
+        self.index = Index(
+            self.root / "library.sqlite", {"": self.folder, "imported/": self.imported}
+        )
         self.trash = Trash(self.root / "trash")
         self._moving = threading.Lock()  # a free name stays free until it is taken
         self._shipped: dict[tuple[str, int, int], Entry] = {}
@@ -89,8 +90,7 @@ class Library:
         path = self.find(name)
         own = path.parent in (self.folder, self.imported) and path.suffix == ".run"
         if not own or not path.is_file():
-            raise UserError("run not found in the library", name[:200],
-                            "see workbench runs")  # fmt: skip
+            raise UserError("run not found in the library", name[:200], "see workbench runs")
         return path
 
     # -- listings --------------------------------------------------------------------------------
@@ -128,8 +128,13 @@ class Library:
         (model, variant, target, total) = groups[0]
         found = self.index.find(text, MAX_TREND, group=(model, variant, target)).entries
         runs = sorted(found, key=lambda e: (e.began, e.name))
-        return {"model": model, "variant": variant, "target": target, "total": total,
-                "runs": [asdict(run) for run in runs if run.status]}  # fmt: skip
+        return {
+            "model": model,
+            "variant": variant,
+            "target": target,
+            "total": total,
+            "runs": [asdict(run) for run in runs if run.status],
+        }
 
     def recorded(self) -> list[Entry]:
         """Return the recordings shipped with the sample models, by name: made on a GPU."""
@@ -144,8 +149,14 @@ class Library:
 
     # -- changes ---------------------------------------------------------------------------------
 
-    def annotate(self, name: str, *, tags: Iterable[str] | Tags | None = None,
-                 note: str | None = None, pinned: bool | None = None) -> None:  # fmt: skip
+    def annotate(
+        self,
+        name: str,
+        *,
+        tags: Iterable[str] | Tags | None = None,
+        note: str | None = None,
+        pinned: bool | None = None,
+    ) -> None:
         """Replace a run's tags (or apply a function to them), note or pin; UserError."""
         path = self._own(name)
 
@@ -174,8 +185,7 @@ class Library:
         """Restore a deleted run; return its name, a new one if its own has been taken."""
         deleted = next((d for d in self.trash.content() if d.token == token), None)
         if deleted is None:
-            raise UserError("deleted run not found", token[:80],
-                            "see workbench runs --trash")  # fmt: skip
+            raise UserError("deleted run not found", token[:80], "see workbench runs --trash")
         place = self.imported if deleted.name.startswith("imported/") else self.folder
         try:
             with self._moving:
@@ -190,8 +200,7 @@ class Library:
         """Delete an uploaded file permanently and return its name; UserError if it is not found."""
         name = self.uploads.drop(token)
         if not name:
-            raise UserError("upload not found", token[:60],
-                            "see workbench runs --uploads")  # fmt: skip
+            raise UserError("upload not found", token[:60], "see workbench runs --uploads")
         return name
 
     def purge(self, token: str) -> int:
@@ -202,8 +211,7 @@ class Library:
         if not token:
             return self.trash.empty()
         if not self.trash.drop(token):
-            raise UserError("deleted run not found", token[:80],
-                            "see workbench runs --trash")  # fmt: skip
+            raise UserError("deleted run not found", token[:80], "see workbench runs --trash")
         return 1
 
     def deleted(self) -> list[Deleted]:
@@ -224,8 +232,11 @@ class Library:
         These are models and imported recordings, also those in the trash.
         """
         gone = (d.token for d in self.trash.content() if d.name.startswith("imported/"))
-        files = chain(self.uploads.files(), self.imported.glob("*.run"),
-                      *((self.trash.folder / token).glob("*.run") for token in gone))  # fmt: skip
+        files = chain(
+            self.uploads.files(),
+            self.imported.glob("*.run"),
+            *((self.trash.folder / token).glob("*.run") for token in gone),
+        )
         for file in files:
             with suppress(OSError):
                 yield file, file.stat().st_size
@@ -271,8 +282,9 @@ def file_of(text: str) -> Path:
             return Path(text).expanduser()
     except RuntimeError:  # ~ of an unknown user
         pass
-    raise UserError("file not found", text[:300].replace("\0", "\N{REPLACEMENT CHARACTER}"),
-                    "check the path")  # fmt: skip
+    raise UserError(
+        "file not found", text[:300].replace("\0", "\N{REPLACEMENT CHARACTER}"), "check the path"
+    )
 
 
 def files_of(path: Path) -> list[Path]:

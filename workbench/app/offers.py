@@ -49,8 +49,14 @@ class Offers:
             "on": [name for name in state.panes if VIEWS[name].two and state.shows_two(name)],
             "other": state.other if other is not None else "",
             "offered": [
-                {"name": e.name, "target": e.target, "variant": e.variant, "total_ms": e.total_ms,
-                 "began": e.began}
-                for e in self._found if e.path != str(run.path)
+                {
+                    "name": e.name,
+                    "target": e.target,
+                    "variant": e.variant,
+                    "total_ms": e.total_ms,
+                    "began": e.began,
+                }
+                for e in self._found
+                if e.path != str(run.path)
             ],
-        }  # fmt: skip
+        }

@@ -55,8 +55,14 @@ class Page:
     those of the signed-in user.
     """
 
-    def __init__(self, workspace: Workspace, document: Any, query: str = "", user: str = "",
-                 role: str = EDITOR):  # fmt: skip
+    def __init__(
+        self,
+        workspace: Workspace,
+        document: Any,
+        query: str = "",
+        user: str = "",
+        role: str = EDITOR,
+    ):
         self.workspace, self.document = workspace, document
         self.user, self.viewer = user, role != EDITOR
         self.view_state = ViewState()
@@ -73,7 +79,7 @@ class Page:
         self.roots: dict[str, Any] = {
             name: make(sizing_mode="stretch_both")
             for name, make in {**components.FRAME, **components.COMPONENTS}.items()
-        }  # fmt: skip
+        }
         self._layout: Any = None
         self._notice: dict[str, Any] | None = None
         self._listing = runs.Listing(
@@ -168,8 +174,12 @@ class Page:
             for run in held:
                 self.workspace.release(run)
 
-    def in_turn(self, then: Callable[[Result], None], work: Callable[[], Any] | None = None,
-                hurry: bool = False) -> None:  # fmt: skip
+    def in_turn(
+        self,
+        then: Callable[[Result], None],
+        work: Callable[[], Any] | None = None,
+        hurry: bool = False,
+    ) -> None:
         """Run ``work`` in the page's thread after earlier commands, then ``then`` on the loop.
 
         ``then`` receives the result.
@@ -185,8 +195,12 @@ class Page:
         self._listing.end()
         self.in_turn(then, work)
 
-    def move(self, move: Callable[[Run | None, ViewState], ViewState], push: bool = True,
-             quick: bool = False) -> None:  # fmt: skip
+    def move(
+        self,
+        move: Callable[[Run | None, ViewState], ViewState],
+        push: bool = True,
+        quick: bool = False,
+    ) -> None:
         """Go to the state that a command leads to; report if there is nothing further.
 
         ``quick``: it takes no time, so it runs on the loop if the recording is free.
@@ -355,28 +369,39 @@ class Page:
                 status = "training"
             status = "deleted" if run in self.growth.lost else status
             detail = meta.get("target"), meta.get("mode"), run.path.name, status
-            shown = {"execute": self.shown.not_executable,
-                     "model": str(meta.get("model", run.path.stem)), "path": str(run.path),
-                     "detail": " · ".join(str(d) for d in detail if d),
-                     "training": meta.get("mode") == "training"}  # fmt: skip
+            shown = {
+                "execute": self.shown.not_executable,
+                "model": str(meta.get("model", run.path.stem)),
+                "path": str(run.path),
+                "detail": " · ".join(str(d) for d in detail if d),
+                "training": meta.get("mode") == "training",
+            }
         elif job is not None:
             shown = {"model": str(job.job["model"]), "path": str(job.path), "detail": "starting"}
         messages = self.shown.messages
         if run is None and job is not None:
             messages = {n: {"what": f"{job.progress['what']} …"} for n in state.panes}
         facts = {
-            "run": shown, "start": run is None and job is None,
-            "query": state.query(), "push": self._push,
+            "run": shown,
+            "start": run is None and job is None,
+            "query": state.query(),
+            "push": self._push,
             "done": done and not self._turns.hurried,
-            "panes": state.panes, "zoom": state.zoom, "fold": state.fold,
+            "panes": state.panes,
+            "zoom": state.zoom,
+            "fold": state.fold,
             "views": [{"name": n, "title": v.title, "key": v.key} for n, v in VIEWS.items()],
             "presets": [[key, title, panes] for key, (title, panes) in PRESETS.items()],
             "wide": [n for n, view in VIEWS.items() if view.wide],
-            "messages": messages, "notice": self._notice, "job": self.job_facts(),
-            "user": self.user, "viewer": self.viewer,
-            "tour": self._tour_facts(), "commands": self._commands,
+            "messages": messages,
+            "notice": self._notice,
+            "job": self.job_facts(),
+            "user": self.user,
+            "viewer": self.viewer,
+            "tour": self._tour_facts(),
+            "commands": self._commands,
             "two": None if run is None else self.shown.offers.facts(run, state, self.other),
-        }  # fmt: skip
+        }
         self.browser.set("bar", data=json.dumps(finite(facts)))
         self._push = False
 
@@ -419,8 +444,12 @@ class Page:
     def show_start(self) -> None:
         """Show the start page; model and options of a recording to compile again are filled in."""
         facts = self.workspace.start_page()
-        facts |= {"error": self.problem, "user": self.user, "viewer": self.viewer,
-                  "again": None if self.origin is None else self.origin.to_json()}  # fmt: skip
+        facts |= {
+            "error": self.problem,
+            "user": self.user,
+            "viewer": self.viewer,
+            "again": None if self.origin is None else self.origin.to_json(),
+        }
         self.browser.set("start", data=json.dumps(finite(facts)))
         self.list_runs()
 
@@ -500,5 +529,9 @@ def _steps(run: Run, name: str) -> list[dict[str, Any]]:
         return tour.steps(run, name)
 
 
-_STATUS = {"recording": "compiling", "failed": "failed", "cancelled": "cancelled",
-           "interrupted": "interrupted"}  # fmt: skip
+_STATUS = {
+    "recording": "compiling",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "interrupted": "interrupted",
+}

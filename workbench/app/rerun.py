@@ -39,7 +39,7 @@ def execution_key(path: Path) -> Path:
 
 def job(
     workspace: Workspace, run: Run, command: Mapping[str, Any], user: str = ""
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the worker's job for the ``draft`` of a command; UserError if it is rejected.
 
     A foreign recording or a link may contain code: code that neither ``user`` has typed here nor a
@@ -57,12 +57,20 @@ def job(
         brings = "recording" if base.intersection(strange) else "link"
         raise Distrust(f"this {brings} contains custom pass code", run.path.name)
     workspace.check_trust(run, wanted.text, trust=trust)
-    return workspace.job(wanted.text, {
-        "frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
-        "execute": draft["execute"], "check": draft["check"], "edit": draft["edit"],
-        "target_options": draft["target"], "pass_timeout": draft["timeout"],
-        "hold": bool(command.get("hold")),
-    })  # fmt: skip
+    return workspace.job(
+        wanted.text,
+        {
+            "frontend": wanted.frontend,
+            "target": meta.get("target"),
+            "sizes": wanted.sizes,
+            "execute": draft["execute"],
+            "check": draft["check"],
+            "edit": draft["edit"],
+            "target_options": draft["target"],
+            "pass_timeout": draft["timeout"],
+            "hold": bool(command.get("hold")),
+        },
+    )
 
 
 @dataclass(frozen=True)
@@ -82,8 +90,13 @@ class Origin:
     view_state: ViewState
 
     def to_json(self) -> dict[str, Any]:
-        return {"what": self.what, **self.form, "words": self.words, "name": self.name,
-                "query": self.view_state.with_(find="").query()}  # fmt: skip
+        return {
+            "what": self.what,
+            **self.form,
+            "words": self.words,
+            "name": self.name,
+            "query": self.view_state.with_(find="").query(),
+        }
 
 
 def origin(workspace: Workspace, run: Run, left: ViewState) -> Origin:
@@ -95,20 +108,27 @@ def origin(workspace: Workspace, run: Run, left: ViewState) -> Origin:
         options["edit"] = None
     sizes = dict(options["sizes"] or {})
     form = {
-        "frontend": options["frontend"], "target": options["target"],
-        "width": sizes.pop("width", None), "check": bool(meta.get("checked")),
+        "frontend": options["frontend"],
+        "target": options["target"],
+        "width": sizes.pop("width", None),
+        "check": bool(meta.get("checked")),
         "against": FRAMEWORK in figures,
         "execute": bool({"digest", "not_executed"} & figures.keys()),
-    }  # fmt: skip
+    }
     parts = [f"{name} {value}" for name, value in sizes.items()]
     edited = edits.words(edits.checked(options["edit"]), options["target_options"] or {})
     parts += [edited] if edited else []
     stages = run.stages()
     shown = stages[run.stage_number(left.stage)].pass_name if stages else ""
-    hidden = {"sizes": sizes, "edit": options["edit"], "pass_timeout": options["pass_timeout"],
-              "target_options": options["target_options"]}  # fmt: skip
-    return Origin(wanted.text, hidden, form, ", ".join(parts), run.path.name,
-                  left.with_(find=shown))  # fmt: skip
+    hidden = {
+        "sizes": sizes,
+        "edit": options["edit"],
+        "pass_timeout": options["pass_timeout"],
+        "target_options": options["target_options"],
+    }
+    return Origin(
+        wanted.text, hidden, form, ", ".join(parts), run.path.name, left.with_(find=shown)
+    )
 
 
 def beside(place: ViewState | None, name: str) -> ViewState:
@@ -119,13 +139,14 @@ def beside(place: ViewState | None, name: str) -> ViewState:
     if place is None:
         return ViewState(run=name)
     views = tuple((view, text) for view, text in place.views if view != "pipeline")
-    return ViewState(run=name, other=place.run, panes=place.panes, zoom=place.zoom, fold=place.fold,
-                 views=views)  # fmt: skip
+    return ViewState(
+        run=name, other=place.run, panes=place.panes, zoom=place.zoom, fold=place.fold, views=views
+    )
 
 
 def state_of(
     workspace: Workspace, before: ViewState, made: Compile, start: str, view: str = ""
-) -> ViewState:  # fmt: skip
+) -> ViewState:
     """Return the view state after a compile, at the pass it began with.
 
     It shows the new recording compared with the previous one.
@@ -140,8 +161,15 @@ def state_of(
         workspace.release(run)
     views = tuple((name, text) for name, text in before.views if name != "pipeline")
     panes, zoom = ((view,), None) if view else (before.panes, before.zoom)
-    return ViewState(run=workspace.library.name(path), other=before.run, stage=stage,
-                 panes=panes, zoom=zoom, fold=before.fold, views=views)  # fmt: skip
+    return ViewState(
+        run=workspace.library.name(path),
+        other=before.run,
+        stage=stage,
+        panes=panes,
+        zoom=zoom,
+        fold=before.fold,
+        views=views,
+    )
 
 
 def failure(workspace: Workspace, made: Compile) -> dict[str, Any]:

@@ -85,8 +85,19 @@ _FIGURES = f"""SELECT
 def read(path: Path, name: str) -> Entry:
     """Return the entry of a recording; ``error`` is set if it cannot be read. FileNotFoundError."""
     stat = path.stat()
-    blank = Entry(name, str(path), _text(path.stem), "", stat.st_mtime, stat.st_size, "", 0, {},
-                  None, **about(path))  # fmt: skip
+    blank = Entry(
+        name,
+        str(path),
+        _text(path.stem),
+        "",
+        stat.st_mtime,
+        stat.st_size,
+        "",
+        0,
+        {},
+        None,
+        **about(path),
+    )
     try:
         db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=1)
         try:
@@ -95,8 +106,15 @@ def read(path: Path, name: str) -> Entry:
             return _read(db, blank, stat.st_mtime)
         finally:
             db.close()
-    except (sqlite3.Error, ValueError, TypeError, KeyError, AttributeError, OverflowError,
-            RecursionError) as problem:  # fmt: skip
+    except (
+        sqlite3.Error,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as problem:
         return replace(blank, status="unreadable", error=str(problem)[:200])
 
 
@@ -114,15 +132,24 @@ def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
     if live and not is_running(writer, machine_id()):
         status = "interrupted"
     return replace(
-        blank, model=_text(meta.get("model"), blank.model), target=_text(meta.get("target")),
-        began=_date(meta.get("began")) or made, status=status, stages=int(stages),
-        checks={str(k)[:MAX_TAG]: int(v) for k, v in checks.items()}, total_ms=_float(total),
-        device=_device(meta), mode=_text(meta.get("mode")), variant=_variant(meta),
+        blank,
+        model=_text(meta.get("model"), blank.model),
+        target=_text(meta.get("target")),
+        began=_date(meta.get("began")) or made,
+        status=status,
+        stages=int(stages),
+        checks={str(k)[:MAX_TAG]: int(v) for k, v in checks.items()},
+        total_ms=_float(total),
+        device=_device(meta),
+        mode=_text(meta.get("mode")),
+        variant=_variant(meta),
         compile_s=_float(seconds),
-        peak_bytes=_bytes(peak), kernels=int(kernels) or None,
-        worst_error=_number(worst), iterations=int(iterations),
+        peak_bytes=_bytes(peak),
+        kernels=int(kernels) or None,
+        worst_error=_number(worst),
+        iterations=int(iterations),
         elsewhere=live and writer.rpartition("@")[2] != machine_id(),
-    )  # fmt: skip
+    )
 
 
 def _text(value: Any, otherwise: str = "") -> str:
@@ -235,19 +262,26 @@ def _kept(recording: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def checked(*, tags: Iterable[str] | None = None, note: str | None = None,
-            pinned: bool | None = None) -> dict[str, Any]:  # fmt: skip
+def checked(
+    *, tags: Iterable[str] | None = None, note: str | None = None, pinned: bool | None = None
+) -> dict[str, Any]:
     """Return the given annotations (not None) as :func:`about` does; UserError if invalid."""
     made: dict[str, Any] = {}
     if tags is not None:
         made["tags"] = tuple(dict.fromkeys(_tag(tag) for tag in tags))
         if len(made["tags"]) > MAX_TAGS:
-            raise UserError(f"expected at most {MAX_TAGS} tags, got {len(made['tags'])}",
-                            made["tags"][-1], "use fewer tags")  # fmt: skip
+            raise UserError(
+                f"expected at most {MAX_TAGS} tags, got {len(made['tags'])}",
+                made["tags"][-1],
+                "use fewer tags",
+            )
     if note is not None:
         if len(note) > MAX_NOTE:
-            raise UserError(f"expected at most {MAX_NOTE:,} characters in a note, got "
-                            f"{len(note):,}", note[:40], "shorten it")  # fmt: skip
+            raise UserError(
+                f"expected at most {MAX_NOTE:,} characters in a note, got {len(note):,}",
+                note[:40],
+                "shorten it",
+            )
         made["note"] = note.strip()
     if pinned is not None:
         made["pinned"] = bool(pinned)
@@ -257,9 +291,11 @@ def checked(*, tags: Iterable[str] | None = None, note: str | None = None,
 def _tag(text: str) -> str:
     tag = str(text).strip().lower()
     if not re.fullmatch(rf"[^\s,:\"]{{1,{MAX_TAG}}}", tag) or not tag.isprintable():
-        raise UserError("invalid tag", str(text)[:60],
-                        f"use 1 to {MAX_TAG} characters without spaces, commas, colons or quotes",
-                        )  # fmt: skip
+        raise UserError(
+            "invalid tag",
+            str(text)[:60],
+            f"use 1 to {MAX_TAG} characters without spaces, commas, colons or quotes",
+        )
     return tag
 
 
@@ -280,5 +316,6 @@ def annotate(recording: Path, changes: Mapping[str, Any]) -> None:
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise UserError(f"cannot write the file: {error.strerror}", str(path),
-                        "make the folder writable") from None  # fmt: skip
+        raise UserError(
+            f"cannot write the file: {error.strerror}", str(path), "make the folder writable"
+        ) from None

@@ -152,8 +152,10 @@ class Index:
 
     def _compare(self, db: sqlite3.Connection, seen: Mapping[str, tuple]) -> list[str]:
         """Remove deleted runs, insert new ones by name, and return the names to read."""
-        known = {n: (s, live) for n, s, live in db.execute(
-            "SELECT name, stamp, status = 'recording' FROM run")}  # fmt: skip
+        known = {
+            n: (s, live)
+            for n, s, live in db.execute("SELECT name, stamp, status = 'recording' FROM run")
+        }
         gone = [(n,) for n in known if n not in seen and not self.path(n).exists()]
         new = [n for n in seen if n not in known]
         if gone or new:
@@ -183,8 +185,13 @@ class Index:
 
     # -- queries ---------------------------------------------------------------------------------
 
-    def find(self, text: str = "", limit: int = 50, offset: int = 0,
-             group: tuple[str, str, str] | None = None) -> Found:  # fmt: skip
+    def find(
+        self,
+        text: str = "",
+        limit: int = 50,
+        offset: int = 0,
+        group: tuple[str, str, str] | None = None,
+    ) -> Found:
         """Return the runs that a query finds (:mod:`workbench.app.run_query`), pinned ones first.
 
         With a ``group`` (model, variant, target), only its runs, the newest first.
@@ -200,8 +207,9 @@ class Index:
             ).fetchone()
             rows = db.execute(
                 f"SELECT {', '.join(_COLUMNS)} FROM run WHERE {where} ORDER BY {query.order} "
-                "LIMIT ? OFFSET ?", (*given, limit, max(0, offset)),
-            ).fetchall()  # fmt: skip
+                "LIMIT ? OFFSET ?",
+                (*given, limit, max(0, offset)),
+            ).fetchall()
             return Found([self._entry(row) for row in rows], total, known, pending)
 
         return self._asked(ask)
@@ -209,17 +217,21 @@ class Index:
     def groups(self, text: str, limit: int = 20) -> list[tuple[str, str, str, int]]:
         """Return model, variant, target and count of the runs that a query finds, most first."""
         query = run_query.parse(text)
-        return self._asked(lambda db: db.execute(
-            f"SELECT model, variant, target, count(*) FROM run WHERE ({query.where}) "
-            "AND stamp <> '' GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT ?",
-            (*query.parameters, limit)).fetchall())  # fmt: skip
+        return self._asked(
+            lambda db: db.execute(
+                f"SELECT model, variant, target, count(*) FROM run WHERE ({query.where}) "
+                "AND stamp <> '' GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT ?",
+                (*query.parameters, limit),
+            ).fetchall()
+        )
 
     def _entry(self, row: tuple) -> Entry:
         values = dict(zip(_COLUMNS, row, strict=True))
         values |= {name: json.loads(values[name]) for name in _JSON}
         values |= {"tags": tuple(values["tags"]), "path": str(self.path(values["name"]))}
-        return Entry(**{**values, "pinned": bool(values["pinned"]),
-                        "elsewhere": bool(values["elsewhere"])})  # fmt: skip
+        return Entry(
+            **{**values, "pinned": bool(values["pinned"]), "elsewhere": bool(values["elsewhere"])}
+        )
 
     # -- the file --------------------------------------------------------------------------------
 
@@ -232,11 +244,15 @@ class Index:
             except sqlite3.DatabaseError as problem:
                 said = str(problem)
                 if "locked" in said or "busy" in said:
-                    raise UserError("the index of the library is in use", str(self.file),
-                                    "try again") from None  # fmt: skip
+                    raise UserError(
+                        "the index of the library is in use", str(self.file), "try again"
+                    ) from None
                 if attempt or self._memory is not None:
-                    raise UserError(f"cannot use the index of the library: {said}",
-                                    str(self.file), "delete this file") from None  # fmt: skip
+                    raise UserError(
+                        f"cannot use the index of the library: {said}",
+                        str(self.file),
+                        "delete this file",
+                    ) from None
                 self._renew(problem)
         raise AssertionError("not reached")
 
@@ -326,8 +342,17 @@ def _changed(folder: Path) -> int:
 
 
 def _values(entry: Entry, stamp: str = _UNREAD) -> tuple:
-    texts = (entry.name, entry.model, entry.variant, entry.target, entry.device, entry.mode,
-             entry.status, *entry.tags, entry.note)  # fmt: skip
+    texts = (
+        entry.name,
+        entry.model,
+        entry.variant,
+        entry.target,
+        entry.device,
+        entry.mode,
+        entry.status,
+        *entry.tags,
+        entry.note,
+    )
     values: dict[str, Any] = {name: getattr(entry, name) for name in _COLUMNS}
     values |= {name: json.dumps(values[name]) for name in _JSON}
     return stamp, "\n".join(texts).lower(), *values.values()

@@ -16,15 +16,28 @@ from core_compiler.support.errors import UserError, nearest
 TEXTS = ("name", "model", "variant", "target", "device", "mode", "status", "note")
 #: The sort keys of runs with their columns; a ``-`` before one reverses the order.
 SORTS = {
-    "newest": "began DESC", "model": "model COLLATE NOCASE", "target": "target COLLATE NOCASE",
-    "status": "status", "compile": "compile_s", "time": "total_ms", "peak": "peak_bytes",
-    "kernels": "kernels", "error": "worst_error", "size": "size", "stages": "stages",
-}  # fmt: skip
+    "newest": "began DESC",
+    "model": "model COLLATE NOCASE",
+    "target": "target COLLATE NOCASE",
+    "status": "status",
+    "compile": "compile_s",
+    "time": "total_ms",
+    "peak": "peak_bytes",
+    "kernels": "kernels",
+    "error": "worst_error",
+    "size": "size",
+    "stages": "stages",
+}
 #: The longest query (characters): the text of ``exactly``, and some words.
 MAX_TEXT = 1000
 _DATES = {"after": "began >= ?", "before": "began < ?"}
-_IS = {"pinned": "pinned", "live": "status = 'recording'", "training": "mode = 'training'",
-       "noted": "note <> ''", "imported": "name LIKE 'imported/%'"}  # fmt: skip
+_IS = {
+    "pinned": "pinned",
+    "live": "status = 'recording'",
+    "training": "mode = 'training'",
+    "noted": "note <> ''",
+    "imported": "name LIKE 'imported/%'",
+}
 FIELDS = (*TEXTS, "tag", "is", *_DATES, "sort")
 
 _TERM = re.compile(

@@ -76,8 +76,13 @@ class Listing:
     thread.
     """
 
-    def __init__(self, library: Library, show: Callable[[str], None],
-                 failed: Callable[[Mapping[str, str]], None], viewer: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        library: Library,
+        show: Callable[[str], None],
+        failed: Callable[[Mapping[str, str]], None],
+        viewer: bool = False,
+    ):
         self._library, self._show, self._failed = library, show, failed
         self._viewer = viewer
         self._number = 0  # of the current listing: earlier ones end
@@ -130,9 +135,11 @@ def annotate(library: Library, command: Mapping[str, Any]) -> None:
     """Apply the ``tags`` (to ``add``, to ``drop``), ``note`` or ``pinned`` sent for a run."""
     tags, note, pinned = (command.get(each) for each in ("tags", "note", "pinned"))
     library.annotate(
-        str(command.get("run", "")), tags=None if tags is None else _changed(tags),
-        note=None if note is None else str(note), pinned=None if pinned is None else bool(pinned),
-    )  # fmt: skip
+        str(command.get("run", "")),
+        tags=None if tags is None else _changed(tags),
+        note=None if note is None else str(note),
+        pinned=None if pinned is None else bool(pinned),
+    )
 
 
 def _changed(tags: Mapping[str, Any]) -> Tags:
@@ -144,9 +151,12 @@ def _changed(tags: Mapping[str, Any]) -> Tags:
 def removed(library: Library, name: str) -> dict[str, Any]:
     """Delete a run; return the notice with its undo action."""
     gone = library.remove(name)
-    return {"what": f"{gone.model} was deleted.", "where": gone.name,
-            "fix": "It is kept in the trash for 30 days.",
-            "act": {"label": "Undo", "name": "restore", "data": {"token": gone.token}}}  # fmt: skip
+    return {
+        "what": f"{gone.model} was deleted.",
+        "where": gone.name,
+        "fix": "It is kept in the trash for 30 days.",
+        "act": {"label": "Undo", "name": "restore", "data": {"token": gone.token}},
+    }
 
 
 def lost(library: Library, name: str, viewer: bool = False) -> dict[str, Any]:
@@ -155,7 +165,10 @@ def lost(library: Library, name: str, viewer: bool = False) -> dict[str, Any]:
     undo = found and {"label": "Undo", "name": "restore", "data": {"token": found.token}}
     act = None if viewer else undo
     return {
-        "what": "This run was deleted.", "where": name, "error": True, "act": act,
-        "fix": "The page keeps showing it; " + ("it is in the trash and can be restored."
-                                          if found else "its file is gone."),
-    }  # fmt: skip
+        "what": "This run was deleted.",
+        "where": name,
+        "error": True,
+        "act": act,
+        "fix": "The page keeps showing it; "
+        + ("it is in the trash and can be restored." if found else "its file is gone."),
+    }

@@ -261,16 +261,18 @@ def _free_port(address: str, port: int) -> int:
         try:
             probe.bind((address, port))
         except OverflowError:
-            raise UserError(f"invalid port {port}", "--port",
-                            "choose a number from 0 to 65535") from None  # fmt: skip
+            raise UserError(
+                f"invalid port {port}", "--port", "choose a number from 0 to 65535"
+            ) from None
         except OSError as error:
             busy = error.errno in (98, 48)
             raise UserError(
                 f"port {port} is in use" if busy else f"cannot listen ({error.strerror})",
                 f"{address}:{port}",
-                "stop the other server, or choose another --port (0: any free port)" if busy
+                "stop the other server, or choose another --port (0: any free port)"
+                if busy
                 else "choose another --address or --port",
-            ) from None  # fmt: skip
+            ) from None
         return probe.getsockname()[1]
 
 

@@ -113,9 +113,7 @@ class Shown:
         """Find recordings to compare with, then prefetch, once the views are up to date."""
         if run is None:
             return
-        known, self.not_executable = (
-            self.not_executable, self._page.workspace.not_executable(run)
-        )  # fmt: skip
+        known, self.not_executable = (self.not_executable, self._page.workspace.not_executable(run))
         if self.offers.look(run, view_state) or known != self.not_executable:
             self._page.browser.later(partial(self._show_offers, generation))
         self._look_ahead(generation, view_state, run)
@@ -153,8 +151,11 @@ class Shown:
         job = page.asides.job(name)
         search = page.searches.facts(name, None if job is None else job.facts)
         may = not page.viewer
-        more = {"may_run": may and page.workspace.runs_code, "search": search,
-                "token": page.workspace.token if may else ""}  # fmt: skip
+        more = {
+            "may_run": may and page.workspace.runs_code,
+            "search": search,
+            "token": page.workspace.token if may else "",
+        }
         return json.dumps(finite({**found, **more}))
 
     def _look_ahead(self, generation: int, view_state: ViewState, run: Run) -> None:
@@ -177,8 +178,13 @@ class Shown:
         time.sleep(0)  # yield to the server's loop
         self._page.aside_of_views(partial(self._ahead, generation, run, work))
 
-    def _apply(self, generation: int, view_state: ViewState, made: list[Update],
-               messages: dict[str, Message] | None = None) -> None:  # fmt: skip
+    def _apply(
+        self,
+        generation: int,
+        view_state: ViewState,
+        made: list[Update],
+        messages: dict[str, Message] | None = None,
+    ) -> None:
         """Show the updates made for ``view_state`` in one message, so that the browser draws once.
 
         ``messages``: messages in place of views; the updates then cover the whole view state.

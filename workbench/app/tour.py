@@ -56,8 +56,9 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
         "The run in figures, then the findings, worst first, then how each pass changed"
         " the number of ops. A click on a figure or a finding leads to the view that explains "
         "it; hovering over a figure shows how it is measured.",
-        "#cw-view-overview", start,
-    )  # fmt: skip
+        "#cw-view-overview",
+        start,
+    )
     stage, rewrite = _telling(run)
     step = start.with_(stage=stage, panes=("graph", "diff"))
     yield Step(
@@ -66,15 +67,17 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
         "whether its rewrites were checked on real tensors (✓ every bit kept, ≈ within "
         "tolerance, ✗ failed). j and k go to the next and the previous pass that changed "
         "something.",
-        "#cw-rail", step,
-    )  # fmt: skip
+        "#cw-rail",
+        step,
+    )
     yield Step(
         "Graph",
         "The changes of the pass as a drawing: added and removed ops are coloured; next to it "
         "the same as IR text. A click selects an op in every view, a double click opens a "
         "group, the wheel zooms.",
-        "#cw-view-graph", step,
-    )  # fmt: skip
+        "#cw-view-graph",
+        step,
+    )
     yield Step(
         "One rewrite",
         "Each application of a rule by itself: the ops before and after, the rule and its "
@@ -82,7 +85,7 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
         "which condition kept a rule from fusing two ops.",
         "#cw-view-rewrites",
         start.with_(stage=stage, rewrite=rewrite, panes=("rewrites",)),
-    )  # fmt: skip
+    )
     kernel, op = _dearest(run)
     end = start.with_(stage=run.version.stages - 1)
     yield Step(
@@ -90,28 +93,32 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
         "The facts of the selected op: its type and attributes, the line of the model it "
         "came from, its life across the passes, and the kernel and buffer it became. h goes to "
         "the next change of it.",
-        "#cw-inspector", step.with_(stage=0, op=op),
-    )  # fmt: skip
+        "#cw-inspector",
+        step.with_(stage=0, op=op),
+    )
     yield Step(
         "Kernels and code",
         "Every compiled function with its time, the minimum time this machine allows, and "
         "the line of the model it came from. Below it the selected one's generated source, LLVM"
         " IR and assembly: hovering over a line marks the lines generated from it.",
-        "#cw-panes", end.with_(kernel=kernel, panes=("kernels", "code")),
-    )  # fmt: skip
+        "#cw-panes",
+        end.with_(kernel=kernel, panes=("kernels", "code")),
+    )
     yield Step(
         "Memory",
         "The memory plan: each rectangle is a buffer, with its addresses upwards and its "
         "lifetime across. The curve shows the live bytes, the list next to it what sets the peak.",
-        "#cw-view-memory", end.with_(kernel=kernel, panes=("memory", "graph")),
-    )  # fmt: skip
+        "#cw-view-memory",
+        end.with_(kernel=kernel, panes=("memory", "graph")),
+    )
     yield Step(
         "Numbers",
         "How far each pass is from the model as imported, rewrite by rewrite and value by "
         "value: it names the first pass that changes a bit. That was the tour: press ? for all "
         "keys, or open a model of your own from the title in the top left corner.",
-        "#cw-view-numerics", start.with_(stage=stage, panes=("numerics", "diff")),
-    )  # fmt: skip
+        "#cw-view-numerics",
+        start.with_(stage=stage, panes=("numerics", "diff")),
+    )
 
 
 def _telling(run: Run) -> tuple[int, int | None]:

@@ -53,7 +53,8 @@ class Guarded(RequestHandler):
     def prepare(self) -> None:
         hosts.refuse_unknown(self)
         given = self.request.headers.get("X-Workbench-Token", "") or self.get_query_argument(
-            "token", "")  # fmt: skip
+            "token", ""
+        )
         if not secrets.compare_digest(given.encode(), self.workspace.token.encode()):
             raise HTTPError(403)
         access = self.workspace.access

@@ -59,8 +59,9 @@ class Trash:
                 with suppress(OSError):
                     os.rename(place / file.name, file)
             shutil.rmtree(place, ignore_errors=True)
-            raise UserError(f"cannot delete the run: {error.strerror}", name,
-                            "make the store writable") from None  # fmt: skip
+            raise UserError(
+                f"cannot delete the run: {error.strerror}", name, "make the store writable"
+            ) from None
         if not moved:
             shutil.rmtree(place, ignore_errors=True)
             raise UserError("run not found", name, "see workbench runs")
@@ -120,7 +121,13 @@ class Trash:
         try:
             facts = json.loads((place / _LABEL).read_text("utf-8"))
             size = sum(f.stat().st_size for f in place.iterdir() if f.name != _LABEL)
-            return Deleted(place.name, str(facts["name"]), str(facts["model"]),
-                           str(facts["target"]), float(facts["when"]), size)  # fmt: skip
+            return Deleted(
+                place.name,
+                str(facts["name"]),
+                str(facts["model"]),
+                str(facts["target"]),
+                float(facts["when"]),
+                size,
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -34,8 +34,11 @@ class Turns:
     ``aside`` runs a function in the page's thread, ``later`` on the loop.
     """
 
-    def __init__(self, aside: Callable[[Callable[[], None]], None],
-                 later: Callable[[Callable[[], None]], None]):  # fmt: skip
+    def __init__(
+        self,
+        aside: Callable[[Callable[[], None]], None],
+        later: Callable[[Callable[[], None]], None],
+    ):
         self._aside, self._later = aside, later
         self._waiting: deque[Turn] = deque()
         self._working: Turn | None = None

@@ -51,8 +51,11 @@ class UploadFolder:
         """Return the path for a file that ``by`` uploads; UserError for an unsupported type."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(name.replace("\\", "/")))[-80:]
         if Path(clean).suffix.lower() not in KINDS:
-            raise UserError("unrecognised file extension", name[-120:],
-                            f"drop a file of type {', '.join(KINDS)}")  # fmt: skip
+            raise UserError(
+                "unrecognised file extension",
+                name[-120:],
+                f"drop a file of type {', '.join(KINDS)}",
+            )
         self.tidy()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -115,5 +118,8 @@ class UploadFolder:
 
 def not_stored(error: OSError, name: str) -> UserError:
     """Return the error for a file that the store cannot write."""
-    return UserError(f"cannot store the file: {error.strerror}", name,
-                     "free disk space, or make the store writable")  # fmt: skip
+    return UserError(
+        f"cannot store the file: {error.strerror}",
+        name,
+        "free disk space, or make the store writable",
+    )

@@ -35,18 +35,17 @@ class Uploads:
         if not self._quota:
             return
         if size is None:
-            raise UserError("missing size of the file", name[-120:],
-                            "send its Content-Length")  # fmt: skip
+            raise UserError("missing size of the file", name[-120:], "send its Content-Length")
         used = self._used(user)
         if used + size > self._quota:
             over = show_bytes(used + size - self._quota)
             whose = "you have uploaded" if self._apart else "uploads take"
             raise UserError(
                 f"the file is {over} too large: it has {show_bytes(size)}, and {whose} "
-                f"{show_bytes(used)} of {show_bytes(self._quota)}", name[-120:],
-                f"{_MAKE_ROOM if size <= self._quota else ''}"
-                "have the quota raised (--quota)",
-            )  # fmt: skip
+                f"{show_bytes(used)} of {show_bytes(self._quota)}",
+                name[-120:],
+                f"{_MAKE_ROOM if size <= self._quota else ''}have the quota raised (--quota)",
+            )
 
     def begin(self, name: str, size: int | None, user: str = "") -> Path:
         """Return the path for an upload that begins; its space is reserved.

@@ -134,11 +134,16 @@ def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
     model, options = _model(job, lines)
     try:
         jobs.compile(
-            model, job.get("target") or "cpu", options, path=job["out"], observer=lines,
-            execute=bool(job.get("execute")), against=_home(model) if job.get("against") else "",
+            model,
+            job.get("target") or "cpu",
+            options,
+            path=job["out"],
+            observer=lines,
+            execute=bool(job.get("execute")),
+            against=_home(model) if job.get("against") else "",
             cancelled=lambda: _stopped,
             hold=_hold(commands) if job.get("hold") else None,
-        )  # fmt: skip
+        )
     except Cancelled:
         raise KeyboardInterrupt from None
 
@@ -150,8 +155,14 @@ def _execute(job: Mapping[str, Any]) -> None:
 
     model, options = _model(job, lines)
     try:
-        jobs.execute(model, job.get("target") or "cpu", options, job["append"], observer=lines,
-                     cancelled=lambda: _stopped)  # fmt: skip
+        jobs.execute(
+            model,
+            job.get("target") or "cpu",
+            options,
+            job["append"],
+            observer=lines,
+            cancelled=lambda: _stopped,
+        )
     except Cancelled:
         raise KeyboardInterrupt from None
 
@@ -188,9 +199,12 @@ def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
     build(target(job.get("target") or "cpu"), chosen, edit, level, training)
     model = models.load(wanted)
     options = Options(
-        check=bool(job.get("check")), threads=int(job.get("threads") or 0), edit=edit,
-        target=chosen, pass_timeout=job.get("pass_timeout"),
-    )  # fmt: skip
+        check=bool(job.get("check")),
+        threads=int(job.get("threads") or 0),
+        edit=edit,
+        target=chosen,
+        pass_timeout=job.get("pass_timeout"),
+    )
     return model, options
 
 

@@ -49,10 +49,18 @@ class Workspace:
     file, ``quota`` of all uploads (:class:`workbench.app.uploads.Uploads`).
     """
 
-    def __init__(self, *, local: bool = True, allow_code: bool = False,
-                 given: tuple[Path, ...] = (), root: Path | None = None,
-                 max_upload: int = MAX_UPLOAD, quota: int = 0,
-                 access: Access | None = None, limits: Limits | None = None):  # fmt: skip
+    def __init__(
+        self,
+        *,
+        local: bool = True,
+        allow_code: bool = False,
+        given: tuple[Path, ...] = (),
+        root: Path | None = None,
+        max_upload: int = MAX_UPLOAD,
+        quota: int = 0,
+        access: Access | None = None,
+        limits: Limits | None = None,
+    ):
         self.library = Library(root)
         self.library.deleted()  # removes entries that are too old
         self.compiles = Compiles(limits or Limits())
@@ -79,8 +87,11 @@ class Workspace:
 
     def _check_place(self, path: Path) -> None:
         if not self._may_open(path):
-            raise UserError("files outside the library cannot be opened on a public address",
-                            path.name, "drop the file on the page instead")  # fmt: skip
+            raise UserError(
+                "files outside the library cannot be opened on a public address",
+                path.name,
+                "drop the file on the page instead",
+            )
 
     def _may_open(self, path: Path) -> bool:
         if self._local or path.absolute() in self._given:
@@ -191,8 +202,11 @@ class Workspace:
             raise UserError("missing model", "path", "enter a model, a file, or a sample's name")
         code = names_code(model)
         if code and not self._code:
-            raise UserError("opening Python functions is disabled on this address", model[:200],
-                            "start the server with --allow-code, or on localhost")  # fmt: skip
+            raise UserError(
+                "opening Python functions is disabled on this address",
+                model[:200],
+                "start the server with --allow-code, or on localhost",
+            )
         file = file_of(model)
         of_file = file.suffix.lower() in (*FILES, RECORDING)
         if of_file:
@@ -212,9 +226,11 @@ class Workspace:
         edit = edits.checked(options.get("edit"))
         own = foreign(edit)
         if own and not self._code:
-            raise UserError("running a pass of your own is disabled on this address",
-                            edits.name_of(own[0]),
-                            "start the server with --allow-code, or on localhost")  # fmt: skip
+            raise UserError(
+                "running a pass of your own is disabled on this address",
+                edits.name_of(own[0]),
+                "start the server with --allow-code, or on localhost",
+            )
         sized = not (of_file or file.suffix)
         if sized and options.get("width") and options["width"] != 1:
             sizes["width"] = float(options["width"])
@@ -222,13 +238,19 @@ class Workspace:
         if file.suffix.lower() == ".onnx" and options.get("frontend") == AS_GRAPH:
             frontend = AS_GRAPH
         return {
-            "model": model, "frontend": frontend or None, "target": options.get("target") or "cpu",
-            "sizes": sizes, "check": bool(options.get("check")),
+            "model": model,
+            "frontend": frontend or None,
+            "target": options.get("target") or "cpu",
+            "sizes": sizes,
+            "check": bool(options.get("check")),
             "against": bool(options.get("against")),
-            "execute": bool(options.get("execute")), "out": str(self.library.new_path(name)),
-            "edit": edit, "target_options": dict(options.get("target_options") or {}),
-            "pass_timeout": options.get("pass_timeout"), "hold": bool(options.get("hold")),
-        }  # fmt: skip
+            "execute": bool(options.get("execute")),
+            "out": str(self.library.new_path(name)),
+            "edit": edit,
+            "target_options": dict(options.get("target_options") or {}),
+            "pass_timeout": options.get("pass_timeout"),
+            "hold": bool(options.get("hold")),
+        }
 
     def not_executable(self, run: Run) -> str:
         """Return why the program of a recording is not executed from here; "" if it is."""
@@ -275,8 +297,11 @@ class Workspace:
         Code that the folder of a foreign recording names runs only with the user's ``trust``.
         """
         if not self._code:
-            raise UserError("repeating an iteration is disabled on this address", run.path.name,
-                            "start the server with --allow-code, or on localhost")  # fmt: skip
+            raise UserError(
+                "repeating an iteration is disabled on this address",
+                run.path.name,
+                "start the server with --allow-code, or on localhost",
+            )
         foreign = [each for each in (run, other) if not self.made_here(each.path)]
         named = [code for each in foreign for code in divergence.code_of(each)]
         if named and not trust:
@@ -291,14 +316,19 @@ class Workspace:
         """
         meta = run.meta()
         if run.live:
-            raise UserError("the model is still being compiled", run.path.name,
-                            "wait until it is done")  # fmt: skip
+            raise UserError(
+                "the model is still being compiled", run.path.name, "wait until it is done"
+            )
         allowed = first_bad_pass.tolerance(command.get("tolerance") or first_bad_pass.TOLERANCE)
         wanted = recorded_model.for_search(meta, run.path, run.version.stages)
         self.check_trust(run, wanted.text, meta.get("edit"), trust=bool(command.get("trust")))
         job = self.job(wanted.text, as_recorded(meta, wanted))
-        asked = {"recording": str(run.path), "identity": run.identity, "tolerance": allowed,
-                 "inputs": ""}  # fmt: skip
+        asked = {
+            "recording": str(run.path),
+            "identity": run.identity,
+            "tolerance": allowed,
+            "inputs": "",
+        }
         if command.get("inputs"):
             file = file_of(str(command["inputs"]))
             self._check_place(file)
@@ -313,10 +343,11 @@ class Workspace:
 
         if name not in CATALOGUE:
             raise UserError(
-                "unknown model", name[:200],
+                "unknown model",
+                name[:200],
                 f"pass a sample ({', '.join(CATALOGUE)}), a .run, .onnx, .pt2, .keras or .mlir "
                 "path, a SavedModel's folder, or package.module:function",
-            )  # fmt: skip
+            )
 
     # -- the start page --------------------------------------------------------------------------
 
@@ -326,20 +357,29 @@ class Workspace:
         from sample_models.catalogue import CATALOGUE
 
         return {
-            "token": self.token, "max_upload": self.max_upload, "folder": str(self.library.folder),
+            "token": self.token,
+            "max_upload": self.max_upload,
+            "folder": str(self.library.folder),
             "targets": _target_names(GROUP),
-            "samples": [{"name": m.name, "summary": m.summary, "parameters": m.parameters,
-                         "flops": m.flops} for m in CATALOGUE.values()],
+            "samples": [
+                {"name": m.name, "summary": m.summary, "parameters": m.parameters, "flops": m.flops}
+                for m in CATALOGUE.values()
+            ],
             "recorded": [asdict(entry) for entry in self.library.recorded()],
             "beside": sent([asdict(entry) for entry in self.neighbours.entries()], "worst_error"),
-        }  # fmt: skip
+        }
 
 
 def as_recorded(meta: Mapping[str, Any], wanted: Spec) -> dict[str, Any]:
     """Return the recorded options, for a job that compiles ``wanted``, a recording's model."""
-    return {"frontend": wanted.frontend, "target": meta.get("target"), "sizes": wanted.sizes,
-            "edit": meta.get("edit"), "target_options": meta.get("target_options"),
-            "pass_timeout": meta.get("pass_timeout")}  # fmt: skip
+    return {
+        "frontend": wanted.frontend,
+        "target": meta.get("target"),
+        "sizes": wanted.sizes,
+        "edit": meta.get("edit"),
+        "target_options": meta.get("target_options"),
+        "pass_timeout": meta.get("pass_timeout"),
+    }
 
 
 def _target_names(group: str) -> list[str]:

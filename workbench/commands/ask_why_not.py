@@ -25,8 +25,9 @@ def run(arguments) -> None:
     from core_compiler.debug.why_not import first_stage, summary, why_not
 
     if arguments.other is None and arguments.rule is None:
-        raise UserError("expected two ops, got one", "OP",
-                        "name a second op, or a rule with --rule")  # fmt: skip
+        raise UserError(
+            "expected two ops, got one", "OP", "name a second op, or a rule with --rule"
+        )
     with subject.recording(arguments) as opened:
         wanted = [arguments.op] if arguments.other is None else [arguments.op, arguments.other]
         stage = arguments.stage

@@ -66,8 +66,11 @@ def _text(data) -> str:
     looked = data["looked"]
     if data["first_bad_pass"] is None:
         missing, launches = looked["not_executed"], looked["launches"]
-        code = f"; machine code was not compared: {missing}" if missing else (
-            f", nor in the machine code of {launches} launches")  # fmt: skip
+        code = (
+            f"; machine code was not compared: {missing}"
+            if missing
+            else (f", nor in the machine code of {launches} launches")
+        )
         worst = (
             f"the relative error of the outputs is at most {looked['error']:.3g} (of max abs), "
             f"after {looked['worst_pass']}"

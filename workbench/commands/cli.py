@@ -151,19 +151,22 @@ def _stopped(parsed) -> UserError:
     output = getattr(parsed, "output", None)
     kept = output is not None and Path(output).exists()
     return UserError(
-        "stopped", str(output) if kept else "",
-        "what was recorded is kept" if kept else "nothing was recorded", STOPPED,
-    )  # fmt: skip
+        "stopped",
+        str(output) if kept else "",
+        "what was recorded is kept" if kept else "nothing was recorded",
+        STOPPED,
+    )
 
 
 def _refused(error: OSError, where: str = "") -> UserError:
     """Return the error for a failure of the system: a full disk, a folder that is not writable."""
     machine = error.errno in _MACHINE
     return UserError(
-        error.strerror or str(error), str(error.filename or where),
+        error.strerror or str(error),
+        str(error.filename or where),
         "free some disk space, or choose another path" if machine else "check the path",
         CANNOT_HERE if machine else BAD_INPUT,
-    )  # fmt: skip
+    )
 
 
 def _not_installed(package: str) -> UserError:
@@ -181,8 +184,9 @@ def _bug(error: Exception) -> UserError:
     return UserError(
         f"{type(error).__name__}: {error}"[:300],
         f"{Path(place.filename).name}:{place.lineno} in {place.name}",
-        "this is a bug in workbench: please report it with the traceback", BUG,
-    )  # fmt: skip
+        "this is a bug in workbench: please report it with the traceback",
+        BUG,
+    )
 
 
 def _lost(lost: OutputLost) -> int:

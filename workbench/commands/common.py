@@ -30,10 +30,12 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
     files = "a .onnx, .pt2, .keras or .mlir file, a SavedModel's folder"
     say = f"a sample (see `workbench models`), {files}, or package.module:function"
     parser.add_argument(
-        "model", metavar=metavar,
-        help=f"{say}; a .run file: its first stage" if metavar == "MODEL" else
-        f"a .run file, or {say}",
-    )  # fmt: skip
+        "model",
+        metavar=metavar,
+        help=f"{say}; a .run file: its first stage"
+        if metavar == "MODEL"
+        else f"a .run file, or {say}",
+    )
     parser.add_argument(
         "--frontend",
         metavar="NAME",
@@ -59,8 +61,9 @@ def add_model(parser: argparse.ArgumentParser, metavar: str = "MODEL") -> None:
 
 def add_compile(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for compile options."""
-    parser.add_argument("-t", "--target", default=TARGET,
-                        help=f"what to compile for (default {TARGET})")  # fmt: skip
+    parser.add_argument(
+        "-t", "--target", default=TARGET, help=f"what to compile for (default {TARGET})"
+    )
     parser.add_argument("--threads", type=int, default=0, help="threads to execute with (0: all)")
     add_pipeline(parser)
     parser.add_argument(
@@ -191,9 +194,10 @@ def options(arguments, check: bool = False, begins: tuple[str, Any] | None = Non
 
     if arguments.pass_timeout is not None and not 0 < arguments.pass_timeout < inf:
         raise UserError(
-            f"expected a time above 0, got {arguments.pass_timeout:g} s", "--pass-timeout",
+            f"expected a time above 0, got {arguments.pass_timeout:g} s",
+            "--pass-timeout",
             "pass a number of seconds above 0",
-        )  # fmt: skip
+        )
     chosen = pairs(arguments.target_option, "--target-option")
     edit = pipeline_edit(arguments)
     level, training = begins or recorded_model.begins(spec(arguments))
@@ -227,9 +231,10 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
         names = ", ".join(str(item.get("pass", "")) for item in inserted) or "none"
         raise UserError(
             f"expected the {len(inserted)} inserted passes of the recorded compile ({names}), "
-            f"got {len(own)}", "--insert",
+            f"got {len(own)}",
+            "--insert",
             "insert the same passes, or --trust the code in the recording",
-        )  # fmt: skip
+        )
     recorded = replace(
         found.edit,
         skip=(*edit["skip"], *found.edit.skip),
@@ -241,9 +246,11 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
         cuts={**edits.from_json({"cuts": edit["cuts"]}).cuts, **found.edit.cuts},
     )
     return replace(
-        found, edit=recorded, target={**(meta.get("target_options") or {}), **found.target},
+        found,
+        edit=recorded,
+        target={**(meta.get("target_options") or {}), **found.target},
         pass_timeout=found.pass_timeout or meta.get("pass_timeout"),
-    )  # fmt: skip
+    )
 
 
 def pipeline_edit(arguments):
@@ -271,10 +278,14 @@ def pipeline_edit(arguments):
             raise UserError(f"invalid value {text!r}", "--cut", "write PASS=N,N...")
         cuts[name] = read_cuts(parts, "--cut")
     return PipelineEdit(
-        tuple(arguments.skip), settings, limits, tuple(map(_own_pass, arguments.insert)),
+        tuple(arguments.skip),
+        settings,
+        limits,
+        tuple(map(_own_pass, arguments.insert)),
         tuple(name for text in arguments.order for name in text.split(",") if name),
-        tuple(arguments.repeat), cuts,
-    )  # fmt: skip
+        tuple(arguments.repeat),
+        cuts,
+    )
 
 
 def _own_pass(text: str) -> tuple[int | str, Any]:
@@ -299,8 +310,11 @@ def seconds(arguments) -> float:
 
     given = SECONDS if arguments.seconds is None else arguments.seconds
     if not 0 < given < inf:
-        raise UserError(f"expected a time above 0, got {given:g} s", "--seconds",
-                        "pass a number of seconds above 0")  # fmt: skip
+        raise UserError(
+            f"expected a time above 0, got {given:g} s",
+            "--seconds",
+            "pass a number of seconds above 0",
+        )
     return given
 
 

@@ -25,11 +25,13 @@ def add_arguments(parser) -> None:
         "--execute", action="store_true", help="also execute, and record each launch's time"
     )
     parser.add_argument(
-        "--against", metavar="NAME", default="",
+        "--against",
+        metavar="NAME",
+        default="",
         help="compare each value of the import with that of its framework (torch, onnxruntime, "
         "jax, keras, tensorflow); exit code 1 if more than rounding differs, 3 if nothing can be "
         "compared",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--no-source", action="store_true", help="do not record the model's source files"
     )
@@ -103,10 +105,15 @@ def listed(rows) -> list[str]:
     if not rows:
         return []
     shown = [
-        (r["pass"], r["rule"], "" if r["error"] is None else f"{r['error']:.3g}",
-         r["line"] or "", r["note"])
+        (
+            r["pass"],
+            r["rule"],
+            "" if r["error"] is None else f"{r['error']:.3g}",
+            r["line"] or "",
+            r["note"],
+        )
         for r in rows[:SHOWN]
-    ]  # fmt: skip
+    ]
     more = [f"and {len(rows) - SHOWN} more (--json has all)"] if len(rows) > SHOWN else []
     return ["", table(("pass", "rule", "error", "model", ""), shown), *more]
 

@@ -15,8 +15,9 @@ from workbench.commands.printing import emit
 
 def add_arguments(parser) -> None:
     for name in ("a", "b"):
-        parser.add_argument(name, metavar=f"RUN_{name.upper()}",
-                            help="the folder of a training run with receipts")  # fmt: skip
+        parser.add_argument(
+            name, metavar=f"RUN_{name.upper()}", help="the folder of a training run with receipts"
+        )
 
 
 def run(arguments) -> int:
@@ -31,8 +32,15 @@ def run(arguments) -> int:
     found = find(one, other, say)
     if found is None:
         shared = one.book.receipts.keys() & other.book.receipts.keys()
-        nothing = {"iteration": None, "op": None, "value": None, "element": None, "ulps": None,
-                   "origin": None, "compared": len(shared)}  # fmt: skip
+        nothing = {
+            "iteration": None,
+            "op": None,
+            "value": None,
+            "element": None,
+            "ulps": None,
+            "origin": None,
+            "compared": len(shared),
+        }
         text = f"no difference in {len(shared)} iterations"
         emit(arguments, nothing, lambda: text)
         return 0
@@ -87,8 +95,11 @@ def _text(d, remedy) -> str:
     if not d.op and not remedy:
         said = f"iteration {d.iteration}: {d.value} differs, but no op does{after}"
         return "\n".join([said, *passing])
-    said = f"{d.op} is the first op that differs" if d.op else (
-        f"{d.value} is the first that differs by the receipts")  # fmt: skip
+    said = (
+        f"{d.op} is the first op that differs"
+        if d.op
+        else (f"{d.value} is the first that differs by the receipts")
+    )
     lines = [f"iteration {d.iteration}: {said}{after}", *passing]
     if d.origin:
         lines.append(f"  comes from  {d.origin}")
@@ -99,7 +110,7 @@ def _text(d, remedy) -> str:
         lines += [
             f"  element     [{index}] of value {d.value}: {a:.9g} and {b:.9g}, {d.ulps} ulp apart",
             f"  differing   {d.count} elements",
-        ]  # fmt: skip
+        ]
     if kernels:
         lines.append(f"  kernels     {kernels}")
     if d.history:
@@ -117,8 +128,10 @@ def _text(d, remedy) -> str:
 def _text_of_pass(c) -> str:
     what = c.pass_label or "the order of passes"
     here, there = c.how
-    lines = [f"iteration {c.iteration}: {what} causes the difference",
-             f"  runs        {here} in the first, {there} in the second"]  # fmt: skip
+    lines = [
+        f"iteration {c.iteration}: {what} causes the difference",
+        f"  runs        {here} in the first, {there} in the second",
+    ]
     if c.number:
         lines.append(f"  rewrite     {c.number} of {c.total}: {c.rule}  ({c.source})")
     if c.op:
@@ -127,6 +140,8 @@ def _text_of_pass(c) -> str:
     if c.count:
         index = ", ".join(map(str, c.element))
         a, b = c.numbers
-        lines += [f"  element     [{index}]: {a:.9g} and {b:.9g}, {c.ulps} ulp apart",
-                  f"  differing   {c.count} elements"]  # fmt: skip
+        lines += [
+            f"  element     [{index}]: {a:.9g} and {b:.9g}, {c.ulps} ulp apart",
+            f"  differing   {c.count} elements",
+        ]
     return "\n".join(lines)

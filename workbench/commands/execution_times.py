@@ -26,14 +26,20 @@ class ExecutionTimes(Observer):
         samples = json.loads(figures["total_samples_us"])
         low, high = intervals.median(samples) or (None, None)
         self.told = {
-            "median_us": 1e3 * figures["total_ms"], "low_us": low, "high_us": high,
-            "samples": len(samples), "threads": figures["threads"], "digest": figures["digest"],
-        }  # fmt: skip
+            "median_us": 1e3 * figures["total_ms"],
+            "low_us": low,
+            "high_us": high,
+            "samples": len(samples),
+            "threads": figures["threads"],
+            "digest": figures["digest"],
+        }
 
 
 def said(found: dict[str, Any]) -> str:
     """Return them as a line of text."""
     sure = intervals.said(found["low_us"], found["high_us"])
     times = f"{found['samples']} time{'' if found['samples'] == 1 else 's'}"
-    return (f"executed {times} on {executed_on(found['threads'])}: median "
-            f"{units.duration(found['median_us'])}" + (f", {sure}" if sure else ""))  # fmt: skip
+    return (
+        f"executed {times} on {executed_on(found['threads'])}: median "
+        f"{units.duration(found['median_us'])}" + (f", {sure}" if sure else "")
+    )

@@ -55,8 +55,11 @@ def run(arguments) -> None:
     if export_tables.is_meant(arguments):
         return export_tables.run(arguments)
     if arguments.other:
-        raise UserError("two recordings can only be exported as tables", "--other",
-                        "add --tables csv, or name a table: -o two_kernels.csv")  # fmt: skip
+        raise UserError(
+            "two recordings can only be exported as tables",
+            "--other",
+            "add --tables csv, or name a table: -o two_kernels.csv",
+        )
     if not arguments.output:
         raise UserError("missing output file", "-o", "pass one, for example -o x.trace.json")
     if arguments.output.lower().endswith(GRAPHS):
@@ -69,9 +72,10 @@ def run(arguments) -> None:
     suffix = ".json" if as_trace else ".run" if arguments.stage is None else of_stage
     if arguments.stage is None and given in DRAWINGS:
         raise UserError(
-            "a drawing shows one stage only", arguments.output,
+            "a drawing shows one stage only",
+            arguments.output,
             "add --stage with a number or a pass (`workbench passes` lists them)",
-        )  # fmt: skip
+        )
     path = output(arguments.output, suffix)
     with subject.recording(arguments, execute=as_trace) as opened:
         if as_trace:
@@ -79,8 +83,9 @@ def run(arguments) -> None:
             write_text(path, [_trace(opened)])
         elif arguments.stage is None:
             if path.exists() and path.samefile(opened.path):
-                raise UserError("the output is the recording itself", str(path),
-                                "choose another name")  # fmt: skip
+                raise UserError(
+                    "the output is the recording itself", str(path), "choose another name"
+                )
             _copy(opened, path)
             stage = None
         else:
@@ -106,8 +111,9 @@ def _graphs(arguments) -> None:
         if arguments.stage is not None:
             stages = [subject.find_stage(opened, arguments.stage, "--stage")]
         if not stages:
-            raise UserError("the recording has no stages", arguments.model,
-                            "choose another recording")  # fmt: skip
+            raise UserError(
+                "the recording has no stages", arguments.model, "choose another recording"
+            )
         nodes = model_explorer.write(run, stages, path)
     data = {"file": str(path), "bytes": path.stat().st_size, "stages": stages, "nodes": nodes}
     told = f"{len(stages)} graphs" if len(stages) > 1 else "1 graph"
@@ -160,15 +166,22 @@ def _begun(arguments):
         memory_need.before_import(wanted)
         target = str(meta.get("target") or "cpu")
         if arguments.target not in (common.TARGET, target):
-            raise UserError(f"the recording was compiled for {target}", "--target",
-                            "leave it out, or name the model instead of the recording")  # fmt: skip
+            raise UserError(
+                f"the recording was compiled for {target}",
+                "--target",
+                "leave it out, or name the model instead of the recording",
+            )
         model = models.load(wanted)
         edit = edits.checked(meta.get("edit"))
         if edit["insert"]:
-            raise UserError("the recording was compiled with inserted passes", arguments.model,
-                            "name the model instead, and pass them with --insert")  # fmt: skip
-        options = compilation.Options(edit=edits.from_json(edit),
-                                   target=dict(meta.get("target_options") or {}))  # fmt: skip
+            raise UserError(
+                "the recording was compiled with inserted passes",
+                arguments.model,
+                "name the model instead, and pass them with --insert",
+            )
+        options = compilation.Options(
+            edit=edits.from_json(edit), target=dict(meta.get("target_options") or {})
+        )
     options = recorded_model.whole(options, model)
     made = compilation.start(model.imported.module, target, options, model.inputs)
     made.call(model.imported.inputs, model.imported.outputs)
@@ -181,8 +194,9 @@ def _trace(opened) -> str:
     try:
         return json.dumps(trace(opened), allow_nan=False)
     except ValueError:
-        raise UserError("the recording contains non-finite times", str(opened.path),
-                        "record the compile again") from None  # fmt: skip
+        raise UserError(
+            "the recording contains non-finite times", str(opened.path), "record the compile again"
+        ) from None
 
 
 def _told(arguments, path: Path, stage: int | None) -> None:

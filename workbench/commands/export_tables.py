@@ -31,17 +31,22 @@ HELP = "help"
 
 def add_arguments(parser) -> None:
     parser.add_argument(
-        "--tables", choices=FORMATS, help="write every table to the folder FILE: those that "
+        "--tables",
+        choices=FORMATS,
+        help="write every table to the folder FILE: those that "
         "the page shows, and those of the schema",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--table", metavar="NAME",
+        "--table",
+        metavar="NAME",
         help="write this table to FILE.csv or FILE.parquet (default: named by FILE); "
         "help lists them",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--other", metavar="RUN", help="also write tables of both recordings side by side",
-    )  # fmt: skip
+        "--other",
+        metavar="RUN",
+        help="also write tables of both recordings side by side",
+    )
 
 
 def is_meant(arguments) -> bool:
@@ -113,10 +118,18 @@ def _one(arguments) -> None:
     with _opened(arguments) as run, _beside(arguments) as other:
         found = tables.find(run, arguments.table or path.stem, other)
         made = write(found, path)
-    data = {"file": str(path), "bytes": path.stat().st_size, **found.to_json(), "rows": made.rows,
-            "formulas": made.formulas}  # fmt: skip
-    emit(arguments, data, f"{path}: {made.rows:,} rows, {data['bytes']:,} bytes"
-                          f"{_warning(made.formulas)}")  # fmt: skip
+    data = {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        **found.to_json(),
+        "rows": made.rows,
+        "formulas": made.formulas,
+    }
+    emit(
+        arguments,
+        data,
+        f"{path}: {made.rows:,} rows, {data['bytes']:,} bytes{_warning(made.formulas)}",
+    )
 
 
 # -- all tables -----------------------------------------------------------------------------------
@@ -156,14 +169,18 @@ def _check(folder: Path) -> None:
     if strange:
         more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
         raise UserError(
-            f"the folder contains other files ({', '.join(strange[:3])}{more})", str(folder),
+            f"the folder contains other files ({', '.join(strange[:3])}{more})",
+            str(folder),
             "choose a new folder: only files that workbench wrote are replaced",
-        )  # fmt: skip
+        )
 
 
 def _files(folder: Path) -> set[str]:
-    return {p.relative_to(folder).as_posix() for p in folder.rglob("*")
-            if p.is_symlink() or not p.is_dir()}  # fmt: skip
+    return {
+        p.relative_to(folder).as_posix()
+        for p in folder.rglob("*")
+        if p.is_symlink() or not p.is_dir()
+    }
 
 
 def _ours(folder: Path) -> set[str]:
@@ -185,8 +202,13 @@ def _write(run: Run, other: Run | None, folder: Path, ending: str) -> dict[str, 
         for each in members:
             listed.append(_written(each, family, folder, ending, write))
     meta = run.meta()
-    index = {"model": str(meta.get("model", "")), "target": str(meta.get("target", "")),
-             "status": run.status, "format": ending, "tables": listed}  # fmt: skip
+    index = {
+        "model": str(meta.get("model", "")),
+        "target": str(meta.get("target", "")),
+        "status": run.status,
+        "format": ending,
+        "tables": listed,
+    }
     if other is not None:
         index["other"] = other.path.name
     (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
@@ -196,8 +218,14 @@ def _write(run: Run, other: Run | None, folder: Path, ending: str) -> dict[str, 
 def _written(each: Table, family: str, folder: Path, ending: str, write: Any) -> dict[str, Any]:
     name = f"{family}/{each.name}.{ending}"
     made = write(each, folder / name)
-    return {"file": name, "family": family, **each.to_json(), "rows": made.rows,
-            "formulas": made.formulas, "bytes": (folder / name).stat().st_size}  # fmt: skip
+    return {
+        "file": name,
+        "family": family,
+        **each.to_json(),
+        "rows": made.rows,
+        "formulas": made.formulas,
+        "bytes": (folder / name).stat().st_size,
+    }
 
 
 def _put(draft: Path, folder: Path) -> None:
@@ -218,5 +246,7 @@ def _warning(formulas: int) -> str:
     """Return the warning to read before a spreadsheet opens it."""
     if not formulas:
         return ""
-    return (f"\n{formulas:,} cells begin as formulas do (= + - @): in a spreadsheet, import the "
-            "columns as text")  # fmt: skip
+    return (
+        f"\n{formulas:,} cells begin as formulas do (= + - @): in a spreadsheet, import the "
+        "columns as text"
+    )

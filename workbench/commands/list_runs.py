@@ -15,8 +15,18 @@ from workbench.app.run_query import FIELDS
 from workbench.commands.printing import emit, number, printable, table
 
 #: The actions that may come first: ``workbench runs tag RUN TAG ...``.
-ACTIONS = ("tag", "untag", "note", "pin", "unpin", "delete", "restore", "empty-trash", "import",
-           "delete-upload")  # fmt: skip
+ACTIONS = (
+    "tag",
+    "untag",
+    "note",
+    "pin",
+    "unpin",
+    "delete",
+    "restore",
+    "empty-trash",
+    "import",
+    "delete-upload",
+)
 #: The maximum of ``--limit`` and ``--offset``.
 MOST = 10**9
 
@@ -52,9 +62,10 @@ def run(arguments) -> int | None:
     if arguments.limit < 1 or arguments.offset < 0:
         raise UserError(
             "expected a limit of 1 or more and an offset of 0 or more, got "
-            f"{arguments.limit} and {arguments.offset}", "--limit, --offset",
+            f"{arguments.limit} and {arguments.offset}",
+            "--limit, --offset",
             "pass --limit 50 --offset 0",
-        )  # fmt: skip
+        )
     if max(arguments.limit, arguments.offset) > MOST:
         raise UserError("value is too large", "--limit, --offset", f"pass at most {MOST}")
     if words and words[0] in ACTIONS:
@@ -81,18 +92,33 @@ def _list(arguments, library: Library, query: str) -> None:
 def _table(entries: Sequence[Entry], total: int, library: Library) -> str:
     if not entries:
         return f"no runs found in {library.folder}"
-    head = ("run", "target", "made", "compile s", "time ms", "peak KiB", "kernels", "error",
-            "state", "tags")  # fmt: skip
+    head = (
+        "run",
+        "target",
+        "made",
+        "compile s",
+        "time ms",
+        "peak KiB",
+        "kernels",
+        "error",
+        "state",
+        "tags",
+    )
     rows = [
         (
-            ("* " if e.pinned else "") + printable(e.name), printable(e.target), _date(e.began),
-            number(e.compile_s), number(e.total_ms),
-            "" if e.peak_bytes is None else f"{e.peak_bytes / 1024:,.1f}", e.kernels,
-            number(e.worst_error, 2), "on another machine" if e.elsewhere else printable(e.status),
+            ("* " if e.pinned else "") + printable(e.name),
+            printable(e.target),
+            _date(e.began),
+            number(e.compile_s),
+            number(e.total_ms),
+            "" if e.peak_bytes is None else f"{e.peak_bytes / 1024:,.1f}",
+            e.kernels,
+            number(e.worst_error, 2),
+            "on another machine" if e.elsewhere else printable(e.status),
             printable(" ".join(e.tags)),
         )
         for e in entries
-    ]  # fmt: skip
+    ]
     more = [] if len(entries) == total else [f"{len(entries)} of {total:,}; --limit, --offset"]
     return "\n".join([table(head, rows, right=(3, 4, 5, 6, 7)), *more])
 
@@ -110,10 +136,15 @@ def _list_trash(arguments, library: Library) -> None:
 def _list_uploads(arguments, library: Library) -> None:
     found = library.uploads.content()
     rows = [
-        (printable(each.name), printable(each.by), _date(each.when), f"{each.size / 1024:,.0f}",
-         each.token)
+        (
+            printable(each.name),
+            printable(each.by),
+            _date(each.when),
+            f"{each.size / 1024:,.0f}",
+            each.token,
+        )
         for each in found
-    ]  # fmt: skip
+    ]
     text = table(("file", "by", "last used", "KiB", "token"), rows, right=(3,))
     data = {"uploads": [asdict(each) for each in found]}
     emit(arguments, data, text if found else "no uploaded files")
@@ -132,18 +163,19 @@ def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None
         emit(arguments, {"emptied": count}, f"{count} deleted permanently")
         return
     if not words or (action in ("tag", "untag") and len(words) < 2):
-        raise UserError("missing argument", f"runs {action}",
-                        "see workbench runs --help")  # fmt: skip
+        raise UserError("missing argument", f"runs {action}", "see workbench runs --help")
     if action in ("tag", "untag", "note"):
         done = _ANNOTATE[action](library, _name(library, words[0]), words[1:])
         emit(arguments, {"run": done}, done)
         return
-    each = {"delete": lambda word: library.remove(_name(library, word)).name,
-            "import": lambda word: library.take_in(Path(word)),
-            "restore": lambda word: library.restore(_token(library, word)),
-            "delete-upload": library.discard,
-            "pin": lambda word: _pin(library, word, True),
-            "unpin": lambda word: _pin(library, word, False)}[action]  # fmt: skip
+    each = {
+        "delete": lambda word: library.remove(_name(library, word)).name,
+        "import": lambda word: library.take_in(Path(word)),
+        "restore": lambda word: library.restore(_token(library, word)),
+        "delete-upload": library.discard,
+        "pin": lambda word: _pin(library, word, True),
+        "unpin": lambda word: _pin(library, word, False),
+    }[action]
     names = [each(word) for word in words]
     emit(arguments, {"runs": names}, "\n".join(names))
 
@@ -184,5 +216,7 @@ def _note(library: Library, name: str, words: Sequence[str]) -> str:
 
 
 _ANNOTATE: dict[str, Callable[[Library, str, Sequence[str]], str]] = {
-    "tag": _tag, "untag": _untag, "note": _note,
-}  # fmt: skip
+    "tag": _tag,
+    "untag": _untag,
+    "note": _note,
+}

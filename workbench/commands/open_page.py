@@ -23,8 +23,7 @@ def add_arguments(parser) -> None:
     )
     parser.add_argument("--port", type=int, default=5006, help="default 5006; 0 picks a free one")
     parser.add_argument("--address", default="127.0.0.1", help="host address (default 127.0.0.1)")
-    parser.add_argument("--no-auth", action="store_true",
-                        help="disable sign-in, on any address")  # fmt: skip
+    parser.add_argument("--no-auth", action="store_true", help="disable sign-in, on any address")
     parser.add_argument(
         "--allow-code",
         action="store_true",
@@ -52,8 +51,11 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     threads(arguments)
     if not arguments.no_auth:
-        need_local(arguments.address, "compile, upload and delete",
-                   "require sign-in (workbench serve), or pass --no-auth")  # fmt: skip
+        need_local(
+            arguments.address,
+            "compile, upload and delete",
+            "require sign-in (workbench serve), or pass --no-auth",
+        )
     check_port(arguments.address, arguments.port)
     if arguments.model is not None:
         _check_model(arguments)
@@ -97,16 +99,20 @@ def _check_model(arguments) -> None:
         from core_compiler.frontends.base import is_saved_model
 
         if not is_saved_model(folder):
-            raise UserError("expected a file, got a folder", arguments.model,
-                            "name a file in it, or a folder with a saved_model.pb")  # fmt: skip
+            raise UserError(
+                "expected a file, got a folder",
+                arguments.model,
+                "name a file in it, or a folder with a saved_model.pb",
+            )
     common.spec(arguments)
 
 
 def need_local(address: str, what: str, fix: str) -> None:
     """Raise UserError for a public address without sign-in: others could do ``what``."""
     if address not in LOCAL:
-        raise UserError(f"any client that reaches this address could {what}",
-                        f"--address {address}", fix)  # fmt: skip
+        raise UserError(
+            f"any client that reaches this address could {what}", f"--address {address}", fix
+        )
 
 
 def check_port(address: str, port: int) -> None:

@@ -46,9 +46,10 @@ def run(arguments) -> None:
     for option in ("repeats", "rounds"):
         if not 1 <= getattr(arguments, option) <= 10_000:
             raise UserError(
-                f"expected 1 to 10000, got {getattr(arguments, option)}", f"--{option}",
+                f"expected 1 to 10000, got {getattr(arguments, option)}",
+                f"--{option}",
                 "pass a number from 1 to 10000",
-            )  # fmt: skip
+            )
     seconds = common.seconds(arguments)
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
@@ -64,9 +65,14 @@ def run(arguments) -> None:
     try:
         # Two series of measurements share the time, or three if one is recorded.
         made = jobs.compile(
-            model, arguments.target, options, path=path, observer=progress,
-            execute=path is not None, seconds=seconds / 3,
-        )  # fmt: skip
+            model,
+            arguments.target,
+            options,
+            path=path,
+            observer=progress,
+            execute=path is not None,
+            seconds=seconds / 3,
+        )
         executable = made.executable
         contenders = {n: _contender(model, n, threads, progress) for n in dict.fromkeys(names)}
         share = seconds / (2 if path is None else 3)
@@ -76,9 +82,11 @@ def run(arguments) -> None:
         )
         tell = partial(progress.progress, f"time {len(contenders) + 1} contenders, interleaved")
         times = compare(
-            lambda: executable(*model.inputs), contenders, rounds=arguments.rounds,
+            lambda: executable(*model.inputs),
+            contenders,
+            rounds=arguments.rounds,
             budget=TimeBudget(share, tell),
-        )  # fmt: skip
+        )
     finally:
         progress.end("finished")
     data = {

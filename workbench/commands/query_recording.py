@@ -20,12 +20,16 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     if not 0 < arguments.timeout <= 3600:
         raise UserError(
-            f"expected a time above 0 and up to 3600 s, got {arguments.timeout:g} s", "--timeout",
+            f"expected a time above 0 and up to 3600 s, got {arguments.timeout:g} s",
+            "--timeout",
             "pass a number of seconds up to 3600",
-        )  # fmt: skip
+        )
     if not 1 <= arguments.rows <= 10_000_000:
-        raise UserError(f"expected 1 to 10000000, got {arguments.rows}", "--rows",
-                        "pass a number from 1 to 10000000")  # fmt: skip
+        raise UserError(
+            f"expected 1 to 10000000, got {arguments.rows}",
+            "--rows",
+            "pass a number from 1 to 10000000",
+        )
     if not arguments.sql.strip(" \n\t;"):
         raise UserError("the query is empty", "SQL", "pass one SELECT statement")
     file = RecordingFile(arguments.recording)

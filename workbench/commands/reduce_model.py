@@ -49,9 +49,10 @@ def run(arguments) -> int:
     folder = _folder(arguments.output)
     if not arguments.tolerance > 0:
         raise UserError(
-            f"expected a number above 0, got {arguments.tolerance:g}", "--tolerance",
+            f"expected a number above 0, got {arguments.tolerance:g}",
+            "--tolerance",
             "pass a number above 0",
-        )  # fmt: skip
+        )
     from workbench.model import reducing
 
     progress = common.progress()
@@ -66,7 +67,7 @@ def run(arguments) -> int:
             arguments.model,
             "run `workbench bisect` to find what fails now, or try other inputs (--seed, --inputs) "
             "or another --stage",
-        )  # fmt: skip
+        )
     data, found = made
     emit(arguments, data, lambda: _text(data, found))
     return 1
@@ -118,9 +119,16 @@ def _suspect(arguments, progress) -> Suspect:
             progress.progress(f"compile {made.steps[len(made.stages) - 1].label}", 0, 0)
             made.step()
     return reducing.suspect(
-        [stage.module for stage in made.stages], made.steps, number, model.name, inputs,
-        made.target, options, arguments.tolerance, notes,
-    )  # fmt: skip
+        [stage.module for stage in made.stages],
+        made.steps,
+        number,
+        model.name,
+        inputs,
+        made.target,
+        options,
+        arguments.tolerance,
+        notes,
+    )
 
 
 def _found(arguments, made, inputs, progress) -> int:
@@ -129,9 +137,13 @@ def _found(arguments, made, inputs, progress) -> int:
     from core_compiler.driver.legality import levels
 
     found = bisect(
-        made, inputs, levels=levels(), tolerance=arguments.tolerance,
-        execute=not arguments.no_execute, progress=progress.progress,
-    )  # fmt: skip
+        made,
+        inputs,
+        levels=levels(),
+        tolerance=arguments.tolerance,
+        execute=not arguments.no_execute,
+        progress=progress.progress,
+    )
     if found is not None:
         return found.seen
     progress.end("finished")
@@ -139,11 +151,12 @@ def _found(arguments, made, inputs, progress) -> int:
     if subject.is_recording(arguments.model):
         said = f"no check failed in this recording, and {said} now"
     raise UserError(
-        said, arguments.model,
+        said,
+        arguments.model,
         "name the suspect pass with --insert FILE.py:CLASS, or try other inputs (--seed, --inputs) "
         "or a recording with --stage N; if the import differs from its framework, run `workbench "
         "compile --against NAME` to find the node",
-    )  # fmt: skip
+    )
 
 
 def _recorded(arguments):
@@ -159,8 +172,9 @@ def _recorded(arguments):
     with Recording.open(arguments.model) as opened:
         meta, stages = opened.meta(), opened.stages()
         if not stages:
-            raise UserError("the recording has no stages", arguments.model,
-                            "compile the model again")  # fmt: skip
+            raise UserError(
+                "the recording has no stages", arguments.model, "compile the model again"
+            )
         number = _wrong_stage(arguments, opened, stages)
     wanted = recorded_model.spec_of(meta, arguments.model, arguments.trust, code=arguments.trust)
     options = common.recorded_options(arguments, meta)

@@ -49,11 +49,15 @@ def add_arguments(parser) -> None:
 
 def run(arguments) -> int:
     if arguments.against not in (None, *peers.PEERS):
-        raise UserError(f"unknown framework {arguments.against!r}", "--against",
-                        f"choose from {', '.join(peers.PEERS)}")  # fmt: skip
+        raise UserError(
+            f"unknown framework {arguments.against!r}",
+            "--against",
+            f"choose from {', '.join(peers.PEERS)}",
+        )
     if arguments.tolerance is not None and not arguments.tolerance >= 0:
-        raise UserError(f"expected 0 or more, got {arguments.tolerance:g}", "--tolerance",
-                        "pass 0 or more")  # fmt: skip
+        raise UserError(
+            f"expected 0 or more, got {arguments.tolerance:g}", "--tolerance", "pass 0 or more"
+        )
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments)
     require_execution(arguments.target)
@@ -95,9 +99,14 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
 
     beside = Beside()
     made = jobs.compile(
-        model, arguments.target, options, observer=Observers(observer, beside), execute=timed,
-        against=_knows_nodes(model, arguments.against), seconds=common.seconds(arguments),
-    )  # fmt: skip
+        model,
+        arguments.target,
+        options,
+        observer=Observers(observer, beside),
+        execute=timed,
+        against=_knows_nodes(model, arguments.against),
+        seconds=common.seconds(arguments),
+    )
     ours = made(*_own(model.inputs))
     data = {
         "model": model.name,
@@ -117,9 +126,15 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
     }
     if peer is not None:
         data |= compare(
-            model, made, ours, peer, arguments.against, data["values"], arguments.tolerance,
+            model,
+            made,
+            ours,
+            peer,
+            arguments.against,
+            data["values"],
+            arguments.tolerance,
             made.state if model.imported.state else (),
-        )  # fmt: skip
+        )
     return ours, data
 
 
@@ -165,18 +180,24 @@ def compare(
     if tolerance is None:
         module = tensor_module(model, made)
         judged = whole.judge_results(
-            module, model.inputs, ours, theirs,
+            module,
+            model.inputs,
+            ours,
+            theirs,
             lambda: [peer(*given) for given in whole.moved_inputs(_own(model.inputs))],
             model.imported.trimmed if module is model.imported.module else list,
             _are_right(values),
-        )  # fmt: skip
+        )
     else:
         judged = [verdict.by_tolerance(a, b, tolerance) for a, b in zip(theirs, ours, strict=True)]
         values = None
     places = [p for p, a in enumerate(ours) if a.dtype.kind in "biu"]
     integers = [p for p in places if judged[p].verdict == "within"]
-    distances = [metric.Distance() if p in integers else j.distance for p, j in enumerate(judged)
-                 if j.verdict != "not_compared"]  # fmt: skip
+    distances = [
+        metric.Distance() if p in integers else j.distance
+        for p, j in enumerate(judged)
+        if j.verdict != "not_compared"
+    ]
     beyond = values["beyond"] if values else None
     for place, found in enumerate(judged):
         if found.verdict == "differs" and beyond is None:
@@ -243,12 +264,16 @@ def _worst_ulp(distances: Sequence[Distance]) -> int | None:
 def _need_same_form(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], name: str) -> None:
     fix = "compare models with the same outputs"
     if len(ours) != len(theirs):
-        raise UserError(f"expected {len(ours)} outputs, got {len(theirs)} from {name}",
-                        "--against", fix)  # fmt: skip
+        raise UserError(
+            f"expected {len(ours)} outputs, got {len(theirs)} from {name}", "--against", fix
+        )
     for a, b in zip(ours, theirs, strict=True):
         if a.shape != b.shape:
-            raise UserError(f"expected an output of shape {a.shape}, got {b.shape} from {name}",
-                            "--against", fix)  # fmt: skip
+            raise UserError(
+                f"expected an output of shape {a.shape}, got {b.shape} from {name}",
+                "--against",
+                fix,
+            )
 
 
 def _text(data, ours, model) -> str:

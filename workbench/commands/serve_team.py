@@ -27,65 +27,102 @@ def add_arguments(parser) -> None:
     add("--store", metavar="DIR", help="folder of the library of runs (default: this user's)")
     add("--address", default="127.0.0.1", help="host address (default 127.0.0.1)")
     add("--port", type=int, default=5006, help="default 5006; 0 picks a free one")
-    add("--origin", action="append", default=[], metavar="HOST[:PORT]",
-        help="another host that browsers use, such as a proxy")  # fmt: skip
+    add(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="HOST[:PORT]",
+        help="another host that browsers use, such as a proxy",
+    )
     sign_in = parser.add_mutually_exclusive_group()
     sign_in.add_argument("--auth", metavar="FILE", help='JSON of users: {"name": "password"}')
     sign_in.add_argument(
-        "--oauth", metavar="PROVIDER",
+        "--oauth",
+        metavar="PROVIDER",
         help=f"an OAuth provider of Panel: github, google, okta, ...; needs {' and '.join(_OAUTH)}",
-    )  # fmt: skip
-    sign_in.add_argument("--no-auth", action="store_true",
-                         help="disable sign-in, on any address")  # fmt: skip
-    add("--editors", action="append", default=[], metavar="NAME,...",
-        help="may compile, upload and delete; '*': all (with --auth: all others)")  # fmt: skip
-    add("--viewers", action="append", default=[], metavar="NAME,...",
-        help="read-only access; '*': all who sign in, or with --no-auth all")  # fmt: skip
-    add("--allow-code", action="store_true",
-        help="allow editors to run Python: models by name, custom passes")  # fmt: skip
+    )
+    sign_in.add_argument("--no-auth", action="store_true", help="disable sign-in, on any address")
+    add(
+        "--editors",
+        action="append",
+        default=[],
+        metavar="NAME,...",
+        help="may compile, upload and delete; '*': all (with --auth: all others)",
+    )
+    add(
+        "--viewers",
+        action="append",
+        default=[],
+        metavar="NAME,...",
+        help="read-only access; '*': all who sign in, or with --no-auth all",
+    )
+    add(
+        "--allow-code",
+        action="store_true",
+        help="allow editors to run Python: models by name, custom passes",
+    )
     add("--max-upload", default="2G", metavar="BYTES", help="largest file to upload (default 2G)")
-    add("--quota", default="20G", metavar="BYTES",
+    add(
+        "--quota",
+        default="20G",
+        metavar="BYTES",
         help="limit for all uploads of a user; without sign-in, for all uploads "
-             "(default 20G; 0: no limit)")  # fmt: skip
+        "(default 20G; 0: no limit)",
+    )
     add("--max-compiles", type=int, default=1, metavar="N", help="running compiles (default 1)")
     add("--max-queue", type=int, default=16, metavar="N", help="waiting compiles (default 16)")
-    add("--job-memory", default="0", metavar="BYTES",
-        help="address space limit of a compile, such as 16G (default: no limit)")  # fmt: skip
-    add("--job-seconds", type=float, default=0, metavar="S",
-        help="time limit for a compile (default: no limit)")  # fmt: skip
+    add(
+        "--job-memory",
+        default="0",
+        metavar="BYTES",
+        help="address space limit of a compile, such as 16G (default: no limit)",
+    )
+    add(
+        "--job-seconds",
+        type=float,
+        default=0,
+        metavar="S",
+        help="time limit for a compile (default: no limit)",
+    )
 
 
 def run(arguments) -> None:
     access = _access(arguments)
     if not access.sign_in and not arguments.no_auth:
         what = "see every run" if access.role(None) == VIEWER else "compile, upload and delete"
-        need_local(arguments.address, what,
-                   "pass --auth FILE or --oauth PROVIDER, or --no-auth")  # fmt: skip
+        need_local(arguments.address, what, "pass --auth FILE or --oauth PROVIDER, or --no-auth")
     limits = _limits(arguments)
     check_port(arguments.address, arguments.port)
     from workbench import app
 
     app.serve_team(
-        Path(arguments.store).expanduser() if arguments.store else None, arguments.port,
-        arguments.address, access, limits, allow_code=arguments.allow_code,
+        Path(arguments.store).expanduser() if arguments.store else None,
+        arguments.port,
+        arguments.address,
+        access,
+        limits,
+        allow_code=arguments.allow_code,
         max_upload=_bytes("--max-upload", arguments.max_upload),
-        quota=_bytes("--quota", arguments.quota), origins=tuple(arguments.origin),
+        quota=_bytes("--quota", arguments.quota),
+        origins=tuple(arguments.origin),
         as_json=arguments.json,
-    )  # fmt: skip
+    )
 
 
 def _limits(arguments) -> Limits:
     memory = _bytes("--job-memory", arguments.job_memory)
-    made = Limits(arguments.max_compiles, arguments.max_queue, memory, arguments.job_seconds,
-                  bound=True)  # fmt: skip
+    made = Limits(
+        arguments.max_compiles, arguments.max_queue, memory, arguments.job_seconds, bound=True
+    )
     for option, value, least in (
         ("--max-compiles", made.compiles, 1),
         ("--max-queue", made.queue, 0),
         ("--job-seconds", made.seconds, 0),
     ):
         if not value >= least:
-            raise UserError(f"expected {least} or more, got {value:g}", option,
-                            f"pass {least} or more")  # fmt: skip
+            raise UserError(
+                f"expected {least} or more, got {value:g}", option, f"pass {least} or more"
+            )
     return made
 
 
@@ -104,9 +141,12 @@ def _access(arguments) -> Access:
     editors, viewers = names(arguments.editors), names(arguments.viewers)
     if arguments.auth is None and arguments.oauth is None:
         if editors or viewers - {EVERYBODY}:
-            raise UserError("named users require sign-in", "--editors, --viewers",
-                            "pass --auth FILE or --oauth PROVIDER, or --viewers '*' alone: "
-                            "read-only for all users")  # fmt: skip
+            raise UserError(
+                "named users require sign-in",
+                "--editors, --viewers",
+                "pass --auth FILE or --oauth PROVIDER, or --viewers '*' alone: "
+                "read-only for all users",
+            )
         return Access(viewers=viewers)
     if arguments.auth is not None:
         users = _users(Path(arguments.auth))
@@ -118,8 +158,11 @@ def _access(arguments) -> Access:
         how: dict[str, Any] = {"basic_auth": users}
     else:
         if not editors and not viewers:
-            raise UserError("any account of the provider could sign in", "--oauth",
-                            "list users: --editors NAME,... and --viewers NAME,...")  # fmt: skip
+            raise UserError(
+                "any account of the provider could sign in",
+                "--oauth",
+                "list users: --editors NAME,... and --viewers NAME,...",
+            )
         how = {"oauth_provider": _provider(arguments.oauth)}
     kept = os.environ.get("PANEL_COOKIE_SECRET") or os.environ.get("BOKEH_COOKIE_SECRET")
     how |= {
@@ -139,18 +182,28 @@ def _users(file: Path) -> dict[str, str]:
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", str(file), "check the path") from None
     except ValueError as error:
-        raise UserError(f"invalid JSON ({error})", str(file),
-                        'write {"name": "password", ...}') from None  # fmt: skip
-    sound = isinstance(users, dict) and users and all(
-        isinstance(word, str) and name and word and name != EVERYBODY
-        for name, word in users.items()
-    )  # fmt: skip
+        raise UserError(
+            f"invalid JSON ({error})", str(file), 'write {"name": "password", ...}'
+        ) from None
+    sound = (
+        isinstance(users, dict)
+        and users
+        and all(
+            isinstance(word, str) and name and word and name != EVERYBODY
+            for name, word in users.items()
+        )
+    )
     if not sound:
-        raise UserError("expected an object of user names and passwords", str(file),
-                        'write {"name": "password", ...}')  # fmt: skip
+        raise UserError(
+            "expected an object of user names and passwords",
+            str(file),
+            'write {"name": "password", ...}',
+        )
     if others and os.name == "posix":
-        print(f"workbench: {file}: other users of this machine can read the passwords; "
-              "chmod 600 it", file=sys.stderr)  # fmt: skip
+        print(
+            f"workbench: {file}: other users of this machine can read the passwords; chmod 600 it",
+            file=sys.stderr,
+        )
     return users
 
 
@@ -161,6 +214,9 @@ def _provider(name: str) -> str:
         fix = nearest(name, AUTH_PROVIDERS, f"choose from {', '.join(AUTH_PROVIDERS)}")
         raise UserError(f"unknown OAuth provider {name[:40]!r}", "--oauth", fix)
     if absent := [key for key in _OAUTH if not os.environ.get(key)]:
-        raise UserError(f"environment variable {absent[0]} is not set", f"--oauth {name}",
-                        "set it as docs/serving.md describes")  # fmt: skip
+        raise UserError(
+            f"environment variable {absent[0]} is not set",
+            f"--oauth {name}",
+            "set it as docs/serving.md describes",
+        )
     return name

@@ -16,8 +16,11 @@ def add_arguments(parser) -> None:
 def run(arguments) -> None:
     names = [arguments.frontend] if arguments.frontend else list(FRONTENDS)
     found = [FRONTENDS[name]() for name in names]
-    emit(arguments, lambda: {"frontends": [_plain(c, arguments.missing) for c in found]},
-         lambda: _text(found, arguments.missing))  # fmt: skip
+    emit(
+        arguments,
+        lambda: {"frontends": [_plain(c, arguments.missing) for c in found]},
+        lambda: _text(found, arguments.missing),
+    )
 
 
 def _shown(coverage: Coverage, missing: bool):

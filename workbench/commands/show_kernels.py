@@ -9,8 +9,14 @@ from workbench.commands import subject
 from workbench.commands.printing import emit, number, painter, printable, table
 from workbench.queries.numeric_results import as_count, as_number, by_launch
 
-WHAT = {"source": "source", "llvm": "intermediate", "ptx": "intermediate",
-        "assembly": "assembly", "sass": "assembly", "steps": ""}  # fmt: skip
+WHAT = {
+    "source": "source",
+    "llvm": "intermediate",
+    "ptx": "intermediate",
+    "assembly": "assembly",
+    "sass": "assembly",
+    "steps": "",
+}
 
 
 def add_arguments(parser) -> None:
@@ -28,9 +34,13 @@ def run(arguments) -> None:
         kernels = opened.kernels()
         if not kernels:
             made = any(s.pass_name == "generate_code" for s in opened.stages())
-            raise UserError("the program needs no kernels" if made else "no kernels were compiled",
-                            arguments.model, "it only moves inputs and constants" if made
-                            else "the compile stopped before code generation")  # fmt: skip
+            raise UserError(
+                "the program needs no kernels" if made else "no kernels were compiled",
+                arguments.model,
+                "it only moves inputs and constants"
+                if made
+                else "the compile stopped before code generation",
+            )
         if arguments.show:
             _show(arguments, opened, kernels)
             return
@@ -140,8 +150,9 @@ def _check_language(what: str, kernel) -> None:
     has = "ptx" if kernel.facts.get("intermediate") == "PTX" else "llvm"
     if what in ("llvm", "ptx") and what != has:
         name = {"llvm": "LLVM IR", "ptx": "PTX"}
-        raise UserError(f"kernel {kernel.name} has {name[has]}, not {name[what]}", "--what",
-                        f"use --what {has}")  # fmt: skip
+        raise UserError(
+            f"kernel {kernel.name} has {name[has]}, not {name[what]}", "--what", f"use --what {has}"
+        )
 
 
 def _derived(opened, kernel) -> list[dict]:

@@ -38,17 +38,31 @@ def run(arguments) -> None:
         last = opened.stage_count() - 1
         now = found.count(opened.module(last), opened.op_id) if last >= 0 else {}
         computes = last < 0 or bool(opened.stages()[0].figures.get("ops"))
-    rows = [_row(found, line, sources, now) for line in found.lines.values()
-            if (line.file == NODES) == arguments.nodes]  # fmt: skip
+    rows = [
+        _row(found, line, sources, now)
+        for line in found.lines.values()
+        if (line.file == NODES) == arguments.nodes
+    ]
     if arguments.file is not None:
         rows = [row for row in rows if arguments.file in row["file"]]
     if not rows:
         raise UserError(*_none(arguments, found, computes))
-    rows.sort(key=lambda row: (-(row["own"]["us"] or 0), -row["own"]["flops"],
-                               -row["own"]["bytes"], row["file"], row["line"]))  # fmt: skip
+    rows.sort(
+        key=lambda row: (
+            -(row["own"]["us"] or 0),
+            -row["own"]["flops"],
+            -row["own"]["bytes"],
+            row["file"],
+            row["line"],
+        )
+    )
     nowhere = found.nameless if arguments.nodes else found.nowhere
-    data = {"measured": found.measured, "total": asdict(found.total), "lines": rows,
-            "nowhere": asdict(nowhere)}  # fmt: skip
+    data = {
+        "measured": found.measured,
+        "total": asdict(found.total),
+        "lines": rows,
+        "nowhere": asdict(nowhere),
+    }
     emit(arguments, data, lambda: _text(data, arguments))
 
 
@@ -87,10 +101,25 @@ def _text(data: dict[str, Any], arguments) -> str:
         )
         for row in shown
     ]
-    nowhere = ("from no node" if arguments.nodes else "from no line",
-               *_amounts(data["nowhere"], total), "", "", "", "")  # fmt: skip
-    head = ("node" if arguments.nodes else "line", "us", "%", "MiB", "Mflop", "with calls us",
-            "ops", "check", "kind" if arguments.nodes else "text")  # fmt: skip
+    nowhere = (
+        "from no node" if arguments.nodes else "from no line",
+        *_amounts(data["nowhere"], total),
+        "",
+        "",
+        "",
+        "",
+    )
+    head = (
+        "node" if arguments.nodes else "line",
+        "us",
+        "%",
+        "MiB",
+        "Mflop",
+        "with calls us",
+        "ops",
+        "check",
+        "kind" if arguments.nodes else "text",
+    )
     lines = [table(head, [*cells, nowhere], right=(1, 2, 3, 4, 5, 6))]
     if len(shown) < len(data["lines"]):
         lines.append(f"{len(shown)} of {len(data['lines'])}: --top 0 shows all")

@@ -14,9 +14,11 @@ from workbench.queries import numeric_results
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
     parser.add_argument(
-        "--pass", dest="stage", metavar="N|PASS",
+        "--pass",
+        dest="stage",
+        metavar="N|PASS",
         help="the checks of this pass (default: the first that changed bits)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--top", type=int, default=10, metavar="N", help="rows of each table (default 10)"
     )
@@ -35,9 +37,10 @@ def run(arguments) -> None:
         framework = numeric_results.framework(beside, figures)
         if not any(counts.values()) and numeric_results.peer(figures) is None and framework is None:
             raise UserError(
-                "no rewrite was checked", arguments.model,
+                "no rewrite was checked",
+                arguments.model,
                 "compile it with --check (and --against torch to compare the import too)",
-            )  # fmt: skip
+            )
         changing = numeric_results.changing(rows)
         if arguments.stage is not None:
             stage = subject.find_stage(opened, arguments.stage)
@@ -87,10 +90,15 @@ def _text(data, top: int) -> str:
         said = printable(f"{each['severity']}: {each['title']}")
         lines.append(f"{said} ({printable(each['detail'])})" if each["detail"] else said)
     rows = [
-        (r["index"], r["name"], " ".join(f"{n} {v}" for v, n in r["verdicts"].items()),
-         number(r["worst"] or None), number(r["accumulated"]))
+        (
+            r["index"],
+            r["name"],
+            " ".join(f"{n} {v}" for v, n in r["verdicts"].items()),
+            number(r["worst"] or None),
+            number(r["accumulated"]),
+        )
         for r in data["passes"]
-    ]  # fmt: skip
+    ]
     head = ("", "pass", "checks", "worst error", "outputs against the import")
     if rows:
         lines += ["", table(head, rows, right=(0, 3, 4))]
@@ -107,14 +115,20 @@ def _checks(rows) -> str:
         ("rewrite", "", "error", "allowed", "absolute", "ulps", "value", "element", "model line"),
         [
             (
-                "" if r["rewrite"] is None else r["rewrite"], r["verdict"], number(r["error"]),
-                number(r["tolerance"]), number(r["absolute"]), r["ulps"],
-                printable(r["value"] or ""), r["element"] or "", _place(r),
+                "" if r["rewrite"] is None else r["rewrite"],
+                r["verdict"],
+                number(r["error"]),
+                number(r["tolerance"]),
+                number(r["absolute"]),
+                r["ulps"],
+                printable(r["value"] or ""),
+                r["element"] or "",
+                _place(r),
             )
             for r in rows
         ],
         right=(0, 2, 3, 4, 5),
-    )  # fmt: skip
+    )
 
 
 def _values(rows, top: int, paint) -> list[str]:
@@ -125,11 +139,19 @@ def _values(rows, top: int, paint) -> list[str]:
     if not shown:
         return []
     cells = [
-        (r["stage"], printable(r["name"]), r["kind"].partition(".")[2] or r["kind"],
-         number(r["minimum"]), number(r["maximum"]), number(r["mean"]), r["nan"] or "",
-         r["inf"] or "", _place(r))
+        (
+            r["stage"],
+            printable(r["name"]),
+            r["kind"].partition(".")[2] or r["kind"],
+            number(r["minimum"]),
+            number(r["maximum"]),
+            number(r["mean"]),
+            r["nan"] or "",
+            r["inf"] or "",
+            _place(r),
+        )
         for r in shown
-    ]  # fmt: skip
+    ]
     head = ("stage", "value", "op", "min", "max", "mean", "NaN", "Inf", "model line")
     told = f"{len(rows)} values on the example inputs, {len(bad)} with NaN or Inf, largest first"
     return ["", paint("bold", told), table(head, cells, right=(0, 3, 4, 5, 6, 7))]

@@ -66,8 +66,11 @@ def find(opened, wanted: str, only: int | None = None) -> tuple[int, int | None]
                 names |= dict.fromkeys([key.kind, *(f"%{v.name}" for v in key.results if v.name)])
     given = opened.module(0).main.arguments if opened.stage_count() else ()
     if wanted in {f"%{value.name}" for value in given}:
-        raise UserError(f"{wanted} is an input of the model, not the result of an op", "OP",
-                        "name an op that reads it")  # fmt: skip
+        raise UserError(
+            f"{wanted} is an input of the model, not the result of an op",
+            "OP",
+            "name an op that reads it",
+        )
     look = "list the names with `workbench diff` or `workbench export --stage`"
     where = "any stage" if only is None else f"stage {only}"
     raise UserError(f"no op of {where} matches {wanted!r}", "OP", nearest(wanted, names, look))

@@ -28,14 +28,23 @@ PARTS = {
 }
 #: The command that prints a view as text.
 ELSEWHERE = {
-    "graph": "export RUN --stage N -o stage.svg", "diff": "diff RUN --pass NAME",
-    "rewrites": "export RUN -o rewrites.csv", "source": "lines RUN",
-    "kernels": "kernels RUN", "code": "kernels RUN --show NAME", "memory": "memory RUN",
-    "timeline": "export RUN -o run.trace.json", "numerics": "numerics RUN",
-    "training": "export RUN -o iterations.csv", "divergence": "diverge FOLDER FOLDER",
-    "bisect": "bisect RUN", "pipeline": "passes RUN", "rail": "passes RUN",
-    "inspector": "op RUN OP", "search": "op RUN TEXT",
-}  # fmt: skip
+    "graph": "export RUN --stage N -o stage.svg",
+    "diff": "diff RUN --pass NAME",
+    "rewrites": "export RUN -o rewrites.csv",
+    "source": "lines RUN",
+    "kernels": "kernels RUN",
+    "code": "kernels RUN --show NAME",
+    "memory": "memory RUN",
+    "timeline": "export RUN -o run.trace.json",
+    "numerics": "numerics RUN",
+    "training": "export RUN -o iterations.csv",
+    "divergence": "diverge FOLDER FOLDER",
+    "bisect": "bisect RUN",
+    "pipeline": "passes RUN",
+    "rail": "passes RUN",
+    "inspector": "op RUN OP",
+    "search": "op RUN TEXT",
+}
 
 
 def add_arguments(parser) -> None:
@@ -48,10 +57,11 @@ def add_arguments(parser) -> None:
     parser.add_argument("--rewrite", metavar="N", type=int, help="a rewrite of the stage, from 0")
     parser.add_argument("--other", metavar="RUN", help="the recording to compare with")
     parser.add_argument(
-        "--ask", metavar="KIND|JSON",
+        "--ask",
+        metavar="KIND|JSON",
         help="an additional request of the view: passes, planners or again for memory; JSON for "
         "one with arguments; the text for search",
-    )  # fmt: skip
+    )
 
 
 def run(arguments) -> None:
@@ -62,8 +72,11 @@ def run(arguments) -> None:
     text = _TEXTS.get(arguments.view)
     if not arguments.json and (text is None or arguments.ask):
         words = ELSEWHERE.get(arguments.view, "show RUN overview")
-        raise UserError(f"{arguments.view} is available only as JSON", "workbench show",
-                        f"add --json, or use `workbench {words}`")  # fmt: skip
+        raise UserError(
+            f"{arguments.view} is available only as JSON",
+            "workbench show",
+            f"add --json, or use `workbench {words}`",
+        )
     from workbench.queries.run import Run
 
     with (
@@ -95,8 +108,11 @@ def _state(arguments, run: Run) -> ViewState:
         chosen["kernel"] = names[arguments.kernel]
     if arguments.buffer is not None:
         if arguments.buffer not in {b.id for b in run.buffers()}:
-            raise UserError(f"buffer {arguments.buffer} not found", "--buffer",
-                            "run `workbench show RUN memory --json` to list the ids")  # fmt: skip
+            raise UserError(
+                f"buffer {arguments.buffer} not found",
+                "--buffer",
+                "run `workbench show RUN memory --json` to list the ids",
+            )
         chosen["buffer"] = arguments.buffer
     if arguments.rewrite is not None:
         stage = run.stage_number(chosen.get("stage"))
@@ -105,8 +121,9 @@ def _state(arguments, run: Run) -> ViewState:
             fix = f"choose 0 to {count - 1}" if count else "choose another --stage"
             raise UserError(
                 f"rewrite {arguments.rewrite} not found: stage {stage} has {count} rewrites",
-                "--rewrite", fix,
-            )  # fmt: skip
+                "--rewrite",
+                fix,
+            )
         chosen["rewrite"] = arguments.rewrite
     return ViewState(run=run.path.name, panes=("overview",), **chosen)
 
@@ -122,8 +139,9 @@ def _data(arguments, runs: Runs, state: ViewState) -> dict[str, Any]:
     selected = ("rewrite", "op", "buffer", "kernel")
     stage = run.stage_number(state.stage) if run.version.stages else None
     found: dict[str, Any] = {
-        "view": name, "shown": {"stage": stage, **{w: getattr(state, w) for w in selected}},
-    }  # fmt: skip
+        "view": name,
+        "shown": {"stage": stage, **{w: getattr(state, w) for w in selected}},
+    }
     try:
         if name in PARTS:
             return {**found, "data": _part(name, arguments, runs, state)}
@@ -161,8 +179,9 @@ def _answer(arguments, runs: Runs, state: ViewState) -> Any:
     if not hasattr(views.module(arguments.view), "answer"):
         raise UserError(f"not supported by view {arguments.view}", "--ask", "leave it out")
     try:
-        asked = json.loads(arguments.ask) if arguments.ask.startswith("{") else {
-            "kind": arguments.ask}  # fmt: skip
+        asked = (
+            json.loads(arguments.ask) if arguments.ask.startswith("{") else {"kind": arguments.ask}
+        )
         return views.answer(arguments.view, runs, state, asked)
     except (KeyError, ValueError, TypeError) as problem:
         what = f"view {arguments.view} does not support {arguments.ask!r} ({problem!r})"
@@ -192,8 +211,11 @@ def _overview(data: Mapping[str, Any]) -> str:
     lines = [paint("bold", printable(data["title"])), printable(data["subtitle"])]
     if data["status"] != "finished":
         lines.append(printable(f"{data['status']}: {data['message']}".rstrip(": ")))
-    rows = [(f["label"], _shown(f.get("text") or f["value"], f["unit"]), f["hint"])
-            for f in data["figures"] if f.get("text") or f["value"] is not None]  # fmt: skip
+    rows = [
+        (f["label"], _shown(f.get("text") or f["value"], f["unit"]), f["hint"])
+        for f in data["figures"]
+        if f.get("text") or f["value"] is not None
+    ]
     lines += ["", table(("figure", "", ""), rows, right=(1,))]
     if data["phases"]:
         phases = [(p["phase"], p["ops"], p["launches"], number(p["us"], 1)) for p in data["phases"]]
@@ -203,10 +225,22 @@ def _overview(data: Mapping[str, Any]) -> str:
 
 def _overview_of_two(data: Mapping[str, Any]) -> str:
     head = ("figure", *(printable(f"{side.upper()}: {data[side]['name']}") for side in "ab"), "")
-    rows = [(f["label"], *(_shown(f[side], f["unit"]) for side in "ab"),
-             "" if f["a"] == f["b"] else "differs") for f in data["figures"]]  # fmt: skip
-    return "\n".join([painter()("bold", printable(data["title"])), "",
-                      table(head, rows, right=(1, 2)), *_findings(data)])  # fmt: skip
+    rows = [
+        (
+            f["label"],
+            *(_shown(f[side], f["unit"]) for side in "ab"),
+            "" if f["a"] == f["b"] else "differs",
+        )
+        for f in data["figures"]
+    ]
+    return "\n".join(
+        [
+            painter()("bold", printable(data["title"])),
+            "",
+            table(head, rows, right=(1, 2)),
+            *_findings(data),
+        ]
+    )
 
 
 def _findings(data: Mapping[str, Any]) -> list[str]:
@@ -229,10 +263,14 @@ def _compare(data: Mapping[str, Any]) -> str:
     if data["b"] is None:
         raise UserError("missing second recording", "--other", "pass --other RUN")
     head = ("", printable(data["a"]["name"]), printable(data["b"]["name"]))
-    facts = [(r["name"], printable(r["a"])[:WIDEST], printable(r["b"])[:WIDEST])
-             for r in data["facts"] if not r["equal"]]  # fmt: skip
-    figures = [(r["name"], _shown(r["a"], r["unit"]), _shown(r["b"], r["unit"]))
-               for r in data["figures"]]  # fmt: skip
+    facts = [
+        (r["name"], printable(r["a"])[:WIDEST], printable(r["b"])[:WIDEST])
+        for r in data["facts"]
+        if not r["equal"]
+    ]
+    figures = [
+        (r["name"], _shown(r["a"], r["unit"]), _shown(r["b"], r["unit"])) for r in data["figures"]
+    ]
     kernels = [(printable(r["title"]), _side(r["a"]), _side(r["b"])) for r in data["kernels"]]
     lines = [table(head, [*facts, *figures], right=(1, 2))]
     if kernels:
@@ -259,5 +297,6 @@ def _figure(value: float | None, unit: str) -> str:
 
 
 _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "overview": _overview, "compare": _compare,
-}  # fmt: skip
+    "overview": _overview,
+    "compare": _compare,
+}

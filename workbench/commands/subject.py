@@ -165,8 +165,9 @@ def find_stage(opened: Recording, text: str, option: str = "--pass") -> int:
     if text.isdecimal():
         if int(text) < len(stages):
             return int(text)
-        raise UserError(f"stage {text} not found", option,
-                        f"choose a stage from 0 to {len(stages) - 1}")  # fmt: skip
+        raise UserError(
+            f"stage {text} not found", option, f"choose a stage from 0 to {len(stages) - 1}"
+        )
     if text in names:
         return names.index(text)
     fix = nearest(text, names, f"passes: {', '.join(names[1:])}")

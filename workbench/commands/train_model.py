@@ -31,52 +31,95 @@ def add_arguments(parser) -> None:
     from core_compiler.training.optimisers.optimizers import OPTIMIZERS
 
     parser.add_argument(
-        "model", metavar="MODEL",
+        "model",
+        metavar="MODEL",
         help="a sample (see `workbench models`), a .onnx, .keras or .pt2 file (with --data), or "
         "package.module:function, which returns a torch, Keras or ONNX model and its data: arrays "
         "with the batch axis first and the targets last, columns by name, a dataset or an iterable "
         "of rows",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--data", action="append", default=[], metavar="FILE",
+        "--data",
+        action="append",
+        default=[],
+        metavar="FILE",
         help="the training data, a .npz, .npy or .safetensors (repeatable, for more columns): "
         "columns named as the model's inputs and targets, or in this order",
-    )  # fmt: skip
+    )
     parser.add_argument("--iterations", type=int, default=20, help="total number (default 20)")
     parser.add_argument("--batch", type=int, default=BATCH, help=f"batch size (default {BATCH})")
     parser.add_argument("--loss", metavar="NAME", help=f"one of {', '.join(LOSSES)}")
-    parser.add_argument("--optimizer", default="sgd", metavar="NAME",
-                        help=f"one of {', '.join(OPTIMIZERS)} (default sgd)")  # fmt: skip
-    parser.add_argument("--rate", type=float, metavar="NUMBER",
-                        help="the learning rate (default: tuned for samples with sgd, "
-                        "else torch's)")  # fmt: skip
-    parser.add_argument("--schedule", action="append", default=[], metavar="NAME:FIELD=NUMBER,...",
-                        help="learning-rate schedule: step:every=N,gamma=G, exponential:gamma=G, "
-                        "linear:iterations=N,last=F, cosine:iterations=N,least=R; "
-                        "warmup:iterations=N precedes another")  # fmt: skip
-    parser.add_argument("--clip-norm", type=float, metavar="NORM",
-                        help="scale gradients down to this norm")  # fmt: skip
-    parser.add_argument("--precision", default="f32", metavar="NAME",
-                        help=f"store values in {', '.join(PRECISIONS)} (default f32)")  # fmt: skip
-    parser.add_argument("--loss-scale", metavar="NUMBER",
-                        help="a factor for the loss, or dynamic (the default for f16)")  # fmt: skip
-    parser.add_argument("--recompute", type=float, metavar="PART",
-                        help="save only this fraction of the activations, above 0 up to 1, and "
-                        "recompute the rest; changes no bit")  # fmt: skip
-    parser.add_argument("--freeze", action="append", default=[], metavar="NAME",
-                        help="do not train these parameters (* matches anything)")  # fmt: skip
-    parser.add_argument("--initialize", action="append", default=[], metavar="PATTERN=NAME",
-                        help="initial values of parameters (* matches anything): "
-                        f"{', '.join(INITIALIZERS)}")  # fmt: skip
+    parser.add_argument(
+        "--optimizer",
+        default="sgd",
+        metavar="NAME",
+        help=f"one of {', '.join(OPTIMIZERS)} (default sgd)",
+    )
+    parser.add_argument(
+        "--rate",
+        type=float,
+        metavar="NUMBER",
+        help="the learning rate (default: tuned for samples with sgd, else torch's)",
+    )
+    parser.add_argument(
+        "--schedule",
+        action="append",
+        default=[],
+        metavar="NAME:FIELD=NUMBER,...",
+        help="learning-rate schedule: step:every=N,gamma=G, exponential:gamma=G, "
+        "linear:iterations=N,last=F, cosine:iterations=N,least=R; "
+        "warmup:iterations=N precedes another",
+    )
+    parser.add_argument(
+        "--clip-norm", type=float, metavar="NORM", help="scale gradients down to this norm"
+    )
+    parser.add_argument(
+        "--precision",
+        default="f32",
+        metavar="NAME",
+        help=f"store values in {', '.join(PRECISIONS)} (default f32)",
+    )
+    parser.add_argument(
+        "--loss-scale",
+        metavar="NUMBER",
+        help="a factor for the loss, or dynamic (the default for f16)",
+    )
+    parser.add_argument(
+        "--recompute",
+        type=float,
+        metavar="PART",
+        help="save only this fraction of the activations, above 0 up to 1, and "
+        "recompute the rest; changes no bit",
+    )
+    parser.add_argument(
+        "--freeze",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="do not train these parameters (* matches anything)",
+    )
+    parser.add_argument(
+        "--initialize",
+        action="append",
+        default=[],
+        metavar="PATTERN=NAME",
+        help=f"initial values of parameters (* matches anything): {', '.join(INITIALIZERS)}",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of data order, dropout, weights")
     parser.add_argument("--width", type=float, help="scale the channels or features of a sample")
     parser.add_argument("--depth", type=int, help="number of blocks or layers of a sample")
-    parser.add_argument("--size", action="append", default=[], metavar="NAME=VALUE",
-                        help="another size of a sample (image=64, sequence=32)")  # fmt: skip
+    parser.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another size of a sample (image=64, sequence=32)",
+    )
     parser.add_argument("-t", "--target", default="cpu", help="what to train on (default cpu)")
     parser.add_argument("--threads", type=int, default=0, help="threads (0: all); changes no bit")
-    parser.add_argument("--tiling", default="default", choices=TILINGS,
-                        help="how loops are tiled; changes no bit")  # fmt: skip
+    parser.add_argument(
+        "--tiling", default="default", choices=TILINGS, help="how loops are tiled; changes no bit"
+    )
     common.add_pipeline(parser)
     parser.add_argument(
         "--shards",
@@ -101,17 +144,35 @@ def add_arguments(parser) -> None:
         "--own-batch-norm", action="store_true", help="each shard normalises by its own statistics"
     )
     parser.add_argument("--folder", metavar="DIR", help="folder for checkpoints")
-    parser.add_argument("-o", "--output", metavar="FILE.run",
-                        help="record the compile and every iteration; `workbench open FILE.run` "
-                        "shows it, also during training")  # fmt: skip
-    parser.add_argument("--every", type=int, default=0, metavar="N",
-                        help="also write a checkpoint every N iterations")  # fmt: skip
-    parser.add_argument("--resume", action="store_true",
-                        help="continue from the newest checkpoint in --folder")  # fmt: skip
-    parser.add_argument("--receipts", default="off", choices=RECEIPTS,
-                        help="what to hash in every iteration, in --folder")  # fmt: skip
-    parser.add_argument("--leaves", default="fast", choices=LEAVES,
-                        help="the hash: fast finds accidents, sha256 is for audits")  # fmt: skip
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE.run",
+        help="record the compile and every iteration; `workbench open FILE.run` "
+        "shows it, also during training",
+    )
+    parser.add_argument(
+        "--every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also write a checkpoint every N iterations",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue from the newest checkpoint in --folder"
+    )
+    parser.add_argument(
+        "--receipts",
+        default="off",
+        choices=RECEIPTS,
+        help="what to hash in every iteration, in --folder",
+    )
+    parser.add_argument(
+        "--leaves",
+        default="fast",
+        choices=LEAVES,
+        help="the hash: fast finds accidents, sha256 is for audits",
+    )
     parser.add_argument(
         "--ops-every",
         type=int,
@@ -125,11 +186,18 @@ def add_arguments(parser) -> None:
         help="check every rewrite of the compile on the first batch, gradients "
         "against numerical derivatives; if one fails, do not train",
     )
-    parser.add_argument("--against", metavar="NAME", choices=("torch",),
-                        help="torch: train --iterations in torch too, on the same batches, and "
-                        "compare losses, gradients and parameters; saves nothing")  # fmt: skip
-    parser.add_argument("--inject", metavar="OP:ITERATION",
-                        help="flip one element's last bit in an op's result, once")  # fmt: skip
+    parser.add_argument(
+        "--against",
+        metavar="NAME",
+        choices=("torch",),
+        help="torch: train --iterations in torch too, on the same batches, and "
+        "compare losses, gradients and parameters; saves nothing",
+    )
+    parser.add_argument(
+        "--inject",
+        metavar="OP:ITERATION",
+        help="flip one element's last bit in an op's result, once",
+    )
 
 
 def run(arguments) -> int:
@@ -150,8 +218,11 @@ def _run(arguments) -> int:
     from workbench.training import runs
 
     if arguments.every < 0:
-        raise UserError(f"expected 1 or more, got {arguments.every}", "--every",
-                        "pass 1 or more, or leave it out")  # fmt: skip
+        raise UserError(
+            f"expected 1 or more, got {arguments.every}",
+            "--every",
+            "pass 1 or more, or leave it out",
+        )
     if arguments.workers < 1:
         raise UserError(
             f"expected 1 or more, got {arguments.workers}", "--workers", "pass 1 or more"
@@ -168,9 +239,7 @@ def _run(arguments) -> int:
         runs.check_resumed(arguments)
     resumed = path is not None and arguments.resume and path.exists()
     edit = common.pipeline_edit(arguments)
-    step, data = runs.make(
-        arguments, edit, common.progress(), finish=path is None or resumed
-    )  # fmt: skip
+    step, data = runs.make(arguments, edit, common.progress(), finish=path is None or resumed)
     if arguments.check:
         checked = training_checks.checked(arguments, step, data, path)
         if checked["failures"]:
@@ -178,21 +247,36 @@ def _run(arguments) -> int:
             return 1
     with nullcontext() if path is None else recorder_at(path, step, resumed) as recorder:
         history = fit(
-            step, data, iterations=plan.iterations, batch=plan.batch, seed=plan.seed,
-            folder=plan.folder, every=plan.every, resume=arguments.resume,
-            receipts=plan.receipts, leaves=plan.leaves, ops_every=plan.ops_every,
-            inject=plan.inject, watch=_watch(arguments),
-            workers=arguments.workers, scheduler=arguments.scheduler, observer=recorder,
+            step,
+            data,
+            iterations=plan.iterations,
+            batch=plan.batch,
+            seed=plan.seed,
+            folder=plan.folder,
+            every=plan.every,
+            resume=arguments.resume,
+            receipts=plan.receipts,
+            leaves=plan.leaves,
+            ops_every=plan.ops_every,
+            inject=plan.inject,
+            watch=_watch(arguments),
+            workers=arguments.workers,
+            scheduler=arguments.scheduler,
+            observer=recorder,
             begun=partial(runs.save, arguments, edit) if plan.folder else None,
-        )  # fmt: skip
+        )
     seconds = sorted(history.seconds)
     found = {
-        "model": arguments.model, "target": arguments.target, "first": history.first,
-        "loss": history.loss, "digest": step.digest, "identity": step.identity,
+        "model": arguments.model,
+        "target": arguments.target,
+        "first": history.first,
+        "loss": history.loss,
+        "digest": step.digest,
+        "identity": step.identity,
         "contract": CONTRACT_VERSION,
         "seconds_per_iteration": seconds[len(seconds) // 2] if seconds else None,
         "peak_bytes": history.peak_bytes,
-    }  # fmt: skip
+    }
     state = step.named_state()
     found |= {name: state[name].item() for name in (SCALE, SKIPPED) if name in state}
     if arguments.check:
@@ -244,8 +328,13 @@ def _watch(arguments):
     def show(p) -> None:
         minutes, seconds = divmod(round(p.left), 60)
         end = "\n" if p.iteration == p.total else ""
-        print(f"\riteration {p.iteration}/{p.total}  loss {p.loss:.5g}  {p.rate:.3g} examples/s  "
-              f"{minutes}:{seconds:02d} left   ", end=end, file=sys.stderr, flush=True)  # fmt: skip
+        print(
+            f"\riteration {p.iteration}/{p.total}  loss {p.loss:.5g}  {p.rate:.3g} examples/s  "
+            f"{minutes}:{seconds:02d} left   ",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )
 
     return show
 
@@ -263,11 +352,14 @@ def _text(data) -> str:
     done = f"iterations {data['first'] + 1} to {data['first'] + len(losses)}" if losses else "none"
     lines = [f"{data['model']} on {data['target']}: {done}"]
     if losses:
-        lines.append(f"loss     {losses[0]:.6g} to {losses[-1]:.6g}, "
-                     f"{data['seconds_per_iteration']:.3g} s an iteration")  # fmt: skip
+        lines.append(
+            f"loss     {losses[0]:.6g} to {losses[-1]:.6g}, "
+            f"{data['seconds_per_iteration']:.3g} s an iteration"
+        )
     if data.get("skipped_updates"):
-        lines.append(f"skipped  {data['skipped_updates']} updates in all, because of non-finite "
-                     "gradients")  # fmt: skip
+        lines.append(
+            f"skipped  {data['skipped_updates']} updates in all, because of non-finite gradients"
+        )
     if "checks" in data:
         lines += [counted(data["checks"]), *listed(data["failures"])]
     lines += [f"digest   {data['digest']}", f"identity {data['identity']}"]

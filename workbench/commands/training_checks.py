@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 #: Arguments that save or change a run; a compared run is not saved.
 _KEEPING = ("folder", "output", "resume", "inject", "scheduler")
-_PLURAL = {"start": "values at the start", "loss": "losses", "gradient": "gradients",
-           "parameter": "parameters", "buffer": "buffers"}  # fmt: skip
+_PLURAL = {
+    "start": "values at the start",
+    "loss": "losses",
+    "gradient": "gradients",
+    "parameter": "parameters",
+    "buffer": "buffers",
+}
 
 
 def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> dict[str, Any]:
@@ -37,8 +42,13 @@ def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> di
     from workbench.model import failures
 
     made = step.compilation.finish()
-    told = {"model": arguments.model, "target": arguments.target, "checks": summary(made.checks),
-            "failures": failures.rows(made), "loss": []}  # fmt: skip
+    told = {
+        "model": arguments.model,
+        "target": arguments.target,
+        "checks": summary(made.checks),
+        "failures": failures.rows(made),
+        "loss": [],
+    }
     if not told["failures"]:
         batches = [data.batch(i, arguments.batch, arguments.seed) for i in range(2)]
         wrong = check_carried(step, batches)
@@ -58,17 +68,23 @@ def run(arguments: Namespace) -> int:
     given = [name for name in _KEEPING if getattr(arguments, name)]
     if given or arguments.workers > 1:
         raise UserError(
-            f"--{given[0] if given else 'workers'} cannot be used with --against", "train",
+            f"--{given[0] if given else 'workers'} cannot be used with --against",
+            "train",
             "leave it out: the run is not saved",
-        )  # fmt: skip
+        )
     if arguments.iterations < 1:
         raise UserError(
             f"expected 1 or more, got {arguments.iterations}", "--iterations", "pass 1 or more"
         )
     edit, progress = common.pipeline_edit(arguments), common.progress()
     step, model, data, notes, unchanged = runs.make_beside(arguments, edit, progress)
-    found = {"model": arguments.model, "target": arguments.target, "against": arguments.against,
-             "iterations": arguments.iterations, "notes": notes}  # fmt: skip
+    found = {
+        "model": arguments.model,
+        "target": arguments.target,
+        "against": arguments.against,
+        "iterations": arguments.iterations,
+        "notes": notes,
+    }
     if arguments.check:
         told = checked(arguments, step, data, None)
         found |= {name: told[name] for name in ("checks", "failures")}
@@ -125,21 +141,26 @@ def _worst(rows: Sequence[Any]) -> dict[str, Any]:
 
 def _row(row: Any) -> dict[str, Any]:
     """Return a compared value as plain values."""
-    plain = {name: numeric_results.as_number(v) if isinstance(v, float) else v
-             for name, v in asdict(row).items()}  # fmt: skip
+    plain = {
+        name: numeric_results.as_number(v) if isinstance(v, float) else v
+        for name, v in asdict(row).items()
+    }
     return {**plain, "element": list(row.element), "line": row.line or None}
 
 
 def _text(data: dict[str, Any]) -> str:
-    many = ", ".join(f"{n} {kind if n == 1 else _PLURAL[kind]}"
-                     for kind, n in data["compared"].items())  # fmt: skip
+    many = ", ".join(
+        f"{n} {kind if n == 1 else _PLURAL[kind]}" for kind, n in data["compared"].items()
+    )
     said = f"{data['model']} on {data['target']} against torch, {data['iterations']} iterations"
     lines = [f"{said}: {data['verdict']} ({many})", *data["notes"]]
     if "checks" in data:
         wrong = [row for row in data["failures"] if row["pass"] != IMPORT]  # that is told below
         lines += [counted(data["checks"]), *listed(wrong)]
-    rows = [(kind, r["name"], _short(r["error"]), _short(r["theirs"]), _short(r["allowed"]))
-            for kind, r in data["worst"].items()]  # fmt: skip
+    rows = [
+        (kind, r["name"], _short(r["error"]), _short(r["theirs"]), _short(r["allowed"]))
+        for kind, r in data["worst"].items()
+    ]
     lines += ["", table(("worst", "of", "error", "torch's own", "allowed"), rows)]
     if data["beyond"] is not None:
         lines += ["", *numeric_results.beyond_lines(data["beyond"])]

@@ -8,13 +8,22 @@ from workbench.commands.printing import emit
 
 
 def add_arguments(parser) -> None:
-    parser.add_argument("receipt", metavar="RECEIPT",
-                        help="the folder of a run, or its receipts.jsonl")  # fmt: skip
-    parser.add_argument("--iteration", type=int, metavar="K", action="append", default=[],
-                        help="the iteration to verify (repeatable; default: the last)")  # fmt: skip
-    parser.add_argument("-t", "--target",
-                        help="target to repeat it on (default: the run's); all targets compute "
-                        "the same bits")  # fmt: skip
+    parser.add_argument(
+        "receipt", metavar="RECEIPT", help="the folder of a run, or its receipts.jsonl"
+    )
+    parser.add_argument(
+        "--iteration",
+        type=int,
+        metavar="K",
+        action="append",
+        default=[],
+        help="the iteration to verify (repeatable; default: the last)",
+    )
+    parser.add_argument(
+        "-t",
+        "--target",
+        help="target to repeat it on (default: the run's); all targets compute the same bits",
+    )
 
 
 def run(arguments) -> int:
@@ -28,8 +37,11 @@ def run(arguments) -> int:
     rows = []
     for iteration in arguments.iteration or [max(known)]:
         if iteration not in known:
-            raise UserError(f"receipt of iteration {iteration} not found", str(held.folder),
-                            f"choose one from {min(known)} to {max(known)}")  # fmt: skip
+            raise UserError(
+                f"receipt of iteration {iteration} not found",
+                str(held.folder),
+                f"choose one from {min(known)} to {max(known)}",
+            )
         wanted, why = known[iteration], ""
         try:
             found = held.receipt(iteration)
@@ -37,14 +49,21 @@ def run(arguments) -> int:
             if error.exit_code != CANNOT_HERE:
                 raise
             found, why = held.kept(iteration), str(error)
-        shared = {n: len([k for k in getattr(wanted, n) if k in getattr(found, n)])
-                  for n in ("state", "gradients", "ops")}  # fmt: skip
+        shared = {
+            n: len([k for k in getattr(wanted, n) if k in getattr(found, n)])
+            for n in ("state", "gradients", "ops")
+        }
         differs = mismatch(wanted, found)
         differs = f"{differs} of its checkpoint" if why and differs else differs
-        rows.append({
-            "iteration": iteration, "mismatch": _told(held, differs), "compared": shared,
-            "root": wanted.root, "not_done_again": why,
-        })  # fmt: skip
+        rows.append(
+            {
+                "iteration": iteration,
+                "mismatch": _told(held, differs),
+                "compared": shared,
+                "root": wanted.root,
+                "not_done_again": why,
+            }
+        )
     told = {"identity": held.book.identity, "contract": CONTRACT_VERSION, "iterations": rows}
     emit(arguments, told, lambda: _text(rows))
     if any(row["mismatch"] for row in rows):
@@ -69,8 +88,11 @@ def _text(rows) -> str:
         if row["mismatch"]:
             said = f"differs first in {row['mismatch']}{compared}"
         elif row["not_done_again"]:
-            of = f"its receipt is intact, its checkpoint matches{compared}" if compared else (
-                "its receipt is intact, its checkpoint is missing")  # fmt: skip
+            of = (
+                f"its receipt is intact, its checkpoint matches{compared}"
+                if compared
+                else ("its receipt is intact, its checkpoint is missing")
+            )
             said = f"not repeated; {of}: {row['not_done_again']}"
         else:
             said = f"holds{compared}"

@@ -13,21 +13,28 @@ from workbench.commands.printing import emit
 def add_arguments(parser) -> None:
     subject.add_subject(parser)
     parser.add_argument(
-        "-o", "--output", default="report.html", metavar="FILE",
+        "-o",
+        "--output",
+        default="report.html",
+        metavar="FILE",
         help="where to write it (default report.html)",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--max-size", type=float, default=10.0, metavar="MB",
+        "--max-size",
+        type=float,
+        default=10.0,
+        metavar="MB",
         help="to stay below this, leave out the code of kernels that take little time (default 10)",
-    )  # fmt: skip
+    )
 
 
 def run(arguments) -> None:
     from workbench.export import report
 
     if not 0 <= arguments.max_size * 1e6 < inf:
-        raise UserError(f"invalid size {arguments.max_size:g} MB", "--max-size",
-                        "pass a number of megabytes")  # fmt: skip
+        raise UserError(
+            f"invalid size {arguments.max_size:g} MB", "--max-size", "pass a number of megabytes"
+        )
     path = output(arguments.output, ".html")
     with subject.recording(arguments, execute=True) as opened:
         made = report.write(opened.path, path, max_bytes=int(arguments.max_size * 1e6))

@@ -53,10 +53,12 @@ def graph_of(run: Run, stage: int) -> dict[str, Any]:
     flat, record = flat_graph.flat(run, stage), run.stages()[stage]
     about = {
         "model": str(run.meta().get("model", run.path.stem)),
-        "target": str(run.meta().get("target", "")), "stage": str(stage),
-        "pass": record.pass_name, "what it does": record.summary,
+        "target": str(run.meta().get("target", "")),
+        "stage": str(stage),
+        "pass": record.pass_name,
+        "what it does": record.summary,
         "ops": str(record.ops),
-    }  # fmt: skip
+    }
     return {
         "id": f"{stage:02d} {record.pass_name}",
         "nodes": [*_inputs(run, stage), *_ops(run, stage, flat), *_outputs(run, stage, flat)],
@@ -72,20 +74,26 @@ def _label(run: Run) -> str:
 def _inputs(run: Run, stage: int) -> Iterator[dict[str, Any]]:
     for at, value in enumerate(run.index(stage).module.main.body.arguments):
         yield {
-            "id": f"input {at}", "label": value.name or f"input {at}", "namespace": INPUTS,
+            "id": f"input {at}",
+            "label": value.name or f"input {at}",
+            "namespace": INPUTS,
             "attrs": _pairs([("name", _name(run, value)), ("type", value.type)]),
-            "incomingEdges": [], "outputsMetadata": _made(run, [value]),
-        }  # fmt: skip
+            "incomingEdges": [],
+            "outputsMetadata": _made(run, [value]),
+        }
 
 
 def _outputs(run: Run, stage: int, flat: Flat) -> Iterator[dict[str, Any]]:
     values = run.index(stage).module.main.body.outputs
     for at, (value, source) in enumerate(zip(values, flat.outputs, strict=True)):
         yield {
-            "id": f"output {at}", "label": f"output {at}", "namespace": OUTPUTS,
+            "id": f"output {at}",
+            "label": f"output {at}",
+            "namespace": OUTPUTS,
             "attrs": _pairs([("name", _name(run, value)), ("type", value.type)]),
-            "incomingEdges": list(_edges([source])), "outputsMetadata": [],
-        }  # fmt: skip
+            "incomingEdges": list(_edges([source])),
+            "outputsMetadata": [],
+        }
 
 
 def _ops(run: Run, stage: int, flat: Flat) -> Iterator[dict[str, Any]]:
@@ -94,12 +102,13 @@ def _ops(run: Run, stage: int, flat: Flat) -> Iterator[dict[str, Any]]:
     for at, node in enumerate(flat.nodes):
         figures = [pair for each in overlays if (pair := _figure(each, at)) is not None]
         yield {
-            "id": str(node.key), "label": flat_graph.label(node),
+            "id": str(node.key),
+            "label": flat_graph.label(node),
             "namespace": _namespace(node.scope),
             "attrs": _pairs([*_facts(run, node), *figures]),
             "incomingEdges": list(_edges(zip(node.inputs, node.ports, strict=True))),
             "outputsMetadata": _made(run, makes(node.op)),
-        }  # fmt: skip
+        }
 
 
 def _facts(run: Run, node: Node) -> Iterator[tuple[str, Any]]:
@@ -132,10 +141,12 @@ def _made(run: Run, values: Sequence[Value]) -> list[dict[str, Any]]:
     Model Explorer writes ``tensor_shape`` on their edges.
     """
     return [
-        {"id": str(at), "attrs": _pairs([("__tensor_tag", _name(run, v)),
-                                         ("tensor_shape", v.type)])}
+        {
+            "id": str(at),
+            "attrs": _pairs([("__tensor_tag", _name(run, v)), ("tensor_shape", v.type)]),
+        }
         for at, v in enumerate(values)
-    ]  # fmt: skip
+    ]
 
 
 def _groups(run: Run, flat: Flat) -> Iterator[tuple[str, dict[str, str]]]:

@@ -29,9 +29,8 @@ def tables(run: Run, other: Run) -> list[Table]:
 def _beside(row: Row) -> Row:
     """Return a row with the entries of its sides as columns: ``a_x``, ``b_x``."""
     sides = {
-        f"{side}_{name}": value
-        for side in ("a", "b") for name, value in (row[side] or {}).items()
-    }  # fmt: skip
+        f"{side}_{name}": value for side in ("a", "b") for name, value in (row[side] or {}).items()
+    }
     return {**{k: v for k, v in row.items() if k not in ("a", "b")}, **sides}
 
 
@@ -63,10 +62,16 @@ def _launches(run: Run, other: Run) -> Iterator[Row]:
 
 def _named(row: Row) -> Row:
     """Return a pair of kernels or launches, with kernels by name."""
-    return _beside({**row, **{
-        side: row[side] and {**row[side], "kernels": [k["name"] for k in row[side]["kernels"]]}
-        for side in ("a", "b")
-    }})  # fmt: skip
+    return _beside(
+        {
+            **row,
+            **{
+                side: row[side]
+                and {**row[side], "kernels": [k["name"] for k in row[side]["kernels"]]}
+                for side in ("a", "b")
+            },
+        }
+    )
 
 
 def _buffers(run: Run, other: Run) -> Iterator[Row]:
@@ -84,8 +89,13 @@ def _iterations(run: Run, other: Run) -> Iterator[Row]:
     a, b = run.iterations(), other.iterations()
     for number in sorted(a.keys() | b.keys()):
         one, two = a.get(number), b.get(number)
-        yield {"iteration": number, "a_loss": one and one.loss, "b_loss": two and two.loss,
-               "a_root": one and one.root, "b_root": two and two.root}  # fmt: skip
+        yield {
+            "iteration": number,
+            "a_loss": one and one.loss,
+            "b_loss": two and two.loss,
+            "a_root": one and one.root,
+            "b_root": two and two.root,
+        }
 
 
 def _both(columns: str) -> str:
@@ -103,8 +113,9 @@ _WORK = _both(
     "kernels:t launches:i=count time_us:r=us measured:b predicted_us:r gflop_per_s:r=gflops"
     " registers_per_thread:r=registers shared_bytes:r=shared spilled_bytes:r=spilled occupancy:r"
 )
-_BUFFER = _both("id:i name:t tier:t kind:t offset_bytes:i=offset size_bytes:i=size first:i=start"
-                " end:i op:i")  # fmt: skip
+_BUFFER = _both(
+    "id:i name:t tier:t kind:t offset_bytes:i=offset size_bytes:i=size first:i=start end:i op:i"
+)
 _VALUE = _both(
     "stage:i value:i name:t type:t op:i kind:t kernel:t file:t line:i minimum:r maximum:r mean:r"
     " nan:i inf:i"

@@ -81,8 +81,9 @@ def write(recording: str | Path, path: str | Path, *, max_bytes: int = 10_000_00
     try:
         with run.lock:
             if not run.version.stages:
-                raise UserError("the recording has no stages", str(recording),
-                                "choose another recording")  # fmt: skip
+                raise UserError(
+                    "the recording has no stages", str(recording), "choose another recording"
+                )
             made = _derive(run)
         text = _page(run, made)
         for kernel in reversed(_kernels_by_time(run)):
@@ -96,13 +97,15 @@ def write(recording: str | Path, path: str | Path, *, max_bytes: int = 10_000_00
     if len(text) > max_bytes:
         raise UserError(
             f"the report takes {len(text):,} bytes, more than the limit of {max_bytes:,}",
-            str(path), "raise the limit with --max-size",
-        )  # fmt: skip
+            str(path),
+            "raise the limit with --max-size",
+        )
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as problem:
-        raise UserError(f"cannot be written: {problem.strerror}", str(path),
-                        "choose another path") from None  # fmt: skip
+        raise UserError(
+            f"cannot be written: {problem.strerror}", str(path), "choose another path"
+        ) from None
     return made
 
 
@@ -137,20 +140,29 @@ def _derive(run: Run) -> Report:
     meta = run.meta()
     detail = [meta.get("target"), meta.get("mode"), run.path.name, "report"]
     made.boot = {
-        "run": {"model": str(meta.get("model", run.path.stem)), "path": run.path.name,
-                "detail": " · ".join(str(d) for d in detail if d), "fixed": True},
+        "run": {
+            "model": str(meta.get("model", run.path.stem)),
+            "path": run.path.name,
+            "detail": " · ".join(str(d) for d in detail if d),
+            "fixed": True,
+        },
         "views": [{"name": n, "title": VIEWS[n].title, "key": VIEWS[n].key} for n in SHOWN],
         "presets": [[k, title, panes] for k, (title, panes) in PRESETS.items()],
         "wide": [n for n in SHOWN if VIEWS[n].wide],
-        "per_stage": PER_STAGE, "per_kernel": PER_KERNEL, "messages": messages,
-        "rail": passes.data((run,), base), "first": run.stage_number(None),
-        "ops": [op for op, _ in ops], "block": BLOCK,
+        "per_stage": PER_STAGE,
+        "per_kernel": PER_KERNEL,
+        "messages": messages,
+        "rail": passes.data((run,), base),
+        "first": run.stage_number(None),
+        "ops": [op for op, _ in ops],
+        "block": BLOCK,
         "named": [[k.id, k.name] for k in run.kernels()],
         "kernels": {str(k.id): links.dearest_launch(run, k.id) for k in run.kernels()},
         "kernel": code.chosen(run, base),
         "buffers": {str(b.id): links.writer_of(run, b.id) for b in run.buffers()},
-        "peaks": _answers(run), "title": f"{meta.get('model', run.path.stem)} - report",
-    }  # fmt: skip
+        "peaks": _answers(run),
+        "title": f"{meta.get('model', run.path.stem)} - report",
+    }
     return made
 
 
@@ -205,12 +217,17 @@ def _put_stage(run: Run, made: Report, state: ViewState) -> None:
         there = choose_rewrite(run, state, {"index": number})
         shown = views.module("rewrites").selection((run,), there)
         told = inspector.data((run,), state.with_(rewrite=number))
-        rewrites.append({"op": there.op, "detail": shown.get("detail"),
-                         "sections": told["sections"][:-1]})  # fmt: skip
-    made.put_json(f"stage/{stage}", {
-        "detail": passes.detail((run,), state), "inspector": inspector.data((run,), state),
-        "rewrites": rewrites,
-    })  # fmt: skip
+        rewrites.append(
+            {"op": there.op, "detail": shown.get("detail"), "sections": told["sections"][:-1]}
+        )
+    made.put_json(
+        f"stage/{stage}",
+        {
+            "detail": passes.detail((run,), state),
+            "inspector": inspector.data((run,), state),
+            "rewrites": rewrites,
+        },
+    )
 
 
 def _ops(run: Run, stages: list[int]) -> list[tuple[int, int]]:
@@ -274,8 +291,14 @@ def _op_facts(
         and hasattr(views.module(name), "selection")
     }
     told = inspector.data((run,), state)
-    return {"at": at, "kernel": found.kernel, "buffer": found.buffer, "marks": marks,
-            "title": told["title"], "sections": told["sections"][:-1]}  # fmt: skip
+    return {
+        "at": at,
+        "kernel": found.kernel,
+        "buffer": found.buffer,
+        "marks": marks,
+        "title": told["title"],
+        "sections": told["sections"][:-1],
+    }
 
 
 def _answers(run: Run) -> dict[str, Any]:
@@ -330,5 +353,9 @@ def _json_safe(text: str) -> str:
 
 def facts(made: Report, path: Path) -> Mapping[str, Any]:
     """Return the data that the command prints."""
-    return {"file": str(path), "bytes": path.stat().st_size, "views": list(SHOWN),
-            "left_out": made.left_out}  # fmt: skip
+    return {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "views": list(SHOWN),
+        "left_out": made.left_out,
+    }

@@ -35,8 +35,10 @@ def tables(run: Run, other: Run | None = None) -> dict[str, list[Table]]:
 
     For two recordings also ``compare``.
     """
-    found = {"page": [shown.table(name, run) for name, shown in PAGE.items()],
-             "schema": run.recording.tables()}  # fmt: skip
+    found = {
+        "page": [shown.table(name, run) for name, shown in PAGE.items()],
+        "schema": run.recording.tables(),
+    }
     if other is not None:
         from workbench.export import pair_tables
 
@@ -98,8 +100,9 @@ def _findings(run: Run) -> Iterator[Row]:
 def _advice(run: Run) -> Iterator[Row]:
     for each in advise(run):
         cost = {} if each.cost is None else {f"cost_{k}": v for k, v in vars(each.cost).items()}
-        tries = [{"sentence": t.sentence, "edit": t.words, "command": t.command}
-                 for t in each.tries]  # fmt: skip
+        tries = [
+            {"sentence": t.sentence, "edit": t.words, "command": t.command} for t in each.tries
+        ]
         evidence = [fact.text for fact in each.evidence]
         yield {**vars(each), **cost, "evidence": evidence, "tries": tries}
 
@@ -112,8 +115,10 @@ def _iterations(run: Run) -> Iterator[Row]:
     at, rows = run.recording.iterations(0, _PAGE)
     while rows:
         for row in rows:
-            yield {name: getattr(row, name) for name in (
-                "number", "loss", "seconds", "root", "rate", "loss_scale", "skipped")}  # fmt: skip
+            yield {
+                name: getattr(row, name)
+                for name in ("number", "loss", "seconds", "root", "rate", "loss_scale", "skipped")
+            }
         at, rows = run.recording.iterations(at, _PAGE)
 
 
@@ -126,13 +131,16 @@ def _launches(run: Run) -> Iterator[Row]:
     categories = [found["categories"][at] for at in names["category"]]
     for at, kernel in enumerate(columns["kernel"].tolist()):
         yield {
-            "launch": at, "kernel": names["name"][kernel], "category": categories[kernel],
+            "launch": at,
+            "kernel": names["name"][kernel],
+            "category": categories[kernel],
             "op": None if columns["op"][at] < 0 else columns["op"][at],
             "place": found["places"][columns["place"][at]],
             **{name: _measured(columns[name][at]) for name in ("median", "min", "p95")},
-            "flops": columns["flops"][at], "bytes": columns["bytes"][at],
+            "flops": columns["flops"][at],
+            "bytes": columns["bytes"][at],
             "percent": found["percent"][at] if "percent" in found else None,
-        }  # fmt: skip
+        }
 
 
 def _measured(value: float) -> float | None:
@@ -145,10 +153,13 @@ def _spans(run: Run) -> Iterator[Row]:
     columns, launches, names = found["spans"], found["launches"], found["kernels"]["name"]
     for at, launch in enumerate(columns["launch"].tolist()):
         yield {
-            "launch": launch, "kernel": names[launches["kernel"][launch]],
-            "lane": found["lanes"][columns["lane"][at]], "start": columns["start"][at],
-            "duration": columns["duration"][at], "recorded": found["recorded"],
-        }  # fmt: skip
+            "launch": launch,
+            "kernel": names[launches["kernel"][launch]],
+            "lane": found["lanes"][columns["lane"][at]],
+            "start": columns["start"][at],
+            "duration": columns["duration"][at],
+            "recorded": found["recorded"],
+        }
 
 
 def _samples(run: Run) -> Iterator[Row]:
@@ -165,11 +176,12 @@ def _buffers(run: Run) -> Iterator[Row]:
     columns = found["buffers"]
     for at, key in enumerate(columns["key"].tolist()):
         yield {
-            **{name: columns[name][at] for name in columns}, "id": key,
+            **{name: columns[name][at] for name in columns},
+            "id": key,
             "tier": found["tiers"][columns["tier"][at]]["name"],
             "kind": found["categories"][columns["category"][at]],
             "op": None if columns["op"][at] < 0 else columns["op"][at],
-        }  # fmt: skip
+        }
 
 
 # -- the model's lines ----------------------------------------------------------------------------

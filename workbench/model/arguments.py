@@ -13,11 +13,17 @@ TILINGS = {"default": "default", "alternate": "small"}
 def threads(arguments) -> int:
     """Return the validated ``--threads``; 0 means all."""
     if arguments.threads < 0:
-        raise UserError(f"expected 0 or more threads, got {arguments.threads}", "--threads",
-                        "pass 0 (all) or more")  # fmt: skip
+        raise UserError(
+            f"expected 0 or more threads, got {arguments.threads}",
+            "--threads",
+            "pass 0 (all) or more",
+        )
     if arguments.threads > 4096:
-        raise UserError(f"expected at most 4096 threads, got {arguments.threads}", "--threads",
-                        "pass 4096 or fewer")  # fmt: skip
+        raise UserError(
+            f"expected at most 4096 threads, got {arguments.threads}",
+            "--threads",
+            "pass 4096 or fewer",
+        )
     return arguments.threads
 
 

@@ -24,8 +24,15 @@ _LIKE = tuple(
     for each in (Difference(0, True), Change(0, "", ("", "")))
 )
 #: The element types of the lists in a result.
-_LISTS = {"element": int, "numbers": float, "history": str, "kernels": str, "how": str,
-          "missing": str, "passing": str}  # fmt: skip
+_LISTS = {
+    "element": int,
+    "numbers": float,
+    "history": str,
+    "kernels": str,
+    "how": str,
+    "missing": str,
+    "passing": str,
+}
 _PAIRS = ("numbers", "kernels", "how", "missing", "passing")
 
 

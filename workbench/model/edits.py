@@ -31,10 +31,14 @@ def from_json(
     clean = checked(data)
     insert = tuple((item["place"], load(item)) for item in clean["insert"])
     return PipelineEdit(
-        tuple(clean["skip"]), clean["options"], clean["limits"], insert,
-        tuple(clean["order"]), tuple(clean["repeat"]),
+        tuple(clean["skip"]),
+        clean["options"],
+        clean["limits"],
+        insert,
+        tuple(clean["order"]),
+        tuple(clean["repeat"]),
         {name: tuple(cuts) for name, cuts in clean["cuts"].items()},
-    )  # fmt: skip
+    )
 
 
 def checked(data: Any) -> dict[str, Any]:
@@ -50,9 +54,11 @@ def checked(data: Any) -> dict[str, Any]:
     found["limits"] = {_short(k): int(v) for k, v in limits.items()}
     cuts = _mapping(given, "cuts")
     for parts in cuts.values():
-        if not isinstance(parts, list | tuple) or len(parts) > MAX_PARTS or not all(
-            type(count) is int for count in parts
-        ):  # fmt: skip
+        if (
+            not isinstance(parts, list | tuple)
+            or len(parts) > MAX_PARTS
+            or not all(type(count) is int for count in parts)
+        ):
             raise _malformed("cuts")
     found["cuts"] = {_short(k): list(v) for k, v in cuts.items() if v}
     found["options"] = {
@@ -98,14 +104,18 @@ def _mapping(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _short(value: Any) -> str:
     text = str(value)
     if not isinstance(value, str | int | float) or len(text) > MAX_SHORT:
-        raise UserError(f"expected a text of at most {MAX_SHORT} characters, got {text[:60]!r}",
-                        "edit of the pipeline", "shorten it")  # fmt: skip
+        raise UserError(
+            f"expected a text of at most {MAX_SHORT} characters, got {text[:60]!r}",
+            "edit of the pipeline",
+            "shorten it",
+        )
     return text
 
 
 def _malformed(name: str) -> UserError:
-    return UserError(f"invalid value for {name}", "edit of the pipeline",
-                     "undo the edit and edit again")  # fmt: skip
+    return UserError(
+        f"invalid value for {name}", "edit of the pipeline", "undo the edit and edit again"
+    )
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -160,15 +170,25 @@ def name_of(item: Mapping[str, Any]) -> str:
     return user_pass.stand_in({**item, "options": {}}).name()
 
 
-def command(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
-            check: bool, execute: bool, seconds: float | None) -> str:  # fmt: skip
+def command(
+    meta: Mapping[str, Any],
+    edit: Mapping[str, Any],
+    target: Mapping[str, Any],
+    check: bool,
+    execute: bool,
+    seconds: float | None,
+) -> str:
     """Return the command line that compiles the model in ``meta`` (recorded) with this edit."""
     flags = (["--check"] if check else []) + (["--execute"] if execute else [])
     return _wrapped([*compiling(meta, edit, target, seconds), *flags, "-o", "edited.run"])
 
 
-def compiling(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
-              seconds: float | None) -> list[str]:  # fmt: skip
+def compiling(
+    meta: Mapping[str, Any],
+    edit: Mapping[str, Any],
+    target: Mapping[str, Any],
+    seconds: float | None,
+) -> list[str]:
     """Return the arguments of such a command, except those for actions besides compiling."""
     sizes = dict(meta.get("sizes") or {})
     flags: list[str] = [str(meta.get("spec") or meta.get("model") or "MODEL")]
@@ -225,8 +245,9 @@ def _wrapped(parts: Sequence[str]) -> str:
     return " \\\n".join(lines)
 
 
-def python(meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any],
-           check: bool) -> str:  # fmt: skip
+def python(
+    meta: Mapping[str, Any], edit: Mapping[str, Any], target: Mapping[str, Any], check: bool
+) -> str:
     """Return the Python that compiles with this edit, given ``model`` and ``inputs``.
 
     ``training``: for a training step.

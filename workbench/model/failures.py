@@ -37,8 +37,9 @@ def rows(made: Compilation) -> list[dict[str, Any]]:
     ]
     narrowed = next((record for stage, record in found if stage.index), None)  # of a pass
     return [
-        *_of_references(found), *(_row(made, *each, first=each[1] is narrowed) for each in found)
-    ]  # fmt: skip
+        *_of_references(found),
+        *(_row(made, *each, first=each[1] is narrowed) for each in found),
+    ]
 
 
 def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
@@ -52,10 +53,13 @@ def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     if not told or not beyond:
         return []
     same = ("op", "line", "element", "want", "got", "error", "ulps", "note")
-    return [{
-        "pass": IMPORT, "rule": f"{told['framework']} {beyond['node']}",
-        **{name: beyond[name] for name in same},
-    }]  # fmt: skip
+    return [
+        {
+            "pass": IMPORT,
+            "rule": f"{told['framework']} {beyond['node']}",
+            **{name: beyond[name] for name in same},
+        }
+    ]
 
 
 def _of_references(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str, Any]]:
@@ -65,18 +69,24 @@ def _of_references(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str,
     kernel that lowering makes of the op: a rule and a lowering are not at fault in the same op by
     chance.
     """
-    derived = {op.kind: op for _, record in found if record.rewrite is not None
-               and isinstance(record.rewrite.claim, Gradient)
-               for op in record.rewrite.new}  # fmt: skip
+    derived = {
+        op.kind: op
+        for _, record in found
+        if record.rewrite is not None and isinstance(record.rewrite.claim, Gradient)
+        for op in record.rewrite.new
+    }
     lowered = {
         inner.kind
-        for stage, record in found if record.kind == "loops"
+        for stage, record in found
+        if record.kind == "loops"
         for op in stage.module.main.body.ops
         if op.kind == LAUNCH and record.value in (*op.operands, *op.results)
         for inner in op.regions[0].ops
-    }  # fmt: skip
-    note = ("its reference agrees neither with a numerical derivative (its gradient rule) nor with "
-            "the plain loops that it is lowered to")  # fmt: skip
+    }
+    note = (
+        "its reference agrees neither with a numerical derivative (its gradient rule) nor with "
+        "the plain loops that it is lowered to"
+    )
     return [
         _told(REFERENCE, kind, op, op.results[0], (), (None, None), math.inf, note)
         for kind, op in derived.items()
@@ -94,9 +104,15 @@ def of_finding(found: Finding) -> dict[str, Any]:
     modules = [found.before] if found.before is not None else []
     rule = found.rewrite.rule if found.rewrite is not None else found.how
     return _told(
-        found.pass_label, rule, _op(modules, found.rewrite, found.value), found.value, found.index,
-        found.numbers or (None, None), found.error, found.note,
-    )  # fmt: skip
+        found.pass_label,
+        rule,
+        _op(modules, found.rewrite, found.value),
+        found.value,
+        found.index,
+        found.numbers or (None, None),
+        found.error,
+        found.note,
+    )
 
 
 def _row(made: Compilation, stage: Stage, record: CheckRecord, first: bool) -> dict[str, Any]:
@@ -108,15 +124,27 @@ def _row(made: Compilation, stage: Stage, record: CheckRecord, first: bool) -> d
     modules = [stage.module] if stage.before is None else [stage.before, stage.module]
     rule = rewrite.rule if rewrite is not None else record.kind
     return _told(
-        name, rule, _op(modules, rewrite, value), value, record.index, (record.old, record.new),
-        record.worst_error, record.note,
-    )  # fmt: skip
+        name,
+        rule,
+        _op(modules, rewrite, value),
+        value,
+        record.index,
+        (record.old, record.new),
+        record.worst_error,
+        record.note,
+    )
 
 
 def _told(
-    name: str, rule: str, op: Op | None, value: Value | None, index: Sequence[int],
-    there: tuple[float | None, float | None], error: float, note: str,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    rule: str,
+    op: Op | None,
+    value: Value | None,
+    index: Sequence[int],
+    there: tuple[float | None, float | None],
+    error: float,
+    note: str,
+) -> dict[str, Any]:
     nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
     dtype = getattr(getattr(value, "type", None), "dtype", None)
     return {

@@ -53,11 +53,13 @@ def tolerance(value: Any, where: str = "--tolerance") -> float:
     try:
         found = float(value)
     except (TypeError, ValueError):
-        raise UserError(f"expected a number, got {str(value)[:40]!r}", where,
-                        "pass a number like 1e-3") from None  # fmt: skip
+        raise UserError(
+            f"expected a number, got {str(value)[:40]!r}", where, "pass a number like 1e-3"
+        ) from None
     if not 0 < found < float("inf"):
-        raise UserError(f"expected a finite number above 0, got {found:g}", where,
-                        "pass a number like 1e-3")  # fmt: skip
+        raise UserError(
+            f"expected a finite number above 0, got {found:g}", where, "pass a number like 1e-3"
+        )
     return found
 
 
@@ -77,8 +79,11 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
         why = error.strerror or "not an .npz file"
         raise UserError(f"cannot read the file: {why}", str(path), "check the path") from None
     except (ValueError, zipfile.BadZipFile, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"not an .npz of plain arrays ({str(error)[:120]})", str(path),
-                        "write it with numpy.savez") from None  # fmt: skip
+        raise UserError(
+            f"not an .npz of plain arrays ({str(error)[:120]})",
+            str(path),
+            "write it with numpy.savez",
+        ) from None
     own = len(model.inputs) - len(model.imported.state)
     needed = recorded_model.batch_of(model) or range(own)
     made = []
@@ -90,12 +95,17 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
             made.append(wanted)
             continue
         if given is None:
-            raise UserError(f"missing array {' or '.join(names)}", str(path), f"add it: {kind}; "
-                            f"the file has {', '.join(arrays) or 'no arrays'}")  # fmt: skip
+            raise UserError(
+                f"missing array {' or '.join(names)}",
+                str(path),
+                f"add it: {kind}; the file has {', '.join(arrays) or 'no arrays'}",
+            )
         if given.shape != wanted.shape or given.dtype != wanted.dtype:
-            raise UserError(f"expected {names[0]} to be {kind}, got {given.dtype} of shape "
-                            f"{list(given.shape)}", str(path),
-                            "pass an array as the model takes it")  # fmt: skip
+            raise UserError(
+                f"expected {names[0]} to be {kind}, got {given.dtype} of shape {list(given.shape)}",
+                str(path),
+                "pass an array as the model takes it",
+            )
         made.append(np.ascontiguousarray(given).reshape(given.shape))  # gives rank 0 an axis
     return (*made, *model.inputs[own:])
 
@@ -125,9 +135,14 @@ class Search:
             recorded_model.check_pipeline(self.model.spec.text, made.steps)
         looked = Looked()
         found = bisect(
-            made, self.inputs, levels=levels(), tolerance=self.tolerance, execute=self.execute,
-            progress=progress, looked=looked,
-        )  # fmt: skip
+            made,
+            self.inputs,
+            levels=levels(),
+            tolerance=self.tolerance,
+            execute=self.execute,
+            progress=progress,
+            looked=looked,
+        )
         if found is None:  # faults that change no value between stages: a substituted translation,
             module = self.model.imported.module  # or a function that all stages compute alike
             wrong = [
@@ -137,21 +152,32 @@ class Search:
             found = of_import(module, wrong[0]) if wrong else None
         data = facts(found, looked, made)
         given = {
-            "model": self.model.name, "target": made.target.name, "tolerance": self.tolerance,
+            "model": self.model.name,
+            "target": made.target.name,
+            "tolerance": self.tolerance,
             "stood_in": recorded_model.stood_in(self.model, self.inputs is not self.model.inputs),
-        }  # fmt: skip
+        }
         return {**data, **given}, made, found
 
     def suspect(self, made: Compilation, found: Finding) -> reducing.Suspect:
         """Return the case to reduce; UserError if the import is wrong and no pass."""
         if not found.stage:
-            raise UserError(f"the import is wrong, not a pass: {found.note}", self.model.name,
-                            "compile a model of that node alone to reproduce it")  # fmt: skip
+            raise UserError(
+                f"the import is wrong, not a pass: {found.note}",
+                self.model.name,
+                "compile a model of that node alone to reproduce it",
+            )
         modules = [stage.module for stage in made.stages]
         return reducing.suspect(
-            modules, made.steps, found.seen, self.model.name, self.inputs, made.target,
-            made.options, self.tolerance,
-        )  # fmt: skip
+            modules,
+            made.steps,
+            found.seen,
+            self.model.name,
+            self.inputs,
+            made.target,
+            made.options,
+            self.tolerance,
+        )
 
 
 def facts(found: Finding | None, looked: Looked, made: Compilation) -> dict[str, Any]:
@@ -165,15 +191,28 @@ def facts(found: Finding | None, looked: Looked, made: Compilation) -> dict[str,
     ``model_lines`` (``file:line``) that the value comes from. ``looked``: what was found correct.
     """
     data: dict[str, Any] = {
-        "first_bad_pass": None, "first_bad_rewrite": None, "value": None, "stage": None, "how": "",
-        "note": "", "error": None, "index": [], "numbers": None, "absolute": None, "ulps": None,
+        "first_bad_pass": None,
+        "first_bad_rewrite": None,
+        "value": None,
+        "stage": None,
+        "how": "",
+        "note": "",
+        "error": None,
+        "index": [],
+        "numbers": None,
+        "absolute": None,
+        "ulps": None,
         "model_lines": [],
         "looked": {
-            "passes": looked.passes, "of": len(made.steps), "verdicts": dict(looked.verdicts),
-            "error": looked.error, "worst_pass": looked.worst_pass, "launches": looked.launches,
+            "passes": looked.passes,
+            "of": len(made.steps),
+            "verdicts": dict(looked.verdicts),
+            "error": looked.error,
+            "worst_pass": looked.worst_pass,
+            "launches": looked.launches,
             "not_executed": looked.not_executed,
         },
-    }  # fmt: skip
+    }
     return data if found is None else data | _told(found)
 
 
@@ -220,9 +259,12 @@ def _told(found: Finding) -> dict[str, Any]:
 
 
 def reduced(
-    search: Search, made: Compilation, found: Finding, progress: Progress,
+    search: Search,
+    made: Compilation,
+    found: Finding,
+    progress: Progress,
     seconds: float = REDUCE_SECONDS,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the smallest program that reproduces a finding.
 
     ``problem`` ("" if there is one), the counts of ``workbench reduce --json``, its IR as
@@ -242,16 +284,28 @@ def reduced(
         paths = [Path(path) for path in data["files"]]
         counts = {k: data[k] for k in _NOTHING if k in data}
         return {
-            **_NOTHING, **counts, "files": [path.name for path in paths],
-            "stopped": data["stopped"] or "", "text": print_module(case.case.module),
+            **_NOTHING,
+            **counts,
+            "files": [path.name for path in paths],
+            "stopped": data["stopped"] or "",
+            "text": print_module(case.case.module),
             "download": _download(paths),
-        }  # fmt: skip
+        }
 
 
 _NOTHING: dict[str, Any] = {
-    "problem": "", "ops_before": 0, "ops_after": 0, "tried": 0, "seconds": 0.0, "stopped": "",
-    "runs_alone": False, "says": "", "files": [], "text": "", "download": None,
-}  # fmt: skip
+    "problem": "",
+    "ops_before": 0,
+    "ops_after": 0,
+    "tried": 0,
+    "seconds": 0.0,
+    "stopped": "",
+    "runs_alone": False,
+    "says": "",
+    "files": [],
+    "text": "",
+    "download": None,
+}
 
 
 def _download(paths: Sequence[Path]) -> dict[str, str] | None:

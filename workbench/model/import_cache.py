@@ -38,9 +38,17 @@ KIND = "imports"
 #: The names of an .onnx file's data files.
 FILES = "import-files"
 _LIBRARIES = (
-    "torch", "transformers", "onnx", "onnx-ir", "onnxscript", "jax", "jaxlib", "keras", "numpy",
+    "torch",
+    "transformers",
+    "onnx",
+    "onnx-ir",
+    "onnxscript",
+    "jax",
+    "jaxlib",
+    "keras",
+    "numpy",
     "scikit-learn",
-)  # fmt: skip
+)
 #: Folders whose sources affect an import.
 _OWN = ("ir", "ops", "frontends")
 
@@ -127,9 +135,10 @@ def model_files(path: Path) -> list[Path]:
     """Return a model file and the files that include its name, usually its external data."""
     return [
         path,
-        *sorted(p for p in path.parent.glob(f"{glob.escape(path.name)}*")
-                if p != path and p.is_file()),
-    ]  # fmt: skip
+        *sorted(
+            p for p in path.parent.glob(f"{glob.escape(path.name)}*") if p != path and p.is_file()
+        ),
+    ]
 
 
 def put(name: str | None, spec: Spec, imported: Imported, inputs, others) -> None:
@@ -151,11 +160,15 @@ def _written(imported: Imported, inputs, others) -> dict[str, bytes]:
     )
     weights = {d: arrays.add(module.weights[d]) for d in digests}
     head = {
-        "inputs": imported.inputs, "outputs": imported.outputs, "sources": dict(imported.sources),
-        "facts": dict(imported.facts), "weights": weights,
+        "inputs": imported.inputs,
+        "outputs": imported.outputs,
+        "sources": dict(imported.sources),
+        "facts": dict(imported.facts),
+        "weights": weights,
         "positions": None if imported.positions is None else imported.positions.to_json(),
-        "first": [arrays.add(a) for a in inputs], "second": [arrays.add(a) for a in others],
-    }  # fmt: skip
+        "first": [arrays.add(a) for a in inputs],
+        "second": [arrays.add(a) for a in others],
+    }
     return {
         "module.mlir": print_module(module, locations="full").encode(),
         "head.json": json.dumps(head).encode(),
@@ -178,9 +191,14 @@ def get(name: str):
     state = tuple(first[len(first) - head["facts"].get("state", 0) :])
     checked = head["positions"]
     imported = Imported(
-        module, tuple(head["inputs"]), tuple(head["outputs"]), head["sources"], head["facts"],
-        state, positions=None if checked is None else Positions.from_json(checked),
-    )  # fmt: skip
+        module,
+        tuple(head["inputs"]),
+        tuple(head["outputs"]),
+        head["sources"],
+        head["facts"],
+        state,
+        positions=None if checked is None else Positions.from_json(checked),
+    )
     return imported, tuple(first), tuple(second)
 
 

@@ -65,9 +65,13 @@ def compile(
             # A new model will need kernels that no cache has yet.
             (targets.target(target) if isinstance(target, str) else target).prepare()
         made = compilation.start(
-            model.imported.module, target, recorded_model.whole(options, model), model.inputs,
-            watching, cancelled,
-        )  # fmt: skip
+            model.imported.module,
+            target,
+            recorded_model.whole(options, model),
+            model.inputs,
+            watching,
+            cancelled,
+        )
         if compared is not None:
             _compare(compared, against, watching)
         made.stand_for(model.imported)
@@ -113,11 +117,16 @@ def execute(
     again, mostly from caches. UserError if that results in another program than the recorded one,
     or if this machine cannot execute it.
     """
-    made = compile(model, target, replace(options, check=False), observer=observer,
-                   cancelled=cancelled)  # fmt: skip
+    made = compile(
+        model, target, replace(options, check=False), observer=observer, cancelled=cancelled
+    )
     if made.not_executed:
-        raise UserError(made.not_executed, f"target {made.target.name}",
-                        "execute it on a machine that has the device", CANNOT_HERE)  # fmt: skip
+        raise UserError(
+            made.not_executed,
+            f"target {made.target.name}",
+            "execute it on a machine that has the device",
+            CANNOT_HERE,
+        )
     own = not recorded_model.stood_in(model)
     recorder = Executed(path, made.identity if own else "", made.module, digests=own)
     try:
@@ -134,11 +143,15 @@ def _compare(compared: Callable[..., Any], against: str, watching: Observer) -> 
     found = compared(lambda done, total: watching.progress(what, done, total))
     watching.framework(found.records)
     name, beyond = numeric_results.FRAMEWORK, found.beyond
-    watching.figures({
-        name: against, f"{name}_left_out": found.left_out, f"{name}_verdict": found.verdict,
-        f"{name}_tried": found.tried,
-        f"{name}_beyond": "" if beyond is None else json.dumps(numeric_results.beyond(beyond)),
-    })  # fmt: skip
+    watching.figures(
+        {
+            name: against,
+            f"{name}_left_out": found.left_out,
+            f"{name}_verdict": found.verdict,
+            f"{name}_tried": found.tried,
+            f"{name}_beyond": "" if beyond is None else json.dumps(numeric_results.beyond(beyond)),
+        }
+    )
 
 
 def describe(
@@ -151,19 +164,29 @@ def describe(
     facts = dict(model.imported.facts)
     trained = facts.get("training")
     return {
-        "model": model.name, "spec": model.spec.text, "kind": model.spec.kind,
-        "frontend": model.spec.frontend, "sizes": dict(model.spec.sizes), "target": target,
+        "model": model.name,
+        "spec": model.spec.text,
+        "kind": model.spec.kind,
+        "frontend": model.spec.frontend,
+        "sizes": dict(model.spec.sizes),
+        "target": target,
         "mode": "inference" if trained is None else "training",
         **({} if trained is None else {"training": trained}),
-        "inputs": list(model.imported.inputs), "outputs": list(model.imported.outputs),
+        "inputs": list(model.imported.inputs),
+        "outputs": list(model.imported.outputs),
         "facts": facts,
-        "imported_from_cache": model.cached, "workbench": __version__, "contract": CONTRACT_VERSION,
-        "threads": options.threads, "checked": options.check,
-        "edit": edit_facts(options.edit, source_text), "target_options": dict(options.target),
+        "imported_from_cache": model.cached,
+        "workbench": __version__,
+        "contract": CONTRACT_VERSION,
+        "threads": options.threads,
+        "checked": options.check,
+        "edit": edit_facts(options.edit, source_text),
+        "target_options": dict(options.target),
         "pass_timeout": options.pass_timeout,
-        "python": platform.python_version(), "versions": {n: _version(n) for n in _LIBRARIES},
+        "python": platform.python_version(),
+        "versions": {n: _version(n) for n in _LIBRARIES},
         "sources": dict(model.imported.sources),
-    }  # fmt: skip
+    }
 
 
 def _version(name: str) -> str:

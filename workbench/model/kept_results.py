@@ -64,9 +64,10 @@ class Results:
                 draft.unlink(missing_ok=True)
             raise UserError(
                 f"{self.words(result)}, but the result cannot be saved next to the recording: "
-                f"{error.strerror}", str(path),
+                f"{error.strerror}",
+                str(path),
                 "make the folder writable, or copy the recording to a writable one",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -95,8 +95,12 @@ def _as_graph(wanted: Spec, cache: bool) -> Model:
 def need(framework: str, extra: str) -> None:
     """Raise UserError (exit code 3) if a framework is not installed."""
     if importlib.util.find_spec(framework) is None:
-        raise UserError(f"{framework} is not installed", "frontend",
-                        f"pip install 'compiler-workbench[{extra}]'", 3)  # fmt: skip
+        raise UserError(
+            f"{framework} is not installed",
+            "frontend",
+            f"pip install 'compiler-workbench[{extra}]'",
+            3,
+        )
 
 
 def _sample(wanted: Spec):
@@ -145,8 +149,10 @@ def _function(wanted: Spec):
 _IMPORTERS = {"sample": _sample, "function": _function, "recording": _recording}
 #: The package that a file type needs, and the extra that installs it.
 _NEEDS = {
-    "onnx": (("onnx", "onnx"),), "pt2": (("torch", "torch"),), "stablehlo": (("jax", "jax"),),
-}  # fmt: skip
+    "onnx": (("onnx", "onnx"),),
+    "pt2": (("torch", "torch"),),
+    "stablehlo": (("jax", "jax"),),
+}
 
 
 def _numpy(tensors: Sequence) -> tuple[np.ndarray, ...]:

@@ -22,9 +22,13 @@ PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras", "tensorflow")
 
 #: The framework whose nodes an import has, by the frontend that read the model.
 HOME = {
-    "torch": "torch", "onnx": "onnxruntime", "jax": "jax", "stablehlo": "jax", "keras": "keras",
+    "torch": "torch",
+    "onnx": "onnxruntime",
+    "jax": "jax",
+    "stablehlo": "jax",
+    "keras": "keras",
     "tensorflow": "tensorflow",
-}  # fmt: skip
+}
 
 
 def peer(model: Model, framework: str, threads: int = 0) -> Callable[..., tuple[np.ndarray, ...]]:
@@ -49,12 +53,17 @@ def values(model: Model, framework: str) -> Callable[..., Compared]:
     """
     home = HOME.get(model.spec.frontend)
     if framework not in PEERS:
-        raise UserError(f"unknown framework {framework!r}", "--against",
-                        f"choose one of {', '.join(PEERS)}")  # fmt: skip
+        raise UserError(
+            f"unknown framework {framework!r}", "--against", f"choose one of {', '.join(PEERS)}"
+        )
     if framework != home:
         only = f"use --against {home}" if home else "compare outputs with workbench run --against"
-        raise UserError(f"comparing each value with {framework} is not supported for models "
-                        f"imported by {model.spec.frontend}", model.spec.text, only)  # fmt: skip
+        raise UserError(
+            f"comparing each value with {framework} is not supported for models "
+            f"imported by {model.spec.frontend}",
+            model.spec.text,
+            only,
+        )
     need(framework, "peers" if framework == "onnxruntime" else framework)
 
     def run(progress: Callable[[int, int], None]) -> Compared:
@@ -77,8 +86,9 @@ def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.
         return _onnxruntime_peer(model, threads)
     if framework in ("jax", "keras", "tensorflow"):
         return _telling(_own_peer(model, framework), framework, model.spec.text)
-    raise UserError(f"unknown framework {framework!r}", "--against",
-                    f"choose one of {', '.join(PEERS)}")  # fmt: skip
+    raise UserError(
+        f"unknown framework {framework!r}", "--against", f"choose one of {', '.join(PEERS)}"
+    )
 
 
 def _own_peer(model: Model, framework: str):
@@ -94,8 +104,11 @@ def _own_peer(model: Model, framework: str):
         from core_compiler.frontends.keras import on_arrays, read_file
 
         return on_arrays(read_file(Path(model.spec.text), trust=model.spec.trust))
-    raise UserError(f"{framework} can only run its own models", model.spec.text,
-                    "compare with torch or onnxruntime")  # fmt: skip
+    raise UserError(
+        f"{framework} can only run its own models",
+        model.spec.text,
+        "compare with torch or onnxruntime",
+    )
 
 
 def _torch_peer(model: Model, compiled: bool, threads: int):
@@ -191,8 +204,11 @@ def _telling(function: Callable, framework: str, where: str) -> Callable:
             if ours:
                 raise UserError(
                     f"the compiler's ops raised {raised_at(error)} ({ours}) on values computed by "
-                    f"{framework}", where, "report it with the model", 1,
-                ) from error  # fmt: skip
+                    f"{framework}",
+                    where,
+                    "report it with the model",
+                    1,
+                ) from error
             raise UserError(
                 f"{framework} cannot run this model: {raised_at(error)}",
                 where,

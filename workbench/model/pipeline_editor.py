@@ -84,16 +84,30 @@ class Ground:
             if step.label in twice:
                 continue
             item = next(items) if step.own else None
-            default = plain[step.label] if item is None else user_pass.stand_in(
-                {**item, "options": {}})  # fmt: skip
-            given = {f.name: str(getattr(step.pass_, f.name)) for f in fields(step.pass_)
-                     if getattr(step.pass_, f.name) != getattr(default, f.name)}  # fmt: skip
+            default = (
+                plain[step.label] if item is None else user_pass.stand_in({**item, "options": {}})
+            )
+            given = {
+                f.name: str(getattr(step.pass_, f.name))
+                for f in fields(step.pass_)
+                if getattr(step.pass_, f.name) != getattr(default, f.name)
+            }
             if item is not None:
                 given = {**item.get("options", {}), **given}
                 item = {k: v for k, v in item.items() if k not in ("place", "options", "pass")}
-            made.append(Row(step.label, default, given, step.limit, step.skipped,
-                            again(step.label, 1) in twice,
-                            said_of(step, given_edit.cuts) or (), item, step.half))  # fmt: skip
+            made.append(
+                Row(
+                    step.label,
+                    default,
+                    given,
+                    step.limit,
+                    step.skipped,
+                    again(step.label, 1) in twice,
+                    said_of(step, given_edit.cuts) or (),
+                    item,
+                    step.half,
+                )
+            )
         return made
 
     def edit(self, rows: Sequence[Row], draft: Draft) -> dict[str, Any]:
@@ -106,9 +120,11 @@ class Ground:
             "skip": list(_by_name(rows, lambda r: r.skipped)),
             "limits": _by_name(rows, lambda r: r.limit),
             "options": _by_name(rows, lambda r: None if r.own else dict(r.options)),
-            "order": order, "repeat": list(_by_name(rows, lambda r: r.repeat)),
-            "insert": _items(rows), "cuts": _by_name(rows, lambda r: list(r.cuts)),
-        }  # fmt: skip
+            "order": order,
+            "repeat": list(_by_name(rows, lambda r: r.repeat)),
+            "insert": _items(rows),
+            "cuts": _by_name(rows, lambda r: list(r.cuts)),
+        }
 
     def check(self, draft: Draft) -> None:
         """Raise UserError if the draft's pipeline cannot be compiled."""
@@ -204,10 +220,13 @@ def recorded(meta: Mapping[str, Any], executed: bool) -> Draft:
     """Return the draft that a recording was made with; UserError if its edit is invalid."""
     given = meta.get("target_options")
     return {
-        "edit": edits.checked(meta.get("edit")), "target": dict(given or {}),
-        "check": bool(meta.get("checked")), "execute": executed,
-        "timeout": meta.get("pass_timeout") or None, "start": "",
-    }  # fmt: skip
+        "edit": edits.checked(meta.get("edit")),
+        "target": dict(given or {}),
+        "check": bool(meta.get("checked")),
+        "execute": executed,
+        "timeout": meta.get("pass_timeout") or None,
+        "start": "",
+    }
 
 
 def plain(draft: Draft) -> Draft:
@@ -228,7 +247,7 @@ def clean(draft: Any, otherwise: Draft) -> Draft:
         "execute": bool(given.get("execute", otherwise["execute"])),
         "timeout": float(seconds) if good else None,
         "start": str(given.get("start", ""))[: edits.MAX_SHORT],
-    }  # fmt: skip
+    }
 
 
 def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
@@ -268,9 +287,11 @@ def change(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
         changed = _OF_ROWS[kind](on, rows, at, done)
         moved = kept and kind == "move" and rows[at].label == draft["start"]
         if changed[:kept] != rows[:kept] or (kind == "insert" and at < kept) or moved:
-            raise UserError(f"passes before {draft['start']} cannot change: the compile begins "
-                            "with it", "edit of the pipeline",
-                            "begin with an earlier pass")  # fmt: skip
+            raise UserError(
+                f"passes before {draft['start']} cannot change: the compile begins with it",
+                "edit of the pipeline",
+                "begin with an earlier pass",
+            )
         made = {**draft, "edit": on.edit(changed, draft)}
     else:
         return draft
@@ -300,9 +321,11 @@ def _repeat(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
 def _limit(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
     text = str(done.get("text", "")).strip()
     if text and not (text.isascii() and text.isdigit() and int(text) <= MOST):
-        raise UserError(f"expected a number of rewrites, got {text[:40]!r}",
-                        f"limit of {rows[at].label}",
-                        "enter a whole number, or nothing for no limit")  # fmt: skip
+        raise UserError(
+            f"expected a number of rewrites, got {text[:40]!r}",
+            f"limit of {rows[at].label}",
+            "enter a whole number, or nothing for no limit",
+        )
     return _with(rows, at, limit=int(text) if text else None)
 
 
@@ -329,8 +352,11 @@ def _move(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
     else:
         to = at + (-1 if done.get("by") == -1 else 1)
     if not 0 <= to <= len(rest):
-        raise UserError(f"{row.label} is already the {'first' if to < 0 else 'last'} pass",
-                        "edit of the pipeline", "move it the other way")  # fmt: skip
+        raise UserError(
+            f"{row.label} is already the {'first' if to < 0 else 'last'} pass",
+            "edit of the pipeline",
+            "move it the other way",
+        )
     crossed = rest[min(at, to) : max(at, to)]
     if not row.own and any(not r.own and r.half != row.half for r in crossed):
         raise _other_half(row)
@@ -338,10 +364,14 @@ def _move(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
 
 
 def _other_half(row: Row) -> UserError:
-    where = "meaning half, where values may still change" if row.half == "meaning" else (
-        "implementation half, which keeps every bit")  # fmt: skip
-    return UserError(f"{row.label} belongs to the {where}", "edit of the pipeline",
-                     "move it within its half")  # fmt: skip
+    where = (
+        "meaning half, where values may still change"
+        if row.half == "meaning"
+        else ("implementation half, which keeps every bit")
+    )
+    return UserError(
+        f"{row.label} belongs to the {where}", "edit of the pipeline", "move it within its half"
+    )
 
 
 def _end(rows: Sequence[Row], row: Row) -> int:
@@ -361,8 +391,11 @@ def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
     """Insert a pass after row ``at``: a built-in one (``pass``), else a user pass template."""
     name = str(done.get("pass") or "")
     if name and name not in OPTIONAL:
-        raise UserError(f"unknown pass {name[:60]!r}", "edit of the pipeline",
-                        f"insert one of {', '.join(OPTIONAL)}")  # fmt: skip
+        raise UserError(
+            f"unknown pass {name[:60]!r}",
+            "edit of the pipeline",
+            f"insert one of {', '.join(OPTIONAL)}",
+        )
     item = {"source": name} if name else {"code": user_pass.TEMPLATE}
     made = Row("", user_pass.stand_in(item), item=item)
     return [*rows[: at + 1], made, *rows[at + 1 :]]
@@ -372,8 +405,11 @@ def _code(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
     """Set the text (``code``) or the ``source`` of an inserted pass."""
     row = rows[at]
     if row.item is None:
-        raise UserError(f"cannot edit built-in pass {row.label}", "edit of the pipeline",
-                        "insert a pass of your own")  # fmt: skip
+        raise UserError(
+            f"cannot edit built-in pass {row.label}",
+            "edit of the pipeline",
+            "insert a pass of your own",
+        )
     if "code" in done:
         item: dict[str, Any] = {"code": str(done["code"])[: MAX_TEXT + 1]}
     else:
@@ -391,9 +427,16 @@ def _remove(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
 
 
 _OF_ROWS: Mapping[str, Callable[[Ground, list[Row], int, Mapping[str, Any]], list[Row]]] = {
-    "skip": _skip, "repeat": _repeat, "limit": _limit, "cut": _cut, "option": _option,
-    "move": _move, "insert": _insert, "code": _code, "remove": _remove,
-}  # fmt: skip
+    "skip": _skip,
+    "repeat": _repeat,
+    "limit": _limit,
+    "cut": _cut,
+    "option": _option,
+    "move": _move,
+    "insert": _insert,
+    "code": _code,
+    "remove": _remove,
+}
 
 
 def _target(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
@@ -414,8 +457,11 @@ def _set(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
         except ValueError:
             seconds = -1.0
         if seconds is not None and not 0 < seconds <= MOST:
-            raise UserError(f"expected seconds above 0, got {text[:40]!r}", "time limit of a pass",
-                            "enter a number, or nothing for no limit")  # fmt: skip
+            raise UserError(
+                f"expected seconds above 0, got {text[:40]!r}",
+                "time limit of a pass",
+                "enter a number, or nothing for no limit",
+            )
         made["timeout"] = seconds
     return made
 
@@ -433,24 +479,36 @@ def _start(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
         return {**draft, "start": ""}
     base, rows = on.rows(on.base), on.rows(draft)
     if label not in [row.label for row in base]:
-        raise UserError(f"pass {label} not found in this recording", "edit of the pipeline",
-                        "begin with one of its passes")  # fmt: skip
+        raise UserError(
+            f"pass {label} not found in this recording",
+            "edit of the pipeline",
+            "begin with one of its passes",
+        )
     if draft["target"] != on.base["target"]:
-        raise UserError("a changed option of the target affects every pass", "edit of the pipeline",
-                        "begin with the first pass")  # fmt: skip
+        raise UserError(
+            "a changed option of the target affects every pass",
+            "edit of the pipeline",
+            "begin with the first pass",
+        )
     kept = base[: _at(base, label)]
     labels = {row.label for row in kept}
     early = [r for r in rows[: _at(rows, label)] if r.own and r.label not in labels]
     if early:
-        raise UserError(f"{early[0].label} is inserted before {label}", "edit of the pipeline",
-                        "move it after that pass, or begin earlier")  # fmt: skip
+        raise UserError(
+            f"{early[0].label} is inserted before {label}",
+            "edit of the pipeline",
+            "move it after that pass, or begin earlier",
+        )
     edit = on.edit([*kept, *(row for row in rows if row.label not in labels)], draft)
     return {**draft, "edit": edit, "start": label}
 
 
 _OF_DRAFT: Mapping[str, Callable[[Ground, Draft, Mapping[str, Any]], Draft]] = {
-    "target": _target, "set": _set, "undo": _undo, "start": _start,
-}  # fmt: skip
+    "target": _target,
+    "set": _set,
+    "undo": _undo,
+    "start": _start,
+}
 
 
 # -- drafts for the browser ------------------------------------------------------------------------
@@ -465,54 +523,90 @@ def shown(on: Ground, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
     level = dict.fromkeys([*on.target.options, LEVEL])
     return {
         "draft": draft,
-        "rows": [{**_row(row, base.get(row.label)), "locked": i < locked}
-                 for i, row in enumerate(rows)],
+        "rows": [
+            {**_row(row, base.get(row.label)), "locked": i < locked} for i, row in enumerate(rows)
+        ],
         "edited": draft["edit"] != on.base["edit"] or draft["target"] != on.base["target"],
         "plain": not edits.words(edit, draft["target"]),
         "words": edits.words(edit, draft["target"]),
-        "optional": [{"name": name, "summary": p.summary()} for name, p in OPTIONAL.items()
-                     if p.requires <= _ensured(rows)],
-        "target": [{"name": name, "text": str(draft["target"].get(name, "")),
-                    "what": on.target.options.get(name, "where every bit is the same"),
-                    "choices": list(LEVELS) if name == LEVEL else []}
-                   for name in level],
-        "command": edits.command(meta, edit, draft["target"], draft["check"], draft["execute"],
-                                 draft["timeout"]),
+        "optional": [
+            {"name": name, "summary": p.summary()}
+            for name, p in OPTIONAL.items()
+            if p.requires <= _ensured(rows)
+        ],
+        "target": [
+            {
+                "name": name,
+                "text": str(draft["target"].get(name, "")),
+                "what": on.target.options.get(name, "where every bit is the same"),
+                "choices": list(LEVELS) if name == LEVEL else [],
+            }
+            for name in level
+        ],
+        "command": edits.command(
+            meta, edit, draft["target"], draft["check"], draft["execute"], draft["timeout"]
+        ),
         "python": edits.python(meta, edit, draft["target"], draft["check"]),
-    }  # fmt: skip
+    }
 
 
 def _row(row: Row, base: Row | None) -> dict[str, Any]:
-    pass_ = with_options(row.pass_, {k: v for k, v in row.options.items()
-                                     if k in row.pass_.options()})  # fmt: skip
+    pass_ = with_options(
+        row.pass_, {k: v for k, v in row.options.items() if k in row.pass_.options()}
+    )
     options = [
-        {"name": f.name, "type": type(getattr(row.pass_, f.name)).__name__,
-         "text": str(getattr(pass_, f.name)), "default": str(getattr(row.pass_, f.name)),
-         "choices": list(f.metadata.get("choices", ())), "set": f.name in row.options}
+        {
+            "name": f.name,
+            "type": type(getattr(row.pass_, f.name)).__name__,
+            "text": str(getattr(pass_, f.name)),
+            "default": str(getattr(row.pass_, f.name)),
+            "choices": list(f.metadata.get("choices", ())),
+            "set": f.name in row.options,
+        }
         for f in fields(row.pass_)
-    ]  # fmt: skip
+    ]
     made = {
-        "label": row.label, "half": row.half, "mandatory": pass_.mandatory,
-        "exact": pass_.exact, "tolerance": pass_.tolerance, "summary": pass_.summary(),
-        "requires": sorted(pass_.requires), "ensures": sorted(pass_.ensures),
-        "ends": sorted(pass_.ends), "options": options, "limit": row.limit,
-        "skipped": row.skipped, "repeat": row.repeat, "own": row.own,
+        "label": row.label,
+        "half": row.half,
+        "mandatory": pass_.mandatory,
+        "exact": pass_.exact,
+        "tolerance": pass_.tolerance,
+        "summary": pass_.summary(),
+        "requires": sorted(pass_.requires),
+        "ensures": sorted(pass_.ensures),
+        "ends": sorted(pass_.ends),
+        "options": options,
+        "limit": row.limit,
+        "skipped": row.skipped,
+        "repeat": row.repeat,
+        "own": row.own,
         "cuts": edits.spelled(row.cuts),
-        "set": row.own or bool(row.skipped or row.repeat or row.cuts or row.options)
-               or row.limit is not None,
+        "set": row.own
+        or bool(row.skipped or row.repeat or row.cuts or row.options)
+        or row.limit is not None,
         "changed": base is None or _state(row) != _state(base),
-    }  # fmt: skip
+    }
     if row.item is not None:
         code = str(row.item.get("code") or "")
         found = user_pass.outline(code, str(row.item.get("class") or "")) if code else None
-        made |= {"ours": user_pass.of_ours(row.item) is not None,
-                 "code": code, "source": str(row.item.get("source") or ""),
-                 "file": user_pass.file_name(found) if found else "",
-                 "problem": found.problem if found else ""}  # fmt: skip
+        made |= {
+            "ours": user_pass.of_ours(row.item) is not None,
+            "code": code,
+            "source": str(row.item.get("source") or ""),
+            "file": user_pass.file_name(found) if found else "",
+            "problem": found.problem if found else "",
+        }
     return made
 
 
 def _state(row: Row) -> tuple:
     item = row.item or {}
-    return (row.skipped, row.repeat, row.limit, row.cuts, tuple(sorted(row.options.items())),
-            item.get("code"), item.get("source"))  # fmt: skip
+    return (
+        row.skipped,
+        row.repeat,
+        row.limit,
+        row.cuts,
+        tuple(sorted(row.options.items())),
+        item.get("code"),
+        item.get("source"),
+    )

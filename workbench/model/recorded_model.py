@@ -68,10 +68,14 @@ def itself(meta: Mapping[str, Any], path: str | Path) -> str:
     if spec_of(meta, path).kind != RECORDED:
         return ""
     if recorded_stage.is_training(meta):
-        return ("The first stage of this recording stands for the training step. Seeded numbers "
-                "stand for its parameters, its state and the batch.")  # fmt: skip
-    return ("The model itself is not at hand: the first stage of this recording stands for it. "
-            "Seeded numbers stand for weights that are not found, and for the inputs.")  # fmt: skip
+        return (
+            "The first stage of this recording stands for the training step. Seeded numbers "
+            "stand for its parameters, its state and the batch."
+        )
+    return (
+        "The model itself is not at hand: the first stage of this recording stands for it. "
+        "Seeded numbers stand for weights that are not found, and for the inputs."
+    )
 
 
 def for_search(meta: Mapping[str, Any], path: str | Path, stages: int) -> Spec:
@@ -181,5 +185,8 @@ def check_pipeline(path: str | Path, steps: list[Step]) -> None:
 
 def another_pipeline(path: str | Path) -> UserError:
     """Return the error for a recording made by other passes than the given ones."""
-    return UserError("the recording was made with another pipeline", str(path),
-                     "pass the same --insert as when it was made, or compile again")  # fmt: skip
+    return UserError(
+        "the recording was made with another pipeline",
+        str(path),
+        "pass the same --insert as when it was made, or compile again",
+    )

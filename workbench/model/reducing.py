@@ -41,10 +41,16 @@ class Suspect:
 
 
 def suspect(
-    modules: Sequence[Module], steps: Sequence[Step], stage: int, model: str,
-    inputs: Sequence[np.ndarray], target: Any, options: Options, tolerance: float,
+    modules: Sequence[Module],
+    steps: Sequence[Step],
+    stage: int,
+    model: str,
+    inputs: Sequence[np.ndarray],
+    target: Any,
+    options: Options,
+    tolerance: float,
     notes: tuple[str, ...] = (),
-) -> Suspect:  # fmt: skip
+) -> Suspect:
     """Return the trial: the passes to run, from the last module of plain tensor ops.
 
     This is the pass that makes ``stage`` alone if its own module has plain tensor ops.
@@ -55,15 +61,20 @@ def suspect(
     if not plain:
         raise UserError(
             f"pass {steps[stage - 1].label} works on the model's own graph, and only programs of "
-            "tensor ops can be reduced", model,
+            "tensor ops can be reduced",
+            model,
             "import it as tensor ops (without --frontend onnx-passes), or cut the graph by hand",
-        )  # fmt: skip
+        )
 
     def since(start: int, whole: Suspect | None) -> Suspect:
         trial = reproducer.trial(
-            steps[start:stage], target, options.target, options.pass_timeout or PASS_SECONDS,
-            tolerance, options.threads,
-        )  # fmt: skip
+            steps[start:stage],
+            target,
+            options.target,
+            options.pass_timeout or PASS_SECONDS,
+            tolerance,
+            options.threads,
+        )
         given = _inputs_at(modules, start, inputs)
         return Suspect(modules[start], given, trial, model, stage, notes, whole)
 

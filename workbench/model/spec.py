@@ -66,9 +66,10 @@ def read_spec(text: str, frontend: str | None = None, trust: bool = False, **siz
         own = RECORDED if path.suffix.lower() == RECORDING else str(frontend_of(path))
         if frontend not in (None, own) and (own, frontend) != ("onnx", AS_GRAPH):
             raise UserError(
-                f"a {path.suffix} file is read by the {own} frontend", text,
+                f"a {path.suffix} file is read by the {own} frontend",
+                text,
                 f"drop --frontend {frontend}",
-            )  # fmt: skip
+            )
         if sizes:
             raise UserError(
                 f"{', '.join(sizes)} cannot be set for a file", text, "export it at that size"
@@ -80,15 +81,20 @@ def read_spec(text: str, frontend: str | None = None, trust: bool = False, **siz
         if frontend not in (None, *OF_FUNCTIONS):
             raise UserError(
                 "a Python function is read by the frontend of what it returns "
-                f"({', '.join(OF_FUNCTIONS)})", text, f"drop --frontend {frontend}",
-            )  # fmt: skip
+                f"({', '.join(OF_FUNCTIONS)})",
+                text,
+                f"drop --frontend {frontend}",
+            )
         return Spec(text, "function", frontend or OF_FUNCTIONS[0], sizes, trust)
     from sample_models.catalogue import CATALOGUE
 
     if text in CATALOGUE:
         if frontend not in (None, "torch", "onnx", AS_GRAPH):
-            raise UserError(f"sample models do not support frontend {frontend}", text,
-                            "choose --frontend torch, onnx or onnx-passes")  # fmt: skip
+            raise UserError(
+                f"sample models do not support frontend {frontend}",
+                text,
+                "choose --frontend torch, onnx or onnx-passes",
+            )
         return Spec(text, "sample", frontend or "torch", sizes, trust)
     files = ".onnx, .pt2, .keras or .mlir file"
     if path.exists():

@@ -38,8 +38,12 @@ class Hold:
     that is interrupted runs in parts, which the recording's edit states.
     """
 
-    def __init__(self, commands: queue.Queue[Command | None], say: Callable[[dict], None],
-                 cancelled: Callable[[], bool]):  # fmt: skip
+    def __init__(
+        self,
+        commands: queue.Queue[Command | None],
+        say: Callable[[dict], None],
+        cancelled: Callable[[], bool],
+    ):
         self._commands, self._say, self._cancelled = commands, say, cancelled
         self._going: Going | None = None
         self._recorder: Recorder | None = None
@@ -96,11 +100,18 @@ class Hold:
     def _tell(self, made: Compilation, problem: UserError | None) -> None:
         assert made.next is not None
         to_come = [step.label for step in made.steps[len(made.stages) - 1 :]]
-        self._say({"paused": {
-            "next": made.next.label, "at": len(made.stages), "total": len(made.steps),
-            "to_come": to_come, "half": made.next.half,
-            "problem": None if problem is None else problem.to_json()["error"],
-        }})  # fmt: skip
+        self._say(
+            {
+                "paused": {
+                    "next": made.next.label,
+                    "at": len(made.stages),
+                    "total": len(made.steps),
+                    "to_come": to_come,
+                    "half": made.next.half,
+                    "problem": None if problem is None else problem.to_json()["error"],
+                }
+            }
+        )
 
     def _skip(self, made: Compilation) -> None:
         """Continue the pipeline without the next pass; UserError if that is impossible."""

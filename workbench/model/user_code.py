@@ -68,18 +68,20 @@ def call(text: str, sizes: Mapping[str, Any]):
         return made, None
     if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
         raise UserError(
-            "the function did not return (model, example inputs)", text,
+            "the function did not return (model, example inputs)",
+            text,
             "return an nn.Module and a tuple of tensors, a JAX function and its arguments, or a "
             "Keras model or tf.function and arrays",
-        )  # fmt: skip
+        )
     model, inputs = made
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
     for position, held in enumerate(inputs if of_torch(model) and not of_keras(model) else ()):
         if not hasattr(held, "detach"):
             raise UserError(
-                f"example input {position} is of type {type(held).__name__}, not a tensor", text,
+                f"example input {position} is of type {type(held).__name__}, not a tensor",
+                text,
                 "return tensors as inputs, and set everything else in the function",
-            )  # fmt: skip
+            )
     return model, inputs
 
 
@@ -126,15 +128,17 @@ def load_pass(text: str) -> Pass:
         with contextlib.suppress(ValueError):
             sys.path.remove("")
     own = {
-        k: v for k, v in vars(module).items()
+        k: v
+        for k, v in vars(module).items()
         if isinstance(v, type) and issubclass(v, Pass) and v.__module__ == module.__name__
-    }  # fmt: skip
+    }
     if not name and len(own) != 1:
         listed = f"it has {', '.join(own)}" if own else "derive a class from Pass"
         raise UserError(
-            f"{place} defines {len(own) or 'no'} passes", "--insert",
+            f"{place} defines {len(own) or 'no'} passes",
+            "--insert",
             f"write {place}:CLASS ({listed})" if own else listed,
-        )  # fmt: skip
+        )
     found = getattr(module, name, None) if name else next(iter(own.values()))
     if not isinstance(found, type) or not issubclass(found, Pass):
         what = f"pass {name!r} not found" if found is None else f"{name} is not a pass"
@@ -193,15 +197,19 @@ def _module(module_name: str, text: str):
         if module_name != missing and not module_name.startswith(f"{missing}."):
             raise _error(error, text) from None  # a module that it imports
         raise UserError(
-            f"module {missing!r} not found", text,
+            f"module {missing!r} not found",
+            text,
             "check the module path, and run from a folder where it can be imported",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:
     if not callable(function):
-        raise UserError(f"expected a function, got {type(function).__name__}", text,
-                        "name a function that returns (module, example inputs)")  # fmt: skip
+        raise UserError(
+            f"expected a function, got {type(function).__name__}",
+            text,
+            "name a function that returns (module, example inputs)",
+        )
     try:
         signature = inspect.signature(function)
     except ValueError:  # some built-in functions have none

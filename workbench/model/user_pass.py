@@ -158,9 +158,12 @@ def stand_in(item: Mapping[str, Any]) -> Pass:
     name = found.name if found.name and not keyword.iskeyword(found.name) else "OwnPass"
     simple = [(n, v) for n, v in found.options if isinstance(v, bool | int | float | str)]
     made = make_dataclass(
-        name, [(n, type(v), field(default=v)) for n, v in simple], bases=(Pass,),
-        namespace={"__doc__": found.summary or None, **found.facts}, frozen=True,
-    )  # fmt: skip
+        name,
+        [(n, type(v), field(default=v)) for n, v in simple],
+        bases=(Pass,),
+        namespace={"__doc__": found.summary or None, **found.facts},
+        frozen=True,
+    )
     options = {n: t for n, t in _options(item).items() if n in dict(simple)}
     return with_options(made(), options)
 
@@ -179,8 +182,9 @@ def load(item: Mapping[str, Any]) -> Pass:
 
         source = str(item.get("source") or "").strip()
         if not source:
-            raise UserError("missing pass", "insert",
-                            "write its code, FILE.py:CLASS or package.module:CLASS")  # fmt: skip
+            raise UserError(
+                "missing pass", "insert", "write its code, FILE.py:CLASS or package.module:CLASS"
+            )
         pass_ = load_pass(source)
     return with_options(pass_, _options(item))
 
@@ -206,8 +210,11 @@ def _load_text(code: str, wanted: str, file: str) -> Pass:
         exec(compile(code, name, "exec"), module.__dict__)
         made = getattr(module, found.name)()
     except (Exception, SystemExit) as error:
-        raise UserError(f"the code of the pass raised {raised_at(error)}", name,
-                        "fix it, and give every option a default") from error  # fmt: skip
+        raise UserError(
+            f"the code of the pass raised {raised_at(error)}",
+            name,
+            "fix it, and give every option a default",
+        ) from error
     if not isinstance(made, Pass):
         raise UserError(f"{found.name} is not a pass", name, "derive it from Pass")
     TEXTS[module.__name__] = code

@@ -53,8 +53,11 @@ class WorkbenchMagics(Magics):
         """Run the cell, compile the model that it defines, and show the compilation."""
         chosen = parse_argstring(self.workbench, line)
         if chosen.view is not None and chosen.view not in VIEWS:
-            raise UserError(f"unknown view {chosen.view!r}", _WHERE,
-                            nearest(chosen.view, VIEWS, f"views: {', '.join(VIEWS)}"))  # fmt: skip
+            raise UserError(
+                f"unknown view {chosen.view!r}",
+                _WHERE,
+                nearest(chosen.view, VIEWS, f"views: {', '.join(VIEWS)}"),
+            )
         last, defined = self._run(cell)
         if isinstance(last, cc.Compilation):
             made = last
@@ -92,21 +95,29 @@ class WorkbenchMagics(Magics):
         if isinstance(last, tuple) and len(last) == 2 and isinstance(last[1], tuple | list):
             return _of_torch(*last)
         if last is not None and not callable(last):
-            raise UserError(f"expected a model on the last line, got {type(last).__name__}", _WHERE,
-                            "end the cell with: model, (input, ...)")  # fmt: skip
+            raise UserError(
+                f"expected a model on the last line, got {type(last).__name__}",
+                _WHERE,
+                "end the cell with: model, (input, ...)",
+            )
         model = names.get(defined) if last is None else last
         if model is None:
-            raise UserError("the cell defines neither a function nor a module", _WHERE,
-                            "end it with: model, (input, ...)")  # fmt: skip
+            raise UserError(
+                "the cell defines neither a function nor a module",
+                _WHERE,
+                "end it with: model, (input, ...)",
+            )
         if isinstance(model, type):
             model = model()
         called = model.forward if hasattr(model, "forward") else model
         wanted = list(inspect.signature(called).parameters)
         missing = [name for name in wanted if name not in names]
         if missing:
-            raise UserError(f"missing example input {', '.join(missing)}", _WHERE,
-                            "define a variable of that name, or end the cell with: model, "
-                            "(input, ...)")  # fmt: skip
+            raise UserError(
+                f"missing example input {', '.join(missing)}",
+                _WHERE,
+                "define a variable of that name, or end the cell with: model, (input, ...)",
+            )
         return _of_torch(model, [names[name] for name in wanted])
 
 

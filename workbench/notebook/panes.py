@@ -112,9 +112,10 @@ class Controls:
             "Time kernels", "Execute on the example inputs and time every kernel", self._time
         )
         self._two = ipywidgets.ToggleButton(
-            description="A | B", tooltip="Show the other recording too, as B",
+            description="A | B",
+            tooltip="Show the other recording too, as B",
             layout=_sized("auto"),
-        )  # fmt: skip
+        )
         pairs = [(title, panes) for title, panes in PRESETS.values() if len(panes) == 2]
         self._note = ipywidgets.HTML()
         self._body = ipywidgets.HBox(layout=_sized("100%"))
@@ -124,10 +125,14 @@ class Controls:
                 self._stages,
                 _button("▶", "Next pass that changed something", partial(self._step, 1)),
                 *(_button(t, " and ".join(p), partial(self._layout, *p)) for t, p in pairs),
-                self._left, self._right, self._inspect, self._two, self._measure,
+                self._left,
+                self._right,
+                self._inspect,
+                self._two,
+                self._measure,
             ],
             layout=ipywidgets.Layout(flex_flow="row wrap", align_items="center"),
-        )  # fmt: skip
+        )
         self.box = ipywidgets.VBox([bar, self._body, self._note])
         self._stages.observe(self._on_stage, "value")
         self._two.observe(self._on_two, "value")
@@ -180,8 +185,10 @@ class Controls:
         for name in names:
             owner.view(name).height = STACKED if wide else HEIGHT
         made = ipywidgets.VBox if wide else ipywidgets.HBox
-        panes = made([owner.view(n).widget for n in names],
-                     layout=ipywidgets.Layout(flex="1 1 0%", min_width="0"))  # fmt: skip
+        panes = made(
+            [owner.view(n).widget for n in names],
+            layout=ipywidgets.Layout(flex="1 1 0%", min_width="0"),
+        )
         beside = []
         if self._inspect.value:
             inspector = owner.view("inspector")
@@ -235,9 +242,12 @@ def _sized(width: str) -> ipywidgets.Layout:
 
 def _chooser(side: str, names: list[tuple[str, str]], shown: str) -> ipywidgets.Dropdown:
     made = ipywidgets.Dropdown(
-        description=side, options=names, value=shown, tooltip=f"The view on the {side.lower()}",
+        description=side,
+        options=names,
+        value=shown,
+        tooltip=f"The view on the {side.lower()}",
         layout=_sized("150px"),
-    )  # fmt: skip
+    )
     made.style.description_width = "42px"
     return made
 
@@ -260,6 +270,8 @@ def _title(stage: Any) -> str:
 
 def can_time(made: Compilation | None) -> bool:
     return (
-        made is not None and made.next is None and made.inputs is not None
+        made is not None
+        and made.next is None
+        and made.inputs is not None
         and made.target.available() is None
-    )  # fmt: skip
+    )

@@ -99,8 +99,15 @@ class Workbench:
         """The shown compilation, the new one after an edit; None for a recording."""
         return self._compilation
 
-    def rerun(self, edit: PipelineEdit, *, check: bool | None = None, target=None, execute=False,
-              pass_timeout: float | None = None) -> Compilation:  # fmt: skip
+    def rerun(
+        self,
+        edit: PipelineEdit,
+        *,
+        check: bool | None = None,
+        target=None,
+        execute=False,
+        pass_timeout: float | None = None,
+    ) -> Compilation:
         """Compile the same model with an edited pipeline, show it, and compare.
 
         ``target`` sets options of the target.
@@ -110,13 +117,16 @@ class Workbench:
         """
         old = self._compilation
         if old is None:
-            raise UserError("a recording cannot be rerun", "rerun",
-                            "compile the model in this notebook")  # fmt: skip
+            raise UserError(
+                "a recording cannot be rerun", "rerun", "compile the model in this notebook"
+            )
         options = replace(
-            old.options, edit=edit, check=old.options.check if check is None else check,
+            old.options,
+            edit=edit,
+            check=old.options.check if check is None else check,
             target=dict(old.options.target if target is None else target),
             pass_timeout=pass_timeout,
-        )  # fmt: skip
+        )
         made = start(old.stages[0].module, old.target, options, old.inputs)
         made.take_over(old)
         made.about = {**old.about, "checked": options.check}
@@ -155,8 +165,11 @@ class Workbench:
         elif isinstance(other, str | Path):
             found = Run(recordings.find(other))
         elif other is not None:
-            raise UserError(f"expected a compilation or a recording, got {type(other).__name__}",
-                            "compare", "pass one, or the path or name of a recording")  # fmt: skip
+            raise UserError(
+                f"expected a compilation or a recording, got {type(other).__name__}",
+                "compare",
+                "pass one, or the path or name of a recording",
+            )
         old, self.other = self.other, found
         if old is not None:
             old.close()
@@ -194,10 +207,14 @@ class Workbench:
             names = {k.id: k.name for k in self.run.kernels()}
         kernel = None if found.kernel is None else names.get(found.kernel)
         parts = {
-            "stage": found.stage, "rewrite": self.view_state.rewrite, "op": found.op,
-            "kernel": found.kernel, "kernel_name": kernel, "buffer": found.buffer,
+            "stage": found.stage,
+            "rewrite": self.view_state.rewrite,
+            "op": found.op,
+            "kernel": found.kernel,
+            "kernel_name": kernel,
+            "buffer": found.buffer,
             "scope": self.view_state.scope or None,
-        }  # fmt: skip
+        }
         return MappingProxyType({k: v for k, v in parts.items() if v is not None})
 
     @property
@@ -210,8 +227,14 @@ class Workbench:
             return next((op for op, n in self._op_ids.items() if n == number), None)
         return self.run.index(self.stage).ops.get(number)
 
-    def select(self, *, op: Op | int | None = None, kernel: str | int | None = None,
-               buffer: int | None = None, stage: int | None = None) -> None:  # fmt: skip
+    def select(
+        self,
+        *,
+        op: Op | int | None = None,
+        kernel: str | int | None = None,
+        buffer: int | None = None,
+        stage: int | None = None,
+    ) -> None:
         """Select an op (an object of the IR or an id), a kernel (a name or an id) or a buffer.
 
         It is selected in ``stage``, by default the shown one; no argument selects nothing. Every
@@ -228,16 +251,20 @@ class Workbench:
         try:
             return self._op_ids[op] if self._compilation is not None else self.run.op_id(op)
         except KeyError:
-            raise UserError("the op is not in a shown stage", "select",
-                            "pass an op of a shown stage") from None  # fmt: skip
+            raise UserError(
+                "the op is not in a shown stage", "select", "pass an op of a shown stage"
+            ) from None
 
     def _kernel_id(self, kernel: str | int | None) -> int | None:
         if kernel is None or isinstance(kernel, int):
             return kernel
         names = {k.name: k.id for k in self.run.kernels()}
         if kernel not in names:
-            raise UserError(f"unknown kernel {kernel!r}", "select",
-                            nearest(kernel, list(names), "see c.kernels"))  # fmt: skip
+            raise UserError(
+                f"unknown kernel {kernel!r}",
+                "select",
+                nearest(kernel, list(names), "see c.kernels"),
+            )
         return names[kernel]
 
     def observe(self, watcher: Callable[[Workbench], Any]) -> None:
@@ -259,8 +286,11 @@ class Workbench:
     def check(name: str) -> None:
         """Raise UserError for an unknown view."""
         if name not in VIEWS and name not in FRAME:
-            raise UserError(f"unknown view {name!r}", "show",
-                            nearest(name, list(VIEWS), f"views: {', '.join(VIEWS)}"))  # fmt: skip
+            raise UserError(
+                f"unknown view {name!r}",
+                "show",
+                nearest(name, list(VIEWS), f"views: {', '.join(VIEWS)}"),
+            )
 
     @property
     def widget(self) -> ipywidgets.Widget:
@@ -318,9 +348,12 @@ class Workbench:
             draft = pipeline_editor.clean(command.get("draft"), on.base)
             on.check(draft)
             self.rerun(
-                edits.from_json(draft["edit"]), check=draft["check"], target=draft["target"],
-                execute=draft["execute"], pass_timeout=draft["timeout"],
-            )  # fmt: skip
+                edits.from_json(draft["edit"]),
+                check=draft["check"],
+                target=draft["target"],
+                execute=draft["execute"],
+                pass_timeout=draft["timeout"],
+            )
             told |= {"state": "done"}
         except UserError as error:
             told["error"] = error.to_json()["error"]

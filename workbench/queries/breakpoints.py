@@ -47,8 +47,11 @@ def following(run: Run, stops: Sequence[str], at: Place, by: int) -> Place | Non
         if stage.pass_name in passes:
             places.append((stage.index, -1))
         if rules and stage.rewrites:
-            places += [(stage.index, r.number) for r in run.rewrites(stage.index)
-                       if r.rewrite.rule in rules]  # fmt: skip
+            places += [
+                (stage.index, r.number)
+                for r in run.rewrites(stage.index)
+                if r.rewrite.rule in rules
+            ]
         found = nearest(places, at, by)
         if found is not None:
             return found

@@ -36,8 +36,9 @@ def _same_buffers(run: Run, other: Run) -> list[Same]:
 
 
 def _by_meaning(run: Run, other: Run) -> Iterator[Same]:
-    ones, twos = ({b.value: b.id for b in each.buffers() if b.value is not None}
-                  for each in (run, other))  # fmt: skip
+    ones, twos = (
+        {b.value: b.id for b in each.buffers() if b.value is not None} for each in (run, other)
+    )
     stages = run.version.stages - 1, other.version.stages - 1
     for same in matching.same_meaning(run, other, stages):
         one, two = ones.get(run.value_id(same.first)), twos.get(other.value_id(same.second))
@@ -47,8 +48,9 @@ def _by_meaning(run: Run, other: Run) -> Iterator[Same]:
 
 def _by_name(run: Run, other: Run) -> Iterator[Same]:
     """Match weights, inputs and results of the same name."""
-    ones, twos = ({(b.tier, b.kind, b.name): b.id for b in each.buffers() if b.name}
-                  for each in (run, other))  # fmt: skip
+    ones, twos = (
+        {(b.tier, b.kind, b.name): b.id for b in each.buffers() if b.name} for each in (run, other)
+    )
     for name in ones.keys() & twos.keys():
         yield Same(ones[name], twos[name], RECORDED, "same name")
 
@@ -67,14 +69,16 @@ def _by_launch(run: Run, other: Run) -> Iterator[Same]:
         if alone and [b.kind for b in ones] == [b.kind for b in twos]:
             yield from _zipped(ones, twos, RECORDED, "launches of the same nodes")
         else:
-            yield from _zipped(_by_size(ones), _by_size(twos), GUESSED,
-                               "launches that compute the same, by size")  # fmt: skip
+            yield from _zipped(
+                _by_size(ones), _by_size(twos), GUESSED, "launches that compute the same, by size"
+            )
 
 
 def _by_op(run: Run, other: Run) -> Iterator[Same]:
     stages = run.version.stages - 1, other.version.stages - 1
-    body_a, body_b = (each.index(stage).module.main.body
-                      for each, stage in zip((run, other), stages, strict=True))  # fmt: skip
+    body_a, body_b = (
+        each.index(stage).module.main.body for each, stage in zip((run, other), stages, strict=True)
+    )
     ones, twos = ({b.op: b for b in each.buffers() if b.op is not None} for each in (run, other))
     meaning = matching.same_meaning(run, other, stages)
     for same in matching.same_ops(body_a.ops, body_b.ops, meaning):

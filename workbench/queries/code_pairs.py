@@ -78,14 +78,21 @@ def parts_of(
     run: Run, other: Run, kernel: Kernel, partners: Sequence[Partner]
 ) -> tuple[list[Part], list[str]]:
     """Return the texts that both kernels have, and the titles of those too long to compare."""
-    key = ("code beside", kernel.id, run.version.kernels, run.version.stages, str(other.path),
-           other.identity, tuple(each.kernel.id for each in partners))  # fmt: skip
+    key = (
+        "code beside",
+        kernel.id,
+        run.version.kernels,
+        run.version.stages,
+        str(other.path),
+        other.identity,
+        tuple(each.kernel.id for each in partners),
+    )
     return run.kept(key, lambda: _made(run, other, kernel, partners))
 
 
 def _made(
     run: Run, other: Run, kernel: Kernel, partners: Sequence[Partner]
-) -> tuple[list[Part], list[str]]:  # fmt: skip
+) -> tuple[list[Part], list[str]]:
     mine = kernel_texts.texts_of(run, kernel)
     keys = _keys(run, kernel, [text for _, _, text in mine])
     found, left_out = [], []
@@ -152,10 +159,16 @@ def _aligned(
     def add(i: int | None, j: int | None) -> None:
         one, two = None if i is None else a[i], None if j is None else b[j]
         kind = REMOVED if two is None else ADDED if one is None else SAME
-        rows.append({
-            "kind": kind if kind != SAME or one == two else CHANGED, "left": one, "right": two,
-            "left_key": None if i is None else ops.get(i + 1), "right_key": None, "how": "",
-        })  # fmt: skip
+        rows.append(
+            {
+                "kind": kind if kind != SAME or one == two else CHANGED,
+                "left": one,
+                "right": two,
+                "left_key": None if i is None else ops.get(i + 1),
+                "right_key": None,
+                "how": "",
+            }
+        )
 
     for _, i, i2, j, j2 in SequenceMatcher(None, bare[0], bare[1], autojunk=False).get_opcodes():
         both = min(i2 - i, j2 - j)

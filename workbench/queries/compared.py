@@ -24,12 +24,16 @@ def about(run: Run) -> dict[str, Any]:
     """Return the facts that describe one of two recordings."""
     meta, found = run.meta(), roofs(run)
     return {
-        "name": run.path.name, "path": str(run.path),
-        "model": str(meta.get("model", run.path.stem)), "target": str(meta.get("target", "")),
-        "measured": bool(run.timings()), "machine": "" if found is None else found.name,
+        "name": run.path.name,
+        "path": str(run.path),
+        "model": str(meta.get("model", run.path.stem)),
+        "target": str(meta.get("target", "")),
+        "measured": bool(run.timings()),
+        "machine": "" if found is None else found.name,
         "threads": run.figures("timing").get("threads"),
-        "not_executed": run.figures().get("not_executed"), "wrong": _wrong(run),
-    }  # fmt: skip
+        "not_executed": run.figures().get("not_executed"),
+        "wrong": _wrong(run),
+    }
 
 
 def _wrong(run: Run) -> str:
@@ -70,9 +74,12 @@ def _stage(stage: Stage | None) -> dict[str, Any] | None:
     if stage is None:
         return None
     return {
-        "index": stage.index, "ops": stage.ops,
-        "rewrites": stage.rewrites, "ms": 1e3 * stage.seconds, "error": said(stage.worst_error),
-    }  # fmt: skip
+        "index": stage.index,
+        "ops": stage.ops,
+        "rewrites": stage.rewrites,
+        "ms": 1e3 * stage.seconds,
+        "error": said(stage.worst_error),
+    }
 
 
 def kernels_of(run: Run, other: Run) -> dict[str, Any]:
@@ -111,14 +118,18 @@ def launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
     every = pair.first or pair.second
     dearest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.least_us or 0.0))
     return {
-        "title": dearest.title, "place": dearest.place, "op": dearest.op if pair.first else None,
-        "a": _side(run, pair.first), "b": _side(other, pair.second), "speedup": None,
-    }  # fmt: skip
+        "title": dearest.title,
+        "place": dearest.place,
+        "op": dearest.op if pair.first else None,
+        "a": _side(run, pair.first),
+        "b": _side(other, pair.second),
+        "speedup": None,
+    }
 
 
 def with_intervals(
     run: Run, other: Run, rows: list[dict[str, Any]], found: Sequence[Pair]
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """Return the rows of pairs; the slowest ones include the interval of their speedup."""
     spent = [max((row[side] or {}).get("us") or 0.0 for side in ("a", "b")) for row in rows]
     slowest = sorted(range(len(rows)), key=lambda i: -spent[i])[:MAX_INTERVALS]
@@ -142,8 +153,9 @@ def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
     """Return the time (measured, else predicted), the rate and the resource use of the kernels."""
     if not launches:
         return None
-    known = run.kept(("kernels by name", run.version.kernels),
-                     lambda: {k.name: k for k in run.kernels()})  # fmt: skip
+    known = run.kept(
+        ("kernels by name", run.version.kernels), lambda: {k.name: k for k in run.kernels()}
+    )
     names = dict.fromkeys(e.work.kernel for e in launches)
     kernels = [known[n] for n in names if n in known]
     measured = [e.work.median_us for e in launches if e.work.median_us is not None]
@@ -154,10 +166,13 @@ def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
     return {
         "kernels": [{"id": k.id, "name": k.name} for k in kernels]
         or [{"id": None, "name": n} for n in names],
-        "count": sum(e.work.runs for e in launches), "us": us, "measured": spent is not None,
-        "predicted_us": predicted, "gflops": flops / us / 1e3 if us else None,
+        "count": sum(e.work.runs for e in launches),
+        "us": us,
+        "measured": spent is not None,
+        "predicted_us": predicted,
+        "gflops": flops / us / 1e3 if us else None,
         **_needs(kernels),
-    }  # fmt: skip
+    }
 
 
 def _needs(kernels: list[Kernel]) -> dict[str, float | None]:

@@ -19,8 +19,10 @@ def refusal(run: Run, other: Run) -> str:
     a, b = version(run), version(other)
     if a == b:
         return ""
-    return (f"A was recorded under version {a} of the numerics contract, B under version {b}: "
-            "their bits differ by the contract and are not compared.")  # fmt: skip
+    return (
+        f"A was recorded under version {a} of the numerics contract, B under version {b}: "
+        "their bits differ by the contract and are not compared."
+    )
 
 
 def remedy(run: Run, other: Run) -> str:

@@ -15,19 +15,26 @@ def facts(run: Run) -> list[dict[str, Any]]:
     A row has ``median_ms`` with its interval (``low_ms``, ``high_ms``; None: too few samples), the
     number of samples, the date, the machine, and the digest of the outputs.
     """
-    return run.kept(("execution rows", run.version.timings),
-                    lambda: [_row(each) for each in reversed(run.executions())])  # fmt: skip
+    return run.kept(
+        ("execution rows", run.version.timings),
+        lambda: [_row(each) for each in reversed(run.executions())],
+    )
 
 
 def _row(each: Execution) -> dict[str, Any]:
     bounds = intervals.median(each.samples_us)
     low, high = (None, None) if bounds is None else (bound / 1e3 for bound in bounds)
     return {
-        "id": each.id, "began": each.began, "machine": each.machine, "threads": each.threads,
-        "digest": each.digest, "samples": len(each.samples_us),
+        "id": each.id,
+        "began": each.began,
+        "machine": each.machine,
+        "threads": each.threads,
+        "digest": each.digest,
+        "samples": len(each.samples_us),
         "median_ms": None if each.median_us is None else each.median_us / 1e3,
-        "low_ms": low, "high_ms": high,
-    }  # fmt: skip
+        "low_ms": low,
+        "high_ms": high,
+    }
 
 
 def spread(row: dict[str, Any]) -> str:

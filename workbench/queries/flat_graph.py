@@ -183,8 +183,9 @@ def _regions(op: Op) -> Sequence[str]:
 
 def _phase_after_phase(nodes: Sequence[Node]) -> list[Node]:
     place: dict[int | None, int] = {node.key: i for i, node in enumerate(nodes)}
-    inputs = [[place[key] for key in node.inputs if place.get(key, i) < i]
-              for i, node in enumerate(nodes)]  # fmt: skip
+    inputs = [
+        [place[key] for key in node.inputs if place.get(key, i) < i] for i, node in enumerate(nodes)
+    ]
     return [nodes[i] for i in joint.order([node.scope for node in nodes], inputs)]
 
 

@@ -33,8 +33,9 @@ def overlays(
     """Return the overlays of drawn ops (widgets/README.md) from ``rows``, columns of facts."""
     found = []
     for name, unit, values in (
-        ("work", "Mflop", rows["flops"] / 1e6), ("traffic", "B", rows["bytes"]),
-    ):  # fmt: skip
+        ("work", "Mflop", rows["flops"] / 1e6),
+        ("traffic", "B", rows["bytes"]),
+    ):
         if values.any():
             found.append(overlay(name, unit, values))
     times = measured_times(run, stage, nodes, rows["flops"])
@@ -43,8 +44,13 @@ def overlays(
     if stage:
         born = run.births(stage)
         names = [f"{s.index:02d} {s.pass_name}" for s in run.stages()]
-        found.append({**overlay("made by pass", "", [born[n.key] for n in nodes]),
-                      "combine": "max", "labels": names})  # fmt: skip
+        found.append(
+            {
+                **overlay("made by pass", "", [born[n.key] for n in nodes]),
+                "combine": "max",
+                "labels": names,
+            }
+        )
     drawn = [n.op for n in nodes]
     for name, sizes in (
         ("largest |value|", magnitudes.values(run, drawn)),
@@ -118,9 +124,12 @@ def _drawn(ops: Sequence[int], places: Mapping[int, int], around: Mapping[int, i
 
 
 def _share_by_origin(
-    run: Run, launches: Mapping[int, float], places: Mapping[int, int],
-    weights: np.ndarray, values: np.ndarray,
-) -> None:  # fmt: skip
+    run: Run,
+    launches: Mapping[int, float],
+    places: Mapping[int, int],
+    weights: np.ndarray,
+    values: np.ndarray,
+) -> None:
     """Add the microseconds of ``launches`` to the ops that came from the same nodes."""
     from workbench.queries.model_lines import traced
 
@@ -170,8 +179,9 @@ class _WorstErrors:
         rows = run.recording.query(
             "SELECT r.new, c.worst_error FROM check_result c JOIN rewrite r ON r.id = c.rewrite"
             f" WHERE c.worst_error > 0 AND r.stage <= {int(stage)}",
-            timeout=60.0, max_rows=1 << 24,
-        ).rows  # fmt: skip
+            timeout=60.0,
+            max_rows=1 << 24,
+        ).rows
         self.of_op: dict[int, float] = {}
         for new, error in rows:
             for op in json.loads(new):

@@ -89,14 +89,16 @@ def joint(run: Run, stage: int) -> Joint | None:
 
 #: Scopes for ops that do not belong to the forward pass: names that no module of a model has.
 _FIRST, _BACK, _RESULTS = "step inputs", "backward pass", "step results"
-_SCOPES = {
-    LOSS: "training loss", RECOMPUTED: _BACK, BACKWARD: _BACK, OPTIMIZER: "optimizer update"
-}  # fmt: skip
+_SCOPES = {LOSS: "training loss", RECOMPUTED: _BACK, BACKWARD: _BACK, OPTIMIZER: "optimizer update"}
 _RANKS = {_FIRST: 0, _SCOPES[LOSS]: 2, _BACK: 3, _SCOPES[OPTIMIZER]: 4, _RESULTS: 5}
 _INPUTS = {
-    "batch": "batch", "shard": "batch", "parameter": "parameters", "buffer": "buffers",
-    "slot": "optimizer state", "scalar": "numbers",
-}  # fmt: skip
+    "batch": "batch",
+    "shard": "batch",
+    "parameter": "parameters",
+    "buffer": "buffers",
+    "slot": "optimizer state",
+    "scalar": "numbers",
+}
 
 
 def scope(found: Joint, stage: int, op: Op, path: str) -> str:
@@ -315,8 +317,9 @@ def _makers(ops: Sequence[Op], memory: Mapping[Value, Value]) -> dict[Value, Op]
     return {v: op for op in ops if not is_quiet(op) for v in makes(op) if memory.get(v, v) is v}
 
 
-def _save(made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value, Value],
-          loss: int) -> None:  # fmt: skip
+def _save(
+    made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value, Value], loss: int
+) -> None:
     """Collect the forward values that the backward pass reads after op ``loss``."""
     before = [op for op in ops if not BEFORE.isdisjoint(phases.mix(op))]
     maker = _makers(before, memory)
@@ -425,8 +428,10 @@ def saved_bytes(run: Run) -> tuple[int, int] | None:
 
     without = run.kept(("saved", ordered), lambda: measured(ordered))
     again = made.get(Recompute.name())
-    return (without if again is None else run.kept(("saved", again), lambda: measured(again)),
-            without)  # fmt: skip
+    return (
+        without if again is None else run.kept(("saved", again), lambda: measured(again)),
+        without,
+    )
 
 
 @dataclass(frozen=True)
@@ -449,5 +454,9 @@ def held(run: Run) -> Held:
     roles = Roles.of(main)
     trained = [main.arguments[i].type for i in roles.numbers("parameter")]
     state = [main.arguments[i].type for i in roles.numbers("slot")]
-    return Held(len(trained), sum(t.elements for t in trained), sum(t.bytes for t in trained),
-                sum(t.bytes for t in state))  # fmt: skip
+    return Held(
+        len(trained),
+        sum(t.elements for t in trained),
+        sum(t.bytes for t in trained),
+        sum(t.bytes for t in state),
+    )

@@ -63,8 +63,10 @@ def gradient_ops(run: Run, stage: int, op: int) -> list[tuple[str, str, list[int
         ("gradient", "its gradient:", _gradients(run, stage, found, lists, there)),
         ("forward", "it is the gradient of", _gradient_of(run, stage, found, lists, there)),
     )
-    return [(what, words, [row["go"]["op"] for row in rows if row["kind"] == "link"])
-            for what, words, rows in sides]  # fmt: skip
+    return [
+        (what, words, [row["go"]["op"] for row in rows if row["kind"] == "link"])
+        for what, words, rows in sides
+    ]
 
 
 def _unit(run: Run, stage: int, op: Op) -> Op:
@@ -85,9 +87,13 @@ def _gradients(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows
     if not units:
         return [as_text("Passed through unchanged: no op computes it.")]
     of_parameter = {
-        unit: [derivation.makes[g] for g in whole & derivation.makes.keys()
-               if any(u is unit for _, u in lists.carriers.get(g, ()))] for unit in units
-    }  # fmt: skip
+        unit: [
+            derivation.makes[g]
+            for g in whole & derivation.makes.keys()
+            if any(u is unit for _, u in lists.carriers.get(g, ()))
+        ]
+        for unit in units
+    }
     rows = []
     for unit, parts in units.items():
         detail = _parts(unit, parts)
@@ -119,8 +125,9 @@ def _updates(run: Run, stage: int, found: Joint, lists: Table, op: Op) -> Rows:
     parameters = found.derivation.updates(op, stage)
     if not parameters:
         return []
-    rows: Rows = [as_fact("parameter" if len(parameters) == 1 else "parameters",
-                          _names(found, parameters))]  # fmt: skip
+    rows: Rows = [
+        as_fact("parameter" if len(parameters) == 1 else "parameters", _names(found, parameters))
+    ]
     if len(parameters) == 1:
         rows += _from(run, found, lists, parameters, op)
     return rows
@@ -144,15 +151,18 @@ def _from(run: Run, found: Joint, lists: Table, parameters: Sequence[int], op: O
     """Return links to the ops that make the gradients of parameters."""
     wanted = [g for g, of in found.derivation.makes.items() if of in parameters]
     units = (unit for unit in lists.units(wanted) if unit is not op)
-    return [as_link(_title(run, unit), "makes its gradient", {"op": run.op_id(unit)})
-            for unit in units]  # fmt: skip
+    return [
+        as_link(_title(run, unit), "makes its gradient", {"op": run.op_id(unit)}) for unit in units
+    ]
 
 
 def _to(run: Run, lists: Table, parameters: Iterable[int]) -> Rows:
     """Return links to the ops that make the next values of parameters."""
     units = dict.fromkeys(lists.nexts[p] for p in parameters if p in lists.nexts)
-    return [as_link(_title(run, unit), "makes its next value", {"op": run.op_id(unit)})
-            for unit in units]  # fmt: skip
+    return [
+        as_link(_title(run, unit), "makes its next value", {"op": run.op_id(unit)})
+        for unit in units
+    ]
 
 
 def _saved(run: Run, stage: int, found: Joint, lists: Table, unit: Op) -> Rows:
@@ -160,15 +170,19 @@ def _saved(run: Run, stage: int, found: Joint, lists: Table, unit: Op) -> Rows:
     roots = found.derivation.roots(unit, stage)
     if RECOMPUTED in mix:
         first = _alike(stage, found, list(lists.units(roots)), unit)
-        return [as_text("Not saved: this op recomputes work of the forward pass, of:"),
-                *_listed(run, first, unit)]  # fmt: skip
+        return [
+            as_text("Not saved: this op recomputes work of the forward pass, of:"),
+            *_listed(run, first, unit),
+        ]
     if BEFORE.isdisjoint(mix):
         return []
     rows: Rows = []
     for saved in lists.saved.get(unit, ())[:MAX_LISTED]:
         rows.append(as_fact("kept", f"{short_type(saved.value.type)}, {saved.bytes:,} B"))
-        rows += [as_link(_title(run, reader), "reads it", {"op": run.op_id(reader)})
-                 for reader in saved.readers[:MAX_LISTED]]  # fmt: skip
+        rows += [
+            as_link(_title(run, reader), "reads it", {"op": run.op_id(reader)})
+            for reader in saved.readers[:MAX_LISTED]
+        ]
     again = dict.fromkeys(second for root in roots for second in lists.again.get(root, ()))
     if again:
         rows.append(as_text("Recomputed for the backward pass by:"))

@@ -69,13 +69,18 @@ def _static(kernel: Kernel) -> dict[str, Any]:
     """Return the facts that are known of a kernel before it is launched."""
     items = [int(n) for n in kernel.facts.get("work_items", ())]
     return {
-        "id": kernel.id, "name": kernel.name, "count": len(kernel.launches),
-        "cached": kernel.cached, "compile_seconds": kernel.compile_seconds,
-        "core": bool(kernel.facts.get("core")), "steps": len(kernel.steps),
+        "id": kernel.id,
+        "name": kernel.name,
+        "count": len(kernel.launches),
+        "cached": kernel.cached,
+        "compile_seconds": kernel.compile_seconds,
+        "core": bool(kernel.facts.get("core")),
+        "steps": len(kernel.steps),
         **{fact: as_number(kernel.facts.get(fact)) for fact in GPU_FACTS},
         "occupancy_limit": str(kernel.facts.get("occupancy_limit", "")),
-        "grid": max(items, default=None), "grid_least": min(items, default=None),
-    }  # fmt: skip
+        "grid": max(items, default=None),
+        "grid_least": min(items, default=None),
+    }
 
 
 def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
@@ -86,8 +91,12 @@ def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
     if not works:
         return row
     flops, moved = sum(w.flops for w in works), sum(w.bytes for w in works)
-    row |= {"flops": flops, "bytes": moved, "intensity": flops / moved if moved else None,
-            "count": sum(w.runs for w in works)}  # fmt: skip
+    row |= {
+        "flops": flops,
+        "bytes": moved,
+        "intensity": flops / moved if moved else None,
+        "count": sum(w.runs for w in works),
+    }
     known, found = [w.least_us for w in works if w.least_us is not None], roofs(run)
     if known and found is not None:
         row |= {
@@ -123,10 +132,11 @@ def _measured(timings: list[Timing], total: float) -> dict[str, Any]:
         "median_us": spent / len(medians),
         "min_us": min(t.min_us for t in timings if t.min_us is not None),
         "p95_us": float(np.quantile(samples, 0.95)) if samples.size else None,
-        "total_us": spent, "share": spent / total if total else None,
+        "total_us": spent,
+        "share": spent / total if total else None,
         "gflops": sum(t.flops for t in timings) / spent / 1e3 if spent else None,
         "gbytes_per_s": sum(t.bytes for t in timings) / spent / 1e3 if spent else None,
-    }  # fmt: skip
+    }
 
 
 def as_number(value: Any) -> float | None:

@@ -82,9 +82,7 @@ def _text(run: Run, kernel: Kernel, what: str) -> str:
     return text
 
 
-def groups_of(
-    run: Run, kernel: Kernel, texts: list[str], kept: list[bool]
-) -> list[dict[str, Any]]:  # fmt: skip
+def groups_of(run: Run, kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str, Any]]:
     """Return the lines grouped by source line, with their ops and labels.
 
     They come from the recording's maps, else from LLVM's debug locations and the assembly's

@@ -39,27 +39,38 @@ def lines(run: Run, other: Run) -> dict[str, Any]:
         assert line is not None
         of = sides[0 if a else 1]
         node = of.nodes[line.line - 1] if nodes else None
-        rows.append({
-            "file": line.file, "line": line.line, "text": _text(run if a else other, line, of),
-            "place": node.scope if node else f"{short_path(line.file)}:{line.line}",
-            "a": None if a is None else _side(a, ends[0]),
-            "b": None if b is None else _side(b, ends[1]),
-        })  # fmt: skip
+        rows.append(
+            {
+                "file": line.file,
+                "line": line.line,
+                "text": _text(run if a else other, line, of),
+                "place": node.scope if node else f"{short_path(line.file)}:{line.line}",
+                "a": None if a is None else _side(a, ends[0]),
+                "b": None if b is None else _side(b, ends[1]),
+            }
+        )
     return {"rows": rows, "nodes": nodes}
 
 
 def _at_the_end(run: Run, found: ModelLines) -> Mapping[Place, int]:
     last = max(0, run.version.stages - 1)
-    return run.kept(("ops by line", last, run.version.stages),
-                    lambda: found.count(run.index(last).module, run.op_id))  # fmt: skip
+    return run.kept(
+        ("ops by line", last, run.version.stages),
+        lambda: found.count(run.index(last).module, run.op_id),
+    )
 
 
 def _side(line: Line, end: Mapping[Place, int]) -> dict[str, Any]:
     return {
-        "line": line.line, "op": line.op, "kernel": line.kernel, "us": line.own.us,
-        "all_us": line.total.us, "bytes": line.own.bytes, "import": line.at_import,
+        "line": line.line,
+        "op": line.op,
+        "kernel": line.kernel,
+        "us": line.own.us,
+        "all_us": line.total.us,
+        "bytes": line.own.bytes,
+        "import": line.at_import,
         "now": end.get((line.file, line.line), 0),
-    }  # fmt: skip
+    }
 
 
 def _text(run: Run, line: Line, found: ModelLines) -> str:

@@ -16,8 +16,13 @@ from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 
 #: Ops that only supply operands, ranked by how little they say about what became of another op.
-FEEDS = {"core.constant": 2, "target.constant": 2, "core.iota": 2, "core.broadcast": 1,
-          "target.alloc": 1}  # fmt: skip
+FEEDS = {
+    "core.constant": 2,
+    "target.constant": 2,
+    "core.iota": 2,
+    "core.broadcast": 1,
+    "target.alloc": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -111,17 +116,23 @@ def _ranked(keys: Iterable[int], present: Mapping[int, Op]) -> list[int]:
 def launches(run: Run) -> dict[int, Op]:
     """Return the launch ops of the last stage, by id, in program order."""
     last = run.version.stages - 1
-    return run.kept(("launches", last), lambda: {
-        run.op_id(op): op for op in run.index(last).module.main.body.ops if op.kind == LAUNCH
-    })  # fmt: skip
+    return run.kept(
+        ("launches", last),
+        lambda: {
+            run.op_id(op): op for op in run.index(last).module.main.body.ops if op.kind == LAUNCH
+        },
+    )
 
 
 def planned_runs(run: Run) -> dict[int, int]:
     """Return how often each launch (by id) runs in an execution, as far as it is static."""
     last = run.version.stages - 1
-    return run.kept(("planned runs", last), lambda: {
-        run.op_id(op): n for op, n in launch_runs(run.index(last).module.main.body.ops).items()
-    })  # fmt: skip
+    return run.kept(
+        ("planned runs", last),
+        lambda: {
+            run.op_id(op): n for op, n in launch_runs(run.index(last).module.main.body.ops).items()
+        },
+    )
 
 
 def kernel_by_name(run: Run) -> dict[str, int]:

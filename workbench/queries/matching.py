@@ -51,15 +51,22 @@ def same_ops(first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same] 
 def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
     """Return the ops that two stages of ``run`` and ``other`` have in common, also nested."""
     key = "same ops", str(other.path), other.identity, stages
-    return run.kept(key, lambda: same_ops(
-        list(run.index(stages[0]).module.walk()), list(other.index(stages[1]).module.walk()),
-        same_meaning(run, other, stages)))  # fmt: skip
+    return run.kept(
+        key,
+        lambda: same_ops(
+            list(run.index(stages[0]).module.walk()),
+            list(other.index(stages[1]).module.walk()),
+            same_meaning(run, other, stages),
+        ),
+    )
 
 
 def same_values(first: Module, second: Module) -> list[Same]:
     """Return the common values of two modules: arguments of main, then results of its ops."""
-    return [*same_arguments(first, second),
-            *results_of(same_ops(first.main.body.ops, second.main.body.ops))]  # fmt: skip
+    return [
+        *same_arguments(first, second),
+        *results_of(same_ops(first.main.body.ops, second.main.body.ops)),
+    ]
 
 
 def same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
@@ -161,8 +168,11 @@ def _by_nodes(first: Sequence[Op], second: Sequence[Op]) -> Iterator[Same]:
             )
             continue
         a, b = _grouped(mine, _alike), _grouped(theirs, _alike)
-        only = [Same(a[each][0], b[each][0], RECORDED, "same node") for each in a
-                if len(a[each]) == len(b.get(each, ())) == 1]  # fmt: skip
+        only = [
+            Same(a[each][0], b[each][0], RECORDED, "same node")
+            for each in a
+            if len(a[each]) == len(b.get(each, ())) == 1
+        ]
         yield from only
         yield from _in_order(*_left(mine, theirs, only), "order among the ops of its node")
 
@@ -175,8 +185,11 @@ def _by_operands(first: Sequence[Op], second: Sequence[Op], found: Iterable[Same
 
     Constants match by equal content.
     """
-    partner = {v: w for same in found for v, w in zip(same.first.results, same.second.results,
-                                                        strict=False)}  # fmt: skip
+    partner = {
+        v: w
+        for same in found
+        for v, w in zip(same.first.results, same.second.results, strict=False)
+    }
     waiting: dict[Hashable, list[Op]] = {}
     for op in reversed(second):
         waiting.setdefault(_reads(op, op.operands), []).append(op)
@@ -222,8 +235,9 @@ def _grouped(ops: Iterable[Op], key: Callable[[Op], Hashable]) -> dict[Hashable,
     return groups
 
 
-def _left(first: Sequence[Op], second: Sequence[Op],
-          found: Iterable[Same]) -> tuple[list[Op], list[Op]]:  # fmt: skip
+def _left(
+    first: Sequence[Op], second: Sequence[Op], found: Iterable[Same]
+) -> tuple[list[Op], list[Op]]:
     """Return the ops of both sides that are not matched yet."""
     taken = {op for same in found for op in (same.first, same.second)}
     return [op for op in first if op not in taken], [op for op in second if op not in taken]

@@ -44,11 +44,17 @@ def _again(run: Run) -> list[dict[str, Any]]:
     work = max(1, sum(step.cost for step in problem.steps))
     saved = max(1, choice.without.held)
     return [
-        {"held": plan.held, "part": plan.held / saved, "extra": plan.extra / work,
-         "bound": choice.bound / work, "peak": plan.peak, "again": len(plan.again),
-         "chosen": plan == choice.plan}
+        {
+            "held": plan.held,
+            "part": plan.held / saved,
+            "extra": plan.extra / work,
+            "bound": choice.bound / work,
+            "peak": plan.peak,
+            "again": len(plan.again),
+            "chosen": plan == choice.plan,
+        }
         for plan in _some(choice)
-    ]  # fmt: skip
+    ]
 
 
 def _some(choice: Choice) -> list[Plan]:
@@ -79,12 +85,18 @@ def _planners(run: Run) -> list[dict[str, Any]]:
     unit = alignment(run)
     lives = [
         Lifetime(str(b.id), b.unpadded_size, b.start, b.end + 1, unit)
-        for b in run.buffers() if b.tier == "dram"
-    ]  # fmt: skip
+        for b in run.buffers()
+        if b.tier == "dram"
+    ]
     used = run.figures("memory").get("planner")
     rows = [
-        {"planner": p.planner, "bytes": p.peak, "bound": p.lower_bound, "ms": 1e3 * p.seconds,
-         "used": p.planner == used}
+        {
+            "planner": p.planner,
+            "bytes": p.peak,
+            "bound": p.lower_bound,
+            "ms": 1e3 * p.seconds,
+            "used": p.planner == used,
+        }
         for p in compare(lives, QUICK if len(lives) > MANY else None, EFFORT)
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda r: (r["bytes"], not r["used"], r["ms"]))

@@ -26,8 +26,14 @@ NODES = ""
 #: An unmeasured machine: 50 GFLOP/s, 10 GB/s. Only their ratio matters.
 PEAK_GFLOPS, GBYTES_PER_S = 50.0, 10.0
 #: Ops that hold or allocate memory and compute nothing.
-_IDLE = ("core.constant", "target.constant", "target.alloc", "target.view", "target.input",
-         "target.output")  # fmt: skip
+_IDLE = (
+    "core.constant",
+    "target.constant",
+    "target.alloc",
+    "target.view",
+    "target.input",
+    "target.output",
+)
 #: Ops that only supply operands to others.
 _FEEDS = (*_IDLE, "core.iota", "core.broadcast")
 _VERDICTS = ("unchecked", "bitwise", "within", "failed")
@@ -259,9 +265,9 @@ class _Tracing:
                 _add(total.setdefault(place, [0.0] * 4), row)
                 if number in self.dearest_op and rank > dearest.get(place, (-1.0, 0))[0]:
                     dearest[place] = rank, number
-        kernels = dict(_rows(
-            self.recording, "SELECT op, kernel FROM kernel_op WHERE role = 'launch'"
-        ))  # fmt: skip
+        kernels = dict(
+            _rows(self.recording, "SELECT op, kernel FROM kernel_op WHERE role = 'launch'")
+        )
         counts, checks = self._counts(), self._checks()
         lines = {}
         for place in sorted(total):
@@ -270,19 +276,31 @@ class _Tracing:
             if best is None and place not in counts and not any(total[place]):
                 continue  # a parameter: it computes nothing
             lines[place] = Line(
-                *place, _amount(own.get(place, [0.0] * 4), measured),
-                _amount(total[place], measured), counts.get(place, 0), checks.get(place),
+                *place,
+                _amount(own.get(place, [0.0] * 4), measured),
+                _amount(total[place], measured),
+                counts.get(place, 0),
+                checks.get(place),
                 None if best is None else self.dearest_op[best[1]][0],
-                None if launch is None else kernels.get(launch), self.texts.get(place, ""),
-            )  # fmt: skip
+                None if launch is None else kernels.get(launch),
+                self.texts.get(place, ""),
+            )
         everything = [0.0] * 4
         for row in table.values():
             _add(everything, row)
         return ModelLines(
-            lines, self.nodes, _amount(everything, measured), _amount(nowhere, measured),
-            _amount(table.get(None, [0.0] * 4), measured), measured, executed, self.of_op,
-            tuple(self.weights), of_launch, self.of_nodes,
-        )  # fmt: skip
+            lines,
+            self.nodes,
+            _amount(everything, measured),
+            _amount(nowhere, measured),
+            _amount(table.get(None, [0.0] * 4), measured),
+            measured,
+            executed,
+            self.of_op,
+            tuple(self.weights),
+            of_launch,
+            self.of_nodes,
+        )
 
     def _places(self, number: int) -> tuple[Place, ...]:
         return (*self.nodes[number].places, (NODES, number + 1))
@@ -343,8 +361,9 @@ def _parts(launch: Op, costs: _Costs) -> Iterator[_Part]:
     for op in block.ops:
         if op.kind == "core.constant":
             continue
-        read = sum(_read(op, v) for v in dict.fromkeys(op.operands)
-                   if v in outside or v not in inner)  # fmt: skip
+        read = sum(
+            _read(op, v) for v in dict.fromkeys(op.operands) if v in outside or v not in inner
+        )
         written = sum(_bytes(v) for v in op.results if v in given)
         yield _Part(op, costs(op)[0], read + written)
 
@@ -377,9 +396,12 @@ class _Costs:
             inner = [o for region in op.regions for o in region.walk() if not o.regions]
             return sum(self(o)[0] for o in inner), _moved(op)
         key = (
-            op.kind, tuple(v.type for v in op.operands), tuple(v.type for v in op.results),
-            len(set(op.operands)), tuple(op.attributes.items()),
-        )  # fmt: skip
+            op.kind,
+            tuple(v.type for v in op.operands),
+            tuple(v.type for v in op.results),
+            len(set(op.operands)),
+            tuple(op.attributes.items()),
+        )
         try:
             if key not in self._known:
                 self._known[key] = _flops(op), _moved(op)

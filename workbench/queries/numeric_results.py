@@ -45,13 +45,17 @@ def passes(stages: Sequence[Stage], figures: Mapping[str, Any]) -> list[Row]:
     """
     return [
         {
-            "index": s.index, "name": s.pass_name, "changed": s.changed, "exact": s.exact,
-            "tolerance_class": s.tolerance_class, "verdicts": dict(s.verdicts),
+            "index": s.index,
+            "name": s.pass_name,
+            "changed": s.changed,
+            "exact": s.exact,
+            "tolerance_class": s.tolerance_class,
+            "verdicts": dict(s.verdicts),
             "worst": s.worst_error,
             "accumulated": as_number(figures.get(f"{ACCUMULATED}{s.index}")),
         }
         for s in stages
-    ]  # fmt: skip
+    ]
 
 
 def changing(rows: Sequence[Row]) -> list[Row]:
@@ -102,7 +106,7 @@ def framework(
         "tried": as_count(figures.get(f"{FRAMEWORK}_tried")),
         "verdict": str(figures.get(f"{FRAMEWORK}_verdict", NOT_JUDGED)),
         "beyond": _read_beyond(figures.get(f"{FRAMEWORK}_beyond")),
-    }  # fmt: skip
+    }
 
 
 def differing(rows: Sequence[Row]) -> Row:
@@ -114,10 +118,11 @@ def differing(rows: Sequence[Row]) -> Row:
     others = [row for row in rows if not row["same"]]
     floats = [row for row in others if row["error"] is not None]
     return {
-        "values": len(rows), "same": len(rows) - len(others),
+        "values": len(rows),
+        "same": len(rows) - len(others),
         "worst": max(floats, key=lambda row: row["error"], default=None),
         "integers": [row["node"] for row in others if row["error"] is None],
-    }  # fmt: skip
+    }
 
 
 def beyond(found: Beyond) -> Row:
@@ -130,12 +135,19 @@ def beyond(found: Beyond) -> Row:
     """
     off = found.judgement.distance
     return {
-        "node": found.node, "op": found.op, "line": found.line or None, "alone": found.alone,
-        "element": list(off.index), "want": said(off.want), "got": said(off.got),
-        "error": said(off.relative), "ulps": off.ulps, "allowed": said(found.judgement.allowed),
+        "node": found.node,
+        "op": found.op,
+        "line": found.line or None,
+        "alone": found.alone,
+        "element": list(off.index),
+        "want": said(off.want),
+        "got": said(off.got),
+        "error": said(off.relative),
+        "ulps": off.ulps,
+        "allowed": said(found.judgement.allowed),
         "note": found.judgement.note,
         "inputs": [{"name": name, "error": said(error)} for name, error in found.inputs],
-    }  # fmt: skip
+    }
 
 
 def _read_beyond(text: Any) -> Row | None:
@@ -181,10 +193,13 @@ def beside(record: FrameworkRecord) -> Row:
     distance = None if theirs is None or ours is None else abs(ours - theirs)
     return {
         "error": as_number(record.error) if record.same or _is_float(record.value) else None,
-        "same": record.same, "element": list(record.index),
-        "theirs": theirs, "ours": ours, "absolute": as_number(distance),
+        "same": record.same,
+        "element": list(record.index),
+        "theirs": theirs,
+        "ours": ours,
+        "absolute": as_number(distance),
         "ulps": 0 if record.same else ulps(record.theirs, record.ours, _numpy(record.value)),
-    }  # fmt: skip
+    }
 
 
 def framework_values(
@@ -202,13 +217,21 @@ def framework_values(
     for number, each in enumerate(records):
         op = makers.get(each.value)
         file, line = ("", 0) if op is None else place(op)
-        rows.append({
-            "place": number, "framework": each.framework, "node": each.node, **beside(each),
-            "name": name_of(recording, each.value), "type": str(each.value.type),
-            "op": None if op is None else recording.op_id(op),
-            "kind": "input" if op is None else op.kind, "file": file, "line": line,
-            "scope": "" if op is None or op.origin is None else op.origin.scope,
-        })  # fmt: skip
+        rows.append(
+            {
+                "place": number,
+                "framework": each.framework,
+                "node": each.node,
+                **beside(each),
+                "name": name_of(recording, each.value),
+                "type": str(each.value.type),
+                "op": None if op is None else recording.op_id(op),
+                "kind": "input" if op is None else op.kind,
+                "file": file,
+                "line": line,
+                "scope": "" if op is None or op.origin is None else op.origin.scope,
+            }
+        )
     return rows
 
 
@@ -226,7 +249,7 @@ def against(told: Row) -> str:
     text += others(told["integers"])
     if told["tried"]:
         text += f"; forms of nodes on adversarial values too: {told['tried']}"
-    return "\n".join([text, *(beyond_lines(told["beyond"]) if told["beyond"] else [])])  # fmt: skip
+    return "\n".join([text, *(beyond_lines(told["beyond"]) if told["beyond"] else [])])
 
 
 def others(integers: Sequence[str]) -> str:
@@ -251,8 +274,10 @@ def peer_line(row: Row) -> str:
 def beyond_lines(row: Row) -> list[str]:
     """Return :func:`beyond` as lines of text."""
     place = "on the framework's own operands" if row["alone"] else "as a whole"
-    lines = [f"first node that differs: {row['node']}, {place}"
-             + (f", {row['line']}" if row["line"] else "")]  # fmt: skip
+    lines = [
+        f"first node that differs: {row['node']}, {place}"
+        + (f", {row['line']}" if row["line"] else "")
+    ]
     if row["op"]:
         lines.append(f"  {row['op']}")
     ulps = "" if row["ulps"] is None else f", {row['ulps']} ulps"
@@ -274,9 +299,11 @@ def short(number: float | str | None) -> str:
 
 
 def checks(
-    recording: Recording, stage: int, rewrites: Sequence[RecordedRewrite] | None = None,
+    recording: Recording,
+    stage: int,
+    rewrites: Sequence[RecordedRewrite] | None = None,
     place: Callable[[Op], tuple[str, int]] | None = None,
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     """Return the checks of a stage, failed ones first, then by error.
 
     ``rewrite`` is the rewrite's number (None: a launch's kernel, or the whole stage), ``op`` the
@@ -301,8 +328,13 @@ def _urgency(row: Row) -> tuple:
     return ORDER.index(row["verdict"]), -error, row["rewrite"] if row["rewrite"] is not None else -1
 
 
-def _check(recording: Recording, record: CheckRecord, rewrite: RecordedRewrite | None,
-           op: Op | None, place: Callable[[Op], tuple[str, int]]) -> Row:  # fmt: skip
+def _check(
+    recording: Recording,
+    record: CheckRecord,
+    rewrite: RecordedRewrite | None,
+    op: Op | None,
+    place: Callable[[Op], tuple[str, int]],
+) -> Row:
     distance = None
     if record.old is not None and record.new is not None:
         distance = abs(record.new - record.old)
@@ -310,17 +342,24 @@ def _check(recording: Recording, record: CheckRecord, rewrite: RecordedRewrite |
     file, line = ("", 0) if op is None else place(op)
     return {
         "rewrite": None if rewrite is None else rewrite.number,
-        "rule": "" if rewrite is None else rewrite.rewrite.rule, "verdict": record.verdict,
+        "rule": "" if rewrite is None else rewrite.rewrite.rule,
+        "verdict": record.verdict,
         "error": as_number(record.worst_error) if checked else None,
         "tolerance": (record.tolerance or None) if rewrite is None else rewrite.rewrite.tolerance,
         "absolute": as_number(distance),
         "ulps": None if value is None else ulps(record.old, record.new, _numpy(value)),
-        "old": _shortest(record.old, value), "new": _shortest(record.new, value),
+        "old": _shortest(record.old, value),
+        "new": _shortest(record.new, value),
         "value": None if value is None else name_of(recording, value),
-        "type": "" if value is None else str(value.type), "element": list(record.index),
-        "op": None if op is None else recording.op_id(op), "kind": "" if op is None else op.kind,
-        "file": file, "line": line, "seconds": record.seconds, "note": record.note,
-    }  # fmt: skip
+        "type": "" if value is None else str(value.type),
+        "element": list(record.index),
+        "op": None if op is None else recording.op_id(op),
+        "kind": "" if op is None else op.kind,
+        "file": file,
+        "line": line,
+        "seconds": record.seconds,
+        "note": record.note,
+    }
 
 
 def _shown(rewrite: RecordedRewrite, value: Value | None) -> Op | None:
@@ -363,10 +402,11 @@ def _launches(
 
 
 def values(
-    recording: Recording, stats: Sequence[TensorStats] | None = None,
+    recording: Recording,
+    stats: Sequence[TensorStats] | None = None,
     makers: Mapping[int, Mapping[Value, Op]] | None = None,
     place: Callable[[Op], tuple[str, int]] | None = None,
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     """Return statistics of values on the example inputs, in program order of their stages.
 
     ``place`` counts the values of a stage; ``op`` makes the value (None: an input of the model);
@@ -385,18 +425,29 @@ def values(
         file, line = ("", 0) if op is None else place(op)
         wrong = bool(each.nan or each.inf)
         number = counted[each.stage] = counted.get(each.stage, -1) + 1
-        rows.append({
-            "stage": each.stage, "place": number, "value": recording.value_id(each.value),
-            "name": name_of(recording, each.value), "type": str(each.value.type),
-            "op": None if op is None else recording.op_id(op),
-            "kind": "input" if op is None else op.kind,
-            "kernel": None if op is None else op.get("kernel"), "file": file, "line": line,
-            "scope": "" if op is None or op.origin is None else op.origin.scope,
-            "minimum": as_number(each.minimum), "maximum": as_number(each.maximum),
-            "mean": as_number(each.mean), "largest": largest(each),
-            "nan": each.nan, "inf": each.inf,
-            "bins": list(each.histogram[1]), "first_bad": wrong and each.stage not in bad,
-        })  # fmt: skip
+        rows.append(
+            {
+                "stage": each.stage,
+                "place": number,
+                "value": recording.value_id(each.value),
+                "name": name_of(recording, each.value),
+                "type": str(each.value.type),
+                "op": None if op is None else recording.op_id(op),
+                "kind": "input" if op is None else op.kind,
+                "kernel": None if op is None else op.get("kernel"),
+                "file": file,
+                "line": line,
+                "scope": "" if op is None or op.origin is None else op.origin.scope,
+                "minimum": as_number(each.minimum),
+                "maximum": as_number(each.maximum),
+                "mean": as_number(each.mean),
+                "largest": largest(each),
+                "nan": each.nan,
+                "inf": each.inf,
+                "bins": list(each.histogram[1]),
+                "first_bad": wrong and each.stage not in bad,
+            }
+        )
         if wrong:
             bad.add(each.stage)
     return rows

@@ -25,8 +25,13 @@ FOLDED = CONSTANTS | {"target.alloc", "core.iota", "onnx.absent"}
 MAX_ATTRIBUTES = 160
 #: Columns of texts, by the names of their tables.
 TEXTS = {"kind": "kinds", "type": "types", "file": "files", "attribute": "attributes"}
-_NUMBERS = {"line": np.int32, "fold": np.uint8, "flops": np.float64, "bytes": np.float64,
-            **dict.fromkeys(TEXTS, np.int32)}  # fmt: skip
+_NUMBERS = {
+    "line": np.int32,
+    "fold": np.uint8,
+    "flops": np.float64,
+    "bytes": np.float64,
+    **dict.fromkeys(TEXTS, np.int32),
+}
 
 
 class OpFacts:
@@ -93,8 +98,15 @@ class OpFacts:
             type_ = self._types[types] = self.number("type", ", ".join(map(str, types)))
         fold = op.kind in FOLDED
         work = (0.0, 0.0) if fold or op.regions else self._work(op)
-        return (line, fold, *work, self.number("kind", op.kind), type_, self.number("file", file),
-                self._attribute(op))  # fmt: skip
+        return (
+            line,
+            fold,
+            *work,
+            self.number("kind", op.kind),
+            type_,
+            self.number("file", file),
+            self._attribute(op),
+        )
 
     def _attribute(self, op: Op) -> int:
         """Return the number of the attributes' text, shared by recorded ops with equal ones."""

@@ -133,7 +133,12 @@ def _name(data: Mapping[str, Any], term: Term) -> np.ndarray:
 
 
 _TESTS: Mapping[str, Callable[[Mapping[str, Any], Term], np.ndarray]] = {
-    "kind": _column("kinds", "kind"), "shape": _shape, "dtype": _dtype,
-    "attr": _column("attributes", "attribute"), "line": _line, "name": _name,
-    "scope": _column("scopes", "scope"), "phase": _column("phases", "phase"),
-}  # fmt: skip
+    "kind": _column("kinds", "kind"),
+    "shape": _shape,
+    "dtype": _dtype,
+    "attr": _column("attributes", "attribute"),
+    "line": _line,
+    "name": _name,
+    "scope": _column("scopes", "scope"),
+    "phase": _column("phases", "phase"),
+}

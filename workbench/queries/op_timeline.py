@@ -52,8 +52,14 @@ def timeline(run: Run, op: int, stage: int) -> dict[str, Any]:
     for mark in marks:
         at = mark["at"]
         mark["pass"] = names[at] if 0 <= at < len(names) else None
-    return {"op": op, "stages": len(names), "first": first, "last": last, "marks": marks,
-            "more": more}  # fmt: skip
+    return {
+        "op": op,
+        "stages": len(names),
+        "first": first,
+        "last": last,
+        "marks": marks,
+        "more": more,
+    }
 
 
 def _mark(lane: str, at: int, what: str, text: str, go: dict[str, Any], rule: str = "") -> Mark:
@@ -84,12 +90,21 @@ def _self(run: Run, op: int, history: OpHistory, names: Sequence[str]) -> Iterat
         text = f"{first:02d} {names[first]}: makes {name}" + (f" ({rule})" if rule else "")
         yield _mark(SELF, first, "created", text, here | _rewrite(run, first, made), rule)
     if last is not None and last + 1 < len(names):
-        gone = next((s for s in history.later if s.old == op and s.stage == last + 1
-                     and _tells(run, op, s.new)), None)  # fmt: skip
+        gone = next(
+            (
+                s
+                for s in history.later
+                if s.old == op and s.stage == last + 1 and _tells(run, op, s.new)
+            ),
+            None,
+        )
         rule = "" if gone is None else gone.rule
         text = f"{last + 1:02d} {names[last + 1]}: removes it" + (f" ({rule})" if rule else "")
-        go = {"op": op, "stage": last} if gone is None else {
-            "op": gone.new, "stage": last + 1, **_rewrite(run, last + 1, gone)}  # fmt: skip
+        go = (
+            {"op": op, "stage": last}
+            if gone is None
+            else {"op": gone.new, "stage": last + 1, **_rewrite(run, last + 1, gone)}
+        )
         yield _mark(SELF, last + 1, "removed", text, go, rule)
 
 
@@ -109,8 +124,11 @@ def _steps(run: Run, op: int, steps: Iterable[HistoryStep], lane: str) -> Iterat
         rules = len({s.rewrite for s in found})
         text = f"{stage:02d} {names.get(stage, '')}: {run.name_of(step.old)} → "
         text += f"{run.name_of(step.new)} {kind}: {step.rule}"
-        text += f", and {rules - 1} more rewrites" if rules > 2 else (
-            ", and one more rewrite" if rules == 2 else "")  # fmt: skip
+        text += (
+            f", and {rules - 1} more rewrites"
+            if rules > 2
+            else (", and one more rewrite" if rules == 2 else "")
+        )
         go = {"op": step.new, "stage": stage, **_rewrite(run, stage, step)}
         if lane == FROM:  # link to its state before
             go = {"op": step.old, "stage": stage, "before": True}
@@ -145,17 +163,24 @@ def _ends(run: Run, op: int, history: OpHistory, stages: int) -> Iterator[Mark]:
     places = {name: stages + place for place, name in enumerate(_ENDS)}
     made = next((k for k in run.kernels() if k.id == kernel), None)
     if made is not None:
-        yield _mark(BECAME, places["kernel"], "kernel", f"kernel {made.name}",
-                    {"op": op, "kernel": kernel, "panes": ["kernels", "code"]})  # fmt: skip
+        yield _mark(
+            BECAME,
+            places["kernel"],
+            "kernel",
+            f"kernel {made.name}",
+            {"op": op, "kernel": kernel, "panes": ["kernels", "code"]},
+        )
         text = f"its lines in the code of {made.name}"
-        yield _mark(BECAME, places["code"], "code", text,
-                    {"op": op, "kernel": kernel, "open": "code"})  # fmt: skip
+        yield _mark(
+            BECAME, places["code"], "code", text, {"op": op, "kernel": kernel, "open": "code"}
+        )
     held = next((b for b in run.buffers() if b.id == buffer), None)
     if held is not None:
         text = f"buffer {held.name or '%' + str(held.value)}: {held.size:,} B at {held.offset:,} "
         text += f"of {held.tier}, live at positions {held.start} to {held.end}"
-        yield _mark(BECAME, places["buffer"], "buffer", text,
-                    {"op": op, "buffer": buffer, "open": "memory"})  # fmt: skip
+        yield _mark(
+            BECAME, places["buffer"], "buffer", text, {"op": op, "buffer": buffer, "open": "memory"}
+        )
 
 
 def _gradients(run: Run, op: int, stage: int) -> Iterator[Mark]:
@@ -168,5 +193,7 @@ def _gradients(run: Run, op: int, stage: int) -> Iterator[Mark]:
         for at, found in made.items():
             named = [f"{run.name_of(o)} {run.recording.op(o).kind}" for o in found[:NAMED]]
             text = f"{words} {', '.join(named)}{', and others' if len(found) > NAMED else ''}"
-            yield {**_mark(GRADIENT, at, what, text, {"op": found[0], "stage": stage}),
-                   "ops": found}  # fmt: skip
+            yield {
+                **_mark(GRADIENT, at, what, text, {"op": found[0], "stage": stage}),
+                "ops": found,
+            }

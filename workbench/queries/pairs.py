@@ -54,11 +54,15 @@ def _launched(run: Run) -> list[Launched]:
         nodes = op.origin.nodes() if op.origin is not None else ()
         file, line = run.kept_place(op)
         each = works.get(key, Work(key, op["kernel"], 0, 0, None))
-        found.append(Launched(
-            key, each, frozenset(n.name or f"{n.scope}|{n.kind}" for n in nodes),
-            " · ".join(dict.fromkeys(_kind(n.kind) for n in nodes)) or op["kernel"],
-            f"{file}:{line}" if file else "",
-        ))  # fmt: skip
+        found.append(
+            Launched(
+                key,
+                each,
+                frozenset(n.name or f"{n.scope}|{n.kind}" for n in nodes),
+                " · ".join(dict.fromkeys(_kind(n.kind) for n in nodes)) or op["kernel"],
+                f"{file}:{line}" if file else "",
+            )
+        )
     return found
 
 
@@ -91,8 +95,9 @@ def paired(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
     found += [pair for pair in joined if pair.first and pair.second]
     ones = {each.op for pair in found for each in pair.first}
     twos = {each.op for pair in found for each in pair.second}
-    found += _by_work([e for e in left if e.op not in ones],
-                      [e for e in second if e.op not in twos])  # fmt: skip
+    found += _by_work(
+        [e for e in left if e.op not in ones], [e for e in second if e.op not in twos]
+    )
     places = {each.op: at for at, each in enumerate(first)}
     return sorted(found, key=lambda p: min((places[e.op] for e in p.first), default=len(places)))
 

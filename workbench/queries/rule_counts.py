@@ -39,8 +39,10 @@ def rules(run: Run, other: Run) -> list[Row]:
     names = [row["name"] for row in compared.passes(run, other)]
     order = {name: at for at, name in enumerate(names)}
     keys = sorted(dict.fromkeys((*a, *b)), key=lambda k: order.get(k[0], len(order)))
-    return [{"pass": name, "rule": rule, "a": a.get((name, rule)), "b": b.get((name, rule))}
-            for name, rule in keys]  # fmt: skip
+    return [
+        {"pass": name, "rule": rule, "a": a.get((name, rule)), "b": b.get((name, rule))}
+        for name, rule in keys
+    ]
 
 
 def _applied(run: Run) -> dict[tuple[str, str], Row]:

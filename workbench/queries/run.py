@@ -121,8 +121,9 @@ class Run:
             self._stamp = self.recording.stamp
             version, status = self._read_version(), self.recording.status
             if self.identity not in (None, version.id):
-                raise UserError("the file now contains another recording", self.path.name,
-                                "open it again")  # fmt: skip
+                raise UserError(
+                    "the file now contains another recording", self.path.name, "open it again"
+                )
             if version == self.version and status == self.status:
                 return False
             self.version, self.status = version, status
@@ -222,8 +223,9 @@ class Run:
         return self._growing("stages", counted, self.recording.stages)
 
     def figures(self, section: str = "run") -> dict[str, Any]:
-        return self._growing(f"figures {section}", self.version.figures,
-                             lambda: self.recording.figures(section))  # fmt: skip
+        return self._growing(
+            f"figures {section}", self.version.figures, lambda: self.recording.figures(section)
+        )
 
     def kernels(self) -> list[Kernel]:
         return self._growing("kernels", self.version.kernels, self.recording.kernels)
@@ -239,8 +241,9 @@ class Run:
 
     def timings_of(self, execution: int) -> list[Timing]:
         """Return the launches of an execution by its id."""
-        return self._growing(f"timings {execution}", self.version.timings,
-                             lambda: self.recording.timings(execution))  # fmt: skip
+        return self._growing(
+            f"timings {execution}", self.version.timings, lambda: self.recording.timings(execution)
+        )
 
     def iterations(self) -> dict[int, IterationRecord]:
         """Return the iterations of a training run by number, in order; only new ones are read."""
@@ -268,10 +271,15 @@ class Run:
     def diagnostics(self) -> list[tuple[int, Diagnostic]]:
         """Return all diagnostics with the stage they were made in."""
         counted = self.version.stages, self.version.checks, self.version.figures
-        return self._growing("diagnostics", counted, lambda: [
-            (stage.index, found)
-            for stage in self.stages() for found in self.recording.diagnostics(stage.index)
-        ])  # fmt: skip
+        return self._growing(
+            "diagnostics",
+            counted,
+            lambda: [
+                (stage.index, found)
+                for stage in self.stages()
+                for found in self.recording.diagnostics(stage.index)
+            ],
+        )
 
     def op_history(self, op: int) -> OpHistory:
         version = self.version.stages, self.version.kernels, self.version.buffers

@@ -37,10 +37,13 @@ def _align(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, 
     partners = {each.second: each.first for each in same}
     left_over = {each.first for each in same}, partners.keys()
     found = ModuleDiff(
-        [], [], [Match(each.first, each.second, each.how, each.why) for each in same], [],
+        [],
+        [],
+        [Match(each.first, each.second, each.how, each.why) for each in same],
+        [],
         [op for op in mine if op not in left_over[0]],
         [op for op in theirs if op not in left_over[1]],
-    )  # fmt: skip
+    )
     own = set(mine)
 
     def key(thing: Op | Function) -> int | str | None:

@@ -22,12 +22,16 @@ def not_finite(run: Run) -> dict[str, Any] | None:
     if run.status != "failed" or not isinstance(iteration, int):
         return None
     stage, place = figures.get("not_finite/stage"), figures.get("not_finite/place")
-    found: dict[str, Any] = {"iteration": iteration, "op": "",
-                             "go": {"panes": ["training", "graph"]}}  # fmt: skip
+    found: dict[str, Any] = {
+        "iteration": iteration,
+        "op": "",
+        "go": {"panes": ["training", "graph"]},
+    }
     if isinstance(stage, int) and isinstance(place, int) and 0 <= stage < run.version.stages:
         ops = run.index(stage).module.main.body.ops
         if 0 <= place < len(ops):
-            found |= {"op": str(figures.get("not_finite/op", "")),
-                      "go": {"stage": stage, "op": run.op_id(ops[place]),
-                             "panes": ["graph", "source"]}}  # fmt: skip
+            found |= {
+                "op": str(figures.get("not_finite/op", "")),
+                "go": {"stage": stage, "op": run.op_id(ops[place]), "panes": ["graph", "source"]},
+            }
     return found

@@ -52,8 +52,15 @@ def values(run: Run, other: Run) -> tuple[list[Row], list[dict[str, Any]]]:
     for name, stages in parts.items():
         found, only = _part(run, other, name, stages)
         rows += found
-        told.append({"name": name, "stages": list(stages), "matched": len(found), "only": only,
-                     "guessed": sum(row["how"] == GUESSED for row in found)})  # fmt: skip
+        told.append(
+            {
+                "name": name,
+                "stages": list(stages),
+                "matched": len(found),
+                "only": only,
+                "guessed": sum(row["how"] == GUESSED for row in found),
+            }
+        )
     return rows, told
 
 
@@ -71,10 +78,14 @@ def by_stage(run: Run) -> dict[int, dict[int, Row]]:
 
 def _stages(run: Run, other: Run) -> dict[str, tuple[int, int]]:
     """Return the stages of both that have statistics and mean the same."""
-    mine, theirs = ({_part_of(each, stage): stage for stage in by_stage(each)}
-                    for each in (run, other))  # fmt: skip
-    return {name: (mine[name], theirs[name]) for name in (IMPORT, GRADIENTS, COMPILED)
-            if name in mine and name in theirs}  # fmt: skip
+    mine, theirs = (
+        {_part_of(each, stage): stage for stage in by_stage(each)} for each in (run, other)
+    )
+    return {
+        name: (mine[name], theirs[name])
+        for name in (IMPORT, GRADIENTS, COMPILED)
+        if name in mine and name in theirs
+    }
 
 
 def _part_of(run: Run, stage: int) -> str:
@@ -111,19 +122,29 @@ def _match(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
     found: list[Same] = [] if stages == (0, 0) else matching.same_meaning(run, other, stages)
     taken = {value for same in found for value in (same.first, same.second)}
     modules = run.index(stages[0]).module, other.index(stages[1]).module
-    found += [same for same in matching.same_values(*modules)
-              if taken.isdisjoint((same.first, same.second))]  # fmt: skip
-    return [Same(run.value_id(same.first), other.value_id(same.second), same.how, same.why)
-            for same in found]  # fmt: skip
+    found += [
+        same
+        for same in matching.same_values(*modules)
+        if taken.isdisjoint((same.first, same.second))
+    ]
+    return [
+        Same(run.value_id(same.first), other.value_id(same.second), same.how, same.why)
+        for same in found
+    ]
 
 
 def _tensors(run: Run, stage: int) -> Mapping[int, TensorStats]:
     """Return the values of a stage whose tensors were recorded, by id."""
-    kept = run.recording.query("SELECT DISTINCT value FROM tensor_stats WHERE data IS NOT NULL",
-                               max_rows=value_statistics.MAX_VALUES).rows  # fmt: skip
+    kept = run.recording.query(
+        "SELECT DISTINCT value FROM tensor_stats WHERE data IS NOT NULL",
+        max_rows=value_statistics.MAX_VALUES,
+    ).rows
     found = run.recording.tensors([value for (value,) in kept]) if kept else []
-    return {run.value_id(each.value): each for each in found
-            if each.stage == stage and each.data is not None}  # fmt: skip
+    return {
+        run.value_id(each.value): each
+        for each in found
+        if each.stage == stage and each.data is not None
+    }
 
 
 def _compared(a: Row, b: Row, one: TensorStats | None, two: TensorStats | None) -> Row:
@@ -147,11 +168,14 @@ def _statistics(a: Row, b: Row, largest: float | None) -> Row:
     rounding = ROUNDING * (largest or 0.0)
     one_sided = any((x is None) != (y is None) for x, y in pairs)
     differs = (
-        one_sided or a["nan"] != b["nan"] or a["inf"] != b["inf"]
-        or a["minimum"] != b["minimum"] or a["maximum"] != b["maximum"]
+        one_sided
+        or a["nan"] != b["nan"]
+        or a["inf"] != b["inf"]
+        or a["minimum"] != b["minimum"]
+        or a["maximum"] != b["maximum"]
         or (a["mean"] is not None and abs(a["mean"] - (b["mean"] or 0.0)) > rounding)
         or (a["type"] == b["type"] and a["bins"] != b["bins"])
-    )  # fmt: skip
+    )
     found = max(apart, default=None) if differs else 0.0
     return {"difference": None if one_sided else found, "differs": bool(differs)}
 
@@ -172,5 +196,10 @@ def _elements(one: TensorStats, two: TensorStats) -> Row | None:
         places = [numeric_results.places(each).astype(np.float64) for each in (a, b)]
         steps = int(np.max(np.abs(places[0] - places[1]), where=finite, initial=0.0))
     unequal = int(np.count_nonzero(differing(a, b)))
-    return {"exact": True, "differs": unequal > 0, "unequal": unequal,
-            "difference": float(np.max(apart, initial=0.0)), "ulps": steps}  # fmt: skip
+    return {
+        "exact": True,
+        "differs": unequal > 0,
+        "unequal": unequal,
+        "difference": float(np.max(apart, initial=0.0)),
+        "ulps": steps,
+    }

@@ -46,12 +46,13 @@ class Roofs:
         nearest = self.limits.read[0][0]
         near = self.limits.bandwidth(nearest) if len(self.limits.read) > 1 else None
         return {
-            "name": self.name, "measured": self.measured,
+            "name": self.name,
+            "measured": self.measured,
             "gflops": self.limits.peak_flops() / 1e9,
             "gbytes_per_s": self.limits.bandwidth(FAR) / 1e9,
             "cache_gbytes_per_s": None if near is None else near / 1e9,
             "cache_bytes": nearest if near is not None else None,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)

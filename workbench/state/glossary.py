@@ -277,8 +277,12 @@ def page() -> str:
     lines = [INTRODUCTION]
     for view, terms in GLOSSARY.items():
         title = VIEWS[view].title if view in VIEWS else view.capitalize()
-        lines += [f"## {title}", "", "| figure | unit | meaning | how it is measured |",
-                  "|---|---|---|---|"]  # fmt: skip
+        lines += [
+            f"## {title}",
+            "",
+            "| figure | unit | meaning | how it is measured |",
+            "|---|---|---|---|",
+        ]
         for term in terms.values():
             cells = (term.label, term.unit, term.means, term.how)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

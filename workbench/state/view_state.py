@@ -182,10 +182,13 @@ class ViewState:
             given = parse_qsl(query.lstrip("?"), max_num_fields=50)
         except ValueError:
             return ViewState()
-        return ViewState.of({
-            name: url_text.full(text) if name.endswith(_VIEW) else text
-            for name, text in given if name.endswith(_VIEW) or len(text) <= MAX_TEXT
-        })  # fmt: skip
+        return ViewState.of(
+            {
+                name: url_text.full(text) if name.endswith(_VIEW) else text
+                for name, text in given
+                if name.endswith(_VIEW) or len(text) <= MAX_TEXT
+            }
+        )
 
     @staticmethod
     def of(parts: Mapping[str, str]) -> ViewState:

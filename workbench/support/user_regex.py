@@ -34,13 +34,25 @@ def places(expression: str, texts: Sequence[str]) -> list[int]:
     """
     command = [sys.executable, "-I", "-S", "-c", _SEARCH]
     try:
-        done = subprocess.run(command, input=json.dumps([expression, list(texts)]), text=True,
-                              capture_output=True, timeout=PATIENCE, check=True)  # fmt: skip
+        done = subprocess.run(
+            command,
+            input=json.dumps([expression, list(texts)]),
+            text=True,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=True,
+        )
     except subprocess.TimeoutExpired:
-        raise UserError("the regular expression takes too long", f"/{expression}/",
-                        "leave out nested repeats such as (a+)+") from None  # fmt: skip
+        raise UserError(
+            "the regular expression takes too long",
+            f"/{expression}/",
+            "leave out nested repeats such as (a+)+",
+        ) from None
     answer = json.loads(done.stdout)
     if "problem" in answer:
-        raise UserError(f"invalid regular expression: {answer['problem']}", f"/{expression}/",
-                        "escape . ( [ * + ? with \\ to match them literally")  # fmt: skip
+        raise UserError(
+            f"invalid regular expression: {answer['problem']}",
+            f"/{expression}/",
+            "escape . ( [ * + ? with \\ to match them literally",
+        )
     return answer["found"]

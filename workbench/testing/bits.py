@@ -36,7 +36,7 @@ def assert_same_bits(actual: Any, expected: Any, *, nan_payloads: bool = True) -
 
 def _differences(
     actual: Any, expected: Any, place: str, payloads: bool
-) -> Iterator[tuple[str, str]]:  # fmt: skip
+) -> Iterator[tuple[str, str]]:
     """Yield ``(place, difference)`` in the order of ``expected``."""
     if _is_mapping(actual) and _is_mapping(expected):
         missing = [key for key in expected if key not in actual]

@@ -27,8 +27,11 @@ def check_passes(made: Any) -> dict[str, int]:
     __tracebackhide__ = True
     compilation: Compilation = getattr(made, "compilation", made)
     if not compilation.options.check:
-        raise UserError("the compile was not checked", "check_passes",
-                        "compile with check=True and example inputs")  # fmt: skip
+        raise UserError(
+            "the compile was not checked",
+            "check_passes",
+            "compile with check=True and example inputs",
+        )
     wrong = [
         _told(stage, record)
         for stage in compilation.stages
@@ -40,10 +43,18 @@ def check_passes(made: Any) -> dict[str, int]:
         return counts
     total = sum(counts.values())
     more = [f"and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-    raise AssertionError("\n".join([
-        f"of {total} checks {counts['failed']} failed and {counts['unchecked']} could not be made",
-        *wrong[:SHOWN], *more,
-    ]))  # fmt: skip
+    raise AssertionError(
+        "\n".join(
+            [
+                (
+                    f"of {total} checks {counts['failed']} failed and "
+                    f"{counts['unchecked']} could not be made"
+                ),
+                *wrong[:SHOWN],
+                *more,
+            ]
+        )
+    )
 
 
 def _without_check(compilation: Compilation) -> Iterator[str]:
@@ -55,8 +66,11 @@ def _without_check(compilation: Compilation) -> Iterator[str]:
 def _told(stage: Stage, record: CheckRecord) -> str:
     """Return ``stage 4 fold: x * 1 => x (rules.py:12) failed: ...`` with the values there."""
     rewrite = record.rewrite
-    rule = f" {rewrite.rule} ({rewrite.source})" if rewrite and rewrite.source else (
-        f" {rewrite.rule}" if rewrite else "")  # fmt: skip
+    rule = (
+        f" {rewrite.rule} ({rewrite.source})"
+        if rewrite and rewrite.source
+        else (f" {rewrite.rule}" if rewrite else "")
+    )
     lines = [f"stage {stage.index} {stage.name}:{rule} {record.verdict}: {record.note}"]
     if record.old is not None and record.new is not None:
         at = f" at {list(record.index)}" if record.index else ""

@@ -34,9 +34,15 @@ class Compiles:
     remember: Callable[[Compilation], None] = _forget
 
     def __call__(
-        self, model: Any, inputs: Sequence | None = None, *, check: bool = False,
-        finish: bool = True, record: str | Path | None = None, **how: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        model: Any,
+        inputs: Sequence | None = None,
+        *,
+        check: bool = False,
+        finish: bool = True,
+        record: str | Path | None = None,
+        **how: Any,
+    ) -> Any:
         """Return the result of ``core_compiler.compile``, which documents the arguments.
 
         With ``--workbench-check``, AssertionError if a rewrite fails its check.
@@ -63,9 +69,14 @@ class RunPass:
     """The fixture ``run_pass``."""
 
     def __call__(
-        self, pass_: Pass, module: Module | str, inputs: Sequence | None = None, *,
-        target: str | Any = "cpu", limit: int | None = None,
-    ) -> Stage:  # fmt: skip
+        self,
+        pass_: Pass,
+        module: Module | str,
+        inputs: Sequence | None = None,
+        *,
+        target: str | Any = "cpu",
+        limit: int | None = None,
+    ) -> Stage:
         """Return the stage after ``pass_`` has run on ``module``, a module or MLIR text.
 
         The stage has ``module``, ``rewrites``, ``text()``, ``diff()``...

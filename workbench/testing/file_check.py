@@ -26,8 +26,11 @@ def filecheck(what: Any, checks: str) -> None:
         from filecheck.options import Options
         from filecheck.parser import Parser, pattern_for_opts
     except ModuleNotFoundError:
-        raise UserError("the package filecheck is not installed", "filecheck",
-                        "pip install compiler-workbench[testing]") from None  # fmt: skip
+        raise UserError(
+            "the package filecheck is not installed",
+            "filecheck",
+            "pip install compiler-workbench[testing]",
+        ) from None
     options = Options(match_filename="checks")
     parser = Parser(options, io.StringIO(checks), *pattern_for_opts(options))
     said = io.StringIO()
@@ -43,6 +46,9 @@ def text_of(what: Any) -> str:
         return what
     module = getattr(what, "module", what)
     if not isinstance(module, Module):
-        raise UserError(f"{type(what).__name__} has no IR text", "workbench.testing",
-                        "pass a text, a module, a stage or a compilation")  # fmt: skip
+        raise UserError(
+            f"{type(what).__name__} has no IR text",
+            "workbench.testing",
+            "pass a text, a module, a stage or a compilation",
+        )
     return print_module(module)

@@ -63,8 +63,11 @@ class Golden:
         from workbench.testing.file_check import text_of
 
         if not _NAME.fullmatch(name):
-            raise UserError(f"{name!r} cannot be part of a file name", "golden_ir",
-                            "use letters, digits, _ and -")  # fmt: skip
+            raise UserError(
+                f"{name!r} cannot be part of a file name",
+                "golden_ir",
+                "use letters, digits, _ and -",
+            )
         text = text_of(what)
         kind = TEXT if isinstance(what, str) else IR
         path = self.folder / f"{self.test}{'.' if name else ''}{name}{kind}"
@@ -83,8 +86,11 @@ class Golden:
                 f"there is no golden file {near}\npytest --workbench-update writes it"
             )
         else:
-            fix = "give each golden file of the test a name" if again and self.update else (
-                "pytest --workbench-update writes it anew")  # fmt: skip
+            fix = (
+                "give each golden file of the test a name"
+                if again and self.update
+                else ("pytest --workbench-update writes it anew")
+            )
             raise AssertionError("\n".join([f"{near} says something else", *changes, fix]))
 
 
@@ -156,10 +162,12 @@ class Goldens:
         if item.path in self._tests and (report.when == "call" or not report.passed):
             golden = item.stash.get(_USED, None)
             vars(report)["workbench_golden"] = {
-                "folder": str(_folder(item.path)), "tests": self._tests[item.path],
-                "test": _test(item), "used": golden.used if golden else [],
+                "folder": str(_folder(item.path)),
+                "tests": self._tests[item.path],
+                "test": _test(item),
+                "used": golden.used if golden else [],
                 "written": golden.written if golden else [],
-            }  # fmt: skip
+            }
         return report
 
 
@@ -202,10 +210,12 @@ def _stale(folder: Path, reports: Iterable[pytest.TestReport]) -> list[Path]:
     used = {name for _, facts in told.values() for name in facts["used"]}
     unsure = tuple(f"{facts['test']}." for passed, facts in told.values() if not passed)
     return [
-        path for path in sorted(folder.iterdir())
-        if path.suffix in (IR, TEXT) and path.name not in used
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix in (IR, TEXT)
+        and path.name not in used
         and not (unsure and path.name.startswith(unsure))
-    ]  # fmt: skip
+    ]
 
 
 def _told(report: pytest.TestReport) -> dict[str, Any]:

@@ -43,9 +43,9 @@ def ir_diff(wanted: str, got: Module) -> list[str]:
 
 def text_diff(wanted: Iterable[str], got: Iterable[str]) -> list[str]:
     """Return a unified diff of lines; [] if they are the same."""
-    return list(difflib.unified_diff(
-        list(wanted), list(got), "golden", "got", lineterm="", n=CONTEXT
-    ))  # fmt: skip
+    return list(
+        difflib.unified_diff(list(wanted), list(got), "golden", "got", lineterm="", n=CONTEXT)
+    )
 
 
 def _functions(module: Module) -> Iterator[tuple[str, list[str]]]:

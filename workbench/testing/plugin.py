@@ -30,18 +30,24 @@ _PARTLY = pytest.StashKey[set["Path"]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("workbench", "Compiler Workbench")
     group.addoption(
-        "--workbench-record", nargs="?", const=FOLDER, default=None, metavar="DIR",
+        "--workbench-record",
+        nargs="?",
+        const=FOLDER,
+        default=None,
+        metavar="DIR",
         help="leave a recording and a report in DIR of every failing test that compiled something "
         f"(default: {FOLDER})",
-    )  # fmt: skip
+    )
     group.addoption(
-        "--workbench-update", action="store_true",
+        "--workbench-update",
+        action="store_true",
         help="write the golden files of golden_ir anew, and remove those that no test uses",
-    )  # fmt: skip
+    )
     group.addoption(
-        "--workbench-check", action="store_true",
+        "--workbench-check",
+        action="store_true",
         help="check every rewrite of what the fixture compiled compiles with example inputs",
-    )  # fmt: skip
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,8 +75,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     # From the reports: with xdist the tests ran in other processes.
-    reports = [r for held in terminalreporter.stats.values() for r in held
-               if hasattr(r, "workbench_golden")]  # fmt: skip
+    reports = [
+        r
+        for held in terminalreporter.stats.values()
+        for r in held
+        if hasattr(r, "workbench_golden")
+    ]
     if reports:
         from workbench.testing.golden import summarise
 

@@ -113,9 +113,7 @@ class Recordings:
             report.sections.append(("workbench", "\n".join(self._shown(*row) for row in rows)))
         return report
 
-    def _leave(
-        self, test: str, made: list[Compilation], failure: str
-    ) -> list[tuple[str, object]]:  # fmt: skip
+    def _leave(self, test: str, made: list[Compilation], failure: str) -> list[tuple[str, object]]:
         """Write a recording and a report of each compile; return rows that describe them.
 
         Errors are reported and do not fail the test, which has already failed.
@@ -141,8 +139,11 @@ class Recordings:
         found: dict[str, dict[tuple[str, object], None]] = {}
         for reports in terminalreporter.stats.values():
             for report in reports:
-                rows = [row for row in map(tuple, getattr(report, "user_properties", ()))
-                        if row[0] in (RECORDING, REPORT, WARNING)]  # fmt: skip
+                rows = [
+                    row
+                    for row in map(tuple, getattr(report, "user_properties", ()))
+                    if row[0] in (RECORDING, REPORT, WARNING)
+                ]
                 if rows and report.failed:
                     found.setdefault(report.nodeid, {}).update(dict.fromkeys(rows))
         if not found:

@@ -65,13 +65,19 @@ def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch:
     except UserError as error:
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{n} for {name}" for name, n in counts.items())
-            raise UserError(f"columns of different lengths: {said}", where,
-                            "pass the same number of examples in each") from None  # fmt: skip
+            raise UserError(
+                f"columns of different lengths: {said}",
+                where,
+                "pass the same number of examples in each",
+            ) from None
         raise UserError(error.what, where, error.fix) from None
     assert isinstance(data, Data)
     if batch > len(data):
-        raise UserError(f"batch size {batch} exceeds the dataset size {len(data)}", where,
-                        f"pass --batch {len(data)} or less, or more examples")  # fmt: skip
+        raise UserError(
+            f"batch size {batch} exceeds the dataset size {len(data)}",
+            where,
+            f"pass --batch {len(data)} or less, or more examples",
+        )
     called = {id(array): name for name, array in held.items()}
     for one, array in zip(inputs, data.arrays, strict=False):
         _check(one, array, called.get(id(array), one.name), batch, where)
@@ -82,21 +88,26 @@ def _check(one: Input, array: np.ndarray, column: str, batch: int, where: str) -
     """Raise UserError if a column does not match an input of the model."""
     given = f"column {column} of {array.dtype} {_shape(array.shape)}"
     if one.dtype is not None and array.dtype != one.dtype:
-        raise UserError(f"expected {one}, got {given}", where,
-                        f'convert it: {column}.astype("{one.dtype}")')  # fmt: skip
+        raise UserError(
+            f"expected {one}, got {given}", where, f'convert it: {column}.astype("{one.dtype}")'
+        )
     if one.shape is None:
         return
     own, sizes = array.shape[1:], one.shape[1:]
     if array.ndim != len(one.shape) or any(
         size not in (None, had) for size, had in zip(sizes, own, strict=True)
-    ):  # fmt: skip
-        raise UserError(f"expected {one}, got {given}", where,
-                        "put the examples on axis 0, each as the model takes it")  # fmt: skip
+    ):
+        raise UserError(
+            f"expected {one}, got {given}",
+            where,
+            "put the examples on axis 0, each as the model takes it",
+        )
     if one.shape and one.shape[0] not in (None, batch):
         raise UserError(
-            f"expected batches of {one.shape[0]}, got {batch}", column,
+            f"expected batches of {one.shape[0]}, got {batch}",
+            column,
             f"pass --batch {one.shape[0]}, or export the model for batches of any size",
-        )  # fmt: skip
+        )
 
 
 def _shape(shape: Sequence[int | None]) -> str:
@@ -116,8 +127,9 @@ def _columns(path: Path) -> Mapping[str, np.ndarray]:
         return reader(path)
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         why = " ".join(str(error).split())[:120] or type(error).__name__
-        raise UserError(f"cannot read columns of numbers from the file ({why})", str(path),
-                        _DAMAGED) from None  # fmt: skip
+        raise UserError(
+            f"cannot read columns of numbers from the file ({why})", str(path), _DAMAGED
+        ) from None
 
 
 def _npz(path: Path) -> Mapping[str, np.ndarray]:

@@ -44,10 +44,16 @@ def same(path: Path, digest: str, folder: Path) -> Path:
         if _sha256(place) == digest:
             return place
     if here:
-        raise UserError("the file has changed since the run was made", str(here[0]),
-                        f"restore the version whose SHA-256 begins with {digest[:12]}")  # fmt: skip
-    raise UserError("the file that the run was made with was not found", str(path),
-                    f"restore it, or put it beside the folder: {places[1]}")  # fmt: skip
+        raise UserError(
+            "the file has changed since the run was made",
+            str(here[0]),
+            f"restore the version whose SHA-256 begins with {digest[:12]}",
+        )
+    raise UserError(
+        "the file that the run was made with was not found",
+        str(path),
+        f"restore it, or put it beside the folder: {places[1]}",
+    )
 
 
 def _sha256(path: Path) -> str:
@@ -55,5 +61,6 @@ def _sha256(path: Path) -> str:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"cannot read the file ({error.strerror})", str(path),
-                        "check the path") from None  # fmt: skip
+        raise UserError(
+            f"cannot read the file ({error.strerror})", str(path), "check the path"
+        ) from None

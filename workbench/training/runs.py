@@ -43,33 +43,54 @@ _WHAT = (
 )  # fmt: skip
 #: All arguments needed to repeat a run; the edit of its pipeline is stored separately.
 _KEPT = (
-    *_WHAT, "target", "threads", "tiling", "recompute", "iterations", "every", "receipts",
-    "ops_every", "inject", "leaves",
-)  # fmt: skip
+    *_WHAT,
+    "target",
+    "threads",
+    "tiling",
+    "recompute",
+    "iterations",
+    "every",
+    "receipts",
+    "ops_every",
+    "inject",
+    "leaves",
+)
 #: Stored next to the arguments: the edit of the pipeline, the files that were read as ``[path,
 #: SHA-256]``, and the words of the command.
 _PIPELINE, _FILES, _WORDS = "pipeline", "files", "command"
 #: Defaults for entries that older runs lack.
 _LATER: dict[str, Any] = {
-    "recompute": None, "leaves": "fast", "data": [], "schedule": [], _PIPELINE: {}, _FILES: [],
+    "recompute": None,
+    "leaves": "fast",
+    "data": [],
+    "schedule": [],
+    _PIPELINE: {},
+    _FILES: [],
     _WORDS: [],
-}  # fmt: skip
+}
 
 
 def plan(arguments: Namespace) -> Plan:
     """Return the plan of ``workbench train``."""
     return Plan(
-        arguments.iterations, arguments.batch, arguments.seed,
-        Path(arguments.folder) if arguments.folder else None, arguments.every, arguments.receipts,
-        arguments.ops_every, Injection.of(arguments.inject) if arguments.inject else None,
+        arguments.iterations,
+        arguments.batch,
+        arguments.seed,
+        Path(arguments.folder) if arguments.folder else None,
+        arguments.every,
+        arguments.receipts,
+        arguments.ops_every,
+        Injection.of(arguments.inject) if arguments.inject else None,
         arguments.leaves,
-    )  # fmt: skip
+    )
 
 
 def make(
-    arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None,
+    arguments: Namespace,
+    edit: PipelineEdit,
+    observer: Observer | None = None,
     finish: bool = True,
-) -> tuple[TrainingStep, Any]:  # fmt: skip
+) -> tuple[TrainingStep, Any]:
     """Return the compiled step and its data; ``finish`` False: before the first pass."""
     require_execution(arguments.target)
     model, loss, data = _task(arguments)
@@ -110,28 +131,45 @@ def _program(path: Path) -> Any:
 
 def _training(arguments: Namespace, loss: str) -> Training:
     return Training(
-        loss=arguments.loss or loss, optimizer=_optimizer(arguments),
-        freeze=tuple(arguments.freeze), clip_norm=arguments.clip_norm, seed=arguments.seed,
-        shards=arguments.shards, sync_batch_norm=not arguments.own_batch_norm,
-        precision=arguments.precision, loss_scale=arguments.loss_scale,
-        recompute=arguments.recompute, keep_gradients=arguments.receipts == "gradients",
+        loss=arguments.loss or loss,
+        optimizer=_optimizer(arguments),
+        freeze=tuple(arguments.freeze),
+        clip_norm=arguments.clip_norm,
+        seed=arguments.seed,
+        shards=arguments.shards,
+        sync_batch_norm=not arguments.own_batch_norm,
+        precision=arguments.precision,
+        loss_scale=arguments.loss_scale,
+        recompute=arguments.recompute,
+        keep_gradients=arguments.receipts == "gradients",
         initialize=pairs(arguments.initialize, "--initialize"),
-    )  # fmt: skip
+    )
 
 
 def _compiled(
-    arguments: Namespace, edit: PipelineEdit, model: Any, data: Any, training: Training,
-    observer: Observer | None, finish: bool = True,
-) -> TrainingStep:  # fmt: skip
+    arguments: Namespace,
+    edit: PipelineEdit,
+    model: Any,
+    data: Any,
+    training: Training,
+    observer: Observer | None,
+    finish: bool = True,
+) -> TrainingStep:
     import core_compiler as cc
 
     check = bool(getattr(arguments, "check", False))
     step = cc.compile(
-        model, data.example(arguments.batch), training=training,
-        target=arguments.target, threads=threads(arguments), observer=observer, edit=edit,
-        finish=finish, check=check,
+        model,
+        data.example(arguments.batch),
+        training=training,
+        target=arguments.target,
+        threads=threads(arguments),
+        observer=observer,
+        edit=edit,
+        finish=finish,
+        check=check,
         options={"tiles": TILINGS[arguments.tiling]} if arguments.target == "cpu" else {},
-    )  # fmt: skip
+    )
     name = arguments.model
     step.compilation.about["model"] = Path(name).stem if is_model(name) else name
     return step
@@ -162,8 +200,9 @@ def check_resumed(arguments: Namespace) -> None:
     first = begun.get("initialize", arguments.initialize)
     if first != arguments.initialize:
         was, given = (" ".join(words) or "none" for words in (first, arguments.initialize))
-        raise UserError(f"expected the run's --initialize {was}, got {given}",
-                        arguments.folder, fix)  # fmt: skip
+        raise UserError(
+            f"expected the run's --initialize {was}, got {given}", arguments.folder, fix
+        )
 
 
 def is_run(folder: Path) -> bool:
@@ -194,8 +233,11 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
     if not (folder / FILE).exists():
         if not (folder / receipts.FILE).exists():
             why = "No such file or directory" if not folder.is_dir() else "no receipts"
-            raise UserError(f"training run not found ({why})", str(folder),
-                            "pass the --folder of `workbench train`, with --receipts")  # fmt: skip
+            raise UserError(
+                f"training run not found ({why})",
+                str(folder),
+                "pass the --folder of `workbench train`, with --receipts",
+            )
         return _only_receipts(folder, Plan(0, 1, folder=folder), f"its folder has no {FILE}")
     try:
         held = _LATER | dict(run_file.read(folder))
@@ -216,8 +258,14 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
         if not task:
             return _only_receipts(folder, plan_of, "Python started it without a task")
         what = {"task": task, "batch": plan_of.batch, "seed": plan_of.seed}
-        return Run(folder, plan_of, lambda new: _of_task(task, on, edit, new), edit, what,
-                   watching.progress)  # fmt: skip
+        return Run(
+            folder,
+            plan_of,
+            lambda new: _of_task(task, on, edit, new),
+            edit,
+            what,
+            watching.progress,
+        )
     arguments.target = target or arguments.target
     what = {name: held[name] for name in _WHAT} | _contents(arguments, known)
 
@@ -231,9 +279,12 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
 def _only_receipts(folder: Path, plan: Plan, why: str) -> Run:
     """Return a run that cannot be repeated."""
 
-    refused = UserError(f"the run cannot be repeated: {why}", str(folder),
-                        "train with fit(..., task='package.module:function')",
-                        CANNOT_HERE)  # fmt: skip
+    refused = UserError(
+        f"the run cannot be repeated: {why}",
+        str(folder),
+        "train with fit(..., task='package.module:function')",
+        CANNOT_HERE,
+    )
 
     def refuse(edit: PipelineEdit) -> tuple[TrainingStep, Any]:
         raise refused
@@ -250,9 +301,7 @@ def _contents(arguments: Namespace, known: list[tuple[str, str]]) -> dict[str, A
     return made | ({"model": digests[0]} if is_model(arguments.model) and digests else {})
 
 
-def _where_they_are(
-    arguments: Namespace, known: list[tuple[str, str]], folder: Path
-) -> Namespace:  # fmt: skip
+def _where_they_are(arguments: Namespace, known: list[tuple[str, str]], folder: Path) -> Namespace:
     """Return ``arguments`` with the run's files at their present locations."""
     paths = [str(input_files.same(Path(path), digest, folder)) for path, digest in known]
     model = paths[0] if is_model(arguments.model) and paths else arguments.model
@@ -290,8 +339,11 @@ def _of_task(
     require_execution(target)
     taken = inspect.signature(user_code.found(text)).parameters
     if "edit" not in taken and edit_facts(edit) != edit_facts(own):
-        raise UserError("the task compiles only one pipeline", text,
-                        "let it take edit: cc.compile(..., edit=edit)")  # fmt: skip
+        raise UserError(
+            "the task compiles only one pipeline",
+            text,
+            "let it take edit: cc.compile(..., edit=edit)",
+        )
     made = user_code.returned(text, {"edit": edit} if "edit" in taken else {})
     if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], TrainingStep):
         raise UserError("the task did not return (step, data)", text, run_file.TASK)
@@ -332,8 +384,11 @@ def _task(arguments) -> tuple[Any, str, Data | Stream]:
     if is_model(name):
         return _from_file(arguments)
     if Path(name).suffix.lower() in _FIXED:
-        raise UserError("a StableHLO or IR program has no parameters to train", name,
-                        f"train a {', '.join(MODEL_FILES)} file or a Python function")  # fmt: skip
+        raise UserError(
+            "a StableHLO or IR program has no parameters to train",
+            name,
+            f"train a {', '.join(MODEL_FILES)} file or a Python function",
+        )
     if ":" not in name:
         fix = nearest(name, CATALOGUE, f"choose {', '.join(CATALOGUE)}")
         raise UserError(f"unknown sample model {name!r}", "train", fix)
@@ -344,9 +399,12 @@ def _task(arguments) -> tuple[Any, str, Data | Stream]:
     model = made[0] if pair else made
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if not (pair or arguments.data) or not (callable(model) or "onnx" in owners):
-        raise UserError("the function did not return (model, data)", name,
-                        "return a torch, Keras or ONNX model and its training data; with "
-                        "--data the model alone is enough")  # fmt: skip
+        raise UserError(
+            "the function did not return (model, data)",
+            name,
+            "return a torch, Keras or ONNX model and its training data; with "
+            "--data the model alone is enough",
+        )
     return model, "cross_entropy", _data(arguments, model, made[1] if pair else None)
 
 
@@ -373,9 +431,12 @@ def _from_file(arguments: Namespace) -> tuple[Any, str, Data | Stream]:
         inputs = inputs_of(read_pt2(path))
     if not arguments.data:
         wanted = datasets.columns(inputs, arguments.loss)
-        raise UserError("a model file contains no training data", str(path),
-                        f"pass --data FILE ({datasets.KINDS}) with the columns "
-                        f"{', '.join(column.name for column in wanted)}")  # fmt: skip
+        raise UserError(
+            "a model file contains no training data",
+            str(path),
+            f"pass --data FILE ({datasets.KINDS}) with the columns "
+            f"{', '.join(column.name for column in wanted)}",
+        )
     return model, "cross_entropy", _read(arguments, inputs)
 
 

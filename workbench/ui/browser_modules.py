@@ -22,13 +22,19 @@ VIEW_FILES = WORKBENCH / "views"
 _PLAIN = {
     **{name: (WORKBENCH / "app" / f"{name}.js",) for name in ("bar", "tour")},
     "start": (WORKBENCH / "app" / "runs.js", WORKBENCH / "app" / "start.js"),
-    **{name: (VIEW_FILES / f"{name}.js",)
-       for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))},
-    **{name: (VIEW_FILES / "pair_table.js", VIEW_FILES / f"{name}.js")
-       for name, view in VIEWS.items() if view.two and not view.bundle},
-    "numerics": tuple(VIEW_FILES / f"{part}.js" for part in (
-        "pair_table", "numerics_pair", "numerics")),
-}  # fmt: skip
+    **{
+        name: (VIEW_FILES / f"{name}.js",)
+        for name in ("passes", "inspector", *(n for n, view in VIEWS.items() if not view.bundle))
+    },
+    **{
+        name: (VIEW_FILES / "pair_table.js", VIEW_FILES / f"{name}.js")
+        for name, view in VIEWS.items()
+        if view.two and not view.bundle
+    },
+    "numerics": tuple(
+        VIEW_FILES / f"{part}.js" for part in ("pair_table", "numerics_pair", "numerics")
+    ),
+}
 NAMES = tuple(dict.fromkeys((*_PLAIN, *VIEWS)))
 #: The helpers shared by every plain module.
 SHARED = ("dom", "downloads")

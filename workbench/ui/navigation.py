@@ -150,8 +150,11 @@ def _failed(run: Run, stage: Stage) -> list[breakpoints.Place]:
 
     Others are the checks of its kernels, and of the memory it planned.
     """
-    failed = [(stage.index, each.number) for each in run.rewrites(stage.index)
-              if each.check is not None and each.check.verdict == "failed"]  # fmt: skip
+    failed = [
+        (stage.index, each.number)
+        for each in run.rewrites(stage.index)
+        if each.check is not None and each.check.verdict == "failed"
+    ]
     of_itself = stage.verdicts["failed"] > len(failed)
     return [(stage.index, -1), *failed] if of_itself else failed
 
@@ -196,8 +199,11 @@ def stop(run: Run, state: ViewState, command: Command) -> ViewState:
     text = str(command.get("text", ""))
     if not text:
         text = _stop_of_op(run, state) if command.get("what") == "op" else _stop_here(run, state)
-    return state.with_(stops=breakpoints.toggled(state.stops, text[:MAX_TEXT])) if (
-        breakpoints.known(text)) else state  # fmt: skip
+    return (
+        state.with_(stops=breakpoints.toggled(state.stops, text[:MAX_TEXT]))
+        if (breakpoints.known(text))
+        else state
+    )
 
 
 def _stop_of_op(run: Run, state: ViewState) -> str:
@@ -217,8 +223,13 @@ def _stop_here(run: Run, state: ViewState) -> str:
     return f"{breakpoints.PASS}:{run.stages()[stage].pass_name}"
 
 
-_STEPS = {"changed": _next_changed, "rewrite": _next_rewrite, "failing": _next_failing,
-          "stop": _next_stop, "op": _next_of_op}  # fmt: skip
+_STEPS = {
+    "changed": _next_changed,
+    "rewrite": _next_rewrite,
+    "failing": _next_failing,
+    "stop": _next_stop,
+    "op": _next_of_op,
+}
 
 
 def rewrite(run: Run, state: ViewState, command: Command) -> ViewState:
@@ -324,14 +335,24 @@ def chosen_in(run: Run, state: ViewState, view: str, chosen: Command) -> ViewSta
 
 #: Commands that lead somewhere in a recording.
 MOVES: Mapping[str, Callable[[Run, ViewState, Command], ViewState]] = {
-    "go": go, "select": select, "follow": follow, "show": show, "step": step, "rewrite": rewrite,
+    "go": go,
+    "select": select,
+    "follow": follow,
+    "show": show,
+    "step": step,
+    "rewrite": rewrite,
     "stop": stop,
-}  # fmt: skip
+}
 #: Commands that change the layout, even before the recording exists.
 LAYOUTS: Mapping[str, Callable[[ViewState, Command], ViewState]] = {
-    "preset": preset, "pane": pane, "two": two, "split": split, "close": close, "zoom": zoom,
+    "preset": preset,
+    "pane": pane,
+    "two": two,
+    "split": split,
+    "close": close,
+    "zoom": zoom,
     "fold": fold,
-}  # fmt: skip
+}
 #: Commands that are not added to the browser's history.
 UNRECORDED = ("zoom", "fold", "stop")
 
@@ -343,9 +364,11 @@ def known(name: str) -> bool:
 
 def is_quick(name: str, command: Command) -> bool:
     """Return whether a command needs only the list of passes of a recording."""
-    return name in LAYOUTS or name in ("go", "select", "show") or (
-        name == "step" and command.get("what") == "changed"
-    )  # fmt: skip
+    return (
+        name in LAYOUTS
+        or name in ("go", "select", "show")
+        or (name == "step" and command.get("what") == "changed")
+    )
 
 
 def move(name: str, run: Run | None, state: ViewState, command: Command) -> ViewState:

@@ -76,15 +76,19 @@ class Showing:
     def _is_new(self, update: Update) -> bool:
         return self._shown.get(_slot(update)) != update.key
 
-    def updates(self, state: ViewState, run: Run, other: Run | None,
-                messages: dict[str, Message]) -> Updates:  # fmt: skip
+    def updates(
+        self, state: ViewState, run: Run, other: Run | None, messages: dict[str, Message]
+    ) -> Updates:
         """Yield the changes, those of visible views first.
 
         Messages of views in place of data go to ``messages``.
         """
         with run.lock:
-            shown = {"stage": run.stage_number(state.stage), "rewrite": state.rewrite,
-                     "stops": list(state.stops)}  # fmt: skip
+            shown = {
+                "stage": run.stage_number(state.stage),
+                "rewrite": state.rewrite,
+                "stops": list(state.stops),
+            }
         yield self._answer("rail", shown)
         yield from self._parts((("rail", passes.key, passes.data, "data"),), state, run)
         panes = state.panes if state.zoom is None else (state.panes[state.zoom],)
@@ -96,8 +100,10 @@ class Showing:
                 messages.pop(name, None)
             except Exception as error:
                 messages[name] = instead(name, error)
-        around = (("rail", passes.detail_key, passes.detail, "detail"),
-                  ("inspector", inspector.key, inspector.data, "data"))  # fmt: skip
+        around = (
+            ("rail", passes.detail_key, passes.detail, "detail"),
+            ("inspector", inspector.key, inspector.data, "data"),
+        )
         yield from self._parts(around, state, run)
 
     def _parts(self, parts: Iterable[tuple], state: ViewState, run: Run) -> Updates:
@@ -174,5 +180,8 @@ def instead(name: str, error: Exception) -> Message:
 
 def unexpected(error: Exception) -> Message:
     """Return the message for an internal error."""
-    return {"what": f"{type(error).__name__}: {error}"[:300], "where": "this part of the page",
-            "fix": "the other parts work; reload to try again, and please report this"}  # fmt: skip
+    return {
+        "what": f"{type(error).__name__}: {error}"[:300],
+        "where": "this part of the page",
+        "fix": "the other parts work; reload to try again, and please report this",
+    }

@@ -38,14 +38,17 @@ def _one(run: Run, view_state: ViewState) -> dict[str, Any]:
     result = _result(run, state)
     shown = result or {}
     return {
-        "path": str(run.path), "name": run.path.name, "live": run.live,
+        "path": str(run.path),
+        "name": run.path.name,
+        "live": run.live,
         "tolerance": _text(state.get("tolerance")) or f"{shown.get('tolerance', 0) or 1e-3:g}",
         "inputs": _text(state.get("inputs")) or str(shown.get("inputs", "")),
         "result": None if result is None else _linked(run, result),
-        "recorded": _recorded(run), "problem": _problem(run),
+        "recorded": _recorded(run),
+        "problem": _problem(run),
         "command": command(run, str(run.path)),
         "itself": recorded_model.itself(run.meta(), run.path),
-    }  # fmt: skip
+    }
 
 
 def choices(entries: Iterable[Any]) -> dict[str, Any]:
@@ -100,8 +103,9 @@ def _recorded(run: Run) -> list[dict[str, Any]]:
     """Return the passes with failed checks, and the one that ended the compile, as recorded."""
     return [
         {"stage": s.index, "name": s.pass_name, "failed": s.verdicts["failed"]}
-        for s in run.stages() if s.verdicts.get("failed")
-    ]  # fmt: skip
+        for s in run.stages()
+        if s.verdicts.get("failed")
+    ]
 
 
 def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,12 +133,17 @@ def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
         reduced = {**reduced, "lines": lines[:MAX_LINES], "more": max(0, len(lines) - MAX_LINES)}
         del reduced["text"]
     return {
-        **result, "looked": looked, "reduced": reduced, "there": there, "rewrite": rewrite,
+        **result,
+        "looked": looked,
+        "reduced": reduced,
+        "there": there,
+        "rewrite": rewrite,
         "op": op,
-        "error": said(result["error"]), "absolute": said(result["absolute"]),
+        "error": said(result["error"]),
+        "absolute": said(result["absolute"]),
         "numbers": None if result["numbers"] is None else [said(n) for n in result["numbers"]],
         "worst_stage": next((s.index for s in stages if worst and s.pass_name == worst), None),
-    }  # fmt: skip
+    }
 
 
 # -- two recordings ------------------------------------------------------------------------------
@@ -150,10 +159,16 @@ def _two(run: Run, other: Run, view_state: ViewState) -> dict[str, Any]:
     result = there["result"]
     if result is not None:
         result = {**result, "there": None, "rewrite": None, "op": None, "worst_stage": None}
-    return {**found, "two": {
-        "name": there["name"], "command": there["command"], "problem": there["problem"],
-        "result": result, "told": _told(found["result"], result),
-    }}  # fmt: skip
+    return {
+        **found,
+        "two": {
+            "name": there["name"],
+            "command": there["command"],
+            "problem": there["problem"],
+            "result": result,
+            "told": _told(found["result"], result),
+        },
+    }
 
 
 def _told(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> str:

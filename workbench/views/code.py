@@ -136,15 +136,23 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
         )
     return {
         "two": {
-            "title": kernel.name, "kernel": kernel.id, "names": [run.path.name, other.path.name],
+            "title": kernel.name,
+            "kernel": kernel.id,
+            "names": [run.path.name, other.path.name],
             "partners": [
-                {"name": each.kernel.name, "id": each.kernel.id, "launches": each.launches,
-                 "us": each.us, "guessed": each.guessed} for each in partners
+                {
+                    "name": each.kernel.name,
+                    "id": each.kernel.id,
+                    "launches": each.launches,
+                    "us": each.us,
+                    "guessed": each.guessed,
+                }
+                for each in partners
             ],
             "parts": [_sent(run, other, kernel, partners, part) for part in parts],
             "left_out": left_out,
         }
-    }  # fmt: skip
+    }
 
 
 def _sent(
@@ -158,11 +166,14 @@ def _sent(
     elif part.same:
         said = "the same text except for the kernel's name"
     return {
-        "text": part.title, "partner": part.partner, "said": said, "language": part.language,
+        "text": part.title,
+        "partner": part.partner,
+        "said": said,
+        "language": part.language,
         "left": {"title": f"A  {kernel.name}  ·  {run.path.name}"},
         "right": {"title": f"B  {there.name}  ·  {other.path.name}"},
         **diff.sent(part.rows),
-    }  # fmt: skip
+    }
 
 
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:

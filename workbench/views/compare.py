@@ -42,7 +42,8 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
         return {"a": about(run), "b": None}
     found = pairs(run, other)
     return {
-        "a": about(run), "b": about(other),
+        "a": about(run),
+        "b": about(other),
         "facts": _facts(run, other),
         "figures": _figures(run, other),
         "passes": passes(run, other),
@@ -51,7 +52,7 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
         ),
         "more_launches": max(0, len(found) - MAX_PAIRS),
         **matched(run, other, found),
-    }  # fmt: skip
+    }
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
@@ -84,10 +85,16 @@ def _facts(run: Run, other: Run) -> list[dict[str, Any]]:
     row("checks", "verdicts of all checks", _checks)
     row("numerics contract", "the version under which the bits were made", contracts.version)
     bits = len(rows)
-    row("identity", "hash of everything that determines the result",
-        lambda each: each.figures().get("identity"))  # fmt: skip
-    row("output digest", "the bits of the outputs on the example inputs",
-        lambda each: each.figures().get("digest"))  # fmt: skip
+    row(
+        "identity",
+        "hash of everything that determines the result",
+        lambda each: each.figures().get("identity"),
+    )
+    row(
+        "output digest",
+        "the bits of the outputs on the example inputs",
+        lambda each: each.figures().get("digest"),
+    )
     for each in rows[bits:]:
         each["why"] = contracts.refusal(run, other)
     for each in rows:
@@ -95,10 +102,17 @@ def _facts(run: Run, other: Run) -> list[dict[str, Any]]:
             each["bad"] = ["failed" in each["a"], "failed" in each["b"]]
     a, b = (each.meta().get("versions") or {} for each in (run, other))
     rows += [
-        {"name": name, "hint": "its version", "a": str(a.get(name) or ""),
-         "b": str(b.get(name) or ""), "equal": False, "why": ""}
-        for name in dict.fromkeys((*a, *b)) if a.get(name) != b.get(name)
-    ]  # fmt: skip
+        {
+            "name": name,
+            "hint": "its version",
+            "a": str(a.get(name) or ""),
+            "b": str(b.get(name) or ""),
+            "equal": False,
+            "why": "",
+        }
+        for name in dict.fromkeys((*a, *b))
+        if a.get(name) != b.get(name)
+    ]
     return rows
 
 
@@ -171,10 +185,21 @@ def _verdicts(verdict: str) -> Read:
 
 #: Figures for which more is better, and those for which neither is; for all others less is better.
 _MORE = frozenset({"checks that kept every bit"})
-_NEITHER = frozenset({
-    "launches", "kernels", "ops imported", "ops at the end", "arithmetic", "rewrites", "inputs",
-    "outputs", "checks within tolerance", "unchecked rewrites", "lower bound",
-})  # fmt: skip
+_NEITHER = frozenset(
+    {
+        "launches",
+        "kernels",
+        "ops imported",
+        "ops at the end",
+        "arithmetic",
+        "rewrites",
+        "inputs",
+        "outputs",
+        "checks within tolerance",
+        "unchecked rewrites",
+        "lower bound",
+    }
+)
 #: Section, name (`workbench.state.glossary` has its unit and meaning), reader.
 _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("speed", "time per execution", _of("timing", "total_ms")),
@@ -198,7 +223,7 @@ _FIGURES: tuple[tuple[str, str, Read], ...] = (
     ("numbers", "checks within tolerance", _verdicts("within")),
     ("numbers", "failed checks", _verdicts("failed")),
     ("numbers", "unchecked rewrites", _verdicts("unchecked")),
-)  # fmt: skip
+)
 
 
 def _figures(run: Run, other: Run) -> list[dict[str, Any]]:
@@ -208,8 +233,17 @@ def _figures(run: Run, other: Run) -> list[dict[str, Any]]:
         if a is not None or b is not None:
             term = GLOSSARY["compare"][name]
             better = "more" if name in _MORE else "" if name in _NEITHER else "less"
-            rows.append({"section": section, "name": name, "unit": term.unit, "hint": term.hint,
-                         "a": a, "b": b, "better": better})  # fmt: skip
+            rows.append(
+                {
+                    "section": section,
+                    "name": name,
+                    "unit": term.unit,
+                    "hint": term.hint,
+                    "a": a,
+                    "b": b,
+                    "better": better,
+                }
+            )
             if name == "time per execution":
                 rows[-1] |= _of_executions(run, other)
     return rows

@@ -18,8 +18,13 @@ from workbench.state.view_state import ViewState
 from workbench.views import Empty, missing
 
 KINDS = ("equal", "changed", "added", "removed")
-_KIND = {"same": "equal", "changed": "changed", "added": "added", "removed": "removed",
-         "moved": "changed"}  # fmt: skip
+_KIND = {
+    "same": "equal",
+    "changed": "changed",
+    "added": "added",
+    "removed": "removed",
+    "moved": "changed",
+}
 #: Modules with more lines than this are sent one page at a time.
 MAX_LINES = 3000
 PAGE = 2000
@@ -48,8 +53,9 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     return {
         "left": {"title": f"{left.index:02d} {left.pass_name}"},
         "right": {"title": f"{stage:02d} {stages[stage].pass_name}"},
-        "language": "mlir", **sent(rows),
-    }  # fmt: skip
+        "language": "mlir",
+        **sent(rows),
+    }
 
 
 def sent(rows: AlignedLines) -> dict[str, Any]:
@@ -155,8 +161,10 @@ def _shown(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
 def _aligned(run: Run, stage: int) -> AlignedLines:
     """Return the stage aligned with the previous one; the import with itself."""
     before = max(0, stage - 1)
-    return run.kept(("aligned lines", stage), lambda: run.recording.aligned_lines(
-        before, stage, run.diff(before, stage)))  # fmt: skip
+    return run.kept(
+        ("aligned lines", stage),
+        lambda: run.recording.aligned_lines(before, stage, run.diff(before, stage)),
+    )
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
@@ -178,8 +186,7 @@ def _plain(name: str) -> str:
 
 
 def _cut(row: dict[str, Any]) -> dict[str, Any]:
-    long = {side: row[side] for side in ("left", "right")
-            if len(row.get(side) or "") > MAX_COLUMNS}  # fmt: skip
+    long = {side: row[side] for side in ("left", "right") if len(row.get(side) or "") > MAX_COLUMNS}
     if not long:
         return row
     return {**row, **{side: f"{text[:MAX_COLUMNS]} …" for side, text in long.items()}, "cut": True}
@@ -225,8 +232,10 @@ def titles(run: Run, other: Run, stage: int) -> tuple[str, str]:
     there, same = partner(run, other, stage)
     mine, theirs = run.stages()[stage], other.stages()[there]
     lacks = "" if same else f"  (it has no {mine.pass_name})"
-    return (f"A  {mine.index:02d} {mine.pass_name}  ·  {run.path.name}",
-            f"B  {there:02d} {theirs.pass_name}  ·  {other.path.name}{lacks}")  # fmt: skip
+    return (
+        f"A  {mine.index:02d} {mine.pass_name}  ·  {run.path.name}",
+        f"B  {there:02d} {theirs.pass_name}  ·  {other.path.name}{lacks}",
+    )
 
 
 def _sides(run: Run, other: Run, stage: int) -> Sides:

@@ -44,12 +44,18 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
         return {"a": a, "b": None, "refused": refused}
     b = training.about(other)
     made: dict[str, Any] = {
-        "a": a, "b": b, "refused": "", "together": training.together(run, other),
-        "part": None, "compared": 0, "problem": None, "result": None,
+        "a": a,
+        "b": b,
+        "refused": "",
+        "together": training.together(run, other),
+        "part": None,
+        "compared": 0,
+        "problem": None,
+        "result": None,
         "pipelines": a["identity"] != b["identity"],
         "again": all(training_runs.is_run(f) for f in map(_folder, (run, other)) if f is not None),
         "command": _command(a["folder"], b["folder"]) if a["folder"] and b["folder"] else "",
-    }  # fmt: skip
+    }
     try:
         _need_one_contract(run, other)
         books = _book(run), _book(other)
@@ -72,10 +78,13 @@ def job(run: Run, other: Run) -> dict[str, Any]:
         raise UserError("the runs do not differ", "diverge", "compare other runs")
     a, b = (str(training.facts(each)["folder"]) for each in (run, other))
     return {
-        "model": f"{run.path.name} and {other.path.name}", "diverge": [a, b],
-        "out": str(divergences.RESULTS.path_of(run.path)), "recording": str(run.path),
-        "other": str(other.path), "key": _key(books, found),
-    }  # fmt: skip
+        "model": f"{run.path.name} and {other.path.name}",
+        "diverge": [a, b],
+        "out": str(divergences.RESULTS.path_of(run.path)),
+        "recording": str(run.path),
+        "other": str(other.path),
+        "key": _key(books, found),
+    }
 
 
 def _need_one_contract(run: Run, other: Run) -> None:
@@ -132,8 +141,14 @@ def _told(book: Book, found: Parting) -> dict[str, Any]:
     if kind == "value" and number.isdecimal() and int(number) < len(book.names):
         named = book.names[int(number)]
         kind, name, origin = "op", named.op, named.origin
-    return {"iteration": found.iteration, "until": found.until, "last": found.last,
-            "kind": kind, "name": name.removeprefix("of "), "origin": origin}  # fmt: skip
+    return {
+        "iteration": found.iteration,
+        "until": found.until,
+        "last": found.last,
+        "kind": kind,
+        "name": name.removeprefix("of "),
+        "origin": origin,
+    }
 
 
 def _key(books: tuple[Book, Book], found: Parting) -> str:
@@ -171,34 +186,51 @@ def _book(run: Run) -> Book:
     """Return the receipts of a run, from its folder; UserError if they are not available."""
     plan, name = training.facts(run), run.path.name
     if not plan.get("folder"):
-        raise UserError("the run has no folder with receipts", name,
-                        "train with --folder DIR --receipts gradients")  # fmt: skip
+        raise UserError(
+            "the run has no folder with receipts",
+            name,
+            "train with --folder DIR --receipts gradients",
+        )
     if not run.folders:
-        raise UserError("reading folders of runs is disabled on this address", name,
-                        "start the server with --allow-code, or on localhost")  # fmt: skip
+        raise UserError(
+            "reading folders of runs is disabled on this address",
+            name,
+            "start the server with --allow-code, or on localhost",
+        )
     path = _receipts(run)
     if path is None:
-        raise UserError(f"expected an absolute path of the folder of {name}", str(plan["folder"]),
-                        "record it again: workbench train -o FILE.run --folder DIR")  # fmt: skip
+        raise UserError(
+            f"expected an absolute path of the folder of {name}",
+            str(plan["folder"]),
+            "record it again: workbench train -o FILE.run --folder DIR",
+        )
     stamp = _stamp(path)
     if not path.parent.is_dir():
-        raise UserError(f"folder of {name} not found", str(path.parent),
-                        "restore it if it was moved or deleted, or train again")  # fmt: skip
+        raise UserError(
+            f"folder of {name} not found",
+            str(path.parent),
+            "restore it if it was moved or deleted, or train again",
+        )
     if stamp is None:
-        raise UserError(f"{name} has no receipts", str(path.parent),
-                        "train with --receipts state or gradients")  # fmt: skip
+        raise UserError(
+            f"{name} has no receipts", str(path.parent), "train with --receipts state or gradients"
+        )
     if stamp[1] > MOST:
-        raise UserError(f"the receipts of {name} are too large for the page "
-                        f"({stamp[1] >> 20} MiB)", str(path),
-                        "read them with the command below")  # fmt: skip
+        raise UserError(
+            f"the receipts of {name} are too large for the page ({stamp[1] >> 20} MiB)",
+            str(path),
+            "read them with the command below",
+        )
     book: Book = run.kept(("book", stamp), lambda: Book.read(path))
     for number, row in run.iterations().items():
         receipt = book.receipts.get(number)
         if receipt is not None and row.root and receipt.root != row.root:
             raise UserError(
                 f"the receipts do not match {name} (iteration {number} differs): another run has "
-                "used the folder since", str(path), "train each run in its own folder",
-            )  # fmt: skip
+                "used the folder since",
+                str(path),
+                "train each run in its own folder",
+            )
     return book
 
 

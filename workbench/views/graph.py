@@ -116,8 +116,9 @@ def _columns(
         starts.append(len(operands))
     made = described(nodes, rows, known)
     made["ops"] |= {
-        "operand_start": np.array(starts, np.int32), "operand": np.array(operands, np.int32),
-    }  # fmt: skip
+        "operand_start": np.array(starts, np.int32),
+        "operand": np.array(operands, np.int32),
+    }
     return made
 
 
@@ -184,8 +185,12 @@ def _joint(nodes: Sequence[Node], run: Run, stage: int) -> dict[str, Any]:
 # -- two recordings ------------------------------------------------------------------------------
 
 #: The names of the schema's statuses here.
-STATUSES = {"removed": "only in A", "added": "only in B", "changed": "differs",
-            "moved": "in another group"}  # fmt: skip
+STATUSES = {
+    "removed": "only in A",
+    "added": "only in B",
+    "changed": "differs",
+    "moved": "in another group",
+}
 APART = "Only in B: A has no op to select. The tooltip shows its facts; p pins it."
 
 
@@ -203,13 +208,12 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     ops |= {**_edges(drawn), **_pair_joint(drawn, run, other, stage, there)}
     return {
         "stage": {"id": str(stage), "title": f"A {stage:02d} {names[0]}, B {there:02d} {names[1]}"},
-        "two": {"titles": list(titles(run, other, stage)), "statuses": STATUSES,
-                "apart": APART},
+        "two": {"titles": list(titles(run, other, stage)), "statuses": STATUSES, "apart": APART},
         **columns,
         **({"phases": list(PHASES)} if "phase" in ops else {}),
         "overlays": _times(drawn, run, other, stage, there),
         "total_ops": len(drawn),
-    }  # fmt: skip
+    }
 
 
 def _pair_columns(drawn: Sequence[Drawn], run: Run, other: Run) -> dict[str, Any]:
@@ -229,15 +233,19 @@ def _pair_columns(drawn: Sequence[Drawn], run: Run, other: Run) -> dict[str, Any
     names = [*parts[0]["ops"]["name"], *parts[1]["ops"]["name"]]
     notes = list(dict.fromkeys(("", *(d.note for d in drawn))))
     number = {note: i for i, note in enumerate(notes)}
-    return {**tables, "notes": notes, "ops": {
-        "key": [d.key for d in drawn],
-        "name": [names[i] for i in order.tolist()],
-        **ops,
-        **{n: np.concatenate([p["ops"][n] for p in parts])[order] for n in ("line", "fold")},
-        "status": np.array([d.status for d in drawn], np.uint8),
-        "guessed": np.array([d.guessed for d in drawn], np.uint8),
-        "note": np.array([number[d.note] for d in drawn], np.int32),
-    }}  # fmt: skip
+    return {
+        **tables,
+        "notes": notes,
+        "ops": {
+            "key": [d.key for d in drawn],
+            "name": [names[i] for i in order.tolist()],
+            **ops,
+            **{n: np.concatenate([p["ops"][n] for p in parts])[order] for n in ("line", "fold")},
+            "status": np.array([d.status for d in drawn], np.uint8),
+            "guessed": np.array([d.guessed for d in drawn], np.uint8),
+            "note": np.array([number[d.note] for d in drawn], np.int32),
+        },
+    }
 
 
 def _joined(
@@ -289,8 +297,11 @@ def _times(
     a = np.array([np.nan if d.only_b else one.get(d.node.key, np.nan) for d in drawn])
     twins = [d.node if d.only_b else d.twin for d in drawn]
     b = np.array([np.nan if n is None else two.get(n.key, np.nan) for n in twins])
-    found = [graph_overlays.overlay(f"time in {letter}", "µs", column)
-             for letter, column in (("A", a), ("B", b)) if np.nansum(column)]  # fmt: skip
+    found = [
+        graph_overlays.overlay(f"time in {letter}", "µs", column)
+        for letter, column in (("A", a), ("B", b))
+        if np.nansum(column)
+    ]
     if len(found) == 2:
         known = ~(np.isnan(a) & np.isnan(b))
         more = np.where(known, np.nan_to_num(b) - np.nan_to_num(a), np.nan)

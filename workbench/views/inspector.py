@@ -35,9 +35,10 @@ from workbench.views.passes import values
 #: The number of lines of the model's source shown around the line an op came from.
 CONTEXT = 2
 _HALVES = {
-    "source": "ONNX graph, before the import", "meaning": "target-independent",
+    "source": "ONNX graph, before the import",
+    "meaning": "target-independent",
     "implementation": "target-specific",
-}  # fmt: skip
+}
 
 
 def key(run: Run, state: ViewState) -> tuple:
@@ -56,10 +57,15 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     if found.op is not None:
         sections += _op(run, found.stage, found.op, found.ops)
     elif state.op is not None:
-        sections.append(as_section("Selection", [
-            as_text("This op does not exist at this stage."),
-            *_life_links(run, state.op),
-        ]))  # fmt: skip
+        sections.append(
+            as_section(
+                "Selection",
+                [
+                    as_text("This op does not exist at this stage."),
+                    *_life_links(run, state.op),
+                ],
+            )
+        )
     if state.rewrite is not None:
         sections = _rewrite(run, found.stage, state.rewrite) + sections
     if found.op is not None or state.kernel is not None or state.buffer is not None:
@@ -123,10 +129,13 @@ def _op(run: Run, stage: int, number: int, carriers: tuple[int, ...]) -> list[di
     if (op.results or op.kind == LAUNCH) and not op.kind.endswith("constant"):
         why = {"rewrites": {"why": {"a": number, "near": True}}}
         rows.append(as_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))
-    return [as_section("Op", rows), as_section("History", [_timeline(run, number, stage)]),
-            *joint_rows.sections(run, stage, op),
-            as_section("Came from", _origin(run, op)),
-            as_section("Life across the passes", _life(run, number))]  # fmt: skip
+    return [
+        as_section("Op", rows),
+        as_section("History", [_timeline(run, number, stage)]),
+        *joint_rows.sections(run, stage, op),
+        as_section("Came from", _origin(run, op)),
+        as_section("Life across the passes", _life(run, number)),
+    ]
 
 
 def _summary(op: Op) -> str:
@@ -179,9 +188,14 @@ def _code(node: FrontendNode, sources: dict[str, str], go: dict[str, Any]) -> di
     low, high = max(0, node.line - 1 - CONTEXT), min(len(lines), node.line + CONTEXT)
     shown = lines[low:high] if 0 < node.line <= len(lines) else []
     return {
-        "kind": "code", "place": f"{short_path(node.file)}:{node.line}", "path": node.file,
-        "go": go, "first": low + 1, "line": node.line, "lines": [line[:160] for line in shown],
-    }  # fmt: skip
+        "kind": "code",
+        "place": f"{short_path(node.file)}:{node.line}",
+        "path": node.file,
+        "go": go,
+        "first": low + 1,
+        "line": node.line,
+        "lines": [line[:160] for line in shown],
+    }
 
 
 def _timeline(run: Run, number: int, stage: int) -> dict[str, Any]:
@@ -195,8 +209,13 @@ def _life(run: Run, number: int) -> list[dict[str, Any]]:
     telling = [s for s in history.earlier if s.stage is not None and _tells(run, number, s.old)]
     for step in reversed(telling[:MAX_LISTED]):
         if step.stage is not None:
-            rows.append(as_link(_stage(names, step.stage), _change(run, step),
-                              {"stage": step.stage, "op": step.old, "before": True}))  # fmt: skip
+            rows.append(
+                as_link(
+                    _stage(names, step.stage),
+                    _change(run, step),
+                    {"stage": step.stage, "op": step.old, "before": True},
+                )
+            )
     if history.stages is not None:
         first, last = history.stages
         there = f"in stages {first:02d} {names.get(first, '')}"
@@ -205,8 +224,13 @@ def _life(run: Run, number: int) -> list[dict[str, Any]]:
     telling = [s for s in history.later if s.stage is not None and _tells(run, number, s.new)]
     for step in telling[:MAX_LISTED]:
         if step.stage is not None:
-            rows.append(as_link(_stage(names, step.stage), _change(run, step),
-                              {"stage": step.stage, "op": step.new}))  # fmt: skip
+            rows.append(
+                as_link(
+                    _stage(names, step.stage),
+                    _change(run, step),
+                    {"stage": step.stage, "op": step.new},
+                )
+            )
     return rows or [as_text("No pass has changed it.")]
 
 
@@ -233,8 +257,11 @@ def _tells(run: Run, selected: int, other: int) -> bool:
 
 
 def _life_links(run: Run, number: int) -> list[dict[str, Any]]:
-    return _life(run, number) if run.recording.query(
-        f"SELECT 1 FROM op WHERE id = {int(number)}").rows else []  # fmt: skip
+    return (
+        _life(run, number)
+        if run.recording.query(f"SELECT 1 FROM op WHERE id = {int(number)}").rows
+        else []
+    )
 
 
 # -- results of the op ----------------------------------------------------------------------------
@@ -244,8 +271,13 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
     rows: list[dict[str, Any]] = []
     row = next((r for r in table(run) if r["id"] == kernel), None)
     if row is not None:
-        rows.append(as_link(f"kernel {row['name']}", _speed(row),
-                          {"kernel": row["id"], "panes": ["kernels", "code"]}))  # fmt: skip
+        rows.append(
+            as_link(
+                f"kernel {row['name']}",
+                _speed(row),
+                {"kernel": row["id"], "panes": ["kernels", "code"]},
+            )
+        )
     found = next((b for b in run.buffers() if b.id == buffer), None)
     if found is not None:
         place = f"{units.size(found.size)} at byte {found.offset:,} of {found.tier}, "
@@ -254,8 +286,13 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
         rows.append(as_link(title, place, {"buffer": found.id, "panes": ["memory", "graph"]}))
         maker = None if found.value is None else writers(run).get(found.value)
         if maker is not None:
-            rows.append(as_link(f"written by {run.name_of(maker)}", run.recording.op(maker).kind,
-                              {"op": maker, "stage": run.version.stages - 1}))  # fmt: skip
+            rows.append(
+                as_link(
+                    f"written by {run.name_of(maker)}",
+                    run.recording.op(maker).kind,
+                    {"op": maker, "stage": run.version.stages - 1},
+                )
+            )
     return [as_section("Became", rows or [as_text("No kernel or buffer is recorded for it.")])]
 
 
@@ -289,10 +326,17 @@ def _rewrite(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
         rows.append(as_fact("check", check_text(step.check)))
     for title, ops in (("before", rewrite.old), ("after", rewrite.new)):
         if ops:
-            rows.append({"kind": "ops", "name": title, "lines": [
-                {"text": cut(_print(run, op)), "go": {"op": run.op_id(op)}}
-                for op in ops[:MAX_LISTED]
-            ], "more": max(0, len(ops) - MAX_LISTED)})  # fmt: skip
+            rows.append(
+                {
+                    "kind": "ops",
+                    "name": title,
+                    "lines": [
+                        {"text": cut(_print(run, op)), "go": {"op": run.op_id(op)}}
+                        for op in ops[:MAX_LISTED]
+                    ],
+                    "more": max(0, len(ops) - MAX_LISTED),
+                }
+            )
     return [as_section(f"Rewrite {number} of {len(steps)}", rows)]
 
 
@@ -315,9 +359,10 @@ def _print(run: Run, op: Op) -> str:
 
 #: Figures of a stage: label and number format.
 _FIGURES: dict[str, tuple[str, Callable[[float], str]]] = {
-    "ops": ("ops after it", "{:,.0f}".format), "flops": ("work", units.work),
+    "ops": ("ops after it", "{:,.0f}".format),
+    "flops": ("work", units.work),
     "bytes": ("traffic", units.size),
-}  # fmt: skip
+}
 
 
 def _pass(run: Run, stage: Stage) -> dict[str, Any]:

@@ -69,10 +69,12 @@ def _launches(run: Run, rows: list[dict[str, Any]]) -> dict[str, list]:
     found = [w for w in work(run) if w.kernel in ids and w.op is not None and w.flops]
     found = sorted(found, key=lambda w: -(w.median_us or w.least_us or 0.0))[:MAX_LAUNCHES]
     return {
-        "kernel": [ids[w.kernel] for w in found], "op": [w.op for w in found],
-        "flops": [w.flops for w in found], "bytes": [w.bytes for w in found],
+        "kernel": [ids[w.kernel] for w in found],
+        "op": [w.op for w in found],
+        "flops": [w.flops for w in found],
+        "bytes": [w.bytes for w in found],
         "us": [w.least_us if w.median_us is None else w.median_us for w in found],
-    }  # fmt: skip
+    }
 
 
 # -- two recordings ------------------------------------------------------------------------------

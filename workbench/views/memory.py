@@ -142,10 +142,15 @@ def _passes(run: Run) -> list[dict[str, Any]]:
             op = run.op_id(ops[at]) if at < len(ops) else None
         else:
             peak, op = before["bytes"], before["op"]
-        rows.append({
-            "stage": stage.index, "pass": stage.pass_name, "bytes": peak, "op": op,
-            "changed": before is not None and peak != before["bytes"],
-        })  # fmt: skip
+        rows.append(
+            {
+                "stage": stage.index,
+                "pass": stage.pass_name,
+                "bytes": peak,
+                "op": op,
+                "changed": before is not None and peak != before["bytes"],
+            }
+        )
     return rows
 
 
@@ -156,8 +161,12 @@ def _border(run: Run) -> dict[str, int]:
         return {}
     loss = Roles.of(main).results.index(("loss", -1))
     roots = root_of(main.body.ops)
-    held = {roots.get(v, v) for op in main.body.ops if op.kind == OUTPUT and op["index"] == loss
-            for v in op.operands}  # fmt: skip
+    held = {
+        roots.get(v, v)
+        for op in main.body.ops
+        if op.kind == OUTPUT and op["index"] == loss
+        for v in op.operands
+    }
     for at, op in enumerate(main.body.ops):
         if op.kind == LAUNCH and not held.isdisjoint(roots.get(v, v) for v in op.operands):
             return {"border": at}
@@ -241,7 +250,8 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
             "first": np.array([each.first for each in same], np.int32),
             "second": np.array([each.second for each in same], np.int32),
             "guessed": np.array([each.how == GUESSED for each in same], np.uint8),
-            "why": np.array([whys.index(each.why) for each in same], np.uint8), "whys": whys,
+            "why": np.array([whys.index(each.why) for each in same], np.uint8),
+            "whys": whys,
             "asks": True,
         }
-    }  # fmt: skip
+    }

@@ -41,8 +41,11 @@ def made_by(run: Run, made_by: str, waits: str, what: str) -> Empty:
         return Empty(f"{waits} yet: the pass {made_by} has not run.")
     if _ran(run, made_by):
         return Empty(f"This program needs no {what}: it only moves inputs and constants.")
-    return Empty(f"This recording has no {what}: its compile ended before the pass {made_by}.",
-                 f"Press Compile, or: {command(run)}", "again")  # fmt: skip
+    return Empty(
+        f"This recording has no {what}: its compile ended before the pass {made_by}.",
+        f"Press Compile, or: {command(run)}",
+        "again",
+    )
 
 
 def _ran(run: Run, name: str) -> bool:
@@ -56,19 +59,24 @@ def execution(run: Run) -> Empty:
         return Empty(f"Not executed: {missing}")
     if run.live:
         return Empty("Not executed yet: launches are timed when the compile is finished.")
-    return Empty("Not executed: no times were measured.",
-                 f"Press Execute, or: {command(run, '--execute')}. Every launch is then timed on "
-                 "every thread.", "execute")  # fmt: skip
+    return Empty(
+        "Not executed: no times were measured.",
+        f"Press Execute, or: {command(run, '--execute')}. Every launch is then timed on "
+        "every thread.",
+        "execute",
+    )
 
 
 def checks(run: Run) -> Empty:
     """Return the message for a compile without checks and value statistics."""
     if run.live:
         return Empty("No checks so far.")
-    return Empty("No rewrites were checked, and no values were recorded.",
-                 f"Press Compile and tick 'check every rewrite', or: {command(run, '--check')}. "
-                 "Each rewrite is then evaluated on real tensors, before and after.",
-                 "again")  # fmt: skip
+    return Empty(
+        "No rewrites were checked, and no values were recorded.",
+        f"Press Compile and tick 'check every rewrite', or: {command(run, '--check')}. "
+        "Each rewrite is then evaluated on real tensors, before and after.",
+        "again",
+    )
 
 
 def statistics(run: Run, letter: str) -> Empty:
@@ -76,9 +84,11 @@ def statistics(run: Run, letter: str) -> Empty:
     name = f"{letter} ({run.path.name})"
     if run.live:
         return Empty(f"{name} has no statistics of values so far.")
-    return Empty(f"{name} has no statistics of values: it was compiled without checks.",
-                 f"Record it again: {command(run, '--check')}. Statistics of its values on the "
-                 "example inputs are then recorded.")  # fmt: skip
+    return Empty(
+        f"{name} has no statistics of values: it was compiled without checks.",
+        f"Record it again: {command(run, '--check')}. Statistics of its values on the "
+        "example inputs are then recorded.",
+    )
 
 
 def of_two(run: Run, letter: str, what: str) -> Empty:
@@ -90,9 +100,10 @@ def of_two(run: Run, letter: str, what: str) -> Empty:
         why = f" with times: {told}"
     elif _ran(run, "generate_code"):
         why = ": it only moves inputs and constants"
-    return Empty(f"{letter} ({run.path.name}) has no {what}{why}.",
-                 f"Show {'B' if letter == 'A' else 'A'} alone, or compare with another recording."
-                 )  # fmt: skip
+    return Empty(
+        f"{letter} ({run.path.name}) has no {what}{why}.",
+        f"Show {'B' if letter == 'A' else 'A'} alone, or compare with another recording.",
+    )
 
 
 def need_both(run: Run, other: Run, has: Callable[[Run], Any], what: str) -> None:
@@ -110,6 +121,8 @@ def alike(what: str) -> Empty:
 def iterations(run: Run) -> Empty:
     """Return the message for a recording that is not of a training run."""
     spec = shlex.quote(str(run.meta().get("spec") or "MODEL"))
-    return Empty("This recording has no iterations: it is of an inference compile.",
-                 f"Record a training run: workbench train {spec} --iterations 200 "
-                 "--folder FOLDER --receipts gradients -o FILE.run")  # fmt: skip
+    return Empty(
+        "This recording has no iterations: it is of an inference compile.",
+        f"Record a training run: workbench train {spec} --iterations 200 "
+        "--folder FOLDER --receipts gradients -o FILE.run",
+    )

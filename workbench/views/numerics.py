@@ -53,18 +53,25 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     changing = numeric_results.changing(rows)
     listed = sorted({v["stage"] for v in found})
     return {
-        "stage": stage, "name": rows[stage]["name"] if rows else "", "passes": rows,
-        "counts": counts, "first": changing[0] if changing else None,
+        "stage": stage,
+        "name": rows[stage]["name"] if rows else "",
+        "passes": rows,
+        "counts": counts,
+        "first": changing[0] if changing else None,
         "peer": peer and numeric_results.sent([peer], "error")[0],
         "digest": str(run.figures().get("digest", "")),
         "grows": run.status == "recording",
-        "checks": checks[:MAX_CHECKS], "checks_total": len(checks),
-        "values": found[:MAX_VALUES], "values_total": len(found), "values_left": _left_out(run),
-        "framework": _compared(run, beside), "beside": beside[:MAX_VALUES],
+        "checks": checks[:MAX_CHECKS],
+        "checks_total": len(checks),
+        "values": found[:MAX_VALUES],
+        "values_total": len(found),
+        "values_left": _left_out(run),
+        "framework": _compared(run, beside),
+        "beside": beside[:MAX_VALUES],
         "beside_total": len(beside),
         "bad": {what: sum(1 for v in found if v[what]) for what in ("nan", "inf")},
         "value_stages": [[s, run.stages()[s].pass_name] for s in listed],
-    }  # fmt: skip
+    }
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
@@ -123,10 +130,12 @@ def _compared(run: Run, rows: list[Row]) -> Row | None:
         return None
     told = numeric_results.framework((), run.figures()) or {"verdict": numeric_results.NOT_JUDGED}
     return {
-        "name": rows[0]["framework"], **numeric_results.differing(rows),
-        "left_out": told.get("left_out", 0), "verdict": told["verdict"].replace("_", " "),
+        "name": rows[0]["framework"],
+        **numeric_results.differing(rows),
+        "left_out": told.get("left_out", 0),
+        "verdict": told["verdict"].replace("_", " "),
         "beyond": numeric_results.beyond_lines(told["beyond"]) if told.get("beyond") else [],
-    }  # fmt: skip
+    }
 
 
 def _left_out(run: Run) -> int:
@@ -158,18 +167,26 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     first = next((row for row in rows if row["differs"]), None)
     digests = [str(each.figures().get("digest", "")) for each in (run, other)]
     return {
-        "two": True, "a": _about(run), "b": _about(other), "parts": parts,
-        "rows": _chosen(rows), "total": len(rows), "first": first,
+        "two": True,
+        "a": _about(run),
+        "b": _about(other),
+        "parts": parts,
+        "rows": _chosen(rows),
+        "total": len(rows),
+        "first": first,
         "differing": sum(row["differs"] for row in rows),
         "exact": sum(row["exact"] for row in rows),
         "outputs": {"a": digests[0], "b": digests[1]},
-    }  # fmt: skip
+    }
 
 
 def _about(run: Run) -> dict[str, str]:
     meta = run.meta()
-    return {"name": run.path.name, "path": str(run.path),
-            "about": f"{meta.get('model', run.path.stem)} · {meta.get('target', '')}"}  # fmt: skip
+    return {
+        "name": run.path.name,
+        "path": str(run.path),
+        "about": f"{meta.get('model', run.path.stem)} · {meta.get('target', '')}",
+    }
 
 
 def _nothing(run: Run, other: Run) -> Exception:

@@ -90,15 +90,18 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> list[dic
 
 def _hazards(run: Run) -> list[dict[str, Any]]:
     rows = [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
-    return [{**row, "cost": row["cost"] and numeric_results.sent([row["cost"]], "value")[0]}
-            for row in rows]  # fmt: skip
+    return [
+        {**row, "cost": row["cost"] and numeric_results.sent([row["cost"]], "value")[0]}
+        for row in rows
+    ]
 
 
 def _subtitle(meta: dict[str, Any]) -> str:
     sizes = meta.get("sizes") or {}
     parts = [f"{name} {value}" for name, value in sizes.items()] if isinstance(sizes, dict) else []
-    return " · ".join(str(p) for p in (meta.get("frontend"), meta.get("target"), meta.get("mode"),
-                                       *parts) if p)  # fmt: skip
+    return " · ".join(
+        str(p) for p in (meta.get("frontend"), meta.get("target"), meta.get("mode"), *parts) if p
+    )
 
 
 def _versions(meta: dict[str, Any]) -> str:
@@ -118,21 +121,32 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         yield from _of_training(run)
     if joint.trains(run):
         yield from _of_step(run)
-    yield _figure("time per execution", timing.get("total_ms"), "ms",
-                  _of_execution(run, timing), "kernels")  # fmt: skip
-    yield _figure("peak memory", memory.get("arena_bytes"), "B",
-                  "activation arena", "memory")  # fmt: skip
+    yield _figure(
+        "time per execution", timing.get("total_ms"), "ms", _of_execution(run, timing), "kernels"
+    )
+    yield _figure("peak memory", memory.get("arena_bytes"), "B", "activation arena", "memory")
     facts = run.meta().get("facts")
     made_up = facts.get("stand_ins") if isinstance(facts, dict) else None
-    yield _figure("weights", memory.get("weight_bytes"), "B",
-                  f"{made_up} are not available: replaced by seeded random values" if made_up
-                  else "constant data", "memory")  # fmt: skip
+    yield _figure(
+        "weights",
+        memory.get("weight_bytes"),
+        "B",
+        f"{made_up} are not available: replaced by seeded random values"
+        if made_up
+        else "constant data",
+        "memory",
+    )
     count = sum(len(k.launches) for k in run.kernels())
     if run.timings():  # including their runs in loops
         known = {k.name for k in run.kernels()}
         count = sum(w.runs for w in work(run) if w.kernel in known)
-    yield _figure("kernels", sum(1 for k in run.kernels() if k.launches) or None, "",
-                  f"compiled functions, launched {count} times", "kernels")  # fmt: skip
+    yield _figure(
+        "kernels",
+        sum(1 for k in run.kernels() if k.launches) or None,
+        "",
+        f"compiled functions, launched {count} times",
+        "kernels",
+    )
     if ops:
         last = ends.get("meaning", stages[-1])
         whole = "implementation" in ends or run.status != "recording"
@@ -151,8 +165,11 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         if wrong or dearest.worst_error:
             said = "a failed check" if wrong else "within its tolerance"
             hint = f"in {dearest.pass_name}, {said}"
-        yield {**_figure("worst check error", dearest.worst_error, "relative", hint, "numerics"),
-               "stage": dearest.index, "bad": wrong}  # fmt: skip
+        yield {
+            **_figure("worst check error", dearest.worst_error, "relative", hint, "numerics"),
+            "stage": dearest.index,
+            "bad": wrong,
+        }
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
     if accumulated:
         hint = "outputs against the import"
@@ -160,39 +177,66 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
         if first:
             hint += f"; the first pass that changed bits is {first[0]['name']}"
         wrong = any(s.verdicts.get("failed") for s in stages)
-        yield {**_figure("end-to-end error", accumulated[-1], "relative", hint, "numerics"),
-               "bad": wrong}  # fmt: skip
+        yield {
+            **_figure("end-to-end error", accumulated[-1], "relative", hint, "numerics"),
+            "bad": wrong,
+        }
     if "worst_relative_error" in figures:
         verdict = str(figures.get("verdict", numeric_results.NOT_JUDGED)).replace("_", " ")
-        yield {**_figure("error against peer", figures["worst_relative_error"], "relative",
-                         f"{figures.get('against', '')}: {verdict}", "numerics"),
-               "bad": verdict == "differs"}  # fmt: skip
+        yield {
+            **_figure(
+                "error against peer",
+                figures["worst_relative_error"],
+                "relative",
+                f"{figures.get('against', '')}: {verdict}",
+                "numerics",
+            ),
+            "bad": verdict == "differs",
+        }
     if numeric_results.FRAMEWORK in figures:
         told = numeric_results.framework((), figures) or {}
         beyond = told["beyond"]
         where = f", first at {beyond['node']}" if beyond else ""
-        yield {**_figure("import against its framework", None, "",
-                         f"{told['framework']}, node by node{where}", "numerics"),
-               "text": told["verdict"].replace("_", " "), "bad": bool(beyond)}  # fmt: skip
+        yield {
+            **_figure(
+                "import against its framework",
+                None,
+                "",
+                f"{told['framework']}, node by node{where}",
+                "numerics",
+            ),
+            "text": told["verdict"].replace("_", " "),
+            "bad": bool(beyond),
+        }
     if training_run.is_training(run):  # its recording continued after the compile
         yield _figure("compile time", sum(s.seconds for s in stages), "s", "all passes", "")
     else:
-        yield _figure("compile time", figures.get("compile_seconds") or run.meta().get("seconds"),
-                      "s", "recording included", "")  # fmt: skip
+        yield _figure(
+            "compile time",
+            figures.get("compile_seconds") or run.meta().get("seconds"),
+            "s",
+            "recording included",
+            "",
+        )
     contract = contracts.version(run)
     hint = f"hash of everything that determines the result; numerics contract {contract}"
-    yield {**_figure("identity", None, "", hint, ""),
-           "text": str(figures.get("identity", ""))[:16]}  # fmt: skip
+    yield {**_figure("identity", None, "", hint, ""), "text": str(figures.get("identity", ""))[:16]}
     if figures.get("not_executed"):
-        yield {**_figure("not executed", None, "", "missing on this machine", ""),
-               "text": str(figures["not_executed"])}  # fmt: skip
+        yield {
+            **_figure("not executed", None, "", "missing on this machine", ""),
+            "text": str(figures["not_executed"]),
+        }
         return
     if "state_digest" in figures:
-        yield {**_figure("state digest", None, "", "bits of the state after the run", ""),
-               "text": str(figures["state_digest"])[:16]}  # fmt: skip
+        yield {
+            **_figure("state digest", None, "", "bits of the state after the run", ""),
+            "text": str(figures["state_digest"])[:16],
+        }
         return
-    yield {**_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
-           "text": str(figures.get("digest", ""))[:16]}  # fmt: skip
+    yield {
+        **_figure("output digest", None, "", "bits of the outputs on the example inputs", ""),
+        "text": str(figures.get("digest", ""))[:16],
+    }
 
 
 def _of_execution(run: Run, timing: Mapping[str, Any]) -> str:
@@ -222,8 +266,13 @@ def _of_step(run: Run) -> Iterator[dict[str, Any]]:
             told = options.removesuffix(")") or hint
             kind = "loss function" if label == "loss" else label
             yield {**_figure(kind, None, "", told, ""), "text": name}
-    yield _figure("parameters", found.numbers, "",
-                  f"{units.size(found.bytes)} in {found.parameters} tensors", "graph")  # fmt: skip
+    yield _figure(
+        "parameters",
+        found.numbers,
+        "",
+        f"{units.size(found.bytes)} in {found.parameters} tensors",
+        "graph",
+    )
     yield _figure("optimizer state", found.state_bytes, "B", "carried from step to step", "memory")
     saved = joint.saved_bytes(run)
     if saved is not None:
@@ -266,16 +315,19 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     one, two = _one(run, state), _one(other, state)
     rows = compared.kernels_of(run, other)["kernels"] if run.kernels() and other.kernels() else []
     return {
-        "two": True, "title": one["title"],
-        "a": {**compared.about(run), **_state(one)}, "b": {**compared.about(other), **_state(two)},
+        "two": True,
+        "title": one["title"],
+        "a": {**compared.about(run), **_state(one)},
+        "b": {**compared.about(other), **_state(two)},
         "figures": _figure_pairs(one["figures"], two["figures"]),
         "passes": compared.passes(run, other),
         "kernels": sorted(rows, key=_longest, reverse=True)[:MAX_KERNELS],
         "findings": found_in(one["findings"], two["findings"]),
         "advice": [] if run.live or other.live else None,
         "more_findings": one["more_findings"] + two["more_findings"],
-        "status": one["status"], "bisects": False,
-    }  # fmt: skip
+        "status": one["status"],
+        "bisects": False,
+    }
 
 
 def _state(of: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,7 +343,7 @@ def _longest(row: Mapping[str, Any]) -> float:
 
 def _figure_pairs(
     ones: Iterable[Mapping[str, Any]], twos: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """Return figures of the same name, in the first recording's order; None if missing."""
     first, second = ({each["label"]: each for each in side} for side in (ones, twos))
     rows = []
@@ -301,11 +353,17 @@ def _figure_pairs(
         a, b = (_figure_value(each) for each in (one, two))
         if a is None and b is None:
             continue
-        rows.append({
-            "label": label, "unit": known["unit"], "view": known["view"],
-            "less": known["unit"] in _LESS and label != "weights", "a": a, "b": b,
-            "hints": ["" if each is None else each["hint"] for each in (one, two)],
-        })  # fmt: skip
+        rows.append(
+            {
+                "label": label,
+                "unit": known["unit"],
+                "view": known["view"],
+                "less": known["unit"] in _LESS and label != "weights",
+                "a": a,
+                "b": b,
+                "hints": ["" if each is None else each["hint"] for each in (one, two)],
+            }
+        )
     return rows
 
 
@@ -329,8 +387,11 @@ def found_in(
         found.append({**each, "sides": "ab" if in_both else "a"})
     for each in second.values():
         evidence = [{**fact, "go": {}} for fact in each["evidence"]]
-        tries = [{**t, "draft": None, "reason": "it belongs to B: open B to try it"}
-                 for t in each["tries"]]  # fmt: skip
-        found.append({**each, "sides": "b", "go": {}, "evidence": evidence, "tries": tries,
-                      "look": False})  # fmt: skip
+        tries = [
+            {**t, "draft": None, "reason": "it belongs to B: open B to try it"}
+            for t in each["tries"]
+        ]
+        found.append(
+            {**each, "sides": "b", "go": {}, "evidence": evidence, "tries": tries, "look": False}
+        )
     return found

@@ -25,13 +25,20 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     rows = []
     for number, stage in enumerate(stages):
         before = stages[number - 1].ops if number else None
-        rows.append({
-            "index": stage.index, "name": stage.pass_name, "summary": stage.summary,
-            "half": stage.half, "ops": stage.ops,
-            "change": None if before is None else stage.ops - before,
-            "rewrites": stage.rewrites, "changed": stage.changed or number == 0,
-            "seconds": stage.seconds, "check": check(stage),
-        })  # fmt: skip
+        rows.append(
+            {
+                "index": stage.index,
+                "name": stage.pass_name,
+                "summary": stage.summary,
+                "half": stage.half,
+                "ops": stage.ops,
+                "change": None if before is None else stage.ops - before,
+                "rewrites": stage.rewrites,
+                "changed": stage.changed or number == 0,
+                "seconds": stage.seconds,
+                "check": check(stage),
+            }
+        )
     return {"stages": rows}
 
 
@@ -47,10 +54,14 @@ def detail(runs: Runs, state: ViewState) -> dict[str, Any]:
     stage = run.stage_number(state.stage)
     steps = run.rewrites(stage) if stage else []
     rows = [
-        {"rule": step.rewrite.rule, "before": len(step.rewrite.old), "after": len(step.rewrite.new),
-         "check": "" if step.check is None else step.check.verdict}
+        {
+            "rule": step.rewrite.rule,
+            "before": len(step.rewrite.old),
+            "after": len(step.rewrite.new),
+            "check": "" if step.check is None else step.check.verdict,
+        }
         for step in steps[:MAX_REWRITES]
-    ]  # fmt: skip
+    ]
     return {"stage": stage, "rewrites": rows, "total": len(steps)}
 
 

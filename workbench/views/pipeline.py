@@ -36,14 +36,25 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     except UserError as problem:
         fixed, rows = f"{problem.what}; {problem.fix}", _as_recorded(run)
     return {
-        "name": run.path.name, "model": str(meta.get("model", "")), "target": meta.get("target"),
-        "status": run.status, "message": str(meta.get("message") or ""), "fixed": fixed,
-        "made_with": said(run), "did": did(run), "shown": rows,
+        "name": run.path.name,
+        "model": str(meta.get("model", "")),
+        "target": meta.get("target"),
+        "status": run.status,
+        "message": str(meta.get("message") or ""),
+        "fixed": fixed,
+        "made_with": said(run),
+        "did": did(run),
+        "shown": rows,
         "itself": recorded_model.itself(meta, run.path),
-        "other": None if other is None else {
-            "name": other.path.name, "made_with": said(other), "did": did(other),
-            "model": str(other.meta().get("model", ""))},
-    }  # fmt: skip
+        "other": None
+        if other is None
+        else {
+            "name": other.path.name,
+            "made_with": said(other),
+            "did": did(other),
+            "model": str(other.meta().get("model", "")),
+        },
+    }
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
@@ -84,10 +95,15 @@ def did(run: Run) -> dict[str, dict[str, Any]]:
     for stage in run.stages():
         if stage.index:
             found[stage.pass_name] = {
-                "stage": stage.index, "ops": stage.ops, "change": stage.ops - before,
-                "check": check(stage), "rewrites": stage.rewrites, "seconds": stage.seconds,
-                "changed": stage.changed, "values": values(stage),
-            }  # fmt: skip
+                "stage": stage.index,
+                "ops": stage.ops,
+                "change": stage.ops - before,
+                "check": check(stage),
+                "rewrites": stage.rewrites,
+                "seconds": stage.seconds,
+                "changed": stage.changed,
+                "values": values(stage),
+            }
         before = stage.ops
     return found
 
@@ -97,10 +113,16 @@ def _as_recorded(run: Run) -> dict[str, Any]:
     rows = []
     for stage in run.stages()[1:]:
         options = [
-            {"name": name, "type": type(value).__name__, "text": str(value), "default": "",
-             "choices": [], "set": False}
+            {
+                "name": name,
+                "type": type(value).__name__,
+                "text": str(value),
+                "default": "",
+                "choices": [],
+                "set": False,
+            }
             for name, value in stage.options.items()
-        ]  # fmt: skip
+        ]
         rows.append({
             "label": stage.pass_name, "half": stage.half, "mandatory": False, "exact": stage.exact,
             "tolerance": stage.tolerance_class, "summary": stage.summary, "requires": [],
@@ -108,5 +130,13 @@ def _as_recorded(run: Run) -> dict[str, Any]:
             "repeat": False, "cuts": "", "own": False, "set": False, "changed": False,
             "locked": True,
         })  # fmt: skip
-    return {"draft": {}, "rows": rows, "edited": False, "plain": True, "words": "", "target": [],
-            "command": "", "python": ""}  # fmt: skip
+    return {
+        "draft": {},
+        "rows": rows,
+        "edited": False,
+        "plain": True,
+        "words": "",
+        "target": [],
+        "command": "",
+        "python": "",
+    }

@@ -60,14 +60,17 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     rules = Counter(step.rewrite.rule for step in steps)
     changed = [s.index for s in stages if s.rewrites]
     return {
-        "stage": stage.index, "name": stage.pass_name, "total": len(steps),
+        "stage": stage.index,
+        "name": stage.pass_name,
+        "total": len(steps),
         "rows": [row(run, step) for step in steps[:MAX_ROWS]],
         "rules": [[rule, count] for rule, count in rules.most_common()],
         "next": next((s for s in changed if s > stage.index), None),
         "previous": next((s for s in reversed(changed) if s < stage.index), None),
-        "checked": any(step.check is not None for step in steps), "doc": stage.summary,
+        "checked": any(step.check is not None for step in steps),
+        "doc": stage.summary,
         "names": rule_names(run),
-    }  # fmt: skip
+    }
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
@@ -124,15 +127,18 @@ def row(run: Run, step: RecordedRewrite) -> dict[str, Any]:
     about = about or next(iter((*made.new, *made.old)), None)
     file, line = run.kept_place(about) if about is not None else ("", 0)
     return {
-        "n": step.number, "rule": made.rule, "us": made.microseconds,
+        "n": step.number,
+        "rule": made.rule,
+        "us": made.microseconds,
         "verdict": "unchecked" if check is None else check.verdict,
-        "error": None if check is None or check.verdict == "unchecked"
-        else said(check.worst_error),
-        "before": len(made.old), "after": len(made.new), "note": made.note,
+        "error": None if check is None or check.verdict == "unchecked" else said(check.worst_error),
+        "before": len(made.old),
+        "after": len(made.new),
+        "note": made.note,
         "name": run.name_of(run.op_id(about)) if about is not None else "",
         "place": f"{file.rsplit('/', 1)[-1]}:{line}" if file else "",
         "scope": run.kept_scope(about) if about is not None else "",
-    }  # fmt: skip
+    }
 
 
 # -- one rewrite ----------------------------------------------------------------------------------
@@ -142,16 +148,20 @@ def _detail(run: Run, step: RecordedRewrite) -> dict[str, Any]:
     """Return the rule, the check, and both sides: as text, and as data for a drawing."""
     made, check = step.rewrite, step.check
     detail: dict[str, Any] = {
-        "n": step.number, "rule": made.rule, "source": made.source,
-        "short": short_path(made.source), "us": made.microseconds, "note": made.note,
-        "function": made.function, "tolerance": made.tolerance,
+        "n": step.number,
+        "rule": made.rule,
+        "source": made.source,
+        "short": short_path(made.source),
+        "us": made.microseconds,
+        "note": made.note,
+        "function": made.function,
+        "tolerance": made.tolerance,
         "verdict": "unchecked" if check is None else check.verdict,
         "check": "not checked" if check is None else check_text(check),
-        "old": _side(run, made.old), "new": _side(run, made.new),
-        "values": [
-            [_name(run, a), _name(run, b)] for a, b in list(made.values.items())[:MAX_OPS]
-        ],
-    }  # fmt: skip
+        "old": _side(run, made.old),
+        "new": _side(run, made.new),
+        "values": [[_name(run, a), _name(run, b)] for a, b in list(made.values.items())[:MAX_OPS]],
+    }
     if check is not None and check.value is not None:
         detail["value"] = f"{_name(run, check.value)} {short_type(check.value.type)}"
         detail["element"] = list(check.index)
@@ -163,13 +173,17 @@ def _side(run: Run, ops: Sequence[Op]) -> dict[str, Any]:
     """Return ``lines`` of MLIR (``depth`` within a group), and ``drawn`` ops with their values."""
     lines = list(_lines(run, ops))
     inner = [
-        (op, o) for o in ops for op in (o.regions[0].ops if _is_group(o) else (o,))
+        (op, o)
+        for o in ops
+        for op in (o.regions[0].ops if _is_group(o) else (o,))
         if op.kind not in CONSTANTS
-    ]  # fmt: skip
+    ]
     return {
-        "lines": lines[:MAX_OPS], "more": max(0, len(lines) - MAX_OPS), "count": len(ops),
+        "lines": lines[:MAX_OPS],
+        "more": max(0, len(lines) - MAX_OPS),
+        "count": len(ops),
         "drawn": [_drawn(run, op, None if op is outer else outer) for op, outer in inner[:MAX_OPS]],
-    }  # fmt: skip
+    }
 
 
 def _is_group(op: Op) -> bool:
@@ -194,13 +208,15 @@ def _drawn(run: Run, op: Op, group: Op | None) -> dict[str, Any]:
         outside |= dict(zip(block.outputs, group.results, strict=False))
     key = run.op_id(op)
     return {
-        "op": key, "kind": op.kind.rpartition(".")[2], "name": run.name_of(key),
+        "op": key,
+        "kind": op.kind.rpartition(".")[2],
+        "name": run.name_of(key),
         "group": None if group is None else run.op_id(group),
         "in": [run.value_id(outside.get(v, v)) for v in op.operands],
         "out": [run.value_id(outside.get(v, v)) for v in op.results],
         "names": [_name(run, outside.get(v, v)) for v in op.operands],
         "type": short_type(op.results[0].type) if op.results else "",
-    }  # fmt: skip
+    }
 
 
 def _name(run: Run, value: Value) -> str:
@@ -252,9 +268,13 @@ def _why(run: Run, state: ViewState, stage: int, asked: _Asked) -> dict[str, Any
     if b is None and asked.near and not asked.rule and near:
         b = near[0]["op"]
     told: dict[str, Any] = {
-        "a": None if a is None else _op(run, a), "b": None if b is None else _op(run, b),
-        "rule": asked.rule, "answers": [], "stage": stage, "neighbours": near,
-    }  # fmt: skip
+        "a": None if a is None else _op(run, a),
+        "b": None if b is None else _op(run, b),
+        "rule": asked.rule,
+        "answers": [],
+        "stage": stage,
+        "neighbours": near,
+    }
     if a is not None and (b is not None or asked.rule):
         known = "why", stage, a, b, asked.rule, run.version.stages
         told |= run.kept(known, lambda: _answers(run, stage, a, b, asked.rule))
@@ -288,8 +308,12 @@ def _answers(run: Run, stage: int, a: int, b: int | None, rule: str) -> dict[str
         return {"problem": f"{error.what}: {error.fix}" if error.fix else error.what}
     labels = {s.index: s.pass_name for s in run.stages()}
     answers = [one.to_json() | {"short": short_path(one.source)} for one in found]
-    return {"summary": summary(found), "answers": answers, "asked": stage,
-            "asked_name": labels.get(stage, "")}  # fmt: skip
+    return {
+        "summary": summary(found),
+        "answers": answers,
+        "asked": stage,
+        "asked_name": labels.get(stage, ""),
+    }
 
 
 def _claims(run: Run) -> Any:
@@ -327,12 +351,18 @@ def _op(run: Run, number: int) -> dict[str, Any]:
     op = run.recording.op(number)
     kind = op.kind.rpartition(".")[2]
     if _is_group(op):
-        inner = dict.fromkeys(o.kind.rpartition(".")[2] for o in op.regions[0].ops
-                              if o.kind not in FEEDS)  # fmt: skip
+        inner = dict.fromkeys(
+            o.kind.rpartition(".")[2] for o in op.regions[0].ops if o.kind not in FEEDS
+        )
         kind += f" of {', '.join(list(inner)[:4])}{', ...' if len(inner) > 4 else ''}"
     type_ = short_type(op.results[0].type) if op.results else ""
-    return {"op": number, "name": run.name_of(number), "kind": kind, "type": type_,
-            "scope": run.kept_scope(op)}  # fmt: skip
+    return {
+        "op": number,
+        "name": run.name_of(number),
+        "kind": kind,
+        "type": type_,
+        "scope": run.kept_scope(op),
+    }
 
 
 def _neighbours(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
@@ -386,5 +416,9 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     the number of its ``first`` rewrite.
     """
     missing.need_both(run, other, lambda each: each.version.stages, "passes")
-    return {"two": True, "a": compared.about(run), "b": compared.about(other),
-            "rows": rules(run, other)}  # fmt: skip
+    return {
+        "two": True,
+        "a": compared.about(run),
+        "b": compared.about(other),
+        "rows": rules(run, other),
+    }

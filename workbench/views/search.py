@@ -70,16 +70,30 @@ def _named(wanted: Sequence[Term], names: Sequence[str]) -> list[int]:
 def _passes(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
     stages = run.stages()
     found = (stages[i] for i in _named(wanted, [stage.pass_name for stage in stages]))
-    return [_hit("pass", f"{stage.index:02d} {stage.pass_name}", stage.summary,
-                 {"stage": stage.index, "rewrite": None}) for stage in found]  # fmt: skip
+    return [
+        _hit(
+            "pass",
+            f"{stage.index:02d} {stage.pass_name}",
+            stage.summary,
+            {"stage": stage.index, "rewrite": None},
+        )
+        for stage in found
+    ]
 
 
 def _kernels(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
     kernels = run.kernels()
     found = (kernels[i] for i in _named(wanted, [kernel.name for kernel in kernels]))
     panes = ["kernels", "source"]
-    return [_hit("kernel", kernel.name, launches(len(kernel.launches)),
-                 {"kernel": kernel.id, "panes": panes}) for kernel in found]  # fmt: skip
+    return [
+        _hit(
+            "kernel",
+            kernel.name,
+            launches(len(kernel.launches)),
+            {"kernel": kernel.id, "panes": panes},
+        )
+        for kernel in found
+    ]
 
 
 def _ops(run: Run, state: ViewState) -> tuple[Sequence[flat_graph.Node], dict[str, Any]]:

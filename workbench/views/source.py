@@ -21,8 +21,14 @@ HOTTEST = 10
 
 def key(run: Run, state: ViewState) -> tuple:
     version = run.version
-    return (version.stages, version.checks, version.kernels, version.timings,
-            run.stage_number(state.stage), run.status)  # fmt: skip
+    return (
+        version.stages,
+        version.checks,
+        version.kernels,
+        version.timings,
+        run.stage_number(state.stage),
+        run.status,
+    )
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
@@ -53,13 +59,18 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     files = [_file(run, found, name, lines, sources, now) for name, lines in by_file.items()]
     files.sort(key=lambda f: (f["path"] == NODES, -(f["us"] or 0), -f["flops"], f["path"]))
     return {
-        "stage": stage, "stage_name": stages[stage].pass_name, "measured": found.measured,
+        "stage": stage,
+        "stage_name": stages[stage].pass_name,
+        "measured": found.measured,
         "grows": run.status == "recording",
-        "executed": found.executed, "total_us": found.total.us,
+        "executed": found.executed,
+        "total_us": found.total.us,
         "checked": any(line.check for line in found.lines.values()),
-        "nowhere_us": found.nowhere.us, "files": files, "hottest": list(_hottest(found, sources)),
+        "nowhere_us": found.nowhere.us,
+        "files": files,
+        "hottest": list(_hottest(found, sources)),
         "not_executed": run.not_timed() if not found.measured else None,
-    }  # fmt: skip
+    }
 
 
 def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
@@ -84,38 +95,58 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
         return {"op": anchor}
     lines = dict.fromkeys(p for n in nodes if (p := found.nodes[n].place) is not None)
     return {
-        "op": anchor, "lines": [list(p) for p in lines], "node": nodes[0] + 1,
+        "op": anchor,
+        "lines": [list(p) for p in lines],
+        "node": nodes[0] + 1,
         "nodes": [n + 1 for n in nodes[:50]],
         "path": [list(p) for p in found.nodes[nodes[0]].places],
-    }  # fmt: skip
+    }
 
 
-def _file(run: Run, found: ModelLines, name: str, lines: list[Line], sources: dict[str, str],
-          now: dict[Place, int]) -> dict[str, Any]:  # fmt: skip
+def _file(
+    run: Run,
+    found: ModelLines,
+    name: str,
+    lines: list[Line],
+    sources: dict[str, str],
+    now: dict[Place, int],
+) -> dict[str, Any]:
     us = [line.own.us for line in lines]
     return {
-        "path": name, "title": short_path(name) if name else "Nodes of the graph",
+        "path": name,
+        "title": short_path(name) if name else "Nodes of the graph",
         "text": sources.get(name) if name else None,
         "us": sum(u or 0.0 for u in us) if found.measured else None,
         "flops": sum(line.own.flops for line in lines),
         "rows": [_row(run, found, line, now) for line in lines],
-    }  # fmt: skip
+    }
 
 
 def _row(run: Run, found: ModelLines, line: Line, now: dict[Place, int]) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "line": line.line, "text": line.text, "op": line.op, "kernel": line.kernel,
-        "us": line.own.us, "bytes": line.own.bytes, "flops": line.own.flops,
-        "all_us": line.total.us, "all_bytes": line.total.bytes, "all_flops": line.total.flops,
-        "import": line.at_import, "now": now.get((line.file, line.line), 0),
-    }  # fmt: skip
+        "line": line.line,
+        "text": line.text,
+        "op": line.op,
+        "kernel": line.kernel,
+        "us": line.own.us,
+        "bytes": line.own.bytes,
+        "flops": line.own.flops,
+        "all_us": line.total.us,
+        "all_bytes": line.total.bytes,
+        "all_flops": line.total.flops,
+        "import": line.at_import,
+        "now": now.get((line.file, line.line), 0),
+    }
     if line.check is not None:
         check = line.check
         row["check"] = {
-            "verdict": check.verdict, "error": said(check.error), "count": check.count,
-            "stage": check.stage, "rewrite": check.rewrite,
+            "verdict": check.verdict,
+            "error": said(check.error),
+            "count": check.count,
+            "stage": check.stage,
+            "rewrite": check.rewrite,
             "pass": run.stages()[check.stage].pass_name,
-        }  # fmt: skip
+        }
     if line.file == NODES:
         node = found.nodes[line.line - 1]
         row |= {"text": node.name, "kind": node.kind, "scope": node.scope}
@@ -134,10 +165,15 @@ def _hottest(found: ModelLines, sources: dict[str, str]) -> Iterator[dict[str, A
         whole = text[line.line - 1].strip() if 0 < line.line <= len(text) else line.text
         node = found.nodes[line.line - 1] if line.file == NODES else None
         yield {
-            "file": line.file, "line": line.line, "us": line.own.us, "flops": line.own.flops,
+            "file": line.file,
+            "line": line.line,
+            "us": line.own.us,
+            "flops": line.own.flops,
             "place": node.name if node else f"{line.file.split('/')[-1]}:{line.line}",
-            "text": node.kind if node else whole, "op": line.op, "kernel": line.kernel,
-        }  # fmt: skip
+            "text": node.kind if node else whole,
+            "op": line.op,
+            "kernel": line.kernel,
+        }
 
 
 # -- two recordings ------------------------------------------------------------------------------

@@ -23,9 +23,17 @@ from workbench.views import missing
 #: The dominant kinds of work of kernels, in the order of their colours.
 CATEGORIES = ("contraction", "reduction", "elementwise", "data movement")
 _BY_FAMILY = {
-    "contraction": 0, "convolution": 0, "attention": 0, "reduction": 1, "window": 1, "sorting": 1,
-    "normalization": 1, "loss": 1, "shape": 3, "indexing": 3,
-}  # fmt: skip
+    "contraction": 0,
+    "convolution": 0,
+    "attention": 0,
+    "reduction": 1,
+    "window": 1,
+    "sorting": 1,
+    "normalization": 1,
+    "loss": 1,
+    "shape": 3,
+    "indexing": 3,
+}
 _ELEMENTWISE = 2
 
 
@@ -56,12 +64,16 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     floats = {"median": "median_us", "min": "min_us", "p95": "p95_us"}
     found: dict[str, Any] = {
         "title": str(run.meta().get("model", run.path.stem)),
-        "target": str(run.meta().get("target", "")), "note": _note(run, made),
+        "target": str(run.meta().get("target", "")),
+        "note": _note(run, made),
         "terms": glossary.hints("timeline"),
-        "recorded": made.repeat is not None, "total": made.total_us,
-        "lanes": list(made.lanes), "categories": list(CATEGORIES),
+        "recorded": made.repeat is not None,
+        "total": made.total_us,
+        "lanes": list(made.lanes),
+        "categories": list(CATEGORIES),
         "kernels": {
-            "name": names, "key": [numbers.get(name, -1) for name in names],
+            "name": names,
+            "key": [numbers.get(name, -1) for name in names],
             "category": [category(run, kernels.get(name)) for name in names],
         },
         "places": files,
@@ -69,16 +81,20 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
             "op": np.array([-1 if t.op is None else t.op for t in timings], np.int32),
             "kernel": np.array([number[t.kernel] for t in timings], np.int32),
             "place": np.array([order[place] for place in places], np.int32),
-            **{name: np.array([_or_nan(getattr(t, field)) for t in timings])
-               for name, field in floats.items()},
+            **{
+                name: np.array([_or_nan(getattr(t, field)) for t in timings])
+                for name, field in floats.items()
+            },
             "flops": np.array([t.flops for t in timings], np.float64),
             "bytes": np.array([t.bytes for t in timings], np.float64),
         },
         "spans": {
-            "launch": made.launch, "lane": made.lane, "start": made.start_us,
+            "launch": made.launch,
+            "lane": made.lane,
+            "start": made.start_us,
             "duration": made.duration_us,
         },
-    }  # fmt: skip
+    }
     shares = [_percent(w) for w in work(run)]
     if len(shares) == len(timings) and any(share is not None for share in shares):
         found["percent"] = np.array([share or 0.0 for share in shares])
@@ -115,9 +131,9 @@ def places_of(run: Run) -> dict[int | None, int]:
     """Return the index of each launch in the columns of the data."""
     made = _timeline(run)
     timings = [] if made is None else made.timings
-    return run.kept(("timeline places", run.version.timings), lambda: {
-        t.op: i for i, t in enumerate(timings)
-    })  # fmt: skip
+    return run.kept(
+        ("timeline places", run.version.timings), lambda: {t.op: i for i, t in enumerate(timings)}
+    )
 
 
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
@@ -161,9 +177,16 @@ def _predicted(run: Run) -> Timeline | None:
     ]
     lanes = np.zeros(len(todo), np.int32)
     return Timeline(
-        np.arange(len(todo), dtype=np.int32), lanes, np.cumsum(durations) - durations, durations,
-        timings, ("predicted",), live_bytes(run.recording, timings), None, 0,
-    )  # fmt: skip
+        np.arange(len(todo), dtype=np.int32),
+        lanes,
+        np.cumsum(durations) - durations,
+        durations,
+        timings,
+        ("predicted",),
+        live_bytes(run.recording, timings),
+        None,
+        0,
+    )
 
 
 def _note(run: Run, made: Timeline) -> str:
@@ -217,19 +240,22 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     found = pairs(run, other)
     rows = [
         (ones[a.op], twos[b.op], pair.by_work)
-        for pair in found for a in pair.first for b in pair.second
+        for pair in found
+        for a in pair.first
+        for b in pair.second
         if a.op in ones and b.op in twos
-    ]  # fmt: skip
+    ]
     return {
         "two": {
-            "a": _one(run, state), "b": _one(other, state),
+            "a": _one(run, state),
+            "b": _one(other, state),
             "names": [run.path.name, other.path.name],
             "first": np.array([row[0] for row in rows], np.int32),
             "second": np.array([row[1] for row in rows], np.int32),
             "guessed": np.array([row[2] for row in rows], np.uint8),
             "pairs": _pairs(run, other, found),
         }
-    }  # fmt: skip
+    }
 
 
 def _pairs(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
@@ -258,9 +284,11 @@ def _pairs(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
         return belongs
 
     return {
-        "title": [row["title"] for row in rows], "place": [row["place"] for row in rows],
-        "a": side("a"), "b": side("b"),
+        "title": [row["title"] for row in rows],
+        "place": [row["place"] for row in rows],
+        "a": side("a"),
+        "b": side("b"),
         "guessed": np.array([pair.by_work for pair in found], np.uint8),
         "of_a": of(run, [pair.first for pair in found]),
         "of_b": of(other, [pair.second for pair in found]),
-    }  # fmt: skip
+    }

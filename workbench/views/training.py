@@ -45,10 +45,11 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     need(run)
     beside = other if other is not None and is_training(other) else None
     return {
-        "a": about(run), "b": None if beside is None else about(beside),
+        "a": about(run),
+        "b": None if beside is None else about(beside),
         "refused": "" if beside is other else f"{other and other.path.name} is not a training run",
         "together": None if beside is None else together(run, beside),
-    }  # fmt: skip
+    }
 
 
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,15 +64,21 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str
     if of is None:
         raise ValueError("no second recording is open")
     last, rows = of.recording.iterations(int(request.get("after", 0)), PAGE)
-    return {"side": request.get("side"), "path": str(of.path), "last": last,
-            "more": len(rows) == PAGE, **columns(rows)}  # fmt: skip
+    return {
+        "side": request.get("side"),
+        "path": str(of.path),
+        "last": last,
+        "more": len(rows) == PAGE,
+        **columns(rows),
+    }
 
 
 def columns(rows: Iterable[IterationRecord]) -> dict[str, Any]:
     """Return iterations as lists; ``OPTIONAL`` columns only if one of the rows has a value."""
     rows = list(rows)
-    made = {name: [getattr(row, name) for row in rows]
-            for name in ("number", "loss", "seconds", "root")}  # fmt: skip
+    made = {
+        name: [getattr(row, name) for row in rows] for name in ("number", "loss", "seconds", "root")
+    }
     for name in OPTIONAL:
         values = [getattr(row, name) for row in rows]
         if any(value is not None for value in values):
@@ -94,9 +101,12 @@ def need(run: Run) -> None:
         raise Empty("The training step is being compiled: the first iteration follows shortly.")
     if KEY in run.meta():
         raise Empty(f"The run ended before its first iteration. {run.meta().get('message', '')}")
-    raise Empty("This training step was compiled but not run.", "From Python, "
-                "core_compiler.training.fit.fit(step, data, ..., observer=Recorder(FILE)) "
-                "records its iterations.")  # fmt: skip
+    raise Empty(
+        "This training step was compiled but not run.",
+        "From Python, "
+        "core_compiler.training.fit.fit(step, data, ..., observer=Recorder(FILE)) "
+        "records its iterations.",
+    )
 
 
 def facts(run: Run) -> dict[str, Any]:
@@ -119,20 +129,29 @@ def about(run: Run) -> dict[str, Any]:
     mean = sum(recent) / len(recent) if recent else 0.0
     done = 0 if last is None else last.number
     return {
-        "name": run.path.name, "path": str(run.path), "recording": run.identity,
-        "model": str(meta.get("model", run.path.stem)), "target": str(meta.get("target", "")),
-        "status": run.status, "message": str(meta.get("message") or ""),
-        "done": done, "wanted": wanted, "batch": batch, "count": len(rows),
-        "last": run.version.iterations or 0, "loss": None if last is None else last.loss,
+        "name": run.path.name,
+        "path": str(run.path),
+        "recording": run.identity,
+        "model": str(meta.get("model", run.path.stem)),
+        "target": str(meta.get("target", "")),
+        "status": run.status,
+        "message": str(meta.get("message") or ""),
+        "done": done,
+        "wanted": wanted,
+        "batch": batch,
+        "count": len(rows),
+        "last": run.version.iterations or 0,
+        "loss": None if last is None else last.loss,
         "seconds": median(recent) if recent else None,
         "left": mean * max(0, wanted - done) if run.live and wanted else None,
         "receipts": str(plan.get("receipts") or "off"),
-        "ops_every": _count(plan.get("ops_every")), "inject": str(plan.get("inject") or ""),
+        "ops_every": _count(plan.get("ops_every")),
+        "inject": str(plan.get("inject") or ""),
         "folder": str(plan.get("folder") or ""),
         "identity": identity(run),
         "digest": str(run.figures().get("state_digest", "")),
         "not_finite": not_finite(run),
-    }  # fmt: skip
+    }
 
 
 def identity(run: Run) -> str:
@@ -154,8 +173,10 @@ def together(run: Run, other: Run) -> dict[str, Any]:
     none, or "" if nothing can be compared, and ``why``; ``first`` and ``last`` iteration compared;
     ``parts``: the first that differs.
     """
-    return run.kept(("together", grown(run), other.path, other.identity, grown(other)),
-                    lambda: _together(run, other))  # fmt: skip
+    return run.kept(
+        ("together", grown(run), other.path, other.identity, grown(other)),
+        lambda: _together(run, other),
+    )
 
 
 def _together(run: Run, other: Run) -> dict[str, Any]:
@@ -174,14 +195,23 @@ def _together(run: Run, other: Run) -> dict[str, Any]:
         return {**made, "by": "receipts", "first": rooted[0], "last": rooted[-1], "parts": parts}
     parts = next((n for n in shared if a[n].loss != b[n].loss), None)
     why = "their receipts hash different values" if rooted else "without receipts"
-    return {**made, "by": "losses", "why": why, "first": shared[0], "last": shared[-1],
-            "parts": parts}  # fmt: skip
+    return {
+        **made,
+        "by": "losses",
+        "why": why,
+        "first": shared[0],
+        "last": shared[-1],
+        "parts": parts,
+    }
 
 
 def _alike(
-    run: Run, other: Run, a: Mapping[int, IterationRecord], b: Mapping[int, IterationRecord],
+    run: Run,
+    other: Run,
+    a: Mapping[int, IterationRecord],
+    b: Mapping[int, IterationRecord],
     start: int,
-) -> bool:  # fmt: skip
+) -> bool:
     """Return whether the roots of two runs cover the same things from iteration ``start`` on."""
     one, two = facts(run), facts(other)
     if any(one.get(name) != two.get(name) for name in ("receipts", "ops_every")):

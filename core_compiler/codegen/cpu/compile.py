@@ -92,9 +92,15 @@ def _numba_result(function):
     # Emit lines only: with Numba's full debug information, locals would stay in memory.
     flags.debuginfo = flags.dbg_directives_only = True
     return compiler.compile_extra(
-        cpu_target.typing_context, cpu_target.target_context, function, _SIGNATURE, types.none,
-        flags, {}, pipeline_class=_Pipeline,
-    )  # fmt: skip
+        cpu_target.typing_context,
+        cpu_target.target_context,
+        function,
+        _SIGNATURE,
+        types.none,
+        flags,
+        {},
+        pipeline_class=_Pipeline,
+    )
 
 
 class _Pipeline(compiler.CompilerBase):
@@ -107,10 +113,13 @@ class _Pipeline(compiler.CompilerBase):
     def define_pipelines(self):
         passes = PassManager("kernel")
         for step in (
-            untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing,
+            untyped_passes.TranslateByteCode,
+            untyped_passes.FixupArgs,
+            untyped_passes.IRProcessing,
             typed_passes.NopythonTypeInference,
-            typed_passes.NativeLowering, typed_passes.NoPythonBackend,
-        ):  # fmt: skip
+            typed_passes.NativeLowering,
+            typed_passes.NoPythonBackend,
+        ):
             passes.add_pass(step, step.__name__)
         passes.finalize()
         return [passes]
@@ -163,6 +172,10 @@ def _target_machine():
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3,
-        reloc="pic", codemodel="jitdefault", jit=True,
-    )  # fmt: skip
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="pic",
+        codemodel="jitdefault",
+        jit=True,
+    )

@@ -174,8 +174,11 @@ def _moved(dtype: str, owner: str, count: int):
 
 
 _MEMORY_FORMS = {
-    "buffer": _buffer, "scratch": _scratch, "registers": _registers, "offset": _moved,
-}  # fmt: skip
+    "buffer": _buffer,
+    "scratch": _scratch,
+    "registers": _registers,
+    "offset": _moved,
+}
 
 
 def _invoke(count: int):
@@ -225,8 +228,9 @@ def _mask(builder, count, width: int):
     """Return a mask of the lanes below ``count`` (any 64-bit number)."""
     whole = ir.Constant(_I64, width)
     small = builder.select(builder.icmp_signed("<", count, whole), count, whole)
-    small = builder.select(builder.icmp_signed("<", small, ir.Constant(_I64, 0)),
-                           ir.Constant(_I64, 0), small)  # fmt: skip
+    small = builder.select(
+        builder.icmp_signed("<", small, ir.Constant(_I64, 0)), ir.Constant(_I64, 0), small
+    )
     return builder.icmp_signed(
         "<", _numbers(width), splat(builder, builder.trunc(small, _I32), width)
     )
@@ -280,10 +284,14 @@ def _load_some(dtype: str, width: int):
         def codegen(context, builder, sig, values):
             raw, place = _place(builder, pointer, values, width)
             loaded = _intrinsic(
-                builder, f"llvm.masked.load.{_suffix(raw)}.p0", raw, place,
-                ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, values[2], width),
+                builder,
+                f"llvm.masked.load.{_suffix(raw)}.p0",
+                raw,
+                place,
+                ir.Constant(_I32, memory_bytes(pointer.memory)),
+                _mask(builder, values[2], width),
                 ir.Constant(raw, [0] * width),
-            )  # fmt: skip
+            )
             disjoint(builder, pointer, loaded)
             return widen(builder, loaded, pointer, width)
 
@@ -300,10 +308,14 @@ def _gather(dtype: str, width: int):
             raw = ir.VectorType(memory_type(pointer.memory), width)
             places = _strided(builder, pointer, base, index, step, width)
             loaded = _intrinsic(
-                builder, f"llvm.masked.gather.{_suffix(raw)}.v{width}p0", raw, places,
-                ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, count, width),
+                builder,
+                f"llvm.masked.gather.{_suffix(raw)}.v{width}p0",
+                raw,
+                places,
+                ir.Constant(_I32, memory_bytes(pointer.memory)),
+                _mask(builder, count, width),
                 ir.Constant(raw, [0] * width),
-            )  # fmt: skip
+            )
             disjoint(builder, pointer, loaded)
             return widen(builder, loaded, pointer, width)
 
@@ -318,8 +330,9 @@ def _store(dtype: str, width: int):
         def codegen(context, builder, sig, values):
             _, place = _place(builder, pointer, values, width)
             raw = narrow(builder, values[2], pointer, width)
-            disjoint(builder, pointer,
-                     builder.store(raw, place, align=memory_bytes(pointer.memory)))  # fmt: skip
+            disjoint(
+                builder, pointer, builder.store(raw, place, align=memory_bytes(pointer.memory))
+            )
             return context.get_dummy_value()
 
         return types.none(pointer, types.int64, Vector(pointer.value, width)), codegen
@@ -334,9 +347,14 @@ def _store_some(dtype: str, width: int):
             raw_type, place = _place(builder, pointer, values, width)
             raw = narrow(builder, values[2], pointer, width)
             stored = _intrinsic(
-                builder, f"llvm.masked.store.{_suffix(raw_type)}.p0", ir.VoidType(), raw, place,
-                ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, values[3], width),
-            )  # fmt: skip
+                builder,
+                f"llvm.masked.store.{_suffix(raw_type)}.p0",
+                ir.VoidType(),
+                raw,
+                place,
+                ir.Constant(_I32, memory_bytes(pointer.memory)),
+                _mask(builder, values[3], width),
+            )
             disjoint(builder, pointer, stored)
             return context.get_dummy_value()
 
@@ -354,10 +372,14 @@ def _scatter(dtype: str, width: int):
             raw = narrow(builder, value, pointer, width)
             places = _strided(builder, pointer, base, index, step, width)
             stored = _intrinsic(
-                builder, f"llvm.masked.scatter.{_suffix(raw.type)}.v{width}p0", ir.VoidType(), raw,
-                places, ir.Constant(_I32, memory_bytes(pointer.memory)),
+                builder,
+                f"llvm.masked.scatter.{_suffix(raw.type)}.v{width}p0",
+                ir.VoidType(),
+                raw,
+                places,
+                ir.Constant(_I32, memory_bytes(pointer.memory)),
                 _mask(builder, count, width),
-            )  # fmt: skip
+            )
             disjoint(builder, pointer, stored)
             return context.get_dummy_value()
 
@@ -423,10 +445,17 @@ def _shuffle(dtype: str, width: int):
 
 
 _VECTOR_FORMS: dict[str, Callable] = {
-    "load": _load, "load_some": _load_some, "gather": _gather, "store": _store,
-    "store_some": _store_some, "scatter": _scatter, "splat": _splat, "lane": _lane, "lanes": _lanes,
+    "load": _load,
+    "load_some": _load_some,
+    "gather": _gather,
+    "store": _store,
+    "store_some": _store_some,
+    "scatter": _scatter,
+    "splat": _splat,
+    "lane": _lane,
+    "lanes": _lanes,
     "shuffle": _shuffle,
-}  # fmt: skip
+}
 
 
 # -- contract functions ----------------------------------------------------------------------------

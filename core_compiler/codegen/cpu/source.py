@@ -27,8 +27,10 @@ def generate(function: Function) -> Source:
         f'"""Kernel {function.name}: generated, compiled by Numba."""',
         f"NAME = {function.name!r}",
         f"BUFFERS = {part.buffers}  # told apart by number: no two overlap",
-        "", "", *part.lines,
-    ]  # fmt: skip
+        "",
+        "",
+        *part.lines,
+    ]
     start = len(text) - len(part.lines)
     rows = [(start + n, function.name, number, kind) for n, number, kind in part.map]
     return Source(function.name, "\n".join(text).rstrip() + "\n", tuple(rows))
@@ -141,8 +143,9 @@ class _Writer(Writer):
             number = self.buffer_number()
             self.line(f"{name} = scratch_{code}(scratch, {offset}, {number})", op)
             sizes = iter(op.operands)
-            dims = [self.name(next(sizes)) if isinstance(d, str) else str(d)
-                    for d in value.type.shape]  # fmt: skip
+            dims = [
+                self.name(next(sizes)) if isinstance(d, str) else str(d) for d in value.type.shape
+            ]
             self.strides[value] = dense(dims)
             amount = " * ".join([*map(wrap, dims), str(value.type.dtype.bytes)])
             following = self.fresh(f"{name}_end")

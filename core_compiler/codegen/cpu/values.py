@@ -110,8 +110,9 @@ def _getitem(context, builder, sig, args):
 def _setitem(context, builder, sig, args):
     pointer, (base, index, value) = sig.args[0], args
     raw = narrow(builder, value, pointer, None)
-    stored = builder.store(raw, address(builder, pointer, base, index),
-                           align=memory_bytes(pointer.memory))  # fmt: skip
+    stored = builder.store(
+        raw, address(builder, pointer, base, index), align=memory_bytes(pointer.memory)
+    )
     disjoint(builder, pointer, stored)
     return context.get_dummy_value()
 
@@ -119,8 +120,11 @@ def _setitem(context, builder, sig, args):
 # -- vector arithmetic with Python's operators -----------------------------------------------------
 
 _OPERATORS = {
-    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "div",
-}  # fmt: skip
+    operator.add: "add",
+    operator.sub: "sub",
+    operator.mul: "mul",
+    operator.truediv: "div",
+}
 
 
 def _declare_operator(function, name: str) -> None:

@@ -59,11 +59,17 @@ def compile_source(source: str | Source, capability: tuple[int, int], name: str 
     steps = (b - a for a, b in pairwise(clock))
     resident, why = occupancy(capability, shape["threads"], made.registers, made.shared)
     facts: dict[str, int | float | str] = {
-        "intermediate": "PTX", "assembly": "SASS", "architecture": architecture,
-        **shape, "registers": made.registers, "shared": made.shared,
-        "stack": made.stack, "spilled": made.spilled, "occupancy": resident,
+        "intermediate": "PTX",
+        "assembly": "SASS",
+        "architecture": architecture,
+        **shape,
+        "registers": made.registers,
+        "shared": made.shared,
+        "stack": made.stack,
+        "spilled": made.spilled,
+        "occupancy": resident,
         "occupancy_limit": why,
-    }  # fmt: skip
+    }
     seconds = dict(zip(("nvvm", "ptxas", "nvdisasm"), steps, strict=True))
     return CompiledKernel(
         name, SYMBOL, made.cubin, ptx, sass, facts, lines, ptx_lines(ptx), places, seconds
@@ -85,7 +91,7 @@ def lower(source: str, capability: tuple[int, int], name: str) -> tuple[str, dic
     signature = types.void(*[types.int64] * facts["ARGUMENTS"])
     ptx, _ = cuda.compile(
         function, signature, device=False, abi="numba", cc=capability, output="ptx", lineinfo=True
-    )  # fmt: skip
+    )
     entry = re.search(r"\.visible \.entry (\w+)\(", ptx)
     assert entry is not None, "NVVM generated no entry"
     ptx = re.sub(r'^(\s*\.file\s+\d+) ".*"', r'\1 "source.py"', ptx, flags=re.M)

@@ -110,8 +110,11 @@ def looped() -> dict[str, Callable]:
         found[name] = _device(source)
         return found[name]
 
-    names = {name: _traced(name, None, CONTRACT.arity(name)) for name in PRIMITIVES
-             if name in CONTRACT.functions and name not in NUMBA and name != "boolean"}  # fmt: skip
+    names = {
+        name: _traced(name, None, CONTRACT.arity(name))
+        for name in PRIMITIVES
+        if name in CONTRACT.functions and name not in NUMBA and name != "boolean"
+    }
     names |= {**NUMBA, "boolean": boolean}
     instantiate_functions(compile_, names)
     for dtype in NUMBA:
@@ -145,5 +148,6 @@ def _is_straight(source: pytypes.FunctionType, looped: dict[str, Callable]) -> b
     mine = {id(f) for f in looped.values()}
     if any(isinstance(v, np.ndarray) or id(v) in mine for v in used):
         return False
-    return not any("JUMP" in step.opname or step.opname == "FOR_ITER"
-                   for step in dis.get_instructions(source))  # fmt: skip
+    return not any(
+        "JUMP" in step.opname or step.opname == "FOR_ITER" for step in dis.get_instructions(source)
+    )

@@ -114,13 +114,19 @@ def _table() -> dict[str, tuple]:
     other: dict[str, Callable] = {}
     for dtype in FLOATS:
         other |= {
-            f"add_{dtype}": _rounded("add.rn"), f"mul_{dtype}": _rounded("mul.rn"),
-            f"div_{dtype}": _rounded("div.rn"), f"sqrt_{dtype}": _rounded("sqrt.rn"),
-            f"sub_{dtype}": _difference, f"neg_{dtype}": _negated,
-            f"abs_{dtype}": _rounded("fabs"), f"copysign_{dtype}": _copysign,
-            f"floor_{dtype}": _rounded("floor"), f"ceil_{dtype}": _rounded("ceil"),
-            f"trunc_{dtype}": _rounded("trunc"), f"round_even_{dtype}": _rounded("round"),
-        }  # fmt: skip
+            f"add_{dtype}": _rounded("add.rn"),
+            f"mul_{dtype}": _rounded("mul.rn"),
+            f"div_{dtype}": _rounded("div.rn"),
+            f"sqrt_{dtype}": _rounded("sqrt.rn"),
+            f"sub_{dtype}": _difference,
+            f"neg_{dtype}": _negated,
+            f"abs_{dtype}": _rounded("fabs"),
+            f"copysign_{dtype}": _copysign,
+            f"floor_{dtype}": _rounded("floor"),
+            f"ceil_{dtype}": _rounded("ceil"),
+            f"trunc_{dtype}": _rounded("trunc"),
+            f"round_even_{dtype}": _rounded("round"),
+        }
         other |= {f"convert_{dtype}_{target}": _to_integer(target) for target in INTEGERS}
     other |= {f"mulhi_{dtype}": _high_product for dtype in ("u32", "u64")}
     table = {}

@@ -78,9 +78,10 @@ def inner_loop(sass: str) -> str:
     lines = sass.splitlines()
     labels = {m[1]: n for n, line in enumerate(lines) if (m := _LABEL.match(line))}
     loops = [
-        (labels[m[1]], n) for n, line in enumerate(lines)
+        (labels[m[1]], n)
+        for n, line in enumerate(lines)
         if (m := _BRANCH.search(line)) and labels.get(m[1], n) < n
-    ]  # fmt: skip
+    ]
     loops = [(a, b) for a, b in loops if b - a > 1]  # the last instruction branches to itself
     inner = [(a, b) for a, b in loops if not any(a < c and d < b for c, d in loops)]
     pieces = ["\n".join(lines[a : b + 1]) for a, b in inner]

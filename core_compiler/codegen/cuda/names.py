@@ -111,9 +111,12 @@ def _divided(method: str):
 
 
 _PLAIN: dict[str, Callable] = {
-    "thread": _register("tid.x"), "block": _register("ctaid.x"), "barrier": _barrier,
-    "quotient": _divided("udiv"), "remainder": _divided("urem"),
-}  # fmt: skip
+    "thread": _register("tid.x"),
+    "block": _register("ctaid.x"),
+    "barrier": _barrier,
+    "quotient": _divided("udiv"),
+    "remainder": _divided("urem"),
+}
 
 
 # -- buffers ---------------------------------------------------------------------------------------
@@ -181,8 +184,11 @@ def _registers(dtype: str, owner: str, count: int, elements: int, number: int):
 
 
 _MEMORY_FORMS: dict[str, Callable] = {
-    "buffer": _buffer, "shared": _shared, "registers": _registers, "offset": _moved,
-}  # fmt: skip
+    "buffer": _buffer,
+    "shared": _shared,
+    "registers": _registers,
+    "offset": _moved,
+}
 
 
 # -- values in memory ------------------------------------------------------------------------------
@@ -350,6 +356,12 @@ def _lane(dtype: str, width: int, number: int):
 
 
 _VALUE_FORMS: dict[str, Callable] = {
-    "load": _load, "load_some": _load_some, "gather": _gather, "store": _store,
-    "store_some": _store_some, "scatter": _scatter, "splat": _splat, "lanes": _lanes,
-}  # fmt: skip
+    "load": _load,
+    "load_some": _load_some,
+    "gather": _gather,
+    "store": _store,
+    "store_some": _store_some,
+    "scatter": _scatter,
+    "splat": _splat,
+    "lanes": _lanes,
+}

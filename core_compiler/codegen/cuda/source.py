@@ -43,8 +43,10 @@ def generate(function: Function) -> Source:
         f"BUFFERS = {part.buffers}  # told apart by number: no two overlap",
         f"ARGUMENTS = {len(function.arguments) + bool(scratch_allocations(function))}",
         f"THREADS = {part.threads}  # of a block",
-        "", "", *part.lines,
-    ]  # fmt: skip
+        "",
+        "",
+        *part.lines,
+    ]
     start = len(text) - len(part.lines)
     rows = [(start + n, function.name, number, kind) for n, number, kind in part.map]
     return Source(function.name, "\n".join(text).rstrip() + "\n", tuple(rows))
@@ -156,8 +158,9 @@ class _Writer(Writer):
         for op in found:
             value = op.result
             sizes = iter(op.operands)
-            dims = [self.name(next(sizes)) if isinstance(d, str) else str(d)
-                    for d in value.type.shape]  # fmt: skip
+            dims = [
+                self.name(next(sizes)) if isinstance(d, str) else str(d) for d in value.type.shape
+            ]
             self.strides[value] = dense(dims)
             places.append((op, offset))
             amount = " * ".join([*map(wrap, dims), str(value.type.dtype.bytes)])

@@ -53,12 +53,18 @@ def thread_axes(function: Function) -> dict[Value, int]:
     access another's registers.
     """
     made = producers(function)
-    inside = {o for op in function.body.walk() if op.get("loop") == "thread"
-              for o in op.walk() if o.kind == "kernel.alloc"}  # fmt: skip
+    inside = {
+        o
+        for op in function.body.walk()
+        if op.get("loop") == "thread"
+        for o in op.walk()
+        if o.kind == "kernel.alloc"
+    }
     block = {
-        op.result for op in function.body.walk()
+        op.result
+        for op in function.body.walk()
         if op.kind == "kernel.alloc" and op.result.type.space == "register" and op not in inside
-    }  # fmt: skip
+    }
     axes: dict[Value, int] = {}
     for op in function.body.walk():
         if op.get("loop") != "thread":

@@ -104,9 +104,10 @@ class Assembled:
 
 
 _NUMBERS: Mapping[str, str] = {
-    "registers": r"Used (\d+) registers", "shared": r"(\d+) bytes smem",
+    "registers": r"Used (\d+) registers",
+    "shared": r"(\d+) bytes smem",
     "stack": r"(\d+) bytes stack frame",
-}  # fmt: skip
+}
 _SPILLS = re.compile(r"(\d+) bytes spill (?:stores|loads)")
 
 

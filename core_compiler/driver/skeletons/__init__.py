@@ -38,8 +38,11 @@ class Part:
         if self.how == "===" and self.path.exists():
             raise UserError("the file exists already", str(self.path), "choose another name")
         if self.how != "===" and not self.path.is_file():
-            raise UserError("the file is missing", str(self.path),
-                            "run this in a checkout, or name it: --folder DIR")  # fmt: skip
+            raise UserError(
+                "the file is missing",
+                str(self.path),
+                "run this in a checkout, or name it: --folder DIR",
+            )
 
     def write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +63,11 @@ def write(kind: str, name: str, folder: Path) -> list[Path]:
     Raises UserError and writes nothing if one of them cannot be written.
     """
     if _NAME.fullmatch(name) is None:
-        raise UserError(f"invalid name {name!r}", f"new-{kind}",
-                        "write it in lower case, words joined by _: my_name")  # fmt: skip
+        raise UserError(
+            f"invalid name {name!r}",
+            f"new-{kind}",
+            "write it in lower case, words joined by _: my_name",
+        )
     parts = list(_parts(kind, name, folder))
     for part in parts:
         part.check()

@@ -33,9 +33,13 @@ _NAME = "ml_program.identifier"
 
 
 def export(
-    module: Module, *, dialect: str, inputs: Sequence[str], outputs: Sequence[str],
+    module: Module,
+    *,
+    dialect: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
     weights: str = "embedded",
-) -> str:  # fmt: skip
+) -> str:
     """Return the module as MLIR text.
 
     ``dialect``   ``tosa`` or ``linalg``.
@@ -50,9 +54,14 @@ def export(
 
 
 def write(
-    module: Module, path: Path | str, *, dialect: str, inputs: Sequence[str],
-    outputs: Sequence[str], weights: str = "embedded",
-) -> list[Path]:  # fmt: skip
+    module: Module,
+    path: Path | str,
+    *,
+    dialect: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    weights: str = "embedded",
+) -> list[Path]:
     """Write the text of :func:`export` to ``path``; return the files written.
 
     Weights that are arguments go to ``<name>.npz`` next to it, in the order of the arguments; types
@@ -75,15 +84,22 @@ class _File:
     """A module written as one file; its functions are translated on construction."""
 
     def __init__(
-        self, module: Module, dialect: str, inputs: Sequence[str], outputs: Sequence[str],
+        self,
+        module: Module,
+        dialect: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
         weights: str,
-    ):  # fmt: skip
+    ):
         if dialect not in DIALECTS:
             fix = nearest(dialect, DIALECTS, f"choose one of {', '.join(DIALECTS)}")
             raise UserError(f"unknown dialect {dialect!r}", "export to MLIR", fix)
         if weights not in WEIGHTS:
-            raise UserError(f"invalid value {weights!r} for weights", "export to MLIR",
-                            f"choose {' or '.join(WEIGHTS)}")  # fmt: skip
+            raise UserError(
+                f"invalid value {weights!r} for weights",
+                "export to MLIR",
+                f"choose {' or '.join(WEIGHTS)}",
+            )
         _need_tensors(module)
         self.parameters: dict[str, np.ndarray] | None = {} if weights == "arguments" else None
         self._shared = Shared(module.weights, self.parameters)
@@ -164,12 +180,15 @@ def _own_names(function: Function) -> tuple[Sequence[str], Sequence[str]]:
 def _need_names(function: Function, inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Check that there are as many names as arguments and results."""
     for what, names, values in (
-        ("inputs", inputs, function.arguments), ("outputs", outputs, function.outputs)
-    ):  # fmt: skip
+        ("inputs", inputs, function.arguments),
+        ("outputs", outputs, function.outputs),
+    ):
         if len(names) != len(values):
-            raise UserError(f"expected {len(values)} names for the {what}, got {len(names)}",
-                            f"function {function.name}",
-                            "pass one name for each, in order")  # fmt: skip
+            raise UserError(
+                f"expected {len(values)} names for the {what}, got {len(names)}",
+                f"function {function.name}",
+                "pass one name for each, in order",
+            )
 
 
 def _need_tensors(module: Module) -> None:
@@ -177,17 +196,26 @@ def _need_tensors(module: Module) -> None:
     levels = {f.name: f.level for f in module.functions.values()}
     if levels.get("main", "tensor") != "tensor" or "tensor" not in levels.values():
         level = levels.get("main", "unknown")
-        raise UserError(f"expected a module at the tensor level, got the {level} level (launches "
-                        "on buffers)", "export to MLIR", "export an earlier stage")  # fmt: skip
+        raise UserError(
+            f"expected a module at the tensor level, got the {level} level (launches on buffers)",
+            "export to MLIR",
+            "export an earlier stage",
+        )
     symbols: dict[str, None] = {}
     for function in module.functions.values():
         if function.level == "tensor":
             ops = function.body.walk()
             values = [*function.arguments, *(v for op in ops for v in op.results)]
             symbols |= dict.fromkeys(
-                size for v in values if isinstance(v.type, TensorType) for size in v.type.shape
+                size
+                for v in values
+                if isinstance(v.type, TensorType)
+                for size in v.type.shape
                 if isinstance(size, str)
-            )  # fmt: skip
+            )
     if symbols:
-        raise UserError(f"symbolic sizes are not supported: {', '.join(symbols)}", "export to MLIR",
-                        "bind them to numbers first (--size name=number)")  # fmt: skip
+        raise UserError(
+            f"symbolic sizes are not supported: {', '.join(symbols)}",
+            "export to MLIR",
+            "bind them to numbers first (--size name=number)",
+        )

@@ -19,9 +19,14 @@ WEIGHTS = ("embedded", "named")
 
 
 def write(
-    module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
-    weights: str = "embedded", locations: str = "full",
-) -> list[Path]:  # fmt: skip
+    module: Module,
+    path: Path | str,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    weights: str = "embedded",
+    locations: str = "full",
+) -> list[Path]:
     """Write the text; return the files written.
 
     ``weights``: ``embedded`` (their bytes at the end of the file) or ``named`` (digests only).
@@ -29,8 +34,11 @@ def write(
     """
     path = Path(path)
     if weights not in WEIGHTS:
-        raise UserError(f"invalid value {weights!r} for weights", "export to MLIR",
-                        f"choose {' or '.join(WEIGHTS)}")  # fmt: skip
+        raise UserError(
+            f"invalid value {weights!r} for weights",
+            "export to MLIR",
+            f"choose {' or '.join(WEIGHTS)}",
+        )
     embed = weights == "embedded"
     write_text(path, module_pieces(module, locations=locations, embed_weights=embed))
     return [path]

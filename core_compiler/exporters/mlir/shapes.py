@@ -51,9 +51,13 @@ def kept_of(
 
 
 def positions_inside(
-    sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-    low: Sequence[int], outputs: Sequence[int],
-) -> np.ndarray:  # fmt: skip
+    sizes: Sequence[int],
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    low: Sequence[int],
+    outputs: Sequence[int],
+) -> np.ndarray:
     """Count, for each output, the positions of its window inside an image of ``sizes``."""
     counts = np.ones(())
     rows = zip(sizes, window, strides, dilations, low, outputs, strict=True)

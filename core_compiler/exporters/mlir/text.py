@@ -102,9 +102,12 @@ class Writer:
         return self.lines(text, (type_,), (name,), regions)[0]
 
     def lines(
-        self, text: str, types: Sequence[Any], names: Sequence[str | None] = (),
+        self,
+        text: str,
+        types: Sequence[Any],
+        names: Sequence[str | None] = (),
         regions: Sequence[Region] = (),
-    ) -> tuple[Ref, ...]:  # fmt: skip
+    ) -> tuple[Ref, ...]:
         """Append an op with any number of results."""
         names = (*names, *(None,) * (len(types) - len(names)))
         results = tuple(Ref(t, n) for t, n in zip(types, names, strict=True))
@@ -151,9 +154,12 @@ class Writer:
 
 
 def printed(
-    lines: Sequence[Line], names: Names, indent: str, type_text: Callable[[Any], str],
+    lines: Sequence[Line],
+    names: Names,
+    indent: str,
+    type_text: Callable[[Any], str],
     location: Callable[[Origin], str],
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield the lines of text for ``lines`` (ending in a terminator) and their regions."""
     live = _alive(lines, set())
     return _Printer(names, live, type_text, location).block(lines, indent, names)

@@ -52,9 +52,13 @@ def export(
 
 
 def write(
-    module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
+    module: Module,
+    path: Path | str,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
     name: str = "",
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write ``module`` to the file ``path`` (a ``.py``), with its weights next to it.
 
     Return the files written, which appear only when both are complete; see :func:`export`.

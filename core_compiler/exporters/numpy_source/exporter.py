@@ -211,8 +211,11 @@ class Writer:
         made = []
         for place, (source, _) in enumerate(held):
             kind = op.operands[place].type.dtype
-            others = [h for i, (h, _) in enumerate(held)
-                      if i != place and op.operands[i].type.dtype is kind]  # fmt: skip
+            others = [
+                h
+                for i, (h, _) in enumerate(held)
+                if i != place and op.operands[i].type.dtype is kind
+            ]
             beside = any(isinstance(o, Text) or o.array.ndim for o in others)
             made.append(self._spelled(source, beside and is_native(kind)))
         return made, broadcast_shape(*(shape for _, shape in held))
@@ -356,9 +359,13 @@ class Writer:
 
 
 _SPECIAL = {
-    "core.constant": Writer.constant, "core.broadcast": Writer.broadcast, "core.iota": Writer.iota,
-    "core.group": Writer.group, "core.if": Writer.branch, "core.while": Writer.loop,
-}  # fmt: skip
+    "core.constant": Writer.constant,
+    "core.broadcast": Writer.broadcast,
+    "core.iota": Writer.iota,
+    "core.group": Writer.group,
+    "core.if": Writer.branch,
+    "core.while": Writer.loop,
+}
 
 
 def _short_line(place: str) -> str:

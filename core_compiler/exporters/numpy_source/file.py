@@ -42,8 +42,11 @@ def _with_what_they_call(wanted: Sequence[str]) -> list[str]:
         name = work.pop()
         if name not in needed:
             needed.add(name)
-            work += [n.id for n in ast.walk(ast.parse(sources[name]))
-                     if isinstance(n, ast.Name) and n.id in sources]  # fmt: skip
+            work += [
+                n.id
+                for n in ast.walk(ast.parse(sources[name]))
+                if isinstance(n, ast.Name) and n.id in sources
+            ]
     return [text for name, text in sources.items() if name in needed]
 
 
@@ -57,11 +60,14 @@ def to_source(
     body = entry(module, inputs, outputs)
     writer = Writer(module, _helpers())
     arguments = writer.function(body, inputs)
-    main = "\n".join([
-        '@np.errstate(all="ignore")', f"def main({', '.join(arguments)}):",
-        f'    """{_signature(body, arguments, outputs)}"""',
-        *(line for s in writer.statements for line in s.lines()),
-    ])  # fmt: skip
+    main = "\n".join(
+        [
+            '@np.errstate(all="ignore")',
+            f"def main({', '.join(arguments)}):",
+            f'    """{_signature(body, arguments, outputs)}"""',
+            *(line for s in writer.statements for line in s.lines()),
+        ]
+    )
     helpers = _with_what_they_call([*writer.helpers])
     parts = [*helpers, main, _run_alone(body, arguments, outputs)]
     text = "\n\n\n".join([_head(name, writer.weights, parts), *parts]) + "\n"

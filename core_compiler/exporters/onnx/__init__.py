@@ -33,9 +33,14 @@ OPSET, OLDEST = 26, 17
 
 
 def export(
-    module: Module, *, inputs: Sequence[str], outputs: Sequence[str], opset: int | None = None,
-    name: str = "", guards: bool = False,
-) -> onnx.ModelProto:  # fmt: skip
+    module: Module,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int | None = None,
+    name: str = "",
+    guards: bool = False,
+) -> onnx.ModelProto:
     """Return the main function of ``module`` as a ``ModelProto`` that contains its weights.
 
     ``inputs``  a name for each argument of main, ``outputs`` for each result, in order.
@@ -55,16 +60,26 @@ def export(
 
     made = _made(module, inputs, outputs, opset, name, guards)
     if files.size(made) > files.LARGEST:
-        raise UserError(f"the model has {files.size(made):,} bytes, too many for protobuf",
-                        "export", "write it to a file, with its weights next to it")  # fmt: skip
+        raise UserError(
+            f"the model has {files.size(made):,} bytes, too many for protobuf",
+            "export",
+            "write it to a file, with its weights next to it",
+        )
     files.fill(made.weights)
     return made.model
 
 
 def write(
-    module: Module, path: Path | str, *, inputs: Sequence[str], outputs: Sequence[str],
-    opset: int | None = None, name: str = "", guards: bool = False, largest: int | None = None,
-) -> list[Path]:  # fmt: skip
+    module: Module,
+    path: Path | str,
+    *,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int | None = None,
+    name: str = "",
+    guards: bool = False,
+    largest: int | None = None,
+) -> list[Path]:
     """Write ``module`` to the file ``path`` and return the files written; see :func:`export`.
 
     A model of more than ``largest`` bytes (default: protobuf's limit, 2 GiB) has its weights next
@@ -78,12 +93,17 @@ def write(
 
 
 def _made(
-    module: Module, inputs: Sequence[str], outputs: Sequence[str], opset: int | None, name: str,
+    module: Module,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    opset: int | None,
+    name: str,
     guards: bool,
-) -> Any:  # fmt: skip
+) -> Any:
     if importlib.util.find_spec("onnx") is None:
-        raise UserError("onnx is not installed", "export",
-                        "pip install 'compiler-workbench[onnx]'", CANNOT_HERE)  # fmt: skip
+        raise UserError(
+            "onnx is not installed", "export", "pip install 'compiler-workbench[onnx]'", CANNOT_HERE
+        )
     from core_compiler.exporters.onnx.exporter import to_graph
     from core_compiler.exporters.onnx.proto import to_model
 
@@ -99,6 +119,7 @@ def _opset(wanted: int | None) -> int:
     if wanted is None:
         return min(OPSET, newest)
     if not isinstance(wanted, int) or not OLDEST <= wanted <= newest:
-        raise UserError(f"unsupported opset {wanted!r}", "export",
-                        f"choose an opset from {OLDEST} to {newest}")  # fmt: skip
+        raise UserError(
+            f"unsupported opset {wanted!r}", "export", f"choose an opset from {OLDEST} to {newest}"
+        )
     return wanted

@@ -29,20 +29,35 @@ _BY_TEXT = {f"tensor({text})": dtype(name) for name, (_, text, _) in ONNX.items(
 #: integer are the same after a cast back: adding, multiplying and shifting left only lose high
 #: bits.
 WIDER = {
-    "bf16": ("f32",), "f16": ("f32",), "i1": ("ui8", "i32"), "i8": ("i32",), "ui8": ("i32",),
-    "i16": ("i32",), "ui16": ("i32",), "ui32": ("i64",), "i4": ("i8", "i32"),
-    "ui4": ("ui8", "i32"), "i2": ("i8", "i32"), "ui2": ("ui8", "i32"),
+    "bf16": ("f32",),
+    "f16": ("f32",),
+    "i1": ("ui8", "i32"),
+    "i8": ("i32",),
+    "ui8": ("i32",),
+    "i16": ("i32",),
+    "ui16": ("i32",),
+    "ui32": ("i64",),
+    "i4": ("i8", "i32"),
+    "ui4": ("ui8", "i32"),
+    "i2": ("i8", "i32"),
+    "ui2": ("ui8", "i32"),
     **dict.fromkeys(("f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ", "f4E2M1FN"), ("f32",)),
-}  # fmt: skip
+}
 
 #: Integers that an ONNX op accepts but onnxruntime has no kernel for: a cast to a wider dtype keeps
 #: the bits and lets the model run.
 WITHOUT_KERNEL = {
-    "BitShift": ("ui16",), "Clip": ("i16", "ui16"), "CumSum": ("ui32",), "Max": ("i16", "ui16"),
-    "Min": ("i16", "ui16"), "Pad": ("i16", "ui16"), "TopK": ("ui16", "ui32"),
-    "ArgMax": ("i16", "ui16", "ui32"), "ArgMin": ("i16", "ui16", "ui32"),
+    "BitShift": ("ui16",),
+    "Clip": ("i16", "ui16"),
+    "CumSum": ("ui32",),
+    "Max": ("i16", "ui16"),
+    "Min": ("i16", "ui16"),
+    "Pad": ("i16", "ui16"),
+    "TopK": ("ui16", "ui32"),
+    "ArgMax": ("i16", "ui16", "ui32"),
+    "ArgMin": ("i16", "ui16", "ui32"),
     "Where": ("i1", "i16", "ui16"),
-}  # fmt: skip
+}
 
 
 def number(kind: DType) -> int:
@@ -99,9 +114,11 @@ def signature(kind: str, opset: int) -> Signature | None:
             allowed[held.type_str] = frozenset({_BY_TEXT[held.type_str]})
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     return Signature(
-        tuple(i.type_str for i in schema.inputs), tuple(o.type_str for o in schema.outputs),
-        allowed, bool(schema.inputs) and schema.inputs[-1].option == variadic,
-    )  # fmt: skip
+        tuple(i.type_str for i in schema.inputs),
+        tuple(o.type_str for o in schema.outputs),
+        allowed,
+        bool(schema.inputs) and schema.inputs[-1].option == variadic,
+    )
 
 
 def carrier(kind: str, given: DType, allowed: frozenset[DType]) -> DType | None:
@@ -109,6 +126,7 @@ def carrier(kind: str, given: DType, allowed: frozenset[DType]) -> DType | None:
     if given in allowed and given.name not in WITHOUT_KERNEL.get(kind, ()):
         return given
     wider = (dtype(name) for name in WIDER.get(given.name, ()))
-    found = next((w for w in wider if w in allowed and w.name not in WITHOUT_KERNEL.get(kind, ())),
-                 None)  # fmt: skip
+    found = next(
+        (w for w in wider if w in allowed and w.name not in WITHOUT_KERNEL.get(kind, ())), None
+    )
     return found or (given if given in allowed else None)

@@ -67,8 +67,10 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
         if made.model.ByteSize() > LARGEST:
             raise UserError(
                 f"the model without its weights has {made.model.ByteSize():,} bytes, more than the "
-                "2 GiB of protobuf", str(path), "export a smaller model",
-            )  # fmt: skip
+                "2 GiB of protobuf",
+                str(path),
+                "export a smaller model",
+            )
         stream.write(made.model.SerializeToString(deterministic=True))
         stream.flush()
     return [path, beside] if apart else [path]

@@ -38,9 +38,11 @@ def to_model(graph: Graph, opset: int, name: str) -> Unfilled:
     opsets = [onnx.helper.make_opsetid("", opset)]
     version = onnx.helper.find_min_ir_version_for(opsets)
     model = onnx.ModelProto(
-        ir_version=version, producer_name="compiler-workbench", producer_version=__version__,
+        ir_version=version,
+        producer_name="compiler-workbench",
+        producer_version=__version__,
         opset_import=opsets,
-    )  # fmt: skip
+    )
     writer = _Writer(graph, metadata=version >= _METADATA_SINCE)
     writer.fill(model.graph, graph, name or "main")
     return Unfilled(model, tuple(writer.initializers(model.graph, graph)))
@@ -120,10 +122,14 @@ class _Writer:
         held = base.nodes(op)
         stack = held[0].stack if len(held) == 1 else ()
         facts = {
-            "kind": op.kind, "name": held[0].name if held else "", "scope": base.scope(op),
-            "line": base.line(op), "rules": history, "group": group,
+            "kind": op.kind,
+            "name": held[0].name if held else "",
+            "scope": base.scope(op),
+            "line": base.line(op),
+            "rules": history,
+            "group": group,
             "stack_trace": "\n".join(_frame(*row) for row in stack),
-        }  # fmt: skip
+        }
         for key, value in facts.items():
             if value:
                 proto.metadata_props.add(key=f"{PREFIX}{key}", value=_utf8(value))

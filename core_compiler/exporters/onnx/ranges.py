@@ -18,10 +18,24 @@ Bounds = tuple[float, float]
 DEPTH = 24
 
 #: Ops whose elements are elements of their first operand.
-_MOVES = frozenset({
-    "broadcast", "reshape", "transpose", "slice", "reverse", "dynamic_slice", "take", "take_along",
-    "gather_nd", "sort", "reduce_max", "reduce_min", "cummax", "cummin",
-})  # fmt: skip
+_MOVES = frozenset(
+    {
+        "broadcast",
+        "reshape",
+        "transpose",
+        "slice",
+        "reverse",
+        "dynamic_slice",
+        "take",
+        "take_along",
+        "gather_nd",
+        "sort",
+        "reduce_max",
+        "reduce_min",
+        "cummax",
+        "cummin",
+    }
+)
 #: Ops whose result is a position on an axis of their operand.
 _POSITIONS = frozenset({"argmax", "argmin", "argsort"})
 
@@ -153,8 +167,11 @@ def _all(op: Op) -> Bounds | None:
 
 def _running_sum(op: Op, found) -> Bounds | None:
     held, count = found[0], op.result.type.shape[op["axis"]]
-    return None if held is None else (min(held[0] * count, held[0], 0),
-                                      max(held[1] * count, held[1], 0))  # fmt: skip
+    return (
+        None
+        if held is None
+        else (min(held[0] * count, held[0], 0), max(held[1] * count, held[1], 0))
+    )
 
 
 def _remainder(op: Op, found) -> Bounds | None:
@@ -166,7 +183,15 @@ def _remainder(op: Op, found) -> Bounds | None:
 
 
 _RULES: dict[str, Callable[[Op, list[Bounds | None]], Bounds | None]] = {
-    "cast": _cast, "add": _sum, "sub": _difference, "mul": _product, "max": _larger,
-    "min": _smaller, "clamp": _clamp, "mod": _remainder, "cumsum": _running_sum,
-    "select": lambda op, found: _union(found[1:]), "concat": lambda op, found: _union(found),
-}  # fmt: skip
+    "cast": _cast,
+    "add": _sum,
+    "sub": _difference,
+    "mul": _product,
+    "max": _larger,
+    "min": _smaller,
+    "clamp": _clamp,
+    "mod": _remainder,
+    "cumsum": _running_sum,
+    "select": lambda op, found: _union(found[1:]),
+    "concat": lambda op, found: _union(found),
+}

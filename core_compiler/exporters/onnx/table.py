@@ -128,9 +128,12 @@ class Emitter:
         return results[0] if outputs == 1 else results
 
     def node(
-        self, kind: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor],
+        self,
+        kind: str,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
         **attributes: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Append a node unchanged; attributes that are None are omitted."""
         known = {name: value for name, value in attributes.items() if value is not None}
         self.graph.nodes.append(

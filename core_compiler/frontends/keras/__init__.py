@@ -29,8 +29,9 @@ def read_file(path: Path, trust: bool = False) -> Any:
     keras is missing or rejects the file.
     """
     if importlib.util.find_spec("keras") is None:
-        raise UserError("keras is not installed", "frontend",
-                        "pip install 'compiler-workbench[keras]'", 3)  # fmt: skip
+        raise UserError(
+            "keras is not installed", "frontend", "pip install 'compiler-workbench[keras]'", 3
+        )
     need_regular(path)
     if not zipfile.is_zipfile(path):  # keras would report that the file does not exist
         what = "keras cannot read it: expected a zip archive"
@@ -43,8 +44,11 @@ def read_file(path: Path, trust: bool = False) -> Any:
     except Exception as problem:  # zip, json, h5, unknown layers: keras raises them all
         text = str(problem)
         unsafe = "unsafe" in text.lower() or "safe_mode" in text
-        fix = ("pass --trust to let the file run its code" if unsafe
-               else "save it again with model.save(path), with built-in layers only")  # fmt: skip
+        fix = (
+            "pass --trust to let the file run its code"
+            if unsafe
+            else "save it again with model.save(path), with built-in layers only"
+        )
         said = " ".join(text.split())[:300] or type(problem).__name__
         raise UserError(f"keras cannot read it: {said}", str(path), fix) from None
 
@@ -56,8 +60,11 @@ def example_shapes(model: Any) -> list[tuple[tuple[int, ...], str]]:
     """
     inputs = getattr(model, "inputs", None)
     if not inputs:
-        raise UserError(f"the inputs of {model.name} are unknown", "keras",
-                        "pass example inputs, or call the model once")  # fmt: skip
+        raise UserError(
+            f"the inputs of {model.name} are unknown",
+            "keras",
+            "pass example inputs, or call the model once",
+        )
     return [(tuple(size or 1 for size in one.shape), str(one.dtype)) for one in inputs]
 
 
@@ -79,8 +86,11 @@ def import_model(
     backend = keras.config.backend()
     if training and backend != "jax":
         how = "set KERAS_BACKEND to jax" if "jax" in backends.installed() else "install jax"
-        raise UserError(f"training is not supported on the backend {backend}", name,
-                        f"{how}: a .keras file loads on any backend")  # fmt: skip
+        raise UserError(
+            f"training is not supported on the backend {backend}",
+            name,
+            f"{how}: a .keras file loads on any backend",
+        )
     if backend == "torch":
         made = _by_torch(model, inputs, name)
     elif backend == "tensorflow":
@@ -139,18 +149,21 @@ def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool)
         called = _Stateless(model, inputs, training)
         arguments = called.values(called.fixed), list(inputs), called.values(called.moving)
         return import_function(
-            called, arguments, name=name,
+            called,
+            arguments,
+            name=name,
             weights=called.arrays(called.fixed),
             statistics=[called.names[id(v)] for v in called.others],
             inputs_named=[one.name for one in getattr(model, "inputs", None) or ()],
             outputs_named=list(getattr(model, "output_names", None) or ()),
             state=called.arrays(called.moving),
-        )  # fmt: skip
+        )
     except UserError:
         raise
     except Exception as problem:  # raised by the model's own layers
-        raise UserError(f"keras cannot call it: {raised_at(problem)}", name,
-                        "make sure that model(inputs) runs") from None  # fmt: skip
+        raise UserError(
+            f"keras cannot call it: {raised_at(problem)}", name, "make sure that model(inputs) runs"
+        ) from None
 
 
 class _Stateless:
@@ -193,9 +206,10 @@ class _Stateless:
         )
         if losses:
             raise UserError(
-                f"its layers add {len(losses)} losses, which are not supported", self.model.name,
+                f"its layers add {len(losses)} losses, which are not supported",
+                self.model.name,
                 "remove the regularisers: an optimiser's weight_decay does the same as L2",
-            )  # fmt: skip
+            )
         made = dict(zip(map(id, self.others), after, strict=True))
         return outputs, [made[id(v)] for v in self.moving]
 
@@ -208,5 +222,9 @@ class _Stateless:
 
 
 def _facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {**facts, "frontend": "keras", "keras": version("keras"),
-            "keras_backend": backends.backend()}  # fmt: skip
+    return {
+        **facts,
+        "frontend": "keras",
+        "keras": version("keras"),
+        "keras_backend": backends.backend(),
+    }

@@ -45,16 +45,20 @@ def backend() -> str:
     known = installed()
     chosen = os.environ.get(_CHOICE, "")
     if chosen in BACKENDS and chosen not in known:
-        raise UserError(f"{chosen} is not installed", _CHOICE,
-                        f"set it to {' or '.join(known)}" if known else _INSTALL,
-                        CANNOT_HERE)  # fmt: skip
+        raise UserError(
+            f"{chosen} is not installed",
+            _CHOICE,
+            f"set it to {' or '.join(known)}" if known else _INSTALL,
+            CANNOT_HERE,
+        )
     if chosen:
         return chosen
     if (configured := _configured()) in known:
         return configured
     if not known:
-        raise UserError("Keras needs a backend, and none is installed", "keras", _INSTALL,
-                        CANNOT_HERE)  # fmt: skip
+        raise UserError(
+            "Keras needs a backend, and none is installed", "keras", _INSTALL, CANNOT_HERE
+        )
     return known[0]
 
 

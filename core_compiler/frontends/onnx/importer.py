@@ -72,9 +72,19 @@ __all__ = ["import_file", "import_proto", "ops"]
 Example = np.ndarray | Sequence[np.ndarray] | None
 #: Ops that support sequences of tensors; loops only if they are unrolled.
 TAKE_SEQUENCES = frozenset(
-    {"ConcatFromSequence", "Identity", "Loop", "Optional", "OptionalGetElement",
-     "OptionalHasElement", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"}
-)  # fmt: skip
+    {
+        "ConcatFromSequence",
+        "Identity",
+        "Loop",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "SequenceAt",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+    }
+)
 #: Ops whose translation does not depend on a data-dependent size of an operand.
 TAKE_SIZES = frozenset(
     {"ArgMax", "ArgMin", "Cast", "CastLike", "Clip", "Compress", "Concat", "Conv", "CumSum",
@@ -103,9 +113,13 @@ def import_file(
     """
     path = Path(path)
     imported = import_proto(
-        read_model(path), folder=path.parent, name=str(path), sizes=sizes, inputs=inputs,
+        read_model(path),
+        folder=path.parent,
+        name=str(path),
+        sizes=sizes,
+        inputs=inputs,
         training=training,
-    )  # fmt: skip
+    )
     assert imported.nodes is not None
     # The file is read again if its graph is run, so that its weights are not kept in memory twice.
     again = partial(run_file, path, list(imported.nodes.values))
@@ -166,11 +180,18 @@ def import_proto(
         where = error.where if error.where.startswith(name) else f"{name}: {error.where[:200]}"
         raise UserError(error.what[:400], where, error.fix, error.exit_code) from None
     except RecursionError:
-        raise UserError("functions or subgraphs are nested too deep", name,
-                        "inline the functions, and export the model again") from None  # fmt: skip
+        raise UserError(
+            "functions or subgraphs are nested too deep",
+            name,
+            "inline the functions, and export the model again",
+        ) from None
     except MemoryError:
-        raise UserError("the import needs more memory than this machine has", name,
-                        "check the sizes in the model", CANNOT_HERE) from None  # fmt: skip
+        raise UserError(
+            "the import needs more memory than this machine has",
+            name,
+            "check the sizes in the model",
+            CANNOT_HERE,
+        ) from None
     if importer.unsupported:
         raise refuse(importer.unsupported, name)
     if tensors is not None:
@@ -195,14 +216,23 @@ def import_proto(
         Module({"main": main}, importer.weights),
         tuple(v.name or "" for v in main.arguments),
         tuple(importer.result_names),
-        {LISTING: listing(model.graph)}, facts, importer.state.arrays,
-        Nodes("onnxruntime", values, partial(run_nodes, model, folder, list(values)),
-              importer.counted.axes(), in_f32(model),
-              undefined=undefined(model), not_at_infinity=not_at_infinity(model),
-              siblings={n: node.output[0] for node in model.graph.node for n in node.output}),
-        positions=positions(main, len(importer.arguments), importer.accesses, importer.counted.of,
-                            importer.taken),
-    )  # fmt: skip
+        {LISTING: listing(model.graph)},
+        facts,
+        importer.state.arrays,
+        Nodes(
+            "onnxruntime",
+            values,
+            partial(run_nodes, model, folder, list(values)),
+            importer.counted.axes(),
+            in_f32(model),
+            undefined=undefined(model),
+            not_at_infinity=not_at_infinity(model),
+            siblings={n: node.output[0] for node in model.graph.node for n in node.output},
+        ),
+        positions=positions(
+            main, len(importer.arguments), importer.accesses, importer.counted.of, importer.taken
+        ),
+    )
 
 
 def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str):
@@ -212,8 +242,11 @@ def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str
     held = {t.name for t in model.graph.initializer}
     names = [i.name for i in model.graph.input if i.name not in held]
     if len(names) != len(inputs):
-        raise UserError(f"expected {len(names)} inputs, got {len(inputs)}", name,
-                        f"pass {', '.join(names)[:200] or 'none'}")  # fmt: skip
+        raise UserError(
+            f"expected {len(names)} inputs, got {len(inputs)}",
+            name,
+            f"pass {', '.join(names)[:200] or 'none'}",
+        )
     return dict(zip(names, inputs, strict=True))
 
 
@@ -223,9 +256,7 @@ class Importer:
     ``env`` maps tensor names to values, ``made`` values to their defining ops.
     """
 
-    def __init__(
-        self, model, opset: int, folder, sizes, inputs, name: str, origins, draws: Draws
-    ):  # fmt: skip
+    def __init__(self, model, opset: int, folder, sizes, inputs, name: str, origins, draws: Draws):
         self.model, self.opset, self.folder, self.name = model, opset, folder, name
         self.sizes, self.inputs, self.origins = sizes, inputs, origins
         self.weights = folder if isinstance(folder, WeightStore) else WeightStore()
@@ -269,8 +300,9 @@ class Importer:
         """Translate the main graph: inputs, initializers, nodes, outputs."""
         stored = {t.name for t in graph.initializer}
         if graph.sparse_initializer:
-            raise UserError("sparse weights are not supported", self.name,
-                            "store them as dense tensors")  # fmt: skip
+            raise UserError(
+                "sparse weights are not supported", self.name, "store them as dense tensors"
+            )
         for info in graph.input:
             if info.name not in stored:
                 self._input(info)
@@ -289,9 +321,10 @@ class Importer:
                 self.unsupported.append(self.lacking.pop(info.name))
             if value is None and not self.unsupported:
                 raise UserError(
-                    f"no node produces output {info.name!r}", self.name,
+                    f"no node produces output {info.name!r}",
+                    self.name,
                     "the file is damaged; export it again",
-                )  # fmt: skip
+                )
             if value is not None:
                 self._result(info.name, value)
 
@@ -330,21 +363,28 @@ class Importer:
         if kind.HasField("sequence_type"):
             if not isinstance(example, list | tuple):
                 raise UserError(
-                    f"input {info.name!r} is a sequence and needs an example", self.name,
+                    f"input {info.name!r} is a sequence and needs an example",
+                    self.name,
                     "pass a list of tensors as its example input",
-                )  # fmt: skip
+                )
             # Its shape covers the tensors' common part.
             kind = kind.sequence_type.elem_type.tensor_type
-            held = [self._argument(f"{info.name}[{i}]", kind, each.shape, each)
-                    for i, each in enumerate(example)]  # fmt: skip
+            held = [
+                self._argument(f"{info.name}[{i}]", kind, each.shape, each)
+                for i, each in enumerate(example)
+            ]
             self.define(info.name, TensorSequence(tuple(held)))
             return
         if not kind.HasField("tensor_type"):
-            raise UserError(f"input {info.name!r} is not a dense tensor", self.name,
-                            "replace it: maps and sparse tensors are not supported")  # fmt: skip
+            raise UserError(
+                f"input {info.name!r} is not a dense tensor",
+                self.name,
+                "replace it: maps and sparse tensors are not supported",
+            )
         if isinstance(example, list | tuple):
-            raise UserError(f"input {info.name!r} takes a tensor, got a sequence", self.name,
-                            "pass an array")  # fmt: skip
+            raise UserError(
+                f"input {info.name!r} takes a tensor, got a sequence", self.name, "pass an array"
+            )
         shape = self._shape(info.name, kind.tensor_type, example)
         self.define(info.name, self._argument(info.name, kind.tensor_type, shape, example))
 
@@ -354,9 +394,10 @@ class Importer:
         if example is not None:
             if example.dtype != element.numpy:
                 raise UserError(
-                    f"input {name!r} is {example.dtype}, expected {element}", self.name,
+                    f"input {name!r} is {example.dtype}, expected {element}",
+                    self.name,
                     "pass an array of the expected type",
-                )  # fmt: skip
+                )
             self.given[value] = example
         self.arguments.append(value)
         return value
@@ -387,8 +428,11 @@ class Importer:
                 )
                 self.bound[symbol] = size = int(size)
             if size < 0:
-                raise UserError(f"input {name!r} has invalid size {size} on axis {axis}", self.name,
-                                "the file is damaged; export it again")  # fmt: skip
+                raise UserError(
+                    f"input {name!r} has invalid size {size} on axis {axis}",
+                    self.name,
+                    "the file is damaged; export it again",
+                )
             if here is not None and here != size:
                 raise UserError(
                     f"input {name!r} has size {here} on axis {axis}, expected {size}",
@@ -420,8 +464,11 @@ class Importer:
     def define(self, name: str, value: Value | TensorSequence | EmptyOptional) -> None:
         """Define the name of ``value``; a name may only be defined once."""
         if self.env.get(name) is not None:
-            raise UserError(f"tensor {name!r} is defined twice", self.name,
-                            "the file is damaged; export it again")  # fmt: skip
+            raise UserError(
+                f"tensor {name!r} is defined twice",
+                self.name,
+                "the file is damaged; export it again",
+            )
         self.env[name] = value
 
     def take(self, builder: Context) -> None:
@@ -437,8 +484,11 @@ class Importer:
         """Translate one node into ops; record a gap and continue if it is unsupported."""
         self._nodes += 1
         if self._nodes > NODES:
-            raise UserError(f"the model has more than {NODES} nodes", self.name,
-                            "make it smaller: unrolled loops and functions count too")  # fmt: skip
+            raise UserError(
+                f"the model has more than {NODES} nodes",
+                self.name,
+                "make it smaller: unrolled loops and functions count too",
+            )
         function = self.functions.get((node.domain, node.op_type, node.overload))
         if function is not None:
             self._call(function, node)
@@ -492,8 +542,11 @@ class Importer:
                 self.unsupported.append(self.lacking.pop(name))
             if self.unsupported:
                 raise _Missing
-            raise UserError(f"tensor {name!r} is used before it is defined", self.name,
-                            "sort the nodes; if the file is damaged, export it again")  # fmt: skip
+            raise UserError(
+                f"tensor {name!r} is used before it is defined",
+                self.name,
+                "sort the nodes; if the file is damaged, export it again",
+            )
         return self.env[name]
 
     def _defined(self, node):
@@ -503,8 +556,11 @@ class Importer:
         if schema is None:
             return None
         given = [self._read(name) for name in node.input]
-        kinds = [type_of(v.tensors if isinstance(v, TensorSequence) else v) for v in given
-                 if not isinstance(v, EmptyOptional)]  # fmt: skip
+        kinds = [
+            type_of(v.tensors if isinstance(v, TensorSequence) else v)
+            for v in given
+            if not isinstance(v, EmptyOptional)
+        ]
         made = definition(schema, node, kinds) if len(kinds) == len(given) else None
         if made is None:
             raise NotSupported("its ONNX function body does not cover these inputs")
@@ -514,15 +570,21 @@ class Importer:
         """Inline a function: its body with the call's tensors and attributes."""
         key = (node.domain, node.op_type, node.overload)
         if key in self.calls:
-            raise UserError(f"function {node.op_type} calls itself", self.name,
-                            "the file is damaged; export it again")  # fmt: skip
-        for what, given, own in (("takes", node.input, function.input),
-                                 ("returns", node.output, function.output)):  # fmt: skip
+            raise UserError(
+                f"function {node.op_type} calls itself",
+                self.name,
+                "the file is damaged; export it again",
+            )
+        for what, given, own in (
+            ("takes", node.input, function.input),
+            ("returns", node.output, function.output),
+        ):
             if len(given) > len(own):
                 raise UserError(
                     f"function {node.op_type} {what} {len(own)} tensors, a call names {len(given)}",
-                    self.name, "the file is damaged; export it again",
-                )  # fmt: skip
+                    self.name,
+                    "the file is damaged; export it again",
+                )
         self.calls.append(key)
         outer, opset = self.env, self.opset
         own = {o.domain: o.version for o in function.opset_import}

@@ -48,8 +48,11 @@ def read_model(path: Path):
     try:
         size = need_regular(path).st_size
         if size > LARGEST:
-            raise UserError(f"the file has {size} bytes, protobuf reads at most 2 GiB", where,
-                            "export the weights as external data")  # fmt: skip
+            raise UserError(
+                f"the file has {size} bytes, protobuf reads at most 2 GiB",
+                where,
+                "export the weights as external data",
+            )
         if size > _free_memory() // 2:
             raise UserError(
                 f"reading needs {2 * size >> 20} MiB, only {_free_memory() >> 20} MiB are free",
@@ -87,8 +90,11 @@ def need_sound(model, where: str) -> None:
             _need_text("name", (part.name,), where)
             continue
         if isinstance(part, OperatorSetIdProto) and not 0 < part.version < 1 << 31:
-            raise UserError(f"invalid version {part.version} of domain {part.domain!r}", where,
-                            "the file is damaged; export it again")  # fmt: skip
+            raise UserError(
+                f"invalid version {part.version} of domain {part.domain!r}",
+                where,
+                "the file is damaged; export it again",
+            )
         for field, held in part.ListFields():
             if field.type == field.TYPE_STRING:
                 _need_text(field.name, (held,) if isinstance(held, str | bytes) else held, where)
@@ -103,11 +109,17 @@ _LONG = frozenset({"doc_string", "value"})
 def _need_text(field: str, held: Iterable[str | bytes], where: str) -> None:
     for text in held:
         if isinstance(text, bytes):
-            raise UserError("a name in the model is not valid UTF-8", where,
-                            "the file is damaged; export it again")  # fmt: skip
+            raise UserError(
+                "a name in the model is not valid UTF-8",
+                where,
+                "the file is damaged; export it again",
+            )
         if len(text) > LONGEST_NAME and field not in _LONG:
-            raise UserError(f"a name has {len(text)} characters, expected at most {LONGEST_NAME}",
-                            where, "shorten it")  # fmt: skip
+            raise UserError(
+                f"a name has {len(text)} characters, expected at most {LONGEST_NAME}",
+                where,
+                "shorten it",
+            )
 
 
 def _free_memory() -> int:
@@ -156,8 +168,9 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
     shape = tuple(tensor.dims)
     need_rank(len(shape), where)
     if any(d < 0 for d in shape):
-        raise UserError(f"negative dimension in {shape}", where,
-                        "the file is damaged; export it again")  # fmt: skip
+        raise UserError(
+            f"negative dimension in {shape}", where, "the file is damaged; export it again"
+        )
     if tensor.HasField("segment"):
         raise UserError("tensors in segments are not supported", where, "export the model again")
     if tensor.data_location == 1:
@@ -165,23 +178,30 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
     if tensor.HasField("raw_data"):
         need = _stored_bytes(kind, shape)
         if len(tensor.raw_data) != need:
-            raise UserError(f"expected {need} bytes of data, got {len(tensor.raw_data)}", where,
-                            "the file is damaged; export it again")  # fmt: skip
+            raise UserError(
+                f"expected {need} bytes of data, got {len(tensor.raw_data)}",
+                where,
+                "the file is damaged; export it again",
+            )
     from onnx import numpy_helper
 
     try:
         array = np.asarray(numpy_helper.to_array(tensor))
         return np.ascontiguousarray(array).astype(kind.numpy, copy=False).reshape(shape)
     except Exception as error:  # numpy_helper trusts the file and fails in many ways
-        raise UserError(f"cannot be read ({_short(error)})", where,
-                        "the file is damaged; export it again") from None  # fmt: skip
+        raise UserError(
+            f"cannot be read ({_short(error)})", where, "the file is damaged; export it again"
+        ) from None
 
 
 def need_rank(rank: int, where: str) -> None:
     """Raise UserError if a tensor has more axes than an array can have."""
     if rank > MOST_AXES:
-        raise UserError(f"rank {rank} is not supported, expected at most {MOST_AXES}", where,
-                        "reshape it to fewer axes")  # fmt: skip
+        raise UserError(
+            f"rank {rank} is not supported, expected at most {MOST_AXES}",
+            where,
+            "reshape it to fewer axes",
+        )
 
 
 def external_files(model) -> list[str]:
@@ -228,19 +248,22 @@ def _external(tensor, kind: DType, shape, folder: Path | WeightStore | None) -> 
     try:
         offset, length = int(facts.get("offset", 0)), int(facts.get("length", 0))
     except ValueError:
-        raise UserError("offset or length is not a number", where,
-                        "export the model again") from None  # fmt: skip
+        raise UserError(
+            "offset or length is not a number", where, "export the model again"
+        ) from None
     need = _stored_bytes(kind, shape)
     length = length or need
     size = path.stat().st_size
     if offset < 0 or length != need or offset + need > size:
         raise UserError(
-            f"expected {need} bytes, got {length} at offset {offset} in a file of {size}", where,
+            f"expected {need} bytes, got {length} at offset {offset} in a file of {size}",
+            where,
             "the data file is truncated or belongs to another model",
-        )  # fmt: skip
+        )
     if kind.bits < 8 and kind.kind != "bool":
-        raise UserError(f"data of type {kind} are not supported", where,
-                        "store them in the model file")  # fmt: skip
+        raise UserError(
+            f"data of type {kind} are not supported", where, "store them in the model file"
+        )
     try:
         if need == 0:
             return np.zeros(shape, kind.numpy)
@@ -264,9 +287,10 @@ def need_unchanged(model, opset: int, oldest: int, name: str) -> None:
     other = [kind for kind in kinds if not _means_the_same(kind, opset, oldest)]
     if other:
         raise UserError(
-            f"opset {opset} is too old: it defines {', '.join(other[:5])} differently", name,
+            f"opset {opset} is too old: it defines {', '.join(other[:5])} differently",
+            name,
             f"convert it to opset {oldest} or newer",
-        )  # fmt: skip
+        )
 
 
 def _means_the_same(op_type: str, opset: int, later: int) -> bool:
@@ -284,6 +308,7 @@ def _form(schema) -> tuple:
     tensors = [(t.name, str(t.option)) for t in (*schema.inputs, *schema.outputs)]
     attributes = {
         name: (str(a.type), a.required, a.default_value.SerializeToString())
-        for name, a in schema.attributes.items() if name != "consumed_inputs"
-    }  # fmt: skip
+        for name, a in schema.attributes.items()
+        if name != "consumed_inputs"
+    }
     return tensors, attributes

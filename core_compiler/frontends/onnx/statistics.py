@@ -53,7 +53,8 @@ def without_unread(importer: Any) -> list[Op]:
         if value in read:
             raise UserError(
                 f"{name} is both a weight and a running statistic of a batch normalisation: "
-                "equal tensors of the model were merged", importer.name,
+                "equal tensors of the model were merged",
+                importer.name,
                 "export it without merging equal tensors, or train the original model",
-            )  # fmt: skip
+            )
     return [op for op in importer.ops if op.kind != "core.constant" or op.result in read]

@@ -142,9 +142,11 @@ class Context(SizedBuilder):
 
         It is for random ops, ops with regions, and results or work that exceed the limits.
         """
-        if op.kind.startswith("core.random") or op.regions or any(
-            v.type.elements > FOLDED_ELEMENTS for v in op.results
-        ):  # fmt: skip
+        if (
+            op.kind.startswith("core.random")
+            or op.regions
+            or any(v.type.elements > FOLDED_ELEMENTS for v in op.results)
+        ):
             return True
         return self.importer.worked + work_of(op) > FOLDED_WORK
 

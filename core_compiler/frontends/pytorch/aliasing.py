@@ -74,8 +74,12 @@ def functional(program, training: bool = False):
         _spell_statistics(graph)
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
-        if (any(written[1:]) or _tracks(node) or is_transform(node)
-                or (is_in_place(node) and not _simple(node))):  # fmt: skip
+        if (
+            any(written[1:])
+            or _tracks(node)
+            or is_transform(node)
+            or (is_in_place(node) and not _simple(node))
+        ):
             _drop_idle_dropout(program)
             _keep_what_is_written(program)
             _drop_idle_names(program)
@@ -87,8 +91,9 @@ def functional(program, training: bool = False):
                 except Exception as error:  # torch's own passes raise any exception
                     raise UserError(
                         f"torch cannot resolve the model's in-place writes: {raised_at(error)}",
-                        failed_at(program, error), "compute new tensors instead",
-                    ) from error  # fmt: skip
+                        failed_at(program, error),
+                        "compute new tensors instead",
+                    ) from error
     return program
 
 
@@ -104,9 +109,10 @@ def _keep_what_is_written(program) -> None:
     states = {**program.state_dict, **program.constants}
     specs = {s.arg.name: s for s in program.graph_signature.input_specs if hasattr(s.arg, "name")}
     given = {
-        node: states[specs[node.name].target] for node in program.graph.nodes
+        node: states[specs[node.name].target]
+        for node in program.graph.nodes
         if node.op == "placeholder" and specs[node.name].target in states
-    }  # fmt: skip
+    }
     given = {node: held for node, held in given.items() if hasattr(held, "dtype")}
     for writer in [node for node in given if is_written(node)]:
         written, target = given[writer], specs[writer.name].target
@@ -116,9 +122,10 @@ def _keep_what_is_written(program) -> None:
                 place = describe(next(iter(writer.users)))
                 raise UserError(
                     f"the model writes into {target}, which shares memory with "
-                    f"{specs[node.name].target}", f"{place.file}:{place.line}",
+                    f"{specs[node.name].target}",
+                    f"{place.file}:{place.line}",
                     "copy one of them (tensor.clone())",
-                )  # fmt: skip
+                )
         same = [n for n in given if memory_of(given[n]) == memory_of(written) and n.users]
         for node in same[1:]:
             node.replace_all_uses_with(same[0])
@@ -159,8 +166,11 @@ def _graphs_of(node) -> list:
 
 
 def _writes(graph) -> bool:
-    return any(any(_written(n)) or _tracks(n) or any(map(_writes, _graphs_of(n)))
-               for n in graph.nodes if n.op == "call_function")  # fmt: skip
+    return any(
+        any(_written(n)) or _tracks(n) or any(map(_writes, _graphs_of(n)))
+        for n in graph.nodes
+        if n.op == "call_function"
+    )
 
 
 def _spell_statistics(graph) -> None:

@@ -77,19 +77,28 @@ class _Archive:
         self.archive, self.where = archive, where
         self.entries = self._entries(archive.infolist(), size)
         if "archive_format" not in self.entries:
-            raise UserError("not a .pt2 archive: it has no archive_format", where,
-                            "write it with torch.export.save of torch 2.8 or newer")  # fmt: skip
+            raise UserError(
+                "not a .pt2 archive: it has no archive_format",
+                where,
+                "write it with torch.export.save of torch 2.8 or newer",
+            )
         if self.bytes("archive_format", 16) != b"pt2":
             raise UserError("archive_format is not pt2", where, DAMAGED)
         if "byteorder" in self.entries and self.bytes("byteorder", 16) != b"little":
-            raise UserError("the archive was written on a big-endian machine", where,
-                            "export it on a little-endian machine")  # fmt: skip
+            raise UserError(
+                "the archive was written on a big-endian machine",
+                where,
+                "export it on a little-endian machine",
+            )
 
     def _entries(self, infos, size: int) -> dict[str, zipfile.ZipInfo]:
         """Return the entries by name; raise UserError for unsafe paths, zip bombs and repeats."""
         if not 0 < len(infos) <= ENTRIES:
-            raise UserError(f"the archive has {len(infos)} entries, expected 1 to {ENTRIES}",
-                            self.where, DAMAGED)  # fmt: skip
+            raise UserError(
+                f"the archive has {len(infos)} entries, expected 1 to {ENTRIES}",
+                self.where,
+                DAMAGED,
+            )
         found: dict[str, zipfile.ZipInfo] = {}
         for info in infos:
             parts = PurePosixPath(info.filename).parts
@@ -120,16 +129,18 @@ class _Archive:
         if info is None:
             raise UserError(f"{name} not found in the archive", self.where, DAMAGED)
         if info.file_size > limit:
-            raise UserError(f"{name} has {info.file_size} bytes, expected at most {limit}",
-                            self.where, DAMAGED)  # fmt: skip
+            raise UserError(
+                f"{name} has {info.file_size} bytes, expected at most {limit}", self.where, DAMAGED
+            )
         return self.archive.read(info)
 
     def json(self, name: str) -> Any:
         try:
             return json.loads(self.bytes(name, JSON_BYTES))
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{name} is not valid JSON ({_short(error)})", self.where,
-                            DAMAGED) from None  # fmt: skip
+            raise UserError(
+                f"{name} is not valid JSON ({_short(error)})", self.where, DAMAGED
+            ) from None
 
     # -- the program -------------------------------------------------------------------------------
 
@@ -148,16 +159,23 @@ class _Archive:
             return ExportedProgramDeserializer().deserialize(typed, weights, constants, examples)
         except Exception as error:
             raise UserError(
-                f"torch cannot deserialise the program ({_short(error)})", self.where,
+                f"torch cannot deserialise the program ({_short(error)})",
+                self.where,
                 "the file is damaged or from another version of torch; export it again",
-            ) from None  # fmt: skip
+            ) from None
 
     def _model(self) -> str:
-        names = [n[len("models/") : -len(".json")] for n in self.entries
-                 if n.startswith("models/") and n.endswith(".json")]  # fmt: skip
+        names = [
+            n[len("models/") : -len(".json")]
+            for n in self.entries
+            if n.startswith("models/") and n.endswith(".json")
+        ]
         if len(names) != 1:
-            raise UserError(f"expected one program in the archive, got {len(names)}", self.where,
-                            "save one ExportedProgram per file")  # fmt: skip
+            raise UserError(
+                f"expected one program in the archive, got {len(names)}",
+                self.where,
+                "save one ExportedProgram per file",
+            )
         return names[0]
 
     def _examples(self, model: str):
@@ -199,8 +217,9 @@ class _Archive:
             RuntimeError,
             OverflowError,
         ) as error:
-            raise UserError(f"invalid description of the {kind} ({_short(error)})", self.where,
-                            DAMAGED) from None  # fmt: skip
+            raise UserError(
+                f"invalid description of the {kind} ({_short(error)})", self.where, DAMAGED
+            ) from None
 
     def _tensor(self, kind: str, name: str, payload, storages: dict[str, Any]):
         import torch
@@ -215,9 +234,11 @@ class _Archive:
         if file not in storages:
             storages[file] = self._storage(f"data/{kind}/{file}")
         raw = storages[file]
-        reach = 0 if 0 in shape else 1 + offset + sum(
-            (d - 1) * s for d, s in zip(shape, strides, strict=True)
-        )  # fmt: skip
+        reach = (
+            0
+            if 0 in shape
+            else 1 + offset + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
+        )
         if reach * element.itemsize > len(raw):
             raise UserError(
                 f"{kind} {name[:80]!r} needs {reach * element.itemsize} bytes, "
@@ -254,8 +275,9 @@ def _stored(held: bytes) -> bool:
             infos = inner.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return False
-    return (all(i.compress_type == zipfile.ZIP_STORED for i in infos)
-            and sum(i.file_size for i in infos) <= len(held))  # fmt: skip
+    return all(i.compress_type == zipfile.ZIP_STORED for i in infos) and sum(
+        i.file_size for i in infos
+    ) <= len(held)
 
 
 def _dtype(number: int):

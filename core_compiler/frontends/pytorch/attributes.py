@@ -33,9 +33,11 @@ def told(module: Any) -> Iterator[None]:
     if changed:
         names = sorted(changed)
         said = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-        warnings.warn(f"forward changes {said}: the compiled model keeps the value after the first "
-                      "call; register it as a buffer if it must change",
-                      stacklevel=4)  # fmt: skip
+        warnings.warn(
+            f"forward changes {said}: the compiled model keeps the value after the first "
+            "call; register it as a buffer if it must change",
+            stacklevel=4,
+        )
 
 
 def _differ(first: Any, now: Any) -> bool:
@@ -50,6 +52,7 @@ def _is_tensor(value: Any) -> bool:
 
 def _plain(part: Any) -> dict[str, Any]:
     return {
-        name: value for name, value in vars(part).items()
+        name: value
+        for name, value in vars(part).items()
         if name != "training" and (isinstance(value, int | float | str) or _is_tensor(value))
-    }  # fmt: skip
+    }

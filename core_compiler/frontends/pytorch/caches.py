@@ -39,8 +39,10 @@ def _register_pair(kind: Any) -> None:
 
     with suppress(ValueError):  # it is registered already
         _pytree.register_pytree_node(
-            kind, flatten, lambda parts, context: kind(*parts),
+            kind,
+            flatten,
+            lambda parts, context: kind(*parts),
             serialized_type_name=f"{kind.__module__}.{kind.__name__}",
             flatten_with_keys_fn=flatten_with_keys,
-        )  # fmt: skip
+        )
         of_graphs.register_pytree_flatten_spec(kind, lambda pair, spec: flatten(pair)[0])

@@ -31,8 +31,13 @@ def _averages(layer: Any) -> bool:
     from torch.nn.modules.batchnorm import _BatchNorm
 
     own = type(layer).forward is _BatchNorm.forward and "forward" not in vars(layer)
-    return (own and layer.training and layer.momentum is None and layer.track_running_stats
-            and layer.num_batches_tracked is not None)  # fmt: skip
+    return (
+        own
+        and layer.training
+        and layer.momentum is None
+        and layer.track_running_stats
+        and layer.num_batches_tracked is not None
+    )
 
 
 def _forward(layer: Any, x: Any) -> Any:

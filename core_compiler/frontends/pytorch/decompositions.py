@@ -92,8 +92,11 @@ def tensors_of(node) -> list[Any]:
     """Return the tensor arguments of a node, in the order in which its definition takes them."""
     import torch
 
-    return [n for n in _nodes((node.args, dict(node.kwargs)))
-            if isinstance(n.meta.get("val"), torch.Tensor)]  # fmt: skip
+    return [
+        n
+        for n in _nodes((node.args, dict(node.kwargs)))
+        if isinstance(n.meta.get("val"), torch.Tensor)
+    ]
 
 
 def _nodes(held: Any) -> list[Any]:

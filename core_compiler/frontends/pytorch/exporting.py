@@ -56,8 +56,15 @@ def exported(module: Any, inputs: Sequence, name: str, training: bool) -> Any:
     noted = refused() if training else nullcontext()
     depth = _functorch_depth()
     try:
-        with (told(module), averages_on_tensors(module), torch.set_grad_enabled(training),
-              redirect_stdout(said), redirect_stderr(said), noted, _followed()):  # fmt: skip
+        with (
+            told(module),
+            averages_on_tensors(module),
+            torch.set_grad_enabled(training),
+            redirect_stdout(said),
+            redirect_stderr(said),
+            noted,
+            _followed(),
+        ):
             program = torch.export.export(module, tuple(inputs), strict=False)
     except UserError:
         raise
@@ -81,9 +88,10 @@ def _refusal(error: Exception, module: Any, name: str) -> UserError:
     if _INTERNAL.search(text):
         place = re.search(r" at (\S+:\d+): ", text)
         return UserError(
-            "torch.export cannot trace this line", place[1] if place else where,
+            "torch.export cannot trace this line",
+            place[1] if place else where,
             "write it with plain tensor operations, or export the model to ONNX",
-        )  # fmt: skip
+        )
     return UserError(f"torch.export failed: {text}", where, _FIX)
 
 
@@ -119,9 +127,10 @@ def _followed() -> Iterator[None]:
         if not is_library(frame.f_code.co_filename):
             raise UserError(
                 "forward replaces a tensor's memory (tensor.data = ...), which torch.export "
-                "cannot represent", f"{frame.f_code.co_filename}:{frame.f_lineno}",
+                "cannot represent",
+                f"{frame.f_code.co_filename}:{frame.f_lineno}",
                 "write into the tensor instead: tensor.data.copy_(value)",
-            )  # fmt: skip
+            )
         inherited.__set__(tensor, value)
 
     def copied(module, name, buffer):

@@ -50,9 +50,13 @@ def import_module(
 
 
 def import_exported(
-    program, *, name: str = "model", sizes: Mapping[str, int] | None = None,
-    read_files: bool = True, training: bool = False,
-) -> Imported:  # fmt: skip
+    program,
+    *,
+    name: str = "model",
+    sizes: Mapping[str, int] | None = None,
+    read_files: bool = True,
+    training: bool = False,
+) -> Imported:
     """Import a ``torch.export.ExportedProgram``; raise UserError with all unsupported ops.
 
     Weights are not copied: the module reads the model's own memory, and can no longer be used once
@@ -90,8 +94,9 @@ def import_exported(
         program.state_dict if training else {}, walker.stored, walker.state.begun
     )
     checked = positions(main, len(walker.arguments), walker.accesses, walker.sizes.of)
-    nodes = dict.fromkeys(n for op in main.body.ops if op.origin is not None
-                          for n in op.origin.nodes())  # fmt: skip
+    nodes = dict.fromkeys(
+        n for op in main.body.ops if op.origin is not None for n in op.origin.nodes()
+    )
     files = [frame[0] for n in nodes for frame in n.stack if not is_library(frame[0])]
     return Imported(
         Module({"main": main}, walker.weights),
@@ -199,4 +204,4 @@ def _refuse_mutation(program, name: str) -> None:
             "training step does not support",
             name if place is None else f"{place.file}:{place.line}",
             "compute a new tensor, or make it a buffer",
-        )  # fmt: skip
+        )

@@ -20,12 +20,19 @@ def refuse_hooks(module: Any, where: str) -> None:
     """Raise UserError if a hook of a module or of a parameter would change gradients."""
     for name, part in module.named_modules():
         if part._backward_hooks or part._backward_pre_hooks:
-            raise UserError(f"module {name or '(the model)'} has a backward hook, which a training "
-                            "step does not run", where, "remove it before compiling")  # fmt: skip
+            raise UserError(
+                f"module {name or '(the model)'} has a backward hook, which a training "
+                "step does not run",
+                where,
+                "remove it before compiling",
+            )
     for name, held in module.named_parameters():
         if held._backward_hooks or getattr(held, "_post_accumulate_grad_hooks", None):
-            raise UserError(f"parameter {name} has a hook on its gradient, which a training step "
-                            "does not run", where, "remove it before compiling")  # fmt: skip
+            raise UserError(
+                f"parameter {name} has a hook on its gradient, which a training step does not run",
+                where,
+                "remove it before compiling",
+            )
 
 
 @contextmanager

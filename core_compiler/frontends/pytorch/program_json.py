@@ -87,8 +87,16 @@ _FUNCTIONS = frozenset(
     }
 )
 
-_TREES = frozenset({"builtins.tuple", "builtins.list", "builtins.dict", "builtins.NoneType",
-                    "collections.OrderedDict", None})  # fmt: skip
+_TREES = frozenset(
+    {
+        "builtins.tuple",
+        "builtins.list",
+        "builtins.dict",
+        "builtins.NoneType",
+        "collections.OrderedDict",
+        None,
+    }
+)
 
 
 def checked(described: Any) -> dict[str, Any]:

@@ -66,9 +66,9 @@ def refuse_shared(states: Mapping[str, Any], where: str, *, one: bool = True) ->
         if not (one and memory_of(held) == memory_of(beside)):
             raise UserError(
                 f"{name} and {other} are two tensors that share memory, which training changes",
-                where, "make them one tensor (module.b = module.a), or copy one "
-                "(tensor.detach().clone())",
-            )  # fmt: skip
+                where,
+                "make them one tensor (module.b = module.a), or copy one (tensor.detach().clone())",
+            )
 
 
 def _sharing(states: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
@@ -105,6 +105,11 @@ def _bytes(held: Any) -> np.ndarray:
     """Return an array with the address range of a tensor on any device, which is never read."""
     size = held.element_size()
     strides = (*(size * stride for stride in held.stride()), 1)
-    facts = {"data": (held.data_ptr(), True), "shape": (*held.shape, size), "strides": strides,
-             "typestr": "|u1", "version": 3}  # fmt: skip
+    facts = {
+        "data": (held.data_ptr(), True),
+        "shape": (*held.shape, size),
+        "strides": strides,
+        "typestr": "|u1",
+        "version": 3,
+    }
     return np.asarray(type("Memory", (), {"__array_interface__": facts})())

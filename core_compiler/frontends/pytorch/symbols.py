@@ -45,8 +45,11 @@ class Symbols:
         ranges = {str(s): _bounds(r) for s, r in program.range_constraints.items()}
         unknown = [s for s in sizes if s not in hints]
         if unknown:
-            raise UserError(f"unknown size {unknown[0]!r}", where,
-                            f"sizes of the program: {', '.join(hints) or 'none'}")  # fmt: skip
+            raise UserError(
+                f"unknown size {unknown[0]!r}",
+                where,
+                f"sizes of the program: {', '.join(hints) or 'none'}",
+            )
         bound = {}
         for name, hint in hints.items():
             size = sizes.get(name, hint)
@@ -61,8 +64,7 @@ class Symbols:
                     f"size {name} = {size} is not in {low}..{limit}", where, "pass a size in range"
                 )
             bound[name] = int(size)
-        return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound},
-                       draws=draws)  # fmt: skip
+        return Symbols(bound, {name: ranges.get(name, (0, -1)) for name in bound}, draws=draws)
 
     def number(self, value: Any) -> Any:
         """Return ``value`` with symbols bound; other values are returned unchanged.
@@ -91,8 +93,10 @@ class Symbols:
         return any(str(s) in self.largest for s in value.node.expr.free_symbols)
 
     def facts(self) -> dict[str, dict[str, int]]:
-        return {name: {"size": size, "low": self.ranges[name][0], "high": self.ranges[name][1]}
-                for name, size in self.sizes.items()}  # fmt: skip
+        return {
+            name: {"size": size, "low": self.ranges[name][0], "high": self.ranges[name][1]}
+            for name, size in self.sizes.items()
+        }
 
 
 def _collect(value: Any, hints: dict[str, int | None]) -> None:

@@ -12,31 +12,50 @@ from core_compiler.support.errors import UserError
 
 #: Names of nodes that ``torch.func`` leaves in a program -> the function that created them.
 _TRANSFORMS = {
-    "lazy_load_decompositions": "torch.vmap", "_vmap_increment_nesting": "torch.vmap",
-    "_vmap_decrement_nesting": "torch.vmap", "_add_batch_dim": "torch.vmap",
+    "lazy_load_decompositions": "torch.vmap",
+    "_vmap_increment_nesting": "torch.vmap",
+    "_vmap_decrement_nesting": "torch.vmap",
+    "_add_batch_dim": "torch.vmap",
     "_remove_batch_dim": "torch.vmap",
     **dict.fromkeys(
-        ("_jvp_increment_nesting", "_jvp_decrement_nesting", "_enter_dual_level",
-         "_exit_dual_level", "_make_dual", "_unpack_dual", "aten._make_dual.default",
-         "aten._unpack_dual.default"), "torch.func.jvp"),
+        (
+            "_jvp_increment_nesting",
+            "_jvp_decrement_nesting",
+            "_enter_dual_level",
+            "_exit_dual_level",
+            "_make_dual",
+            "_unpack_dual",
+            "aten._make_dual.default",
+            "aten._unpack_dual.default",
+        ),
+        "torch.func.jvp",
+    ),
     "_unwrap_for_grad": "torch.func.grad",
-}  # fmt: skip
+}
 #: Torch's names of ops with graphs as arguments -> the function in a model's code.
 _CALLED = {
-    "cond": "torch.cond", "while_loop": "torch.while_loop", "scan": "torch.scan",
-    "tag_activation_checkpoint": "torch.utils.checkpoint", "wrap_with_autocast": "torch.autocast",
+    "cond": "torch.cond",
+    "while_loop": "torch.while_loop",
+    "scan": "torch.scan",
+    "tag_activation_checkpoint": "torch.utils.checkpoint",
+    "wrap_with_autocast": "torch.autocast",
     "wrap_activation_checkpoint": "torch.utils.checkpoint",
-    "wrap_with_set_grad_enabled": "torch.set_grad_enabled", "map_impl": "torch.map",
+    "wrap_with_set_grad_enabled": "torch.set_grad_enabled",
+    "map_impl": "torch.map",
     "associative_scan": "torch.associative_scan",
     "flex_attention": "torch.nn.attention.flex_attention",
     "autograd_function_apply": "a torch.autograd.Function",
     "custom_function_call": "a torch.autograd.Function",
-    "invoke_subgraph": "torch.compiler.nested_compile_region", "out_dtype": "torch.out_dtype",
+    "invoke_subgraph": "torch.compiler.nested_compile_region",
+    "out_dtype": "torch.out_dtype",
     "call_torchbind": "a method of a TorchScript object",
     "triton_kernel_wrapper_mutation": "a Triton kernel",
-    "triton_kernel_wrapper_functional": "a Triton kernel", "wrap": "torch.compile",
-    "strict_mode": "torch.compile", "hints_wrapper": "torch.compile", "print": "torch's print",
-}  # fmt: skip
+    "triton_kernel_wrapper_functional": "a Triton kernel",
+    "wrap": "torch.compile",
+    "strict_mode": "torch.compile",
+    "hints_wrapper": "torch.compile",
+    "print": "torch's print",
+}
 
 
 def spoken(node: Any, target: str) -> str:
@@ -73,8 +92,11 @@ def refuse_without_values(program: Any, name: str) -> None:
     Torch computed it during the export, within a transform, and only kept its type.
     """
     states = {**program.state_dict, **program.constants}
-    targets = {s.arg.name: s.target for s in program.graph_signature.input_specs
-               if s.target and hasattr(s.arg, "name")}  # fmt: skip
+    targets = {
+        s.arg.name: s.target
+        for s in program.graph_signature.input_specs
+        if s.target and hasattr(s.arg, "name")
+    }
     for node in program.graph.nodes:
         held = states.get(targets.get(node.name)) if node.op == "placeholder" else None
         if held is None or _has_values(held):
@@ -82,11 +104,15 @@ def refuse_without_values(program: Any, name: str) -> None:
         if str(targets[node.name]).startswith("lifted"):
             raise UserError(
                 "torch.export does not trace a derivative inside forward "
-                "(torch.func.grad, vjp, jacrev)", _line_of_reader(program, node) or name,
+                "(torch.func.grad, vjp, jacrev)",
+                _line_of_reader(program, node) or name,
                 "write the derivative out, or compute it with torch.autograd.grad",
-            )  # fmt: skip
-        raise UserError(f"{targets[node.name]} has no values (device meta)", name,
-                        "load the model's weights before compiling")  # fmt: skip
+            )
+        raise UserError(
+            f"{targets[node.name]} has no values (device meta)",
+            name,
+            "load the model's weights before compiling",
+        )
 
 
 def _has_values(held: Any) -> bool:

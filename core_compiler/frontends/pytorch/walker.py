@@ -49,11 +49,16 @@ from core_compiler.ops.positions import Access
 from core_compiler.support.errors import UserError
 
 #: Ops that only assert or annotate and do not affect values.
-IGNORED = frozenset({
-    "aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default",
-    "aten.sym_constrain_range_for_size.default", "aten.sym_constrain_range.default",
-    "aten._assert_async.default",
-})  # fmt: skip
+IGNORED = frozenset(
+    {
+        "aten._assert_tensor_metadata.default",
+        "aten._assert_async.msg",
+        "aten._assert_scalar.default",
+        "aten.sym_constrain_range_for_size.default",
+        "aten.sym_constrain_range.default",
+        "aten._assert_async.default",
+    }
+)
 
 #: Torch's ops with graphs as arguments that have a method of :class:`Walker`.
 CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
@@ -126,9 +131,11 @@ class Walker:
                 made = leaves(self.env.get(node))
                 self.nodes[node.name] = [v for leaf in made for v in _told(leaf)]
                 self.parts.update(
-                    pair for leaf in made if isinstance(leaf, Complex)
+                    pair
+                    for leaf in made
+                    if isinstance(leaf, Complex)
                     for pair in ((leaf.real, leaf.imag), (leaf.imag, leaf.real))
-                )  # fmt: skip
+                )
 
     def _inner(self, node, owner) -> None:
         """Translate a node of ``owner``'s graph that is neither a placeholder nor the output."""
@@ -174,8 +181,9 @@ class Walker:
 
     def _changed(self) -> set[str]:
         """Return the buffers and parameters that the program writes back."""
-        return {s.target for s in self.program.graph_signature.output_specs
-                if s.kind.name in _STATE}  # fmt: skip
+        return {
+            s.target for s in self.program.graph_signature.output_specs if s.kind.name in _STATE
+        }
 
     def _first(self, target: str, held) -> np.ndarray:
         """Return the initial value of a state."""
@@ -184,8 +192,10 @@ class Walker:
         except (KeyError, RuntimeError, TypeError):
             raise UserError(
                 f"the model writes into {target}, a tensor of unsupported type {held.dtype} or "
-                f"layout {held.layout}", target, "store it as a dense tensor of real numbers",
-            ) from None  # fmt: skip
+                f"layout {held.layout}",
+                target,
+                "store it as a dense tensor of real numbers",
+            ) from None
 
     def _constant(self, node, target: str, held, kind: str = "constant") -> None:
         if not node.users:
@@ -353,9 +363,12 @@ class Walker:
         """Translate ``torch.scan`` over the first axis; other operands are used directly."""
         steps = streams[0].type.shape[0]
         ends, stacks = loop_over(
-            context, steps, state, [Stream(x) for x in streams],
+            context,
+            steps,
+            state,
+            [Stream(x) for x in streams],
             lambda number, given, parts: self._region(body, (*given, *parts, *more)),
-        )  # fmt: skip
+        )
         return (*ends, *stacks)
 
     def _region(self, graph_module, given: Sequence) -> Block:

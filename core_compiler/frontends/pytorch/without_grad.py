@@ -58,8 +58,9 @@ def _refuse_unseen_writes(program, where: str) -> None:
             if detached and root in tracked:
                 raise _unseen(node, where)
     for call, part in _parts(module):
-        outer = dict(zip((n for n in part.graph.nodes if n.op == "placeholder"), call.args[2:],
-                         strict=False))  # fmt: skip
+        outer = dict(
+            zip((n for n in part.graph.nodes if n.op == "placeholder"), call.args[2:], strict=False)
+        )
         for node in part.graph.nodes:
             inner = _root(node.args[0])[0] if is_in_place(node) else None
             given = outer.get(inner)
@@ -74,7 +75,7 @@ def _unseen(node, where: str) -> UserError:
         f"{told.file}:{told.line}" if told.file else where,
         "write x = x + (new - x).detach(), which propagates gradients as torch does, or compute a "
         "new tensor",
-    )  # fmt: skip
+    )
 
 
 def _root(node) -> tuple:

@@ -48,12 +48,18 @@ __all__ = ["import_program", "ops"]
 
 
 def import_program(
-    program: str | bytes, *, name: str = "program", inputs: Sequence[np.ndarray] | None = None,
-    sizes: Mapping[str, int] | None = None, read_files: bool = False,
-    inputs_named: Sequence[str] = (), outputs_named: Sequence[str] = (),
+    program: str | bytes,
+    *,
+    name: str = "program",
+    inputs: Sequence[np.ndarray] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    read_files: bool = False,
+    inputs_named: Sequence[str] = (),
+    outputs_named: Sequence[str] = (),
     weights: Mapping[int, tuple[str, np.ndarray]] | None = None,
-    places: Mapping[str, tuple[str, int]] | None = None, statistics: Collection[str] = (),
-) -> Imported:  # fmt: skip
+    places: Mapping[str, tuple[str, int]] | None = None,
+    statistics: Collection[str] = (),
+) -> Imported:
     """Import trusted StableHLO text or bytecode.
 
     MLIR parses the program in this process, so a damaged program can crash it.
@@ -89,13 +95,20 @@ def import_program(
     listing = program if isinstance(program, str) else "\n".join(importer.lines) + "\n"
     facts: dict[str, Any] = {"frontend": "stablehlo", "bound": bound}
     arrays = {place: array for place, (_, array) in (weights or {}).items()}
-    nodes = Nodes("jax", importer.nodes, partial(run_nodes, executed, arrays, list(importer.nodes)),
-                  undefined={n for n in importer.nodes if n.startswith(_MAY_FAIL)})  # fmt: skip
+    nodes = Nodes(
+        "jax",
+        importer.nodes,
+        partial(run_nodes, executed, arrays, list(importer.nodes)),
+        undefined={n for n in importer.nodes if n.startswith(_MAY_FAIL)},
+    )
     return Imported(
         Module({"main": Function("main", body)}, importer.weights),
-        tuple(v.name or "" for v in importer.arguments), tuple(importer.result_names),
-        {LISTING: listing, **files}, facts, nodes=nodes,
-    )  # fmt: skip
+        tuple(v.name or "" for v in importer.arguments),
+        tuple(importer.result_names),
+        {LISTING: listing, **files},
+        facts,
+        nodes=nodes,
+    )
 
 
 def _bytecode(module: Any) -> bytes:
@@ -110,8 +123,11 @@ def _telling(name: str) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise UserError("regions or calls are nested too deep", name,
-                        "inline the functions, and write the program again") from None  # fmt: skip
+        raise UserError(
+            "regions or calls are nested too deep",
+            name,
+            "inline the functions, and write the program again",
+        ) from None
     except (RuntimeError, UnicodeDecodeError) as problem:
         if isinstance(problem, RuntimeError) and "conversion error" not in str(problem):
             raise  # only the bindings raise this, for text in bytecode
@@ -128,9 +144,7 @@ class Importer:
     ``env`` maps the program's values to ours, ``made`` ours to their defining ops.
     """
 
-    def __init__(
-        self, module: Any, name: str, text: bool, places: Mapping[str, tuple[str, int]]
-    ):  # fmt: skip
+    def __init__(self, module: Any, name: str, text: bool, places: Mapping[str, tuple[str, int]]):
         self.module, self.name = module, name
         self.weights = WeightStore()
         self.statistics: frozenset[str] = frozenset()
@@ -157,19 +171,23 @@ class Importer:
     # -- functions -------------------------------------------------------------------------------
 
     def main(
-        self, inputs_named: Sequence[str], outputs_named: Sequence[str],
+        self,
+        inputs_named: Sequence[str],
+        outputs_named: Sequence[str],
         weights: Mapping[int, tuple[str, np.ndarray]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Translate the model's function: its arguments, its body, its results."""
         function = public(self.functions, self.name)
         block = self._entry(function)
         for position, (name, array) in weights.items():
             self.env[block.arguments[position]] = self._weight(name, array)
         own = [v for i, v in enumerate(block.arguments) if i not in weights]
-        names = distinct([
-            _given(inputs_named, i) or _name_in(str(argument.location)) or f"input{i}"
-            for i, argument in enumerate(own)
-        ])  # fmt: skip
+        names = distinct(
+            [
+                _given(inputs_named, i) or _name_in(str(argument.location)) or f"input{i}"
+                for i, argument in enumerate(own)
+            ]
+        )
         for argument, name in zip(own, names, strict=True):
             try:
                 value = Value(type_of(argument.type), name)
@@ -180,9 +198,9 @@ class Importer:
             self.env[argument] = value
         self.results = self._block(block)
         told = _dictionaries(function, "res_attrs", len(self.results))
-        self.result_names = distinct([
-            _given(outputs_named, i) or _result_name(facts, i) for i, facts in enumerate(told)
-        ])  # fmt: skip
+        self.result_names = distinct(
+            [_given(outputs_named, i) or _result_name(facts, i) for i, facts in enumerate(told)]
+        )
 
     def _weight(self, name: str, array: np.ndarray) -> Value:
         """Return a constant that replaces an argument of the function."""
@@ -228,7 +246,7 @@ class Importer:
 
     def inlined(
         self, module: Any, block: Any, operands: Sequence[Value], node: FrontendNode
-    ) -> tuple[Value, ...]:  # fmt: skip
+    ) -> tuple[Value, ...]:
         """Inline a block of another module for the op at ``node``.
 
         ``module`` is kept alive as long as its values.
@@ -298,15 +316,21 @@ class Importer:
 
     def _operation(self, operation: Any) -> None:
         if len(self.lines) >= OPS:
-            raise UserError(f"the program has more than {OPS} ops", self.name,
-                            "make it smaller: calls count too")  # fmt: skip
+            raise UserError(
+                f"the program has more than {OPS} ops",
+                self.name,
+                "make it smaller: calls count too",
+            )
         kind = operation.name
         self.lines.append(_line(operation))
         line = 0 if self._text else len(self.lines)
         node = self._expanded or self._origins.describe(
-            kind, str(operation.location), line, self.calls,
+            kind,
+            str(operation.location),
+            line,
+            self.calls,
             self._callers[-1] if self._callers else None,
-        )  # fmt: skip
+        )
         if any(value not in self.env for value in operation.operands):
             return  # a gap came first: only the first is reported
         self.files[node.file] = None

@@ -75,10 +75,16 @@ def ended(code: int, path: Path, told: str) -> Exception:
     name = signal.Signals(-code).name
     if name == "SIGXCPU":
         seconds = _seconds(path.stat().st_size)
-        return UserError(f"reading takes more than {seconds} s of CPU time", str(path),
-                         "the file is damaged; " + AGAIN)  # fmt: skip
-    return UserError(f"MLIR's parser crashed ({name})", str(path),
-                     "the file is damaged or nested too deep; " + AGAIN)  # fmt: skip
+        return UserError(
+            f"reading takes more than {seconds} s of CPU time",
+            str(path),
+            "the file is damaged; " + AGAIN,
+        )
+    return UserError(
+        f"MLIR's parser crashed ({name})",
+        str(path),
+        "the file is damaged or nested too deep; " + AGAIN,
+    )
 
 
 def _read_only(found: Imported) -> Imported:
@@ -100,10 +106,12 @@ def _pickled(held: Any) -> memoryview:
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5)
     pickler.dispatch_table = {
-        Op: lambda op: (Op, (op.kind, op.operands, op.results, dict(op.attributes), op.regions,
-                             op.origin)),
+        Op: lambda op: (
+            Op,
+            (op.kind, op.operands, op.results, dict(op.attributes), op.regions, op.origin),
+        ),
         MappingProxyType: lambda each: (MappingProxyType, (dict(each),)),
-    }  # fmt: skip
+    }
     pickler.dump(held)
     return stream.getbuffer()
 
@@ -129,14 +137,21 @@ def answer(
         import jax.interpreters.mlir  # noqa: F401  (what libraries take is not the file's)
 
         subprocesses.hold_to(MEMORY + MEMORY_A_BYTE * size, _seconds(size))
-        inputs = None if shapes is None else [
-            np.broadcast_to(np.zeros((), np.int8), shape) for shape in shapes]  # fmt: skip
+        inputs = (
+            None
+            if shapes is None
+            else [np.broadcast_to(np.zeros((), np.int8), shape) for shape in shapes]
+        )
         return imported_here(path, inputs, sizes)
     except UserError as error:
         return error
     except MemoryError:
-        return UserError("the import exceeds the memory limit for a file of this size", str(path),
-                         "pass weights as arguments", CANNOT_HERE)  # fmt: skip
+        return UserError(
+            "the import exceeds the memory limit for a file of this size",
+            str(path),
+            "pass weights as arguments",
+            CANNOT_HERE,
+        )
 
 
 def imported_here(
@@ -155,9 +170,10 @@ def imported_here(
 
 
 def import_file(
-    path: Path | str, inputs: Sequence[np.ndarray] | None = None,
+    path: Path | str,
+    inputs: Sequence[np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None,
-) -> Imported:  # fmt: skip
+) -> Imported:
     """Import a ``.mlir`` file in a subprocess.
 
     It holds StableHLO text, its bytecode or a portable artifact; see

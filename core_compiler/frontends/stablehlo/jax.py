@@ -17,11 +17,15 @@ from core_compiler.support.errors import UserError, raised_at
 
 
 def import_function(
-    function: Callable, arguments: Sequence[Any], name: str = "function",
-    weights: Mapping[str, np.ndarray] | None = None, inputs_named: Sequence[str] = (),
-    outputs_named: Sequence[str] = (), statistics: Collection[str] = (),
+    function: Callable,
+    arguments: Sequence[Any],
+    name: str = "function",
+    weights: Mapping[str, np.ndarray] | None = None,
+    inputs_named: Sequence[str] = (),
+    outputs_named: Sequence[str] = (),
+    statistics: Collection[str] = (),
     state: Mapping[str, np.ndarray] | None = None,
-) -> Imported:  # fmt: skip
+) -> Imported:
     """Import a JAX function: anything that ``jax.jit`` traces.
 
     ``arguments``  example arguments, trees of arrays (or of ``jax.ShapeDtypeStruct``).  Each leaf
@@ -42,17 +46,24 @@ def import_function(
     try:
         program = _lowered(jax.jit(function, keep_unused=True), arguments, jax)
     except Exception as problem:  # raised by the user's code
-        raise UserError(f"jax cannot trace it: {raised_at(problem)}", name,
-                        "make sure that jax.jit(function)(*arguments) runs") from None  # fmt: skip
+        raise UserError(
+            f"jax cannot trace it: {raised_at(problem)}",
+            name,
+            "make sure that jax.jit(function)(*arguments) runs",
+        ) from None
     held = dict(enumerate((weights or {}).items()))
     parts = dict(state or {})
     every = _names(function, arguments, jax)
     named = inputs_named or every[len(held) : len(every) - len(parts)]
     imported = import_program(
-        program, name=name, read_files=True,
-        inputs_named=[*named, *parts], outputs_named=outputs_named, weights=held,
+        program,
+        name=name,
+        read_files=True,
+        inputs_named=[*named, *parts],
+        outputs_named=outputs_named,
+        weights=held,
         statistics=statistics,
-    )  # fmt: skip
+    )
     facts = {**imported.facts, "frontend": "jax", "jax": version("jax")}
     nodes = None if parts else imported.nodes
     if not held:
@@ -69,9 +80,12 @@ def _carrying(imported: Imported, state: Mapping[str, np.ndarray]) -> Imported:
     aliases = tuple((places[0] + i, places[1] + i) for i in range(len(state)))
     outputs = (*imported.outputs[: places[0]], *(f"{name} (next)" for name in state))
     return replace(
-        imported, module=imported.module.with_function(main.with_(attributes={"aliases": aliases})),
-        outputs=outputs, facts={**imported.facts, "state": len(state)}, state=tuple(state.values()),
-    )  # fmt: skip
+        imported,
+        module=imported.module.with_function(main.with_(attributes={"aliases": aliases})),
+        outputs=outputs,
+        facts={**imported.facts, "state": len(state)},
+        state=tuple(state.values()),
+    )
 
 
 def _lowered(function: Any, arguments: Sequence[Any], jax: Any) -> bytes:
@@ -102,8 +116,10 @@ def _names(function: Callable, arguments: Sequence[Any], jax: Any) -> list[str]:
     made = []
     for position, argument in enumerate(arguments):
         own = parameters[position] if position < len(parameters) else f"input{position}"
-        made += [own + jax.tree_util.keystr(path)
-                 for path, _ in jax.tree_util.tree_leaves_with_path(argument)]  # fmt: skip
+        made += [
+            own + jax.tree_util.keystr(path)
+            for path, _ in jax.tree_util.tree_leaves_with_path(argument)
+        ]
     return made
 
 

@@ -46,9 +46,13 @@ class Origins:
         self._count = 0
 
     def describe(
-        self, kind: str, location: str, line: int, calls: Sequence[str],
+        self,
+        kind: str,
+        location: str,
+        line: int,
+        calls: Sequence[str],
         caller: FrontendNode | None = None,
-    ) -> FrontendNode:  # fmt: skip
+    ) -> FrontendNode:
         """Return the node of an op inside ``calls`` functions.
 
         ``line`` is its line in the listing, used if neither its location nor that of the ``caller``
@@ -108,9 +112,7 @@ def _place(rows: Sequence[tuple]) -> tuple[str, int]:
 
 def _plain(text: str) -> str:
     """Return an MLIR string without its escapes."""
-    return _ESCAPE.sub(
-        lambda m: chr(int(m[1], 16)) if len(m[1]) == 2 else m[1], text
-    )  # fmt: skip
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if len(m[1]) == 2 else m[1], text)
 
 
 def _unwrapped(part: str) -> str:

@@ -31,8 +31,11 @@ def bind(
 
     arguments = list(function.regions[0].blocks[0].arguments)
     if inputs and len(inputs) != len(arguments):
-        raise UserError(f"expected {len(arguments)} example inputs, got {len(inputs)}", where,
-                        "pass one for each argument")  # fmt: skip
+        raise UserError(
+            f"expected {len(arguments)} example inputs, got {len(inputs)}",
+            where,
+            "pass one for each argument",
+        )
     bound: dict[str, dict[str, int]] = {}
     types = []
     for position, argument in enumerate(arguments):
@@ -42,8 +45,11 @@ def bind(
             continue
         given = inputs[position].shape if inputs else None
         if given is not None and len(given) != kind.rank:
-            raise UserError(f"input {position} has rank {len(given)}, expected {kind.rank}", where,
-                            "pass an array of the expected rank")  # fmt: skip
+            raise UserError(
+                f"input {position} has rank {len(given)}, expected {kind.rank}",
+                where,
+                "pass an array of the expected rank",
+            )
         shape = []
         for axis in range(kind.rank):
             if not kind.is_dynamic_dim(axis):
@@ -73,5 +79,8 @@ def _refine(module: Any, types: Sequence[str], where: str) -> None:
         pipeline = passmanager.PassManager.parse(PIPELINE.format(types=",".join(types)))
         pipeline.run(module.operation)
     except Exception as problem:  # the bindings raise it for these sizes
-        raise UserError(f"the program does not accept these sizes: {said(problem)}", where,
-                        "pass inputs of sizes that it accepts") from None  # fmt: skip
+        raise UserError(
+            f"the program does not accept these sizes: {said(problem)}",
+            where,
+            "pass inputs of sizes that it accepts",
+        ) from None

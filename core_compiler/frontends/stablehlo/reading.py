@@ -36,8 +36,9 @@ class NotSupported(Exception):
 def need_jax() -> None:
     """Raise UserError (exit code 3) if jax is not installed."""
     if importlib.util.find_spec("jax") is None:
-        raise UserError("jax is not installed", "frontend",
-                        "pip install 'compiler-workbench[jax]'", 3)  # fmt: skip
+        raise UserError(
+            "jax is not installed", "frontend", "pip install 'compiler-workbench[jax]'", 3
+        )
 
 
 def context() -> Any:
@@ -56,8 +57,11 @@ def check_file(path: Path) -> None:
     with open_regular(path) as stream:
         size = os.fstat(stream.fileno()).st_size
     if size > LIMIT:
-        raise UserError(f"the file has {size} bytes, at most {LIMIT} are read", str(path),
-                        "pass weights as arguments")  # fmt: skip
+        raise UserError(
+            f"the file has {size} bytes, at most {LIMIT} are read",
+            str(path),
+            "pass weights as arguments",
+        )
     if size > SHORT:
         _check_length(path)
 
@@ -66,8 +70,11 @@ def _check_length(path: Path) -> None:
     """Raise UserError if a text has too many ops, which MLIR's parser only finds after minutes."""
     data = path.read_bytes()
     if not data.startswith(MAGIC) and (count := sum(1 for _ in _LINE.finditer(data))) > OPS:
-        raise UserError(f"the program has {count:,} ops, at most {OPS:,} are read", str(path),
-                        "pass a part of it")  # fmt: skip
+        raise UserError(
+            f"the program has {count:,} ops, at most {OPS:,} are read",
+            str(path),
+            "pass a part of it",
+        )
 
 
 @contextmanager
@@ -161,8 +168,10 @@ def array_of(attribute: Any) -> np.ndarray:
     """Return the array of a constant's attribute."""
     kind: Any = type_of(attribute.type)  # its sizes are static
     if str(attribute).startswith("dense_resource"):
-        raise NotSupported("its values are a resource of the file (dense_resource): write them "
-                           "inline, or pass them as an argument")  # fmt: skip
+        raise NotSupported(
+            "its values are a resource of the file (dense_resource): write them "
+            "inline, or pass them as an argument"
+        )
     if attribute.is_splat and kind.elements > 1:
         one = tensor((), kind.dtype)
         text = str(attribute).partition(">")[0] + f"> : {one}"
@@ -222,10 +231,16 @@ def public(functions: Mapping[str, Any], where: str) -> Any:
     """
     if "main" in functions:
         return functions["main"]
-    found = [f for f in functions.values()
-             if str(attribute_of(f, "sym_visibility")) in ("None", '"public"')]  # fmt: skip
+    found = [
+        f
+        for f in functions.values()
+        if str(attribute_of(f, "sym_visibility")) in ("None", '"public"')
+    ]
     if len(found) != 1:
         names = ", ".join(map(symbol, found[:8])) or "none"
-        raise UserError(f"expected a function main or one public function, got: {names}", where,
-                        "name one of them main")  # fmt: skip
+        raise UserError(
+            f"expected a function main or one public function, got: {names}",
+            where,
+            "name one of them main",
+        )
     return found[0]

@@ -13,10 +13,14 @@ from core_compiler.frontends.stablehlo.reading import python_of
 
 #: Bodies of one op over both arguments -> the suffix of ``core.reduce_`` and ``core.cum``.
 COMBINERS = {
-    "stablehlo.add": "add", "stablehlo.multiply": "mul", "stablehlo.maximum": "max",
-    "stablehlo.minimum": "min", "stablehlo.and": "and", "stablehlo.or": "or",
+    "stablehlo.add": "add",
+    "stablehlo.multiply": "mul",
+    "stablehlo.maximum": "max",
+    "stablehlo.minimum": "min",
+    "stablehlo.and": "and",
+    "stablehlo.or": "or",
     "stablehlo.xor": "xor",
-}  # fmt: skip
+}
 
 
 def _block(region: Any) -> Any:
@@ -56,10 +60,14 @@ def signature(region: Any) -> tuple:
     for each in block.operations:
         operation = each.operation
         held = operation.attributes
-        word = (python_of(held["comparison_direction"])
-                if "comparison_direction" in held else "")  # fmt: skip
-        rows.append((operation.name.rpartition(".")[2], word,
-                     tuple(numbers.get(v, -1) for v in operation.operands)))  # fmt: skip
+        word = python_of(held["comparison_direction"]) if "comparison_direction" in held else ""
+        rows.append(
+            (
+                operation.name.rpartition(".")[2],
+                word,
+                tuple(numbers.get(v, -1) for v in operation.operands),
+            )
+        )
         for value in operation.results:
             numbers[value] = len(numbers)
     return tuple(rows)
@@ -104,9 +112,12 @@ def _keys(value: Any, arguments: dict, makers: dict) -> list[Key] | None:
         return None
     for first, rest in (tuple(made.operands), tuple(made.operands)[::-1]):
         key, both = makers.get(first), makers.get(rest)
-        if key is None or both is None or key.name != "stablehlo.compare" or (
-            both.name != "stablehlo.and"
-        ):  # fmt: skip
+        if (
+            key is None
+            or both is None
+            or key.name != "stablehlo.compare"
+            or (both.name != "stablehlo.and")
+        ):
             continue
         ours = _key(key, arguments, makers, ("LT", "GT"))
         for equal, later in (tuple(both.operands), tuple(both.operands)[::-1]):
@@ -123,8 +134,7 @@ def _keys(value: Any, arguments: dict, makers: dict) -> list[Key] | None:
 def _key(made: Any, arguments: dict, makers: dict, directions: Sequence[str]) -> Key | None:
     """Return the key of one comparison, which must compare two elements of the same operand."""
     word = python_of(made.attributes["comparison_direction"])
-    kind = (python_of(made.attributes["compare_type"])
-            if "compare_type" in made.attributes else "")  # fmt: skip
+    kind = python_of(made.attributes["compare_type"]) if "compare_type" in made.attributes else ""
     (left, changed), (right, other) = (_stripped(v, makers) for v in made.operands)
     a, b = arguments.get(left), arguments.get(right)
     if word not in directions or a is None or b is None or a // 2 != b // 2 or a == b:

@@ -32,8 +32,12 @@ def need_tensorflow() -> None:
     """Raise UserError (exit code 3) if tensorflow or jaxlib, which reads StableHLO, is missing."""
     need_jax()
     if importlib.util.find_spec("tensorflow") is None:
-        raise UserError("tensorflow is not installed", "frontend",
-                        "pip install 'compiler-workbench[tensorflow]'", 3)  # fmt: skip
+        raise UserError(
+            "tensorflow is not installed",
+            "frontend",
+            "pip install 'compiler-workbench[tensorflow]'",
+            3,
+        )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # it reports every start on standard error
 
 
@@ -51,16 +55,22 @@ def read_saved_model(path: Path, signature: str = "") -> Any:
         signatures = dict(held.signatures)
     except Exception as problem:  # TensorFlow raises any exception for this folder
         said = " ".join(str(problem).split())[:300]
-        raise UserError(f"tensorflow cannot read it: {said}", str(path),
-                        "save it again with tf.saved_model.save") from None  # fmt: skip
+        raise UserError(
+            f"tensorflow cannot read it: {said}",
+            str(path),
+            "save it again with tf.saved_model.save",
+        ) from None
     wanted = signature or (SERVING if SERVING in signatures else "")
     if not wanted and len(signatures) == 1:
         (wanted,) = signatures
     if wanted not in signatures:
         listed = f"choose from {', '.join(signatures)}" if signatures else "save with signatures="
         what = f"expected signature {SERVING} or a single one, got {len(signatures)}"
-        raise UserError(f"unknown signature {signature!r}" if signature else what, str(path),
-                        nearest(signature, signatures, listed))  # fmt: skip
+        raise UserError(
+            f"unknown signature {signature!r}" if signature else what,
+            str(path),
+            nearest(signature, signatures, listed),
+        )
     found = signatures[wanted]
     found.owner = held  # keeps its variables alive
     return found
@@ -68,8 +78,10 @@ def read_saved_model(path: Path, signature: str = "") -> Any:
 
 def example_shapes(function: Any) -> list[tuple[tuple[int, ...], str]]:
     """Return the shape (open sizes are 1) and dtype of each argument of a signature, in order."""
-    return [(tuple(1 if d is None else d for d in spec.shape), spec.dtype.name)
-            for spec in _specs(function).values()]  # fmt: skip
+    return [
+        (tuple(1 if d is None else d for d in spec.shape), spec.dtype.name)
+        for spec in _specs(function).values()
+    ]
 
 
 def _specs(function: Any) -> Mapping[str, Any]:
@@ -100,8 +112,11 @@ def import_function(
         inner = getattr(function, "get_concrete_function", None)
         graphs = [concrete.graph, *([inner(*specs).graph] if inner else [])]
     except Exception as problem:  # raised by the user's code
-        raise UserError(f"tensorflow cannot trace it: {raised_at(problem)}", name,
-                        "make sure that tf.function(function)(*inputs) runs") from None  # fmt: skip
+        raise UserError(
+            f"tensorflow cannot trace it: {raised_at(problem)}",
+            name,
+            "make sure that tf.function(function)(*inputs) runs",
+        ) from None
     try:
         program = wrapped.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
     except Exception as problem:  # XLA's own errors, each with the ops that it cannot compile
@@ -110,10 +125,14 @@ def import_function(
         raise UserError(f"XLA cannot compile it: {said}", name, fix) from None
     weights = _captured(concrete, len(specs))
     made = import_program(
-        program, name=name, weights=weights, read_files=True, places=_places(graphs),
-        inputs_named=_argument_names(concrete, function), outputs_named=_paths(
-            concrete.structured_outputs),
-    )  # fmt: skip
+        program,
+        name=name,
+        weights=weights,
+        read_files=True,
+        places=_places(graphs),
+        inputs_named=_argument_names(concrete, function),
+        outputs_named=_paths(concrete.structured_outputs),
+    )
     facts = {**made.facts, "frontend": "tensorflow", "tensorflow": version_of()}
     nodes = with_results(made.nodes, "tensorflow", on_arrays(function))
     return replace(made, facts=facts, nodes=nodes)
@@ -162,8 +181,11 @@ def _captured(concrete: Any, first: int) -> dict[int, tuple[str, np.ndarray]]:
         if variable is not None:
             made[first + number] = (variable.name.partition(":")[0], variable.numpy())
         elif held.dtype.name == "resource":
-            raise UserError("reading a table, an iterator or another resource is not supported",
-                            "tensorflow", "pass the values as an argument")  # fmt: skip
+            raise UserError(
+                "reading a table, an iterator or another resource is not supported",
+                "tensorflow",
+                "pass the values as an argument",
+            )
         else:
             made[first + number] = (f"captured_{number}", held.numpy())
     return made
@@ -184,11 +206,13 @@ def _places(graphs: Sequence[Any]) -> dict[str, tuple[str, int]]:
 def _paths(structure: Any, path: str = "") -> list[str]:
     """Return the names of a structure's leaves, in TensorFlow's order (dictionaries by key)."""
     if isinstance(structure, Mapping):
-        parts = [(f"{path}/{key}" if path else str(key), structure[key])
-                 for key in sorted(structure)]  # fmt: skip
+        parts = [
+            (f"{path}/{key}" if path else str(key), structure[key]) for key in sorted(structure)
+        ]
     elif isinstance(structure, tuple | list):
-        parts = [(f"{path}/{i}" if path else f"output{i}", each)
-                 for i, each in enumerate(structure)]  # fmt: skip
+        parts = [
+            (f"{path}/{i}" if path else f"output{i}", each) for i, each in enumerate(structure)
+        ]
     else:
         return [path or "output0"]
     return [name for part, each in parts for name in _paths(each, part)]

@@ -12,7 +12,7 @@ from core_compiler.numerics.reference.dtypes import is_float, widen
 
 def first_element(
     x: np.ndarray, y: np.ndarray, *, nan_payloads: bool = False
-) -> tuple[tuple[int, ...], tuple[float, float], int, int]:  # fmt: skip
+) -> tuple[tuple[int, ...], tuple[float, float], int, int]:
     """Return the first element in which two arrays of one shape and dtype differ in bits.
 
     The result has its index, both values, the number of representable numbers between them, and the

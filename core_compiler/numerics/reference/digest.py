@@ -92,9 +92,11 @@ _FIRST = np.arange(1, LANES + 1, dtype=np.uint64) * np.uint64(MULTIPLIER)
 
 #: Floats whose NaN the hash canonicalises as it reads: bits, and those of infinity.
 _SIGNLESS_INFINITY = {
-    "f64": (64, 0x7FF0000000000000), "f32": (32, 0x7F800000),
-    "bf16": (16, 0x7F80), "f16": (16, 0x7C00),
-}  # fmt: skip
+    "f64": (64, 0x7FF0000000000000),
+    "f32": (32, 0x7F800000),
+    "bf16": (16, 0x7F80),
+    "f16": (16, 0x7C00),
+}
 
 
 def _leaf_loop(words, lane):
@@ -141,8 +143,12 @@ def _leaf_kernel(name: str):
     bits, infinity = _SIGNLESS_INFINITY.get(name, (0, 0))
     bound: dict = {"u64": element, "BITS": bits}
     if bits:
-        bound |= {"ALL": 2**bits - 1, "MAGNITUDE": 2 ** (bits - 1) - 1, "INFINITY": infinity,
-                  "NAN": _NAN_BITS[name]}  # fmt: skip
+        bound |= {
+            "ALL": 2**bits - 1,
+            "MAGNITUDE": 2 ** (bits - 1) - 1,
+            "INFINITY": infinity,
+            "NAN": _NAN_BITS[name],
+        }
         bound["plain"] = inline_jit(specialise(_plain, f"plain_{name}", **bound))
     loop = specialise(_leaf_loop, f"leaf_hash_{name}", **bound)
     return jit(loop, reads(element, 1), writes(element, 1))

@@ -49,13 +49,17 @@ class CleanInitializers(Pass):
         made = Op(INITIALIZER, (), (Value(held.type, op.result.name),), {"value": held})
         if made.result.type is op.result.type:
             made = made.with_(results=op.results)
-        (placed,) = rewriter.replace(op, made, {op.result: made.result},
-                                     rule="Constant => initializer")  # fmt: skip
+        (placed,) = rewriter.replace(
+            op, made, {op.result: made.result}, rule="Constant => initializer"
+        )
         return placed
 
     def _merge(self, first: Op, op: Op, rewriter, seen: dict, held) -> None:
         merged = first.with_(origin=None)
         (seen[held],) = rewriter.replace(
-            (first, op), merged, {op.result: first.result}, rule="merge equal initializers",
+            (first, op),
+            merged,
+            {op.result: first.result},
+            rule="merge equal initializers",
             at=first,
-        )  # fmt: skip
+        )

@@ -47,10 +47,12 @@ class ConvertVersion(Pass):
         for version in (self.to, old):
             if not OLDEST <= version <= newest():
                 raise UserError(
-                    f"unsupported ONNX version {version}", "convert_version.to",
-                    f"choose {OLDEST} to {newest()}" if version == self.to
+                    f"unsupported ONNX version {version}",
+                    "convert_version.to",
+                    f"choose {OLDEST} to {newest()}"
+                    if version == self.to
                     else f"convert models of version {OLDEST} or newer",
-                )  # fmt: skip
+                )
 
     def _refuse(self, refused) -> UserError:
         found = []
@@ -70,8 +72,10 @@ class ConvertVersion(Pass):
         count = len(refused)
         return UserError(
             f"{count} node{'s' if count > 1 else ''} not supported by version {self.to}: "
-            + "; ".join(parts), "convert_version", "choose a newer version",
-        )  # fmt: skip
+            + "; ".join(parts),
+            "convert_version",
+            "choose a newer version",
+        )
 
 
 def converted(module: Module, to: int, context: PassContext) -> tuple[Module, Sequence]:

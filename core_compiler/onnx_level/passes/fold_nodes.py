@@ -29,16 +29,32 @@ from core_compiler.passes.rules import adopt
 from core_compiler.support.errors import InternalError
 
 #: Random ops, and ops that another pass handles.
-_LEFT = frozenset(f"{PREFIX}{name}" for name in (
-    "Bernoulli", "Dropout", "If", "Loop", "Multinomial", "RandomNormal", "RandomNormalLike",
-    "RandomUniform", "RandomUniformLike", "Scan",
-))  # fmt: skip
+_LEFT = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        "Bernoulli",
+        "Dropout",
+        "If",
+        "Loop",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Scan",
+    )
+)
 #: The size in bytes that an intermediate tensor may always have.
 WITHIN = 1 << 26
 #: Inputs of which only the type is used.
-_TYPES_READ = {f"{PREFIX}{name}": place for name, place in (
-    ("Shape", 0), ("Size", 0), ("CastLike", 1),
-)}  # fmt: skip
+_TYPES_READ = {
+    f"{PREFIX}{name}": place
+    for name, place in (
+        ("Shape", 0),
+        ("Size", 0),
+        ("CastLike", 1),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -80,8 +96,9 @@ class FoldNodes(Pass):
                 arrays.append(as_array(constant(maker), module.weights))
                 read += arrays[-1].nbytes
             else:  # only its type is used: its bytes are never accessed
-                arrays.append(np.broadcast_to(np.zeros((), value.type.dtype.numpy),
-                                              value.type.shape))  # fmt: skip
+                arrays.append(
+                    np.broadcast_to(np.zeros((), value.type.dtype.numpy), value.type.shape)
+                )
         budget.most = max(WITHIN, self.most, 4 * read)
         try:
             results = evaluate(op, arrays, module.weights, {}, module.functions, budget)
@@ -91,8 +108,10 @@ class FoldNodes(Pass):
         if any(isinstance(a, Held) for a in results) or made > max(self.most, read):
             return
         nodes = Nodes(module.weights)
-        values = [nodes.constant(a, v.name) if v.type is not NOTHING else v
-                  for a, v in zip(results, op.results, strict=True)]  # fmt: skip
+        values = [
+            nodes.constant(a, v.name) if v.type is not NOTHING else v
+            for a, v in zip(results, op.results, strict=True)
+        ]
         ops, mapping = adopt(op, values, nodes.ops)
         rewriter.replace(op, ops, mapping, rule=f"fold {op.kind.removeprefix(PREFIX)}")
 
@@ -104,8 +123,14 @@ class FoldNodes(Pass):
         if not op.operands and op.kind != f"{PREFIX}Constant":
             return refuse("foldable", "{0} has no inputs", op)
         typed = _TYPES_READ.get(op.kind)
-        open_ = next((v for i, v in enumerate(op.operands) if not _known(v, rewriter, outer)
-                      and not (i == typed and _is_static(v))), None)  # fmt: skip
+        open_ = next(
+            (
+                v
+                for i, v in enumerate(op.operands)
+                if not _known(v, rewriter, outer) and not (i == typed and _is_static(v))
+            ),
+            None,
+        )
         if open_ is not None:
             return refuse("foldable", "{1}, which {0} reads, is not a constant", op, open_)
         return None

@@ -36,19 +36,27 @@ class ImportOnnx(Pass):
     def run(self, module, context):
         proto, names = named(module)
         # A separate origin for each node later identifies the ops that were created from it.
-        nodes = {name: (op, Origin.derived(_rule(op), (op.origin,)))
-                 for name, op in _written(proto.graph, module.main.body.ops, names)}  # fmt: skip
+        nodes = {
+            name: (op, Origin.derived(_rule(op), (op.origin,)))
+            for name, op in _written(proto.graph, module.main.body.ops, names)
+        }
         origins = {name: origin for name, (_, origin) in nodes.items()}
         tensors: dict[str, Any] = {}
         ops: dict[str, Sequence[Op]] = {}
         imported = import_proto(
-            proto, folder=module.weights, name=one_line(proto.graph.name, 80) or "model",
-            sizes=_sizes(self.sizes), inputs=context.facts.get(EXAMPLES), origins=origins,
-            tensors=tensors, became=ops,
-        )  # fmt: skip
+            proto,
+            folder=module.weights,
+            name=one_line(proto.graph.name, 80) or "model",
+            sizes=_sizes(self.sizes),
+            inputs=context.facts.get(EXAMPLES),
+            origins=origins,
+            tensors=tensors,
+            became=ops,
+        )
         context.facts[IMPORTED] = imported
-        became = {v: tensors[name] for v, name in names.items()
-                  if isinstance(tensors.get(name), Value)}  # fmt: skip
+        became = {
+            v: tensors[name] for v, name in names.items() if isinstance(tensors.get(name), Value)
+        }
         left_out = (op for op in module.main.body.ops if op.kind == ABSENT)
         context.rewrites += [
             *(Rewrite("import a missing input", "", (op,), (), {}) for op in left_out),
@@ -90,7 +98,10 @@ def _sizes(text: str) -> dict[str, int]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, sign, number = part.partition("=")
         if not sign or not number.strip().isdigit():
-            raise UserError(f"expected name=number, got {part!r}", "import_onnx.sizes",
-                            "use the form batch=4,seq=64")  # fmt: skip
+            raise UserError(
+                f"expected name=number, got {part!r}",
+                "import_onnx.sizes",
+                "use the form batch=4,seq=64",
+            )
         sizes[name.strip()] = int(number)
     return sizes

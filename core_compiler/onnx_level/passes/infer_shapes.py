@@ -38,8 +38,7 @@ class InferShapes(Pass):
                 assert current is not None  # it may have been rebuilt with other operands
                 op = current
                 mapping = dict(zip(op.results, better, strict=True))
-                rewriter.replace(op, op.with_(results=better), mapping,
-                                 rule="its type is known")  # fmt: skip
+                rewriter.replace(op, op.with_(results=better), mapping, rule="its type is known")
 
         return context.rewrite(module, edit, LEVEL)
 
@@ -73,11 +72,11 @@ def _better(value: Value, found: Type) -> Value:
     if isinstance(own, TensorType) and isinstance(found, TensorType):
         if own.rank != found.rank or own.dtype is not found.dtype:
             return value
-        sizes = [b if _tells_more(b, a) else a
-                 for a, b in zip(own.shape, found.shape, strict=True)]  # fmt: skip
+        sizes = [b if _tells_more(b, a) else a for a, b in zip(own.shape, found.shape, strict=True)]
         found = tensor(sizes, own.dtype)
-    elif isinstance(own, TensorType) or (isinstance(own, OpaqueType) and own is not UNKNOWN
-                                         and not isinstance(found, TensorType)):  # fmt: skip
+    elif isinstance(own, TensorType) or (
+        isinstance(own, OpaqueType) and own is not UNKNOWN and not isinstance(found, TensorType)
+    ):
         return value
     return value if found is own or found is UNKNOWN else Value(found, value.name)
 

@@ -51,8 +51,11 @@ class InlineFunctions(Pass):
                 _check_body(call, ops, values)
                 made += len(ops)
                 if made > NODES:
-                    raise UserError(f"the functions expand to more than {NODES} nodes", "inline",
-                                    "the model is damaged; export it again")  # fmt: skip
+                    raise UserError(
+                        f"the functions expand to more than {NODES} nodes",
+                        "inline",
+                        "the model is damaged; export it again",
+                    )
                 ops, mapping = settled(call, values, ops)
                 work += rewriter.replace(call, ops, mapping, rule=f"inline {function.name}")
                 own = dict(function.attributes["opsets"])
@@ -69,8 +72,11 @@ class InlineFunctions(Pass):
             main, refused = converted(main, opsets[""], context)
             if refused:
                 op, reason = refused[0]
-                raise UserError(f"{spelled(op)[1]} in a function: {reason}", sorted(foreign)[0],
-                                "export the model with one version of ONNX")  # fmt: skip
+                raise UserError(
+                    f"{spelled(op)[1]} in a function: {reason}",
+                    sorted(foreign)[0],
+                    "export the model with one version of ONNX",
+                )
         facts = {**main.main.attributes, "opsets": tuple(sorted(opsets.items()))}
         left = {called(op) for op in main.walk()} & functions.keys()
         kept = functions if left else {}
@@ -81,12 +87,16 @@ class InlineFunctions(Pass):
 
 def _check_call(call: Op, function: Function) -> None:
     """Raise UserError if a call has more inputs or outputs than its function."""
-    for what, given, own in (("takes", call.operands, function.arguments),
-                             ("returns", call.results, function.outputs)):  # fmt: skip
+    for what, given, own in (
+        ("takes", call.operands, function.arguments),
+        ("returns", call.results, function.outputs),
+    ):
         if len(given) > len(own):
-            raise UserError(f"function {function.name} {what} {len(own)} tensors, a call names "
-                            f"{len(given)}", where_of(call) or "inline_functions",
-                            "the file is damaged; export it again")  # fmt: skip
+            raise UserError(
+                f"function {function.name} {what} {len(own)} tensors, a call names {len(given)}",
+                where_of(call) or "inline_functions",
+                "the file is damaged; export it again",
+            )
 
 
 def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
@@ -99,9 +109,11 @@ def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
     if problem is None and any(v.type is NOTHING for v in values[: len(call.results)]):
         problem = "a result is an omitted input"
     if problem:
-        raise UserError(f"{problem}, in a call of {called(call)}",
-                        where_of(call) or "inline_functions",
-                        "the file is damaged; export it again")  # fmt: skip
+        raise UserError(
+            f"{problem}, in a call of {called(call)}",
+            where_of(call) or "inline_functions",
+            "the file is damaged; export it again",
+        )
 
 
 def called(op: Op) -> str:
@@ -117,8 +129,11 @@ def _check_recursion(functions: Mapping[str, Function]) -> None:
 
     def visit(name: str, above: tuple[str, ...]) -> None:
         if name in above:
-            raise UserError(f"function {name} calls itself", "inline_functions",
-                            "the file is damaged; export it again")  # fmt: skip
+            raise UserError(
+                f"function {name} calls itself",
+                "inline_functions",
+                "the file is damaged; export it again",
+            )
         if name in done:
             return
         for op in functions[name].body.walk():

@@ -62,8 +62,13 @@ class RewriteNodes(Pass):
 
 def node(op_type: str, *operands, name: str = "", where=None, once: bool = False) -> Node:
     """Return a pattern node of the default domain."""
-    return Node(f"{PREFIX}{op_type}", tuple(Any_(o) if isinstance(o, str) else o for o in operands),
-                name, where, once)  # fmt: skip
+    return Node(
+        f"{PREFIX}{op_type}",
+        tuple(Any_(o) if isinstance(o, str) else o for o in operands),
+        name,
+        where,
+        once,
+    )
 
 
 # -- no-ops ----------------------------------------------------------------------------------------
@@ -145,8 +150,14 @@ def _whole_shape(m: Match) -> str | None:
 
 
 def _reshape(b: Nodes, m: Match):
-    return b.one("Reshape", m["x"], m["shape"], version=m.root[SINCE], like=m.root.result.type,
-                 allowzero=m.root.get("allowzero"))  # fmt: skip
+    return b.one(
+        "Reshape",
+        m["x"],
+        m["shape"],
+        version=m.root[SINCE],
+        like=m.root.result.type,
+        allowzero=m.root.get("allowzero"),
+    )
 
 
 def _neutral(number: float):
@@ -168,15 +179,25 @@ def _no_float(m: Match) -> str | None:
 _TRIVIAL = (
     Rule("Identity(x) => x", node("Identity", "x"), _same, _type_kept),
     Rule("Cast(x) to its own type => x", node("Cast", "x"), _same, _type_kept),
-    Rule("Dropout(x) => x", Node(f"{PREFIX}Dropout", (), "drop", _evaluates),
-         lambda b, m: (m.root.operands[0], *m.root.results[1:]), _dropout),
+    Rule(
+        "Dropout(x) => x",
+        Node(f"{PREFIX}Dropout", (), "drop", _evaluates),
+        lambda b, m: (m.root.operands[0], *m.root.results[1:]),
+        _dropout,
+    ),
     Rule("Transpose in order => x", node("Transpose", "x", where=_unmoved), _same, _type_kept),
-    Rule("Transpose(Transpose(x)) => one",
-         node("Transpose", node("Transpose", "x", name="inner"), name="outer"),
-         _one_transpose, _both_known),
-    Rule("Reshape(Reshape(x)) => Reshape(x)",
-         node("Reshape", node("Reshape", "x", Any_("before"), once=True), Const("shape")),
-         _reshape, _whole_shape),
+    Rule(
+        "Transpose(Transpose(x)) => one",
+        node("Transpose", node("Transpose", "x", name="inner"), name="outer"),
+        _one_transpose,
+        _both_known,
+    ),
+    Rule(
+        "Reshape(Reshape(x)) => Reshape(x)",
+        node("Reshape", node("Reshape", "x", Any_("before"), once=True), Const("shape")),
+        _reshape,
+        _whole_shape,
+    ),
     Rule("Reshape to its own shape => x", node("Reshape", "x", Any_("shape")), _same, _own_shape),
     Rule("Expand to its own shape => x", node("Expand", "x", Any_("shape")), _same, _own_shape),
     Rule("Flatten to its own shape => x", node("Flatten", "x"), _same, _own_shape),
@@ -190,9 +211,12 @@ _TRIVIAL = (
     Rule("x - 0 => x", node("Sub", "x", Const("c", _neutral(0), "all +0")), _same, _type_kept),
     Rule("Not(Not(x)) => x", node("Not", node("Not", "x")), _same),
     Rule("Neg(Neg(x)) => x", node("Neg", node("Neg", "x")), _same),
-    Rule("Relu(Relu(x)) => Relu(x)", node("Relu", node("Relu", "x", name="inner")),
-         lambda b, m: m.named["inner"].result),
-)  # fmt: skip
+    Rule(
+        "Relu(Relu(x)) => Relu(x)",
+        node("Relu", node("Relu", "x", name="inner")),
+        lambda b, m: m.named["inner"].result,
+    ),
+)
 
 
 # -- adjacent nodes --------------------------------------------------------------------------------
@@ -214,10 +238,14 @@ def _folded(b: Nodes, m: Match):
     kept = {n: v for n, v in conv.attributes.items() if not n.startswith(PREFIX)}
     held = weight.dtype
     made = b.one(
-        "Conv", conv.operands[0], b.constant((weight * wide).astype(held)),
+        "Conv",
+        conv.operands[0],
+        b.constant((weight * wide).astype(held)),
         b.constant(((own - mean) * factor + bias).astype(held)),
-        version=conv[SINCE], like=norm.results[0].type, **kept,
-    )  # fmt: skip
+        version=conv[SINCE],
+        like=norm.results[0].type,
+        **kept,
+    )
     return (made, *norm.results[1:])
 
 
@@ -279,8 +307,15 @@ def _padded_conv(b: Nodes, m: Match):
     inside = [*pads[2:half], *pads[half + 2 :]]
     more = {n: v for n, v in conv.attributes.items() if not n.startswith(PREFIX) and n != "pads"}
     both = tuple(int(p + q) for p, q in zip(own, inside, strict=True))
-    return b.one("Conv", pad.operands[0], *conv.operands[1:], version=conv[SINCE],
-                 like=conv.result.type, pads=both, **more)  # fmt: skip
+    return b.one(
+        "Conv",
+        pad.operands[0],
+        *conv.operands[1:],
+        version=conv[SINCE],
+        like=conv.result.type,
+        pads=both,
+        **more,
+    )
 
 
 def _matrix(m: Match) -> str | None:

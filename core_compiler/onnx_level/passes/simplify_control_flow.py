@@ -135,8 +135,10 @@ def _stacked(nodes: Nodes, rows: list[Value], version: int) -> Value:
 def _put(op: Op, ops: list[Op], values, rewriter: Rewriter, rule: str, module) -> list[Op]:
     """Replace ``op`` by ``ops``; its results keep their names."""
     since = schema("", "Identity", version_of(module)).since_version
-    kept = [Op(f"{PREFIX}Identity", (new,), (old,), {SINCE: since})
-            for old, new in zip(op.results, values, strict=True)]  # fmt: skip
+    kept = [
+        Op(f"{PREFIX}Identity", (new,), (old,), {SINCE: since})
+        for old, new in zip(op.results, values, strict=True)
+    ]
     return rewriter.replace(op, [*(o.with_(origin=None) for o in ops), *kept], rule=rule)
 
 

@@ -19,8 +19,9 @@ def _product(b: Builder, x: Value, y: Value, batch, summed, like: Value) -> Valu
     if x.type.dtype is not y.type.dtype:
         wide = max((x.type.dtype, y.type.dtype), key=lambda d: d.bits)
         x, y = as_dtype(b, x, wide), as_dtype(b, y, wide)
-    made = b.contract(x, y, batch_a=batch[0], batch_b=batch[1], contract_a=summed[0],
-                      contract_b=summed[1])  # fmt: skip
+    made = b.contract(
+        x, y, batch_a=batch[0], batch_b=batch[1], contract_a=summed[0], contract_b=summed[1]
+    )
     return rounded(b, made, like)
 
 
@@ -80,10 +81,15 @@ def _conv(b, op, dy):
         reached = [
             (m - 1) * s + d * (k - 1) + 1 - low - high
             for m, s, d, k, low, high in zip(
-                dy.type.shape[2:], op["strides"], op["dilations"], w.type.shape[2:], op["low"],
-                op["high"], strict=True,
+                dy.type.shape[2:],
+                op["strides"],
+                op["dilations"],
+                w.type.shape[2:],
+                op["low"],
+                op["high"],
+                strict=True,
             )
-        ]  # fmt: skip
+        ]
         left = tuple(n - r for n, r in zip(x.type.shape[2:], reached, strict=True))
         wide, weights = _alike(b, dy, w)
         return rounded(b, b.conv_transpose(wide, weights, output_padding=left, **settings), x)

@@ -42,7 +42,7 @@ UNARY: dict[str, Callable[[Term, Term, Term], Term]] = {
     "sigmoid": lambda x, y, dy: dy * (1 - y) * y,
     # Composites with one operand.
     "relu": lambda x, y, dy: dy.where(y > 0),
-}  # fmt: skip
+}
 
 
 def _of_extreme(a: Term, c: Term, y: Term, dy: Term) -> Term:
@@ -79,9 +79,11 @@ BINARY: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
     "rem": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * (a / c).call("trunc")),
     # The quotient's floor, even if a / c rounds up to the next integer.
     "mod": (lambda a, c, y, dy: dy, lambda a, c, y, dy: -dy * ((a - y) / c).call("round")),
-    "atan2": (lambda a, c, y, dy: dy * _over(c, a * a + c * c),
-              lambda a, c, y, dy: dy * -_over(a, a * a + c * c)),
-}  # fmt: skip
+    "atan2": (
+        lambda a, c, y, dy: dy * _over(c, a * a + c * c),
+        lambda a, c, y, dy: dy * -_over(a, a * a + c * c),
+    ),
+}
 
 
 def _enter_unary(name: str, formula: Callable) -> None:

@@ -64,8 +64,13 @@ def _reverse(b, op, dy):
 def _slice(b, op, dy):
     parts = zip(op.operands[0].type.shape, dy.type.shape, op["starts"], op["strides"], strict=True)
     high = [n - start - ((m - 1) * step + 1 if m else 0) for n, m, start, step in parts]
-    return b.pad(dy, b.constant(0, dy.type.dtype), low=op["starts"], high=high,
-                 interior=[s - 1 for s in op["strides"]])  # fmt: skip
+    return b.pad(
+        dy,
+        b.constant(0, dy.type.dtype),
+        low=op["starts"],
+        high=high,
+        interior=[s - 1 for s in op["strides"]],
+    )
 
 
 @of_each("pad")
@@ -78,9 +83,12 @@ def _pad(b, op, dy):
     def of_value() -> Value:
         """Return the sum over the positions without an element of x."""
         kept = b.pad(
-            b.scalar_like(False, b.eq(x, x)), b.constant(True, "i1"),
-            low=op["low"], high=op["high"], interior=op["interior"],
-        )  # fmt: skip
+            b.scalar_like(False, b.eq(x, x)),
+            b.constant(True, "i1"),
+            low=op["low"],
+            high=op["high"],
+            interior=op["interior"],
+        )
         return b.reduce_sum(b.select(kept, dy, zeros(b, dy)), axes=tuple(range(dy.type.rank)))
 
     return of_x, of_value
@@ -89,12 +97,19 @@ def _pad(b, op, dy):
 def _unpadded(b: Builder, op: Op, dy: Value, x: Value) -> Value:
     low, high, interior = op["low"], op["high"], op["interior"]
     if any(v < 0 for v in (*low, *high)):  # cropped elements: restore them as zeros first
-        dy = b.pad(dy, b.constant(0, dy.type.dtype), low=[max(-v, 0) for v in low],
-                   high=[max(-v, 0) for v in high], interior=[0] * len(low))  # fmt: skip
+        dy = b.pad(
+            dy,
+            b.constant(0, dy.type.dtype),
+            low=[max(-v, 0) for v in low],
+            high=[max(-v, 0) for v in high],
+            interior=[0] * len(low),
+        )
     steps = [i + 1 for i in interior]
     starts = [max(v, 0) for v in low]
-    ends = [s + (n - 1) * step + 1 if n else s
-            for s, n, step in zip(starts, x.type.shape, steps, strict=True)]  # fmt: skip
+    ends = [
+        s + (n - 1) * step + 1 if n else s
+        for s, n, step in zip(starts, x.type.shape, steps, strict=True)
+    ]
     return b.slice(dy, starts=starts, limits=ends, strides=steps)
 
 
@@ -266,8 +281,9 @@ def _read(b: Builder, op: Op, x: Value) -> Value:
 
 
 def _inside(b: Builder, indices: Value, size: int) -> Value:
-    return b.and_(b.ge(indices, b.scalar_like(0, indices)),
-                  b.lt(indices, b.scalar_like(size, indices)))  # fmt: skip
+    return b.and_(
+        b.ge(indices, b.scalar_like(0, indices)), b.lt(indices, b.scalar_like(size, indices))
+    )
 
 
 def _of_scattered_extremes(b, op: Op, dy: Value, wanted: Sequence[bool]):

@@ -52,8 +52,11 @@ _TWICE_BEND = op("add", op("tanh", _BENT), _ONE)
 
 def _halved(gate) -> tuple:
     """Return the ways to write x * gate / 2."""
-    return (op("mul", op("mul", "x", _HALF), gate), op("mul", op("mul", "x", gate), _HALF),
-            op("mul", "x", op("mul", _HALF, gate)))  # fmt: skip
+    return (
+        op("mul", op("mul", "x", _HALF), gate),
+        op("mul", op("mul", "x", gate), _HALF),
+        op("mul", "x", op("mul", _HALF, gate)),
+    )
 
 
 def _gelu(approximate: str):
@@ -239,9 +242,10 @@ def _is_large(array: np.ndarray) -> bool:
 
 
 _SOFTPLUS = op(
-    "add", either(op("relu", "x"), op("max", "x", _ZERO)),
+    "add",
+    either(op("relu", "x"), op("max", "x", _ZERO)),
     op("log1p", op("exp", op("neg", op("abs", "x")))),
-)  # fmt: skip
+)
 _STEEP = op("mul", "x", single("beta"))
 _LOG = op("log1p", op("exp", _STEEP))
 

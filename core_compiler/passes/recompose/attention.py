@@ -70,8 +70,10 @@ class _Side:
 def _sides(product: Op) -> tuple[_Side, _Side]:
     a, b = product.operands
     if product.kind == "core.contract":
-        return (_Side(a, product["batch_a"], product["contract_a"]),
-                _Side(b, product["batch_b"], product["contract_b"]))  # fmt: skip
+        return (
+            _Side(a, product["batch_a"], product["contract_a"]),
+            _Side(b, product["batch_b"], product["contract_b"]),
+        )
     batch, rank = tuple(range(a.type.rank - 2)), a.type.rank
     return _Side(a, batch, (rank - 1,)), _Side(b, batch, (rank - 2,))
 
@@ -335,9 +337,7 @@ def _grouped(
     if cut is None:
         raise Unfit("the operands split axes at different positions")
     own = [[d for d in axis if not isinstance(d[0], tuple)] for axis in cut[0]]  # not the width
-    by_keys, by_values, by_mask, batched = (
-        {d for axis in axes for d in axis} for axes in cut[1:]
-    )  # fmt: skip
+    by_keys, by_values, by_mask, batched = ({d for axis in axes for d in axis} for axes in cut[1:])
     rows = {d for axis in own for d in axis} - batched
     grouped = batched - by_keys - by_values
     apart = len(masks) > 1 or by_mask & (rows | grouped)
@@ -347,8 +347,9 @@ def _grouped(
         run: list[Digit] = []
         for digit in axis:
             if run and (digit in by_keys, digit in by_values) != (
-                run[-1] in by_keys, run[-1] in by_values
-            ):  # fmt: skip
+                run[-1] in by_keys,
+                run[-1] in by_values,
+            ):
                 runs.append(tuple(run))
                 run = []
             if digit not in rows:
@@ -371,9 +372,12 @@ def _raise(shares_at: int):
         if mask is not None:
             operands.append(_built(b, mask, (*found.batch, found.query, found.key)))
         made = b.attention(
-            *operands, causal=causal, hidden=hidden, empty_rows=m.named["soft"]["empty_rows"],
+            *operands,
+            causal=causal,
+            hidden=hidden,
+            empty_rows=m.named["soft"]["empty_rows"],
             scale=found.scores.scale * found.queries.scale * found.keys.scale,
-        )  # fmt: skip
+        )
         m.ops += [*found.scores.met, found.scores.product, *(o for part in parts for o in part.met)]
         return rearrange(b, made, (*found.batch, found.query, found.value), found.result)
 
@@ -398,9 +402,14 @@ def _rows() -> Iterator[Rule]:
     for kind in ("matmul", "contract"):
         for at, operands in ((0, (shares, "v")), (1, ("v", shares))):
             check = all_of(wide, fits(partial(_read, shares_at=at)))
-            yield Rule("softmax(q k^T scale + mask) v => attention", op(kind, *operands),
-                       _raise(at), check, TOLERANCE,
-                       except_for=OVERFLOWS)  # fmt: skip
+            yield Rule(
+                "softmax(q k^T scale + mask) v => attention",
+                op(kind, *operands),
+                _raise(at),
+                check,
+                TOLERANCE,
+                except_for=OVERFLOWS,
+            )
 
 
 RULES = tuple(_rows())

@@ -134,8 +134,18 @@ def _pick_loss(b, m: Match):
 
 def _losses(reduction: str, *kinds: str):
     """Return a pattern for a loss of one of these kinds that has one use."""
-    return either(*(op(kind, name="loss", once=True, where=lambda o: o["reduction"] == reduction,
-                       through=reshapes) for kind in kinds))  # fmt: skip
+    return either(
+        *(
+            op(
+                kind,
+                name="loss",
+                once=True,
+                where=lambda o: o["reduction"] == reduction,
+                through=reshapes,
+            )
+            for kind in kinds
+        )
+    )
 
 
 _CLASSES = ("nll_loss", "cross_entropy")
@@ -251,8 +261,9 @@ _COUNTED_WEIGHTS = op(
                                               Any_("t", reshapes), _ZERO, through=reshapes),
                         name="pick", through=reshapes), _ZERO), name="sum",
 )  # fmt: skip
-_COUNT = op("cast", op("reduce_sum", op("cast", op("ne", "counted", _IGNORE, name="counts")),
-                       name="count"))  # fmt: skip
+_COUNT = op(
+    "cast", op("reduce_sum", op("cast", op("ne", "counted", _IGNORE, name="counts")), name="count")
+)
 
 
 def _cross_entropy(b, m: Match):
@@ -269,7 +280,7 @@ def _over_classes(m: Match) -> str | None:
     classes = shape.pop(soft["axis"])
     if classes != x.shape[1] or [d for d in shape if d != 1] != [
         d for i, d in enumerate(x.shape) if i != 1 and d != 1
-    ]:  # fmt: skip
+    ]:
         return "the softmax is not over the classes"
     before = [d for d in soft.result.type.shape[: soft["axis"]] if d != 1]
     same = before == [d for d in x.shape[:1] if d != 1]
@@ -280,13 +291,18 @@ def _over_classes(m: Match) -> str | None:
 
 _SHARES = op("log_softmax", "x", name="soft", through=reshapes)
 _IGNORED = op("eq", "t", _IGNORE)
-_UNIFORM = op("reduce_sum", op("select", _IGNORED, _ZERO,
-                               op("neg", op("reduce_sum", _SHARES, name="classes"))),
-              name="sum")  # fmt: skip
+_UNIFORM = op(
+    "reduce_sum",
+    op("select", _IGNORED, _ZERO, op("neg", op("reduce_sum", _SHARES, name="classes"))),
+    name="sum",
+)
 _OTHERS = op("cast", op("reduce_sum", op("cast", op("not", _IGNORED)), name="count"))
 _HARD = op("nll_loss", _SHARES, "t", name="loss", where=lambda o: o["reduction"] == "mean")
-_SMOOTHED = op("add", op("mul", _HARD, single("kept")),
-               op("mul", op("div", _UNIFORM, _OTHERS), single("share")))  # fmt: skip
+_SMOOTHED = op(
+    "add",
+    op("mul", _HARD, single("kept")),
+    op("mul", op("div", _UNIFORM, _OTHERS), single("share")),
+)
 
 
 def _smooths(m: Match) -> str | None:

@@ -54,8 +54,7 @@ _CENTRED = op("sub", "x", _MEAN)
 
 
 def _square(of):
-    return either(op("mul", of, of, through=views),
-                  op("pow", of, number("two", 2), through=views))  # fmt: skip
+    return either(op("mul", of, of, through=views), op("pow", of, number("two", 2), through=views))
 
 
 def _mean_square(of):
@@ -66,15 +65,17 @@ _DIFFERENCE = op("sub", _mean_square("x"), _square(_MEAN), through=views)
 #: name of the form -> (the variance, its tolerance).
 _VARIANCES = {
     "variance": (
-        either(_mean_square(_CENTRED),
-               op("variance", "x", name="square", where=lambda o: o["correction"] == 0,
-                  through=views)),
+        either(
+            _mean_square(_CENTRED),
+            op("variance", "x", name="square", where=lambda o: o["correction"] == 0, through=views),
+        ),
         TOLERANCE,
     ),
     "mean(x*x) - mean**2": (
-        either(_DIFFERENCE, op("relu", _DIFFERENCE, through=views)), _RAW,
+        either(_DIFFERENCE, op("relu", _DIFFERENCE, through=views)),
+        _RAW,
     ),
-}  # fmt: skip
+}
 
 
 def _deviation(variance):
@@ -104,8 +105,10 @@ def _apart(inverse):
     a = inverse * scale, or just the inverse.
     """
     a = either(_scaled(inverse), inverse)
-    minus = either(op("mul", op("neg", _MEAN, through=views), a, through=views),
-                   op("neg", op("mul", _MEAN, a, through=views), through=views))  # fmt: skip
+    minus = either(
+        op("mul", op("neg", _MEAN, through=views), a, through=views),
+        op("neg", op("mul", _MEAN, a, through=views), through=views),
+    )
     rest = either(
         op("add", minus, "bias", through=views),
         op("sub", "bias", op("mul", _MEAN, a, through=views), through=views),
@@ -226,22 +229,33 @@ def _reshaped(b, value: Value, shape: tuple[int, ...]) -> Value:
 def _standardised() -> tuple[Rule, ...]:
     rules = []
     kinds: tuple[tuple[str, Which], ...] = (
-        ("layer_norm(x)", _last_axes("layer_norm")), ("instance or group norm of x", _channels),
-    )  # fmt: skip
+        ("layer_norm(x)", _last_axes("layer_norm")),
+        ("instance or group norm of x", _channels),
+    )
     for said, (variance, tolerance) in _VARIANCES.items():
         deviation, inverse = _deviation(variance), _inverse(variance)
         forms = (
             (f"(x - mean) / sqrt({said} + eps)", op("div", _CENTRED, deviation), tolerance),
             (f"(x - mean) * rsqrt({said} + eps)", op("mul", _CENTRED, inverse), tolerance),
-            (f"(x - mean) * (rsqrt({said} + eps) * scale)",
-             op("mul", _CENTRED, _scaled(inverse)), tolerance),
+            (
+                f"(x - mean) * (rsqrt({said} + eps) * scale)",
+                op("mul", _CENTRED, _scaled(inverse)),
+                tolerance,
+            ),
             (f"x * a - mean * a, a = rsqrt({said} + eps)", _apart(inverse), max(tolerance, _APART)),
-        )  # fmt: skip
+        )
         rules += [
-            Rule(f"{form} => {kind}", pattern, _raise(which), _check(which), cost,
-                 except_for=OVERFLOWS)
-            for form, pattern, cost in forms for kind, which in kinds
-        ]  # fmt: skip
+            Rule(
+                f"{form} => {kind}",
+                pattern,
+                _raise(which),
+                _check(which),
+                cost,
+                except_for=OVERFLOWS,
+            )
+            for form, pattern, cost in forms
+            for kind, which in kinds
+        ]
     return tuple(rules)
 
 
@@ -313,27 +327,49 @@ def _norms_with(operand: str) -> list[str]:
 
 
 def _scale_rule(kind: str) -> Rule:
-    norm = op(kind, "x", name="norm", where=lambda o: len(o.operands) == 1, once=True,
-              through=views)  # fmt: skip
+    norm = op(
+        kind, "x", name="norm", where=lambda o: len(o.operands) == 1, once=True, through=views
+    )
     check, rewrite = _affine("scale", kind)
-    return Rule(f"{kind}(x) * scale => {kind}(x, scale)", op("mul", norm, "scale"), rewrite,
-                all_of(wide, check), TOLERANCE)  # fmt: skip
+    return Rule(
+        f"{kind}(x) * scale => {kind}(x, scale)",
+        op("mul", norm, "scale"),
+        rewrite,
+        all_of(wide, check),
+        TOLERANCE,
+    )
 
 
 def _bias_rule(kind: str) -> Rule:
     norm = op(kind, "x", "factor", name="norm", once=True, through=views)
     check, rewrite = _affine("bias", kind)
-    return Rule(f"{kind}(x, scale) + bias => {kind}(x, scale, bias)", op("add", norm, "bias"),
-                rewrite, all_of(wide, check), TOLERANCE)  # fmt: skip
+    return Rule(
+        f"{kind}(x, scale) + bias => {kind}(x, scale, bias)",
+        op("add", norm, "bias"),
+        rewrite,
+        all_of(wide, check),
+        TOLERANCE,
+    )
 
 
 def _instance_rule() -> Rule:
     """Return the rule for a layer norm of all axes after the channels, scaled per channel."""
-    norm = op("layer_norm", "x", name="norm", once=True, through=views,
-              where=lambda o: len(o.operands) == 1 and o["axis"] == 2)  # fmt: skip
+    norm = op(
+        "layer_norm",
+        "x",
+        name="norm",
+        once=True,
+        through=views,
+        where=lambda o: len(o.operands) == 1 and o["axis"] == 2,
+    )
     check, rewrite = _affine("scale", "layer_norm", "instance_norm")
-    return Rule("layer_norm(x) * scale of channels => instance_norm(x, scale)",
-                op("mul", norm, "scale"), rewrite, all_of(wide, check), TOLERANCE)  # fmt: skip
+    return Rule(
+        "layer_norm(x) * scale of channels => instance_norm(x, scale)",
+        op("mul", norm, "scale"),
+        rewrite,
+        all_of(wide, check),
+        TOLERANCE,
+    )
 
 
 # -- groups as axes --------------------------------------------------------------------------------
@@ -408,10 +444,15 @@ def _batch_norm(b, m: Match):
 
 
 _BATCH_RULES = tuple(
-    Rule("(x - mean) * rsqrt(variance + eps) * scale + bias => batch_norm(x)",
-         op("add", form, "bias"), _batch_norm, all_of(wide, fits(_statistics)), TOLERANCE)
+    Rule(
+        "(x - mean) * rsqrt(variance + eps) * scale + bias => batch_norm(x)",
+        op("add", form, "bias"),
+        _batch_norm,
+        all_of(wide, fits(_statistics)),
+        TOLERANCE,
+    )
     for form in _BATCH_FORMS
-)  # fmt: skip
+)
 
 RULES = (
     *_standardised(),

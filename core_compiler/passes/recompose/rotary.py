@@ -20,9 +20,10 @@ def _run(op_: Op, first: int, last: int, step: int) -> bool:
     *lead, _ = op_.operands[0].type.shape
     rest = (0,) * len(lead)
     return (
-        op_["starts"] == (*rest, first) and op_["strides"] == (*(1 for _ in lead), step)
+        op_["starts"] == (*rest, first)
+        and op_["strides"] == (*(1 for _ in lead), step)
         and op_["limits"] == (*lead, last)
-    )  # fmt: skip
+    )
 
 
 def _width(op_: Op) -> int:
@@ -45,9 +46,11 @@ def _every_other(part: int) -> Callable[[Op], bool]:
 
     def where(op_: Op) -> bool:
         width = _width(op_)
-        return width > 0 and op_.result.type.shape[-1] == width // 2 and any(
-            _run(op_, part, last, 2) for last in (width - 1 + part, width)
-        )  # fmt: skip
+        return (
+            width > 0
+            and op_.result.type.shape[-1] == width // 2
+            and any(_run(op_, part, last, 2) for last in (width - 1 + part, width))
+        )
 
     return where
 
@@ -80,9 +83,11 @@ def _with_one(part):
 # -- x * cos + turned(x) * sin ---------------------------------------------------------------------
 
 _TURNED = op(
-    "concat", op("neg", op("slice", "x", where=_half(1))), op("slice", "x", where=_half(0)),
+    "concat",
+    op("neg", op("slice", "x", where=_half(1))),
+    op("slice", "x", where=_half(0)),
     where=_last_axis,
-)  # fmt: skip
+)
 
 
 def _of_whole(b, m: Match) -> Value:
@@ -94,8 +99,10 @@ def _of_whole(b, m: Match) -> Value:
 
 def _parts(u, v) -> tuple:
     """Return the rotated parts of each pair."""
-    return (op("sub", op("mul", u, "cos"), op("mul", v, "sin")),
-            op("add", op("mul", u, "sin"), op("mul", v, "cos")))  # fmt: skip
+    return (
+        op("sub", op("mul", u, "cos"), op("mul", v, "sin")),
+        op("add", op("mul", u, "sin"), op("mul", v, "cos")),
+    )
 
 
 def _halves(m: Match) -> str | None:
@@ -139,11 +146,22 @@ def _spread(part: int):
 
 
 RULES = (
-    Rule("x * cos + (-v, u) * sin => rotary_embedding",
-         op("add", op("mul", "x", "cos"), op("mul", _TURNED, "sin")), _of_whole, _of_floats),
-    Rule("(u cos - v sin, u sin + v cos) of halves => rotary_embedding",
-         op("concat", *_parts(_lower(0), _lower(1)), where=_last_axis), _of_halves, _halves),
-    Rule("(u cos - v sin, u sin + v cos) of neighbours => rotary_embedding",
-         op("concat", *map(_with_one, _parts(_spread(0), _spread(1))), where=_last_axis), _of_pairs,
-         _halves),
-)  # fmt: skip
+    Rule(
+        "x * cos + (-v, u) * sin => rotary_embedding",
+        op("add", op("mul", "x", "cos"), op("mul", _TURNED, "sin")),
+        _of_whole,
+        _of_floats,
+    ),
+    Rule(
+        "(u cos - v sin, u sin + v cos) of halves => rotary_embedding",
+        op("concat", *_parts(_lower(0), _lower(1)), where=_last_axis),
+        _of_halves,
+        _halves,
+    ),
+    Rule(
+        "(u cos - v sin, u sin + v cos) of neighbours => rotary_embedding",
+        op("concat", *map(_with_one, _parts(_spread(0), _spread(1))), where=_last_axis),
+        _of_pairs,
+        _halves,
+    ),
+)

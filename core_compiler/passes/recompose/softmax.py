@@ -54,11 +54,20 @@ def _mean(b, m: Match):
 
 
 _MEANS = (
-    Rule("sum(x) / n => mean(x)", op("div", _SUM, single("n")), _mean,
-         all_of(wide, _divides("n", inverse=False))),
-    Rule("sum(x) * (1 / n) => mean(x)", op("mul", _SUM, single("n")), _mean,
-         all_of(wide, _divides("n", inverse=True)), 3e-7),
-)  # fmt: skip
+    Rule(
+        "sum(x) / n => mean(x)",
+        op("div", _SUM, single("n")),
+        _mean,
+        all_of(wide, _divides("n", inverse=False)),
+    ),
+    Rule(
+        "sum(x) * (1 / n) => mean(x)",
+        op("mul", _SUM, single("n")),
+        _mean,
+        all_of(wide, _divides("n", inverse=True)),
+        3e-7,
+    ),
+)
 
 
 # -- softmax and its logarithm ---------------------------------------------------------------------
@@ -129,8 +138,9 @@ _LOWEST = lowest("low")
 #: Whether any element of a row is above -infinity; or the same test on the row's maximum.
 _SEEN = op("reduce_or", op("not", op("eq", "x", _LOWEST)), name="any", through=views)
 _HIDDEN = op("eq", op("reduce_max", "x", name="any", through=views), _LOWEST, through=views)
-_MASKED = op("eq", op("reduce_max", Any_("mask", views), name="any", through=views), _LOWEST,
-             through=views)  # fmt: skip
+_MASKED = op(
+    "eq", op("reduce_max", Any_("mask", views), name="any", through=views), _LOWEST, through=views
+)
 _SOFT_OF_MASKED = op("softmax", op("add", "s", Any_("mask", views), name="scores"), name="soft")
 
 RULES = (

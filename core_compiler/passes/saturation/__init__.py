@@ -28,8 +28,12 @@ from core_compiler.passes.saturation.prices import Prices, total
 from core_compiler.passes.saturation.rebuild import Reasons, listed, rebuild
 
 TABLES = (
-    canonicalise.RULES, simplify_shapes.RULES, recompose.RULES, fold_batch_norm.RULES, moves.RULES,
-)  # fmt: skip
+    canonicalise.RULES,
+    simplify_shapes.RULES,
+    recompose.RULES,
+    fold_batch_norm.RULES,
+    moves.RULES,
+)
 
 
 def rules_of(kinds: str) -> tuple[Rule, ...]:
@@ -155,9 +159,14 @@ class _Saturation:
         if self._choose(view) < self.before:
             given = self._given()
             rebuild(
-                self.rewriter, view.classes, self.taken, self.order, given, self._reasons(),
+                self.rewriter,
+                view.classes,
+                self.taken,
+                self.order,
+                given,
+                self._reasons(),
                 self.changed,
-            )  # fmt: skip
+            )
 
     def figures(self) -> Figures:
         """Return the statistics so far."""
@@ -165,10 +174,17 @@ class _Saturation:
         for _, rule, _ in self.reasons:
             counts[rule] = counts.get(rule, 0) + 1
         return Figures(
-            self.rewriter.function, (self.before, total(live(self.rewriter), self.model)),
-            len(self.egraph), len(self.classes.nodes), self.iterations, len(self.changed),
-            self.stopped, time.perf_counter() - self.started, counts, tuple(self._merged()),
-        )  # fmt: skip
+            self.rewriter.function,
+            (self.before, total(live(self.rewriter), self.model)),
+            len(self.egraph),
+            len(self.classes.nodes),
+            self.iterations,
+            len(self.changed),
+            self.stopped,
+            time.perf_counter() - self.started,
+            counts,
+            tuple(self._merged()),
+        )
 
     # -- saturating --------------------------------------------------------------------------------
 
@@ -209,8 +225,9 @@ class _Saturation:
         prices = Prices(view.ops, self.model)
         by_order = {
             node.order: prices.of(view.op(number, node))
-            for number, nodes in view.classes.nodes.items() for node in nodes
-        }  # fmt: skip
+            for number, nodes in view.classes.nodes.items()
+            for node in nodes
+        }
         self.taken, self.order = choose(view.classes, by_order, self._given(), roots)
         return total(_taken(view, self.taken, self.order), self.model)
 
@@ -236,11 +253,15 @@ class _Saturation:
                 continue
             chosen = self.taken[number] if number in needed else None
             rules = reasons[number].rules if number in reasons else {}
-            made.append(Merged(
-                str(self.classes.values[number][0].type),
-                tuple(node.signature.kind for node in nodes), tuple(rules),
-                chosen.signature.kind if chosen is not None else "", number in changed,
-            ))  # fmt: skip
+            made.append(
+                Merged(
+                    str(self.classes.values[number][0].type),
+                    tuple(node.signature.kind for node in nodes),
+                    tuple(rules),
+                    chosen.signature.kind if chosen is not None else "",
+                    number in changed,
+                )
+            )
         return made
 
 

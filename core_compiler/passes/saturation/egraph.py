@@ -31,8 +31,12 @@ _COMMUTES = "(rule ((= e (Op2 s a b)) (Commutes s)) ((union e (Op2 s b a))) :rul
 def need_egglog() -> Any:
     """Return egglog's bindings; UserError (exit code 3) if it is not installed."""
     if importlib.util.find_spec("egglog") is None:
-        raise UserError("egglog is not installed", "pass saturate",
-                        "pip install 'compiler-workbench[egglog]'", 3)  # fmt: skip
+        raise UserError(
+            "egglog is not installed",
+            "pass saturate",
+            "pip install 'compiler-workbench[egglog]'",
+            3,
+        )
     from egglog import bindings
 
     return bindings

@@ -29,8 +29,9 @@ def choose(
     """
     first: Taken = {
         number: None if number in given else min(nodes, key=lambda node: node.order)
-        for number, nodes in classes.nodes.items() if nodes or number in given
-    }  # fmt: skip
+        for number, nodes in classes.nodes.items()
+        if nodes or number in given
+    }
     order = in_order(first, first) or []
     once, each = (_Search(classes, prices, given, order, shared).run() for shared in (True, False))
     climbs = [
@@ -44,9 +45,11 @@ def choose(
 
 
 def in_order(
-    node: Taken, starts: Iterable[int], known: Callable[[int], bool] = lambda number: False,
+    node: Taken,
+    starts: Iterable[int],
+    known: Callable[[int], bool] = lambda number: False,
     above: int | None = None,
-) -> list[int] | None:  # fmt: skip
+) -> list[int] | None:
     """Return the classes that ``starts`` need in topological order, or None.
 
     Those ``known`` (and their operands) are left out.  None if a class needs itself or the one
@@ -69,8 +72,11 @@ def in_order(
             continue
         done[number] = False
         stack.append((number, True))
-        stack += [(operand, False) for operand in reversed(_operands(node[number]))
-                  if not done.get(operand)]  # fmt: skip
+        stack += [
+            (operand, False)
+            for operand in reversed(_operands(node[number]))
+            if not done.get(operand)
+        ]
     return order
 
 
@@ -197,8 +203,14 @@ class _Climb:
     ``node``: the chosen e-node of each class, also of those not needed now.
     """
 
-    def __init__(self, classes: Classes, prices: Mapping[int, int], begin: Taken, aside: Taken,
-                 roots: Sequence[int]):  # fmt: skip
+    def __init__(
+        self,
+        classes: Classes,
+        prices: Mapping[int, int],
+        begin: Taken,
+        aside: Taken,
+        roots: Sequence[int],
+    ):
         """Start from ``begin``; ``aside`` holds the choice of classes that become needed later."""
         self.classes, self.prices, self.roots = classes, prices, roots
         self.node = dict(begin)
@@ -207,8 +219,12 @@ class _Climb:
         #: The position of a needed class in a topological order.
         self.place = {number: i for i, number in enumerate(order)}
         #: The e-node of an op with several results.
-        self.whole = {node.whole: node for nodes in classes.nodes.values() for node in nodes
-                      if node.whole is not None}  # fmt: skip
+        self.whole = {
+            node.whole: node
+            for nodes in classes.nodes.values()
+            for node in nodes
+            if node.whole is not None
+        }
         #: The number of uses of a class, or of an op with several results.
         self.users: dict[int | Op, int] = {}
         change: dict[int | Op, int] = {}

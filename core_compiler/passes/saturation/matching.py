@@ -171,9 +171,8 @@ class Asker:
 def _wanted(pattern: PatternNode) -> tuple[str, ...]:
     """Return the kinds of op that the operands must have ("": any); () if unknown."""
     kinds = tuple(
-        p.kind if isinstance(p, PatternNode) and p.through is None else ""
-        for p in pattern.operands
-    )  # fmt: skip
+        p.kind if isinstance(p, PatternNode) and p.through is None else "" for p in pattern.operands
+    )
     return kinds if any(kinds) else ()
 
 

@@ -19,10 +19,12 @@ _SINKING = tuple(definition(kind).name for kind in reversed(kinds_with("shape_on
 def _kinds(count: int) -> tuple[str, ...]:
     """Return the elementwise ops of ``count`` operands."""
     return tuple(
-        declared.name for declared in REGISTRY.values()
-        if "elementwise" in declared.traits and len(declared.operands) == count
+        declared.name
+        for declared in REGISTRY.values()
+        if "elementwise" in declared.traits
+        and len(declared.operands) == count
         and not declared.operands[-1].startswith("*")
-    )  # fmt: skip
+    )
 
 
 def _same_view(m: Match) -> str | None:
@@ -50,8 +52,12 @@ def _below(kind: str, view: str):
 def _sink(kind: str, count: int, view: str) -> Rule:
     operands = [op(view, Any_(f"x{i}"), name=f"v{i}") for i in range(count)]
     given = ", ".join(f"{view}({'xyz'[i]})" for i in range(count))
-    return Rule(f"{kind}({given}) => {view}({kind}({', '.join('xyz'[:count])}))",
-                op(kind, *operands), _below(kind, view), _same_view)  # fmt: skip
+    return Rule(
+        f"{kind}({given}) => {view}({kind}({', '.join('xyz'[:count])}))",
+        op(kind, *operands),
+        _below(kind, view),
+        _same_view,
+    )
 
 
 def _splat(m: Match) -> str | None:
@@ -72,8 +78,12 @@ def _with_number(kind: str, view: str, first: bool) -> Rule:
 
     told = f"{view}(x), c" if first else f"c, {view}(x)"
     pair = (moved, number) if first else (number, moved)
-    return Rule(f"{kind}({told}) => {view}({kind}({'x, c' if first else 'c, x'}))",
-                op(kind, *pair), rewrite, _splat)  # fmt: skip
+    return Rule(
+        f"{kind}({told}) => {view}({kind}({'x, c' if first else 'c, x'}))",
+        op(kind, *pair),
+        rewrite,
+        _splat,
+    )
 
 
 def _along_one_axis(m: Match) -> str | None:
@@ -97,8 +107,12 @@ def _with_vector(kind: str, first: bool) -> Rule:
 
     told = "transpose(x), v" if first else "v, transpose(x)"
     pair = (moved, vector) if first else (vector, moved)
-    return Rule(f"{kind}({told}) => transpose({kind}({'x, v' if first else 'v, x'}))",
-                op(kind, *pair), rewrite, _along_one_axis)  # fmt: skip
+    return Rule(
+        f"{kind}({told}) => transpose({kind}({'x, v' if first else 'v, x'}))",
+        op(kind, *pair),
+        rewrite,
+        _along_one_axis,
+    )
 
 
 def _one_is_transposed(m: Match) -> str | None:
@@ -128,8 +142,12 @@ def _of_number(view: str) -> Rule:
         c = m["c"] if m["c"].type.shape == () else b.reshape(m["c"], shape=())
         return b.broadcast(c, shape=m.root.result.type.shape, dims=())
 
-    return Rule(f"{view}(broadcast(number)) => broadcast(number)",
-                op(view, op("broadcast", "c")), rewrite, _splat)  # fmt: skip
+    return Rule(
+        f"{view}(broadcast(number)) => broadcast(number)",
+        op(view, op("broadcast", "c")),
+        rewrite,
+        _splat,
+    )
 
 
 def _rules() -> tuple[Rule, ...]:

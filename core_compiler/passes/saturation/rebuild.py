@@ -34,9 +34,14 @@ class Reasons:
 
 
 def rebuild(
-    rewriter: Rewriter, classes: Classes, taken: Taken, order: Sequence[int],
-    given: Mapping[int, Value], reasons: Mapping[int, Reasons], changed: list[int],
-) -> None:  # fmt: skip
+    rewriter: Rewriter,
+    classes: Classes,
+    taken: Taken,
+    order: Sequence[int],
+    given: Mapping[int, Value],
+    reasons: Mapping[int, Reasons],
+    changed: list[int],
+) -> None:
     """Rebuild the block in the chosen form; ``changed`` collects the classes that change.
 
     ``order``: the classes that the block needs, topologically sorted; ``given``: those defined
@@ -99,10 +104,15 @@ class _Rebuild:
         placed = [] if new is None else [*self._needed(new), new]
         values = {v: kept for v in gone if v is not kept}
         self.rewriter.replace(
-            self._old(makers, placed), placed, values, at=makers[-1],
-            rule="take the form that costs least", tolerance=self._tolerance(number, placed),
-            note=self._told(number), source=_SOURCE,
-        )  # fmt: skip
+            self._old(makers, placed),
+            placed,
+            values,
+            at=makers[-1],
+            rule="take the form that costs least",
+            tolerance=self._tolerance(number, placed),
+            note=self._told(number),
+            source=_SOURCE,
+        )
         self.changed.append(number)
 
     def _needed(self, op: Op) -> list[Op]:
@@ -187,6 +197,7 @@ def _is(op: Op, node: Node, operands: tuple[Value, ...]) -> bool:
     """Return whether an op of the block is an e-node on these values."""
     signature = node.signature
     return (
-        op.kind == signature.kind and op.operands == operands
+        op.kind == signature.kind
+        and op.operands == operands
         and attributes_key(op.attributes.items()) == attributes_key(signature.attributes)
-    )  # fmt: skip
+    )

@@ -25,7 +25,7 @@ from core_compiler.scheduling.schedules.product import (
     pack_plan,
     read_product,
     settle,
-)  # fmt: skip
+)
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     carry_division,
@@ -51,7 +51,7 @@ from core_compiler.scheduling.transforms import (
     unroll_by,
     unswitch,
     vectorise,
-)  # fmt: skip
+)
 from core_compiler.scheduling.transforms.edit import buffer_argument, find_loop
 
 
@@ -103,9 +103,11 @@ PHASES = ("_init", "", "_add")
 
 
 def schedule(
-    kernel: Function, tiles: Tiles = AVX512, packed: bool = True,
+    kernel: Function,
+    tiles: Tiles = AVX512,
+    packed: bool = True,
     launches: Sequence[Sequence[int]] = (),
-) -> Scheduled:  # fmt: skip
+) -> Scheduled:
     """Schedule a lowered product ``y[i, j] = f(sum over k of a[i, k] * b[k, j])``.
 
     ``packed``: operand ``b`` is a constant, packed beforehand by the kernel in ``launch.pack`` (new
@@ -133,8 +135,7 @@ def schedule(
     if beside:
         lanes = -(-tiles.rows // tiles.width) * tiles.width
         shape = (None, tiles.row_length | 1, lanes)  # panels begin in different cache sets
-        s = s.apply(stage, "a", "c", ("ip", terms, "ii"), "rows", shape,
-                    order=(*terms, "ip", "ii"))  # fmt: skip
+        s = s.apply(stage, "a", "c", ("ip", terms, "ii"), "rows", shape, order=(*terms, "ip", "ii"))
         s = s.apply(vectorise, "ii_rows", tiles.width, lanes)
     else:
         rows = ("ip", "ii", terms)
@@ -178,10 +179,10 @@ def side_by_side(kernel: Function, product: Product) -> str | None:
     if len(product.terms) != 1 or not product.rows:
         return None
     buffer_ = buffer_argument(kernel, product.a)
-    (load,) = [o for o in kernel.body.walk()
-               if o.kind == "kernel.load" and access(o)[0] is buffer_]  # fmt: skip
-    last = next((v for v, s in zip(access(load)[1], buffer_.type.strides, strict=True) if s == 1),
-                None)  # fmt: skip
+    (load,) = [o for o in kernel.body.walk() if o.kind == "kernel.load" and access(o)[0] is buffer_]
+    last = next(
+        (v for v, s in zip(access(load)[1], buffer_.type.strides, strict=True) if s == 1), None
+    )
     return next(
         (r for r in product.rows if find_loop(kernel, r).regions[0].arguments[0] is last), None
     )

@@ -20,7 +20,7 @@ from core_compiler.scheduling.schedules.product import (
     read_product,
     reorder,
     settle,
-)  # fmt: skip
+)
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     lift,
@@ -33,9 +33,11 @@ from core_compiler.scheduling.transforms import (
 
 
 def schedule(
-    kernel: Function, tiles: Tiles = AVX512, packed: bool = True,
+    kernel: Function,
+    tiles: Tiles = AVX512,
+    packed: bool = True,
     launches: Sequence[Sequence[int]] = (),
-) -> Scheduled:  # fmt: skip
+) -> Scheduled:
     """Schedule a lowered convolution or product (see :func:`contraction.schedule`).
 
     ``packed``: the weights are a constant.

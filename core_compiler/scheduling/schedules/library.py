@@ -47,9 +47,11 @@ PRODUCTS = frozenset({"contraction", "convolution"})
 
 
 def schedule(
-    kernel: Function, width: int = 16, launches: Sequence[Sequence[int]] = (),
+    kernel: Function,
+    width: int = 16,
+    launches: Sequence[Sequence[int]] = (),
     tiles: str = "default",
-) -> Scheduled:  # fmt: skip
+) -> Scheduled:
     """Return the kernel's CPU schedule with vectors of ``width`` lanes (of any dtype).
 
     ``launches`` are the size arguments of its launches (packed rows must hold the longest chunk of

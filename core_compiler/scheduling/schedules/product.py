@@ -22,7 +22,7 @@ from core_compiler.scheduling.transforms import (
     rename,
     rename_buffers,
     unit_loop,
-)  # fmt: skip
+)
 from core_compiler.scheduling.transforms.arguments import canonical_arguments
 from core_compiler.scheduling.transforms.collapse import Numbering
 from core_compiler.scheduling.transforms.edit import (
@@ -36,7 +36,7 @@ from core_compiler.scheduling.transforms.edit import (
     need,
     producers,
     without_dead,
-)  # fmt: skip
+)
 from core_compiler.scheduling.transforms.outline import digest
 
 
@@ -235,9 +235,7 @@ def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
 ITEM_ROWS = 140
 
 
-def work_item(
-    batch: int, rows: int, columns: int, threads: int, most_rows: int
-) -> tuple[int, int]:  # fmt: skip
+def work_item(batch: int, rows: int, columns: int, threads: int, most_rows: int) -> tuple[int, int]:
     """Return the rows and columns of a work item in register tiles.
 
     There are at most ``most_rows`` rows. The packed rows and totals of an item fit the second-level
@@ -320,9 +318,10 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
 def reorder(s: Scheduled, order: list[str]) -> Scheduled:
     """Reorder perfectly nested parallel loops, one exchange of neighbours at a time."""
     current = [
-        op["name"] for op in s.function.body.walk()
+        op["name"]
+        for op in s.function.body.walk()
         if op.kind == "kernel.for" and op["name"] in order
-    ]  # fmt: skip
+    ]
     for place, name in enumerate(order):
         at = current.index(name)
         while at > place:

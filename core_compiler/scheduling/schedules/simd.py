@@ -73,10 +73,12 @@ def side_by_side(function: Function, most: int = 4) -> int:
 def reductions(function: Function) -> list[str]:
     """Return the names of the 32-lane accumulators of a kernel, in program order."""
     return [
-        str(op.result.name) for op in function.body.walk()
-        if op.kind == "kernel.alloc" and op.result.type.space == "register"
+        str(op.result.name)
+        for op in function.body.walk()
+        if op.kind == "kernel.alloc"
+        and op.result.type.space == "register"
         and op.result.type.shape == (32,)
-    ]  # fmt: skip
+    ]
 
 
 def lanes_in_vectors(function: Function, lanes: str, width: int) -> Function:
@@ -93,9 +95,10 @@ class _LanesInVectors:
         need(32 % width == 0 and width > 1, f"{width} lanes do not divide 32")
         self.function, self.width = function, width
         found = [
-            op for op in function.body.walk()
+            op
+            for op in function.body.walk()
             if op.kind == "kernel.alloc" and op.result.name == lanes
-        ]  # fmt: skip
+        ]
         need(len(found) == 1, f"{function.name} has no accumulator {lanes!r}")
         self.memory = found[0].result
         self.made_by = producers(function)
@@ -115,18 +118,22 @@ class _LanesInVectors:
         need(len(inner) >= 3, "expected loops that fill, add to and combine the accumulator")
         self.start, self.body, *self.tree = inner
         outer = [
-            op for op in using
+            op
+            for op in using
             if self.body in op.regions[0].ops and constant_of(op.operands[2], self.made_by) == 32
-        ]  # fmt: skip
+        ]
         need(len(outer) == 1, "expected one loop over groups of 32 terms")
         (self.groups,) = outer
 
     def made(self) -> Function:
         first, *others = self.tree
         hooks = {
-            self.made_by[self.memory]: _drop, self.start: self._start, self.groups: self._sum,
-            first: self._combine, **dict.fromkeys(others, _drop),
-        }  # fmt: skip
+            self.made_by[self.memory]: _drop,
+            self.start: self._start,
+            self.groups: self._sum,
+            first: self._combine,
+            **dict.fromkeys(others, _drop),
+        }
         inside = {o for op in (self.start, self.groups, *self.tree) for o in op.walk()}
         for op in self.function.body.walk():
             if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is self.memory:  # noqa: SIM102

@@ -22,7 +22,7 @@ from core_compiler.scheduling.transforms.loops import (
     split,
     unit_loop,
     unswitch,
-)  # fmt: skip
+)
 from core_compiler.scheduling.transforms.outline import dispatch, outline
 from core_compiler.scheduling.transforms.place import place, publish
 from core_compiler.scheduling.transforms.ragged import cover, round_up, specialise

@@ -22,7 +22,7 @@ from core_compiler.scheduling.transforms.edit import (
     need,
     producers,
     rebuild,
-)  # fmt: skip
+)
 from core_compiler.scheduling.transforms.reduction import same
 
 
@@ -58,12 +58,13 @@ class Numbering:
         end = given(made.get(last.operands[1]), f"{last['name']} does not end with its block")
         need(end.kind == "kernel.min", f"{last['name']} does not end with its block")
         full = [
-            v for v in end.operands
-            if v in made and made[v].kind == "kernel.add" and block in made[v].operands
-            and all(
-                x is block or same(first.operands[2], x, made, {}) for x in made[v].operands
-            )
-        ]  # fmt: skip
+            v
+            for v in end.operands
+            if v in made
+            and made[v].kind == "kernel.add"
+            and block in made[v].operands
+            and all(x is block or same(first.operands[2], x, made, {}) for x in made[v].operands)
+        ]
         need(bool(full), f"a block of {first['name']} may be ragged before the last one")
 
     def taps(self, copier: Copier) -> Value:

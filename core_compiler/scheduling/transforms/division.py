@@ -15,7 +15,7 @@ from core_compiler.scheduling.transforms.edit import (
     need,
     producers,
     rebuild,
-)  # fmt: skip
+)
 
 
 def carry_division(function: Function, loop: str) -> Function:

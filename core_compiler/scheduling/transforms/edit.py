@@ -77,8 +77,16 @@ class Copier:
             made = self.kb._append(op.kind, operands, op.attributes, types, name=called)
             self.env.update(zip(op.results, made, strict=True))
 
-    def loop(self, op: Op, *, loop: str | None = None, name: str | None = None,
-             lower=None, upper=None, body: Callable[[], None] | None = None) -> None:  # fmt: skip
+    def loop(
+        self,
+        op: Op,
+        *,
+        loop: str | None = None,
+        name: str | None = None,
+        lower=None,
+        upper=None,
+        body: Callable[[], None] | None = None,
+    ) -> None:
         """Emit the loop ``op`` with parts of its header, or its body's contents, replaced."""
         (region,) = op.regions
         low = self[op.operands[0]] if lower is None else lower
@@ -109,9 +117,11 @@ class Copier:
 
 
 def rebuild(
-    function: Function, hooks: Mapping[Op, Hook], prologue: Callable[[Copier], None] | None = None,
+    function: Function,
+    hooks: Mapping[Op, Hook],
+    prologue: Callable[[Copier], None] | None = None,
     sizes: tuple[str, ...] = (),
-) -> Function:  # fmt: skip
+) -> Function:
     """Return ``function`` with ``hooks`` applied and dead ops removed.
 
     ``prologue`` emits ops at the top (allocations); ``sizes`` are new index arguments.
@@ -235,9 +245,8 @@ def buffer_argument(function: Function, name: str) -> Value:
 def private_buffer(function: Function, name: str) -> Op:
     """Return the only allocation of a private buffer; raise :class:`Refused` otherwise."""
     found = [
-        op for op in function.body.walk()
-        if op.kind == "kernel.alloc" and op.result.name == name
-    ]  # fmt: skip
+        op for op in function.body.walk() if op.kind == "kernel.alloc" and op.result.name == name
+    ]
     need(len(found) == 1, f"{function.name} has {len(found)} private buffers named {name!r}")
     return found[0]
 

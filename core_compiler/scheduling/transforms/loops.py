@@ -19,13 +19,17 @@ from core_compiler.scheduling.transforms.edit import (
     producers,
     rebuild,
     replaced,
-)  # fmt: skip
+)
 
 
 def split(
-    function: Function, loop: str, factor: int | str, outer: str, inner: str,
+    function: Function,
+    loop: str,
+    factor: int | str,
+    outer: str,
+    inner: str,
     inner_loop: str | None = None,
-) -> Function:  # fmt: skip
+) -> Function:
     """Split a loop in two.
 
     ``for i in [low, low + n)`` becomes ``for outer in [0, ceildiv(n, factor)): for inner in [0,
@@ -305,6 +309,8 @@ def never_empty(function: Function, chunk: str) -> Function:
 def _is_first(condition: Value, iv: Value, made) -> bool:
     op = made.get(condition)
     return (
-        op is not None and op.kind == "kernel.eq" and iv in op.operands
+        op is not None
+        and op.kind == "kernel.eq"
+        and iv in op.operands
         and any(constant_of(v, made) == 0 for v in op.operands)
-    )  # fmt: skip
+    )

@@ -23,7 +23,7 @@ from core_compiler.scheduling.transforms.edit import (
     rebuild,
     without_dead,
     without_origins,
-)  # fmt: skip
+)
 
 
 def outline(
@@ -150,8 +150,10 @@ class _View:
 
         kept = self.kept
         shape = [kind.shape[a] for a in kept]
-        shape = [entered(d) if isinstance(d, str) or (self.stream and a == kept[0]) else d
-                 for a, d in zip(kept, shape, strict=True)]  # fmt: skip
+        shape = [
+            entered(d) if isinstance(d, str) or (self.stream and a == kept[0]) else d
+            for a, d in zip(kept, shape, strict=True)
+        ]
         strides = [kind.strides[a] for a in kept]
         strides = [entered(s) if isinstance(s, str) else s for s in strides]
         space = "dram" if self.stream else kind.space
@@ -225,16 +227,17 @@ def _block_of(function: Function, op: Op):
 
 def _is_compared(part: Sequence[Op], value: Value) -> bool:
     return any(
-        value in inner.operands
-        for op in part for inner in op.walk() if inner.kind in _COMPARISONS
-    )  # fmt: skip
+        value in inner.operands for op in part for inner in op.walk() if inner.kind in _COMPARISONS
+    )
 
 
 def _is_counted(part: Sequence[Op], value: Value) -> bool:
     return any(
         value in inner.operands
-        for op in part for inner in op.walk() if inner.kind not in _COMPARISONS
-    )  # fmt: skip
+        for op in part
+        for inner in op.walk()
+        if inner.kind not in _COMPARISONS
+    )
 
 
 def _kernel(name, part: Sequence[Op], views: Sequence[_View], numbers, tested, constants, made):

@@ -67,9 +67,10 @@ def _touches(op: Op, memory: Value) -> bool:
 def _phases(block: Block, memory: Value) -> tuple[Block, list[Op]]:
     """Return the block that directly contains most loops using ``memory``, and these loops."""
     mine = [
-        op for op in block.ops
+        op
+        for op in block.ops
         if op.kind == "kernel.for" and any(_touches(o, memory) for o in op.walk())
-    ]  # fmt: skip
+    ]
     best = block, mine
     for op in mine:
         inner = _phases(op.regions[0], memory)

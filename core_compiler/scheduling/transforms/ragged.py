@@ -14,7 +14,7 @@ from core_compiler.scheduling.transforms.edit import (
     need,
     producers,
     rebuild,
-)  # fmt: skip
+)
 
 
 def round_up(function: Function, loop: str, to: int | None = None) -> Function:

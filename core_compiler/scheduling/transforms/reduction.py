@@ -25,13 +25,18 @@ from core_compiler.scheduling.transforms.edit import (
     producers,
     rebuild,
     requires,
-)  # fmt: skip
+)
 
 
 def fission(
-    function: Function, loops: Sequence[str], after: str, buffer: str, tile: int = 2,
-    space: str = "scratch", suffix: str = "_out",
-) -> Function:  # fmt: skip
+    function: Function,
+    loops: Sequence[str],
+    after: str,
+    buffer: str,
+    tile: int = 2,
+    space: str = "scratch",
+    suffix: str = "_out",
+) -> Function:
     """Distribute a nest: the part up to loop ``after`` in one nest, the rest in a second one.
 
     Values used by both are kept in a private buffer ``buffer``: one dimension for each of the last
@@ -137,10 +142,11 @@ def hoist(
     before = made.get(initial) if start == "there" else None
     effects = [o for o in body if not is_pure(o) and o is not inner and o is not before]
     need(
-        len(effects) == 1 and effects[0].kind == "kernel.store"
+        len(effects) == 1
+        and effects[0].kind == "kernel.store"
         and effects[0].operands[0] is inner.result,
         f"expected one store of the result after {reduction}",
-    )  # fmt: skip
+    )
     (save,) = effects
     memory, where = access(save)
     need(memory.type.space in ("scratch", "register"), f"{memory} is not a private buffer")
@@ -203,9 +209,11 @@ def _runs(loop: Op, made) -> bool:
     """Return whether a loop runs at least once: from 0 to the larger of 1 and something."""
     upper = made.get(loop.operands[1])
     return (
-        constant_of(loop.operands[0], made) == 0 and upper is not None
-        and upper.kind == "kernel.max" and any(constant_of(v, made) == 1 for v in upper.operands)
-    )  # fmt: skip
+        constant_of(loop.operands[0], made) == 0
+        and upper is not None
+        and upper.kind == "kernel.max"
+        and any(constant_of(v, made) == 1 for v in upper.operands)
+    )
 
 
 def _outside(loop: Op, made) -> set[Value]:
@@ -288,7 +296,9 @@ def same(a: Value, b: Value, made, rename) -> bool:
     if x is None or y is None or a not in x.results or b not in y.results:
         return False
     return (
-        x.kind == y.kind and x.attributes == y.attributes and is_pure(x)
+        x.kind == y.kind
+        and x.attributes == y.attributes
+        and is_pure(x)
         and len(x.operands) == len(y.operands)
         and all(same(p, q, made, rename) for p, q in zip(x.operands, y.operands, strict=True))
-    )  # fmt: skip
+    )

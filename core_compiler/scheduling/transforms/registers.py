@@ -13,7 +13,7 @@ from core_compiler.scheduling.transforms.edit import (
     need,
     producers,
     rebuild,
-)  # fmt: skip
+)
 
 
 def unroll(function: Function, loop: str) -> Function:
@@ -51,8 +51,9 @@ def unroll_by(function: Function, loop: str, factor: int) -> Function:
         main = kb.mul(kb.floordiv(count, factor), factor)
         values = [copier[v] for v in op.operands[3:]]
         for name, low, high, step in (
-            (loop, kb.index(0), main, factor), (f"{loop}_rest", main, count, 1),
-        ):  # fmt: skip
+            (loop, kb.index(0), main, factor),
+            (f"{loop}_rest", main, count, 1),
+        ):
             with kb.loop(name, low, high, step, loop=kind, init=values) as got:
                 iv, *carried = got if values else (got,)
                 for i in range(step):
@@ -76,9 +77,7 @@ def promote(function: Function, buffer: str) -> Function:
     """
     made = producers(function)
     allocated = [o.result for o in function.body.walk() if o.kind == "kernel.alloc"]
-    (memory,) = [
-        v for v in allocated if v.name == buffer and v.type.space == "register"
-    ] or (None,)  # fmt: skip
+    (memory,) = [v for v in allocated if v.name == buffer and v.type.space == "register"] or (None,)
     need(memory is not None, f"{function.name} has no register buffer {buffer!r}")
     keys: dict[Op, tuple] = {}
     for op in function.body.walk():

@@ -25,13 +25,19 @@ from core_compiler.scheduling.transforms.edit import (
     rebuild,
     requires,
     span,
-)  # fmt: skip
+)
 
 
 def stage(
-    function: Function, operand: str, inside: str, dims: Sequence[str | Sequence[str]], name: str,
-    shape: Sequence[int | None], space: str = "scratch", order: Sequence[str] = (),
-) -> Function:  # fmt: skip
+    function: Function,
+    operand: str,
+    inside: str,
+    dims: Sequence[str | Sequence[str]],
+    name: str,
+    shape: Sequence[int | None],
+    space: str = "scratch",
+    order: Sequence[str] = (),
+) -> Function:
     """Copy what loop ``inside`` reads of ``operand`` to the memory ``name`` first, and read that.
 
     ``dims`` are the dimensions of the layout and the loops of the copy, outermost first: loops

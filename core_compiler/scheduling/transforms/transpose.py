@@ -13,7 +13,7 @@ from core_compiler.scheduling.transforms.edit import (
     need,
     producers,
     rebuild,
-)  # fmt: skip
+)
 
 
 def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: int) -> Function:

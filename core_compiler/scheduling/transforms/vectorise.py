@@ -17,7 +17,7 @@ from core_compiler.scheduling.transforms.edit import (
     need,
     producers,
     rebuild,
-)  # fmt: skip
+)
 
 I64 = dtype("i64")
 
@@ -88,10 +88,12 @@ def _limits(loop: Op, steps: Mapping[Value, int | None]) -> set[Value]:
     ones.
     """
     found = {
-        op.result for op in loop.walk()
-        if op.kind == "kernel.lt" and steps.get(op.operands[0]) == 1
+        op.result
+        for op in loop.walk()
+        if op.kind == "kernel.lt"
+        and steps.get(op.operands[0]) == 1
         and steps.get(op.operands[1], 0) == 0
-    }  # fmt: skip
+    }
     for op in loop.walk():
         branch = op.kind == "kernel.if" and not op.results and not op.regions[1].ops
         found -= {v for v in op.operands if not branch}
@@ -152,8 +154,15 @@ def _advance(op: Op, parts: list, made) -> int | None:
 class _Lanes:
     """Emits the body of the loop with lane-dependent values as vectors."""
 
-    def __init__(self, copier: Copier, steps, width: int, padded: bool,
-                 moving: set[Value], made: Mapping[Value, Op]):  # fmt: skip
+    def __init__(
+        self,
+        copier: Copier,
+        steps,
+        width: int,
+        padded: bool,
+        moving: set[Value],
+        made: Mapping[Value, Op],
+    ):
         self.copier, self.steps, self.width, self.padded = copier, steps, width, padded
         self.count: Value | None = None
         self.varying: set[Value] = set()  # old values whose new ones are vectors
@@ -247,16 +256,19 @@ class _Lanes:
     def _alloc(self, op: Op) -> None:
         kind, sizes = op.result.type, [self.copier[v] for v in op.operands]
         need(kind.space != "shared", f"{op.result.name} is not private to an iteration")
-        made = self.copier.kb.alloc((*kind.shape, self.width), kind.dtype, *sizes,
-                                    space=kind.space, name=op.result.name)  # fmt: skip
+        made = self.copier.kb.alloc(
+            (*kind.shape, self.width), kind.dtype, *sizes, space=kind.space, name=op.result.name
+        )
         self.copier.env[op.result] = made
         self.own.add(op.result)
 
     def _place(self, op: Op) -> list[Value]:
         """Return the indices of the lanes' own elements, of which ``op`` accesses one per lane."""
         buffer, indices = access(op)
-        need(all(self.steps.get(v, 0) == 0 for v in indices),
-             f"lanes access different elements of {buffer.name}")  # fmt: skip
+        need(
+            all(self.steps.get(v, 0) == 0 for v in indices),
+            f"lanes access different elements of {buffer.name}",
+        )
         return [*(self.copier[v] for v in (buffer, *indices)), self.copier.kb.index(0)]
 
     def _load(self, op: Op) -> None:

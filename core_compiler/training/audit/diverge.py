@@ -86,17 +86,19 @@ def part(a: Book, b: Book) -> Parting | None:
     if iteration is None:
         return None
     shared = sorted(a.receipts.keys() & b.receipts.keys())
-    until = next((
-        i for i in reversed(shared)
-        if i >= iteration and first(i, a.receipts[i].state, b.receipts[i].state) is not None
-    ), 0)  # fmt: skip
+    until = next(
+        (
+            i
+            for i in reversed(shared)
+            if i >= iteration and first(i, a.receipts[i].state, b.receipts[i].state) is not None
+        ),
+        0,
+    )
     leaf = mismatch(a.receipts[iteration], b.receipts[iteration]) or ""
     return Parting(iteration, leaf, until, shared[-1])
 
 
-def diverge(
-    a: Run, b: Run, say: Callable[[str], None] = lambda text: None
-) -> Difference | None:  # fmt: skip
+def diverge(a: Run, b: Run, say: Callable[[str], None] = lambda text: None) -> Difference | None:
     """Return the first difference of two runs of one step.
 
     Return None if the receipts that both runs have do not differ. Raise UserError if the runs
@@ -105,9 +107,10 @@ def diverge(
     if a.book.identity != b.book.identity:
         raise UserError(
             f"the runs compute different things (numerics identities {a.book.identity[:12]} and "
-            f"{b.book.identity[:12]})", "diverge",
+            f"{b.book.identity[:12]})",
+            "diverge",
             "compare runs of the same model and configuration; for two pipelines use which_pass",
-        )  # fmt: skip
+        )
     found = part(a.book, b.book)
     if found is None:
         return None
@@ -123,17 +126,26 @@ def diverge(
         key = first(iteration, x, y)
         if key is None:
             missing = _missing(a, b) if not (x and y) else ("", "")
-            return Difference(iteration, lasting, value=found.leaf, missing=missing,
-                              passing=_passing(receipts, again))  # fmt: skip
+            return Difference(
+                iteration,
+                lasting,
+                value=found.leaf,
+                missing=missing,
+                passing=_passing(receipts, again),
+            )
     named: Named = a.book.names[int(key.split("/")[1])]
     values = [_value(run, iteration, key, both) for run in (a, b)]
     known = [(run, value[0]) for run, value in zip((a, b), values, strict=True) if value]
     made = Difference(
-        iteration, lasting, named.op, key, origin=named.origin,
+        iteration,
+        lasting,
+        named.op,
+        key,
+        origin=named.origin,
         history=history(*known[0]) if known else (),
         kernels=tuple(value[0].kernel if value else "" for value in values),  # type: ignore[arg-type]
         missing=_missing(a, b),
-    )  # fmt: skip
+    )
     if len(known) < 2:
         return made
     arrays = [value[1] for value in values if value]
@@ -189,23 +201,34 @@ def parted(a: Book, b: Book) -> int | None:
     """
     shared = sorted(a.receipts.keys() & b.receipts.keys())
     if a.leaves != b.leaves:
-        raise UserError(f"the runs hash their receipts differently: {a.leaves} and {b.leaves}",
-                        "diverge", "train both with the same --leaves")  # fmt: skip
+        raise UserError(
+            f"the runs hash their receipts differently: {a.leaves} and {b.leaves}",
+            "diverge",
+            "train both with the same --leaves",
+        )
     if not shared:
-        raise UserError("the runs have no iteration in common", "diverge",
-                        "train both with --receipts from the same iteration")  # fmt: skip
+        raise UserError(
+            "the runs have no iteration in common",
+            "diverge",
+            "train both with --receipts from the same iteration",
+        )
 
     def same_kind(i: int) -> bool:
         one, other = a.receipts[i], b.receipts[i]
-        return all(getattr(one, n).keys() == getattr(other, n).keys()
-                   for n in ("state", "gradients", "ops"))  # fmt: skip
+        return all(
+            getattr(one, n).keys() == getattr(other, n).keys()
+            for n in ("state", "gradients", "ops")
+        )
 
     receipts = a.receipts, b.receipts
     held = [set(book[shared[0]].state) for book in receipts]
     if held[0] != held[1]:
         name = min(held[0] ^ held[1])
-        raise UserError(f"the runs have different state: only one has {name}", "diverge",
-                        "compare runs of the same model and optimiser")  # fmt: skip
+        raise UserError(
+            f"the runs have different state: only one has {name}",
+            "diverge",
+            "compare runs of the same model and optimiser",
+        )
     whole = (
         a.identity == b.identity
         and all(map(same_kind, shared))

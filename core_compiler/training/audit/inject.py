@@ -36,12 +36,18 @@ class Injection:
         """Parse ``OP:ITERATION`` or ``OP:ITERATION:ELEMENT``."""
         op, *numbers = text.split(":")
         if not op or len(numbers) not in (1, 2) or not all(n.isdigit() for n in numbers):
-            raise UserError(f"cannot parse {text!r} as an op and an iteration", "inject",
-                            "write OP:ITERATION, for example core.conv#2:5")  # fmt: skip
+            raise UserError(
+                f"cannot parse {text!r} as an op and an iteration",
+                "inject",
+                "write OP:ITERATION, for example core.conv#2:5",
+            )
         made = Injection(op, *map(int, numbers))
         if made.iteration < 1:
-            raise UserError(f"expected an iteration of 1 or more, got {made.iteration}", "inject",
-                            "count iterations from 1")  # fmt: skip
+            raise UserError(
+                f"expected an iteration of 1 or more, got {made.iteration}",
+                "inject",
+                "count iterations from 1",
+            )
         return made
 
     @override
@@ -57,8 +63,11 @@ class Injection:
         wanted = self.op if "#" in self.op else f"{self.op}#1"
         numbers = [n.number for n in names if n.op == wanted]
         if not numbers:
-            raise UserError(f"unknown op {wanted}", "inject",
-                            nearest(wanted, [n.op for n in names], "see the receipts"))  # fmt: skip
+            raise UserError(
+                f"unknown op {wanted}",
+                "inject",
+                nearest(wanted, [n.op for n in names], "see the receipts"),
+            )
         here = [p for p in probes.probes if p.number in numbers]
         free = [p for p in probes.probes if not p.inside]
         found = next((p for p in here if not p.inside), None)
@@ -67,8 +76,11 @@ class Injection:
             seen = list(dict.fromkeys(by_number[p.number] for p in free))
             after = [by_number[p.number] for p in free if p.number > numbers[0]][:1]
             hint = f"choose {after[0]}, the next op that is not" if after else f"choose {seen[-1]}"
-            why = ("its kernel uses the result before writing it to memory" if here
-                   else "its result is not written to memory")  # fmt: skip
+            why = (
+                "its kernel uses the result before writing it to memory"
+                if here
+                else "its result is not written to memory"
+            )
             raise UserError(f"{wanted} is inside a kernel: {why}", "inject", hint)
         return found
 

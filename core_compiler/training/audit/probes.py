@@ -107,8 +107,11 @@ def source(origin: Origin | None) -> str:
     """Return the source of an op: its line in the model, else the model's node, else the rule."""
     nodes = origin.nodes() if origin is not None else ()
     lines = dict.fromkeys(f"{n.file}:{n.line}" for n in nodes if n.file)
-    return ", ".join(lines) or ", ".join(dict.fromkeys(n.name for n in nodes if n.name)) or (
-        origin.rule if origin is not None and origin.rule else "")  # fmt: skip
+    return (
+        ", ".join(lines)
+        or ", ".join(dict.fromkeys(n.name for n in nodes if n.name))
+        or (origin.rule if origin is not None and origin.rule else "")
+    )
 
 
 def differing(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
@@ -144,18 +147,28 @@ def find(compilation: Any) -> Probes:
             of = stands.get(value)
             if of in numbers and of.type.shape == value.type.shape:
                 kind = value.type
-                probes.append(Probe(place, numbers[of], ref, kind.dtype.name, kind.shape,
-                                    kind.strides, launch.kernel, of in own,
-                                    of in inside))  # fmt: skip
+                probes.append(
+                    Probe(
+                        place,
+                        numbers[of],
+                        ref,
+                        kind.dtype.name,
+                        kind.shape,
+                        kind.strides,
+                        launch.kernel,
+                        of in own,
+                        of in inside,
+                    )
+                )
     seen = {p.number for p in probes}
-    gradients = {roles.arguments[of][1]: numbers.get(main.outputs[place], -1)
-                 for of, place in roles.gradients().items()}  # fmt: skip
+    gradients = {
+        roles.arguments[of][1]: numbers.get(main.outputs[place], -1)
+        for of, place in roles.gradients().items()
+    }
     last = Roles.of(compilation.module.main)
     results = frozenset(last.arguments[of][1] for of in last.gradients())
     unseen = tuple(n for n, number in gradients.items() if number not in seen and n not in results)
-    return Probes(
-        tuple(probes), {n: i for n, i in gradients.items() if i in seen}, unseen, results
-    )  # fmt: skip
+    return Probes(tuple(probes), {n: i for n, i in gradients.items() if i in seen}, unseen, results)
 
 
 def _read_inside(module: Module) -> Iterator[Value]:

@@ -51,9 +51,8 @@ class Receipt:
     def root(self) -> str:
         """Return the SHA-256 of the whole receipt and of the previous root."""
         parts = [
-            tree(self.iteration, leaves)[-1][0]
-            for leaves in (self.state, self.gradients, self.ops)
-        ]  # fmt: skip
+            tree(self.iteration, leaves)[-1][0] for leaves in (self.state, self.gradients, self.ops)
+        ]
         text = "\n".join([str(self.iteration), float(self.loss).hex(), *parts, self.before])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -69,15 +68,15 @@ def tree(iteration: int, leaves: Mapping[str, str]) -> list[list[str]]:
     level = [_node(iteration, name, value) for name, value in leaves.items()] or [_node(iteration)]
     levels = [level]
     while len(level) > 1:
-        level = [_node(*level[i : i + 2]) if i + 1 < len(level) else level[i]
-                 for i in range(0, len(level), 2)]  # fmt: skip
+        level = [
+            _node(*level[i : i + 2]) if i + 1 < len(level) else level[i]
+            for i in range(0, len(level), 2)
+        ]
         levels.append(level)
     return levels
 
 
-def first_difference(
-    iteration: int, a: Mapping[str, str], b: Mapping[str, str]
-) -> str | None:  # fmt: skip
+def first_difference(iteration: int, a: Mapping[str, str], b: Mapping[str, str]) -> str | None:
     """Return the first name, in order, whose leaves differ, or None if all are equal.
 
     The trees are compared from the roots down. Both have the same names.
@@ -123,9 +122,10 @@ def need_gradients(probes: Probes) -> None:
     if probes.unseen:
         raise UserError(
             f"the gradients of {len(probes.unseen)} parameters are not kept in memory, such as "
-            f"that of {probes.unseen[0]}", "receipts",
+            f"that of {probes.unseen[0]}",
+            "receipts",
             "compile the step with Training(keep_gradients=True), or use receipts of state",
-        )  # fmt: skip
+        )
 
 
 class Step(Protocol):
@@ -145,15 +145,21 @@ class Recorder:
     """
 
     def __init__(
-        self, probes: Probes, level: str = "state", ops_every: int = 0, leads: bool = True,
+        self,
+        probes: Probes,
+        level: str = "state",
+        ops_every: int = 0,
+        leads: bool = True,
         leaves: str = "fast",
-    ):  # fmt: skip
+    ):
         if level not in RECEIPTS:
-            raise UserError(f"unknown level {level!r}", "receipts",
-                            f"choose {', '.join(RECEIPTS)}")  # fmt: skip
+            raise UserError(f"unknown level {level!r}", "receipts", f"choose {', '.join(RECEIPTS)}")
         if ops_every < 0:
-            raise UserError(f"expected ops_every to be 0 or more, got {ops_every}", "receipts",
-                            "pass 1 or more, or 0 for none")  # fmt: skip
+            raise UserError(
+                f"expected ops_every to be 0 or more, got {ops_every}",
+                "receipts",
+                "pass 1 or more, or 0 for none",
+            )
         self.level, self.ops_every = level if leads else "off", ops_every
         self.probes = [p for p in probes.probes if leads or p.own]
         self.gradients: dict[str, str] = {}
@@ -165,8 +171,9 @@ class Recorder:
         self._hashed = leaf_of(leaves)
         self._names = {n: name for name, n in probes.gradients.items()}
         # Values that the step returns are hashed with the state, by all threads at once.
-        self._few = [p for p in self.probes
-                     if self._names.get(p.number, "") not in {"", *probes.results}]  # fmt: skip
+        self._few = [
+            p for p in self.probes if self._names.get(p.number, "") not in {"", *probes.results}
+        ]
 
     def watch(self, iteration: int) -> Watch | None:
         """Return the watch of an iteration (counted from 1)."""
@@ -260,11 +267,13 @@ class Book:
             identity, contract = first["identity"], first["contract"]
             leaves = str(first.get("leaves", "fast"))
         except FileNotFoundError:
-            raise UserError("no receipts found", where,
-                            "train with --receipts state or gradients") from None  # fmt: skip
+            raise UserError(
+                "no receipts found", where, "train with --receipts state or gradients"
+            ) from None
         except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-            raise UserError(f"cannot read the receipts ({error})", where,
-                            "pass the folder of a run") from None  # fmt: skip
+            raise UserError(
+                f"cannot read the receipts ({error})", where, "pass the folder of a run"
+            ) from None
         need_current(contract, "the receipts were", where, "compare them")
         found, last = {}, ""
         for row in rows:
@@ -273,18 +282,22 @@ class Book:
                 made = Receipt(**{**row, "loss": float.fromhex(row["loss"])})
                 own = made.root
             except (TypeError, ValueError, KeyError, AttributeError) as error:
-                raise UserError(f"a receipt is damaged ({error})", where,
-                                "restore an intact copy of the file") from None  # fmt: skip
+                raise UserError(
+                    f"a receipt is damaged ({error})", where, "restore an intact copy of the file"
+                ) from None
             if own != root:
                 raise UserError(
-                    f"the root of iteration {made.iteration} does not match its receipt", where,
+                    f"the root of iteration {made.iteration} does not match its receipt",
+                    where,
                     "the file was changed; restore an intact copy",
-                )  # fmt: skip
+                )
             if made.before != last:
                 raise UserError(
                     f"the receipt of iteration {made.iteration} does not continue the one before "
-                    "it", where, "the file was changed; restore an intact copy",
-                )  # fmt: skip
+                    "it",
+                    where,
+                    "the file was changed; restore an intact copy",
+                )
             found[made.iteration], last = made, own
         leaf_of(leaves)
         return Book(identity, names, found, leaves)
@@ -307,15 +320,25 @@ def check_head(path: Path, identity: str, leaves: str) -> None:
     with suppress(OSError, ValueError, AttributeError):  # the reader reports a damaged file
         with open(path) as file:
             head = json.loads(file.readline())
-        need_current(head.get("contract", CONTRACT_VERSION), "the existing receipts were",
-                     str(path), "resume")  # fmt: skip
+        need_current(
+            head.get("contract", CONTRACT_VERSION),
+            "the existing receipts were",
+            str(path),
+            "resume",
+        )
         if head.get("identity", identity) != identity:
-            raise UserError("the existing receipts belong to another training step", str(path),
-                            "choose another folder")  # fmt: skip
+            raise UserError(
+                "the existing receipts belong to another training step",
+                str(path),
+                "choose another folder",
+            )
         found = head.get("leaves", "fast")
         if found != leaves:
-            raise UserError(f"the run's receipts are hashed with {found}, not {leaves}", str(path),
-                            f"continue with --leaves {found}")  # fmt: skip
+            raise UserError(
+                f"the run's receipts are hashed with {found}, not {leaves}",
+                str(path),
+                f"continue with --leaves {found}",
+            )
 
 
 def keep(path: Path, last: int) -> str:
@@ -339,6 +362,8 @@ def add(path: Path, receipts: Iterable[Receipt]) -> None:
         with open(path, "a") as out:
             out.writelines(r.to_json() + "\n" for r in receipts)
     except OSError as error:
-        raise UserError(f"cannot write the receipt: {error.strerror}", str(path),
-                        "free disk space, then continue with --resume; the receipts before it are "
-                        "intact") from None  # fmt: skip
+        raise UserError(
+            f"cannot write the receipt: {error.strerror}",
+            str(path),
+            "free disk space, then continue with --resume; the receipts before it are intact",
+        ) from None

@@ -87,9 +87,10 @@ class Run:
             if step.identity != self.book.identity:
                 raise UserError(
                     f"the step's numerics identity ({step.identity[:12]}) differs from that of the "
-                    f"receipts ({self.book.identity[:12]})", str(self.folder),
+                    f"receipts ({self.book.identity[:12]})",
+                    str(self.folder),
                     "use the versions of the model and the compiler that made the run",
-                )  # fmt: skip
+                )
             self._first = step.whole_state()
             self._made = step, for_step(step, data)
         return self._made
@@ -101,9 +102,11 @@ class Run:
         """
         step, data = self._open()
         found = [
-            (number, path) for folder in (self.folder, *also)
-            for number, path in checkpoint.all_of(folder).items() if number < iteration
-        ]  # fmt: skip
+            (number, path)
+            for folder in (self.folder, *also)
+            for number, path in checkpoint.all_of(folder).items()
+            if number < iteration
+        ]
         if found:
             _, path = max(found, key=lambda f: f[0])
             data.begin_at(begin_at(step, path).get(DATA))
@@ -175,9 +178,10 @@ def mismatch(wanted: Receipt, found: Receipt) -> str | None:
     state, the loss.
     """
     for what, a, b in (
-        ("value", wanted.ops, found.ops), ("gradient of", wanted.gradients, found.gradients),
+        ("value", wanted.ops, found.ops),
+        ("gradient of", wanted.gradients, found.gradients),
         ("state", wanted.state, found.state),
-    ):  # fmt: skip
+    ):
         name = first(wanted.iteration, a, b)
         if name is not None:
             return f"{what} {name}"

@@ -46,17 +46,32 @@ class Package:
         """Package a step; raise UserError for a target that workers cannot run."""
         compilation = step.compilation.finish()
         if compilation.target.name != "cpu":
-            raise UserError(f"workers do not support the target {compilation.target.name}",
-                            "workers", "train on the target cpu, or without workers")  # fmt: skip
+            raise UserError(
+                f"workers do not support the target {compilation.target.name}",
+                "workers",
+                "train on the target cpu, or without workers",
+            )
         program, constants, _ = compilation.facts["program"]
         cache = compilation.target.cache
         kernels = tuple(
             (k.name, cache.file(k, "source.py").decode(), k.symbol)
-            for k in program.kernels if k.key != BUILTIN
-        )  # fmt: skip
-        return Package(program.to_json(), dict(constants), kernels, step.roles, step.rows,
-                       step.shards, step.identity, step.seed, tuple(step.names),
-                       step.probes, step.classes, step.positions)  # fmt: skip
+            for k in program.kernels
+            if k.key != BUILTIN
+        )
+        return Package(
+            program.to_json(),
+            dict(constants),
+            kernels,
+            step.roles,
+            step.rows,
+            step.shards,
+            step.identity,
+            step.seed,
+            tuple(step.names),
+            step.probes,
+            step.classes,
+            step.positions,
+        )
 
     @property
     def rounds(self) -> list[list[int]]:

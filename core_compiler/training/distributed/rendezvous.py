@@ -74,9 +74,13 @@ class Hub:
     """
 
     def __init__(
-        self, workers: int, shards: int, stride: int, hear: Callable[[Any], None],
+        self,
+        workers: int,
+        shards: int,
+        stride: int,
+        hear: Callable[[Any], None],
         host: str = "127.0.0.1",
-    ):  # fmt: skip
+    ):
         self.workers, self.hear, self._stop = workers, hear, False
         self._size = _ALIGN + (shards + 1) * stride
         roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * self._size

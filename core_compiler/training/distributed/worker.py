@@ -32,9 +32,14 @@ _STEPS: dict[str, PackedStep] = {}
 
 
 def train(
-    job: Job, package: Package, data: Data | Stream, place: Place, own: Sequence[int],
-    state: bytes | None, shared: bool = True,
-) -> dict[str, Any]:  # fmt: skip
+    job: Job,
+    package: Package,
+    data: Data | Stream,
+    place: Place,
+    own: Sequence[int],
+    state: bytes | None,
+    shared: bool = True,
+) -> dict[str, Any]:
     """Train until the job is done, a loss is not finite, or another worker is lost.
 
     ``own`` are the numbers of this worker's shards, counted from 0 for the first worker. ``state``

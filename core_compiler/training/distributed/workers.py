@@ -34,9 +34,15 @@ ATTEMPTS = 5
 
 
 def run(
-    step: TrainingStep, data: Data | Stream, history: History, plan: Plan, watch: Watch, *,
-    workers: int, scheduler: str | None,
-) -> None:  # fmt: skip
+    step: TrainingStep,
+    data: Data | Stream,
+    history: History,
+    plan: Plan,
+    watch: Watch,
+    *,
+    workers: int,
+    scheduler: str | None,
+) -> None:
     """Run the remaining iterations of :func:`~core_compiler.training.fit.fit` on workers.
 
     Afterwards ``step`` has their state.
@@ -45,8 +51,9 @@ def run(
     try:
         import distributed  # noqa: F401
     except ImportError:
-        raise UserError("dask is not installed", "workers",
-                        "pip install 'compiler-workbench[workers]'") from None  # fmt: skip
+        raise UserError(
+            "dask is not installed", "workers", "pip install 'compiler-workbench[workers]'"
+        ) from None
     _check_sent(data)
     threads = step.compilation.options.threads
     job = worker.Job(secrets.token_hex(8), plan, threads)
@@ -63,9 +70,11 @@ def _check_sent(data: Data | Stream) -> None:
     try:
         dumps(data)
     except Exception as error:
-        raise UserError(f"the data cannot be sent to workers ({type(error).__name__}: {error})",
-                        "workers", "pass arrays or a dataset that can be pickled, or train without "
-                        "workers") from None  # fmt: skip
+        raise UserError(
+            f"the data cannot be sent to workers ({type(error).__name__}: {error})",
+            "workers",
+            "pass arrays or a dataset that can be pickled, or train without workers",
+        ) from None
 
 
 class _Crew:
@@ -78,15 +87,23 @@ class _Crew:
         self.wanted, self.cluster = workers, None
         if scheduler is None:
             self.cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, memory_limit=0,
-                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
-                silence_logs=CRITICAL, preload=[worker.__name__],
-            )  # fmt: skip
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=0,
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=CRITICAL,
+                preload=[worker.__name__],
+            )
         try:
             self.client = Client(self.cluster or scheduler, timeout=CONNECT, set_as_default=False)
         except (OSError, ValueError) as error:
-            raise UserError(f"cannot reach a dask scheduler ({error})", str(scheduler),
-                            "start one with: dask scheduler") from None  # fmt: skip
+            raise UserError(
+                f"cannot reach a dask scheduler ({error})",
+                str(scheduler),
+                "start one with: dask scheduler",
+            ) from None
         #: The address at which workers reach this process.
         comm: Any = self.client.scheduler_comm
         self.host = get_address_host(comm.comm.local_address)
@@ -107,8 +124,11 @@ class _Crew:
         until = time.monotonic() + PATIENCE
         while len(found := self.addresses()) < self.wanted:
             if time.monotonic() > until:
-                raise UserError(f"expected {self.wanted} workers, found {len(found)}", "workers",
-                                "start more with: dask worker ADDRESS")  # fmt: skip
+                raise UserError(
+                    f"expected {self.wanted} workers, found {len(found)}",
+                    "workers",
+                    "start more with: dask worker ADDRESS",
+                )
             time.sleep(LOOK)
         return found
 
@@ -118,14 +138,21 @@ class _Crew:
 
     def submit(self, address: str, function: Callable, *arguments: Any) -> Any:
         return self.client.submit(
-            function, *arguments, workers=[address], pure=False, retries=0,
+            function,
+            *arguments,
+            workers=[address],
+            pure=False,
+            retries=0,
             allow_other_workers=False,
-        )  # fmt: skip
+        )
 
     def ends(
-        self, tasks: Mapping[str, Any], look: Callable[[], None] = lambda: None,
-        well: Callable[[Any], bool] = lambda made: True, lost: Callable[[], None] = lambda: None,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        tasks: Mapping[str, Any],
+        look: Callable[[], None] = lambda: None,
+        well: Callable[[Any], bool] = lambda made: True,
+        lost: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
         """Return the results of the tasks by address, once each has ended or lost its worker.
 
         ``look`` is called in between. ``lost`` is called when a task does not end ``well``, because
@@ -167,8 +194,11 @@ def _well(end: Mapping[str, Any]) -> bool:
 def _failed(error: BaseException) -> BaseException:
     if isinstance(error, UserError):
         return error
-    return UserError(f"a worker failed: {type(error).__name__}: {error}", "workers",
-                     "install the same version on the worker, or report it")  # fmt: skip
+    return UserError(
+        f"a worker failed: {type(error).__name__}: {error}",
+        "workers",
+        "install the same version on the worker, or report it",
+    )
 
 
 @dataclass
@@ -217,12 +247,17 @@ class _Run:
             if vain == ATTEMPTS:
                 self._take(chosen)
                 if why := next((w for e in ends.values() if (w := e.get("unreached"))), ""):
-                    raise UserError(f"a worker cannot reach this process at {why}", "workers",
-                                    "pass --scheduler an address of this machine that all workers "
-                                    "can reach")  # fmt: skip
-                raise UserError(f"workers were lost {vain} times in iteration {reached + 1}",
-                                "workers", "check why they exit (out of memory?), then resume "
-                                "from a checkpoint with fewer workers")  # fmt: skip
+                    raise UserError(
+                        f"a worker cannot reach this process at {why}",
+                        "workers",
+                        "pass --scheduler an address of this machine that all workers can reach",
+                    )
+                raise UserError(
+                    f"workers were lost {vain} times in iteration {reached + 1}",
+                    "workers",
+                    "check why they exit (out of memory?), then resume "
+                    "from a checkpoint with fewer workers",
+                )
         self._take(chosen)
         (end, *others) = ends.values()
         if end["ended"] == "not finite":

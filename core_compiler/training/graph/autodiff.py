@@ -37,9 +37,12 @@ class Refused(UserError):
 
 
 def differentiate(
-    program: Program, cotangents: Mapping[Value, Value], varied: Iterable[Value],
-    weights: WeightStore | None = None, where: str = "training",
-) -> dict[Value, Value]:  # fmt: skip
+    program: Program,
+    cotangents: Mapping[Value, Value],
+    varied: Iterable[Value],
+    weights: WeightStore | None = None,
+    where: str = "training",
+) -> dict[Value, Value]:
     """Append the ops that compute the cotangents of ``varied`` to ``program``.
 
     ``cotangents`` maps each differentiated value to its cotangent (of the same shape and dtype).
@@ -67,10 +70,13 @@ class _Walk:
         while True:
             self.active = active(self.program.ops, varied, wanted)
             inner = [
-                op for op in self.program.ops
-                if self._on_the_way(op) and definition(op).gradient is None
-                and op.kind != BRANCH and op.get("trips") is None
-            ]  # fmt: skip
+                op
+                for op in self.program.ops
+                if self._on_the_way(op)
+                and definition(op).gradient is None
+                and op.kind != BRANCH
+                and op.get("trips") is None
+            ]
             composites = [op for op in inner if definition(op).decompose is not None]
             if not composites:
                 break
@@ -81,8 +87,9 @@ class _Walk:
             wanted = tuple(self.found)
         if inner:
             why = {LOOP: UNCOUNTED}
-            raise refuse([(op, why.get(op.kind, "it has no gradient rule")) for op in inner],
-                         self.where)  # fmt: skip
+            raise refuse(
+                [(op, why.get(op.kind, "it has no gradient rule")) for op in inner], self.where
+            )
 
     def _on_the_way(self, op: Op) -> bool:
         return not self.active.isdisjoint(op.results) and not self.active.isdisjoint(op.uses())
@@ -162,9 +169,13 @@ class _Walk:
 
 
 def _gradient_block(
-    block: Block, given: Sequence[int], asked: Sequence[int], outer: Sequence[Value],
-    weights: WeightStore | None, where: str,
-) -> Block:  # fmt: skip
+    block: Block,
+    given: Sequence[int],
+    asked: Sequence[int],
+    outer: Sequence[Value],
+    weights: WeightStore | None,
+    where: str,
+) -> Block:
     """Return the gradient of a block as a block.
 
     Its arguments are those of ``block`` and the cotangents of the outputs ``given``. Its outputs

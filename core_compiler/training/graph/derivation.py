@@ -68,9 +68,10 @@ class Derivation:
                 self.gradients[of] = tuple(dict.fromkeys(made))
                 self.gradient_of.update(dict.fromkeys(self.gradients[of], of))
         self.makes = {
-            maker[value]: of for (role, of), value in _results(module)
+            maker[value]: of
+            for (role, of), value in _results(module)
             if role == "gradient" and value in maker
-        }  # fmt: skip
+        }
 
     def _updated(self, rewrites: Sequence[Rewrite], module: Module) -> None:
         """Find the ops created for the gradient or next value of a parameter or slot."""
@@ -96,9 +97,12 @@ class Derivation:
         forward pass computes too because it equals one of its values.
         """
         return frozenset(
-            root for member in members(op) if self.phases.computes(member)
-            for root in self._read(member, stage)[0] if self._same_side(root, member)
-        )  # fmt: skip
+            root
+            for member in members(op)
+            if self.phases.computes(member)
+            for root in self._read(member, stage)[0]
+            if self._same_side(root, member)
+        )
 
     def updates(self, op: Op, stage: int | None = None) -> tuple[int, ...]:
         """Return the parameters to whose next value or gradient ``op`` contributes.

@@ -113,8 +113,11 @@ class TruncatedNormal(Initializer):
         ends = np.array([self.low, self.high], F64)
         low, high = elementwise.apply("erf", (ends - self.mean) / (self.std * math.sqrt(2)))
         if not low < high:
-            raise UserError(f"{self} has no values between its bounds", "initialize",
-                            "pass bounds nearer to the mean, the lower one first")  # fmt: skip
+            raise UserError(
+                f"{self} has no values between its bounds",
+                "initialize",
+                "pass bounds nearer to the mean, the lower one first",
+            )
         made = self.mean + self.std * math.sqrt(2) * inverse_erf(numbers.uniform(low, high))
         return np.clip(made, self.low, self.high)
 
@@ -134,8 +137,11 @@ class _Scaled(Initializer):
         """Return (fan-in, fan-out)."""
         rank, elements = len(shape), prod(shape)
         if not all(-rank <= a < rank for a in (self.input_axis, self.output_axis)):
-            raise UserError(f"the axes of {self} are out of range for a parameter {list(shape)}",
-                            "initialize", "pass axes that the parameter has")  # fmt: skip
+            raise UserError(
+                f"the axes of {self} are out of range for a parameter {list(shape)}",
+                "initialize",
+                "pass axes that the parameter has",
+            )
         return elements // shape[self.output_axis], elements // shape[self.input_axis]
 
     def std(self, shape: Sequence[int]) -> float:
@@ -195,12 +201,17 @@ class _Kaiming(_Scaled):
     output_axis: int = 0
 
     def __post_init__(self) -> None:
-        rows = (("mode", self.mode, ("fan_in", "fan_out")),
-                ("nonlinearity", self.nonlinearity, (*GAINS, LEAKY)))  # fmt: skip
+        rows = (
+            ("mode", self.mode, ("fan_in", "fan_out")),
+            ("nonlinearity", self.nonlinearity, (*GAINS, LEAKY)),
+        )
         for what, given, known in rows:
             if given not in known:
-                raise UserError(f"unknown {what} {given!r}", "initialize",
-                                nearest(given, known, f"choose {', '.join(known)}"))  # fmt: skip
+                raise UserError(
+                    f"unknown {what} {given!r}",
+                    "initialize",
+                    nearest(given, known, f"choose {', '.join(known)}"),
+                )
 
     @override
     def std(self, shape):
@@ -237,11 +248,17 @@ class Orthogonal(Initializer):
 
 #: Name -> initialiser with torch's defaults.
 INITIALIZERS: Mapping[str, Initializer] = {
-    "zeros": Constant(0.0), "ones": Constant(1.0), "uniform": Uniform(), "normal": Normal(),
-    "trunc_normal": TruncatedNormal(), "xavier_uniform": XavierUniform(),
-    "xavier_normal": XavierNormal(), "kaiming_uniform": KaimingUniform(),
-    "kaiming_normal": KaimingNormal(), "orthogonal": Orthogonal(),
-}  # fmt: skip
+    "zeros": Constant(0.0),
+    "ones": Constant(1.0),
+    "uniform": Uniform(),
+    "normal": Normal(),
+    "trunc_normal": TruncatedNormal(),
+    "xavier_uniform": XavierUniform(),
+    "xavier_normal": XavierNormal(),
+    "kaiming_uniform": KaimingUniform(),
+    "kaiming_normal": KaimingNormal(),
+    "orthogonal": Orthogonal(),
+}
 
 
 def initializer(what: Any) -> Initializer:
@@ -252,24 +269,31 @@ def initializer(what: Any) -> Initializer:
         return what
     if what not in INITIALIZERS:
         known = ", ".join(INITIALIZERS)
-        raise UserError(f"unknown initializer {what!r}", "initialize",
-                        nearest(str(what), INITIALIZERS, f"choose {known}"))  # fmt: skip
+        raise UserError(
+            f"unknown initializer {what!r}",
+            "initialize",
+            nearest(str(what), INITIALIZERS, f"choose {known}"),
+        )
     return INITIALIZERS[what]
 
 
 def rows_of(given: Any) -> tuple[tuple[str, Initializer], ...]:
     """Return patterns with their initialisers, from a mapping or pairs."""
     if isinstance(given, str):
-        raise UserError(f"expected initialize to map names of parameters, got {given!r}",
-                        "training", f"pass {{'*.weight': {given!r}}}")  # fmt: skip
+        raise UserError(
+            f"expected initialize to map names of parameters, got {given!r}",
+            "training",
+            f"pass {{'*.weight': {given!r}}}",
+        )
     rows = given.items() if isinstance(given, Mapping) else given
     return tuple((pattern, initializer(how)) for pattern, how in rows)
 
 
 def chosen(
-    rows: Sequence[tuple[str, Initializer]], ranks: Mapping[str, int],
+    rows: Sequence[tuple[str, Initializer]],
+    ranks: Mapping[str, int],
     tied: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> dict[str, Initializer]:  # fmt: skip
+) -> dict[str, Initializer]:
     """Map each parameter to the initialiser of the first pattern that matches its name.
 
     ``ranks`` has the number of axes of each parameter; ``tied`` has all names of a parameter with
@@ -279,17 +303,21 @@ def chosen(
     for pattern, how in rows:
         found = [n for n in ranks if any(fnmatch(each, pattern) for each in tied.get(n, (n,)))]
         if not found:
-            raise UserError(f"no trained parameter matches {pattern!r}", "initialize",
-                            f"choose from the parameters {_listed(ranks)}")  # fmt: skip
+            raise UserError(
+                f"no trained parameter matches {pattern!r}",
+                "initialize",
+                f"choose from the parameters {_listed(ranks)}",
+            )
         for name in found:
             made.setdefault(name, how)
     flat = [name for name, how in made.items() if ranks[name] < how.rank]
     if flat:
         raise UserError(
             f"{type(made[flat[0]]).__name__} needs input and output axes, which are missing "
-            f"in {_listed(flat)}", "initialize",
+            f"in {_listed(flat)}",
+            "initialize",
             f"put an entry for them first, such as {flat[0]!r}: 'ones'",
-        )  # fmt: skip
+        )
     return made
 
 

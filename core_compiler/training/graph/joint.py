@@ -61,10 +61,14 @@ class Joint:
 
 
 def begin(
-    module: Module, training: Training, *, inputs: Sequence[str],
-    buffers: Sequence[np.ndarray] = (), tied: Sequence[Sequence[str]] = (),
+    module: Module,
+    training: Training,
+    *,
+    inputs: Sequence[str],
+    buffers: Sequence[np.ndarray] = (),
+    tied: Sequence[Sequence[str]] = (),
     constants: Mapping[str, Constant] = MappingProxyType({}),
-) -> Joint:  # fmt: skip
+) -> Joint:
     """Return the joint module of an imported model.
 
     ``inputs`` names main's arguments. The last ones, one for each of ``buffers``, are the model's
@@ -78,14 +82,20 @@ def begin(
     groups = {name: group for group in tied for name in group}
     held = parameters(main, training.freeze, groups)
     if not held:
-        raise UserError("the model has no parameter to train", "training",
-                        "import it with its weights as parameters, or freeze fewer")  # fmt: skip
+        raise UserError(
+            "the model has no parameter to train",
+            "training",
+            "import it with its weights as parameters, or freeze fewer",
+        )
     counted = Counter(map(_name, held))
     twice = next((name for name in counted if counted[name] > 1), None)
     if twice is not None:  # the two halves of a frontend's complex numbers
-        raise UserError(f"the parameter {twice} is complex, which is not supported in training",
-                        "training", "train its real and imaginary parts as two parameters, or "
-                        f"freeze it: freeze=({twice!r},)")  # fmt: skip
+        raise UserError(
+            f"the parameter {twice} is complex, which is not supported in training",
+            "training",
+            "train its real and imaginary parts as two parameters, or "
+            f"freeze it: freeze=({twice!r},)",
+        )
     own = len(main.arguments) - len(buffers)
     rows: list[Argument] = [("batch", n, -1) for n in inputs[:own]]
     arguments = list(main.arguments[:own])
@@ -163,25 +173,30 @@ def _fixed(held: Mapping[str, Constant], module: Module) -> dict[str, Callable[[
 
 def _stored(module: Module) -> list[str]:
     """Return the digests of a module's weights without parameters, of which the step has copies."""
-    return [v.digest for op in module.walk() for v in op.attributes.values()
-            if isinstance(v, Resource)]  # fmt: skip
+    return [
+        v.digest for op in module.walk() for v in op.attributes.values() if isinstance(v, Resource)
+    ]
 
 
 def parameters(
-    main: Function, freeze: Sequence[str] = (),
+    main: Function,
+    freeze: Sequence[str] = (),
     tied: Mapping[str, Sequence[str]] = MappingProxyType({}),
-) -> list[Op]:  # fmt: skip
+) -> list[Op]:
     """Return the constants of ``main`` that are trained, in program order.
 
     Raise UserError for a name in ``freeze`` that matches no parameter; any name of a parameter with
     several (``tied``) matches it.
     """
     every = [
-        op for op in main.body.ops
-        if op.kind == "core.constant" and op.result.type.dtype.is_float
-        and op.origin is not None and op.origin.node is not None
+        op
+        for op in main.body.ops
+        if op.kind == "core.constant"
+        and op.result.type.dtype.is_float
+        and op.origin is not None
+        and op.origin.node is not None
         and op.origin.node.kind in PARAMETERS
-    ]  # fmt: skip
+    ]
     called = {op: tied.get(_name(op), (_name(op),)) for op in every}
     frozen: set[Op] = set()
     for pattern in freeze:
@@ -203,8 +218,11 @@ def _loss(b: Builder, training: Training, output: Value) -> tuple[Value, list[Va
     """Return the mean loss (rank 0) and the arguments that it adds."""
     spec = training.loss
     if not output.type.dtype.is_float:
-        raise UserError(f"expected a float dtype of the model's first result, got {output.type}",
-                        "loss", "let the model return the output to train on first")  # fmt: skip
+        raise UserError(
+            f"expected a float dtype of the model's first result, got {output.type}",
+            "loss",
+            "let the model return the output to train on first",
+        )
     targets = [] if isinstance(spec, Own) else [Value(spec.target(output.type), "targets")]
     total, count = spec.totals(b, output, *targets)
     return b.div(total, count), targets
@@ -227,7 +245,10 @@ def names(roles: Roles) -> Mapping[str, int]:
             continue
         own = f"{roles.arguments[of][1]}.{name}" if role == "slot" else name
         if own in made:
-            raise UserError(f"duplicate name {own} in the state", "training",
-                            "rename the model's parameter or buffer")  # fmt: skip
+            raise UserError(
+                f"duplicate name {own} in the state",
+                "training",
+                "rename the model's parameter or buffer",
+            )
         made[own] = place
     return made

@@ -49,9 +49,14 @@ class Reversed:
 
 
 def reverse(
-    op: Op, around: Sequence[Op], found: Mapping[Value, Value], wanted: set[Value],
-    weights: WeightStore | None, where: str, differentiate: Differentiate,
-) -> Reversed:  # fmt: skip
+    op: Op,
+    around: Sequence[Op],
+    found: Mapping[Value, Value],
+    wanted: set[Value],
+    weights: WeightStore | None,
+    where: str,
+    differentiate: Differentiate,
+) -> Reversed:
     """Return the gradient of the loop ``op`` with a known trip count, one of the ops ``around``.
 
     ``found`` has the cotangents of its results. ``wanted`` are the outer values whose cotangents
@@ -223,8 +228,10 @@ class _Reversal:
         if not self.kept:
             return []
         before, b = Builder(self.weights), Builder(self.weights)
-        first = [before.expand(before.constant(0, v.type.dtype), v.type.shape)
-                 for v in self.kept.values()]  # fmt: skip
+        first = [
+            before.expand(before.constant(0, v.type.dtype), v.type.shape)
+            for v in self.kept.values()
+        ]
         trip, count = None, []
         if self.counter is None:
             trip = Value(tensor((), "i32"))
@@ -274,12 +281,17 @@ class _Reversal:
         start = Builder(self.weights)
         operands = [
             start.constant(whole, kind),
-            *(self.found.get(op.results[i]) or start.scalar_like(0, op.results[i])
-              for i in self.places),
+            *(
+                self.found.get(op.results[i]) or start.scalar_like(0, op.results[i])
+                for i in self.places
+            ),
             *(start.scalar_like(0, self.sums[i]) for i in read),
-        ]  # fmt: skip
-        names = [None, *(_named(op.operands[i]) for i in self.places),
-                 *(_named(self.free[i]) for i in read)]  # fmt: skip
+        ]
+        names = [
+            None,
+            *(_named(op.operands[i]) for i in self.places),
+            *(_named(self.free[i]) for i in read),
+        ]
         regions = (Block(tested, tuple(test.ops), (more,)), region)
         results = start.op(LOOP, operands, names, regions, trips=op["trips"])
         of = [*(op.operands[i] for i in self.places), *(self.free[i] for i in read)]

@@ -37,9 +37,12 @@ class Classes:
         if targets.min() >= 0 and targets.max() < self.count:
             return
         if (targets == self.ignored).all():
-            raise UserError(f"all targets of the batch are {self.ignored}, which is ignored: the "
-                            "loss is undefined", "loss", "leave such batches out; the iteration "
-                            "did not change the state")  # fmt: skip
+            raise UserError(
+                f"all targets of the batch are {self.ignored}, which is ignored: the "
+                "loss is undefined",
+                "loss",
+                "leave such batches out; the iteration did not change the state",
+            )
         wrong = ((targets < 0) | (targets >= self.count)) & (targets != self.ignored)
         if wrong.any():
             at = np.unravel_index(int(wrong.argmax()), wrong.shape)
@@ -47,9 +50,11 @@ class Classes:
             place = f"row {row}" + (f", at {inside}" if inside else "")
             raise UserError(
                 f"target {targets[at]} in {place} of the batch is out of range for {self.count} "
-                "classes", "loss", f"pass targets from 0 to {self.count - 1}, or {self.ignored}, "
+                "classes",
+                "loss",
+                f"pass targets from 0 to {self.count - 1}, or {self.ignored}, "
                 "which is ignored; the iteration did not change the state",
-            )  # fmt: skip
+            )
 
 
 class Loss:
@@ -88,12 +93,18 @@ class CrossEntropy(Loss):
     ignore_index: int = -100
 
     def __post_init__(self) -> None:
-        smoothing = number("loss", "label_smoothing", self.label_smoothing, lambda v: 0 <= v <= 1,
-                           "pass a number from 0 to 1")  # fmt: skip
+        smoothing = number(
+            "loss",
+            "label_smoothing",
+            self.label_smoothing,
+            lambda v: 0 <= v <= 1,
+            "pass a number from 0 to 1",
+        )
         object.__setattr__(self, "label_smoothing", smoothing)
         for name in ("axis", "ignore_index"):
-            held = whole("loss", name, getattr(self, name), -(2**63), 2**63 - 1,
-                         "pass a whole number")  # fmt: skip
+            held = whole(
+                "loss", name, getattr(self, name), -(2**63), 2**63 - 1, "pass a whole number"
+            )
             object.__setattr__(self, name, held)
 
     def _axis(self, output: TensorType) -> int:
@@ -113,8 +124,9 @@ class CrossEntropy(Loss):
 
     @override
     def hint(self, output: TensorType, shape: tuple[int, ...]) -> str:
-        axes = [a for a in range(1, output.rank) if shape == (*output.shape[:a],
-                                                              *output.shape[a + 1 :])]  # fmt: skip
+        axes = [
+            a for a in range(1, output.rank) if shape == (*output.shape[:a], *output.shape[a + 1 :])
+        ]
         return f"CrossEntropy(axis={axes[0]})" if axes else ""
 
     @override
@@ -131,8 +143,13 @@ class CrossEntropy(Loss):
             rows = prod(target.type.shape)
             output = b.reshape(output, shape=(rows, shape[axis]))
             target = b.reshape(target, shape=(rows,))
-        total = b.cross_entropy(output, target, reduction="sum", ignore_index=self.ignore_index,
-                                label_smoothing=self.label_smoothing)  # fmt: skip
+        total = b.cross_entropy(
+            output,
+            target,
+            reduction="sum",
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+        )
         total = widened(b, total)
         counts = b.ne(target, b.scalar_like(self.ignore_index, target))
         return total, _all(b, as_dtype(b, counts, total.type.dtype))
@@ -150,8 +167,11 @@ class _Pointwise(Loss):
     @override
     def totals(self, b, output, target):
         if output.type.shape != target.type.shape:
-            raise UserError(f"the output is {output.type} but the target is {target.type}", "loss",
-                            "pass targets of the output's shape")  # fmt: skip
+            raise UserError(
+                f"the output is {output.type} but the target is {target.type}",
+                "loss",
+                "pass targets of the output's shape",
+            )
         x, y = widened(b, output), widened(b, target)
         total = _all(b, self.each(Term(b, x), Term(b, y)).value)
         return total, b.constant(self.count(output.type), total.type.dtype)
@@ -183,8 +203,9 @@ class Huber(_Pointwise):
     delta: float = 1.0
 
     def __post_init__(self) -> None:
-        delta = number("loss", "delta", self.delta, lambda v: 0 < v < inf,
-                       "pass a finite number above 0")  # fmt: skip
+        delta = number(
+            "loss", "delta", self.delta, lambda v: 0 < v < inf, "pass a finite number above 0"
+        )
         object.__setattr__(self, "delta", delta)
 
     @override
@@ -238,8 +259,11 @@ class Own(Loss):
     @override
     def totals(self, b, output, target=None):
         if output.type.elements != 1 or not output.type.dtype.is_float:
-            raise UserError(f"expected a loss as the model's first result, got {output.type}",
-                            "loss", "pass a loss, or let the model return one float")  # fmt: skip
+            raise UserError(
+                f"expected a loss as the model's first result, got {output.type}",
+                "loss",
+                "pass a loss, or let the model return one float",
+            )
         total = widened(b, output)
         if total.type.rank:
             total = b.reshape(total, shape=())
@@ -248,9 +272,14 @@ class Own(Loss):
 
 #: The losses by the names that the command line and :class:`Training` accept.
 LOSSES = {
-    "cross_entropy": CrossEntropy, "mse": MeanSquaredError, "l1": L1, "huber": Huber,
-    "bce_with_logits": BCEWithLogits, "kl": KLDivergence, "own": Own,
-}  # fmt: skip
+    "cross_entropy": CrossEntropy,
+    "mse": MeanSquaredError,
+    "l1": L1,
+    "huber": Huber,
+    "bce_with_logits": BCEWithLogits,
+    "kl": KLDivergence,
+    "own": Own,
+}
 
 
 def loss(what: str | Loss | None) -> Loss:

@@ -29,17 +29,25 @@ from core_compiler.training.passes.unscale_gradients import UnscaleGradients
 #: ``exchange`` is communication between shards, at any time; ``optimizer`` is everything from the
 #: gradients to the next state (unscaling and clipping them, the update, its guard).
 PHASES = FORWARD, LOSS, RECOMPUTED, BACKWARD, EXCHANGE, OPTIMIZER = (
-    "forward", "loss", "recomputed", "backward", "exchange", "optimizer",
-)  # fmt: skip
+    "forward",
+    "loss",
+    "recomputed",
+    "backward",
+    "exchange",
+    "optimizer",
+)
 #: The phases up to and including the loss (except exchanges).
 BEFORE = frozenset({FORWARD, LOSS})
 
 #: The phase of the ops that a pass creates.
 _MADE_BY = {
-    ScaleLoss.name(): LOSS, Differentiate.name(): BACKWARD, UnscaleGradients.name(): OPTIMIZER,
-    ClipGradients.name(): OPTIMIZER, ApplyOptimizer.name(): OPTIMIZER,
+    ScaleLoss.name(): LOSS,
+    Differentiate.name(): BACKWARD,
+    UnscaleGradients.name(): OPTIMIZER,
+    ClipGradients.name(): OPTIMIZER,
+    ApplyOptimizer.name(): OPTIMIZER,
     GuardUpdate.name(): OPTIMIZER,
-}  # fmt: skip
+}
 #: Passes whose rewrites add second copies of forward ops to a backward op.
 _AGAIN = frozenset({Recompute.name(), RecomputeWidened.name()})
 _EXCHANGES = frozenset({"core.all_reduce"})
@@ -212,8 +220,11 @@ class Phases:
 
         An intermediate op has the phase of its last source op.
         """
-        taken = [old for old in parents
-                 if any(rewrite.values.get(v, v) in op.results for v in old.results)]  # fmt: skip
+        taken = [
+            old
+            for old in parents
+            if any(rewrite.values.get(v, v) in op.results for v in old.results)
+        ]
         if taken:
             return min((self.when(old) for old in taken), key=_ORDER.__getitem__)
         return self._last(parents)
@@ -247,9 +258,11 @@ class Phases:
         if not was or copies < 0:
             copies, was = len(inner), []
         outside = {
-            inside: value for one in old if one.kind in _HOLDERS and one.regions
+            inside: value
+            for one in old
+            if one.kind in _HOLDERS and one.regions
             for inside, value in zip(one.regions[0].arguments, one.operands, strict=False)
-        }  # fmt: skip
+        }
         # The pattern and the reader of each copy's value.
         of: dict[Value, tuple[Op | None, str]] = {}
         for place in range(len(inner) - 1, -1, -1):
@@ -278,8 +291,9 @@ def _relatives(op: Op, rewrite: Rewrite) -> tuple[Op, ...]:
     """
     if len(rewrite.old) == 1 or len(rewrite.new) == 1:
         return rewrite.old
-    made = [o for o in rewrite.old
-            if any(rewrite.values.get(v, v) in op.results for v in o.results)]  # fmt: skip
+    made = [
+        o for o in rewrite.old if any(rewrite.values.get(v, v) in op.results for v in o.results)
+    ]
     return tuple(made or [o for o in rewrite.old if o.kind == op.kind]) or rewrite.old
 
 

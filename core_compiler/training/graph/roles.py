@@ -54,9 +54,10 @@ class Roles:
     def slots(self, parameter: int) -> dict[str, int]:
         """Return the optimiser's state of a parameter: name -> position among the arguments."""
         return {
-            name: i for i, (role, name, of) in enumerate(self.arguments)
+            name: i
+            for i, (role, name, of) in enumerate(self.arguments)
             if role == "slot" and of == parameter
-        }  # fmt: skip
+        }
 
     def result(self, role: str, of: int = -1) -> int | None:
         return next((i for i, r in enumerate(self.results) if r == (role, of)), None)
@@ -73,6 +74,10 @@ class Roles:
         rows = tuple(row for row, _ in results)
         aliases = tuple((i, of) for i, (role, of) in enumerate(rows) if role == "next")
         body = function.body.with_(outputs=tuple(v for _, v in results))
-        attributes = {**function.attributes, "arguments": self.arguments, "results": rows,
-                      "aliases": aliases}  # fmt: skip
+        attributes = {
+            **function.attributes,
+            "arguments": self.arguments,
+            "results": rows,
+            "aliases": aliases,
+        }
         return function.with_(body=body, attributes=attributes)

@@ -163,9 +163,11 @@ class _Flow:
             value = stack.pop()
             for op, of in self.sources.get(value, ()):
                 for operand in of:
-                    ends = op is not None and operand.type.dtype.is_float and not (
-                        value.type.dtype.is_float and passes(op, operand)
-                    )  # fmt: skip
+                    ends = (
+                        op is not None
+                        and operand.type.dtype.is_float
+                        and not (value.type.dtype.is_float and passes(op, operand))
+                    )
                     if ends:
                         assert op is not None
                         stops[op, operand] = Stop(op, operand, value)

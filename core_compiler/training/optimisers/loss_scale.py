@@ -72,12 +72,21 @@ class Dynamic(LossScale):
 
     def __post_init__(self) -> None:
         _need_factor("initial", self.initial)
-        _need(1 < self.growth < math.inf, f"invalid value {self.growth} for growth",
-              "pass a number above 1")  # fmt: skip
-        _need(0 < self.backoff < 1, f"invalid value {self.backoff} for backoff",
-              "pass a number between 0 and 1")  # fmt: skip
-        _need(self.interval >= 1, f"invalid value {self.interval} for interval",
-              "pass 1 or more iterations")  # fmt: skip
+        _need(
+            1 < self.growth < math.inf,
+            f"invalid value {self.growth} for growth",
+            "pass a number above 1",
+        )
+        _need(
+            0 < self.backoff < 1,
+            f"invalid value {self.backoff} for backoff",
+            "pass a number between 0 and 1",
+        )
+        _need(
+            self.interval >= 1,
+            f"invalid value {self.interval} for interval",
+            "pass 1 or more iterations",
+        )
 
     @property
     @override
@@ -111,16 +120,22 @@ def loss_scale(what: Any) -> LossScale:
     try:
         return Static(float(what))
     except (TypeError, ValueError):
-        raise UserError(f"invalid value {what!r} for loss_scale", "training",
-                        "pass a number above 0, or dynamic") from None  # fmt: skip
+        raise UserError(
+            f"invalid value {what!r} for loss_scale",
+            "training",
+            "pass a number above 0, or dynamic",
+        ) from None
 
 
 def _need_factor(name: str, value: float) -> None:
     with np.errstate(all="ignore"):
         held = np.float32(value)
         holds = held > 0 and np.isfinite(held) and np.isfinite(1 / held)
-    _need(bool(holds), f"invalid value {value} for {name}",
-          "pass a number above 0 that f32 can represent, as well as its reciprocal")  # fmt: skip
+    _need(
+        bool(holds),
+        f"invalid value {value} for {name}",
+        "pass a number above 0 that f32 can represent, as well as its reciprocal",
+    )
 
 
 def _need(holds: bool, what: str, fix: str) -> None:

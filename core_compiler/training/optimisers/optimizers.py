@@ -71,8 +71,13 @@ class Optimizer:
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise UserError(f"invalid value {given!r} for betas", "optimizer", fix)
         names = ("betas[0]", "betas[1]")
-        self._take("betas", tuple(number("optimizer", name, beta, below_one, fix)
-                                  for name, beta in zip(names, given, strict=True)))  # fmt: skip
+        self._take(
+            "betas",
+            tuple(
+                number("optimizer", name, beta, below_one, fix)
+                for name, beta in zip(names, given, strict=True)
+            ),
+        )
 
     @property
     def slots(self) -> dict[str, float]:
@@ -131,11 +136,16 @@ class SGD(Optimizer):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._take("dampening", number("optimizer", "dampening", self.dampening, math.isfinite,
-                                       "pass a finite number"))  # fmt: skip
+        self._take(
+            "dampening",
+            number("optimizer", "dampening", self.dampening, math.isfinite, "pass a finite number"),
+        )
         if self.nesterov and (self.momentum <= 0 or self.dampening):
-            raise UserError("nesterov needs momentum and no dampening", "optimizer",
-                            "pass a momentum above 0 and no dampening")  # fmt: skip
+            raise UserError(
+                "nesterov needs momentum and no dampening",
+                "optimizer",
+                "pass a momentum above 0 and no dampening",
+            )
 
     @property
     @override
@@ -354,8 +364,13 @@ def scalars_after(what: Optimizer, iterations: int) -> dict[str, float]:
 
 #: The optimisers by the names that the command line and :class:`Training` accept.
 OPTIMIZERS = {
-    "sgd": SGD, "adam": Adam, "adamw": AdamW, "adagrad": Adagrad, "rmsprop": RMSprop, "lion": Lion,
-}  # fmt: skip
+    "sgd": SGD,
+    "adam": Adam,
+    "adamw": AdamW,
+    "adagrad": Adagrad,
+    "rmsprop": RMSprop,
+    "lion": Lion,
+}
 
 
 def optimizer(what: str | Optimizer) -> Optimizer:

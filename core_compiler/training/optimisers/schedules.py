@@ -136,13 +136,17 @@ class Warmup:
     def __post_init__(self) -> None:
         _check(self)
         if not is_schedule(self.after):
-            raise UserError(f"expected after to be a schedule, got {self.after!r}", "learning rate",
-                            "pass a schedule, such as Constant(0.1)")  # fmt: skip
+            raise UserError(
+                f"expected after to be a schedule, got {self.after!r}",
+                "learning rate",
+                "pass a schedule, such as Constant(0.1)",
+            )
 
     def rate(self, b: Builder, iteration: Value) -> Value:
         count = _count(b, iteration)
-        later = b.max(b.sub(iteration, b.scalar_like(self.iterations, iteration)),
-                      b.scalar_like(0, iteration))  # fmt: skip
+        later = b.max(
+            b.sub(iteration, b.scalar_like(self.iterations, iteration)), b.scalar_like(0, iteration)
+        )
         rate = Term(b, self.after.rate(b, later))
         growing = rate * ((count + 1) / self.iterations)
         return growing.where(count < self.iterations, rate).value
@@ -173,8 +177,11 @@ def schedule(rate: float | Schedule) -> Schedule:
 
 #: The schedules by the names that the command line accepts, without the warmup.
 SCHEDULES: dict[str, Any] = {
-    "step": Step, "exponential": Exponential, "linear": Linear, "cosine": Cosine,
-}  # fmt: skip
+    "step": Step,
+    "exponential": Exponential,
+    "linear": Linear,
+    "cosine": Cosine,
+}
 
 
 def read(texts: Sequence[str], value: float) -> Schedule:
@@ -192,12 +199,18 @@ def read(texts: Sequence[str], value: float) -> Schedule:
         elif name in SCHEDULES and after is None:
             after = SCHEDULES[name](value, **_read_fields(SCHEDULES[name], text, said))
         elif name == "warmup" or name in SCHEDULES:
-            raise UserError(f"too many schedules: {text!r}", "--schedule",
-                            "pass one, and at most one warmup before it")  # fmt: skip
+            raise UserError(
+                f"too many schedules: {text!r}",
+                "--schedule",
+                "pass one, and at most one warmup before it",
+            )
         else:
             known = ["warmup", *SCHEDULES]
-            raise UserError(f"unknown schedule {name!r}", "--schedule",
-                            nearest(name, known, f"choose {', '.join(known)}"))  # fmt: skip
+            raise UserError(
+                f"unknown schedule {name!r}",
+                "--schedule",
+                nearest(name, known, f"choose {', '.join(known)}"),
+            )
     after = after or Constant(value)
     return after if warmup is None else Warmup(after=after, **warmup)
 

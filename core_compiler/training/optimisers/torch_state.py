@@ -36,10 +36,14 @@ _FIELDS: Mapping[type[Optimizer], Mapping[str, str]] = {
     SGD: {n: n for n in ("momentum", "dampening", "weight_decay", "nesterov")},
     Adam: {n: n for n in ("betas", "eps", "weight_decay", "amsgrad")},
     AdamW: {n: n for n in ("betas", "eps", "weight_decay", "amsgrad")},
-    Adagrad: {"rate_decay": "lr_decay", "weight_decay": "weight_decay", "eps": "eps",
-              "initial": "initial_accumulator_value"},
+    Adagrad: {
+        "rate_decay": "lr_decay",
+        "weight_decay": "weight_decay",
+        "eps": "eps",
+        "initial": "initial_accumulator_value",
+    },
     RMSprop: {n: n for n in ("alpha", "eps", "weight_decay", "momentum", "centered")},
-}  # fmt: skip
+}
 #: Entries of a group that configure torch's kernels or belong to a scheduler.
 _HOW = frozenset({"params", "lr", "foreach", "fused", "capturable", "differentiable", "initial_lr"})
 #: The counter that torch keeps for each parameter; its SGD has none.
@@ -74,20 +78,28 @@ def state_of(step: TrainingStep, names: Sequence[str] | None = None) -> dict[str
 
 
 def load(
-    step: TrainingStep, given: Mapping[str, Any], names: Sequence[str] | None = None,
+    step: TrainingStep,
+    given: Mapping[str, Any],
+    names: Sequence[str] | None = None,
     iteration: int | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Set the optimiser's state; see :meth:`TrainingStep.load_optimizer_state_dict`."""
     if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
-        raise UserError("expected a mapping with state and param_groups", _WHERE,
-                        "pass what torch.optim.Optimizer.state_dict() returns")  # fmt: skip
+        raise UserError(
+            "expected a mapping with state and param_groups",
+            _WHERE,
+            "pass what torch.optim.Optimizer.state_dict() returns",
+        )
     told = [n for group in given["param_groups"] for n in group.get("param_names") or ()]
     order, own = _order(step, names if names is not None else told or None), _parameters(step)
     optimizer = step.compilation.options.training.optimizer
     numbers = [n for group in given["param_groups"] for n in group["params"]]
     if len(numbers) != len(order):
-        raise UserError(f"expected {len(order)} parameters, got {len(numbers)}", _WHERE,
-                        "pass names: those of torch's parameters, in their order")  # fmt: skip
+        raise UserError(
+            f"expected {len(order)} parameters, got {len(numbers)}",
+            _WHERE,
+            "pass names: those of torch's parameters, in their order",
+        )
     fresh: dict[str, Any] = {}
     counts: dict[int, str] = {}
     for number, name in zip(numbers, order, strict=True):
@@ -96,17 +108,23 @@ def load(
             continue
         for slot in own[called]:
             if row and slot not in row:
-                raise UserError(f"missing {slot} in the state of {name}", _WHERE,
-                                f"pass that of a torch.optim.{type(optimizer).__name__} with the "
-                                "same options")  # fmt: skip
-            fresh[f"{called}.{slot}"] = _array(row.get(slot), step, f"{called}.{slot}",
-                                               optimizer.slots[slot])  # fmt: skip
+                raise UserError(
+                    f"missing {slot} in the state of {name}",
+                    _WHERE,
+                    f"pass that of a torch.optim.{type(optimizer).__name__} with the same options",
+                )
+            fresh[f"{called}.{slot}"] = _array(
+                row.get(slot), step, f"{called}.{slot}", optimizer.slots[slot]
+            )
         if row.get(STEP) is not None:
             counts.setdefault(int(row[STEP]), name)
     if len(counts) > 1:
         said = " and ".join(f"{name} {n} times" for n, name in list(counts.items())[:2])
-        raise UserError(f"the parameters were not updated together: {said}", _WHERE,
-                        "train them together: all parameters share one step count")  # fmt: skip
+        raise UserError(
+            f"the parameters were not updated together: {said}",
+            _WHERE,
+            "train them together: all parameters share one step count",
+        )
     skipped = int(step.number(SKIPPED) or 0)
     known = next(iter(counts), None)
     if iteration is None:
@@ -114,8 +132,11 @@ def load(
     done = iteration - skipped if known is None else known
     moved = isinstance(optimizer, SGD) and any(row for row in given["state"].values())
     if moved and not done and getattr(optimizer, "dampening", False):
-        raise UserError("torch's SGD does not store how many iterations were done", _WHERE,
-                        "pass iteration: with dampening the first one differs")  # fmt: skip
+        raise UserError(
+            "torch's SGD does not store how many iterations were done",
+            _WHERE,
+            "pass iteration: with dampening the first one differs",
+        )
     for group in given["param_groups"]:
         _compare(optimizer, group, rates(optimizer.schedule)(iteration), iteration)
     fresh |= {n: np.array(v, np.float64) for n, v in scalars_after(optimizer, done).items()}
@@ -126,15 +147,21 @@ def _order(step: TrainingStep, names: Sequence[str] | None) -> Sequence[str]:
     """Return the parameters in the order of torch's optimiser."""
     optimizer = step.compilation.options.training.optimizer
     if type(optimizer) not in _FIELDS:
-        raise UserError(f"torch has no optimiser {type(optimizer).__name__}", _WHERE,
-                        "use whole_state() and load_state_dict() instead")  # fmt: skip
+        raise UserError(
+            f"torch has no optimiser {type(optimizer).__name__}",
+            _WHERE,
+            "use whole_state() and load_state_dict() instead",
+        )
     if names is None:
         return step.order
     unknown = [n for n in _parameters(step) if n not in {step.called(m) for m in names}]
     if unknown:
-        raise UserError(f"missing {unknown[0]} in the names of the parameters", _WHERE,
-                        "pass names=[name for name, _ in model.named_parameters()], in the order "
-                        "of the optimiser's parameters")  # fmt: skip
+        raise UserError(
+            f"missing {unknown[0]} in the names of the parameters",
+            _WHERE,
+            "pass names=[name for name, _ in model.named_parameters()], in the order "
+            "of the optimiser's parameters",
+        )
     return list(names)
 
 
@@ -162,9 +189,7 @@ def _group(optimizer: Optimizer, rate: float) -> dict[str, Any]:
     return {name: value for name, value in made.items() if name != "params"}
 
 
-def _compare(
-    optimizer: Optimizer, group: Mapping[str, Any], rate: float, iteration: int
-) -> None:  # fmt: skip
+def _compare(optimizer: Optimizer, group: Mapping[str, Any], rate: float, iteration: int) -> None:
     """Raise UserError if a group of torch computes something else."""
     kind = type(optimizer).__name__
     own = {theirs: ours for ours, theirs in _FIELDS[type(optimizer)].items()}
@@ -172,8 +197,7 @@ def _compare(
         if name in _HOW:
             continue
         if name in own and name not in group:
-            raise UserError(f"missing {name}", _WHERE,
-                            f"pass the state of a torch.optim.{kind}")  # fmt: skip
+            raise UserError(f"missing {name}", _WHERE, f"pass the state of a torch.optim.{kind}")
         found = group.get(name, value)
         found = tuple(found) if isinstance(found, list) else found
         if found != value:
@@ -181,9 +205,11 @@ def _compare(
             raise UserError(f"expected the step's {name} {value}, got {found}", _WHERE, fix)
     found = float(group.get("lr", rate))
     if not isclose(found, rate, rel_tol=_SAME_RATE, abs_tol=1e-30):
-        raise UserError(f"expected the step's rate {rate:g} in iteration {iteration + 1}, got lr "
-                        f"{found:g}", _WHERE, f"compile with {kind}({found:g}), or pass the "
-                        "iteration that the schedule is at")  # fmt: skip
+        raise UserError(
+            f"expected the step's rate {rate:g} in iteration {iteration + 1}, got lr {found:g}",
+            _WHERE,
+            f"compile with {kind}({found:g}), or pass the iteration that the schedule is at",
+        )
 
 
 def _array(held: Any, step: TrainingStep, name: str, start: float) -> np.ndarray:

@@ -35,9 +35,16 @@ def pipeline(training: Training) -> tuple[Pass, ...]:
     if scale is None:
         return (*shard, *narrow, Differentiate(), *again, *clip, ApplyOptimizer(optimizer))
     return (
-        *shard, *narrow, ScaleLoss(scale), Differentiate(), *again, UnscaleGradients(scale), *clip,
-        ApplyOptimizer(optimizer), GuardUpdate(scale, optimizer),
-    )  # fmt: skip
+        *shard,
+        *narrow,
+        ScaleLoss(scale),
+        Differentiate(),
+        *again,
+        UnscaleGradients(scale),
+        *clip,
+        ApplyOptimizer(optimizer),
+        GuardUpdate(scale, optimizer),
+    )
 
 
 def lowered(target: Sequence[Pass], training: Training) -> tuple[Pass, ...]:

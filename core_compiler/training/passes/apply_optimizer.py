@@ -63,39 +63,61 @@ class ApplyOptimizer(Pass):
         shared = {f"before.{n}": t.value for n, t in before.items()}
         advanced = {f"after.{n}": t.value for n, t in after.items()}
         numbers_of = Formula(
-            "the numbers of an iteration", {**given, **shared},
-            {"iteration": nexts[place], "first": first, "rate": rate.value, **advanced}, options,
+            "the numbers of an iteration",
+            {**given, **shared},
+            {"iteration": nexts[place], "first": first, "rate": rate.value, **advanced},
+            options,
             frozenset(shared),
-        )  # fmt: skip
-        rw.insert(b.ops, rule="numbers of the iteration", reason="the optimiser's rate and state",
-                  claim=numbers_of)  # fmt: skip
+        )
+        rw.insert(
+            b.ops,
+            rule="numbers of the iteration",
+            reason="the optimiser's rate and state",
+            claim=numbers_of,
+        )
         for parameter, gradient in roles.gradients().items():
             b = Builder(module.weights)
             slots = roles.slots(parameter)
             numbers = Numbers(
-                _in(b, rate), first, {n: _in(b, t) for n, t in before.items()},
+                _in(b, rate),
+                first,
+                {n: _in(b, t) for n, t in before.items()},
                 {n: _in(b, t) for n, t in after.items()},
-            )  # fmt: skip
+            )
             made, moved = self.optimizer.update(
-                Term(b, arguments[parameter]), Term(b, outputs[gradient]),
-                {n: Term(b, arguments[i]) for n, i in slots.items()}, numbers,
-            )  # fmt: skip
+                Term(b, arguments[parameter]),
+                Term(b, outputs[gradient]),
+                {n: Term(b, arguments[i]) for n, i in slots.items()},
+                numbers,
+            )
             nexts[parameter] = made.value
             nexts |= {slots[n]: term.value for n, term in moved.items()}
             role, name, _ = roles.arguments[parameter]
             held_by = {f"slot.{n}": arguments[i] for n, i in slots.items()}
-            read = {"parameter": arguments[parameter], "gradient": outputs[gradient],
-                    "rate": rate.value, "first": first, **shared, **advanced,
-                    **held_by}  # fmt: skip
+            read = {
+                "parameter": arguments[parameter],
+                "gradient": outputs[gradient],
+                "rate": rate.value,
+                "first": first,
+                **shared,
+                **advanced,
+                **held_by,
+            }
             never_negative = {*shared, *advanced, "rate"}
             never_negative |= {f"slot.{n}" for n in self.optimizer.squares}
             claim = Formula(
-                "the optimiser's update", read,
+                "the optimiser's update",
+                read,
                 {"parameter": made.value, **{f"slot.{n}": t.value for n, t in moved.items()}},
-                options, frozenset(never_negative),
-            )  # fmt: skip
-            rw.insert(b.ops, rule=f"update by {type(self.optimizer).__name__}",
-                      reason=f"the next value of the {role} {name}", claim=claim)  # fmt: skip
+                options,
+                frozenset(never_negative),
+            )
+            rw.insert(
+                b.ops,
+                rule=f"update by {type(self.optimizer).__name__}",
+                reason=f"the next value of the {role} {name}",
+                claim=claim,
+            )
         rows: list[tuple[Result, Value]] = list(zip(roles.results, outputs, strict=True))
         kept = [row for row in rows if row[0][0] in ("loss", "metric", "finite")]
         used = [row for row in rows if row[0][0] == "gradient"]

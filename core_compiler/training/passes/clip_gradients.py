@@ -48,8 +48,9 @@ class ClipGradients(Pass):
         given = {str(i): main.outputs[place] for i, place in places.items()}
         made = {"total": total.value, "factor": factor.value}
         claim = Formula("the norm of the gradients", given, made, {"norm": self.norm})
-        rw.insert(b.ops, rule="the gradients' norm", reason="the configuration clips it",
-                  claim=claim)  # fmt: skip
+        rw.insert(
+            b.ops, rule="the gradients' norm", reason="the configuration clips it", claim=claim
+        )
         outputs = list(main.outputs)
         for place in places.values():
             b = Builder(module.weights)
@@ -57,8 +58,11 @@ class ClipGradients(Pass):
             wide = widened(b, g)
             scale = b.expand(as_dtype(b, factor.value, wide.type.dtype), wide.type.shape)
             outputs[place] = rounded(b, b.mul(wide, scale), g)
-            claim = Formula("a gradient times a factor", {"x": g, "factor": factor.value},
-                            {"made": outputs[place]})  # fmt: skip
+            claim = Formula(
+                "a gradient times a factor",
+                {"x": g, "factor": factor.value},
+                {"made": outputs[place]},
+            )
             rw.insert(b.ops, rule="clip a gradient", reason="scaled with all others", claim=claim)
         body = rw.commit()
         results = [*zip(roles.results, outputs, strict=True), (("metric", -1), total.value)]

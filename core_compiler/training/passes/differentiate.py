@@ -51,8 +51,9 @@ class Differentiate(Pass):
         b = Builder(module.weights)
         seed = b.constant(1, rw.outputs[loss].type.dtype)
         own = Gradient((), (), ((rw.outputs[loss], None, seed),))
-        rw.insert(b.ops, rule="the loss's own gradient", reason="differentiation begins with 1",
-                  claim=own)  # fmt: skip
+        rw.insert(
+            b.ops, rule="the loss's own gradient", reason="differentiation begins with 1", claim=own
+        )
         found = differentiate(program, {rw.outputs[loss]: seed}, varied.values(), module.weights)
         left = unmoved(rw.ops, rw.outputs[loss], list(varied.values()), found)
         names = {v: roles.arguments[i][1] for i, v in varied.items()}
@@ -77,8 +78,9 @@ class Differentiate(Pass):
         with suppress(RewriteLimit):
             for op in rw.ops:
                 if op.kind == "core.stop_gradient" and (stop := rw.now(op)) is not None:
-                    rw.replace(stop, (), {stop.result: stop.operands[0]},
-                               rule="stop_gradient(x) => x")  # fmt: skip
+                    rw.replace(
+                        stop, (), {stop.result: stop.operands[0]}, rule="stop_gradient(x) => x"
+                    )
 
 
 def _told(group: Unmoved, names: Mapping[Value, str]) -> str:
@@ -102,18 +104,21 @@ def _nothing_moves(left: Sequence[Unmoved]) -> UserError:
     blocked = [g for g in left if g.stops and not g.on_purpose]
     stops = {str(s): s for g in blocked or left for s in g.told}
     if not stops:
-        return UserError("the loss does not depend on any trained parameter", "training",
-                         "let the model return an output that depends on them first, or freeze "
-                         "fewer parameters")  # fmt: skip
+        return UserError(
+            "the loss does not depend on any trained parameter",
+            "training",
+            "let the model return an output that depends on them first, or freeze fewer parameters",
+        )
     fix = (
         "compute the loss from its input (such as the scores that argmax reads), or replace it "
         "with a differentiable op"
     )
     return UserError(
         "no parameter gets a gradient: the gradient of the loss stops at "
-        f"{_stops(list(stops.values()))}", "training",
+        f"{_stops(list(stops.values()))}",
+        "training",
         fix if blocked else "let gradients pass there (detach and no_grad stop them)",
-    )  # fmt: skip
+    )
 
 
 @dataclass

@@ -26,8 +26,11 @@ class DropGradients(Pass):
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)
-        rows = [(row, v) for row, v in zip(roles.results, main.outputs, strict=True)
-                if row[0] != "gradient"]  # fmt: skip
+        rows = [
+            (row, v)
+            for row, v in zip(roles.results, main.outputs, strict=True)
+            if row[0] != "gradient"
+        ]
         if len(rows) == len(main.outputs):
             return module
         context.note("note", f"{len(main.outputs) - len(rows)} gradients are no longer results")

@@ -48,10 +48,16 @@ class GuardUpdate(Pass):
         state = roles.scalars(main, self.scale.state)
         made = self.scale.advance(b, state, finite)
         nexts = {roles.number("scalar", name): value for name, value in made.items()}
-        claim = Formula("the loss's next factor", {"finite": finite, **state}, made,
-                        {"scale": self.scale}, frozenset(state))  # fmt: skip
-        rw.insert(b.ops, rule="the loss's next factor", reason="it depends on the gradients",
-                  claim=claim)  # fmt: skip
+        claim = Formula(
+            "the loss's next factor",
+            {"finite": finite, **state},
+            made,
+            {"scale": self.scale},
+            frozenset(state),
+        )
+        rw.insert(
+            b.ops, rule="the loss's next factor", reason="it depends on the gradients", claim=claim
+        )
         results = []
         for (role, of), value in zip(roles.results, main.outputs, strict=True):
             if role == "finite":
@@ -63,9 +69,12 @@ class GuardUpdate(Pass):
                 value = b.select(b.expand(finite, before.type.shape), after, before)
                 kind, name, _ = roles.arguments[of]
                 given = {"finite": finite, "after": after, "before": before}
-                rw.insert(b.ops, rule="keep what it was, unless all gradients are finite",
-                          reason=f"the next value of the {kind} {name}",
-                          claim=Formula("a guarded update", given, {"made": value}))  # fmt: skip
+                rw.insert(
+                    b.ops,
+                    rule="keep what it was, unless all gradients are finite",
+                    reason=f"the next value of the {kind} {name}",
+                    claim=Formula("a guarded update", given, {"made": value}),
+                )
             results.append(((role, of), nexts.get(of, value) if role == "next" else value))
         return context.with_function(
             module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"

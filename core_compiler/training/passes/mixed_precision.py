@@ -59,8 +59,10 @@ class MixedPrecision(Pass):
 
         made = context.rewrite(module, edit)
         if made is module:
-            context.note("warning", f"nothing is stored in {dtype.name}: the model has no f32 "
-                         "product or convolution")  # fmt: skip
+            context.note(
+                "warning",
+                f"nothing is stored in {dtype.name}: the model has no f32 product or convolution",
+            )
         return made
 
 

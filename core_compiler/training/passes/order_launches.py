@@ -42,8 +42,13 @@ class OrderLaunches(Pass):
             for op, freed in _Order(module.main).ops():
                 first = next(iter(standing))
                 if op is not first:
-                    rewriter.replace(op, op.with_(), rule="launch earlier", at=first,
-                                     note=f"frees {freed:,} bytes" if freed else "")  # fmt: skip
+                    rewriter.replace(
+                        op,
+                        op.with_(),
+                        rule="launch earlier",
+                        at=first,
+                        note=f"frees {freed:,} bytes" if freed else "",
+                    )
                 del standing[op]
         return module.with_main(rewriter.commit())
 

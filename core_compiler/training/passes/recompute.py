@@ -39,9 +39,11 @@ class Recompute(Pass):
     @override
     def run(self, module: Module, context: PassContext) -> Module:
         if not 0 < self.budget <= 1:
-            raise UserError(f"invalid budget {self.budget}", f"pass {self.name()}",
-                            "pass the fraction of the saved bytes to keep, "
-                            "above 0 and up to 1")  # fmt: skip
+            raise UserError(
+                f"invalid budget {self.budget}",
+                f"pass {self.name()}",
+                "pass the fraction of the saved bytes to keep, above 0 and up to 1",
+            )
         launches, problem = problem_of(module.main)
         choice = choose(problem, self.budget)
         context.facts[FACT] = choice
@@ -56,8 +58,10 @@ def told(choice: Choice) -> str:
     """Describe a choice in words."""
     plan, without = choice.plan, choice.without
     part = plan.held / without.held if without.held else 0.0
-    said = (f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {without.held:,}; "
-            f"{len(plan.again)} launches are repeated")  # fmt: skip
+    said = (
+        f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {without.held:,}; "
+        f"{len(plan.again)} launches are repeated"
+    )
     return said if choice.fits else f"no plan within {choice.limit:,} bytes: {said}"
 
 
@@ -71,11 +75,14 @@ def problem_of(main: Function) -> tuple[list[Op], Problem]:
     steps = []
     for op in launches:
         reads = dict.fromkeys(roots.get(v, v) for v in op.uses())
-        steps.append(Step(
-            tuple(numbers[v] for v in reads if v in numbers),
-            tuple(numbers[v] for v in op.results),
-            _cost(op) if op.kind == LAUNCH else 0, op.kind == LAUNCH and not is_exchange(op),
-        ))  # fmt: skip
+        steps.append(
+            Step(
+                tuple(numbers[v] for v in reads if v in numbers),
+                tuple(numbers[v] for v in op.results),
+                _cost(op) if op.kind == LAUNCH else 0,
+                op.kind == LAUNCH and not is_exchange(op),
+            )
+        )
     loss = body.outputs[Roles.of(main).results.index(("loss", -1))]
     of_loss = next((i for i, op in enumerate(launches) if roots.get(loss, loss) in op.results), 0)
     sizes = tuple(0 if v in results else v.type.bytes for v in numbers)
@@ -151,4 +158,4 @@ class _Again:
             results=tuple(self.made[v] for v in op.results),
             regions=tuple(clone_block(block) for block in op.regions),
             origin=Origin.derived("computed again", parents),
-        )  # fmt: skip
+        )

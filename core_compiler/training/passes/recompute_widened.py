@@ -70,8 +70,9 @@ class _Again:
                 if value in self.made or self._is_worth_it(value):
                     change[value] = self._again(value, fresh, value.type.bytes // SMALL)
             if change:
-                self.rewriter.replace(op, [*fresh, op.substitute(change)],
-                                      rule="read what is stored narrow")  # fmt: skip
+                self.rewriter.replace(
+                    op, [*fresh, op.substitute(change)], rule="read what is stored narrow"
+                )
 
     def _is_worth_it(self, value: Value) -> bool:
         """Return whether a chain computes ``value`` from narrow, small or kept values."""

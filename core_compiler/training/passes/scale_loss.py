@@ -43,10 +43,15 @@ class ScaleLoss(Pass):
         factor = self.scale.factor(b, state)
         loss = main.outputs[place]
         scaled = b.mul(loss, as_dtype(b, factor, loss.type.dtype))
-        claim = Formula("the scaled loss", {"loss": loss, **state}, {"made": scaled},
-                        {"scale": self.scale})  # fmt: skip
-        rw.insert(b.ops, rule="scale the loss", reason="the configuration scales its gradients",
-                  claim=claim)  # fmt: skip
+        claim = Formula(
+            "the scaled loss", {"loss": loss, **state}, {"made": scaled}, {"scale": self.scale}
+        )
+        rw.insert(
+            b.ops,
+            rule="scale the loss",
+            reason="the configuration scales its gradients",
+            claim=claim,
+        )
         results = [*zip(roles.results, main.outputs, strict=True), (("scaled", -1), scaled)]
         return context.with_function(
             module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"

@@ -68,9 +68,13 @@ class ShardBatch(Pass):
             if role == "next":
                 work.same_for_all(place, roles.arguments[of][1], own)
         for name, op in work.each_its_own:
-            context.note("warning", f"the buffer {name} becomes the mean of what the shards "
-                         "compute from their own examples; for a sum or an extreme over the "
-                         "batch, that differs from the value of a single shard", op)  # fmt: skip
+            context.note(
+                "warning",
+                f"the buffer {name} becomes the mean of what the shards "
+                "compute from their own examples; for a sum or an extreme over the "
+                "batch, that differs from the value of a single shard",
+                op,
+            )
         return module.with_function(main.with_(body=rw.commit()))
 
 
@@ -100,8 +104,9 @@ class _Work:
                     place = next((f" ({n.file}:{n.line})" for n in nodes if n.file), "")
                     raise UserError(
                         f"{inner.kind} inside {op.kind}{place} would differ between shards",
-                        "shards", "move it out of the loop or branch, or train with one shard",
-                    )  # fmt: skip
+                        "shards",
+                        "move it out of the loop or branch, or train with one shard",
+                    )
 
     def loss(self, place: int | None) -> None:
         """Replace every term of the loss by its total over all shards divided by their count.
@@ -128,8 +133,13 @@ class _Work:
         """Replace ``term`` in the loss by ``made``, the mean over all shards."""
         users = [op for op in self.rw.users(term) if not path.isdisjoint(op.results)]
         before = users[0] if users else None
-        self.rw.insert(b.ops, before=before, rule=_MEAN, reason="of the model's own loss",
-                       claim=_of_equal_shards(term, made))  # fmt: skip
+        self.rw.insert(
+            b.ops,
+            before=before,
+            rule=_MEAN,
+            reason="of the model's own loss",
+            claim=_of_equal_shards(term, made),
+        )
         for user in users:
             fresh = user.substitute({term: made})
             self.rw.replace(user, fresh, {v: v for v in user.results}, rule=_MEAN)
@@ -176,8 +186,13 @@ class _Work:
         b = self.builder()
         made = b.distribute(parameter, shards=self.shards)
         rule = "every shard reads the parameter"
-        self.rw.insert(b.ops, before=users[0], rule=rule, reason="its gradients are summed",
-                       claim=_of_equal_shards(parameter, made))  # fmt: skip
+        self.rw.insert(
+            b.ops,
+            before=users[0],
+            rule=rule,
+            reason="its gradients are summed",
+            claim=_of_equal_shards(parameter, made),
+        )
         for user in users:
             fresh = user.substitute({parameter: made})
             self.rw.replace(user, fresh, {v: v for v in user.results}, rule=rule)
@@ -193,16 +208,20 @@ class _Work:
             if op.kind == "core.batch_norm":
                 self._synchronise(op)
         varied = differing(self.rw.ops, own)
-        left = [op for op in self.rw.ops if op.kind == "core.batch_norm"
-                and not varied.isdisjoint(op.operands[3:5])]  # fmt: skip
+        left = [
+            op
+            for op in self.rw.ops
+            if op.kind == "core.batch_norm" and not varied.isdisjoint(op.operands[3:5])
+        ]
         if left:
             nodes = [n for op in left if op.origin is not None for n in op.origin.nodes()]
             places = dict.fromkeys(f"{n.file}:{n.line}" if n.file else n.name for n in nodes)
             raise UserError(
                 f"the statistics of {len(left)} batch normalisations cannot be computed over all "
-                f"shards ({', '.join(list(places)[:3])})", "shards",
+                f"shards ({', '.join(list(places)[:3])})",
+                "shards",
                 "train with sync_batch_norm=False, or with one shard",
-            )  # fmt: skip
+            )
 
     def _synchronise(self, norm: Op) -> None:
         x, result = norm.operands[0], norm.result
@@ -236,9 +255,13 @@ class _Work:
             of = {"shape": x.type.shape, "axes": axes, "divisor": number, "shards": self.shards}
             claim = Formula("a mean over all shards", {"total": current.result}, {"made": made}, of)
             self.rw.replace(
-                division, b.ops, {division.result: made}, rule="a statistic over all shards",
-                claim=claim if b.ops else None, tolerance=_ROUNDING if number == own else None,
-            )  # fmt: skip
+                division,
+                b.ops,
+                {division.result: made},
+                rule="a statistic over all shards",
+                claim=claim if b.ops else None,
+                tolerance=_ROUNDING if number == own else None,
+            )
             self._unbiased(made, own)
 
     def _unbiased(self, variance: Value, own: int) -> None:
@@ -252,10 +275,19 @@ class _Work:
                 every = own * self.shards
                 b = self.builder()
                 made = b.mul(variance, b.scalar_like(every / (every - 1), variance))
-                claim = Formula("an unbiased variance over all shards", {"variance": variance},
-                                {"made": made}, {"of": own, "shards": self.shards})  # fmt: skip
-                self.rw.replace(user, b.ops, {user.result: made},
-                                rule="n / (n - 1) over all shards", claim=claim)  # fmt: skip
+                claim = Formula(
+                    "an unbiased variance over all shards",
+                    {"variance": variance},
+                    {"made": made},
+                    {"of": own, "shards": self.shards},
+                )
+                self.rw.replace(
+                    user,
+                    b.ops,
+                    {user.result: made},
+                    rule="n / (n - 1) over all shards",
+                    claim=claim,
+                )
 
     def _number(self, value: Value) -> float | None:
         """Return the single value of a constant (or of its broadcast), or None."""
@@ -279,15 +311,21 @@ class _Work:
         if not value.type.dtype.is_float:
             raise UserError(
                 f"the {value.type.dtype} buffer {name} is computed from the examples and would "
-                "differ between shards", "shards", "train with one shard",
-            )  # fmt: skip
+                "differ between shards",
+                "shards",
+                "train with one shard",
+            )
         b = self.builder()
         total = b.all_reduce(value, shards=self.shards)
         made = b.div(total, b.scalar_like(self.shards, total))
         if not self._is_mean(value, varied):
             self.each_its_own.append((name, self.rw.producer(value)))
-        self.rw.insert(b.ops, rule="the mean of the shards' statistics", reason=f"of {name}",
-                       claim=_of_equal_shards(value, made))  # fmt: skip
+        self.rw.insert(
+            b.ops,
+            rule="the mean of the shards' statistics",
+            reason=f"of {name}",
+            claim=_of_equal_shards(value, made),
+        )
         self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
 
     def _is_mean(self, value: Value, varied: Container[Value]) -> bool:

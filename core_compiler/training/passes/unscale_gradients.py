@@ -46,10 +46,19 @@ class UnscaleGradients(Pass):
         state = roles.scalars(main, self.scale.state)
         factor = self.scale.factor(b, state)
         inverse = (1 / Term(b, factor)).value
-        claim = Formula("one over the loss's factor", state, {"made": inverse},
-                        {"scale": self.scale}, frozenset(state))  # fmt: skip
-        rw.insert(b.ops, rule="one over the loss's factor", reason="gradients are multiplied by it",
-                  claim=claim)  # fmt: skip
+        claim = Formula(
+            "one over the loss's factor",
+            state,
+            {"made": inverse},
+            {"scale": self.scale},
+            frozenset(state),
+        )
+        rw.insert(
+            b.ops,
+            rule="one over the loss's factor",
+            reason="gradients are multiplied by it",
+            claim=claim,
+        )
         seen: list[Value] = []
         for parameter, place in roles.gradients().items():
             b = Builder(module.weights)
@@ -60,17 +69,26 @@ class UnscaleGradients(Pass):
             share = b.expand(as_dtype(b, inverse, wide.type.dtype), g.type.shape)
             outputs[place] = rounded(b, b.mul(wide, share), g)
             name = roles.arguments[parameter][1]
-            claim = Formula("an unscaled gradient", {"x": g, "factor": inverse},
-                            {"made": outputs[place], "finite": seen[-1]})  # fmt: skip
-            rw.insert(b.ops, rule="unscale a gradient", reason=f"the gradient of {name}",
-                      claim=claim)  # fmt: skip
+            claim = Formula(
+                "an unscaled gradient",
+                {"x": g, "factor": inverse},
+                {"made": outputs[place], "finite": seen[-1]},
+            )
+            rw.insert(
+                b.ops, rule="unscale a gradient", reason=f"the gradient of {name}", claim=claim
+            )
         b = Builder(module.weights)
         joined = b.concat(*seen, axis=0) if seen else b.constant([True])
         finite = b.reduce_and(joined, axes=(0,))
-        claim = Formula("whether all are finite", {str(i): v for i, v in enumerate(seen)},
-                        {"made": finite})  # fmt: skip
-        rw.insert(b.ops, rule="are all gradients finite",
-                  reason="otherwise the parameters do not change", claim=claim)  # fmt: skip
+        claim = Formula(
+            "whether all are finite", {str(i): v for i, v in enumerate(seen)}, {"made": finite}
+        )
+        rw.insert(
+            b.ops,
+            rule="are all gradients finite",
+            reason="otherwise the parameters do not change",
+            claim=claim,
+        )
         results = [*zip(roles.results, outputs, strict=True), (("finite", -1), finite)]
         return context.with_function(
             module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"

@@ -42,8 +42,9 @@ class UpdateInPlace(Pass):
                 op = state.outputs[result]
                 if state.may(result, argument):
                     new = op.with_(attributes={**op.attributes, "takes": argument}, origin=None)
-                    rewriter.replace(op, new, rule="update in place",
-                                     note=f"{op.operands[0].type.bytes:,} bytes")  # fmt: skip
+                    rewriter.replace(
+                        op, new, rule="update in place", note=f"{op.operands[0].type.bytes:,} bytes"
+                    )
                     done += 1
         context.note("note", f"{done} of {len(pairs)} parts of the state are updated in place")
         return module.with_main(rewriter.commit())

@@ -25,11 +25,24 @@ RECEIPT = "receipt"
 OLDER = "move it out of the folder, and --resume (resume=True) uses the one before"
 #: The format's names of dtypes -> the contract's.
 _DTYPES = {
-    "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E5M2": "f8e5m2",
-    "F8_E4M3": "f8e4m3fn", "F8_E5M2FNUZ": "f8e5m2fnuz", "F8_E4M3FNUZ": "f8e4m3fnuz", "I64": "i64",
-    "I32": "i32", "I16": "i16", "I8": "i8", "U64": "u64", "U32": "u32", "U16": "u16", "U8": "u8",
+    "F64": "f64",
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    "F8_E5M2": "f8e5m2",
+    "F8_E4M3": "f8e4m3fn",
+    "F8_E5M2FNUZ": "f8e5m2fnuz",
+    "F8_E4M3FNUZ": "f8e4m3fnuz",
+    "I64": "i64",
+    "I32": "i32",
+    "I16": "i16",
+    "I8": "i8",
+    "U64": "u64",
+    "U32": "u32",
+    "U16": "u16",
+    "U8": "u8",
     "BOOL": "bool",
-}  # fmt: skip
+}
 
 
 def encoded(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> bytes:
@@ -39,8 +52,11 @@ def encoded(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> byte
     own = _DTYPES.values()
     for name, array in state.items():
         if dtype_name(array.dtype) not in own:
-            raise UserError(f"unsupported dtype {dtype_name(array.dtype)} of {name}", "checkpoint",
-                            "train without a folder and workers")  # fmt: skip
+            raise UserError(
+                f"unsupported dtype {dtype_name(array.dtype)} of {name}",
+                "checkpoint",
+                "train without a folder and workers",
+            )
     held = {n: np.ascontiguousarray(a).reshape(a.shape) for n, a in state.items()}
     return save(held, {RECEIPT: json.dumps(dict(receipt))})
 
@@ -57,8 +73,9 @@ def decoded(data: bytes, where: str) -> tuple[dict[str, np.ndarray], dict[str, A
     except (SafetensorError, ValueError, RecursionError) as error:
         raise _damaged(str(error), where) from None
     if RECEIPT not in found:
-        raise UserError("not a checkpoint of a training run", where,
-                        "pass a file that `workbench train` wrote")  # fmt: skip
+        raise UserError(
+            "not a checkpoint of a training run", where, "pass a file that `workbench train` wrote"
+        )
     if not isinstance(receipt, dict):
         raise _damaged("its receipt is not a JSON object", where)
     return state, receipt
@@ -98,8 +115,9 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         return decoded(read_regular(path), str(path))
     except OSError as error:
-        raise UserError(f"cannot read the checkpoint: {error.strerror}", str(path),
-                        "check the disk") from None  # fmt: skip
+        raise UserError(
+            f"cannot read the checkpoint: {error.strerror}", str(path), "check the disk"
+        ) from None
 
 
 def name_of(iteration: int) -> str:

@@ -50,8 +50,11 @@ class Data:
         if isinstance(what, str | bytes) or what is None:
             raise UserError(f"unsupported type {type(what).__name__}", "data", _KINDS)
         if hasattr(what, "dataset") and getattr(what, "batch_size", None) is not None:
-            raise UserError(f"expected rows, got batches from a {type(what).__name__}", "data",
-                            "pass its .dataset: fit makes the batches")  # fmt: skip
+            raise UserError(
+                f"expected rows, got batches from a {type(what).__name__}",
+                "data",
+                "pass its .dataset: fit makes the batches",
+            )
         if hasattr(what, "shape") and hasattr(what, "dtype"):  # a table only has a shape
             arrays = examples.columns([what], wanted)
         elif isinstance(what, tuple | list) and any(hasattr(a, "shape") for a in what):
@@ -70,8 +73,11 @@ class Data:
             raise UserError(f"unsupported type {type(what).__name__}", "data", _KINDS)
         lengths = {len(a) if a.ndim else 0 for a in arrays}
         if len(lengths) != 1 or lengths == {0}:
-            raise UserError(f"expected arrays of one length above 0, got {sorted(lengths)}", "data",
-                            "pass the same number of examples in each, at least one")  # fmt: skip
+            raise UserError(
+                f"expected arrays of one length above 0, got {sorted(lengths)}",
+                "data",
+                "pass the same number of examples in each, at least one",
+            )
         return Data(arrays)
 
     def __len__(self) -> int:
@@ -90,8 +96,11 @@ class Data:
     def check(self, number: int, size: int) -> None:
         """Raise UserError if there can be no batch ``number`` of ``size`` examples."""
         if size > len(self):
-            raise UserError(f"batch size {size} exceeds the dataset size {len(self)}", "data",
-                            "pass more examples or a smaller batch")  # fmt: skip
+            raise UserError(
+                f"batch size {size} exceeds the dataset size {len(self)}",
+                "data",
+                "pass more examples or a smaller batch",
+            )
 
     def begin_at(self, place: Any) -> None:
         """Resume from the position in a checkpoint (see :class:`Stream`); nothing to do here."""
@@ -114,8 +123,10 @@ class Data:
 def for_step(step: Any, what: Any) -> Data | Stream:
     """Return :meth:`Data.of` with the names and dtypes of a training step's batch."""
     arguments = step.compilation.module.main.arguments
-    wanted = [Wanted(step.roles.arguments[i][1], arguments[i].type.dtype.numpy)
-              for i in step.roles.numbers("batch")]  # fmt: skip
+    wanted = [
+        Wanted(step.roles.arguments[i][1], arguments[i].type.dtype.numpy)
+        for i in step.roles.numbers("batch")
+    ]
     return Data.of(what, wanted)
 
 

@@ -27,14 +27,18 @@ def alone(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise UserError(f"cannot use the folder: {error.strerror}", str(folder),
-                        "choose another folder") from None  # fmt: skip
+        raise UserError(
+            f"cannot use the folder: {error.strerror}", str(folder), "choose another folder"
+        ) from None
     try:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError("another run is writing to the folder", str(folder),
-                            "wait until it ends, or choose another folder") from None  # fmt: skip
+            raise UserError(
+                "another run is writing to the folder",
+                str(folder),
+                "wait until it ends, or choose another folder",
+            ) from None
         except OSError as error:  # some network file systems have no locks
             if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF, errno.EINVAL):
                 raise
@@ -64,9 +68,10 @@ def write(path: Path, data: bytes, what: str) -> None:
         os.replace(draft, path)
     except OSError as error:
         raise UserError(
-            f"cannot write {what}: {error.strerror}", str(path),
+            f"cannot write {what}: {error.strerror}",
+            str(path),
             "free disk space or choose another folder; the previous version is intact",
-        ) from None  # fmt: skip
+        ) from None
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

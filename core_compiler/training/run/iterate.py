@@ -34,9 +34,13 @@ class Share(Protocol):
 
 
 def iterate(
-    step: TrainingStep, data: Data | Stream, history: History, plan: Plan, watch: Watch,
+    step: TrainingStep,
+    data: Data | Stream,
+    history: History,
+    plan: Plan,
+    watch: Watch,
     share: Share | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Run the remaining iterations of :func:`fit` in this process, or its share of them."""
     leads = share is None or share.leads
     folder = plan.folder if leads else None
@@ -78,10 +82,16 @@ def iterate(
                     receipt = recorder.receipt(number + 1, loss, step)
                     receipts.add(folder / receipts.FILE, [receipt])
                     root = receipt.root
-            history.add(IterationRecord(
-                number + 1, loss, time.perf_counter() - began, root, loss_scale=factor,
-                skipped=step.number(SKIPPED),
-            ))  # fmt: skip
+            history.add(
+                IterationRecord(
+                    number + 1,
+                    loss,
+                    time.perf_counter() - began,
+                    root,
+                    loss_scale=factor,
+                    skipped=step.number(SKIPPED),
+                )
+            )
         watch(history.progress(plan.iterations, plan.batch))
         last = number + 1 == plan.iterations
         if folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):

@@ -46,8 +46,13 @@ class History:
         recent = [row.seconds for row in self.rows[-20:]]
         mean = sum(recent) / len(recent)
         last = self.rows[-1]
-        return Progress(last.number, total, last.loss, batch / mean if mean else 0.0,
-                        mean * (total - last.number))  # fmt: skip
+        return Progress(
+            last.number,
+            total,
+            last.loss,
+            batch / mean if mean else 0.0,
+            mean * (total - last.number),
+        )
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,14 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name, low in (("iterations", 0), ("batch", 1), ("every", 0), ("ops_every", 0)):
-            held = whole("fit", name, getattr(self, name), low, 2**63 - 1,
-                         f"pass a whole number of {low} or more")  # fmt: skip
+            held = whole(
+                "fit",
+                name,
+                getattr(self, name),
+                low,
+                2**63 - 1,
+                f"pass a whole number of {low} or more",
+            )
             object.__setattr__(self, name, held)
         object.__setattr__(self, "seed", whole("fit", "seed", self.seed, *SEEDS))
         if self.has_receipts and self.folder is None:
@@ -114,9 +125,10 @@ class Plan:
         """Return the plan as recordings store it."""
         held = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {
-            **held, "folder": "" if self.folder is None else str(self.folder.absolute()),
+            **held,
+            "folder": "" if self.folder is None else str(self.folder.absolute()),
             "inject": "" if self.inject is None else str(self.inject),
-        }  # fmt: skip
+        }
 
     def check_folder(self, resume: bool) -> None:
         """Raise UserError if a run cannot begin in the folder, or resume from it."""
@@ -124,16 +136,18 @@ class Plan:
             raise UserError("missing folder to resume from", "resume", "pass the folder of the run")
         if not resume and self.folder is not None and checkpoint.newest(self.folder) is not None:
             raise UserError(
-                "the folder already contains checkpoints of a run", str(self.folder),
+                "the folder already contains checkpoints of a run",
+                str(self.folder),
                 "continue with --resume (resume=True), or choose another folder",
-            )  # fmt: skip
+            )
 
 
 def share_out(shards: int, workers: int) -> None:
     """Raise UserError if some workers would have no shard."""
     if workers > shards:
         raise UserError(
-            f"more workers ({workers}) than shards ({shards})", "workers",
+            f"more workers ({workers}) than shards ({shards})",
+            "workers",
             f"split the batch with --shards {workers} or Training(shards={workers}): the number of "
             "shards is part of what is computed, the number of workers is not",
-        )  # fmt: skip
+        )

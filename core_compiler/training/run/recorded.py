@@ -25,16 +25,29 @@ from core_compiler.training.optimisers.schedules import (
 
 #: The classes that a recording may use, by their names in it.
 _KNOWN = {
-    kind.__name__: kind for kind in (
-        *OPTIMIZERS.values(), Constant, Cosine, Exponential, Linear, Step, Warmup, Dynamic, Static
+    kind.__name__: kind
+    for kind in (
+        *OPTIMIZERS.values(),
+        Constant,
+        Cosine,
+        Exponential,
+        Linear,
+        Step,
+        Warmup,
+        Dynamic,
+        Static,
     )
-}  # fmt: skip
+}
 #: The options of the configuration that later passes depend on, stored as plain values.
 _PLAIN: Mapping[str, tuple[type, ...]] = {
-    "clip_norm": (int, float), "seed": (int,), "shards": (int,), "sync_batch_norm": (bool,),
-    "precision": (str,), "recompute": (int, float),
+    "clip_norm": (int, float),
+    "seed": (int,),
+    "shards": (int,),
+    "sync_batch_norm": (bool,),
+    "precision": (str,),
+    "recompute": (int, float),
     "keep_gradients": (bool,),
-}  # fmt: skip
+}
 #: Longest text of an optimiser that is read (characters).
 _LONGEST = 10_000
 
@@ -46,13 +59,16 @@ def training_of(facts: Any) -> Training:
     UserError if the optimiser, its schedule or the loss scale is unknown.
     """
     held = facts if isinstance(facts, Mapping) else {}
-    plain = {name: held[name] for name, kinds in _PLAIN.items()
-             if isinstance(held.get(name), kinds)}  # fmt: skip
+    plain = {
+        name: held[name] for name, kinds in _PLAIN.items() if isinstance(held.get(name), kinds)
+    }
     scale = held.get("loss_scale")
     return Training(
-        loss=None, optimizer=_read("optimiser", held.get("optimizer")),
-        loss_scale=None if scale is None else _read("loss scale", scale), **plain,
-    )  # fmt: skip
+        loss=None,
+        optimizer=_read("optimiser", held.get("optimizer")),
+        loss_scale=None if scale is None else _read("loss scale", scale),
+        **plain,
+    )
 
 
 def _read(what: str, text: Any) -> Any:
@@ -65,9 +81,12 @@ def _read(what: str, text: Any) -> Any:
         return made
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         name = str(text).partition("(")[0][:80]
-        raise UserError(f"unknown {what} {name!r}", "recorded training step",
-                        "compile the step again where its class is defined: cc.compile(model, "
-                        "batch, training=...)") from None  # fmt: skip
+        raise UserError(
+            f"unknown {what} {name!r}",
+            "recorded training step",
+            "compile the step again where its class is defined: cc.compile(model, "
+            "batch, training=...)",
+        ) from None
 
 
 def _value(node: ast.expr) -> Any:

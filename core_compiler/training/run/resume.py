@@ -26,11 +26,20 @@ def save(
 
     ``seed`` is that of the data order, ``place`` the position of the data.
     """
-    checkpoint.write(path, step.whole_state(), {
-        "iteration": step.iteration, "digest": step.digest, "seed": step.seed, "data_seed": seed,
-        "shards": step.shards, "identity": step.identity, "contract": CONTRACT_VERSION,
-        **({DATA: dict(place)} if place else {}),
-    })  # fmt: skip
+    checkpoint.write(
+        path,
+        step.whole_state(),
+        {
+            "iteration": step.iteration,
+            "digest": step.digest,
+            "seed": step.seed,
+            "data_seed": seed,
+            "shards": step.shards,
+            "identity": step.identity,
+            "contract": CONTRACT_VERSION,
+            **({DATA: dict(place)} if place else {}),
+        },
+    )
 
 
 def restore(step: TrainingStep, path: Path, data_seed: int | None = None) -> dict[str, Any]:
@@ -53,22 +62,27 @@ def begin_at(step: TrainingStep, path: Path) -> dict[str, Any]:
 def _taken(
     step: TrainingStep, state: Mapping[str, np.ndarray], receipt: dict[str, Any], path: Path
 ) -> dict[str, Any]:
-    need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", str(path),
-                 "use it")  # fmt: skip
+    need_current(
+        receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", str(path), "use it"
+    )
     if receipt.get("identity") != step.identity:
-        raise UserError("the checkpoint belongs to another training step", str(path),
-                        "resume with the model and the configuration that it was written "
-                        "with")  # fmt: skip
+        raise UserError(
+            "the checkpoint belongs to another training step",
+            str(path),
+            "resume with the model and the configuration that it was written with",
+        )
     before = step.whole_state()
     missing = before.keys() - state.keys()
     if missing:
-        raise UserError(f"the checkpoint lacks {', '.join(sorted(missing)[:3])}", str(path),
-                        checkpoint.OLDER)  # fmt: skip
+        raise UserError(
+            f"the checkpoint lacks {', '.join(sorted(missing)[:3])}", str(path), checkpoint.OLDER
+        )
     step.load_state_dict(state)
     if step.digest != receipt.get("digest") or step.iteration != receipt.get(ITERATION):
         step.load_state_dict(before)
-        raise UserError("the checkpoint's tensors do not match its receipt", str(path),
-                        checkpoint.OLDER)  # fmt: skip
+        raise UserError(
+            "the checkpoint's tensors do not match its receipt", str(path), checkpoint.OLDER
+        )
     return receipt
 
 
@@ -86,11 +100,15 @@ def _compare(
         "shards": ("shards", step.shards),
     }
     other = [
-        f"{what} {receipt[key]!r}, got {value}" for key, (what, value) in given.items()
+        f"{what} {receipt[key]!r}, got {value}"
+        for key, (what, value) in given.items()
         if value is not None and key in receipt and receipt[key] != value
-    ]  # fmt: skip
+    ]
     if not other:
         return
-    raise UserError(f"expected the checkpoint's {'; '.join(other)}", where,
-                    "resume with the settings that the run was started with, or start another run "
-                    "in another folder")  # fmt: skip
+    raise UserError(
+        f"expected the checkpoint's {'; '.join(other)}",
+        where,
+        "resume with the settings that the run was started with, or start another run "
+        "in another folder",
+    )

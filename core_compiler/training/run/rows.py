@@ -33,8 +33,9 @@ def theirs() -> Iterator[None]:
     except (UserError, MemoryError):
         raise
     except Exception as error:
-        raise UserError(f"the data raised {raised_at(error)}", "data",
-                        "fix the code that reads the data") from error  # fmt: skip
+        raise UserError(
+            f"the data raised {raised_at(error)}", "data", "fix the code that reads the data"
+        ) from error
 
 
 def columns(what: Sequence[Any], wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
@@ -64,13 +65,17 @@ def stacked(
     made = [_parts(row, wanted, f"row {i}" if numbered else "a row") for i, row in enumerate(rows)]
     if len({len(parts) for parts in made}) != 1 or not made[0]:
         counts = sorted({len(parts) for parts in made})
-        raise UserError(f"expected rows of one length, got {' and '.join(map(str, counts))} values",
-                        "data", "pass the model's inputs, then the targets")  # fmt: skip
+        raise UserError(
+            f"expected rows of one length, got {' and '.join(map(str, counts))} values",
+            "data",
+            "pass the model's inputs, then the targets",
+        )
     try:
         return tuple(np.stack(column) for column in zip(*made, strict=True))
     except ValueError as error:
-        raise UserError(f"cannot stack the examples: {error}", "data",
-                        "pass examples of the same shape") from None  # fmt: skip
+        raise UserError(
+            f"cannot stack the examples: {error}", "data", "pass examples of the same shape"
+        ) from None
 
 
 def _parts(row: Any, wanted: Sequence[Wanted], where: str) -> list[np.ndarray]:
@@ -81,8 +86,11 @@ def _parts(row: Any, wanted: Sequence[Wanted], where: str) -> list[np.ndarray]:
         return [_array(p, _at(wanted, i), f"{where}, value {i}") for i, p in enumerate(row)]
     if hasattr(row, "shape") or isinstance(row, Number):
         return [_array(row, _at(wanted, 0), where)]
-    raise UserError(f"expected {where} to be a tuple or a mapping, got a {type(row).__name__}",
-                    "data", "pass tuples (inputs, then targets) or mappings")  # fmt: skip
+    raise UserError(
+        f"expected {where} to be a tuple or a mapping, got a {type(row).__name__}",
+        "data",
+        "pass tuples (inputs, then targets) or mappings",
+    )
 
 
 def _order(names: list[Any], wanted: Sequence[Wanted]) -> list[Any]:
@@ -96,9 +104,11 @@ def _order(names: list[Any], wanted: Sequence[Wanted]) -> list[Any]:
         return own or names
     others = iter([name for name in names if name not in own])
     if len(names) != len(own):
-        raise UserError(f"expected the columns {', '.join(own)}, got "
-                        f"{', '.join(map(str, names)) or 'none'}", "data",
-                        "pass columns with these names, or as many columns")  # fmt: skip
+        raise UserError(
+            f"expected the columns {', '.join(own)}, got {', '.join(map(str, names)) or 'none'}",
+            "data",
+            "pass columns with these names, or as many columns",
+        )
     return [name if name in names else next(others) for name in own]
 
 
@@ -110,8 +120,9 @@ def _array(what: Any, dtype: np.dtype | None, where: str) -> np.ndarray:
     try:
         made = numbers(what)
     except ValueError as error:
-        raise UserError(f"{where}: {error}", "data",
-                        "pass numbers of one shape, or leave it out") from None  # fmt: skip
+        raise UserError(
+            f"{where}: {error}", "data", "pass numbers of one shape, or leave it out"
+        ) from None
     if hasattr(what, "dtype"):
         return made
     if dtype is None:  # as in torch.tensor

@@ -37,8 +37,11 @@ def read(folder: Path) -> Mapping[str, Any]:
     try:
         held = json.loads((folder / FILE).read_text())
     except OSError as error:
-        raise UserError(f"cannot read {FILE} ({error.strerror})",
-                        str(folder), "pass the folder of a training run") from None  # fmt: skip
+        raise UserError(
+            f"cannot read {FILE} ({error.strerror})",
+            str(folder),
+            "pass the folder of a training run",
+        ) from None
     except (ValueError, RecursionError) as error:
         raise damaged(folder, error) from None
     if not isinstance(held, dict):
@@ -47,16 +50,21 @@ def read(folder: Path) -> Mapping[str, Any]:
 
 
 def damaged(folder: Path, why: Any) -> UserError:
-    return UserError(f"{FILE} is damaged ({why})", str(folder),
-                     "restore an intact copy of the folder")  # fmt: skip
+    return UserError(
+        f"{FILE} is damaged ({why})", str(folder), "restore an intact copy of the folder"
+    )
 
 
 def of_python(step: TrainingStep, plan: Mapping[str, Any], task: str) -> dict[str, Any]:
     """Return the contents for a run from Python; ``plan`` has the facts of its :class:`Plan`."""
     compilation = step.compilation
     held = {name: value for name, value in plan.items() if name != "folder"}  # the folder may move
-    return {"task": task, **held, "target": compilation.target.name,
-            "pipeline": compilation.edited()}  # fmt: skip
+    return {
+        "task": task,
+        **held,
+        "target": compilation.target.name,
+        "pipeline": compilation.edited(),
+    }
 
 
 def check_task(text: str) -> None:
@@ -65,8 +73,11 @@ def check_task(text: str) -> None:
     if not module or not name.isidentifier():
         raise UserError(f"expected package.module:function, got {text!r}", "task", TASK)
     if module == "__main__":
-        raise UserError("a later process cannot import functions from __main__", "task",
-                        "move the function into a module of its own")  # fmt: skip
+        raise UserError(
+            "a later process cannot import functions from __main__",
+            "task",
+            "move the function into a module of its own",
+        )
     held = sys.modules.get(module)
     try:
         known = held is not None or importlib.util.find_spec(module) is not None

@@ -35,11 +35,17 @@ def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.nd
     for place, array in enumerate(batch):
         if not array.ndim or array.shape[0] != rows:
             shape = "x".join(map(str, array.shape)) or "a number"
-            raise UserError(f"expected {rows} rows in tensor {place} of the batch, got {shape}",
-                            "shards", "pass tensors whose first axis is the batch")  # fmt: skip
+            raise UserError(
+                f"expected {rows} rows in tensor {place} of the batch, got {shape}",
+                "shards",
+                "pass tensors whose first axis is the batch",
+            )
     if not rows or rows % shards:
-        raise UserError(f"cannot split a batch of {rows} into {shards} equal shards", "shards",
-                        f"pass a multiple of {shards}")  # fmt: skip
+        raise UserError(
+            f"cannot split a batch of {rows} into {shards} equal shards",
+            "shards",
+            f"pass a multiple of {shards}",
+        )
     size = rows // shards
     return [array[shard * size : (shard + 1) * size] for array in batch]
 
@@ -48,8 +54,11 @@ def _read(place: int, given: Any) -> np.ndarray:
     try:
         return numbers(given)
     except ValueError as error:
-        raise UserError(f"tensor {place} of the batch: {error}", "training step",
-                        "pass dense tensors of numbers") from None  # fmt: skip
+        raise UserError(
+            f"tensor {place} of the batch: {error}",
+            "training step",
+            "pass dense tensors of numbers",
+        ) from None
 
 
 def _kept(array: np.ndarray) -> np.ndarray:
@@ -62,18 +71,23 @@ def _kept(array: np.ndarray) -> np.ndarray:
 def _need_like(name: str, array: np.ndarray, old: Any) -> None:
     """Raise UserError if an array to load differs in type from the one it replaces."""
     if array.shape != old.shape or array.dtype != old.dtype:
-        raise UserError(f"expected {name} to be {old.dtype}{list(old.shape)}, got "
-                        f"{array.dtype}{list(array.shape)}", "load_state_dict",
-                        "pass arrays with the model's shapes and dtypes")  # fmt: skip
+        raise UserError(
+            f"expected {name} to be {old.dtype}{list(old.shape)}, got "
+            f"{array.dtype}{list(array.shape)}",
+            "load_state_dict",
+            "pass arrays with the model's shapes and dtypes",
+        )
 
 
 def _need_same(name: str, array: np.ndarray, old: np.ndarray) -> None:
     """Raise UserError if a fixed array would change."""
     _need_like(name, array, old)
     if array.tobytes() != old.tobytes():
-        raise UserError(f"{name} is not trained: it is compiled in with another value",
-                        "load_state_dict", "compile the step from a model with the value to "
-                        "load, or leave that name out")  # fmt: skip
+        raise UserError(
+            f"{name} is not trained: it is compiled in with another value",
+            "load_state_dict",
+            "compile the step from a model with the value to load, or leave that name out",
+        )
 
 
 class NotFinite(UserError):
@@ -88,8 +102,12 @@ class NotFinite(UserError):
         said = f"the loss of iteration {iteration} is {loss:g}"
         if op is not None:
             said += f": {told} is the first op to produce a non-finite value from finite inputs"
-        super().__init__(said, "training step", "lower the learning rate, clip the gradients, or "
-                         "fix that op; the iteration did not change the state")  # fmt: skip
+        super().__init__(
+            said,
+            "training step",
+            "lower the learning rate, clip the gradients, or "
+            "fix that op; the iteration did not change the state",
+        )
 
     @override
     def __reduce__(self):
@@ -156,9 +174,14 @@ class TrainingStep:
     unread: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def __init__(
-        self, roles: Roles, state: Sequence[np.ndarray], shards: int = 1,
-        tied: Sequence[Sequence[str]] = (), compilation: Any = None, order: Sequence[str] = (),
-    ):  # fmt: skip
+        self,
+        roles: Roles,
+        state: Sequence[np.ndarray],
+        shards: int = 1,
+        tied: Sequence[Sequence[str]] = (),
+        compilation: Any = None,
+        order: Sequence[str] = (),
+    ):
         """Create a step from its initial state.
 
         ``tied`` are groups of names for one part of the state; ``compilation`` has all stages;
@@ -193,9 +216,10 @@ class TrainingStep:
         if len(batch) != self.batch:
             wanted = ", ".join(self.roles.arguments[i][1] for i in self.roles.numbers("batch"))
             raise UserError(
-                f"expected a batch of {wanted}, got {len(batch)} tensors", "training step",
+                f"expected a batch of {wanted}, got {len(batch)} tensors",
+                "training step",
                 "pass the model's inputs, then the targets",
-            )  # fmt: skip
+            )
         arrays = [_read(place, given) for place, given in enumerate(batch)]
         if self.classes is not None:
             self.classes.check(arrays[-1])
@@ -207,9 +231,10 @@ class TrainingStep:
         nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
         kept = [i for i, (role, _) in enumerate(rows) if role == "gradient"]
         own = {
-            i: place for i, place in nexts.items()
+            i: place
+            for i, place in nexts.items()
             if program.outputs[i].alias >= 0 or isinstance(self.state[place], Held)
-        }  # fmt: skip
+        }
         out = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
         out |= {i: self.state[place] for i, place in own.items()} | self._kept
         with held_back():
@@ -351,9 +376,11 @@ class TrainingStep:
         return state_of(self, names)
 
     def load_optimizer_state_dict(
-        self, held: Mapping[str, Any], names: Sequence[str] | None = None,
+        self,
+        held: Mapping[str, Any],
+        names: Sequence[str] | None = None,
         iteration: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Set the optimiser's state and the number of iterations from a torch ``state_dict()``.
 
         ``load_state_dict`` sets parameters and buffers. ``names`` is as in
@@ -376,8 +403,11 @@ class TrainingStep:
         Raise UserError if the step keeps none.
         """
         if not any(role == "gradient" for role, _ in self.rows):
-            raise UserError("the step does not keep its gradients", "gradients",
-                            "compile it with Training(keep_gradients=True)")  # fmt: skip
+            raise UserError(
+                "the step does not keep its gradients",
+                "gradients",
+                "compile it with Training(keep_gradients=True)",
+            )
         listed = {self.called(name): name for name in reversed(self.order)}
         return {listed.get(n, n): np.array(a) for n, a in self.named_gradients().items()}
 
@@ -388,8 +418,9 @@ class TrainingStep:
 
     def named_gradients(self) -> dict[str, np.ndarray]:
         """Return the contents of :attr:`gradients` without a copy; empty if the step keeps none."""
-        return {self.roles.arguments[self.rows[i][1]][1]: np.asarray(a)
-                for i, a in self._kept.items()}  # fmt: skip
+        return {
+            self.roles.arguments[self.rows[i][1]][1]: np.asarray(a) for i, a in self._kept.items()
+        }
 
     def named_state(self) -> dict[str, np.ndarray]:
         """Return everything that the next iteration depends on, by name, without copying.
@@ -432,18 +463,27 @@ class TrainingStep:
                 unread[name] = np.array(array)
                 continue
             if own not in self._places:
-                raise UserError(f"unknown name {name!r}", "load_state_dict",
-                                "use the names of state_dict or whole_state")  # fmt: skip
+                raise UserError(
+                    f"unknown name {name!r}",
+                    "load_state_dict",
+                    "use the names of state_dict or whole_state",
+                )
             place = self._places[own]
             _need_like(name, array, self.state[place])
             if own == ITERATION and array < 0:
-                raise UserError(f"expected {name} to be 0 or more, got {array}", "load_state_dict",
-                                "pass 0 or more")  # fmt: skip
+                raise UserError(
+                    f"expected {name} to be 0 or more, got {array}",
+                    "load_state_dict",
+                    "pass 0 or more",
+                )
             before = fresh.setdefault(place, array)
             if before is not array and before.tobytes() != array.tobytes():
                 group = [own, *(n for n, tied in self._further.items() if tied == own)]
-                raise UserError(f"{' and '.join(group)} are one tensor, got two different values",
-                                "load_state_dict", "pass one value")  # fmt: skip
+                raise UserError(
+                    f"{' and '.join(group)} are one tensor, got two different values",
+                    "load_state_dict",
+                    "pass one value",
+                )
         self.unread = unread
         for place, array in fresh.items():
             held = self.state[place]

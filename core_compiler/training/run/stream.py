@@ -69,8 +69,9 @@ class Stream:
         if self._once and number != self._next:
             raise UserError(
                 f"the data can be read only once, and iteration {number + 1} is out of reach",
-                "data", _ANEW,
-            )  # fmt: skip
+                "data",
+                _ANEW,
+            )
 
     def example(self, size: int) -> tuple[np.ndarray, ...]:
         """Return the first rows of the data for a compile, without losing them."""
@@ -115,8 +116,10 @@ class Stream:
         if self._once:
             raise UserError(
                 f"the data can be read only once, and iteration {self._next + 1} would start epoch "
-                f"{self._epoch + 2}", "data", f"{_ANEW}, or run {self._next} iterations",
-            )  # fmt: skip
+                f"{self._epoch + 2}",
+                "data",
+                f"{_ANEW}, or run {self._next} iterations",
+            )
         self._starts[self._epoch + 1] = self._next
         self._begin(self._epoch + 1)
 

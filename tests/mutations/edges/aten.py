@@ -35,15 +35,26 @@ def factors_of_sums():
     """Factors of 0, 1, 2 and -1 of what is added; powers that have a form of their own."""
 
     def run(x, y, i, j, v, a, b, c):
-        return (torch.add(x, y, alpha=0), torch.add(x, y, alpha=2), torch.sub(x, y, alpha=-1),
-                torch.rsub(x, y, alpha=2), torch.sub(i, j, alpha=2), torch.add(i, 3, alpha=0),
-                torch.addcmul(x, y, y, value=0), torch.addcmul(x, y, y, value=2),
-                torch.addcdiv(x, y, y.abs() + 1, value=2), torch.addmm(v, a, b, alpha=0),
-                torch.addmm(v, a, b, beta=2), torch.addmm(x, a, b, beta=0),
-                torch.addmm(v, a, b, beta=-1, alpha=2), torch.addmv(x[:, 0], a, c, beta=2, alpha=3),
-                torch.baddbmm(v, a[None], b[None], beta=2, alpha=0), torch.addmm(j, i, j.T @ i),
-                *(y**n for n in (0, 1, 2, 3, 0.5, -1)),
-                *(i**n for n in (0, 1, 2, 3)))  # fmt: skip
+        return (
+            torch.add(x, y, alpha=0),
+            torch.add(x, y, alpha=2),
+            torch.sub(x, y, alpha=-1),
+            torch.rsub(x, y, alpha=2),
+            torch.sub(i, j, alpha=2),
+            torch.add(i, 3, alpha=0),
+            torch.addcmul(x, y, y, value=0),
+            torch.addcmul(x, y, y, value=2),
+            torch.addcdiv(x, y, y.abs() + 1, value=2),
+            torch.addmm(v, a, b, alpha=0),
+            torch.addmm(v, a, b, beta=2),
+            torch.addmm(x, a, b, beta=0),
+            torch.addmm(v, a, b, beta=-1, alpha=2),
+            torch.addmv(x[:, 0], a, c, beta=2, alpha=3),
+            torch.baddbmm(v, a[None], b[None], beta=2, alpha=0),
+            torch.addmm(j, i, j.T @ i),
+            *(y**n for n in (0, 1, 2, 3, 0.5, -1)),
+            *(i**n for n in (0, 1, 2, 3)),
+        )
 
     x = drawn(3, 4)
     x[0, 2], x[1, 2] = math.inf, math.nan
@@ -76,19 +87,27 @@ def windows_that_overhang():
     without a batch; numbers of windows that fit in one axis only; positions, but no elements."""
 
     def run(x, row):
-        return (F.max_pool2d(x, 2, 3, 1, ceil_mode=True), F.avg_pool2d(x, 2, 3, 1, True),
-                F.avg_pool2d(x, (2, 3), (3, 2), 1, True, False),
-                F.max_pool1d(row, 2, 3, 1, 1, True),
-                F.avg_pool2d(x, (3, 2), 2, (1, 0), True, divisor_override=5),
-                *F.max_pool2d(x, (2, 3), (3, 2), 1, (1, 2), True, return_indices=True),
-                F.avg_pool1d(row, 2, 3, 1, True), F.max_pool2d(x[0], (3, 2)), F.avg_pool2d(x[0], 2),
-                F.adaptive_avg_pool2d(x, (1, 3)), F.adaptive_avg_pool2d(x, (2, 7)),
-                F.adaptive_max_pool2d(x, (3, 2)), F.adaptive_max_pool2d(x, (2, 1)),
-                *F.adaptive_max_pool2d(x, (2, 7), return_indices=True),
-                *F.adaptive_max_pool2d(x[0], (3, 5), return_indices=True),
-                F.max_pool2d(x, (2, 3), return_indices=True)[1],
-                F.adaptive_max_pool2d(x, (3, 4), return_indices=True)[1],
-                F.adaptive_avg_pool1d(row, 2), F.adaptive_avg_pool2d(x[0], 1))  # fmt: skip
+        return (
+            F.max_pool2d(x, 2, 3, 1, ceil_mode=True),
+            F.avg_pool2d(x, 2, 3, 1, True),
+            F.avg_pool2d(x, (2, 3), (3, 2), 1, True, False),
+            F.max_pool1d(row, 2, 3, 1, 1, True),
+            F.avg_pool2d(x, (3, 2), 2, (1, 0), True, divisor_override=5),
+            *F.max_pool2d(x, (2, 3), (3, 2), 1, (1, 2), True, return_indices=True),
+            F.avg_pool1d(row, 2, 3, 1, True),
+            F.max_pool2d(x[0], (3, 2)),
+            F.avg_pool2d(x[0], 2),
+            F.adaptive_avg_pool2d(x, (1, 3)),
+            F.adaptive_avg_pool2d(x, (2, 7)),
+            F.adaptive_max_pool2d(x, (3, 2)),
+            F.adaptive_max_pool2d(x, (2, 1)),
+            *F.adaptive_max_pool2d(x, (2, 7), return_indices=True),
+            *F.adaptive_max_pool2d(x[0], (3, 5), return_indices=True),
+            F.max_pool2d(x, (2, 3), return_indices=True)[1],
+            F.adaptive_max_pool2d(x, (3, 4), return_indices=True)[1],
+            F.adaptive_avg_pool1d(row, 2),
+            F.adaptive_avg_pool2d(x[0], 1),
+        )
 
     return run, (drawn(2, 3, 4, 7), drawn(2, 3, 5))
 
@@ -102,12 +121,16 @@ def images_resized():
         for image in (x, y):
             for mode in ("bilinear", "bicubic"):
                 for smooth in (True, False):
-                    made += [F.interpolate(image, (3, 11), mode=mode, antialias=smooth),
-                             F.interpolate(image, (9, 4), mode=mode, align_corners=True,
-                                           antialias=smooth)]  # fmt: skip
-            made += [F.interpolate(image, scale_factor=(0.6, 1.7), mode="bilinear", antialias=True),
-                     F.interpolate(image, (1, 5), mode="bicubic", align_corners=True,
-                                   antialias=True)]  # fmt: skip
+                    made += [
+                        F.interpolate(image, (3, 11), mode=mode, antialias=smooth),
+                        F.interpolate(
+                            image, (9, 4), mode=mode, align_corners=True, antialias=smooth
+                        ),
+                    ]
+            made += [
+                F.interpolate(image, scale_factor=(0.6, 1.7), mode="bilinear", antialias=True),
+                F.interpolate(image, (1, 5), mode="bicubic", align_corners=True, antialias=True),
+            ]
         return made
 
     return run, (drawn(1, 2, 6, 7), torch.randint(0, 256, (2, 1, 6, 7), dtype=torch.uint8))
@@ -120,14 +143,27 @@ def positions_of_every_form():
     def run(x, i, j, k, u, t):
         wide, one, two = j[:, None, None].expand(2, 3, 6), x.clone(), x.clone()
         one[:, i, j], two[i, :, j] = u[0, :, :2], u[:, 0, :4]
-        return (x[i, :, j], x[:, i, -j], one, two, torch.take(x, k), x.scatter(0, wide, x * 2),
-                x.scatter(-2, wide, 3.0, reduce="add"), x.gather(1, wide[:1, :, :4]),
-                x.scatter_reduce(1, wide, x * 2, "mean", include_self=False),
-                *(t.scatter_reduce(0, i, t * 2, how, include_self=own)
-                  for how, own in (("mean", True), ("amax", False), ("amin", False))),
-                x.select_scatter(u[:, 0], 1, -2), x.select_scatter(x[:, 1], -2, 0),
-                x.slice_scatter(x[:, :3] * 2, 1, -3, None), x.slice_scatter(x[:, :2], 1, 0, 3, 2),
-                x.as_strided((3, 2), (5, 2), 4), x.index_add(1, i, x[:, :2], alpha=2))  # fmt: skip
+        return (
+            x[i, :, j],
+            x[:, i, -j],
+            one,
+            two,
+            torch.take(x, k),
+            x.scatter(0, wide, x * 2),
+            x.scatter(-2, wide, 3.0, reduce="add"),
+            x.gather(1, wide[:1, :, :4]),
+            x.scatter_reduce(1, wide, x * 2, "mean", include_self=False),
+            *(
+                t.scatter_reduce(0, i, t * 2, how, include_self=own)
+                for how, own in (("mean", True), ("amax", False), ("amin", False))
+            ),
+            x.select_scatter(u[:, 0], 1, -2),
+            x.select_scatter(x[:, 1], -2, 0),
+            x.slice_scatter(x[:, :3] * 2, 1, -3, None),
+            x.slice_scatter(x[:, :2], 1, 0, 3, 2),
+            x.as_strided((3, 2), (5, 2), 4),
+            x.index_add(1, i, x[:, :2], alpha=2),
+        )
 
     i, j, k = torch.tensor([0, 1]), torch.tensor([1, 0]), torch.tensor([[5, -1, -48]])
     return run, (drawn(2, 4, 6), i, j, k, drawn(2, 2, 6), torch.tensor([-3, 6]))
@@ -139,12 +175,16 @@ def bags_and_histograms():
     histogram, and outside them."""
 
     def run(bag, w, starts, t):
-        return (*(F.embedding_bag(bag, w, starts[:-1], mode=mode, padding_idx=1)
-                  for mode in ("sum", "mean", "max")),
-                F.embedding_bag(bag, w, starts, mode="max", include_last_offset=True),
-                F.embedding_bag(bag, w, starts, mode="sum", padding_idx=0,
-                                per_sample_weights=w[:, 0]),
-                torch.histc(w, 3, -1.0, 0.5), torch.histc(t, 4, -3, 6))  # fmt: skip
+        return (
+            *(
+                F.embedding_bag(bag, w, starts[:-1], mode=mode, padding_idx=1)
+                for mode in ("sum", "mean", "max")
+            ),
+            F.embedding_bag(bag, w, starts, mode="max", include_last_offset=True),
+            F.embedding_bag(bag, w, starts, mode="sum", padding_idx=0, per_sample_weights=w[:, 0]),
+            torch.histc(w, 3, -1.0, 0.5),
+            torch.histc(t, 4, -3, 6),
+        )
 
     bag, starts = torch.tensor([1, 3, 6, 1, 0, 2, 5]), torch.tensor([0, 2, 2, 3, 5, 7])
     return run, (bag, drawn(7, 3), starts, torch.tensor([-3.0, 6.0, 1.5, -0.75, 6.1, -3.1]))

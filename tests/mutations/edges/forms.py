@@ -14,17 +14,29 @@ from tests.mutations.torch_models import corpus_model, drawn, signed
 @corpus_model
 def nearly_activations():
     def run(x):
-        return (x * torch.clamp(x + 3, 0, 5) / 6, torch.clamp(x + 3, 0, 6) / 5,
-                x * torch.clamp(x + 3, 0, 6) / 5, torch.clamp(0.2 * x + 0.5, 0, 2),
-                torch.clamp(0.2 * x + 0.5, -1, 1), x * torch.sigmoid(1.5 * x),
-                0.5 * x * (1 + torch.erf(x / 1.3)), 0.25 * x * (1 + torch.erf(x / math.sqrt(2.0))),
-                0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.05 * x**3))),
-                x / (2 + x.abs()), x / (1 + (2 * x).abs()), torch.where(x > 0, x, 1.5 * x),
-                torch.where(x > 0.1, x, 0.2 * x), torch.maximum(x, torch.full_like(x, 0.1)),
-                torch.maximum(x, -0.5 * x), torch.where(x > 0, x, 0.3 * torch.expm1(2 * x)),
-                x * torch.tanh(F.softplus(x, beta=2.0)), torch.log(2 + torch.exp(x)),
-                torch.where(x > 1, x, torch.log1p(torch.exp(x))), 1 / (1 + torch.exp(-2 * x)),
-                torch.clamp(torch.clamp(x, max=0.2), min=0.4))  # fmt: skip
+        return (
+            x * torch.clamp(x + 3, 0, 5) / 6,
+            torch.clamp(x + 3, 0, 6) / 5,
+            x * torch.clamp(x + 3, 0, 6) / 5,
+            torch.clamp(0.2 * x + 0.5, 0, 2),
+            torch.clamp(0.2 * x + 0.5, -1, 1),
+            x * torch.sigmoid(1.5 * x),
+            0.5 * x * (1 + torch.erf(x / 1.3)),
+            0.25 * x * (1 + torch.erf(x / math.sqrt(2.0))),
+            0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.05 * x**3))),
+            x / (2 + x.abs()),
+            x / (1 + (2 * x).abs()),
+            torch.where(x > 0, x, 1.5 * x),
+            torch.where(x > 0.1, x, 0.2 * x),
+            torch.maximum(x, torch.full_like(x, 0.1)),
+            torch.maximum(x, -0.5 * x),
+            torch.where(x > 0, x, 0.3 * torch.expm1(2 * x)),
+            x * torch.tanh(F.softplus(x, beta=2.0)),
+            torch.log(2 + torch.exp(x)),
+            torch.where(x > 1, x, torch.log1p(torch.exp(x))),
+            1 / (1 + torch.exp(-2 * x)),
+            torch.clamp(torch.clamp(x, max=0.2), min=0.4),
+        )
 
     return run, (drawn(4, 13),)
 
@@ -32,13 +44,18 @@ def nearly_activations():
 @corpus_model
 def losses_over_another_axis():
     """The softmax over rows, or over what lies behind the classes, of as many as classes."""
-    return lambda x, t, y, s: (F.nll_loss(F.log_softmax(x, 0), t),
-                               F.nll_loss(F.log_softmax(x, 1), t),
-                               F.nll_loss(F.log_softmax(x.t(), 0), t, reduction="sum"),
-                               F.nll_loss(F.log_softmax(y, 2), s),
-                               F.nll_loss(F.log_softmax(y, 1), s)), (
-        drawn(5, 5), torch.tensor([1, 4, 2, 0, 3]), drawn(2, 5, 5),
-        torch.tensor([[1, 4, 2, 0, 3], [0, 0, 1, 2, 4]]))  # fmt: skip
+    return lambda x, t, y, s: (
+        F.nll_loss(F.log_softmax(x, 0), t),
+        F.nll_loss(F.log_softmax(x, 1), t),
+        F.nll_loss(F.log_softmax(x.t(), 0), t, reduction="sum"),
+        F.nll_loss(F.log_softmax(y, 2), s),
+        F.nll_loss(F.log_softmax(y, 1), s),
+    ), (
+        drawn(5, 5),
+        torch.tensor([1, 4, 2, 0, 3]),
+        drawn(2, 5, 5),
+        torch.tensor([[1, 4, 2, 0, 3], [0, 0, 1, 2, 4]]),
+    )
 
 
 @corpus_model
@@ -49,9 +66,13 @@ def attention_of_shifted():
         def attended(a, b, c):
             return torch.softmax(a @ b.transpose(-1, -2), -1) @ c
 
-        return (attended(q + 0.5, k, v), attended(q, torch.maximum(k, torch.full_like(k, 0.25)), v),
-                attended(q, k, v - 2.0), attended(q.tanh(), k.neg(), v.exp()),
-                attended(q * 2.0, k / 4.0, v * 0.5))  # fmt: skip
+        return (
+            attended(q + 0.5, k, v),
+            attended(q, torch.maximum(k, torch.full_like(k, 0.25)), v),
+            attended(q, k, v - 2.0),
+            attended(q.tanh(), k.neg(), v.exp()),
+            attended(q * 2.0, k / 4.0, v * 0.5),
+        )
 
     return run, (drawn(2, 5, 8), drawn(2, 7, 8), drawn(2, 7, 6))
 
@@ -119,16 +140,19 @@ def nearly_norms():
         mean = x.mean(-1, keepdim=True)
         spread = ((x - mean) ** 2).sum(-1, keepdim=True) / 9
         e = torch.exp(x - x.amax(1, keepdim=True))
-        return ((x - mean) / torch.sqrt(spread + 1e-5) * w,
-                (x - x.mean(1, keepdim=True)) / torch.sqrt(spread + 1e-5),
-                x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-6) * w,
-                x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6),
-                e / e.sum(2, keepdim=True), e / e.amax(1, keepdim=True),
-                torch.log(e.sum(1, keepdim=True)),
-                middle / torch.sqrt((middle**2).mean(1, keepdim=True) + 1e-5) * w,
-                several / torch.sqrt((several**2).mean((1, 2), keepdim=True) + 1e-5),
-                several / torch.sqrt((several**2).mean((0, 1), keepdim=True) + 1e-5),
-                torch.exp(middle) / torch.exp(middle).sum((1, 2), keepdim=True))  # fmt: skip
+        return (
+            (x - mean) / torch.sqrt(spread + 1e-5) * w,
+            (x - x.mean(1, keepdim=True)) / torch.sqrt(spread + 1e-5),
+            x * torch.rsqrt((x * x).mean(1, keepdim=True) + 1e-6) * w,
+            x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6),
+            e / e.sum(2, keepdim=True),
+            e / e.amax(1, keepdim=True),
+            torch.log(e.sum(1, keepdim=True)),
+            middle / torch.sqrt((middle**2).mean(1, keepdim=True) + 1e-5) * w,
+            several / torch.sqrt((several**2).mean((1, 2), keepdim=True) + 1e-5),
+            several / torch.sqrt((several**2).mean((0, 1), keepdim=True) + 1e-5),
+            torch.exp(middle) / torch.exp(middle).sum((1, 2), keepdim=True),
+        )
 
     return run, (drawn(3, 4, 10), drawn(10))
 
@@ -141,9 +165,13 @@ def nearly_rotary():
         half = x.shape[-1] // 2
         low, high = x[..., :half], x[..., half:]
         first, second = x[..., :4, :], x[..., 4:, :]
-        turned = (torch.cat((-second, first), -2), torch.cat((high, -low), -1),
-                  torch.cat((-low, high), -1), torch.cat((-x[..., 3:], x[..., :3]), -1),
-                  torch.cat((-high, low), -2).reshape(x.shape))  # fmt: skip
+        turned = (
+            torch.cat((-second, first), -2),
+            torch.cat((high, -low), -1),
+            torch.cat((-low, high), -1),
+            torch.cat((-x[..., 3:], x[..., :3]), -1),
+            torch.cat((-high, low), -2).reshape(x.shape),
+        )
         return [x * cos + each * sin for each in turned]
 
     return run, (drawn(1, 2, 8, 8), drawn(8, 8), drawn(8, 8))
@@ -155,8 +183,10 @@ def rotary_of_the_first_two():
 
     def run(x, cos, sin):
         a, b, c = x[..., 0], x[..., 1], x[..., -1]
-        return (torch.stack((a * cos - b * sin, a * sin + b * cos), -1),
-                torch.stack((a * cos - c * sin, a * sin + c * cos), -1))  # fmt: skip
+        return (
+            torch.stack((a * cos - b * sin, a * sin + b * cos), -1),
+            torch.stack((a * cos - c * sin, a * sin + c * cos), -1),
+        )
 
     return run, (drawn(4, 2, 6), drawn(4, 2), drawn(4, 2))
 
@@ -165,10 +195,14 @@ def rotary_of_the_first_two():
 def nearly_one_hot():
     def run(i, x):
         row, column = torch.arange(5), torch.arange(3)
-        return ((i[:, None] == row + 1).float(), (i[:, None] == 2 * row).float(),
-                (i[None, :] == column[:, None]).float(), (i[:, None] != row).float(),
-                torch.where(i[:, None] == row, x, 2 * x).sum(1),
-                (i[:, None, None].expand(3, 4, 4) == row[None, :4, None]).float())  # fmt: skip
+        return (
+            (i[:, None] == row + 1).float(),
+            (i[:, None] == 2 * row).float(),
+            (i[None, :] == column[:, None]).float(),
+            (i[:, None] != row).float(),
+            torch.where(i[:, None] == row, x, 2 * x).sum(1),
+            (i[:, None, None].expand(3, 4, 4) == row[None, :4, None]).float(),
+        )
 
     return run, (torch.tensor([2, 0, 3]), drawn(3, 5))
 
@@ -179,10 +213,14 @@ def distances():
     orders = (0.0, 1.0, 2.0, 3.0, math.inf)
 
     def run(x, y):
-        return (*(torch.cdist(x, y, p=p) for p in orders), *(F.pdist(x, p) for p in orders),
-                *(torch.linalg.vector_norm(x, p, dim=1) for p in (*orders, -math.inf, 0.5)),
-                torch.linalg.matrix_norm(x), torch.linalg.matrix_norm(x, 1),
-                torch.linalg.matrix_norm(x, math.inf))  # fmt: skip
+        return (
+            *(torch.cdist(x, y, p=p) for p in orders),
+            *(F.pdist(x, p) for p in orders),
+            *(torch.linalg.vector_norm(x, p, dim=1) for p in (*orders, -math.inf, 0.5)),
+            torch.linalg.matrix_norm(x),
+            torch.linalg.matrix_norm(x, 1),
+            torch.linalg.matrix_norm(x, math.inf),
+        )
 
     return run, (drawn(4, 3), drawn(5, 3))
 
@@ -201,8 +239,11 @@ def many_hits():
     """More updates of one row than a chunk of a sum has, and more rows than are hit."""
 
     def run(x, i, y):
-        return (x.index_add(0, i, y), x.scatter_add(0, i[:, None].expand(700, 2), y),
-                x.index_put((i,), y, accumulate=True))  # fmt: skip
+        return (
+            x.index_add(0, i, y),
+            x.scatter_add(0, i[:, None].expand(700, 2), y),
+            x.index_put((i,), y, accumulate=True),
+        )
 
     return run, (drawn(5, 2), torch.randint(1, 3, (700,)), drawn(700, 2))
 
@@ -212,8 +253,11 @@ def slices_written_in_steps():
     """Slices that are written in steps, and in one piece."""
 
     def run(x, y):
-        return (torch.slice_scatter(x, y, 1, 1, 9, 2), torch.slice_scatter(x, y, 1, 2, 6),
-                torch.slice_scatter(x.t(), y.t(), 0, 0, 10, 3))  # fmt: skip
+        return (
+            torch.slice_scatter(x, y, 1, 1, 9, 2),
+            torch.slice_scatter(x, y, 1, 2, 6),
+            torch.slice_scatter(x.t(), y.t(), 0, 0, 10, 3),
+        )
 
     return run, (drawn(3, 10), drawn(3, 4))
 
@@ -222,7 +266,8 @@ def slices_written_in_steps():
 def scans_of_zeros():
     """A running sum of -0 is -0."""
     return lambda x: ((-0.0 * x).cumsum(1), (0.0 * x.abs()).neg().cumsum(0), x.cumsum(0)), (
-        drawn(3, 20).abs(),)  # fmt: skip
+        drawn(3, 20).abs(),
+    )
 
 
 @corpus_model
@@ -250,15 +295,23 @@ def odd_lengths():
     """Sums that end a number or two before a whole vector, or behind one."""
     lengths = (1, 7, 8, 9, 15, 17, 30, 31, 33, 62, 63, 65, 93, 95)
     return lambda x: [f for n in lengths for f in (x[:, :n].sum(1), x[:, :n].amax(1))], (
-        drawn(3, 95),)  # fmt: skip
+        drawn(3, 95),
+    )
 
 
 @corpus_model
 def odd_rows():
     lengths = (1, 3, 31, 62, 63)
-    return lambda x: [f for n in lengths for f in (
-        torch.softmax(x[:, :n], 1), F.layer_norm(x[:, :n], (n,)), x[:, :n].argmax(1),
-        x[:, :n].cumsum(1))], (drawn(3, 63),)  # fmt: skip
+    return lambda x: [
+        f
+        for n in lengths
+        for f in (
+            torch.softmax(x[:, :n], 1),
+            F.layer_norm(x[:, :n], (n,)),
+            x[:, :n].argmax(1),
+            x[:, :n].cumsum(1),
+        )
+    ], (drawn(3, 63),)
 
 
 @corpus_model
@@ -272,14 +325,27 @@ def views_of_pairs():
 
         def forward(self, x, one):
             y, z = self.mix(x), self.mix(one)
-            return (z.reshape(4, 4, 2), z.unsqueeze(2), z[0], z.reshape(2, 2, 4, 2),
-                    z.reshape(16, 2), z.reshape(1, 4, 2, 2, 2),
-                    z.permute(0, 2, 3, 1).reshape(4, 2, 4),
-                    y.reshape(2, 2, 2, 4, 2), y.flatten(2), y.flatten(1), y.unsqueeze(2),
-                    y[:, :, 0], y.reshape(2, 4, 2, 2, 2), y.reshape(2, 4, 4, 1, 2),
-                    y.reshape(2, 2, 2, 8),
-                    y.permute(0, 2, 3, 1).reshape(16, 4), y.permute(0, 3, 1, 2).flatten(2),
-                    y.transpose(2, 3).reshape(2, 4, 2, 2, 2), y.reshape(4, 2, 4, 2))  # fmt: skip
+            return (
+                z.reshape(4, 4, 2),
+                z.unsqueeze(2),
+                z[0],
+                z.reshape(2, 2, 4, 2),
+                z.reshape(16, 2),
+                z.reshape(1, 4, 2, 2, 2),
+                z.permute(0, 2, 3, 1).reshape(4, 2, 4),
+                y.reshape(2, 2, 2, 4, 2),
+                y.flatten(2),
+                y.flatten(1),
+                y.unsqueeze(2),
+                y[:, :, 0],
+                y.reshape(2, 4, 2, 2, 2),
+                y.reshape(2, 4, 4, 1, 2),
+                y.reshape(2, 2, 2, 8),
+                y.permute(0, 2, 3, 1).reshape(16, 4),
+                y.permute(0, 3, 1, 2).flatten(2),
+                y.transpose(2, 3).reshape(2, 4, 2, 2, 2),
+                y.reshape(4, 2, 4, 2),
+            )
 
     return Net(), (drawn(2, 3, 4, 2), drawn(1, 3, 4, 2))
 
@@ -287,18 +353,31 @@ def views_of_pairs():
 @corpus_model
 def truths():
     """What any and all take for true, of floats and of integers."""
-    return lambda x, i: (x.any(1), x.all(1), i.any(0), i.all(1), x.any(), i.all(), (x > 0).all(0),
-                         torch.logical_and(x, i), torch.logical_not(x), x.bool(), i.bool(),
-                         torch.count_nonzero(x, 1), x.nonzero_static(size=4)), (
-        drawn(3, 5) * (torch.rand(3, 5) > 0.4), signed(2, 3, 5))  # fmt: skip
+    return lambda x, i: (
+        x.any(1),
+        x.all(1),
+        i.any(0),
+        i.all(1),
+        x.any(),
+        i.all(),
+        (x > 0).all(0),
+        torch.logical_and(x, i),
+        torch.logical_not(x),
+        x.bool(),
+        i.bool(),
+        torch.count_nonzero(x, 1),
+        x.nonzero_static(size=4),
+    ), (drawn(3, 5) * (torch.rand(3, 5) > 0.4), signed(2, 3, 5))
 
 
 @corpus_model
 def functions_on_edges():
     """Numbers at which a formula has a case of its own: 0 / 0, powers and logarithms of 0."""
     x = (-2.0, -1.0, -0.5, -0.0, 0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
-    one, two = (a.reshape(-1).contiguous() for a in torch.meshgrid(
-        torch.tensor(x), torch.tensor(x), indexing="ij"))  # fmt: skip
+    one, two = (
+        a.reshape(-1).contiguous()
+        for a in torch.meshgrid(torch.tensor(x), torch.tensor(x), indexing="ij")
+    )
 
     def run(x, y):
         z = x.abs().clamp(max=1.0)
@@ -322,10 +401,18 @@ def written_out_in_narrow():
     def of(x, w):
         mean = x.mean(-1, keepdim=True)
         e = torch.exp(x - x.amax(-1, keepdim=True))
-        return ((x - mean) / torch.sqrt(((x - mean) ** 2).mean(-1, keepdim=True) + 1e-5) * w,
-                x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w, e / e.sum(-1, True),
-                0.5 * x * (1 + torch.erf(x * 0.70710678)), x * torch.sigmoid(x), x * x * w * w,
-                torch.log(1 + torch.exp(x)), x / w / w, (x + w) - w, x * 2 * 3)  # fmt: skip
+        return (
+            (x - mean) / torch.sqrt(((x - mean) ** 2).mean(-1, keepdim=True) + 1e-5) * w,
+            x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * w,
+            e / e.sum(-1, True),
+            0.5 * x * (1 + torch.erf(x * 0.70710678)),
+            x * torch.sigmoid(x),
+            x * x * w * w,
+            torch.log(1 + torch.exp(x)),
+            x / w / w,
+            (x + w) - w,
+            x * 2 * 3,
+        )
 
     def run(x, w):
         return (*of(x, w), *of(x.bfloat16(), w.bfloat16()))
@@ -340,9 +427,17 @@ def scaled_twice():
     def run(x, w, b):
         once, plain = F.layer_norm(x, (10,), w), F.layer_norm(x, (10,))
         rms = F.rms_norm(x, (10,), w)
-        return (once * b, once * w + b, plain * w * b, plain * w + b + w, rms * b, rms + b,
-                F.layer_norm(x, (10,), w, b) + b, F.group_norm(x, 2, w[:4]) * b,
-                F.rms_norm(x, (10,)) * w * b)  # fmt: skip
+        return (
+            once * b,
+            once * w + b,
+            plain * w * b,
+            plain * w + b + w,
+            rms * b,
+            rms + b,
+            F.layer_norm(x, (10,), w, b) + b,
+            F.group_norm(x, 2, w[:4]) * b,
+            F.rms_norm(x, (10,)) * w * b,
+        )
 
     return run, (drawn(3, 4, 10), drawn(10), drawn(10))
 
@@ -353,10 +448,13 @@ def broadcasts_of_reshapes():
 
     def run(x, y):
         z = torch.sin(x)
-        return (z.reshape(2, 3).expand(4, 2, 3) + y, z.reshape(6, 1).expand(6, 5) * 2,
-                z.reshape(1, 2, 1, 3).expand(4, 2, 5, 3).sum(2) * y,
-                z.reshape(3, 2).T.expand(4, 2, 3) - y,
-                y.transpose(0, 1).reshape(2, 1, 12).expand(2, 3, 12) + 1)  # fmt: skip
+        return (
+            z.reshape(2, 3).expand(4, 2, 3) + y,
+            z.reshape(6, 1).expand(6, 5) * 2,
+            z.reshape(1, 2, 1, 3).expand(4, 2, 5, 3).sum(2) * y,
+            z.reshape(3, 2).T.expand(4, 2, 3) - y,
+            y.transpose(0, 1).reshape(2, 1, 12).expand(2, 3, 12) + 1,
+        )
 
     return run, (drawn(6), drawn(4, 2, 3))
 
@@ -369,11 +467,24 @@ def truth_of_every_dtype():
     whole = torch.tensor([0, 1 << 40, -1, 256, 65536, 1 << 32])
 
     def run(x, y, z):
-        return (x.bool(), y.bool(), z.bool(), y.half().bool(), y.bfloat16().bool(),
-                x.half().logical_not(), z.to(torch.int8).bool(), z.to(torch.uint8).bool(),
-                z.to(torch.int16).bool(), z.int().bool(), x.logical_and(y), y.logical_xor(z),
-                (x > 0).double(), (y < 1).half(), (z > 0).bfloat16(),
-                (z > 0).to(torch.int8))  # fmt: skip
+        return (
+            x.bool(),
+            y.bool(),
+            z.bool(),
+            y.half().bool(),
+            y.bfloat16().bool(),
+            x.half().logical_not(),
+            z.to(torch.int8).bool(),
+            z.to(torch.uint8).bool(),
+            z.to(torch.int16).bool(),
+            z.int().bool(),
+            x.logical_and(y),
+            y.logical_xor(z),
+            (x > 0).double(),
+            (y < 1).half(),
+            (z > 0).bfloat16(),
+            (z > 0).to(torch.int8),
+        )
 
     return run, (doubles, singles, whole)
 
@@ -383,11 +494,18 @@ def norms_of_every_form():
     """A norm with a bias and no scale, over several axes, of one axis among others."""
 
     def run(x, b, w):
-        return (F.layer_norm(x, (10,), None, b), F.layer_norm(x, (4, 10), None, None),
-                F.layer_norm(x, (4, 10), w), F.group_norm(x, 2, None, b[:4]),
-                F.group_norm(x, 4, b[:4]), F.instance_norm(x, None, None, None, b[:4]),
-                F.batch_norm(x, b[:4], b[4:8].abs()), F.batch_norm(x, b[:4], b[4:8].abs(), b[:4]),
-                F.rms_norm(x, (4, 10)), F.normalize(x, dim=1))  # fmt: skip
+        return (
+            F.layer_norm(x, (10,), None, b),
+            F.layer_norm(x, (4, 10), None, None),
+            F.layer_norm(x, (4, 10), w),
+            F.group_norm(x, 2, None, b[:4]),
+            F.group_norm(x, 4, b[:4]),
+            F.instance_norm(x, None, None, None, b[:4]),
+            F.batch_norm(x, b[:4], b[4:8].abs()),
+            F.batch_norm(x, b[:4], b[4:8].abs(), b[:4]),
+            F.rms_norm(x, (4, 10)),
+            F.normalize(x, dim=1),
+        )
 
     return run, (drawn(3, 4, 10), drawn(10), drawn(4, 10))
 
@@ -416,8 +534,10 @@ def shifts_before_a_norm():
 
     def run(x, b):
         shifts = b[:, None, None], b[:, None], b, b[0], b[:2, None, None, None], b[:, None] * b
-        return tuple(F.batch_norm(F.conv2d(x, w) + s, mean, variance, scale, bias)
-                     for w, s in zip(weights, shifts, strict=True))  # fmt: skip
+        return tuple(
+            F.batch_norm(F.conv2d(x, w) + s, mean, variance, scale, bias)
+            for w, s in zip(weights, shifts, strict=True)
+        )
 
     return run, (drawn(2, 3, 4, 4), drawn(4))
 
@@ -460,8 +580,11 @@ def written_into_nothing():
     """Slices that are replaced in tensors of which another axis is empty."""
 
     def run(x, y):
-        return (torch.slice_scatter(x, y, 1, 1, 3), torch.slice_scatter(x.T, y.T, 0, 0, 2),
-                torch.slice_scatter(x, y * 2, 1, 3, 5).sum(0))  # fmt: skip
+        return (
+            torch.slice_scatter(x, y, 1, 1, 3),
+            torch.slice_scatter(x.T, y.T, 0, 0, 2),
+            torch.slice_scatter(x, y * 2, 1, 3, 5).sum(0),
+        )
 
     return run, (torch.zeros(0, 5), torch.zeros(0, 2))
 

@@ -40,9 +40,16 @@ def convolutions_transposed_whole():
         nn.ConvTranspose1d(3, 4, 4, stride=3, padding=2, output_padding=1),
         nn.ConvTranspose1d(70, 2, 9, stride=2, padding=3),
     )
-    return Joined(parts, (1, 1, 1, 1)), (
-        drawn(1, 3, 4, 3), drawn(2, 4, 3, 5), drawn(2, 3, 1), drawn(1, 70, 6),
-    ), ("--skip", "split_strided_convolutions")  # fmt: skip
+    return (
+        Joined(parts, (1, 1, 1, 1)),
+        (
+            drawn(1, 3, 4, 3),
+            drawn(2, 4, 3, 5),
+            drawn(2, 3, 1),
+            drawn(1, 70, 6),
+        ),
+        ("--skip", "split_strided_convolutions"),
+    )
 
 
 @corpus_model
@@ -51,19 +58,36 @@ def positions_beside_the_ends():
     reshapes, padding and strides."""
 
     def run(x, y, w, one, v, a, b):
-        return (F.conv1d(one, w, stride=3, padding=1), F.max_pool1d(one, 3, 1, 1),
-                F.avg_pool1d(one, 3, 2, 1, count_include_pad=False),
-                F.conv2d(y, v, stride=2, padding=1), torch.flip(x.reshape(-1), (0,)) * 2,
-                torch.flip(x, (0, 1)).reshape(3, 5, 2).exp(),
-                F.pad(x, (1, 2)).flip(1)[:, ::2] * 3, F.pad(x, (2, 0))[:, 1::2].flip(1) + 1,
-                F.pad(x, (0, 3), value=0.5).flip(1)[:, ::3].abs(),
-                torch.cat((a.flip(1), b, a[:, 1:]), 1) * 2, torch.roll(x, 2, 1) + x,
-                torch.cat((a, b, a), 1)[:, :4] * 2, torch.cat((a, b, a), 1)[:, 6:] * 2,
-                F.pad(x, (3, 0))[:, :4] + 1, F.pad(x, (0, 3), value=2.0)[:, 5:] + 1,
-                F.pad(w, (1, 2)) * 2, a.exp(), a.exp()[:1] * 2)  # fmt: skip
+        return (
+            F.conv1d(one, w, stride=3, padding=1),
+            F.max_pool1d(one, 3, 1, 1),
+            F.avg_pool1d(one, 3, 2, 1, count_include_pad=False),
+            F.conv2d(y, v, stride=2, padding=1),
+            torch.flip(x.reshape(-1), (0,)) * 2,
+            torch.flip(x, (0, 1)).reshape(3, 5, 2).exp(),
+            F.pad(x, (1, 2)).flip(1)[:, ::2] * 3,
+            F.pad(x, (2, 0))[:, 1::2].flip(1) + 1,
+            F.pad(x, (0, 3), value=0.5).flip(1)[:, ::3].abs(),
+            torch.cat((a.flip(1), b, a[:, 1:]), 1) * 2,
+            torch.roll(x, 2, 1) + x,
+            torch.cat((a, b, a), 1)[:, :4] * 2,
+            torch.cat((a, b, a), 1)[:, 6:] * 2,
+            F.pad(x, (3, 0))[:, :4] + 1,
+            F.pad(x, (0, 3), value=2.0)[:, 5:] + 1,
+            F.pad(w, (1, 2)) * 2,
+            a.exp(),
+            a.exp()[:1] * 2,
+        )
 
-    return run, (drawn(5, 6), drawn(1, 3, 4, 6), drawn(4, 2, 1), drawn(3, 2, 1),
-                 drawn(2, 3, 3, 3), drawn(2, 3), drawn(2, 4))  # fmt: skip
+    return run, (
+        drawn(5, 6),
+        drawn(1, 3, 4, 6),
+        drawn(4, 2, 1),
+        drawn(3, 2, 1),
+        drawn(2, 3, 3, 3),
+        drawn(2, 3),
+        drawn(2, 4),
+    )
 
 
 @corpus_model
@@ -77,10 +101,16 @@ def rows_read_elsewhere():
         t = f.sum(-1, keepdim=True)
         g = torch.cos(x).exp()
         h = torch.exp(torch.tanh(w))[:, None].expand(4, 6)
-        return (e / s, e.flip(0) / s, e.flip(1) * s, f / t, torch.roll(f, 2, 1) / t,
-                g[:, :3].reshape(4, 3) / g.sum(-1, keepdim=True),
-                g.reshape(4, 2, 3).transpose(1, 2).reshape(4, 6) / g.amax(-1, keepdim=True),
-                (h * x).sum(1, keepdim=True) / h)  # fmt: skip
+        return (
+            e / s,
+            e.flip(0) / s,
+            e.flip(1) * s,
+            f / t,
+            torch.roll(f, 2, 1) / t,
+            g[:, :3].reshape(4, 3) / g.sum(-1, keepdim=True),
+            g.reshape(4, 2, 3).transpose(1, 2).reshape(4, 6) / g.amax(-1, keepdim=True),
+            (h * x).sum(1, keepdim=True) / h,
+        )
 
     return run, (drawn(4, 6), drawn(4))
 
@@ -92,23 +122,52 @@ def sums_of_other_numbers():
 
     def run(x, y, k, m, d, h, t):
         tiny, less = d[:3] * 1e-12 + 1.0, h * 1e-3
-        return (x @ y, F.conv1d(x.t()[None], y.t()[:, :, None]), k @ m, tiny.argmax(1),
-                tiny.argmin(0), tiny.amax(1), F.max_pool1d(d[None] * 1e-12 + 1.0, 3, 2),
-                F.avg_pool1d(d[None], 3, 2), d @ d.t(), F.max_pool1d(less, 3, 2),
-                F.avg_pool1d(h, 4, 2, 1), h.argmax(2), h.argmin(1),
-                F.max_pool2d(t.double(), 2).int(), h.cumsum(2), h.cumprod(1))  # fmt: skip
+        return (
+            x @ y,
+            F.conv1d(x.t()[None], y.t()[:, :, None]),
+            k @ m,
+            tiny.argmax(1),
+            tiny.argmin(0),
+            tiny.amax(1),
+            F.max_pool1d(d[None] * 1e-12 + 1.0, 3, 2),
+            F.avg_pool1d(d[None], 3, 2),
+            d @ d.t(),
+            F.max_pool1d(less, 3, 2),
+            F.avg_pool1d(h, 4, 2, 1),
+            h.argmax(2),
+            h.argmin(1),
+            F.max_pool2d(t.double(), 2).int(),
+            h.cumsum(2),
+            h.cumprod(1),
+        )
 
     x = torch.tensor([[-1e-30, 1e-31, 1e-32], [1e-30, 2e-30, -1e-32]])
     y = torch.tensor([[1e-30, 1e-31], [-1e-30, 2e-30], [-1e-30, 1e-30]])
     k = torch.tensor([[3_000_000_019, -7, 5], [11, 2_500_000_003, -2]])
     m = torch.tensor([[3, -5_000_000_021], [1_000_003, 13], [-9, 4_000_000_007]])
-    return run, (x, y, k, m, drawn(4, 9).double(), drawn(2, 3, 9).bfloat16(),
-                 torch.arange(24, dtype=torch.int32).reshape(1, 4, 6))  # fmt: skip
+    return run, (
+        x,
+        y,
+        k,
+        m,
+        drawn(4, 9).double(),
+        drawn(2, 3, 9).bfloat16(),
+        torch.arange(24, dtype=torch.int32).reshape(1, 4, 6),
+    )
 
 
 @corpus_model
 def numbers_drawn():
     """Random numbers of several kinds, as many as no whole number of counters, in streams."""
-    return lambda x: (torch.rand_like(x) + x, torch.rand(3, 7), torch.randn(5, 3, 2) * 2,
-                      torch.randperm(11), torch.rand_like(x)), (
-        drawn(2, 5, 3),), (), (CHECK,)  # fmt: skip
+    return (
+        lambda x: (
+            torch.rand_like(x) + x,
+            torch.rand(3, 7),
+            torch.randn(5, 3, 2) * 2,
+            torch.randperm(11),
+            torch.rand_like(x),
+        ),
+        (drawn(2, 5, 3),),
+        (),
+        (CHECK,),
+    )

@@ -43,8 +43,14 @@ def nearly_neutral():
                 -x.neg().abs(), x.abs().neg(), x - y.neg(), x.neg() - y, x.neg() + y,
                 twice(x.exp().neg()), x.sin() - x.cos().neg())  # fmt: skip
 
-    return run, (drawn(3, 5), drawn(3, 5), signed(100, 3, 5).to(torch.int8),
-                 signed(100, 3, 5).to(torch.int8), drawn(3, 5) > 0, drawn(1)[0])  # fmt: skip
+    return run, (
+        drawn(3, 5),
+        drawn(3, 5),
+        signed(100, 3, 5).to(torch.int8),
+        signed(100, 3, 5).to(torch.int8),
+        drawn(3, 5) > 0,
+        drawn(1)[0],
+    )
 
 
 @corpus_model
@@ -54,12 +60,23 @@ def slices_and_takes():
 
     def run(x, y):
         at = torch.full((40,), 1)
-        return (x[1:14:3][1:4:2], x[2:][:7:2][1:], x[::2, 1:][1:6, ::3], x[3:12:2, :5][::2, 1:4:2],
-                x[1:14:3][2:2].sum(0), y.index_select(2, at), y[:, torch.tensor([0, 2])],
-                y[:, torch.tensor([1])], y[:, :, torch.tensor([1, 2, 3])],
-                y[:, :, torch.tensor([5, 3, 1])], y[:, :, torch.tensor([0, 1, 3])],
-                y[:, :, torch.tensor([2, 2, 2])], y[:, :, torch.tensor([[0, 2], [4, 6]])],
-                y[torch.tensor([1])], y[:, :, torch.tensor([6])])  # fmt: skip
+        return (
+            x[1:14:3][1:4:2],
+            x[2:][:7:2][1:],
+            x[::2, 1:][1:6, ::3],
+            x[3:12:2, :5][::2, 1:4:2],
+            x[1:14:3][2:2].sum(0),
+            y.index_select(2, at),
+            y[:, torch.tensor([0, 2])],
+            y[:, torch.tensor([1])],
+            y[:, :, torch.tensor([1, 2, 3])],
+            y[:, :, torch.tensor([5, 3, 1])],
+            y[:, :, torch.tensor([0, 1, 3])],
+            y[:, :, torch.tensor([2, 2, 2])],
+            y[:, :, torch.tensor([[0, 2], [4, 6]])],
+            y[torch.tensor([1])],
+            y[:, :, torch.tensor([6])],
+        )
 
     return run, (drawn(15, 8), drawn(2, 3, 7))
 
@@ -86,17 +103,22 @@ def nearly_restored():
         mean, turned = x.mean(1, keepdim=True), x.mean(1)
         square = ((x - mean) ** 2).mean(1, keepdim=True)
         pieces = y.mean(0).expand(4, 6).reshape(8, 3).t().reshape(4, 6)
-        return ((x - turned) * torch.rsqrt(((x - turned) ** 2).mean(1, keepdim=True) + 1e-5),
-                (x - mean) / torch.sqrt(square.t() + 1e-5),
-                (x - mean) * torch.rsqrt(square.t() + 1e-5) * s,
-                x * torch.rsqrt((x * x).mean(1) + 1e-5), x * torch.rsqrt((x * x).mean(0) + 1e-5),
-                apart(x.sin(), 1e-5, same), apart(x.cos(), 1e-5, other), apart(x.exp(), 1e-5, 1e-3),
-                across(x.tanh()),
-                (y - pieces) * torch.rsqrt(((y - pieces) ** 2).mean(0, keepdim=True) + 1e-5),
-                torch.nn.functional.layer_norm(y, (6,)).reshape(3, 8) * t,
-                torch.nn.functional.layer_norm(y, (6,)).reshape(3, 8) * t + t,
-                torch.nn.functional.layer_norm(y.reshape(4, 3, 2), (3, 2)).reshape(4, 6)
-                * s[:3].expand(2, 3).reshape(6))  # fmt: skip
+        return (
+            (x - turned) * torch.rsqrt(((x - turned) ** 2).mean(1, keepdim=True) + 1e-5),
+            (x - mean) / torch.sqrt(square.t() + 1e-5),
+            (x - mean) * torch.rsqrt(square.t() + 1e-5) * s,
+            x * torch.rsqrt((x * x).mean(1) + 1e-5),
+            x * torch.rsqrt((x * x).mean(0) + 1e-5),
+            apart(x.sin(), 1e-5, same),
+            apart(x.cos(), 1e-5, other),
+            apart(x.exp(), 1e-5, 1e-3),
+            across(x.tanh()),
+            (y - pieces) * torch.rsqrt(((y - pieces) ** 2).mean(0, keepdim=True) + 1e-5),
+            torch.nn.functional.layer_norm(y, (6,)).reshape(3, 8) * t,
+            torch.nn.functional.layer_norm(y, (6,)).reshape(3, 8) * t + t,
+            torch.nn.functional.layer_norm(y.reshape(4, 3, 2), (3, 2)).reshape(4, 6)
+            * s[:3].expand(2, 3).reshape(6),
+        )
 
     return run, (drawn(5, 5), drawn(4, 6), drawn(5), drawn(8))
 
@@ -114,12 +136,19 @@ def statistics_of_both_axes():
             return (x - mean) * torch.rsqrt(spread + 1e-3) * a + b
 
         v, place = v.abs(), (slice(None), None)
-        return (norm(v[place], v, s[place], t[place]), norm(v, v[place], s, t),
-                norm(v[place], v, s, t), norm(v[place], v[place], v[place], t[place]),
-                norm(fixed[place], fixed, scale[place], t[place]), norm(fixed, v, scale, bias),
-                norm(fixed[place], fixed[place], scale[place], bias[place]),
-                norm(grid, grid, scale[place], bias[place]), norm(grid.t(), fixed, scale, bias),
-                norm(grid, v[place], s[place], t[place]), norm(grid, grid.t(), s, t))  # fmt: skip
+        return (
+            norm(v[place], v, s[place], t[place]),
+            norm(v, v[place], s, t),
+            norm(v[place], v, s, t),
+            norm(v[place], v[place], v[place], t[place]),
+            norm(fixed[place], fixed, scale[place], t[place]),
+            norm(fixed, v, scale, bias),
+            norm(fixed[place], fixed[place], scale[place], bias[place]),
+            norm(grid, grid, scale[place], bias[place]),
+            norm(grid.t(), fixed, scale, bias),
+            norm(grid, v[place], s[place], t[place]),
+            norm(grid, grid.t(), s, t),
+        )
 
     return run, (drawn(5, 5), drawn(5), drawn(5), drawn(5))
 
@@ -256,17 +285,31 @@ _COUNTED = """
     %both = @dot_general %put, %columns, contracting_dims = [1] x [1] : (F, F) -> B
 """
 #: What single capitals in the text stand for.
-_TYPES = {"F": "4x3xf32", "G": "3x4xf32", "I": "i32", "T": "i1", "V": "3xi32", "S": "f32",
-          "R": "3xf32", "X": "2x1xf32", "H": "12xf32", "B": "4x4xf32"}  # fmt: skip
+_TYPES = {
+    "F": "4x3xf32",
+    "G": "3x4xf32",
+    "I": "i32",
+    "T": "i1",
+    "V": "3xi32",
+    "S": "f32",
+    "R": "3xf32",
+    "X": "2x1xf32",
+    "H": "12xf32",
+    "B": "4x4xf32",
+}
 
 
 def _counted_loops() -> str:
     given = "%x: F, %y: G, %b: F, %n: I"
     made = f"{', '.join('F' * 10)}, R, F, R, F, B"
-    told = ("%k#1, %k#2, %l#1, %l#3, %z#1, %d#1, %e#1, %g#1, %a#1, %up, %sum, "
-            "%over, %left, %itself, %both")  # fmt: skip
-    text = (f"module {{\n  func.func public @main({given}) -> ({made}) {{\n{_COUNTED}"
-            f"    return {told} : {made}\n  }}\n}}\n")  # fmt: skip
+    told = (
+        "%k#1, %k#2, %l#1, %l#3, %z#1, %d#1, %e#1, %g#1, %a#1, %up, %sum, "
+        "%over, %left, %itself, %both"
+    )
+    text = (
+        f"module {{\n  func.func public @main({given}) -> ({made}) {{\n{_COUNTED}"
+        f"    return {told} : {made}\n  }}\n}}\n"
+    )
     text = re.sub(r"@(?!main)", "stablehlo.", text)
     return re.sub(r"(?<!\w)[FGITVSRXHB]\b", lambda m: f"tensor<{_TYPES[m[0]]}>", text)
 

@@ -32,11 +32,17 @@ def one_hot_of_others():
             (i[:, None] == row).to(torch.float8_e4m3fn).float(),
         )
 
-    return run, (torch.tensor([2, 0, 3]), torch.tensor([2.0, 0.5, 3.0]),
-                 torch.tensor([True, False, True]), torch.tensor([0, 1, 1, -1, 2]),
-                 torch.tensor(0, dtype=torch.int8), torch.tensor([-128, 7, 127]).to(torch.int8),
-                 torch.tensor([0, 200, 3], dtype=torch.uint8),
-                 torch.tensor([[0, 3, 1, 3], [2, 1, 2, 0]]), torch.arange(129) % 5)  # fmt: skip
+    return run, (
+        torch.tensor([2, 0, 3]),
+        torch.tensor([2.0, 0.5, 3.0]),
+        torch.tensor([True, False, True]),
+        torch.tensor([0, 1, 1, -1, 2]),
+        torch.tensor(0, dtype=torch.int8),
+        torch.tensor([-128, 7, 127]).to(torch.int8),
+        torch.tensor([0, 200, 3], dtype=torch.uint8),
+        torch.tensor([[0, 3, 1, 3], [2, 1, 2, 0]]),
+        torch.arange(129) % 5,
+    )
 
 
 @corpus_model
@@ -60,22 +66,38 @@ def loss_of_picks():
         def spread(y):
             return torch.where(s != 1, -y.gather(1, torch.where(s != 1, s, 0)[:, None])[:, 0], 0.0)
 
-        return (picked(x, t, 2), picked(x, t, several), picked(x, t, 2, 1.0, 1),
-                picked(x, t, 2, some, some.long()), spread(y), spread(y + 1).sum(1),
-                spread(y + 2).mean(1), spread(y + 3).mean(), spread(y + 4).sum(),
-                torch.where(kept, of_rows, 0.0), torch.where(narrow != 1, of_last, 0.0),
-                F.nll_loss(turned, narrow.repeat(1, 2)[:, :4], reduction="sum"),
-                -y.gather(2, s[:, None, :1].expand(2, 4, 1) % 3),
-                F.binary_cross_entropy(a, b, w[:, :, None], reduction="none"),
-                F.binary_cross_entropy(a, b, w[:, None]),
-                F.binary_cross_entropy(a, b, w[0, :, None]),
-                F.binary_cross_entropy(a, b, reduction="sum"),
-                F.binary_cross_entropy(a, b, w[1, 2], reduction="sum"),
-                F.binary_cross_entropy(a[0, 0], b[0, 0]))  # fmt: skip
+        return (
+            picked(x, t, 2),
+            picked(x, t, several),
+            picked(x, t, 2, 1.0, 1),
+            picked(x, t, 2, some, some.long()),
+            spread(y),
+            spread(y + 1).sum(1),
+            spread(y + 2).mean(1),
+            spread(y + 3).mean(),
+            spread(y + 4).sum(),
+            torch.where(kept, of_rows, 0.0),
+            torch.where(narrow != 1, of_last, 0.0),
+            F.nll_loss(turned, narrow.repeat(1, 2)[:, :4], reduction="sum"),
+            -y.gather(2, s[:, None, :1].expand(2, 4, 1) % 3),
+            F.binary_cross_entropy(a, b, w[:, :, None], reduction="none"),
+            F.binary_cross_entropy(a, b, w[:, None]),
+            F.binary_cross_entropy(a, b, w[0, :, None]),
+            F.binary_cross_entropy(a, b, reduction="sum"),
+            F.binary_cross_entropy(a, b, w[1, 2], reduction="sum"),
+            F.binary_cross_entropy(a[0, 0], b[0, 0]),
+        )
 
-    return run, (drawn(6, 5), drawn(2, 4, 3), torch.tensor([0, 2, 1, 4, 2, 3]),
-                 torch.tensor([[1, 0, 3], [2, 3, 1]]), torch.rand(2, 3, 3), torch.rand(2, 3, 3),
-                 torch.rand(2, 3), drawn(6, 1))  # fmt: skip
+    return run, (
+        drawn(6, 5),
+        drawn(2, 4, 3),
+        torch.tensor([0, 2, 1, 4, 2, 3]),
+        torch.tensor([[1, 0, 3], [2, 3, 1]]),
+        torch.rand(2, 3, 3),
+        torch.rand(2, 3, 3),
+        torch.rand(2, 3),
+        drawn(6, 1),
+    )
 
 
 @corpus_model
@@ -95,26 +117,41 @@ def mean_losses_by_hand():
         square = x[:, :6]
         fives = t % 5
         sums = F.mse_loss(z, w, reduction="sum")
-        return (total(x, t) / (t != -100).sum(), total(x + 1, t, ignore_index=2) / (t != 3).sum(),
-                total(x * 2, t, ignore_index=2) / (t % 4 != 2).sum(),
-                total(x * 3, t).reshape(1) / (t[None] != -100).sum(1),
-                total(y[:128], long) / (long != -100).sum(dtype=torch.int8),
-                total(y, longer) / (longer != -100).sum(dtype=torch.uint8),
-                total(y[:127], long[:127]) / (long[:127] != -100).sum(dtype=torch.int8),
-                total(z[:, :, None], u[:, None]) / (u[:, None] != -100).sum(),
-                sums / 20, F.mse_loss(z + 1, w, reduction="sum") / 19,
-                F.mse_loss(z + 2, w, reduction="sum") * (1 / 20),
-                F.mse_loss(z + 3, w, reduction="sum") * 20,
-                F.mse_loss(z + 4, w, reduction="sum") / (1 / 20),
-                ((z - w) ** 2).mean(1), ((z - 2 * w) ** 2).sum(0), mixed(square, fives),
-                mixed(square + 1, fives, 0), mixed(square * 2, fives, 1, 0),
-                mixed(square * 3, fives, ignored=2), mixed(y[:128] + 1, long, dtype=torch.int8),
-                mixed(x.reshape(2, 7, 3, 1), t.reshape(2, 3, 1)))  # fmt: skip
+        return (
+            total(x, t) / (t != -100).sum(),
+            total(x + 1, t, ignore_index=2) / (t != 3).sum(),
+            total(x * 2, t, ignore_index=2) / (t % 4 != 2).sum(),
+            total(x * 3, t).reshape(1) / (t[None] != -100).sum(1),
+            total(y[:128], long) / (long != -100).sum(dtype=torch.int8),
+            total(y, longer) / (longer != -100).sum(dtype=torch.uint8),
+            total(y[:127], long[:127]) / (long[:127] != -100).sum(dtype=torch.int8),
+            total(z[:, :, None], u[:, None]) / (u[:, None] != -100).sum(),
+            sums / 20,
+            F.mse_loss(z + 1, w, reduction="sum") / 19,
+            F.mse_loss(z + 2, w, reduction="sum") * (1 / 20),
+            F.mse_loss(z + 3, w, reduction="sum") * 20,
+            F.mse_loss(z + 4, w, reduction="sum") / (1 / 20),
+            ((z - w) ** 2).mean(1),
+            ((z - 2 * w) ** 2).sum(0),
+            mixed(square, fives),
+            mixed(square + 1, fives, 0),
+            mixed(square * 2, fives, 1, 0),
+            mixed(square * 3, fives, ignored=2),
+            mixed(y[:128] + 1, long, dtype=torch.int8),
+            mixed(x.reshape(2, 7, 3, 1), t.reshape(2, 3, 1)),
+        )
 
     classes = torch.arange(256) % 2
-    return run, (drawn(6, 7), drawn(256, 2), torch.tensor([0, 2, 1, 6, 2, 3]),
-                 torch.tensor([4, 0, 3, 1]), classes[:128].clone(), classes, drawn(4, 5),
-                 drawn(4, 5))  # fmt: skip
+    return run, (
+        drawn(6, 7),
+        drawn(256, 2),
+        torch.tensor([0, 2, 1, 6, 2, 3]),
+        torch.tensor([4, 0, 3, 1]),
+        classes[:128].clone(),
+        classes,
+        drawn(4, 5),
+        drawn(4, 5),
+    )
 
 
 @corpus_model
@@ -158,9 +195,14 @@ def weighted_losses_by_hand():
             total(x + 12, w, t).reshape(1) / torch.where(kept, own, 0.0)[None].sum(1),
         )
 
-    return run, (drawn(5, 5), drawn(5).abs() + 0.5, drawn(5).abs() + 0.5,
-                 torch.tensor([0, 2, 1, 4, 3]), torch.tensor([0, 2, 1, 4, 1]),
-                 drawn(5, 5).abs() + 0.5)  # fmt: skip
+    return run, (
+        drawn(5, 5),
+        drawn(5).abs() + 0.5,
+        drawn(5).abs() + 0.5,
+        torch.tensor([0, 2, 1, 4, 3]),
+        torch.tensor([0, 2, 1, 4, 1]),
+        drawn(5, 5).abs() + 0.5,
+    )
 
 
 @corpus_model
@@ -188,9 +230,18 @@ def attention_of_others():
             torch.softmax(q[..., :1] @ k[..., :1].transpose(1, 2), 2) @ v[:1, :, :1],
         )
 
-    return run, (drawn(1, 4, 3), drawn(1, 5, 3), drawn(3, 5, 2), drawn(4, 1), drawn(4, 5),
-                 drawn(12, 2), drawn(2, 3, 3, 4), drawn(3, 2, 5, 4), drawn(2, 4, 3),
-                 drawn(2, 6, 3))  # fmt: skip
+    return run, (
+        drawn(1, 4, 3),
+        drawn(1, 5, 3),
+        drawn(3, 5, 2),
+        drawn(4, 1),
+        drawn(4, 5),
+        drawn(12, 2),
+        drawn(2, 3, 3, 4),
+        drawn(3, 2, 5, 4),
+        drawn(2, 4, 3),
+        drawn(2, 6, 3),
+    )
 
 
 @corpus_model
@@ -225,8 +276,16 @@ def attention_with_masks():
             torch.softmax(hide(seen, grouped + heads, -1e9), -1) @ read,
         )
 
-    return run, (drawn(2, 3, 4, 5), drawn(2, 3, 6, 5), drawn(2, 3, 6, 2), torch.rand(4, 6) > 0.3,
-                 drawn(4, 6), drawn(3, 1, 6), drawn(2, 1, 6, 5), drawn(2, 1, 6, 2))  # fmt: skip
+    return run, (
+        drawn(2, 3, 4, 5),
+        drawn(2, 3, 6, 5),
+        drawn(2, 3, 6, 2),
+        torch.rand(4, 6) > 0.3,
+        drawn(4, 6),
+        drawn(3, 1, 6),
+        drawn(2, 1, 6, 5),
+        drawn(2, 1, 6, 2),
+    )
 
 
 @corpus_model
@@ -254,17 +313,36 @@ def norms_of_others():
         def parts(a, b, c):
             return F.layer_norm((y + a).reshape(b, c), (c,))
 
-        return (plain.expand(3, 4, 10) * w, (plain * w).expand(3, 4, 10) + b,
-                F.layer_norm(z, (8,)).reshape(8, 6) * w[:6],
-                F.layer_norm(x, (4, 10)) * s[:, None], F.layer_norm(wide, (5,)) * s[:, None, None],
-                centred(x, w), centred(x + 1, s[:, None]), apart(x * 2, None), apart(x - 3, w),
-                parts(0, 6, 10).reshape(3, 4, 5), parts(1, 6, 10).reshape(3, 20),
-                parts(2, 6, 10).reshape(2, 5, 6), parts(3, 3, 20).reshape(3, 4, 5),
-                parts(4, 12, 5).reshape(3, 4, 5),
-                (w - m) * torch.rsqrt(e.abs() + 1e-3) * w + b)  # fmt: skip
+        return (
+            plain.expand(3, 4, 10) * w,
+            (plain * w).expand(3, 4, 10) + b,
+            F.layer_norm(z, (8,)).reshape(8, 6) * w[:6],
+            F.layer_norm(x, (4, 10)) * s[:, None],
+            F.layer_norm(wide, (5,)) * s[:, None, None],
+            centred(x, w),
+            centred(x + 1, s[:, None]),
+            apart(x * 2, None),
+            apart(x - 3, w),
+            parts(0, 6, 10).reshape(3, 4, 5),
+            parts(1, 6, 10).reshape(3, 20),
+            parts(2, 6, 10).reshape(2, 5, 6),
+            parts(3, 3, 20).reshape(3, 4, 5),
+            parts(4, 12, 5).reshape(3, 4, 5),
+            (w - m) * torch.rsqrt(e.abs() + 1e-3) * w + b,
+        )
 
-    return run, (drawn(3, 4, 10), drawn(3, 4, 5), drawn(6, 8), drawn(10), drawn(10), drawn(4),
-                 drawn(1, 4, 10), drawn(2, 4, 3, 5), drawn(10), drawn(10))  # fmt: skip
+    return run, (
+        drawn(3, 4, 10),
+        drawn(3, 4, 5),
+        drawn(6, 8),
+        drawn(10),
+        drawn(10),
+        drawn(4),
+        drawn(1, 4, 10),
+        drawn(2, 4, 3, 5),
+        drawn(10),
+        drawn(10),
+    )
 
 
 @corpus_model
@@ -291,8 +369,14 @@ def rotary_of_parts():
             i * j.repeat(1, 2) + torch.cat((-i[:, 3:], i[:, :3]), -1) * j.repeat(1, 2),
         )
 
-    return run, (drawn(2, 3, 8), drawn(3, 4, 2), signed(9, 5, 6), signed(9, 5, 3), drawn(3, 4),
-                 drawn(3, 4))  # fmt: skip
+    return run, (
+        drawn(2, 3, 8),
+        drawn(3, 4, 2),
+        signed(9, 5, 6),
+        signed(9, 5, 3),
+        drawn(3, 4),
+        drawn(3, 4),
+    )
 
 
 @corpus_model

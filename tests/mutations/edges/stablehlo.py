@@ -126,13 +126,19 @@ _WINDOWS = """
         : tensor<3x2xi64>} : (tensor<3x7x5xf32>, tensor<f32>) -> tensor<3x7x4xf32>
     %r16 = "stablehlo.reduce_window"(%m, %none) (BY(xor, i32)) {
         window_dimensions = array<i64: 2, 2>} : (tensor<2x3xi32>, tensor<i32>) -> tensor<1x2xi32>
-""" + "".join(f"""    %r{20 + place} = "stablehlo.reduce_window"(%i, %none) (BY(add, i32)) {{
+""" + "".join(
+    f"""    %r{20 + place} = "stablehlo.reduce_window"(%i, %none) (BY(add, i32)) {{
         window_dimensions = array<i64: 4>, padding = dense<[[{low}, {high}]]> : tensor<1x2xi64>}}
         : (tensor<4xi32>, tensor<i32>) -> tensor<{low + high + 1}xi32>
-""" for place, (low, high) in enumerate(
-    (pair for far, near in ((3, 0), (3, 1), (2, 0), (4, 0), (5, 0), (2, 1))
-     for pair in ((far, near), (near, far)))
-))  # fmt: skip
+"""
+    for place, (low, high) in enumerate(
+        (
+            pair
+            for far, near in ((3, 0), (3, 1), (2, 0), (4, 0), (5, 0), (2, 1))
+            for pair in ((far, near), (near, far))
+        )
+    )
+)
 
 #: Gradients of pools: unequal padding, taps outside of it all, equal elements, another start.
 _CHOICES = """
@@ -645,7 +651,8 @@ PROGRAMS: dict[str, str] = {
     ),
     "stablehlo_bits": _program(
         "x 2x3xf32, y 2x3xf32",
-        _BITS, _RELUS,
+        _BITS,
+        _RELUS,
     ),
     "stablehlo_products": _program(
         "x 2x3x4xf32, y 4x2x5xf32, u 5x4x3x6xf32, v 6x5x4x2xf32, w 2x3x2x6xf32, s 4x3xf32, g "
@@ -664,4 +671,4 @@ PROGRAMS: dict[str, str] = {
         "x 2x3x5xf32, y 1x2x3xf32, z 2x1x5xf32",
         _SHAPES,
     ),
-}  # fmt: skip
+}

@@ -28,8 +28,10 @@ class _Held(nn.Module):
         return self.function(*(getattr(self, name) for name in self.names))
 
     def forward(self, x, t):
-        parts = [(getattr(self, f"weight_{i}") * part.reshape(-1).float()).sum()
-                 for i, part in enumerate(self._parts())]  # fmt: skip
+        parts = [
+            (getattr(self, f"weight_{i}") * part.reshape(-1).float()).sum()
+            for i, part in enumerate(self._parts())
+        ]
         return torch.stack(parts).sum() + (x.mean() - t.mean())
 
 
@@ -45,18 +47,26 @@ def slopes_at_bounds():
 
     def run(shares, targets, x, rows, scale, bias):
         return (
-            F.binary_cross_entropy(shares, targets, reduction="none"), F.celu(x, 0.5),
+            F.binary_cross_entropy(shares, targets, reduction="none"),
+            F.celu(x, 0.5),
             F.binary_cross_entropy(shares.detach(), targets, reduction="none"),
-            F.pad(rows, (-1, 2, 1, -1)), F.pad(rows, (-1, 0)), F.pad(rows, (0, -1)),
+            F.pad(rows, (-1, 2, 1, -1)),
+            F.pad(rows, (-1, 0)),
+            F.pad(rows, (0, -1)),
             F.layer_norm(rows.detach(), (3,), scale, bias),
             F.layer_norm(rows, (3,), scale.detach(), bias),
-            rows.to(torch.bfloat16).std(1, correction=0))  # fmt: skip
+            rows.to(torch.bfloat16).std(1, correction=0),
+        )
 
     return _held(
-        run, shares=[0.0, 1.0, 0.0, 1.0, 0.3], targets=[0.0, 1.0, 0.7, 0.2, 0.6],
-        x=[-2.5, -0.5, 0.0, 0.25], rows=[[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]],
-        scale=[1.5, 0.5, -1.0], bias=[0.25, 0.0, -0.5],
-    )  # fmt: skip
+        run,
+        shares=[0.0, 1.0, 0.0, 1.0, 0.3],
+        targets=[0.0, 1.0, 0.7, 0.2, 0.6],
+        x=[-2.5, -0.5, 0.0, 0.25],
+        rows=[[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]],
+        scale=[1.5, 0.5, -1.0],
+        bias=[0.25, 0.0, -0.5],
+    )
 
 
 @task("--loss", "own")
@@ -69,13 +79,21 @@ def losses_of_classes():
     def run(x, y, image, target):
         return (
             F.cross_entropy(x, classes, weight, label_smoothing=0.2),
-            F.cross_entropy(image, places), F.cross_entropy(image * image, places, weight),
-            F.mse_loss(y, target), ((y * y - target) ** 2).sum(),
-            F.mse_loss(y.detach(), target))  # fmt: skip
+            F.cross_entropy(image, places),
+            F.cross_entropy(image * image, places, weight),
+            F.mse_loss(y, target),
+            ((y * y - target) ** 2).sum(),
+            F.mse_loss(y.detach(), target),
+        )
 
     torch.manual_seed(1)
-    return _held(run, x=torch.randn(4, 5), y=torch.randn(2, 3), image=torch.randn(2, 5, 3),
-                 target=torch.randn(2, 3))  # fmt: skip
+    return _held(
+        run,
+        x=torch.randn(4, 5),
+        y=torch.randn(2, 3),
+        image=torch.randn(2, 5, 3),
+        target=torch.randn(2, 3),
+    )
 
 
 @task("--loss", "own")
@@ -88,11 +106,17 @@ def scattered_ties():
         return (
             x.scatter_reduce(0, places, updates, "amax"),
             x.scatter_reduce(0, places, updates, "amin", include_self=False),
-            x.scatter_reduce(0, places, updates, "prod"), table[places[[0, 2, 4]] // 2 % 3],
-            table.index_put((rows, columns), few), table[rows, columns])  # fmt: skip
+            x.scatter_reduce(0, places, updates, "prod"),
+            table[places[[0, 2, 4]] // 2 % 3],
+            table.index_put((rows, columns), few),
+            table[rows, columns],
+        )
 
     torch.manual_seed(1)
     return _held(
-        run, x=[1.0, 0.0, 2.0, -1.0, 0.5], updates=[0.5, 1.0, 0.5, 0.0, 3.0, -2.0],
-        table=torch.randn(3, 4), few=[0.5, -1.5],
-    )  # fmt: skip
+        run,
+        x=[1.0, 0.0, 2.0, -1.0, 0.5],
+        updates=[0.5, 1.0, 0.5, 0.0, 3.0, -2.0],
+        table=torch.randn(3, 4),
+        few=[0.5, -1.5],
+    )

@@ -11,8 +11,12 @@ from tests.ops.samples import (
 from tests.ops.samples.base import TOLERANCE, Sample
 
 SAMPLES: list[Sample] = [
-    *elementwise.SAMPLES, *movement.SAMPLES, *arithmetic.SAMPLES, *effects.SAMPLES,
-    *composites.SAMPLES, *gradients.SAMPLES,
-]  # fmt: skip
+    *elementwise.SAMPLES,
+    *movement.SAMPLES,
+    *arithmetic.SAMPLES,
+    *effects.SAMPLES,
+    *composites.SAMPLES,
+    *gradients.SAMPLES,
+]
 
 __all__ = ["SAMPLES", "TOLERANCE", "Sample"]

@@ -37,8 +37,9 @@ def _activations() -> list[Sample]:
     made = []
     for kind, function, attributes in ACTIVATIONS:
         label = "-".join(f"{k}{v}" for k, v in attributes.items())
-        made += in_floats(kind, x, oracle=torch_oracle(function), label=label, slack=4,
-                          **attributes)  # fmt: skip
+        made += in_floats(
+            kind, x, oracle=torch_oracle(function), label=label, slack=4, **attributes
+        )
     whole = values((4, 5), "i32", -9, 9)
     made.append(sample("relu", whole, oracle=lambda x: np.maximum(x, 0), exact=True))
     made.append(sample("clamp", whole, oracle=lambda x: x.clip(-3, 4), exact=True, low=-3, high=4))
@@ -51,13 +52,25 @@ def _softmaxes() -> list[Sample]:
     for axis in (0, 1, 2):
         for kind in ("softmax", "log_softmax"):
             function = getattr(functional, kind)
-            made += in_floats(kind, x, oracle=torch_oracle(lambda x, f=function, a=axis: f(x, a)),
-                              axis=axis, label=f"axis{axis}", slack=8)  # fmt: skip
+            made += in_floats(
+                kind,
+                x,
+                oracle=torch_oracle(lambda x, f=function, a=axis: f(x, a)),
+                axis=axis,
+                label=f"axis{axis}",
+                slack=8,
+            )
     masked = x.copy()
     masked[0, 1, :] = -np.inf
     masked[1, 2, :7] = -np.inf
-    made += in_floats("softmax", masked, axis=2, label="masked", slack=8,
-                      oracle=torch_oracle(lambda x: functional.softmax(x, 2)))  # fmt: skip
+    made += in_floats(
+        "softmax",
+        masked,
+        axis=2,
+        label="masked",
+        slack=8,
+        oracle=torch_oracle(lambda x: functional.softmax(x, 2)),
+    )
     made += in_floats(
         "softmax",
         masked,
@@ -68,12 +81,23 @@ def _softmaxes() -> list[Sample]:
         oracle=torch_oracle(lambda x: functional.softmax(x, 2).nan_to_num(0.0)),
     )
     for axes in ((2,), (0, 1)):
-        made += in_floats("logsumexp", masked, axes=axes, slack=8,
-                          oracle=torch_oracle(lambda x, a=axes: torch.logsumexp(x, a)))  # fmt: skip
+        made += in_floats(
+            "logsumexp",
+            masked,
+            axes=axes,
+            slack=8,
+            oracle=torch_oracle(lambda x, a=axes: torch.logsumexp(x, a)),
+        )
     infinite = masked.copy()
     infinite[2, 0, 3] = np.inf
-    made += in_floats("logsumexp", infinite, axes=(2,), slack=8, label="infinite",
-                      oracle=torch_oracle(lambda x: torch.logsumexp(x, 2)))  # fmt: skip
+    made += in_floats(
+        "logsumexp",
+        infinite,
+        axes=(2,),
+        slack=8,
+        label="infinite",
+        oracle=torch_oracle(lambda x: torch.logsumexp(x, 2)),
+    )
     return made
 
 
@@ -83,14 +107,34 @@ def _statistics() -> list[Sample]:
     for axes in ((0,), (2,), (1, 2), (0, 1, 2)):
         made += in_floats("mean", x, oracle=lambda x, a=axes: x.mean(a), axes=axes, slack=4)
         for correction in (0, 1):
-            made += in_floats("variance", x, axes=axes, correction=correction, slack=8,
-                              oracle=lambda x, a=axes, c=correction: x.var(a, ddof=c))  # fmt: skip
-            made += in_floats("standard_deviation", x, axes=axes, correction=correction, slack=8,
-                              oracle=lambda x, a=axes, c=correction: x.std(a, ddof=c))  # fmt: skip
-        made += in_floats("variance", x, axes=axes, plain=True, slack=8, label="plain",
-                          oracle=lambda x, a=axes: x.var(a))  # fmt: skip
-        made += in_floats("centre", x, axes=axes, slack=8,
-                          oracle=lambda x, a=axes: x - x.mean(a, keepdims=True))  # fmt: skip
+            made += in_floats(
+                "variance",
+                x,
+                axes=axes,
+                correction=correction,
+                slack=8,
+                oracle=lambda x, a=axes, c=correction: x.var(a, ddof=c),
+            )
+            made += in_floats(
+                "standard_deviation",
+                x,
+                axes=axes,
+                correction=correction,
+                slack=8,
+                oracle=lambda x, a=axes, c=correction: x.std(a, ddof=c),
+            )
+        made += in_floats(
+            "variance",
+            x,
+            axes=axes,
+            plain=True,
+            slack=8,
+            label="plain",
+            oracle=lambda x, a=axes: x.var(a),
+        )
+        made += in_floats(
+            "centre", x, axes=axes, slack=8, oracle=lambda x, a=axes: x - x.mean(a, keepdims=True)
+        )
     return made
 
 
@@ -104,37 +148,77 @@ def _normalisations() -> list[Sample]:
         weights = values(shape, "f32", 0.5, 2, "w"), values(shape, key="b")
         for n in (0, 1, 2):
             made += in_floats(
-                "layer_norm", x, *weights[:n], axis=axis, epsilon=1e-3, slack=8,
+                "layer_norm",
+                x,
+                *weights[:n],
+                axis=axis,
+                epsilon=1e-3,
+                slack=8,
                 label=f"axis{axis}with{n}",
                 oracle=torch_oracle(
-                    lambda x, *w, s=shape: functional.layer_norm(x, s, *w, eps=1e-3)),
-            )  # fmt: skip
+                    lambda x, *w, s=shape: functional.layer_norm(x, s, *w, eps=1e-3)
+                ),
+            )
         for n in (0, 1):
             made += in_floats(
-                "rms_norm", x, *weights[:n], axis=axis, epsilon=1e-3, slack=8,
+                "rms_norm",
+                x,
+                *weights[:n],
+                axis=axis,
+                epsilon=1e-3,
+                slack=8,
                 label=f"axis{axis}with{n}",
                 oracle=torch_oracle(lambda x, *w, s=shape: functional.rms_norm(x, s, *w, eps=1e-3)),
-            )  # fmt: skip
+            )
     made += in_floats(
-        "batch_norm", x, scale, bias, mean, variance, slack=8,
+        "batch_norm",
+        x,
+        scale,
+        bias,
+        mean,
+        variance,
+        slack=8,
         oracle=torch_oracle(lambda x, s, b, m, v: functional.batch_norm(x, m, v, s, b)),
-    )  # fmt: skip
+    )
     rows = values((5, 6), key="rows")
     made += in_floats(
-        "batch_norm", rows, scale, bias, mean, variance, slack=8, label="rows",
+        "batch_norm",
+        rows,
+        scale,
+        bias,
+        mean,
+        variance,
+        slack=8,
+        label="rows",
         oracle=torch_oracle(lambda x, s, b, m, v: functional.batch_norm(x, m, v, s, b)),
-    )  # fmt: skip
+    )
     for groups in (1, 2, 6):
         made += in_floats(
-            "group_norm", x, scale, bias, groups=groups, slack=8, label=f"groups{groups}",
+            "group_norm",
+            x,
+            scale,
+            bias,
+            groups=groups,
+            slack=8,
+            label=f"groups{groups}",
             oracle=torch_oracle(lambda x, s, b, g=groups: functional.group_norm(x, g, s, b)),
-        )  # fmt: skip
-    made += in_floats("group_norm", x, groups=3, slack=8, label="plain",
-                      oracle=torch_oracle(lambda x: functional.group_norm(x, 3)))  # fmt: skip
+        )
     made += in_floats(
-        "instance_norm", x, scale, bias, slack=8,
+        "group_norm",
+        x,
+        groups=3,
+        slack=8,
+        label="plain",
+        oracle=torch_oracle(lambda x: functional.group_norm(x, 3)),
+    )
+    made += in_floats(
+        "instance_norm",
+        x,
+        scale,
+        bias,
+        slack=8,
         oracle=torch_oracle(lambda x, s, b: functional.instance_norm(x, weight=s, bias=b)),
-    )  # fmt: skip
+    )
     made += _mixed_normalisations(x, (scale, bias, mean, variance))
     last = np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
@@ -142,13 +226,26 @@ def _normalisations() -> list[Sample]:
         return torch_oracle(lambda x, *w: norm(x.movedim(-1, 1), *w).movedim(1, -1))
 
     made += in_floats(
-        "group_norm", last, scale, bias, groups=3, axis=last.ndim - 1, slack=8, label="last",
+        "group_norm",
+        last,
+        scale,
+        bias,
+        groups=3,
+        axis=last.ndim - 1,
+        slack=8,
+        label="last",
         oracle=channels_last(lambda x, s, b: functional.group_norm(x, 3, s, b)),
-    )  # fmt: skip
+    )
     made += in_floats(
-        "instance_norm", last, scale, bias, axis=last.ndim - 1, slack=8, label="last",
+        "instance_norm",
+        last,
+        scale,
+        bias,
+        axis=last.ndim - 1,
+        slack=8,
+        label="last",
         oracle=channels_last(lambda x, s, b: functional.instance_norm(x, weight=s, bias=b)),
-    )  # fmt: skip
+    )
     return made
 
 
@@ -169,11 +266,18 @@ def _mixed_normalisations(x, channels) -> list[Sample]:
          lambda x, s, b: functional.instance_norm(x, weight=s, bias=b)),
     ]  # fmt: skip
     return [
-        sample(kind, x.astype(dtype(name).numpy), *parameters, oracle=torch_oracle(function),
-               slack=8, label=f"mixed-{name}", **attributes)
+        sample(
+            kind,
+            x.astype(dtype(name).numpy),
+            *parameters,
+            oracle=torch_oracle(function),
+            slack=8,
+            label=f"mixed-{name}",
+            **attributes,
+        )
         for kind, parameters, attributes, function in cases
         for name in ("bf16", "f16")
-    ]  # fmt: skip
+    ]
 
 
 def _attentions() -> list[Sample]:
@@ -185,27 +289,64 @@ def _attentions() -> list[Sample]:
     blind = seen.copy()
     blind[0, 0, 2] = False
     made = in_floats("attention", q, k, v, oracle=torch_oracle(attend), label="plain", slack=8)
-    made += in_floats("attention", q, k, v, scale=0.3, label="scale", slack=8,
-                      oracle=torch_oracle(lambda *a: attend(*a, scale=0.3)))  # fmt: skip
-    made += in_floats("attention", q, k, v, seen, label="seen", slack=8,
-                      oracle=torch_oracle(attend))  # fmt: skip
-    made += in_floats("attention", q, k, v, blind, label="blind", slack=8, empty_rows="zero",
-                      oracle=torch_oracle(attend))  # fmt: skip
-    made += in_floats("attention", q, k, v, added, label="added", slack=8,
-                      oracle=torch_oracle(attend))  # fmt: skip
+    made += in_floats(
+        "attention",
+        q,
+        k,
+        v,
+        scale=0.3,
+        label="scale",
+        slack=8,
+        oracle=torch_oracle(lambda *a: attend(*a, scale=0.3)),
+    )
+    made += in_floats(
+        "attention", q, k, v, seen, label="seen", slack=8, oracle=torch_oracle(attend)
+    )
+    made += in_floats(
+        "attention",
+        q,
+        k,
+        v,
+        blind,
+        label="blind",
+        slack=8,
+        empty_rows="zero",
+        oracle=torch_oracle(attend),
+    )
+    made += in_floats(
+        "attention", q, k, v, added, label="added", slack=8, oracle=torch_oracle(attend)
+    )
     for name in ("bf16", "f16"):  # a mask of the dtype of the scores
         narrow = (a.astype(dtype(name).numpy) for a in (q, k, v))
-        made.append(sample("attention", *narrow, added, label="wide", slack=8,
-                           oracle=torch_oracle(attend)))  # fmt: skip
-    made += in_floats("attention", q, k, v, causal=True, label="causal", slack=8,
-                      oracle=torch_oracle(lambda *a: attend(*a, is_causal=True)))  # fmt: skip
+        made.append(
+            sample("attention", *narrow, added, label="wide", slack=8, oracle=torch_oracle(attend))
+        )
+    made += in_floats(
+        "attention",
+        q,
+        k,
+        v,
+        causal=True,
+        label="causal",
+        slack=8,
+        oracle=torch_oracle(lambda *a: attend(*a, is_causal=True)),
+    )
 
     def hidden_by_number(q, k, v, seen):  # all keys hidden: equal shares
         scores = torch.where(seen, q @ k.mT / 8**0.5, -1e4)
         return torch.softmax(scores, -1) @ v
 
-    made += in_floats("attention", q, k, v, blind, label="hidden", slack=8, hidden=-1e4,
-                      oracle=torch_oracle(hidden_by_number))  # fmt: skip
+    made += in_floats(
+        "attention",
+        q,
+        k,
+        v,
+        blind,
+        label="hidden",
+        slack=8,
+        hidden=-1e4,
+        oracle=torch_oracle(hidden_by_number),
+    )
     return made
 
 
@@ -225,10 +366,19 @@ def _rotaries() -> list[Sample]:
     for shape in ((2, 3, 5, 8), (1, 1, 5, 8)):
         cos, sin = values(shape, key="cos"), values(shape, key="sin")
         label = "shared" if shape[0] == 1 else "own"
-        made += in_floats("rotary_embedding", x, cos, sin, label=label, slack=4,
-                          oracle=torch_oracle(halves))  # fmt: skip
-        made += in_floats("rotary_embedding", x, cos, sin, label=f"{label}-neighbours", slack=4,
-                          interleaved=True, oracle=torch_oracle(neighbours))  # fmt: skip
+        made += in_floats(
+            "rotary_embedding", x, cos, sin, label=label, slack=4, oracle=torch_oracle(halves)
+        )
+        made += in_floats(
+            "rotary_embedding",
+            x,
+            cos,
+            sin,
+            label=f"{label}-neighbours",
+            slack=4,
+            interleaved=True,
+            oracle=torch_oracle(neighbours),
+        )
     return made
 
 
@@ -246,32 +396,73 @@ def _losses() -> list[Sample]:
                 function = getattr(functional, kind)
                 oracle = torch_oracle(lambda *a, f=function, o=options: f(*a, **o))
                 for operands in ((x, ignoring), (x, ignoring, weight)):
-                    made += in_floats(kind, *operands, oracle=oracle, slack=8, **options,
-                                      label=f"{reduction}{len(tail)}-{len(operands)}")  # fmt: skip
+                    made += in_floats(
+                        kind,
+                        *operands,
+                        oracle=oracle,
+                        slack=8,
+                        **options,
+                        label=f"{reduction}{len(tail)}-{len(operands)}",
+                    )
             options = {"reduction": reduction, "label_smoothing": 0.2}
             for with_weight in (False, True):
                 operands = (x, ignoring, weight) if with_weight else (x, ignoring)
                 made += in_floats(
-                    "cross_entropy", *operands, slack=8, **options, label=f"smooth{reduction}",
+                    "cross_entropy",
+                    *operands,
+                    slack=8,
+                    **options,
+                    label=f"smooth{reduction}",
                     oracle=torch_oracle(lambda *a, o=options: functional.cross_entropy(*a, **o)),
-                )  # fmt: skip
+                )
     x, y = values((4, 6), key="x"), values((4, 6), key="y")
     for reduction in ("mean", "sum", "none"):
-        made += in_floats("mse_loss", x, y, reduction=reduction, slack=8, oracle=torch_oracle(
-            lambda x, y, r=reduction: functional.mse_loss(x, y, reduction=r)))  # fmt: skip
+        made += in_floats(
+            "mse_loss",
+            x,
+            y,
+            reduction=reduction,
+            slack=8,
+            oracle=torch_oracle(lambda x, y, r=reduction: functional.mse_loss(x, y, reduction=r)),
+        )
     shares = values((4, 6), "f32", 0.05, 0.95, "shares")
-    made += in_floats("binary_cross_entropy", shares, np.clip(np.abs(y), 0, 1), slack=8,
-                      oracle=torch_oracle(lambda x, y: functional.binary_cross_entropy(
-                          x, y, reduction="none")))  # fmt: skip
+    made += in_floats(
+        "binary_cross_entropy",
+        shares,
+        np.clip(np.abs(y), 0, 1),
+        slack=8,
+        oracle=torch_oracle(lambda x, y: functional.binary_cross_entropy(x, y, reduction="none")),
+    )
     labels = values((3, 4), "i64", 0, 4)
-    made.append(sample("one_hot", labels, oracle=torch_oracle(lambda x: functional.one_hot(x, 5)),
-                       exact=True, classes=5))  # fmt: skip
-    made.append(sample("one_hot", labels.astype(np.int8), exact=True, classes=3, dtype="bf16",
-                       oracle=lambda x: np.eye(9)[x][..., :3], label="out-of-range"))  # fmt: skip
+    made.append(
+        sample(
+            "one_hot",
+            labels,
+            oracle=torch_oracle(lambda x: functional.one_hot(x, 5)),
+            exact=True,
+            classes=5,
+        )
+    )
+    made.append(
+        sample(
+            "one_hot",
+            labels.astype(np.int8),
+            exact=True,
+            classes=3,
+            dtype="bf16",
+            oracle=lambda x: np.eye(9)[x][..., :3],
+            label="out-of-range",
+        )
+    )
     return made
 
 
 SAMPLES = [
-    *_activations(), *_softmaxes(), *_statistics(), *_normalisations(), *_attentions(),
-    *_rotaries(), *_losses(),
-]  # fmt: skip
+    *_activations(),
+    *_softmaxes(),
+    *_statistics(),
+    *_normalisations(),
+    *_attentions(),
+    *_rotaries(),
+    *_losses(),
+]

@@ -46,10 +46,17 @@ def _random() -> list[Sample]:
         ]  # fmt: skip
     operands = tuple(np.array(n, np.int64) for n in (SEED, 2, 0, 5))  # the sixth trip of a loop
     made.append(
-        sample("random_bits", *operands, exact=True, dtype="ui32", shape=(3, 5), stream=4,
-               label="trip",
-               oracle=lambda *_: philox.words(SEED, 4, 2, 15, trip=5).reshape(3, 5)),
-    )  # fmt: skip
+        sample(
+            "random_bits",
+            *operands,
+            exact=True,
+            dtype="ui32",
+            shape=(3, 5),
+            stream=4,
+            label="trip",
+            oracle=lambda *_: philox.words(SEED, 4, 2, 15, trip=5).reshape(3, 5),
+        ),
+    )
     return made
 
 
@@ -57,12 +64,22 @@ def _collective() -> list[Sample]:
     """Alone: every shard holds the same."""
     x = np.linspace(-3, 5, 12, dtype=np.float32).reshape(3, 4)
     return [
-        *(sample("all_reduce", x, shards=n, exact=n in (1, 2, 4), label=f"{n}",
-                 oracle=lambda x, n=n: x * np.float32(n)) for n in (1, 2, 3, 4, 7)),
-        sample("all_reduce", np.arange(6, dtype=np.int32), shards=5, exact=True,
-               oracle=lambda x: x * 5),
+        *(
+            sample(
+                "all_reduce",
+                x,
+                shards=n,
+                exact=n in (1, 2, 4),
+                label=f"{n}",
+                oracle=lambda x, n=n: x * np.float32(n),
+            )
+            for n in (1, 2, 3, 4, 7)
+        ),
+        sample(
+            "all_reduce", np.arange(6, dtype=np.int32), shards=5, exact=True, oracle=lambda x: x * 5
+        ),
         sample("distribute", x, shards=4, exact=True, oracle=lambda x: x),
-    ]  # fmt: skip
+    ]
 
 
 def block(types, body) -> Block:
@@ -101,15 +118,32 @@ def _regions() -> list[Sample]:
     def scalar(value, kind):
         return np.array(value, kind)
 
-    loop = Sample("core.while", (scalar(2, np.int32), x), lambda i, x: (np.int32(5), x * 8),
-                  exact=True, regions=doubling)  # fmt: skip
-    idle = Sample("core.while", (scalar(9, np.int32), x), lambda i, x: (i, x), exact=True,
-                  regions=doubling, label="no-trip")  # fmt: skip
+    loop = Sample(
+        "core.while",
+        (scalar(2, np.int32), x),
+        lambda i, x: (np.int32(5), x * 8),
+        exact=True,
+        regions=doubling,
+    )
+    idle = Sample(
+        "core.while",
+        (scalar(9, np.int32), x),
+        lambda i, x: (i, x),
+        exact=True,
+        regions=doubling,
+        label="no-trip",
+    )
     yes, no = (
-        Sample("core.if", (scalar(c, np.bool_), x), lambda c, x: x * 2 if c else -x, exact=True,
-               regions=_branches, label=str(c))
+        Sample(
+            "core.if",
+            (scalar(c, np.bool_), x),
+            lambda c, x: x * 2 if c else -x,
+            exact=True,
+            regions=_branches,
+            label=str(c),
+        )
         for c in (True, False)
-    )  # fmt: skip
+    )
     group = Sample("core.group", (x,), lambda x: x * x, exact=True, regions=_square)
     return [loop, idle, yes, no, group]
 

@@ -48,16 +48,27 @@ UNARY_FLOAT = {
     "ceil": (np.ceil, -9, 9),
     "round": (np.rint, -9, 9),
     "trunc": (np.trunc, -9, 9),
-}  # fmt: skip
+}
 TESTS = {"is_nan": np.isnan, "is_inf": np.isinf, "is_finite": np.isfinite}
 BINARY_FLOAT = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum,
-    "min": np.minimum, "rem": np.fmod, "mod": np.mod, "atan2": np.arctan2,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "rem": np.fmod,
+    "mod": np.mod,
+    "atan2": np.arctan2,
+}
 COMPARISONS = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
     "ge": np.greater_equal,
-}  # fmt: skip
+}
 EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-5]
 
 
@@ -104,8 +115,9 @@ def _edges(name: str) -> np.ndarray:
 
 
 def _numpy(name: str):
-    return {"f64": np.float64, "f32": np.float32, "f16": np.float16,
-            "bf16": ml_dtypes.bfloat16}[name]  # fmt: skip
+    return {"f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[
+        name
+    ]
 
 
 def _integers(name: str, key: object) -> np.ndarray:
@@ -184,8 +196,18 @@ def _casts() -> list[Sample]:
                     dtype=target,
                 )
             )
-    for target in ("f8E4M3FN", "f8E4M3FNUZ", "f8E4M3", "f8E4M3B11FNUZ", "f8E3M4", "f8E5M2",
-                   "f8E5M2FNUZ", "f4E2M1FN", "bf16", "f16"):  # fmt: skip
+    for target in (
+        "f8E4M3FN",
+        "f8E4M3FNUZ",
+        "f8E4M3",
+        "f8E4M3B11FNUZ",
+        "f8E3M4",
+        "f8E5M2",
+        "f8E5M2FNUZ",
+        "f4E2M1FN",
+        "bf16",
+        "f16",
+    ):
         x = values((6, 5), "f32", -5, 5, "narrow")
         made.append(
             sample(

@@ -33,17 +33,33 @@ def _of_weights() -> list[Sample]:
         ((1, 4, 9, 9), (1, 6, 9, 5), (3, 3), (1, 2), (2, 2), (2, 2), (2, 2), 2),
         ((2, 6, 5, 5), (2, 6, 5, 5), (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 6),
         ((2, 30, 3, 3), (2, 4, 3, 3), (1, 1), (1, 1), (0, 0), (0, 0), (1, 1), 1),
-        ((1, 2, 5, 6, 4), (1, 3, 4, 3, 5), (2, 3, 2), (1, 2, 1), (0, 1, 1), (0, 1, 1), (1, 1, 1),
-         1),
-    )  # fmt: skip
+        (
+            (1, 2, 5, 6, 4),
+            (1, 3, 4, 3, 5),
+            (2, 3, 2),
+            (1, 2, 1),
+            (0, 1, 1),
+            (0, 1, 1),
+            (1, 1, 1),
+            1,
+        ),
+    )
     for x, dy, kernel, strides, low, high, dilations, groups in cases:
         shape = (dy[1], x[1] // groups, *kernel)
         made += in_floats(
-            "conv_weight_gradient", values(x, key="x"), values(dy, key="dy"), slack=8,
-            oracle=_weights(shape, strides, low, high, dilations, groups), kernel=kernel,
-            strides=strides, low=low, high=high, dilations=dilations, groups=groups,
+            "conv_weight_gradient",
+            values(x, key="x"),
+            values(dy, key="dy"),
+            slack=8,
+            oracle=_weights(shape, strides, low, high, dilations, groups),
+            kernel=kernel,
+            strides=strides,
+            low=low,
+            high=high,
+            dilations=dilations,
+            groups=groups,
             label=f"{x}{kernel}".replace(" ", ""),
-        )  # fmt: skip
+        )
     return made
 
 
@@ -86,26 +102,53 @@ def _of_pools() -> list[Sample]:
         ((1, 1, 20, 20), (17, 18), (1, 1), (8, 9)),
     ):
         rank = len(window)
-        options = {"window": window, "strides": stride, "low": pad, "high": pad,
-                   "dilations": (1,) * rank}  # fmt: skip
+        options = {
+            "window": window,
+            "strides": stride,
+            "low": pad,
+            "high": pad,
+            "dilations": (1,) * rank,
+        }
         places, given = _of_largest(shape, window, stride, pad)
         x = values(shape, key="x")
         found = torch_oracle(places)(x)
         dy = values(found.shape, key="dy")
-        made.append(sample("max_pool_positions", x, oracle=torch_oracle(places), exact=True,
-                           **options))  # fmt: skip
-        made += in_floats("max_pool_gradient", found, dy, slack=16, shape=shape,
-                          oracle=torch_oracle(given), label=f"{window}", **options)  # fmt: skip
+        made.append(
+            sample("max_pool_positions", x, oracle=torch_oracle(places), exact=True, **options)
+        )
+        made += in_floats(
+            "max_pool_gradient",
+            found,
+            dy,
+            slack=16,
+            shape=shape,
+            oracle=torch_oracle(given),
+            label=f"{window}",
+            **options,
+        )
         for counted in (False, True):
             made += in_floats(
-                "avg_pool_gradient", dy, slack=16, shape=shape, count_padding=counted,
+                "avg_pool_gradient",
+                dy,
+                slack=16,
+                shape=shape,
+                count_padding=counted,
                 oracle=_pooled("avg_pool", shape, window, stride, pad, False, counted),
-                label=f"{window}{counted}", **options,
-            )  # fmt: skip
+                label=f"{window}{counted}",
+                **options,
+            )
     made += in_floats(
-        "avg_pool_gradient", values((1, 1, 1), key="dy"), shape=(1, 1, 1), window=(2,), label="far",
-        strides=(2,), low=(2,), high=(2,), dilations=(3,), oracle=lambda dy: np.zeros((1, 1, 1)),
-    )  # fmt: skip
+        "avg_pool_gradient",
+        values((1, 1, 1), key="dy"),
+        shape=(1, 1, 1),
+        window=(2,),
+        label="far",
+        strides=(2,),
+        low=(2,),
+        high=(2,),
+        dilations=(3,),
+        oracle=lambda dy: np.zeros((1, 1, 1)),
+    )
     return made
 
 

@@ -55,8 +55,16 @@ def _iotas() -> list[Sample]:
                 -1,
                 axis,
             )
-            made.append(sample("iota", oracle=lambda w=wanted: w, label=f"{name}-{axis}",
-                               shape=shape, dtype=name, axis=axis))  # fmt: skip
+            made.append(
+                sample(
+                    "iota",
+                    oracle=lambda w=wanted: w,
+                    label=f"{name}-{axis}",
+                    shape=shape,
+                    dtype=name,
+                    axis=axis,
+                )
+            )
     return made
 
 
@@ -65,8 +73,10 @@ def _pads() -> list[Sample]:
 
     def oracle(low, high, interior):
         def place(x, value):
-            size = [n + max(n - 1, 0) * i + a + b
-                    for n, a, b, i in zip(x.shape, low, high, interior, strict=True)]  # fmt: skip
+            size = [
+                n + max(n - 1, 0) * i + a + b
+                for n, a, b, i in zip(x.shape, low, high, interior, strict=True)
+            ]
             made = np.full(size, value, x.dtype)
             for index in np.ndindex(x.shape):
                 at = tuple(a + k * (i + 1) for a, k, i in zip(low, index, interior, strict=True))
@@ -79,12 +89,24 @@ def _pads() -> list[Sample]:
     x, value = values((5, 4), "f32"), np.float32(9).reshape(())
     made = []
     for low, high, interior in (
-        ((0, 1), (2, 0), (1, 2)), ((-1, -2), (0, 1), (2, 0)), ((-3, 0), (-1, -4), (1, 3)),
+        ((0, 1), (2, 0), (1, 2)),
+        ((-1, -2), (0, 1), (2, 0)),
+        ((-3, 0), (-1, -4), (1, 3)),
         ((4, -5), (-3, 3), (0, 1)),
-    ):  # fmt: skip
-        made.append(sample("pad", x, value, oracle=oracle(low, high, interior), exact=True,
-                           label=f"{low}{high}{interior}".replace(" ", ""), low=low, high=high,
-                           interior=interior))  # fmt: skip
+    ):
+        made.append(
+            sample(
+                "pad",
+                x,
+                value,
+                oracle=oracle(low, high, interior),
+                exact=True,
+                label=f"{low}{high}{interior}".replace(" ", ""),
+                low=low,
+                high=high,
+                interior=interior,
+            )
+        )
     return made
 
 
@@ -117,8 +139,12 @@ def _gathers() -> list[Sample]:
 
 
 #: mode -> (torch's scatter_reduce name, NumPy's ufunc)
-REDUCE = {"add": ("sum", np.add), "mul": ("prod", np.multiply), "max": ("amax", np.maximum),
-          "min": ("amin", np.minimum)}  # fmt: skip
+REDUCE = {
+    "add": ("sum", np.add),
+    "mul": ("prod", np.multiply),
+    "max": ("amax", np.maximum),
+    "min": ("amin", np.minimum),
+}
 
 
 def _at(ufunc):
@@ -139,8 +165,18 @@ def _scatters() -> list[Sample]:
         indices = values((3, 5), "i64", 0, 3, "rows")
         distinct = np.argsort(values((4, 5), "f32", 0, 1, "distinct"), 0)[:3]
         updates = values((3, 5), name, -7, 7, "updates")
-        made.append(sample("scatter_along", x, distinct, updates, exact=True, axis=0, mode="set",
-                           oracle=torch_oracle(lambda x, i, u: x.scatter(0, i, u))))  # fmt: skip
+        made.append(
+            sample(
+                "scatter_along",
+                x,
+                distinct,
+                updates,
+                exact=True,
+                axis=0,
+                mode="set",
+                oracle=torch_oracle(lambda x, i, u: x.scatter(0, i, u)),
+            )
+        )
         nd = np.argwhere(np.arange(20).reshape(4, 5) % 3 == 0)
         chosen = values((len(nd),), name, -7, 7, "chosen")
         made.append(sample("scatter_nd", x, nd, chosen, oracle=_index_put, exact=True, mode="set"))
@@ -149,11 +185,20 @@ def _scatters() -> list[Sample]:
         for mode, (reduce, ufunc) in REDUCE.items():
             along = torch_oracle(lambda x, i, u, r=reduce: x.scatter_reduce(0, i, u, r))
             made += [
-                sample("scatter_along", x, indices, updates, axis=0, mode=mode, label=mode,
-                       oracle=along),
-                sample("scatter_nd", x, rows, row_updates, mode=mode, label=mode,
-                       oracle=_at(ufunc)),
-            ]  # fmt: skip
+                sample(
+                    "scatter_along",
+                    x,
+                    indices,
+                    updates,
+                    axis=0,
+                    mode=mode,
+                    label=mode,
+                    oracle=along,
+                ),
+                sample(
+                    "scatter_nd", x, rows, row_updates, mode=mode, label=mode, oracle=_at(ufunc)
+                ),
+            ]
     return made
 
 
@@ -176,8 +221,18 @@ def _sorts() -> list[Sample]:
             made.append(sample("argsort", x, exact=True, oracle=order, **options))
         clean = values((3, 9), name, -4, 4, "topk")
         for largest in (True, False):
-            made.append(sample("topk", clean, exact=True, axis=1, k=4, largest=largest,
-                               label=str(largest), oracle=_top(4, largest)))  # fmt: skip
+            made.append(
+                sample(
+                    "topk",
+                    clean,
+                    exact=True,
+                    axis=1,
+                    k=4,
+                    largest=largest,
+                    label=str(largest),
+                    oracle=_top(4, largest),
+                )
+            )
     return made
 
 
@@ -209,6 +264,10 @@ def _top(k: int, largest: bool):
 
 
 SAMPLES = [
-    *(s for name in DTYPES for s in _moves(name)), *_iotas(), *_pads(), *_gathers(),
-    *_scatters(), *_sorts(),
-]  # fmt: skip
+    *(s for name in DTYPES for s in _moves(name)),
+    *_iotas(),
+    *_pads(),
+    *_gathers(),
+    *_scatters(),
+    *_sorts(),
+]

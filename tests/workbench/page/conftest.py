@@ -123,8 +123,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     torch.manual_seed(0)
     layers = [m for _ in range(4) for m in (torch.nn.Linear(16, 16), torch.nn.GELU())]
     x = np.zeros((32, 16), np.float32)
-    step = cc.compile(torch.nn.Sequential(*layers), (x, x),
-                      training=Training(loss="mse", recompute=0.6))  # fmt: skip
+    step = cc.compile(
+        torch.nn.Sequential(*layers), (x, x), training=Training(loss="mse", recompute=0.6)
+    )
     return step, step.compilation.finish().record(tmp_path_factory.mktemp("trained") / "step.run")
 
 

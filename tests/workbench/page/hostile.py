@@ -136,11 +136,23 @@ def trained(runs: Any, folder: Path) -> tuple[Path, Path]:
     key = divergence.job(a, b)["key"]
     a.close()
     b.close()
-    divergences.RESULTS.keep(made[0], key, {
-        "iteration": 3, "lasting": True, "op": ATTACK, "value": ATTACK, "element": [1],
-        "numbers": [1.0, 2.0], "ulps": 1, "count": 1, "origin": ATTACK, "history": [ATTACK],
-        "kernels": [ATTACK, ATTACK],
-    })  # fmt: skip
+    divergences.RESULTS.keep(
+        made[0],
+        key,
+        {
+            "iteration": 3,
+            "lasting": True,
+            "op": ATTACK,
+            "value": ATTACK,
+            "element": [1],
+            "numbers": [1.0, 2.0],
+            "ulps": 1,
+            "count": 1,
+            "origin": ATTACK,
+            "history": [ATTACK],
+            "kernels": [ATTACK, ATTACK],
+        },
+    )
     assert divergence.data((Run(made[0]), Run(made[1])), ViewState())["result"]["op"] == ATTACK
     return made[0], made[1]
 

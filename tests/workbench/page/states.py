@@ -90,15 +90,22 @@ def fix_times(path: Path) -> Path:
         db.execute("UPDATE iteration SET seconds = 0.01 * (1 + number % 3)")
         db.execute("DELETE FROM event")
         db.create_function("spread", 1, _spread)
-        db.execute("UPDATE launch_time SET median = 10 * (1 + launch), minimum = 9 * (1 + launch),"
-                   " p95 = 12 * (1 + launch), samples = spread(10 * (1 + launch))")  # fmt: skip
+        db.execute(
+            "UPDATE launch_time SET median = 10 * (1 + launch), minimum = 9 * (1 + launch),"
+            " p95 = 12 * (1 + launch), samples = spread(10 * (1 + launch))"
+        )
         db.execute(
             "UPDATE execution SET began = 1750000000.0, median = 900.0, samples = spread(900)"
         )
         figures: dict[str, Any] = {
-            "total_ms": 0.9, "total_min_ms": 0.85, "total_p95_ms": 1.1, "compile_seconds": 12.0,
-            "planning_seconds": 0.1, "peak_gflops": 100.0, "dram_gbytes_per_s": 20.0,
-        }  # fmt: skip
+            "total_ms": 0.9,
+            "total_min_ms": 0.85,
+            "total_p95_ms": 1.1,
+            "compile_seconds": 12.0,
+            "planning_seconds": 0.1,
+            "peak_gflops": 100.0,
+            "dram_gbytes_per_s": 20.0,
+        }
         for name, value in figures.items():
             db.execute("UPDATE figure SET value = ? WHERE name = ?", (value, name))
         db.execute("DELETE FROM figure WHERE name IN ('limits', 'percent_of_limit')")

@@ -36,9 +36,7 @@ def test_the_form_is_filled_in_and_the_place_is_kept(server: Server, recording: 
         name: page.locate(f"#cw-start [aria-label='{name}']").input_value()
         for name in ("Target", "Frontend", "Width of a sample model")
     }
-    assert values == {
-        "Target": "cpu", "Frontend": "torch", "Width of a sample model": "0.25"
-    }  # fmt: skip
+    assert values == {"Target": "cpu", "Frontend": "torch", "Width of a sample model": "0.25"}
     assert page.locate("#cw-start label:has-text('check every rewrite') input").is_checked()
     assert "compiled-again.run" in page.text("#cw-start .origin")
     page.locate('#cw-start button:text-is("Open")').click()
@@ -68,8 +66,15 @@ def test_from_the_form_one_comes_back_to_where_one_was(library: Server, two_targ
 def test_what_the_form_does_not_show_is_kept(recording: Path, tmp_path):
     path = Path(shutil.copy(recording, tmp_path / "x.run"))
     run = Run(path)
-    edit = {"skip": ["fold_batch_norm"], "order": [], "repeat": [], "limits": {}, "cuts": {},
-            "options": {}, "insert": []}  # fmt: skip
+    edit = {
+        "skip": ["fold_batch_norm"],
+        "order": [],
+        "repeat": [],
+        "limits": {},
+        "cuts": {},
+        "options": {},
+        "insert": [],
+    }
     meta = {**run.meta(), "sizes": {"width": 0.25, "batch": 3}, "edit": edit}
     run._meta = run._meta[0], meta
     found = origin(Workspace(root=tmp_path), run, ViewState(run="x.run", stage=2))
@@ -82,8 +87,15 @@ def test_what_the_form_does_not_show_is_kept(recording: Path, tmp_path):
 def test_code_of_a_recording_from_elsewhere_is_not_compiled_again_unasked(recording, tmp_path):
     run = Run(Path(shutil.copy(recording, tmp_path / "x.run")))
     item = {"place": 0, "code": "class P: ...", "source": "p.py", "name": "P"}
-    edit = {"skip": [], "order": [], "repeat": [], "limits": {}, "cuts": {}, "options": {},
-            "insert": [item]}  # fmt: skip
+    edit = {
+        "skip": [],
+        "order": [],
+        "repeat": [],
+        "limits": {},
+        "cuts": {},
+        "options": {},
+        "insert": [item],
+    }
     run._meta = run._meta[0], {**run.meta(), "edit": edit}
     assert origin(Workspace(root=tmp_path), run, ViewState()).options["edit"] is None
 

@@ -28,8 +28,10 @@ def _recorded(path: Path, name: str, function) -> Path:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("anew")
-    return (_recorded(folder / "one.run", "one", lambda b, x: b.exp(b.tanh(x))),
-            _recorded(folder / "two.run", "two", lambda b, x: b.neg(x)))  # fmt: skip
+    return (
+        _recorded(folder / "one.run", "one", lambda b, x: b.exp(b.tanh(x))),
+        _recorded(folder / "two.run", "two", lambda b, x: b.neg(x)),
+    )
 
 
 def _copied(new: Path, path: Path) -> None:

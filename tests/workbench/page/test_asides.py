@@ -106,8 +106,10 @@ def test_what_is_stepped_through_is_followed_to_its_end_behind_a_search(drive):
         await searching(page)
         page.send("rerun", draft={}, hold=True)
         await page.until(lambda: page.page.view_state.run != "a.run")
-        made = compilation.start(program(lambda b, x: b.relu(x), "4xf32"),
-                              observer=(recorder := Recorder(page.page.job.path)))  # fmt: skip
+        made = compilation.start(
+            program(lambda b, x: b.relu(x), "4xf32"),
+            observer=(recorder := Recorder(page.page.job.path)),
+        )
         recorder.begin({"model": "x", "spec": "digits-mlp", "kind": "sample", "target": "cpu"})
         await page.until(lambda: page.page.run is not None)
         for _ in range(3):

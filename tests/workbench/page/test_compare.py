@@ -224,10 +224,14 @@ def with_samples(path, factor: float):
 
     with sqlite3.connect(path) as db:
         samples = [100 * factor * (1 + 0.01 * (i % 3)) for i in range(10)]
-        db.execute("UPDATE execution SET median = ?, samples = ?",
-                   (sorted(samples)[5], struct.pack("<10d", *samples)))  # fmt: skip
-        db.execute("UPDATE launch_time SET median = ?, samples = ?",
-                   (sorted(samples)[5], struct.pack("<10d", *samples)))  # fmt: skip
+        db.execute(
+            "UPDATE execution SET median = ?, samples = ?",
+            (sorted(samples)[5], struct.pack("<10d", *samples)),
+        )
+        db.execute(
+            "UPDATE launch_time SET median = ?, samples = ?",
+            (sorted(samples)[5], struct.pack("<10d", *samples)),
+        )
         db.execute("UPDATE figure SET value = ? WHERE name = 'total_ms'", (0.1 * factor,))
     db.close()
     return path
@@ -261,8 +265,11 @@ def test_which_side_is_wrong_stands_first(two_targets, tmp_path, server, tab):
     b = shutil.copy(two_targets.cpu, tmp_path / "b.run")
     with sqlite3.connect(b) as db:
         (stage,) = db.execute("SELECT max(id) FROM stage WHERE changed").fetchone()
-        db.execute("INSERT INTO check_result VALUES (NULL, ?, NULL, 'failed', 0.5, 0.0, NULL, '[]',"
-                   " 0.0, '')", (stage,))  # fmt: skip
+        db.execute(
+            "INSERT INTO check_result VALUES (NULL, ?, NULL, 'failed', 0.5, 0.0, NULL, '[]',"
+            " 0.0, '')",
+            (stage,),
+        )
     db.close()
     page = tab(
         f"{server.url}?run={quote(str(two_targets.cpu))}&other={quote(str(b))}&panes=compare"
@@ -283,9 +290,13 @@ def test_more_checks_that_kept_every_bit_are_better(two_targets):
 
 
 def test_edits_are_told_in_words():
-    meta = {"edit": {"skip": ["fold_constants"], "insert": [
-        {"place": "canonicalise", "source": "p.py", "name": "P", "code": "x"}]},
-        "target_options": {"tiles": "small"}}  # fmt: skip
+    meta = {
+        "edit": {
+            "skip": ["fold_constants"],
+            "insert": [{"place": "canonicalise", "source": "p.py", "name": "P", "code": "x"}],
+        },
+        "target_options": {"tiles": "small"},
+    }
     told = compare._edited(meta)
     assert "{" not in told and told.startswith("skip fold_constants") and "tiles = small" in told
     assert compare._edited({"edit": {"skip": 5}}).startswith("edited in a way")

@@ -18,8 +18,15 @@ from workbench.app.compiles import MAX_ENDED, Compile, Compiles, Limits
 
 def _jobs(tmp_path, *names: str) -> list[dict]:
     """Jobs that wait to be stepped through: they run until they are told something."""
-    return [{"model": "digits-mlp", "sizes": {"width": 0.25}, "out": str(tmp_path / f"{name}.run"),
-             "hold": True} for name in names]  # fmt: skip
+    return [
+        {
+            "model": "digits-mlp",
+            "sizes": {"width": 0.25},
+            "out": str(tmp_path / f"{name}.run"),
+            "hold": True,
+        }
+        for name in names
+    ]
 
 
 def test_further_compiles_wait_for_their_turn(tmp_path):
@@ -147,8 +154,13 @@ def test_a_held_compile_ends_when_no_page_looks_at_it_any_more(tmp_path, stands_
 def test_a_worker_ends_without_its_server(limit, closed):
     code = "import sys; from workbench.app import worker; worker.LATE = 0; sys.exit(worker.main())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), limit: "1"}
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env=environment,
-                          stdout=subprocess.PIPE, start_new_session=True) as process:  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        env=environment,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
         if closed:
             process.stdout.close()
         assert process.wait(60) == worker.STOPPED
@@ -157,9 +169,11 @@ def test_a_worker_ends_without_its_server(limit, closed):
 @pytest.mark.parametrize("pipe", [1, 2])
 def test_what_is_printed_without_an_end_is_not_kept(tmp_path, stands_in, pipe):
     mebibytes = 64
-    stands_in(f"head -c {mebibytes << 20} /dev/zero >&{pipe}\necho >&{pipe}\n"
-              """echo '{"progress": {"what": "there", "done": 1, "total": 2}}'\n"""
-              "echo the end >&2\nexit 1")  # fmt: skip
+    stands_in(
+        f"head -c {mebibytes << 20} /dev/zero >&{pipe}\necho >&{pipe}\n"
+        """echo '{"progress": {"what": "there", "done": 1, "total": 2}}'\n"""
+        "echo the end >&2\nexit 1"
+    )
     (job,) = _jobs(tmp_path, "chatty")
     tracemalloc.start()
     made = Compiles().start(job)

@@ -181,7 +181,10 @@ def test_the_op_is_found_and_linked(found, training_runs):
     run, data = found
     result = data["result"]
     assert (result["op"], result["iteration"], result["ulps"]) == (
-        training_runs.op, training_runs.at, 1)  # fmt: skip
+        training_runs.op,
+        training_runs.at,
+        1,
+    )
     assert result["count"] == 1 and result["numbers"][0] != result["numbers"][1]
     op = run.recording.op(result["id"])
     assert op.kind == training_runs.op.partition("#")[0]
@@ -296,8 +299,20 @@ def test_of_two_pipelines_the_pass_is_looked_for(server, tab, training_runs, tmp
     own = tmp_path / "louder.py"
     own.write_text(OWN_PASS)
     path = tmp_path / "louder.run"
-    assert main([*WORDS, "--folder", str(tmp_path / "louder"), "-o", str(path),
-                 "--insert", f"{own}@after:canonicalise"]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                *WORDS,
+                "--folder",
+                str(tmp_path / "louder"),
+                "-o",
+                str(path),
+                "--insert",
+                f"{own}@after:canonicalise",
+            ]
+        )
+        == 0
+    )
     query = f"run={quote(str(path))}&other={quote(str(training_runs.a))}&panes=divergence"
     page = tab(f"{server.url}?{query}")
     assert page.text(f"{VIEW} .told") == "Different in iteration 1."

@@ -62,8 +62,9 @@ def test_execute_adds_times_to_the_recording_and_leaves_everything_where_it_is(
         first, second = file.executions()
         assert first.digest == second.digest != ""
         assert len(second.samples_us) >= 6 and second.began > first.began
-        (old, new) = ({t.launch: (t.op, t.kernel) for t in file.timings(e.id)}
-                      for e in (first, second))  # fmt: skip
+        (old, new) = (
+            {t.launch: (t.op, t.kernel) for t in file.timings(e.id)} for e in (first, second)
+        )
         assert old == new  # each launch is the recorded op's
         assert file.status == "finished" and file.meta()["checked"] is True
     headers = page.locate("#cw-view-kernels th").all_inner_texts()
@@ -131,8 +132,10 @@ def test_two_executions_with_other_bits_are_a_finding(tmp_path, recording):
 
     path = Path(shutil.copy(recording, tmp_path / "x.run"))
     with sqlite3.connect(path) as db:
-        db.execute("INSERT INTO execution SELECT 2, began + 1, machine, threads, 'beef', median,"
-                   " samples FROM execution")  # fmt: skip
+        db.execute(
+            "INSERT INTO execution SELECT 2, began + 1, machine, threads, 'beef', median,"
+            " samples FROM execution"
+        )
     found = problems(Run(path))[0]
     assert found.severity == "error" and "different bits" in found.title
     assert not [f for f in problems(Run(recording)) if "different bits" in f.title]

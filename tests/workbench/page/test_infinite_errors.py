@@ -27,11 +27,11 @@ from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 
 VIEW = "#cw-view-numerics"
-KEPT = Rule("relu(x) => max(x, 0)", op("relu", "x"),
-            lambda b, m: b.max(m["x"], b.scalar_like(0.0, m["x"])))  # fmt: skip
+KEPT = Rule(
+    "relu(x) => max(x, 0)", op("relu", "x"), lambda b, m: b.max(m["x"], b.scalar_like(0.0, m["x"]))
+)
 #: Of numbers below zero there is no logarithm.
-LOGARITHM = Rule("exp(-x) => log(-x)", op("exp", op("neg", "x")),
-                 lambda b, m: b.log(b.neg(m["x"])))  # fmt: skip
+LOGARITHM = Rule("exp(-x) => log(-x)", op("exp", op("neg", "x")), lambda b, m: b.log(b.neg(m["x"])))
 
 
 @pytest.fixture(scope="module")

@@ -79,8 +79,9 @@ def shown(page, view):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.slow)],
-                         ids=["compiled", "trained"])  # fmt: skip
+@pytest.mark.parametrize(
+    "training", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["compiled", "trained"]
+)
 def test_no_view_makes_anything_of_a_name(store, tab, training):
     path, other = (store.a, store.b) if training else (store.compiled, store.a)
     with Recording.open(path) as run:

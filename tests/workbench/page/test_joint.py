@@ -109,8 +109,9 @@ def test_edges_lead_from_phase_to_phase(step):
 def test_updates_stand_with_their_parameter(step):
     _, run = step
     data = graph.data((run,), ViewState(stage=number(run, "apply_optimizer")))
-    names = [n for role, n, _ in Roles.of(run.recording.module(0).main).arguments
-             if role == "parameter"]  # fmt: skip
+    names = [
+        n for role, n, _ in Roles.of(run.recording.module(0).main).arguments if role == "parameter"
+    ]
     scopes = {s.partition("/")[2] for s in data["scopes"] if s.startswith("optimizer update/")}
     assert scopes == set(names)
 
@@ -170,8 +171,12 @@ def test_saved_bytes_are_those_of_the_plan(step):
     lists, phases = joint.table(run, stage), joint.joint(run, stage).phases
     ends = set(main.body.outputs)
     (loss,) = [op for op in main.body.ops if main.body.outputs[0] in op.results]
-    kept = {saved.value: saved.bytes for op, some in lists.saved.items() for saved in some
-            if lists.place[op] < lists.place[loss] and saved.value not in ends}  # fmt: skip
+    kept = {
+        saved.value: saved.bytes
+        for op, some in lists.saved.items()
+        for saved in some
+        if lists.place[op] < lists.place[loss] and saved.value not in ends
+    }
     assert sum(kept.values()) == plan.saved
     again = [op for op in main.body.ops if "recomputed" in phases.mix(op) and op.kind == LAUNCH]
     assert len(again) == len(plan.again)

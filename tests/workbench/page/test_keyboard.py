@@ -255,8 +255,11 @@ def test_the_marks_of_the_roofline_by_keys(opened, recording):
     launches = data["launches"]
     chosen = next(i for i, r in enumerate(dearest) if launches["kernel"].count(r["id"]) > 1)
     kernel = dearest[chosen]
-    times = {op: us for op, us, of in zip(launches["op"], launches["us"], launches["kernel"],
-                                          strict=True) if of == kernel["id"]}  # fmt: skip
+    times = {
+        op: us
+        for op, us, of in zip(launches["op"], launches["us"], launches["kernel"], strict=True)
+        if of == kernel["id"]
+    }
     page = opened("&panes=kernels")
     page.wait("#cw-view-kernels .point")
     page.locate("#cw-view-kernels .scroll").focus()

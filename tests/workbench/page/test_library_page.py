@@ -158,8 +158,9 @@ def test_runs_and_their_list_are_downloaded(store, tab, recording, tmp_path):
         assert refused.value.code == 403
     token = page.locate("#cw-start [data-do=csv]").get_attribute("href").rpartition("token=")[2]
     body = recording.read_bytes()
-    request = urllib.request.Request(f"{store.url}upload?name=mine.run", body,
-                                     {"X-Workbench-Token": token}, method="PUT")  # fmt: skip
+    request = urllib.request.Request(
+        f"{store.url}upload?name=mine.run", body, {"X-Workbench-Token": token}, method="PUT"
+    )
     answer = json.loads(urllib.request.urlopen(request).read())
     assert answer["path"] == str(store.root / "recordings" / "imported" / "mine.run")
     page.locate("#cw-start .runs-head input").fill("is:imported")

@@ -122,16 +122,23 @@ def test_of_a_very_large_model_the_last_passes_are_looked_at(run, monkeypatch):
 def at_the_peak(run: Run) -> list:
     """Temporaries that are alive where the most bytes are, largest first."""
     buffers = [b for b in run.buffers() if b.tier == "dram"]
-    load = [sum(b.size for b in buffers if b.start <= t <= b.end)
-            for t in range(max(b.end for b in buffers) + 1)]  # fmt: skip
+    load = [
+        sum(b.size for b in buffers if b.start <= t <= b.end)
+        for t in range(max(b.end for b in buffers) + 1)
+    ]
     at = load.index(max(load))
     return sorted((b for b in buffers if b.start <= at <= b.end), key=lambda b: -b.size)
 
 
 def test_each_buffer_names_what_made_it_and_its_line(run):
     columns = memory.data((run,), ViewState())["buffers"]
-    found = dict(zip(columns["key"].tolist(), zip(columns["what"], columns["place"], strict=True),
-                     strict=True))  # fmt: skip
+    found = dict(
+        zip(
+            columns["key"].tolist(),
+            zip(columns["what"], columns["place"], strict=True),
+            strict=True,
+        )
+    )
     for buffer in at_the_peak(run):
         what, place = found[buffer.id]
         assert what and place.rpartition(":")[2].isdigit()

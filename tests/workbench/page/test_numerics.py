@@ -124,8 +124,9 @@ def test_checks_of_machine_code_lead_to_their_launches(run, file):
     rows = numerics.data((run,), ViewState(stage=stage))["checks"]
     launches = {
         file.op_id(op): op["kernel"]
-        for op in file.module(stage).main.body.ops if op.kind == "target.launch"
-    }  # fmt: skip
+        for op in file.module(stage).main.body.ops
+        if op.kind == "target.launch"
+    }
     told = {k: f"kernel {n}" for k, n in launches.items()}
     assert {r["op"]: r["note"] for r in rows} == {**told, None: "the program, executed three times"}
 

@@ -32,8 +32,14 @@ def _chain(folder: Path) -> Path:
     while made.next is not None and made.next.label != "generate_code":
         made.step()
     with Recorder(path) as recorder:
-        made.tell(recorder, spec=str(folder / "gone.onnx"), model="chain", kind="onnx",
-                  target="cpu", edit={"skip": list(edit.skip)})  # fmt: skip
+        made.tell(
+            recorder,
+            spec=str(folder / "gone.onnx"),
+            model="chain",
+            kind="onnx",
+            target="cpu",
+            edit={"skip": list(edit.skip)},
+        )
     return path
 
 
@@ -131,8 +137,14 @@ def test_an_offer_is_tried_in_a_new_run_that_is_compared(own_server, tab, tmp_pa
     pytest.importorskip("torch", reason="the sample models need torch")
     path = tmp_path / "unfused.run"
     edit = {"skip": ["fuse_elementwise", "fuse_epilogues"]}
-    worker._run({"model": "digits-mlp", "sizes": {"width": 0.25, "batch": 1024}, "edit": edit,
-                 "out": str(path)})  # fmt: skip
+    worker._run(
+        {
+            "model": "digits-mlp",
+            "sizes": {"width": 0.25, "batch": 1024},
+            "edit": edit,
+            "out": str(path),
+        }
+    )
     run = Run(path)
     found = [each for each in advise(run) if each.hazard == "unfused chain"]
     run.close()

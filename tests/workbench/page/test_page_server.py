@@ -44,8 +44,11 @@ def test_what_is_wrong_is_read_before_the_scripts(server, recording, tmp_path):
     path = shutil.copy(recording, tmp_path / "wrong.run")
     with sqlite3.connect(path) as db:
         (stage,) = db.execute("SELECT max(id) FROM stage WHERE changed").fetchone()
-        db.execute("INSERT INTO check_result VALUES (NULL, ?, NULL, 'failed', 0.5, 0.0, NULL, '[]',"
-                   " 0.0, '<img src=x onerror=alert(1)>')", (stage,))  # fmt: skip
+        db.execute(
+            "INSERT INTO check_result VALUES (NULL, ?, NULL, 'failed', 0.5, 0.0, NULL, '[]',"
+            " 0.0, '<img src=x onerror=alert(1)>')",
+            (stage,),
+        )
         (name,) = db.execute("SELECT pass FROM stage WHERE id = ?", (stage,)).fetchone()
     db.close()
     page = server.get(f"?run={quote(str(path))}").read().decode()
@@ -88,11 +91,17 @@ def test_a_missing_recording_is_said_before_anything_is_served(tmp_path):
 def _handshake(server, origin: str, host: str = "", path: str = "ws") -> int:
     """The status that a websocket handshake from ``origin`` is answered with."""
     lines = [
-        f"GET /{path} HTTP/1.1", f"Host: {host or f'127.0.0.1:{server.port}'}",
-        "Upgrade: websocket", "Connection: Upgrade", f"Origin: {origin}",
-        "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        "Sec-WebSocket-Protocol: bokeh", "", "",
-    ]  # fmt: skip
+        f"GET /{path} HTTP/1.1",
+        f"Host: {host or f'127.0.0.1:{server.port}'}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Origin: {origin}",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol: bokeh",
+        "",
+        "",
+    ]
     with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
         connection.sendall("\r\n".join(lines).encode())
         return int(connection.recv(4096).split()[1])
@@ -191,10 +200,12 @@ def test_an_upload_that_has_no_room_is_not_written(tmp_path):
     async def asks(address) -> None:
         put, get = "PUT /upload?name=x.onnx", "GET /upload?name=x.onnx&size="
         assert await ask(address, f"{get}10") == {}
-        told = [await ask(address, f"{get}11"), await ask(address, f"{get}?"),
-                await ask(address, put, "Content-Length: 11", body=b"y" * 11),
-                await ask(address, put, "Transfer-Encoding: chunked", body=b"1\r\ny\r\n0\r\n\r\n"),
-                ]  # fmt: skip
+        told = [
+            await ask(address, f"{get}11"),
+            await ask(address, f"{get}?"),
+            await ask(address, put, "Content-Length: 11", body=b"y" * 11),
+            await ask(address, put, "Transfer-Encoding: chunked", body=b"1\r\ny\r\n0\r\n\r\n"),
+        ]
         assert all({"what", "where", "fix"} <= each["error"].keys() for each in told)
         assert [*tmp_path.glob("uploads/*")] == []
         done = await ask(address, put, "Content-Length: 10", body=b"y" * 10)
@@ -374,9 +385,13 @@ def test_the_library_lists_recordings_newest_first(tmp_path, recording):
 
 def _worker(job, **more):
     return subprocess.Popen(
-        [sys.executable, "-m", "workbench.app.worker"], text=True, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more,
-    ), json.dumps(job) if isinstance(job, dict) else job  # fmt: skip
+        [sys.executable, "-m", "workbench.app.worker"],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **more,
+    ), json.dumps(job) if isinstance(job, dict) else job
 
 
 @pytest.mark.sampled(4)

@@ -110,8 +110,9 @@ def test_launches_that_follow_each_other_are_joined_through_their_buffers(run, f
     data = graph.data((run,), ViewState(stage=last))
     kinds, ops = data["kinds"], data["ops"]
     fed = {int(i) for i in ops["operand"] if i >= 0}
-    computing = [i for i, k in enumerate(ops["kind"]) if kinds[k].startswith("core.")
-                 and not ops["fold"][i]]  # fmt: skip
+    computing = [
+        i for i, k in enumerate(ops["kind"]) if kinds[k].startswith("core.") and not ops["fold"][i]
+    ]
     assert computing, "the ops inside the launches are drawn"
     assert len([i for i in computing if i not in fed]) <= 1 + len(file.meta()["outputs"])
 

@@ -83,8 +83,11 @@ def test_the_rows_are_the_recorded_stages_with_what_they_did(run, recording):
 
 
 def test_what_a_recording_was_made_with_is_the_draft_to_go_on_with(tmp_path, run):
-    edit = {"skip": ["recompose"], "limits": {"eliminate_dead_code#2": 5},
-            "insert": [{"place": "before:decompose", "code": user_pass.TEMPLATE}]}  # fmt: skip
+    edit = {
+        "skip": ["recompose"],
+        "limits": {"eliminate_dead_code#2": 5},
+        "insert": [{"place": "before:decompose", "code": user_pass.TEMPLATE}],
+    }
     path = compiled(tmp_path / "edited.run", edit=edit, target_options={"tiles": "default"})
     other = Run(path)
     made = pipeline.data((other, run), ViewState())
@@ -183,16 +186,22 @@ def test_the_code_that_a_recording_from_elsewhere_brings_runs_only_once_it_is_tr
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        (text("Boom", "raise ValueError('no such thing')"),
-         "pass boom: the pass raised ValueError at boom.py:8: no such thing"),
-        (text("Leaves", "raise SystemExit"),
-         "pass leaves: the pass raised SystemExit at leaves.py:8"),
-        (text("Nothing", "return None"),
-         "nothing: pass nothing returned NoneType, expected a module"),
+        (
+            text("Boom", "raise ValueError('no such thing')"),
+            "pass boom: the pass raised ValueError at boom.py:8: no such thing",
+        ),
+        (
+            text("Leaves", "raise SystemExit"),
+            "pass leaves: the pass raised SystemExit at leaves.py:8",
+        ),
+        (
+            text("Nothing", "return None"),
+            "nothing: pass nothing returned NoneType, expected a module",
+        ),
         (text("Loop", FOREVER), "pass loop: the pass did not finish in 0.5 s"),
         (text("Halves", HALVED), "pass halves: the module after halves is invalid"),
     ],
-)  # fmt: skip
+)
 def test_a_pass_that_goes_wrong_is_named_and_the_stages_before_it_are_kept(tmp_path, code, message):
     path = tmp_path / "bad.run"
     with pytest.raises(UserError) as caught:
@@ -215,7 +224,7 @@ def test_a_pass_that_goes_wrong_is_named_and_the_stages_before_it_are_kept(tmp_p
         ({"skip": ["bufferize"]}, "mandatory pass bufferize cannot be skipped"),
         ({"skip": 7}, "invalid value for skip"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_an_edit_is_said_before_anything_is_recorded(tmp_path, edit, message):
     path = tmp_path / "never.run"
     with pytest.raises(UserError) as caught:
@@ -292,8 +301,9 @@ def test_of_two_each_pass_has_ops_rewrites_time_and_check_of_both(opened, server
         ops_a, ops_b, rewrites_a, rewrites_b, _, time_b, by, check_a, check_b = cells
         assert (bool(time_b), bool(by)) == (label in there, True)
         for each, ops, rewrites, check in (
-            (did[label], ops_a, rewrites_a, check_a), (there.get(label), ops_b, rewrites_b, check_b)
-        ):  # fmt: skip
+            (did[label], ops_a, rewrites_a, check_a),
+            (there.get(label), ops_b, rewrites_b, check_b),
+        ):
             change = each["change"] if each else 0
             assert ops == (f"{'+' if change > 0 else MINUS}{abs(change)}" if change else "")
             assert rewrites == (str(each["rewrites"]) if each and each["rewrites"] else "")

@@ -311,8 +311,12 @@ def test_a_failed_check_is_the_first_finding_and_leads_to_its_rewrite(server, ta
 @pytest.mark.playwright
 def test_n_goes_from_one_failed_check_to_the_next(server, tab, wrong):
     with Recording.open(wrong) as file:
-        failed = [(s.index, r.number) for s in file.stages() for r in file.rewrites(s.index)
-                  if r.check is not None and r.check.verdict == "failed"]  # fmt: skip
+        failed = [
+            (s.index, r.number)
+            for s in file.stages()
+            for r in file.rewrites(s.index)
+            if r.check is not None and r.check.verdict == "failed"
+        ]
     assert len(failed) == 2, "one of each relu"
     page = tab(f"{server.url}?run={quote(str(wrong))}")
     for stage, number in failed:

@@ -30,9 +30,13 @@ def test_it_is_a_model_of_the_page(folder, monkeypatch):
     assert (job["model"], job["frontend"], job["sizes"]) == (str(folder), None, {})
     assert Path(job["out"]).name.startswith("saved_model-")
     worker = subprocess.run(
-        [sys.executable, "-m", "workbench.app.worker"], input=json.dumps(job), capture_output=True,
-        text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "workbench.app.worker"],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     error = json.loads(worker.stdout.strip().rsplit("\n", 1)[-1])["error"]
     assert re.match("(tensorflow|jax) (is not installed|cannot read it)", error["what"])
 

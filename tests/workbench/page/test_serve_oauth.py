@@ -45,7 +45,10 @@ class Provider:
                 given = dict(urllib.parse.parse_qsl(self.rfile.read(size).decode()))
                 provider.asked.append((self.path, given))
                 sound = (given.get("client_id"), given.get("client_secret"), given.get("code")) == (
-                    KEY, SECRET, CODE)  # fmt: skip
+                    KEY,
+                    SECRET,
+                    CODE,
+                )
                 found = {"access_token": TOKEN, "token_type": "Bearer"}
                 self.answer(200 if sound else 400, found if sound else {"error": "invalid_grant"})
 
@@ -76,9 +79,12 @@ def provider() -> Iterator[Provider]:
 def team(provider: Provider, tmp_path, monkeypatch) -> Iterator[Team]:
     _need_panel()
     for name, value in {
-        "KEY": KEY, "SECRET": SECRET, "AUTHORIZE_URL": f"{provider.url}/authorize",
-        "TOKEN_URL": f"{provider.url}/token", "USER_URL": f"{provider.url}/user",
-    }.items():  # fmt: skip
+        "KEY": KEY,
+        "SECRET": SECRET,
+        "AUTHORIZE_URL": f"{provider.url}/authorize",
+        "TOKEN_URL": f"{provider.url}/token",
+        "USER_URL": f"{provider.url}/user",
+    }.items():
         monkeypatch.setenv(f"PANEL_OAUTH_{name}", value)
     words = ("--oauth", "generic", "--editors", "ann@example.org", "--viewers", "ben@example.org")
     made = Team(tmp_path / "store", *words)

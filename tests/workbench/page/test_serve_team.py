@@ -50,8 +50,9 @@ class Team:
             root,
         ]
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
-        self.process = subprocess.Popen([*command, *words], stdout=subprocess.PIPE, text=True,
-                                        stderr=self.log, env=environment)  # fmt: skip
+        self.process = subprocess.Popen(
+            [*command, *words], stdout=subprocess.PIPE, text=True, stderr=self.log, env=environment
+        )
         self.url = self.process.stdout.readline().strip()
         assert self.url.startswith("http://"), self.url
         self.port = int(self.url.rstrip("/").rpartition(":")[2])
@@ -79,11 +80,18 @@ class Team:
 
     def handshake(self, cookie: str = "") -> int:
         lines = [
-            "GET /ws HTTP/1.1", f"Host: 127.0.0.1:{self.port}", "Upgrade: websocket",
-            "Connection: Upgrade", f"Origin: http://127.0.0.1:{self.port}",
-            "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-            "Sec-WebSocket-Protocol: bokeh", *([f"Cookie: {cookie}"] if cookie else []), "", "",
-        ]  # fmt: skip
+            "GET /ws HTTP/1.1",
+            f"Host: 127.0.0.1:{self.port}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            f"Origin: http://127.0.0.1:{self.port}",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Protocol: bokeh",
+            *([f"Cookie: {cookie}"] if cookie else []),
+            "",
+            "",
+        ]
         with socket.create_connection(("127.0.0.1", self.port), 20) as connection:
             connection.sendall("\r\n".join(lines).encode())
             return int(connection.recv(4096).split()[1])
@@ -94,8 +102,10 @@ class Team:
         from tornado.websocket import websocket_connect
 
         async def ask() -> bool:
-            request = HTTPRequest(f"{self.url.replace('http', 'ws', 1)}ws", headers={
-                "Cookie": cookie, "Origin": self.url.rstrip("/")})  # fmt: skip
+            request = HTTPRequest(
+                f"{self.url.replace('http', 'ws', 1)}ws",
+                headers={"Cookie": cookie, "Origin": self.url.rstrip("/")},
+            )
             there = await websocket_connect(request, subprotocols=["bokeh", token])
             return await there.read_message() is not None  # its first word; None: it is closed
 
@@ -185,8 +195,10 @@ def test_nobody_names_the_session_that_a_page_gets(team):
 def test_signing_in_leads_to_no_other_site(team, wanted):
     """To a browser an address that begins with two slashes or more names another host."""
     given = urllib.parse.urlencode({"username": "alice", "password": USERS["alice"]})
-    headers = {"Content-Type": "application/x-www-form-urlencoded",
-               "Cookie": f'next_url="{wanted}"'}  # fmt: skip
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Cookie": f'next_url="{wanted}"',
+    }
     with closing(http.client.HTTPConnection("127.0.0.1", team.port, timeout=60)) as connection:
         connection.request("POST", "/login", given, headers)
         answer = connection.getresponse()
@@ -222,9 +234,12 @@ def test_a_viewer_looks_and_changes_nothing(team, browser, recording):
     page.wait(f'{RUNS} tr[data-run="one.run"]')
     assert page.locate("#cw-start .drop:visible, #cw-start .sample:visible").count() == 0
     assert page.locate(f'{RUNS} [aria-label^="Delete"]').count() == 0
-    for command in ({"name": "remove", "run": "one.run"}, {"name": "open", "what": "digits-mlp"},
-                    {"name": "annotate", "run": "one.run", "pinned": True},
-                    {"name": "restore", "token": "x"}):  # fmt: skip
+    for command in (
+        {"name": "remove", "run": "one.run"},
+        {"name": "open", "what": "digits-mlp"},
+        {"name": "annotate", "run": "one.run", "pinned": True},
+        {"name": "restore", "token": "x"},
+    ):
         page.page.evaluate(FORGE, command)
         page.wait(f"#cw-bar .toast .where:has-text('{command['name']}')")
         page.wait("#cw-bar .toast:has-text('read-only access')")

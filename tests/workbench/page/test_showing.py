@@ -92,9 +92,12 @@ def test_a_search_that_fails_is_answered(recording, monkeypatch):
         later=lambda what: what(), set=lambda name, **values: told.update(values)
     )
     page: Any = SimpleNamespace(
-        run=run, view_state=ViewState(), browser=browser, show_bar=lambda: None,
+        run=run,
+        view_state=ViewState(),
+        browser=browser,
+        show_bar=lambda: None,
         aside_of_views=lambda look: look(),
-    )  # fmt: skip
+    )
     search_for(page, {"text": "conv", "asking": 3})
     answer = json.loads(told["detail"])
     assert (answer["text"], answer["asking"], answer["hits"]) == ("conv", 3, [])

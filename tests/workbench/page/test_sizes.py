@@ -104,8 +104,9 @@ def test_nothing_moves_once_it_is_drawn(browser, server, recording, panes):
     page.goto(f"{server.url}?run={quote(str(recording))}&panes={panes}")
     page.wait_for_selector("#cw-loading", state="detached")
     if panes == "overview":
-        page.wait_for_selector("h2:has-text('Advice') span:not(:has-text('searching'))",
-                               state="attached")  # fmt: skip
+        page.wait_for_selector(
+            "h2:has-text('Advice') span:not(:has-text('searching'))", state="attached"
+        )
     page.wait_for_function("() => !document.querySelector('#cw-busy.on')")
     page.wait_for_timeout(2500)
     shifts = page.evaluate("() => window.shifts")

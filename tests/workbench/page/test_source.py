@@ -195,8 +195,7 @@ def test_the_assembly_of_the_line_under_the_cursor(opened, run):
 def test_keys_walk_the_lines_and_everything_follows(opened, run):
     page = opened("&panes=source,graph")
     page.wait(f"{VIEW} tr.on")
-    lines = [int(row.get_attribute("data-line"))
-             for row in page.locate(f"{VIEW} tr.ops").all()]  # fmt: skip
+    lines = [int(row.get_attribute("data-line")) for row in page.locate(f"{VIEW} tr.ops").all()]
     page.locate(f"{VIEW} .scroll").focus()
     page.press("Home")
     ops = {r["line"]: r["op"] for r in source.data((run,), ViewState())["files"][0]["rows"]}
@@ -295,10 +294,13 @@ def on_lines(path: Path, lines: tuple[int, int, int], text: str) -> Path:
     """A recording of three ops that come from ``lines`` of a file with ``text``."""
     module = program(lambda b, x: b.log(b.exp(b.neg(x))), "4x5xf32")
     block = module.main.body
-    nodes = [FrontendNode(op.kind, op.kind, "model.py", line) for op, line in
-             zip(block.ops, lines, strict=True)]  # fmt: skip
-    ops = tuple(op.with_(origin=Origin.root(node))
-                for op, node in zip(block.ops, nodes, strict=True))  # fmt: skip
+    nodes = [
+        FrontendNode(op.kind, op.kind, "model.py", line)
+        for op, line in zip(block.ops, lines, strict=True)
+    ]
+    ops = tuple(
+        op.with_(origin=Origin.root(node)) for op, node in zip(block.ops, nodes, strict=True)
+    )
     module = Module({"main": Function("main", Block(block.arguments, ops, block.outputs))})
     recorder = Recorder(path)
     recorder.begin({"model": path.stem, "sources": {"model.py": text}})

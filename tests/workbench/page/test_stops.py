@@ -39,10 +39,14 @@ def test_all_places_of_breakpoints_are_run_to_in_order_and_back(run):
     passes = {run.stages()[3].pass_name, run.stages()[last].pass_name}
     kept = (*(f"rule:{r}" for r in rules), *(f"pass:{p}" for p in passes))
     wanted = sorted(
-        {(s.index, r.number) for s in run.stages()[1:] for r in run.rewrites(s.index)
-         if r.rewrite.rule in rules}
+        {
+            (s.index, r.number)
+            for s in run.stages()[1:]
+            for r in run.rewrites(s.index)
+            if r.rewrite.rule in rules
+        }
         | {(s.index, -1) for s in run.stages() if s.pass_name in passes}
-    )  # fmt: skip
+    )
     assert len(wanted) > 4
     assert walked(run, ViewState(stage=0, stops=kept)) == wanted
     count = run.stages()[last].rewrites

@@ -55,8 +55,10 @@ def test_the_tour_is_walked_with_the_keyboard(server, tab, recording, sample):
         assert page.text(f"{CARD} h2") == step["title"] and page.text(f"{CARD} p") == step["text"]
         for view in ViewState.parse(step["query"]).panes:
             page.wait(f"#cw-view-{view}", state="visible")
-        page.wait_query("panes", ",".join(ViewState.parse(step["query"]).panes)
-                        if "panes" in step["query"] else None)  # fmt: skip
+        page.wait_query(
+            "panes",
+            ",".join(ViewState.parse(step["query"]).panes) if "panes" in step["query"] else None,
+        )
         assert outlined(page), step["place"]
         page.press("ArrowRight" if number % 2 else "Enter")
     page.wait("#cw-tour", state="detached")

@@ -174,16 +174,22 @@ def test_roots_part_at_the_first_that_differs(same, more_a, more_b):
     ("rows", "more", "said"),
     [
         ([iteration(n, f"x{n}") for n in (7, 8)], {}, ("", "no iteration in common")),
-        ([iteration(n, f"x{n}") for n in (1, 2)], {"identity": "2e" * 32},
-         ("", "numerics identities differ")),
-        ([iteration(n, f"y{n}") for n in (1, 2)], {"receipts": "gradients"},
-         ("losses", "hash different values")),
+        (
+            [iteration(n, f"x{n}") for n in (1, 2)],
+            {"identity": "2e" * 32},
+            ("", "numerics identities differ"),
+        ),
+        (
+            [iteration(n, f"y{n}") for n in (1, 2)],
+            {"receipts": "gradients"},
+            ("losses", "hash different values"),
+        ),
         ([iteration(n, f"x{n}") for n in (1, 2)], {"ops_every": 2}, ("losses", "hash different")),
         ([iteration(n, f"y{n}") for n in (2, 3)], {}, ("losses", "hash different values")),
         ([iteration(n) for n in (1, 2)], {}, ("losses", "without receipts")),
         ([iteration(1), iteration(2, loss=2.0)], {}, ("losses", "without receipts")),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_by_digests_is_said(rows, more, said, tmp_path):
     a = made(tmp_path / "a.run", [iteration(n, f"x{n}") for n in (1, 2, 3)])
     b = made(tmp_path / "b.run", rows, **more)
@@ -286,7 +292,8 @@ def test_two_runs_beside_each_other(server, tab, training_runs):
     page.press("Enter")
     page.wait(f"{VIEW} [data-says=strip]")
     assert page.locate(f"{VIEW} [data-says=strip]").text_content() == (
-        "same bits up to iteration 2, then different digests")  # fmt: skip
+        "same bits up to iteration 2, then different digests"
+    )
     assert page.locate(f"{VIEW} .line.b").count() == 1
     page.wait(f'{VIEW} .row[data-iteration="3"] .digest.differs')
     row = page.locate(f'{VIEW} .row[data-iteration="3"] .digest')

@@ -62,8 +62,13 @@ def test_the_function_that_a_recording_from_elsewhere_names_is_not_called_unaske
 
 def test_execute_compiles_as_the_recording_was(workspace):
     """Its edit too, which asks first where it brings code; so does the command beside it."""
-    as_it_was = {"edit": {"skip": ["recompose"]}, "target_options": {"tiles": "small"},
-                 "pass_timeout": 2.5, "sizes": {"width": 0.25}, "frontend": "onnx"}  # fmt: skip
+    as_it_was = {
+        "edit": {"skip": ["recompose"]},
+        "target_options": {"tiles": "small"},
+        "pass_timeout": 2.5,
+        "sizes": {"width": 0.25},
+        "frontend": "onnx",
+    }
     run = Run(compiled(workspace.library.folder / "mine.run", **as_it_was))
     job = rerun.execution(workspace, run, {})
     assert job["append"] == str(run.path) and not job["check"]

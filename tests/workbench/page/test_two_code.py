@@ -51,9 +51,10 @@ def test_a_kernel_stands_beside_those_that_compute_the_same(both):
     for kernel in launched(a):
         wanted = {
             each.work.kernel
-            for pair in pairs(a, b) if {e.op for e in pair.first} & {*kernel.launches}
+            for pair in pairs(a, b)
+            if {e.op for e in pair.first} & {*kernel.launches}
             for each in pair.second
-        }  # fmt: skip
+        }
         data = code.data((a, b), ViewState(kernel=kernel.id))["two"]
         json.dumps(finite(data), allow_nan=False)
         assert {each["name"] for each in data["partners"]} == wanted
@@ -85,8 +86,10 @@ def test_every_line_of_both_texts_is_there_once_and_a_patch_makes_one_of_the_oth
         assert [line for line in shown if line is not None] == left.removesuffix("\n").split("\n")
         shown = [line.get("right", line["left"]) for line in part["lines"]]
         assert [line for line in shown if line is not None] == right.removesuffix("\n").split("\n")
-        assert all((line["left"] == line.get("right", line["left"])) == (line["kind"] == "equal")
-                   for line in part["lines"])  # fmt: skip
+        assert all(
+            (line["left"] == line.get("right", line["left"])) == (line["kind"] == "equal")
+            for line in part["lines"]
+        )
 
         def saved(what, number=number):
             request = {"kind": "text", "what": what, "from": 0, "part": number}

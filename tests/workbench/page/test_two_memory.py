@@ -169,8 +169,10 @@ def test_two_training_steps_have_what_they_save(opened, trained, training_runs):
     page.wait(f"{VIEW} .peaks tr[data-offer]")
     other = Run(training_runs.a)
     border = memory.data((other,), ViewState())["border"]
-    wanted = [plan.saved, sum(b.size for b in other.buffers()
-                              if b.tier == "dram" and b.start < border < b.end)]  # fmt: skip
+    wanted = [
+        plan.saved,
+        sum(b.size for b in other.buffers() if b.tier == "dram" and b.start < border < b.end),
+    ]
     other.close()
     rows = listed(page)
     sums = [sum(number(row[f"{side}_bytes"]) or 0 for row in rows) for side in "ab"]

@@ -42,8 +42,15 @@ def test_what_only_one_side_has_is_of_that_side_and_leads_nowhere_else():
     def finding(title: str, **more):
         tried = {"sentence": "Leave it out.", "draft": {"edit": {}}, "reason": ""}
         fact = {"text": "seen here", "go": {"stage": 3}}
-        return {"hazard": "spill", "title": title, "go": {"stage": 3}, "evidence": [fact],
-                "tries": [tried], "look": True, **more}  # fmt: skip
+        return {
+            "hazard": "spill",
+            "title": title,
+            "go": {"stage": 3},
+            "evidence": [fact],
+            "tries": [tried],
+            "look": True,
+            **more,
+        }
 
     made = overview.found_in([finding("x"), finding("y")], [finding("y", state={}), finding("z")])
     assert [(each["title"], each["sides"]) for each in made] == [
@@ -97,8 +104,15 @@ def test_the_overview_shows_both(library, tab, both):
 
 
 def result(pass_: str | None, rule: str = "x + 0 => x") -> dict:
-    looked = {"worst_pass": None, "passes": 12, "of": 30, "verdicts": {}, "launches": None,
-              "not_executed": "", "error": 0.0}  # fmt: skip
+    looked = {
+        "worst_pass": None,
+        "passes": 12,
+        "of": 30,
+        "verdicts": {},
+        "launches": None,
+        "not_executed": "",
+        "error": 0.0,
+    }
     return {
         "model": "net", "target": "cpu", "inputs": "", "stood_in": "", "tolerance": 1e-3,
         "first_bad_pass": pass_, "stage": None if pass_ is None else 4, "how": "check", "note": "",

@@ -79,8 +79,10 @@ def test_a_side_without_what_is_compared_is_named(both, tmp_path, two_targets):
     path = tmp_path / "early.run"
     shutil.copy(two_targets.cuda, path)
     with sqlite3.connect(path) as database:
-        database.executescript("DELETE FROM buffer; DELETE FROM kernel_op; DELETE FROM kernel_step;"
-                               "DELETE FROM kernel; DELETE FROM launch_time;")  # fmt: skip
+        database.executescript(
+            "DELETE FROM buffer; DELETE FROM kernel_op; DELETE FROM kernel_step;"
+            "DELETE FROM kernel; DELETE FROM launch_time;"
+        )
     database.close()
     cpu, early = both[0], Run(path)
     for module, what in ((memory, "memory plan"), (kernels, "kernels")):
@@ -219,9 +221,11 @@ def test_a_line_that_moved_is_still_the_same_line(tmp_path, two_targets):
     shutil.copy(two_targets.cpu, path)
     with sqlite3.connect(path) as database:
         text = b"#1\n#2\n" + Path(two_targets.source).read_bytes()
-        database.execute("UPDATE blob SET data = ?, size = ? WHERE id = (SELECT text FROM "
-                         "source_file WHERE name = ?)",
-                         [zlib.compress(text), len(text), two_targets.source])  # fmt: skip
+        database.execute(
+            "UPDATE blob SET data = ?, size = ? WHERE id = (SELECT text FROM "
+            "source_file WHERE name = ?)",
+            [zlib.compress(text), len(text), two_targets.source],
+        )
         database.execute("UPDATE node SET line = line + 2 WHERE file = ?", [two_targets.source])
         for key, stack in database.execute("SELECT id, stack FROM node").fetchall():
             stack = json.loads(stack)
@@ -232,8 +236,10 @@ def test_a_line_that_moved_is_still_the_same_line(tmp_path, two_targets):
     rows = source.data((a, b), ViewState())["rows"]
     own = [row for row in rows if row["file"] == two_targets.source]
     assert [row["text"] for row in own] == [
-        "y = self.norm(x)", "top = y.amax(0)", "z = torch.relu(y - top) + x"
-    ]  # fmt: skip
+        "y = self.norm(x)",
+        "top = y.amax(0)",
+        "z = torch.relu(y - top) + x",
+    ]
     for row in own:
         assert row["b"]["line"] == row["a"]["line"] + 2
         assert {**row["a"], "line": 0} == {**row["b"], "line": 0}
@@ -252,8 +258,9 @@ def test_rules_of_both_are_counted_as_they_were_recorded(both):
     for run, side in ((cpu, "a"), (cuda, "b")):
         counted = Counter(
             (stage.pass_name, step.rewrite.rule)
-            for stage in run.stages()[1:] for step in run.rewrites(stage.index)
-        )  # fmt: skip
+            for stage in run.stages()[1:]
+            for step in run.rewrites(stage.index)
+        )
         assert counted == {key: row[side]["count"] for key, row in rows.items() if row[side]}
         for stage in run.stages()[1:]:
             for step in run.rewrites(stage.index):

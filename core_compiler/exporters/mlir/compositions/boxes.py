@@ -30,8 +30,9 @@ def dynamic_update_slice(b: Builder, op: Op) -> Value:
         places = b.iota(shape=(size,), dtype=I32)
         places = b.sub(places, b.expand(_clamped(b, start, size - part), (size,)))
         update = b.take(update, places, axis=axis)
-        covered = b.and_(b.ge(places, b.scalar_like(0, places)),
-                         b.lt(places, b.scalar_like(part, places)))  # fmt: skip
+        covered = b.and_(
+            b.ge(places, b.scalar_like(0, places)), b.lt(places, b.scalar_like(part, places))
+        )
         covered = b.broadcast(covered, shape=x.type.shape, dims=(axis,))
         inside = covered if inside is None else b.and_(inside, covered)
     return update if inside is None else b.select(inside, update, x)

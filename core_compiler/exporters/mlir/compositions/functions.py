@@ -182,13 +182,15 @@ def acos(b: Builder, op: Op, x: Value) -> Value:
 def atan(b: Builder, op: Op, x: Value) -> Value:
     """Compute a polynomial up to tan(pi/8), with -1/x and (x - 1) / (x + 1) as range reductions."""
     size = b.abs(x)
-    large, middle = (b.gt(size, _n(b, math.tan(angle), x)) for angle in (3 * math.pi / 8,
-                                                                        math.pi / 8))  # fmt: skip
+    large, middle = (
+        b.gt(size, _n(b, math.tan(angle), x)) for angle in (3 * math.pi / 8, math.pi / 8)
+    )
     turned = b.div(_n(b, -1, x), size)
     halved = b.div(_shifted(b, size, -1), _shifted(b, size, 1))
     t = b.select(large, turned, b.select(middle, halved, size))
-    start = b.select(large, _n(b, _HALF_PI, x),
-                     b.select(middle, _n(b, math.pi / 4, x), _n(b, 0, x)))  # fmt: skip
+    start = b.select(
+        large, _n(b, _HALF_PI, x), b.select(middle, _n(b, math.pi / 4, x), _n(b, 0, x))
+    )
     square = b.mul(t, t)
     bend = b.mul(b.mul(_polynomial(b, square, _ATAN), square), t)
     return _with_sign(b, b.add(start, b.add(bend, t)), x)
@@ -218,8 +220,18 @@ def _is_negative(b: Builder, x: Value) -> Value:
 
 #: Numerical Recipes' Chebyshev fit of erfc with t = 1 / (1 + |x| / 2): t exp(-x^2 + P(t)), within
 #: 1.2e-7 of its value everywhere (Press et al., 2nd edition, 6.2).
-_ERFC = (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418,
-         0.37409196, 1.00002368, -1.26551223)  # fmt: skip
+_ERFC = (
+    0.17087277,
+    -0.82215223,
+    1.48851587,
+    -1.13520398,
+    0.27886807,
+    -0.18628806,
+    0.09678418,
+    0.37409196,
+    1.00002368,
+    -1.26551223,
+)
 
 
 @in_f32
@@ -255,11 +267,17 @@ def rem(b: Builder, op: Op, x: Value, y: Value) -> Value:
         return c.reduce_or(each, axes=axes)
 
     grown = _loop(
-        b, lambda c, rest, step, own: any_of(c, doubled(c, rest, step)),
+        b,
+        lambda c, rest, step, own: any_of(c, doubled(c, rest, step)),
         lambda c, rest, step, own: (
-            rest, c.select(doubled(c, rest, step), c.add(step, step), step), own),
-        left, divisor, divisor,
-    )  # fmt: skip
+            rest,
+            c.select(doubled(c, rest, step), c.add(step, step), step),
+            own,
+        ),
+        left,
+        divisor,
+        divisor,
+    )
 
     def taken(c: Builder, rest: Value, step: Value, own: Value) -> tuple[Value, ...]:
         rest = c.select(c.ge(rest, step), c.sub(rest, step), rest)

@@ -19,8 +19,9 @@ def apart(b: Builder, table: Value, rows: Value, updates: Value, *, mode: str) -
     """
     (n, k, c), w = table.type.shape, rows.type.shape[1]
     pairs = (n, w, w)
-    same = b.eq(b.broadcast(rows, shape=pairs, dims=(0, 1)),
-                b.broadcast(rows, shape=pairs, dims=(0, 2)))  # fmt: skip
+    same = b.eq(
+        b.broadcast(rows, shape=pairs, dims=(0, 1)), b.broadcast(rows, shape=pairs, dims=(0, 2))
+    )
     own, other = (b.iota(shape=pairs, dtype=I32, axis=axis) for axis in (1, 2))
     later = b.reduce_or(b.and_(same, b.gt(other, own)), axes=(2,))
     nowhere = b.or_(later, b.eq(rows, b.scalar_like(k, rows)))

@@ -27,17 +27,28 @@ def conv_transpose(b: Builder, op: Op) -> Value:
     low = [r - p for r, p in zip(reach, op["low"], strict=True)]
     high = [r - p + e for r, p, e in zip(reach, op["high"], op["output_padding"], strict=True)]
     zero = b.constant(0, x.type.dtype)
-    spread = b.pad(x, zero, low=(0, 0, *low), high=(0, 0, *high),
-                   interior=(0, 0, *(s - 1 for s in op["strides"])))  # fmt: skip
+    spread = b.pad(
+        x,
+        zero,
+        low=(0, 0, *low),
+        high=(0, 0, *high),
+        interior=(0, 0, *(s - 1 for s in op["strides"])),
+    )
     w = b.reshape(w, shape=(groups, channels // groups, per_group, *window))
     w = b.transpose(w, permutation=(0, 2, 1, *range(3, 3 + spatial)))
     w = b.reshape(w, shape=(groups * per_group, channels // groups, *window))
     w = b.reverse(w, axes=tuple(range(2, 2 + spatial)))
     options = {"accumulate": op["accumulate"]} if op.get("accumulate") is not None else {}
     return b.conv(
-        spread, w, strides=(1,) * spatial, low=(0,) * spatial, high=(0,) * spatial,
-        dilations=op["dilations"], groups=groups, **options,
-    )  # fmt: skip
+        spread,
+        w,
+        strides=(1,) * spatial,
+        low=(0,) * spatial,
+        high=(0,) * spatial,
+        dilations=op["dilations"],
+        groups=groups,
+        **options,
+    )
 
 
 def conv_by_taps(b: Builder, op: Op) -> Value:
@@ -45,8 +56,13 @@ def conv_by_taps(b: Builder, op: Op) -> Value:
     x, w = op.operands
     (outputs, inner, *window), groups, made = w.type.shape, op["groups"], op.result.type
     spatial, n = len(window), x.type.shape[0]
-    x = b.pad(x, b.constant(0, x.type.dtype), low=(0, 0, *op["low"]), high=(0, 0, *op["high"]),
-              interior=(0,) * (spatial + 2))  # fmt: skip
+    x = b.pad(
+        x,
+        b.constant(0, x.type.dtype),
+        low=(0, 0, *op["low"]),
+        high=(0, 0, *op["high"]),
+        interior=(0,) * (spatial + 2),
+    )
     x = b.reshape(x, shape=(n, groups, inner, *x.type.shape[2:]))
     w = b.reshape(w, shape=(groups, outputs // groups, inner, *window))
     options = {"accumulate": op["accumulate"]} if op.get("accumulate") is not None else {}
@@ -57,8 +73,9 @@ def conv_by_taps(b: Builder, op: Op) -> Value:
         for axis, place in enumerate(tap):
             weights = b.cut(weights, 3 + axis, place, place + 1)
         weights = b.reshape(weights, shape=(groups, outputs // groups, inner))
-        part = b.contract(seen, weights, batch_a=(1,), batch_b=(0,), contract_a=(2,),
-                          contract_b=(2,), **options)  # fmt: skip
+        part = b.contract(
+            seen, weights, batch_a=(1,), batch_b=(0,), contract_a=(2,), contract_b=(2,), **options
+        )
         total = part if total is None else b.add(total, part)
     assert total is not None
     order = (1, 0, 2 + spatial, *range(2, 2 + spatial))
@@ -73,8 +90,13 @@ def pool_by_taps(b: Builder, op: Op) -> Value:
     x = x if largest else widened(b, x)
     start = bound(kind, least=True) if largest else 0
     size = x.type.shape[2:]
-    x = b.pad(x, b.constant(start, x.type.dtype), low=(0, 0, *op["low"]),
-              high=(0, 0, *op["high"]), interior=(0,) * (spatial + 2))  # fmt: skip
+    x = b.pad(
+        x,
+        b.constant(start, x.type.dtype),
+        low=(0, 0, *op["low"]),
+        high=(0, 0, *op["high"]),
+        interior=(0,) * (spatial + 2),
+    )
     total = None
     for tap in product(*map(range, op["window"])):
         seen = _seen(b, x, 2, tap, op, made.shape[2:])
@@ -84,8 +106,9 @@ def pool_by_taps(b: Builder, op: Op) -> Value:
         return total
     counts = np.full(made.shape[2:], float(prod(op["window"])))
     if not op["count_padding"]:
-        counts = positions_inside(size, op["window"], op["strides"], op["dilations"], op["low"],
-                                  made.shape[2:])  # fmt: skip
+        counts = positions_inside(
+            size, op["window"], op["strides"], op["dilations"], op["low"], made.shape[2:]
+        )
     divisor = b.constant(counts, total.type.dtype)
     return as_dtype(b, b.div(total, b.expand(divisor, made.shape)), kind)
 
@@ -95,6 +118,8 @@ def _seen(b: Builder, x: Value, lead: int, tap, op: Op, sizes) -> Value:
     starts = [place * d for place, d in zip(tap, op["dilations"], strict=True)]
     spans = [(n - 1) * s + 1 for n, s in zip(sizes, op["strides"], strict=True)]
     return b.slice(
-        x, starts=(*(0,) * lead, *starts), strides=(*(1,) * lead, *op["strides"]),
+        x,
+        starts=(*(0,) * lead, *starts),
+        strides=(*(1,) * lead, *op["strides"]),
         limits=(*x.type.shape[:lead], *map(sum, zip(starts, spans, strict=True))),
-    )  # fmt: skip
+    )

@@ -20,12 +20,23 @@ from core_compiler.exporters.mlir.linalg import (
 from core_compiler.exporters.mlir.linalg.context import Linalg
 
 __all__ = [
-    "Linalg", "contraction", "control", "elementwise", "indexing", "normalization", "reduction",
-    "shape", "windows",
-]  # fmt: skip
+    "Linalg",
+    "contraction",
+    "control",
+    "elementwise",
+    "indexing",
+    "normalization",
+    "reduction",
+    "shape",
+    "windows",
+]
 
-Linalg.COMPOSED.update({
-    **{f"core.{name}": ordering.scan for name in ("cumsum", "cumprod", "cummax", "cummin")},
-    "core.sort": ordering.sort, "core.argsort": ordering.argsort, "core.topk": ordering.topk,
-    "core.conv_transpose": taps.conv_transpose,
-})  # fmt: skip
+Linalg.COMPOSED.update(
+    {
+        **{f"core.{name}": ordering.scan for name in ("cumsum", "cumprod", "cummax", "cummin")},
+        "core.sort": ordering.sort,
+        "core.argsort": ordering.argsort,
+        "core.topk": ordering.topk,
+        "core.conv_transpose": taps.conv_transpose,
+    }
+)

@@ -104,8 +104,9 @@ class Linalg(Context):
         kind = position.type
         wide = position
         if kind.bits < 64:
-            wide = self.converted("arith.extui" if kind.kind == "uint" else "arith.extsi",
-                                  position, I64)  # fmt: skip
+            wide = self.converted(
+                "arith.extui" if kind.kind == "uint" else "arith.extsi", position, I64
+            )
         elif kind.kind == "uint":
             wide = self.same("arith.minui", position, self.scalar(last, kind), kind=I64)
         low = self.same("arith.maxsi", wide, self.scalar(0, I64))
@@ -123,8 +124,9 @@ class Linalg(Context):
         text = type_text(type_)
         return self.writer.line(
             f"linalg.fill ins({value} : {type_text(value.type)}) outs({self.empty(type_)} : {text})"
-            f" -> {text}", type_,
-        )  # fmt: skip
+            f" -> {text}",
+            type_,
+        )
 
     def affine(self, loops: int, places: Map) -> str:
         """Return the alias of a map."""
@@ -133,9 +135,12 @@ class Linalg(Context):
         )
 
     def generic(
-        self, inputs: Sequence[tuple[Ref, Map]], results: Sequence[tuple[Ref, Map]],
-        iterators: Sequence[str], body: Body,
-    ) -> tuple[Ref, ...]:  # fmt: skip
+        self,
+        inputs: Sequence[tuple[Ref, Map]],
+        results: Sequence[tuple[Ref, Map]],
+        iterators: Sequence[str],
+        body: Body,
+    ) -> tuple[Ref, ...]:
         """Emit a ``linalg.generic`` of ``inputs`` into ``results``, each with its map.
 
         ``results`` are tensors that hold the start values.  ``body`` gets a scalar of each input
@@ -168,15 +173,18 @@ class Linalg(Context):
         numbers = [self.numbers.get(v.number) for v in inputs]
         read = [
             self.spread.get(v.number, (v, same))
-            for v, number in zip(inputs, numbers, strict=True) if number is None
-        ]  # fmt: skip
+            for v, number in zip(inputs, numbers, strict=True)
+            if number is None
+        ]
 
         def whole(*given: Ref) -> Any:
             elements = iter(given)
-            return body(*(
-                next(elements) if number is None else self.scalar(number, v.type.dtype)
-                for v, number in zip(inputs, numbers, strict=True)
-            ))  # fmt: skip
+            return body(
+                *(
+                    next(elements) if number is None else self.scalar(number, v.type.dtype)
+                    for v, number in zip(inputs, numbers, strict=True)
+                )
+            )
 
         results = [(self.empty(made), same)]
         return self.generic(read, results, [PARALLEL] * made.rank, whole)[0]

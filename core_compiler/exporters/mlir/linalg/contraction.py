@@ -22,8 +22,9 @@ def named(b: Linalg, name: str, x: Ref, y: Ref, made: TensorType, facts: str = "
     start = zeros(b, made.shape, made.dtype)
     return b.writer.line(
         f"linalg.{name}{facts} ins({x}, {y} : {type_text(x.type)}, {type_text(y.type)}) "
-        f"outs({start} : {type_text(made)}) -> {type_text(made)}", made,
-    )  # fmt: skip
+        f"outs({start} : {type_text(made)}) -> {type_text(made)}",
+        made,
+    )
 
 
 def added_product(b: Linalg, x: Ref, y: Ref, sum_: Ref) -> Ref:
@@ -70,8 +71,12 @@ def contract(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
     maps.append(loops[: made.rank])
     if not op["contract_a"]:  # linalg.contract rejects outer products
         start = (zeros(b, made.shape, wide), maps[2])
-        outer = b.generic([(x, maps[0]), (y, maps[1])], [start], [PARALLEL] * made.rank,
-                          lambda p, q, sum_: added_product(b, p, q, sum_))[0]  # fmt: skip
+        outer = b.generic(
+            [(x, maps[0]), (y, maps[1])],
+            [start],
+            [PARALLEL] * made.rank,
+            lambda p, q, sum_: added_product(b, p, q, sum_),
+        )[0]
         return rounded(b, outer, made.dtype)
     names = [b.affine(len(loops), m) for m in maps]
     facts = f" indexing_maps = [{', '.join(names)}]{unsigned(x)}"

@@ -48,8 +48,9 @@ def while_(b: Linalg, op: Op, *carried: Ref) -> tuple[Ref, ...]:
 
 def _yield(b: Linalg, values: Sequence[Ref]) -> None:
     names = ", ".join(f"{v}" for v in values)
-    b.writer.end(f"scf.yield {names} : {_listed([v.type for v in values])}" if values else
-                 "scf.yield")  # fmt: skip
+    b.writer.end(
+        f"scf.yield {names} : {_listed([v.type for v in values])}" if values else "scf.yield"
+    )
 
 
 def _arrow(types: Sequence) -> str:

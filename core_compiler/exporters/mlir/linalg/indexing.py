@@ -122,8 +122,10 @@ def scatter_nd(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
             place = scalars.convert(b, found, I64)
             number = b.same("arith.muli", number, b.scalar(size, I64))
             number = b.same("arith.addi", number, place)
-            for fits in (b.compared("ge", place, b.scalar(0, I64)),
-                         b.compared("lt", place, b.scalar(size, I64))):  # fmt: skip
+            for fits in (
+                b.compared("ge", place, b.scalar(0, I64)),
+                b.compared("lt", place, b.scalar(size, I64)),
+            ):
                 inside = b.same("arith.andi", inside, fits)
         return b.chosen(inside, number, b.scalar(-1, I64))
 
@@ -132,8 +134,9 @@ def scatter_nd(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
     width = x.type.elements // height
     table = reshaped(b, x, (height, width))
     updates = reshaped(b, updates, (count.elements, width))
-    made = _scattered(b, op["mode"], table, 0, 1, (rows, lambda u: [u]),
-                      (updates, lambda u: [u, "d1"]))  # fmt: skip
+    made = _scattered(
+        b, op["mode"], table, 0, 1, (rows, lambda u: [u]), (updates, lambda u: [u, "d1"])
+    )
     return reshaped(b, made, x.type.shape)
 
 
@@ -165,19 +168,25 @@ def _scattered(
         return b.compared("ge", at, b.scalar(0, I64))
 
     start = b.filled(b.scalar(-1, I64), tensor(x.type.shape[:lead], I64))
-    winner = b.generic([(positions, place_of(f"d{lead}"))], [(start, same[:lead])],
-                       [PARALLEL] * lead + [REDUCTION], last)[0]  # fmt: skip
+    winner = b.generic(
+        [(positions, place_of(f"d{lead}"))],
+        [(start, same[:lead])],
+        [PARALLEL] * lead + [REDUCTION],
+        last,
+    )[0]
     if mode == "set":
 
         def chosen(old: Ref, at: Ref, _: Ref) -> Ref:
-            number = b.converted("arith.index_cast", b.same("arith.maxsi", at, b.scalar(0, I64)),
-                                 INDEX)  # fmt: skip
+            number = b.converted(
+                "arith.index_cast", b.same("arith.maxsi", at, b.scalar(0, I64)), INDEX
+            )
             loops = {name: b.loop_index(i) for i, name in enumerate(same)}
             places = [loops.get(name, number) for name in element_of("update")]
             return b.chosen(is_hit(at), b.element(held, *places), old)
 
-        return b.generic([(x, same), (winner, same[:lead])], [(b.empty(x.type), same)],
-                         [PARALLEL] * rank, chosen)[0]  # fmt: skip
+        return b.generic(
+            [(x, same), (winner, same[:lead])], [(b.empty(x.type), same)], [PARALLEL] * rank, chosen
+        )[0]
     name = {"add": "sum", "mul": "prod"}.get(mode, mode)
     held = accumulated(b, held, name)
     wide = held.type.dtype
@@ -186,13 +195,18 @@ def _scattered(
     update = f"d{rank}"
     total = b.generic(
         [(positions, place_of(update)), (held, element_of(update))],
-        [(b.filled(neutral, tensor(x.type.shape, wide)), same)], [PARALLEL] * rank + [REDUCTION],
+        [(b.filled(neutral, tensor(x.type.shape, wide)), same)],
+        [PARALLEL] * rank + [REDUCTION],
         lambda row, value, acc: joined(b, acc, b.chosen(hits(row), value, neutral)),
-    )[0]  # fmt: skip
+    )[0]
 
     def combined(old: Ref, at: Ref, sum_: Ref, _: Ref) -> Ref:
         new = joined(b, scalars.convert(b, old, wide), sum_)
         return b.chosen(is_hit(at), scalars.convert(b, new, kind), old)
 
-    return b.generic([(x, same), (winner, same[:lead]), (total, same)], [(b.empty(x.type), same)],
-                     [PARALLEL] * rank, combined)[0]  # fmt: skip
+    return b.generic(
+        [(x, same), (winner, same[:lead]), (total, same)],
+        [(b.empty(x.type), same)],
+        [PARALLEL] * rank,
+        combined,
+    )[0]

@@ -20,6 +20,7 @@ def softmax(b: Linalg, op: Op, x: Ref) -> Ref:
     text = type_text(wide.type)
     made = b.writer.line(
         f"linalg.softmax dimension({op['axis']}) ins({wide} : {text}) outs({b.empty(wide.type)} : "
-        f"{text}) -> {text}", wide.type,
-    )  # fmt: skip
+        f"{text}) -> {text}",
+        wide.type,
+    )
     return rounded(b, made, kind)

@@ -40,12 +40,16 @@ def greatest(kind: DType) -> Any:
 
 #: reduction -> (the combining elementwise op, its start value).
 JOINS = {
-    "sum": ("add", lambda kind: 0), "prod": ("mul", lambda kind: 1), "max": ("max", least),
+    "sum": ("add", lambda kind: 0),
+    "prod": ("mul", lambda kind: 1),
+    "max": ("max", least),
     "min": ("min", greatest),
-    "and": ("and", lambda kind: True if kind is I1 else 2**kind.bits - 1 if kind.kind == "uint"
-            else -1),
+    "and": (
+        "and",
+        lambda kind: True if kind is I1 else 2**kind.bits - 1 if kind.kind == "uint" else -1,
+    ),
     "or": ("or", lambda kind: 0),
-}  # fmt: skip
+}
 
 
 def accumulated(b: Linalg, x: Ref, name: str) -> Ref:
@@ -75,8 +79,10 @@ def reduced(b: Linalg, x: Ref, axes: Sequence[int], name: str) -> Ref:
     arguments = ", ".join(f"{v}: {type_text(kind)}" for v in region.arguments)
     return b.writer.line(
         f"linalg.reduce ins({x} : {type_text(x.type)}) outs({init} : {type_text(made)}) "
-        f"dimensions = {list(axes)} ({arguments}) {region}", made, regions=(region,),
-    )  # fmt: skip
+        f"dimensions = {list(axes)} ({arguments}) {region}",
+        made,
+        regions=(region,),
+    )
 
 
 def _reduce(b: Linalg, op: Op, x: Ref) -> Ref:

@@ -24,11 +24,21 @@ Scalar = Callable[..., Ref]
 #: Float functions that are one op of arith or math and round once in any dtype, so 16-bit floats
 #: need no f32.
 _EXACT = {
-    "neg": "arith.negf", "abs": "math.absf", "add": "arith.addf", "sub": "arith.subf",
-    "mul": "arith.mulf", "div": "arith.divf", "max": "arith.maximumf", "min": "arith.minimumf",
-    "sqrt": "math.sqrt", "floor": "math.floor", "ceil": "math.ceil", "round": "math.roundeven",
-    "trunc": "math.trunc", "rem": "arith.remf",
-}  # fmt: skip
+    "neg": "arith.negf",
+    "abs": "math.absf",
+    "add": "arith.addf",
+    "sub": "arith.subf",
+    "mul": "arith.mulf",
+    "div": "arith.divf",
+    "max": "arith.maximumf",
+    "min": "arith.minimumf",
+    "sqrt": "math.sqrt",
+    "floor": "math.floor",
+    "ceil": "math.ceil",
+    "round": "math.roundeven",
+    "trunc": "math.trunc",
+    "rem": "arith.remf",
+}
 #: Float functions of math whose 16-bit forms are computed in f32 and rounded once.
 _FUNCTIONS = (
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin", "cos", "tan", "asin",
@@ -36,10 +46,15 @@ _FUNCTIONS = (
 )  # fmt: skip
 #: Integer functions: the op of arith for any sign, or for signed and unsigned ones.
 _INTEGERS = {
-    "add": ("arith.addi",), "sub": ("arith.subi",), "mul": ("arith.muli",),
-    "max": ("arith.maxsi", "arith.maxui"), "min": ("arith.minsi", "arith.minui"),
-    "and": ("arith.andi",), "or": ("arith.ori",), "xor": ("arith.xori",),
-}  # fmt: skip
+    "add": ("arith.addi",),
+    "sub": ("arith.subi",),
+    "mul": ("arith.muli",),
+    "max": ("arith.maxsi", "arith.maxui"),
+    "min": ("arith.minsi", "arith.minui"),
+    "and": ("arith.andi",),
+    "or": ("arith.ori",),
+    "xor": ("arith.xori",),
+}
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
@@ -309,17 +324,29 @@ def _to_integer(b: Linalg, x: Ref, target: DType) -> Ref:
 FLOATS: dict[str, Scalar] = {
     **{kind: _named(name) for kind, name in _EXACT.items()},
     **{name: _in_f32(_named(f"math.{name}")) for name in _FUNCTIONS},
-    "pow": _in_f32(_named("math.powf")), "rsqrt": _in_f32(_rsqrt), "sigmoid": _in_f32(_sigmoid),
-    "sign": _sign, "mod": _float_mod, "is_nan": _is_nan, "is_inf": _is_inf,
+    "pow": _in_f32(_named("math.powf")),
+    "rsqrt": _in_f32(_rsqrt),
+    "sigmoid": _in_f32(_sigmoid),
+    "sign": _sign,
+    "mod": _float_mod,
+    "is_nan": _is_nan,
+    "is_inf": _is_inf,
     "is_finite": _is_finite,
-}  # fmt: skip
+}
 INTEGERS: dict[str, Scalar] = {
     **{kind: _signed(names) for kind, names in _INTEGERS.items()},
-    "neg": _negative, "abs": _integer_abs, "sign": _integer_sign, "bitnot": _inverted,
-    "not": _inverted, "div": _integer_div, "rem": _integer_rem, "mod": _integer_mod,
-    "shl": _shift(("arith.shli",)), "shr": _shift(("arith.shrsi", "arith.shrui")),
+    "neg": _negative,
+    "abs": _integer_abs,
+    "sign": _integer_sign,
+    "bitnot": _inverted,
+    "not": _inverted,
+    "div": _integer_div,
+    "rem": _integer_rem,
+    "mod": _integer_mod,
+    "shl": _shift(("arith.shli",)),
+    "shr": _shift(("arith.shrsi", "arith.shrui")),
     "pow": _integer_pow,
-}  # fmt: skip
+}
 
 
 def scalar(kind: str, operand: DType) -> Scalar:

@@ -88,8 +88,9 @@ def broadcast(b: Linalg, op: Op, x: Ref) -> Ref:
         return x
     ref = b.writer.line(
         f"linalg.broadcast ins({x} : {type_text(x.type)}) "
-        f"outs({b.empty(made)} : {type_text(made)}) dimensions = {added}", made,
-    )  # fmt: skip
+        f"outs({b.empty(made)} : {type_text(made)}) dimensions = {added}",
+        made,
+    )
     b.spread[ref.number] = x, [identity(made.rank)[a] for a in axes]
     return ref
 
@@ -114,8 +115,9 @@ def reshaped(b: Linalg, x: Ref, shape: Sequence[Any]) -> Ref:
     if split is not None:
         return b.writer.line(
             f"tensor.expand_shape {x} {split} output_shape {list(made.shape)} : "
-            f"{type_text(x.type)} into {type_text(made)}", made,
-        )  # fmt: skip
+            f"{type_text(x.type)} into {type_text(made)}",
+            made,
+        )
     return reshaped(b, reshaped(b, x, (made.elements,)), shape)
 
 
@@ -130,8 +132,9 @@ def transposed(b: Linalg, x: Ref, permutation: Sequence[int]) -> Ref:
     made = tensor([x.type.shape[a] for a in permutation], x.type.dtype)
     return b.writer.line(
         f"linalg.transpose ins({x} : {type_text(x.type)}) outs({b.empty(made)} : "
-        f"{type_text(made)}) permutation = {list(permutation)}", made,
-    )  # fmt: skip
+        f"{type_text(made)}) permutation = {list(permutation)}",
+        made,
+    )
 
 
 @op("slice")
@@ -140,30 +143,38 @@ def slice_(b: Linalg, op: Op, x: Ref) -> Ref:
 
 
 def cut(
-    b: Linalg, x: Ref, starts: Sequence[int | Ref], sizes: Sequence[int],
+    b: Linalg,
+    x: Ref,
+    starts: Sequence[int | Ref],
+    sizes: Sequence[int],
     strides: Sequence[int] | None = None,
-) -> Ref:  # fmt: skip
+) -> Ref:
     """Extract a box of a tensor at positions that are static or of type index."""
     made = tensor(sizes, x.type.dtype)
     strides = list(strides or [1] * made.rank)
     at = ", ".join(f"{s}" for s in starts)
     return b.writer.line(
         f"tensor.extract_slice {x}[{at}] {list(made.shape)} {strides} : {type_text(x.type)} to "
-        f"{type_text(made)}", made,
-    )  # fmt: skip
+        f"{type_text(made)}",
+        made,
+    )
 
 
 def put(
-    b: Linalg, update: Ref, x: Ref, starts: Sequence[int | Ref],
+    b: Linalg,
+    update: Ref,
+    x: Ref,
+    starts: Sequence[int | Ref],
     strides: Sequence[int] | None = None,
-) -> Ref:  # fmt: skip
+) -> Ref:
     """Return ``x`` with a box replaced."""
     strides = list(strides or [1] * x.type.rank)
     at = ", ".join(f"{s}" for s in starts)
     return b.writer.line(
         f"tensor.insert_slice {update} into {x}[{at}] {list(update.type.shape)} {strides} : "
-        f"{type_text(update.type)} into {type_text(x.type)}", x.type,
-    )  # fmt: skip
+        f"{type_text(update.type)} into {type_text(x.type)}",
+        x.type,
+    )
 
 
 @op("reverse")
@@ -205,8 +216,10 @@ def padded(b: Linalg, x: Ref, scalar: Ref, low: Sequence[int], high: Sequence[in
         b.writer.end(f"tensor.yield {scalar} : {type_text(scalar.type)}")
     return b.writer.line(
         f"tensor.pad {x} low{list(low)} high{list(high)} {region} : {type_text(x.type)} to "
-        f"{type_text(made)}", made, regions=(region,),
-    )  # fmt: skip
+        f"{type_text(made)}",
+        made,
+        regions=(region,),
+    )
 
 
 @op("concat")

@@ -21,9 +21,10 @@ from core_compiler.ops.rules import accumulator
 #: Spatial axes -> the named op, by the grouping of the channels.
 _PLAIN = {1: "conv_1d_ncw_fcw", 2: "conv_2d_nchw_fchw", 3: "conv_3d_ncdhw_fcdhw"}
 _DEPTHWISE = {
-    1: "depthwise_conv_1d_ncw_cw", 2: "depthwise_conv_2d_nchw_chw",
+    1: "depthwise_conv_1d_ncw_cw",
+    2: "depthwise_conv_2d_nchw_chw",
     3: "depthwise_conv_3d_ncdhw_cdhw",
-}  # fmt: skip
+}
 _POOLS = {1: "pooling_ncw", 2: "pooling_nchw"}
 
 
@@ -100,7 +101,7 @@ def _by_groups(b: Linalg, op: Op, x: Ref, w: Ref, total: TensorType) -> Ref:
         [(zeros(b, parts.shape, parts.dtype), identity(channel))],
         [PARALLEL] * channel + [REDUCTION] * (1 + spatial),
         lambda value, weight, sum_: added_product(b, value, weight, sum_),
-    )[0]  # fmt: skip
+    )[0]
     return reshaped(b, made, total.shape)
 
 
@@ -119,8 +120,9 @@ def avg_pool(b: Linalg, op: Op, x: Ref) -> Ref:
     sizes = x.type.shape[2:]
     counts = np.full(sums.type.shape[2:], float(prod(op["window"])))
     if not op["count_padding"]:
-        counts = positions_inside(sizes, op["window"], op["strides"], op["dilations"], op["low"],
-                                  sums.type.shape[2:])  # fmt: skip
+        counts = positions_inside(
+            sizes, op["window"], op["strides"], op["dilations"], op["low"], sums.type.shape[2:]
+        )
     return rounded(b, _divided(b, sums, counts), kind)
 
 
@@ -134,9 +136,11 @@ def _divided(b: Linalg, x: Ref, counts: np.ndarray) -> Ref:
     text = f"arith.constant {constant_text(counts.astype(kind.numpy), kind)}"
     same = identity(made.rank)
     return b.generic(
-        [(x, same), (b.writer.constant(text, held), same[2:])], [(b.empty(made), same)],
-        [PARALLEL] * made.rank, lambda v, count, _: b.same("arith.divf", v, count),
-    )[0]  # fmt: skip
+        [(x, same), (b.writer.constant(text, held), same[2:])],
+        [(b.empty(made), same)],
+        [PARALLEL] * made.rank,
+        lambda v, count, _: b.same("arith.divf", v, count),
+    )[0]
 
 
 def _pooled(b: Linalg, op: Op, x: Ref, name: str, start: object) -> Ref:
@@ -150,12 +154,15 @@ def _pooled(b: Linalg, op: Op, x: Ref, name: str, start: object) -> Ref:
         return b.writer.line(
             f"linalg.{_POOLS[spatial]}_{name}{_geometry(op)} ins({x}, {taps} : "
             f"{type_text(x.type)}, {type_text(window)}) outs({init} : {type_text(made)}) -> "
-            f"{type_text(made)}", made,
-        )  # fmt: skip
+            f"{type_text(made)}",
+            made,
+        )
     join: Callable = scalars.scalar({"max": "max", "sum": "add"}[name], kind)
     rank: int = made.rank
     inside: Sequence[str] = [f"d{rank + i}" for i in range(spatial)]
     return b.generic(
-        [(x, ["d0", "d1", *_reached(op, 2, rank)]), (taps, inside)], [(init, identity(rank))],
-        [PARALLEL] * rank + [REDUCTION] * spatial, lambda v, _, acc: join(b, acc, v),
-    )[0]  # fmt: skip
+        [(x, ["d0", "d1", *_reached(op, 2, rank)]), (taps, inside)],
+        [(init, identity(rank))],
+        [PARALLEL] * rank + [REDUCTION] * spatial,
+        lambda v, _, acc: join(b, acc, v),
+    )[0]

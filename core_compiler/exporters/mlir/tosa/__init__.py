@@ -24,23 +24,38 @@ from core_compiler.exporters.mlir.tosa import (
 from core_compiler.exporters.mlir.tosa.context import Tosa
 
 __all__ = [
-    "Tosa", "contraction", "control", "elementwise", "indexing", "reduction", "shape", "windows",
-]  # fmt: skip
+    "Tosa",
+    "contraction",
+    "control",
+    "elementwise",
+    "indexing",
+    "reduction",
+    "shape",
+    "windows",
+]
 
 _FUNCTIONS = (
     "sign", "exp2", "expm1", "log1p", "cbrt", "tan", "sinh", "cosh", "asinh", "acosh", "atanh",
     "asin", "acos", "atan", "atan2", "erfc", "rem", "mod",
 )  # fmt: skip
 
-Tosa.COMPOSED.update({
-    **{f"core.{name}": getattr(functions, name) for name in _FUNCTIONS},
-    "core.log2": functions.logarithm(2), "core.log10": functions.logarithm(10),
-    **{f"core.{name}": ordering.scan for name in ("cumsum", "cumprod", "cummax", "cummin")},
-    "core.sort": ordering.sort, "core.argsort": ordering.argsort, "core.topk": ordering.topk,
-    "core.contract": products.contract, "core.matmul": products.integer_matmul,
-    "core.conv": taps.conv_by_taps, "core.conv_transpose": taps.conv_transpose,
-    "core.max_pool": taps.pool_by_taps, "core.avg_pool": taps.pool_by_taps,
-    "core.dynamic_slice": boxes.dynamic_slice,
-    "core.dynamic_update_slice": boxes.dynamic_update_slice,
-    **{f"core.random_{name}": random.random for name in ("bits", "uniform", "normal")},
-})  # fmt: skip
+Tosa.COMPOSED.update(
+    {
+        **{f"core.{name}": getattr(functions, name) for name in _FUNCTIONS},
+        "core.log2": functions.logarithm(2),
+        "core.log10": functions.logarithm(10),
+        **{f"core.{name}": ordering.scan for name in ("cumsum", "cumprod", "cummax", "cummin")},
+        "core.sort": ordering.sort,
+        "core.argsort": ordering.argsort,
+        "core.topk": ordering.topk,
+        "core.contract": products.contract,
+        "core.matmul": products.integer_matmul,
+        "core.conv": taps.conv_by_taps,
+        "core.conv_transpose": taps.conv_transpose,
+        "core.max_pool": taps.pool_by_taps,
+        "core.avg_pool": taps.pool_by_taps,
+        "core.dynamic_slice": boxes.dynamic_slice,
+        "core.dynamic_update_slice": boxes.dynamic_update_slice,
+        **{f"core.random_{name}": random.random for name in ("bits", "uniform", "normal")},
+    }
+)

@@ -29,10 +29,16 @@ I1, I8, I16, I32, I64 = map(dtype, ("i1", "i8", "i16", "i32", "i64"))
 F16, BF16, F32 = map(dtype, ("f16", "bf16", "f32"))
 FP8 = (dtype("f8E4M3FN"), dtype("f8E5M2"))
 #: The dtypes of TOSA's tensors; unsigned integers are written as signless ones of their width.
-KNOWN = frozenset({
-    I1, F16, BF16, F32, *FP8,
-    *(dtype(f"{sign}i{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
-})  # fmt: skip
+KNOWN = frozenset(
+    {
+        I1,
+        F16,
+        BF16,
+        F32,
+        *FP8,
+        *(dtype(f"{sign}i{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -82,14 +88,18 @@ class Tosa(Context):
 
     def op(
         self, name: str, operands: Sequence[Ref], made: TensorType, facts: Mapping[str, str] = {}
-    ) -> Ref:  # fmt: skip
+    ) -> Ref:
         """Emit ``tosa.name`` with one result; ``facts`` are attributes as MLIR text."""
         return self.writer.line(self._text(name, operands, [made], facts), made)
 
     def _text(
-        self, name: str, operands: Sequence[Ref], made: Sequence[TensorType],
-        facts: Mapping[str, str] = {}, regions: str = "",
-    ) -> str:  # fmt: skip
+        self,
+        name: str,
+        operands: Sequence[Ref],
+        made: Sequence[TensorType],
+        facts: Mapping[str, str] = {},
+        regions: str = "",
+    ) -> str:
         given = ", ".join(f"{v}" for v in operands)
         types = ", ".join(type_text(v.type) for v in operands)
         results = ", ".join(map(type_text, made))
@@ -101,9 +111,12 @@ class Tosa(Context):
         )
 
     def regional(
-        self, name: str, operands: Sequence[Ref], types: Sequence[TensorType],
+        self,
+        name: str,
+        operands: Sequence[Ref],
+        types: Sequence[TensorType],
         regions: Sequence[Region],
-    ) -> tuple[Ref, ...]:  # fmt: skip
+    ) -> tuple[Ref, ...]:
         """Emit ``tosa.name`` with regions."""
         held = f" ({', '.join(f'{region}' for region in regions)})"
         return self.writer.lines(self._text(name, operands, types, {}, held), types, (), regions)

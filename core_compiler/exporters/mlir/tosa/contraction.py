@@ -63,8 +63,15 @@ def conv(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
     groups, image = op["groups"], _channels_last(b, x)
     if groups > 1 and inner == 1 and x.type.rank == 4:
         w = b.reshaped(w, (channels, outputs // channels, *w.type.shape[2:]))
-        made = _convolved(b, "depthwise_conv2d", image, b.transposed(w, (2, 3, 0, 1)), facts, kind,
-                          _sizes(op, n, outputs))  # fmt: skip
+        made = _convolved(
+            b,
+            "depthwise_conv2d",
+            image,
+            b.transposed(w, (2, 3, 0, 1)),
+            facts,
+            kind,
+            _sizes(op, n, outputs),
+        )
     else:
         name = "conv2d" if x.type.rank == 4 else "conv3d"
         parts = []
@@ -84,22 +91,26 @@ def conv_transpose(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
     window = w.type.shape[2:]
     crops = zip((*low, *high), (*window, *window), strict=True)
     fits = (
-        op["groups"] == 1 and len(window) == 2 and set(op["dilations"]) == {1}
+        op["groups"] == 1
+        and len(window) == 2
+        and set(op["dilations"]) == {1}
         and all(crop < size for crop, size in crops)
-    )  # fmt: skip
+    )
     if not fits:
         raise NoWord("this transposed convolution")
     x, w, kind = _operands(b, op, x, w)
     made = op.result.type
     rows = [-p for pair in zip(low, high, strict=True) for p in pair]
     facts = {
-        "out_pad": _array(rows), "stride": _array(op["strides"]),
+        "out_pad": _array(rows),
+        "stride": _array(op["strides"]),
         "acc_type": f"{_accumulator(kind)}",
-    }  # fmt: skip
+    }
     n, outputs = made.shape[:2]
     taps = b.transposed(w, (1, 2, 3, 0))
-    result = _convolved(b, "transpose_conv2d", _channels_last(b, x), taps, facts, kind,
-                        _sizes(op, n, outputs))  # fmt: skip
+    result = _convolved(
+        b, "transpose_conv2d", _channels_last(b, x), taps, facts, kind, _sizes(op, n, outputs)
+    )
     return _finished(b, op, result, kind)
 
 
@@ -113,17 +124,16 @@ def _operands(b: Tosa, op: Op, x: Ref, w: Ref) -> tuple[Ref, Ref, DType]:
     return x, w, kind
 
 
-def settled(
-    b: Tosa, x: Ref, window: Sequence[int], op: Op
-) -> tuple[Ref, list[tuple[int, int]]]:  # fmt: skip
+def settled(b: Tosa, x: Ref, window: Sequence[int], op: Op) -> tuple[Ref, list[tuple[int, int]]]:
     """Return (x, padding of each spatial axis) in the form that TOSA requires.
 
     No padding is negative, and the last window ends at the border, because TOSA requires sizes that
     are divisible by the stride.
     """
     starts, sizes, pads = [0, 0], list(x.type.shape[:2]), []
-    rows = zip(x.type.shape[2:], window, op["strides"], op["dilations"], op["low"], op["high"],
-               strict=True)  # fmt: skip
+    rows = zip(
+        x.type.shape[2:], window, op["strides"], op["dilations"], op["low"], op["high"], strict=True
+    )
     for size, taps, stride, dilation, low, high in rows:
         rest = (size + low + high - dilation * (taps - 1) - 1) % stride
         high -= rest
@@ -140,9 +150,10 @@ def _facts(op: Op, pads: Sequence[tuple[int, int]], kind: DType) -> dict[str, st
     lead = [1] * (rank - len(op["strides"]))
     return {
         "pad": _array([p for pair in pads for p in pair]),
-        "stride": _array([*lead, *op["strides"]]), "dilation": _array([*lead, *op["dilations"]]),
+        "stride": _array([*lead, *op["strides"]]),
+        "dilation": _array([*lead, *op["dilations"]]),
         "acc_type": f"{_accumulator(kind)}",
-    }  # fmt: skip
+    }
 
 
 def _accumulator(kind: DType) -> DType:

@@ -42,7 +42,9 @@ def if_(b: Tosa, op: Op, condition: Ref, *captures: Ref) -> tuple[Ref, ...]:
 def while_(b: Tosa, op: Op, *carried: Ref) -> tuple[Ref, ...]:
     given = [*carried, *(b.env[v] for v in _outer(op))]
     condition, body = op.regions
-    regions = [_region(b, condition, len(carried), given, op, False),
-               _region(b, body, len(carried), given, op, True)]  # fmt: skip
+    regions = [
+        _region(b, condition, len(carried), given, op, False),
+        _region(b, body, len(carried), given, op, True),
+    ]
     made = b.regional("while_loop", given, [v.type for v in given], regions)
     return made[: len(carried)]

@@ -30,12 +30,29 @@ Each = Callable[..., Ref]
 
 #: Float functions: those with an op that works in any dtype, and those that are computed in f32.
 _EXACT = {
-    "abs": "abs", "floor": "floor", "ceil": "ceil", "add": "add", "sub": "sub", "mul": "mul",
-    "max": "maximum", "min": "minimum",
-}  # fmt: skip
-_FUNCTIONS = {name: name for name in (
-    "exp", "log", "sin", "cos", "tanh", "erf", "sigmoid", "rsqrt", "pow",
-)}  # fmt: skip
+    "abs": "abs",
+    "floor": "floor",
+    "ceil": "ceil",
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "max": "maximum",
+    "min": "minimum",
+}
+_FUNCTIONS = {
+    name: name
+    for name in (
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tanh",
+        "erf",
+        "sigmoid",
+        "rsqrt",
+        "pow",
+    )
+}
 #: Integer functions, in the dtype of ``numbers.home``; shifts and bitwise ops use their own.
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
 _BITS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
@@ -113,10 +130,17 @@ def _no_remainder(b: Tosa, x: Ref, y: Ref) -> Ref:
 FLOATS: dict[str, Each] = {
     **{kind: _named(name) for kind, name in _EXACT.items()},
     **{kind: _in_f32(_named(name)) for kind, name in _FUNCTIONS.items()},
-    "neg": negated, "div": _in_f32(_divide), "sqrt": _in_f32(_sqrt), "round": _in_f32(_round),
-    "trunc": truncated, "is_nan": _is_nan, "is_inf": _is_inf, "is_finite": _is_finite,
-    "rem": _no_remainder, "mod": _no_remainder,
-}  # fmt: skip
+    "neg": negated,
+    "div": _in_f32(_divide),
+    "sqrt": _in_f32(_sqrt),
+    "round": _in_f32(_round),
+    "trunc": truncated,
+    "is_nan": _is_nan,
+    "is_inf": _is_inf,
+    "is_finite": _is_finite,
+    "rem": _no_remainder,
+    "mod": _no_remainder,
+}
 
 
 # -- integers --------------------------------------------------------------------------------------
@@ -168,8 +192,9 @@ def _integer_rem(b: Tosa, x: Ref, y: Ref) -> Ref:
 def _integer_mod(b: Tosa, x: Ref, y: Ref) -> Ref:
     made = _integer_rem(b, x, y)
     zero = b.splat(0, made)
-    unlike = b.each("logical_xor", b.each("greater", zero, made, kind=I1),
-                    b.each("greater", zero, y, kind=I1))  # fmt: skip
+    unlike = b.each(
+        "logical_xor", b.each("greater", zero, made, kind=I1), b.each("greater", zero, y, kind=I1)
+    )
     whole = b.each("equal", made, zero, kind=I1)
     differ = b.each("logical_and", unlike, b.each("logical_not", whole))
     return b.each("select", differ, b.each("add", made, y), made)
@@ -190,8 +215,9 @@ def _unsigned_division(b: Tosa, x: Ref, y: Ref) -> tuple[Ref, Ref]:
     quotient = b.each("select", large, zero, b.each("logical_left_shift", half, one))
     rest = b.each("sub", x, b.each("mul", quotient, y))
     flip = b.splat(np.iinfo(np.int64).min, y)
-    more = b.each("greater_equal", b.each("bitwise_xor", rest, flip),
-                  b.each("bitwise_xor", y, flip), kind=I1)  # fmt: skip
+    more = b.each(
+        "greater_equal", b.each("bitwise_xor", rest, flip), b.each("bitwise_xor", y, flip), kind=I1
+    )
     quotient = b.each("add", quotient, b.each("cast", more, kind=I64))
     rest = b.each("select", more, b.each("sub", rest, y), rest)
     return (b.each("select", by_zero, zero, quotient), b.each("select", by_zero, zero, rest))
@@ -286,12 +312,19 @@ def _integer_pow(b: Tosa, x: Ref, y: Ref) -> Ref:
 INTEGERS: dict[str, Each] = {
     **{kind: _at_home(_named(name)) for kind, name in _ARITHMETIC.items()},
     **{kind: _own(name) for kind, name in _BITS.items()},
-    "max": _extreme("maximum"), "min": _extreme("minimum"), "neg": _at_home(_negative),
-    "abs": _at_home(_integer_abs), "bitnot": _named("bitwise_not"), "not": _named("logical_not"),
-    "div": _divided(_integer_div, 0), "rem": _divided(_integer_rem, 1),
+    "max": _extreme("maximum"),
+    "min": _extreme("minimum"),
+    "neg": _at_home(_negative),
+    "abs": _at_home(_integer_abs),
+    "bitnot": _named("bitwise_not"),
+    "not": _named("logical_not"),
+    "div": _divided(_integer_div, 0),
+    "rem": _divided(_integer_rem, 1),
     "mod": _divided(_integer_mod, 1),
-    "shl": _shift(True), "shr": _shift(False), "pow": _integer_pow,
-}  # fmt: skip
+    "shl": _shift(True),
+    "shr": _shift(False),
+    "pow": _integer_pow,
+}
 
 
 def _elementwise(b: Tosa, op: Op, *x: Ref) -> Ref:
@@ -306,10 +339,13 @@ op(*FLOATS, *INTEGERS)(_elementwise)
 
 #: comparison -> (TOSA's op, operands swapped, result inverted); a comparison with NaN is false.
 _COMPARISONS = {
-    "eq": ("equal", False, False), "ne": ("equal", False, True), "gt": ("greater", False, False),
-    "ge": ("greater_equal", False, False), "lt": ("greater", True, False),
+    "eq": ("equal", False, False),
+    "ne": ("equal", False, True),
+    "gt": ("greater", False, False),
+    "ge": ("greater_equal", False, False),
+    "lt": ("greater", True, False),
     "le": ("greater_equal", True, False),
-}  # fmt: skip
+}
 
 
 def _compare(b: Tosa, op: Op, x: Ref, y: Ref) -> Ref:

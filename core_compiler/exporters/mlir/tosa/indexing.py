@@ -89,8 +89,9 @@ def scatter_along(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
     k, w = table.type.shape[-1], indices.type.shape[-1]
     n = indices.type.elements // w
     rows = b.reshaped(_or_outside(b, indices, k), (n, w))
-    made = _scattered(b, op["mode"], b.reshaped(table, (n, k, 1)), rows,
-                      b.reshaped(updates, (n, w, 1)))  # fmt: skip
+    made = _scattered(
+        b, op["mode"], b.reshaped(table, (n, k, 1)), rows, b.reshaped(updates, (n, w, 1))
+    )
     made = b.transposed(b.reshaped(made, table.type.shape), tuple(map(last.index, range(rank))))
     for other in range(rank):  # elements outside the box of the indices
         size, whole = made.type.shape[other], x.type.shape[other]
@@ -112,8 +113,13 @@ def scatter_nd(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
         column = b.reshaped(b.cut(indices, [0] * len(lead) + [number], (*lead, 1)), lead)
         outside = b.each("equal", _or_outside(b, column, size), b.splat(size, rows), kind=I1)
         rows = b.each("select", outside, b.splat(k, rows), rows)
-    made = _scattered(b, op["mode"], b.reshaped(x, (1, k, width)), b.reshaped(rows, (1, w)),
-                      b.reshaped(updates, (1, w, width)))  # fmt: skip
+    made = _scattered(
+        b,
+        op["mode"],
+        b.reshaped(x, (1, k, width)),
+        b.reshaped(rows, (1, w)),
+        b.reshaped(updates, (1, w, width)),
+    )
     return b.reshaped(made, x.type.shape)
 
 

@@ -44,9 +44,12 @@ def _pooled(b: Tosa, op: Op, x: Ref, name: str) -> Ref:
     rows = [(0, 0)] * len(lead) + pads
     facts = {
         name: f"array<i64: {', '.join(map(str, numbers))}>"
-        for name, numbers in (("kernel", (*lead, *window)), ("stride", (*lead, *strides)),
-                              ("pad", [p for pair in rows for p in pair]))
-    }  # fmt: skip
+        for name, numbers in (
+            ("kernel", (*lead, *window)),
+            ("stride", (*lead, *strides)),
+            ("pad", [p for pair in rows for p in pair]),
+        )
+    }
     operands = [x]
     if name == "avg_pool2d":
         zero = b.zero_point(x.type.dtype)

@@ -18,10 +18,17 @@ def _enter(name: str, *attributes: str) -> None:
 
 
 for _name, *_attributes in (
-    ("leaky_relu", "slope"), ("hard_sigmoid", "alpha", "beta"), ("hard_swish",), ("silu",),
-    ("elu", "alpha"), ("selu",), ("celu", "alpha"), ("mish",), ("softsign",),
+    ("leaky_relu", "slope"),
+    ("hard_sigmoid", "alpha", "beta"),
+    ("hard_swish",),
+    ("silu",),
+    ("elu", "alpha"),
+    ("selu",),
+    ("celu", "alpha"),
+    ("mish",),
+    ("softsign",),
     ("log_softmax", "axis"),
-):  # fmt: skip
+):
     _enter(_name, *_attributes)
 
 

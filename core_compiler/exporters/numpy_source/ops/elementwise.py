@@ -16,12 +16,27 @@ _FUNCTIONS = {
     "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh", "trunc": "trunc",
 }  # fmt: skip
 _FUNCTIONS_OF_TWO = {
-    "atan2": "arctan2", "max": "maximum", "min": "minimum", "mod": "mod", "rem": "fmod",
-}  # fmt: skip
+    "atan2": "arctan2",
+    "max": "maximum",
+    "min": "minimum",
+    "mod": "mod",
+    "rem": "fmod",
+}
 _OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "shl": "<<",
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-}  # fmt: skip
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+}
 #: Core ops that are helper functions, in f32 at least.
 _HELPERS = ("erf", "erfc", "sigmoid")
 

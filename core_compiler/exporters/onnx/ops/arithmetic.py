@@ -131,9 +131,11 @@ def _by_squaring(g: Emitter, a: Tensor, b: Tensor, bits: int) -> Tensor:
         made, base, left = inner
         odd = g.emit("Equal", g.emit("Mod", left, two), g.scalar(1, b.dtype))
         body.outputs = [
-            g.emit("Identity", go), g.where(odd, g.emit("Mul", made, base), made),
-            g.emit("Mul", base, base), g.emit("Div", left, two),
-        ]  # fmt: skip
+            g.emit("Identity", go),
+            g.where(odd, g.emit("Mul", made, base), made),
+            g.emit("Mul", base, base),
+            g.emit("Div", left, two),
+        ]
     results = [Tensor(t.dtype) for t in carried]
     rounds, forever = g.constant(np.int64(bits)), g.constant(np.bool_(True))
     g.node("Loop", (rounds, forever, *carried), results, body=body)

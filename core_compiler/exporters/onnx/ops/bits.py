@@ -21,8 +21,10 @@ def _enter(name: str, of_bools: str, of_integers: str) -> None:
 
 
 for _name, _of_bools, _of_integers in (
-    ("and", "And", "BitwiseAnd"), ("or", "Or", "BitwiseOr"), ("xor", "Xor", "BitwiseXor"),
-):  # fmt: skip
+    ("and", "And", "BitwiseAnd"),
+    ("or", "Or", "BitwiseOr"),
+    ("xor", "Xor", "BitwiseXor"),
+):
     _enter(_name, _of_bools, _of_integers)
 
 

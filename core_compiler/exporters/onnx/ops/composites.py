@@ -50,10 +50,14 @@ def _enter(name: str, kind: str, *attributes: str) -> None:
 
 
 for _name, _kind, *_attributes in (
-    ("elu", "Elu", "alpha"), ("gelu", "Gelu", "approximate"),
-    ("hard_sigmoid", "HardSigmoid", "alpha", "beta"), ("hard_swish", "HardSwish"),
-    ("leaky_relu", "LeakyRelu", "slope=alpha"), ("mish", "Mish"), ("softsign", "Softsign"),
-):  # fmt: skip
+    ("elu", "Elu", "alpha"),
+    ("gelu", "Gelu", "approximate"),
+    ("hard_sigmoid", "HardSigmoid", "alpha", "beta"),
+    ("hard_swish", "HardSwish"),
+    ("leaky_relu", "LeakyRelu", "slope=alpha"),
+    ("mish", "Mish"),
+    ("softsign", "Softsign"),
+):
     _enter(_name, _kind, *_attributes)
 
 
@@ -165,8 +169,9 @@ def group_norm(g, op, x, *parameters):
     if x.dtype is F64 or g.opset < 21 or op["axis"] != 1 or _mixed(x, parameters):
         return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
-    return g.emit("GroupNormalization", x, scale, bias, num_groups=op["groups"],
-                  epsilon=op["epsilon"])  # fmt: skip
+    return g.emit(
+        "GroupNormalization", x, scale, bias, num_groups=op["groups"], epsilon=op["epsilon"]
+    )
 
 
 @core("instance_norm")
@@ -193,11 +198,14 @@ def attention(g, op, q, k, v, *mask):
     *lead, _, _ = wanted = op.result.type.shape
     outer = (1,) * (2 - len(lead)) + tuple(lead)
     outer = (prod(outer[:-1]), outer[-1])
-    q, k, v = (g.reshape(x, (*outer, *value.type.shape[-2:]))
-               for x, value in zip((q, k, v), op.operands, strict=False))  # fmt: skip
+    q, k, v = (
+        g.reshape(x, (*outer, *value.type.shape[-2:]))
+        for x, value in zip((q, k, v), op.operands, strict=False)
+    )
     seen = [_mask(g, m, op, outer) for m in mask]
-    made = g.emit("Attention", q, k, v, *seen, scale=op.get("scale"),
-                  is_causal=1 if op["causal"] else None)  # fmt: skip
+    made = g.emit(
+        "Attention", q, k, v, *seen, scale=op.get("scale"), is_causal=1 if op["causal"] else None
+    )
     return g.reshape(made, wanted)
 
 
@@ -213,8 +221,9 @@ def _mask(g: Emitter, mask: Tensor, op: Op, outer: Sequence[int]) -> Tensor:
     if prod(whole[:-2]) == 1:
         return g.expand(g.reshape(mask, whole[-2:]), _lengths(op))
     if len(lead) > 2:  # merge several batch axes
-        return g.reshape(g.expand(g.reshape(mask, whole), (*lead, *_lengths(op))),
-                         (*outer, *_lengths(op)))  # fmt: skip
+        return g.reshape(
+            g.expand(g.reshape(mask, whole), (*lead, *_lengths(op))), (*outer, *_lengths(op))
+        )
     whole = (1,) * (2 - len(lead)) + whole
     return g.expand(g.reshape(mask, whole), (*whole[:-2], *_lengths(op)))
 

@@ -68,8 +68,10 @@ def contract(g, op, a, b):
         return of_nothing(g, op)
     if _is_matmul(shapes, batch, summed):
         return _product(g, op, a, b)
-    return g.cast(g.emit("Einsum", *_ready(g, op, a, b), equation=_equation(shapes, batch, summed)),
-                  op.result.type.dtype)  # fmt: skip
+    return g.cast(
+        g.emit("Einsum", *_ready(g, op, a, b), equation=_equation(shapes, batch, summed)),
+        op.result.type.dtype,
+    )
 
 
 def _is_matmul(shapes, batch, summed) -> bool:

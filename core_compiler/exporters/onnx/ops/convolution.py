@@ -41,9 +41,11 @@ def _window(op: Op) -> dict:
     shape = op.operands[1].type.shape[2:]
     groups = op["groups"]
     return {
-        "kernel_shape": list(shape), "strides": list(op["strides"]),
-        "dilations": list(op["dilations"]), "group": groups if groups > 1 else None,
-    }  # fmt: skip
+        "kernel_shape": list(shape),
+        "strides": list(op["strides"]),
+        "dilations": list(op["dilations"]),
+        "group": groups if groups > 1 else None,
+    }
 
 
 @core("conv")
@@ -72,13 +74,23 @@ def conv_transpose(g, op, x, w):
     apart |= any(e and e >= s for e, s in zip(extra, strides, strict=True))
     pads = [0] * (2 * len(low)) if apart else [*low, *high]
     made = g.emit(
-        "ConvTranspose", g.cast(x, wide), g.cast(w, wide), pads=pads,
-        output_padding=extra if any(extra) and not apart else None, **_window(op),
-    )  # fmt: skip
+        "ConvTranspose",
+        g.cast(x, wide),
+        g.cast(w, wide),
+        pads=pads,
+        output_padding=extra if any(extra) and not apart else None,
+        **_window(op),
+    )
     if apart:
         behind = [e - h for e, h in zip(extra, high, strict=True)]
         whole = [n + a - b for n, a, b in zip(op.result.type.shape[2:], low, behind, strict=True)]
         zero = g.scalar(0, wide)
-        made = padded(g, made, (*op.result.type.shape[:2], *whole), zero,
-                      (0, 0, *(-n for n in low)), (0, 0, *behind))  # fmt: skip
+        made = padded(
+            g,
+            made,
+            (*op.result.type.shape[:2], *whole),
+            zero,
+            (0, 0, *(-n for n in low)),
+            (0, 0, *behind),
+        )
     return _finished(g, op, made)

@@ -20,9 +20,17 @@ _UNARY = {
     "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
 }  # fmt: skip
 _BINARY = {
-    "add": "Add", "sub": "Sub", "mul": "Mul", "max": "Max", "min": "Min",
-    "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
-}  # fmt: skip
+    "add": "Add",
+    "sub": "Sub",
+    "mul": "Mul",
+    "max": "Max",
+    "min": "Min",
+    "eq": "Equal",
+    "lt": "Less",
+    "le": "LessOrEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+}
 
 
 def _enter_unary(name: str, kind: str) -> None:
@@ -109,8 +117,9 @@ def cbrt(g, op, x):
 def expm1(g, op, x):
     """Compute ``tanh(x / 2) * (exp(x) + 1)``: the same value without cancellation near 0."""
     half = g.emit("Mul", x, g.scalar(0.5, x.dtype))
-    return g.emit("Mul", g.emit("Tanh", half),
-                  g.emit("Add", g.emit("Exp", x), g.scalar(1, x.dtype)))  # fmt: skip
+    return g.emit(
+        "Mul", g.emit("Tanh", half), g.emit("Add", g.emit("Exp", x), g.scalar(1, x.dtype))
+    )
 
 
 @core("log1p")

@@ -128,8 +128,15 @@ def scatter_along(g, op, x, indices, updates):
     where = _wide(g, indices)
     end = g.scalar(size, I64)
     where = g.where(_inside(g, where, end), where, end)
-    made = _scattered(g, op, "ScatterElements", _with_a_place_to_drop(g, x, shape, axis), where,
-                      updates, axis=axis)  # fmt: skip
+    made = _scattered(
+        g,
+        op,
+        "ScatterElements",
+        _with_a_place_to_drop(g, x, shape, axis),
+        where,
+        updates,
+        axis=axis,
+    )
     return g.cut(made, axis, 0, size)
 
 

@@ -37,8 +37,9 @@ def _of_nothing(op: Op) -> bool:
 
 
 def _full(g: Emitter, op: Op, number) -> Tensor:
-    return g.expand(g.constant(np.asarray(number, op.result.type.dtype.numpy)),
-                    op.result.type.shape)  # fmt: skip
+    return g.expand(
+        g.constant(np.asarray(number, op.result.type.dtype.numpy)), op.result.type.shape
+    )
 
 
 def _halved(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:

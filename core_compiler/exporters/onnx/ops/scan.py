@@ -31,8 +31,13 @@ def cumprod(g, op, x):
 
 def _cumulative(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:
     wide = g.cast(x, F32) if x.dtype.is_float and x.dtype.bits < 32 else x
-    made = g.emit(kind, wide, g.constant(np.int64(op["axis"])), reverse=int(op["reverse"]),
-                  exclusive=int(op["exclusive"]))  # fmt: skip
+    made = g.emit(
+        kind,
+        wide,
+        g.constant(np.int64(op["axis"])),
+        reverse=int(op["reverse"]),
+        exclusive=int(op["exclusive"]),
+    )
     return g.cast(made, x.dtype)
 
 
@@ -67,7 +72,15 @@ def _scanned(g: Emitter, op: Op, x: Tensor, kind: str, start: float) -> Tensor:
         body.outputs = [joined, g.emit("Identity", shown)]
     last, made = Tensor(wide.dtype), Tensor(wide.dtype)
     back = [int(op["reverse"])]
-    g.node("Scan", (first, wide), (last, made), body=body, num_scan_inputs=1,
-           scan_input_axes=[axis], scan_output_axes=[axis], scan_input_directions=back,
-           scan_output_directions=back)  # fmt: skip
+    g.node(
+        "Scan",
+        (first, wide),
+        (last, made),
+        body=body,
+        num_scan_inputs=1,
+        scan_input_axes=[axis],
+        scan_output_axes=[axis],
+        scan_input_directions=back,
+        scan_output_directions=back,
+    )
     return g.cast(made, x.dtype)

@@ -38,8 +38,11 @@ def transpose(g, op, x):
 @core("slice")
 def slice_(g, op, x):
     rows = zip(op.operands[0].type.shape, op["starts"], op["limits"], op["strides"], strict=True)
-    cuts = [(axis, start, limit, step) for axis, (size, start, limit, step) in enumerate(rows)
-            if (start, limit, step) != (0, size, 1)]  # fmt: skip
+    cuts = [
+        (axis, start, limit, step)
+        for axis, (size, start, limit, step) in enumerate(rows)
+        if (start, limit, step) != (0, size, 1)
+    ]
     if not cuts:
         return x
     axes, starts, limits, steps = (g.ints(*column) for column in zip(*cuts, strict=True))
@@ -76,9 +79,13 @@ def pad(g, op, x, value):
 
 
 def padded(
-    g: Emitter, x: Tensor, shape: Sequence[int], value: Tensor, low: Sequence[int],
+    g: Emitter,
+    x: Tensor,
+    shape: Sequence[int],
+    value: Tensor,
+    low: Sequence[int],
     high: Sequence[int],
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Pad ``x`` of ``shape`` with ``value``; negative numbers crop."""
     kept = [(max(0, -a), min(n, n + b)) for n, a, b in zip(shape, low, high, strict=True)]
     if any(start >= end for start, end in kept):  # nothing of x is left
@@ -137,8 +144,9 @@ def _places(
         if g.guards and not (bounds and bounds[0] >= 0 and bounds[1] <= last):
             start = clamped(g, start, last)
         start = g.cast(start, I64)
-        found[axis] = (g.reshape(start, (1,)) if part == 1 else
-                       g.emit("Add", start, g.constant(inside)))  # fmt: skip
+        found[axis] = (
+            g.reshape(start, (1,)) if part == 1 else g.emit("Add", start, g.constant(inside))
+        )
     return found
 
 
@@ -165,7 +173,8 @@ def dynamic_update_slice(g, op, x, update, *starts):
         part = (*shape[:axis], sizes[axis], *shape[axis + 1 :])
         rows = g.emit("Gather", x, found[axis], axis=axis) if rest else update
         column = g.reshape(found[axis], [n if a == axis else 1 for a, n in enumerate(part)])
-        return g.emit("ScatterElements", x, g.expand(column, part), updated(rows, part, rest),
-                      axis=axis)  # fmt: skip
+        return g.emit(
+            "ScatterElements", x, g.expand(column, part), updated(rows, part, rest), axis=axis
+        )
 
     return updated(x, op.result.type.shape, [*found])

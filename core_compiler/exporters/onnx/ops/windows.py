@@ -47,10 +47,11 @@ def _counts(op: Op) -> np.ndarray:
 def _options(op: Op) -> dict:
     dilated = any(d != 1 for d in op["dilations"])
     return {
-        "kernel_shape": list(op["window"]), "strides": list(op["strides"]),
+        "kernel_shape": list(op["window"]),
+        "strides": list(op["strides"]),
         "pads": [*op["low"], *op["high"]],
         "dilations": list(op["dilations"]) if dilated else None,
-    }  # fmt: skip
+    }
 
 
 def _shifted(g: Emitter, op: Op, x: Tensor, fill: float) -> Iterator[Tensor]:

@@ -30,8 +30,9 @@ def if_(b, condition):
         branches = [b.importer.region(b.attr(n), []) for n in BRANCHES]
         types = [[v.type for v in branch.outputs] for branch in branches]
     if branches is None or types[0] != types[1]:
-        return _taken(b, b.const(condition, "the condition of branches whose results differ in "
-                                            "shape"))  # fmt: skip
+        return _taken(
+            b, b.const(condition, "the condition of branches whose results differ in shape")
+        )
     return b.op("core.if", (scalar,), regions=branches)
 
 
@@ -63,8 +64,9 @@ def loop(b, trips=None, condition=None, *carried):
 def _counted(b, body, steps: int, carried):
     """Emit a long loop that collects results; its own condition must not end it early."""
     if not all(isinstance(v, Value) for v in carried):
-        raise NotSupported(f"a loop of {steps} steps that carries a sequence (at most {UNROLLED} "
-                           "are unrolled)")  # fmt: skip
+        raise NotSupported(
+            f"a loop of {steps} steps that carries a sequence (at most {UNROLLED} are unrolled)"
+        )
     b.importer.take(b)
     yes = b.constant(np.bool_(True))
 
@@ -72,11 +74,16 @@ def _counted(b, body, steps: int, carried):
         region = b.importer.region(body, [number, yes, *given])
         go = region.outputs[0]
         maker = region.producers().get(go)
-        known = maker is not None and maker.kind == "core.constant" and (
-            bool(as_array(maker["value"], b.weights).all()))  # fmt: skip
+        known = (
+            maker is not None
+            and maker.kind == "core.constant"
+            and (bool(as_array(maker["value"], b.weights).all()))
+        )
         if go is not yes and not known:
-            raise NotSupported(f"a loop of up to {steps} steps with scan outputs and a condition "
-                               "that may end it early")  # fmt: skip
+            raise NotSupported(
+                f"a loop of up to {steps} steps with scan outputs and a condition "
+                "that may end it early"
+            )
         if [v.type for v in region.outputs[1 : 1 + len(given)]] != [v.type for v in given]:
             raise NotSupported("a loop whose carried values change shape")
         return region.with_(outputs=region.outputs[1:])
@@ -126,8 +133,11 @@ def _while(b, body, trips, condition, carried):
     if not all(isinstance(v, Value) for v in carried):
         raise NotSupported("a loop that carries a sequence and is not unrolled")
     scalar = tensor((), "i64")
-    start = [b.constant(np.int64(0)), _scalar(b, condition) if condition is not None
-             else b.constant(np.bool_(True)), *carried]  # fmt: skip
+    start = [
+        b.constant(np.int64(0)),
+        _scalar(b, condition) if condition is not None else b.constant(np.bool_(True)),
+        *carried,
+    ]
     limit = _scalar(b, trips) if trips is not None else None
     b.importer.take(b)
 

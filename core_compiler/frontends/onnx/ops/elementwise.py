@@ -21,10 +21,22 @@ _UNARY = {
     "Softsign": "softsign", "Softplus": "softplus", "Mish": "mish", "HardSwish": "hard_swish",
 }  # fmt: skip
 _BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor",
-    "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor", "Equal": "eq", "Less": "lt",
-    "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge",
-}  # fmt: skip
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+    "BitwiseAnd": "and",
+    "BitwiseOr": "or",
+    "BitwiseXor": "xor",
+    "Equal": "eq",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+}
 
 
 def _unary(name: str):
@@ -141,8 +153,10 @@ def clip(b, x, low=None, high=None):
     if b.opset < 11:
         # The defaults are f32's largest values, so infinities are clipped too.
         most = min(float(np.finfo(k).max) for k in (np.float32, x.type.dtype.numpy))
-        low, high = (b.constant(b.attr(name, default), x.type.dtype)
-                     for name, default in (("min", -most), ("max", most)))  # fmt: skip
+        low, high = (
+            b.constant(b.attr(name, default), x.type.dtype)
+            for name, default in (("min", -most), ("max", most))
+        )
     if low is not None:
         x = b.max(*b.together(x, low))
     if high is not None:

@@ -126,9 +126,13 @@ def _contracted(b, x, left, y, right, later):
     batch = [c for c in shared if c in later]
     summed = [c for c in shared if c not in later]
     made = b.contract(
-        x, y, batch_a=tuple(map(left.index, batch)), batch_b=tuple(map(right.index, batch)),
-        contract_a=tuple(map(left.index, summed)), contract_b=tuple(map(right.index, summed)),
-    )  # fmt: skip
+        x,
+        y,
+        batch_a=tuple(map(left.index, batch)),
+        batch_b=tuple(map(right.index, batch)),
+        contract_a=tuple(map(left.index, summed)),
+        contract_b=tuple(map(right.index, summed)),
+    )
     rest = [c for c in left if c not in shared] + [c for c in right if c not in shared]
     return made, batch + rest
 
@@ -157,8 +161,15 @@ def conv(b, x, w, bias=None):
     strides = tuple(b.attr("strides") or [1] * count)
     dilations = tuple(b.attr("dilations") or [1] * count)
     low, high = spatial_pads(b, x, w.type.shape[2:], strides, dilations)
-    made = b.conv(x, w, strides=strides, low=low, high=high, dilations=dilations,
-                  groups=int(b.attr("group", 1)))  # fmt: skip
+    made = b.conv(
+        x,
+        w,
+        strides=strides,
+        low=low,
+        high=high,
+        dilations=dilations,
+        groups=int(b.attr("group", 1)),
+    )
     return b.bias(made, bias, 1)
 
 
@@ -233,8 +244,11 @@ def batch_norm(b, x, scale, bias, mean, variance):
     Most models that users train were exported for inference.
     """
     training = b.importer.training or b.attr("training_mode", 0)
-    if not training and b.opset < 14 and (len([n for n in b.node.output if n]) > 1
-                         or (b.opset < 7 and not b.attr("is_test", 0))):  # fmt: skip
+    if (
+        not training
+        and b.opset < 14
+        and (len([n for n in b.node.output if n]) > 1 or (b.opset < 7 and not b.attr("is_test", 0)))
+    ):
         raise NotSupported(
             "batch normalisation in training mode; export the model in evaluation mode"
         )
@@ -257,8 +271,9 @@ def _moved(b, statistic, new):
     """Update a running statistic with a batch; ``momentum`` is the weight of the old value."""
     keep, kind = float(b.attr("momentum", 0.9)), statistic.type.dtype
     old = b.to(running(b.importer, statistic), new.type.dtype)
-    after = b.to(b.add(b.mul(old, b.scalar_like(keep, old)),
-                       b.mul(new, b.scalar_like(1 - keep, new))), kind)  # fmt: skip
+    after = b.to(
+        b.add(b.mul(old, b.scalar_like(keep, old)), b.mul(new, b.scalar_like(1 - keep, new))), kind
+    )
     move(b.importer, statistic, after)
     return after
 
@@ -310,8 +325,9 @@ def _skipped(b, x, skip, bias):
 )
 def rms_norm(b, x, scale):
     axis = axis_of(b.attr("axis", -1), x.type.rank)
-    return b.rms_norm(x, b.expand(scale, x.type.shape[axis:]), axis=axis,
-                      epsilon=float(b.attr("epsilon", 1e-5)))  # fmt: skip
+    return b.rms_norm(
+        x, b.expand(scale, x.type.shape[axis:]), axis=axis, epsilon=float(b.attr("epsilon", 1e-5))
+    )
 
 
 @onnx_op("GroupNormalization")

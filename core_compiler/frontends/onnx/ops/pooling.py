@@ -25,8 +25,13 @@ def _pool(b, x) -> tuple[dict, tuple[int, ...]]:
             h + _overhang(x.type.shape[2 + i], window[i], strides[i], low[i], h, dilations[i])
             for i, h in enumerate(high)
         )
-    return {"window": window, "strides": strides, "low": low, "high": high,
-            "dilations": dilations}, padding  # fmt: skip
+    return {
+        "window": window,
+        "strides": strides,
+        "low": low,
+        "high": high,
+        "dilations": dilations,
+    }, padding
 
 
 def _overhang(size, window, stride, low, high, dilation) -> int:
@@ -70,8 +75,9 @@ def max_unpool(b, x, places, shape=None):
     own = [
         (size - 1) * stride - low - high + k
         for size, stride, low, high, k in zip(
-            x.type.shape[2:], strides, pads[:count], pads[count:], window, strict=True)
-    ]  # fmt: skip
+            x.type.shape[2:], strides, pads[:count], pads[count:], window, strict=True
+        )
+    ]
     whole = (*x.type.shape[:2], *own)
     zero = b.expand(b.constant(0, x.type.dtype), (prod(whole),))
     at = b.reshape(places, shape=(x.type.elements, 1))
@@ -79,8 +85,13 @@ def max_unpool(b, x, places, shape=None):
     made = b.reshape(made, shape=whole)
     wanted = whole if shape is None else tuple(b.ints(shape, "the output's shape"))
     high = tuple(w - n for w, n in zip(wanted, whole, strict=True))
-    return b.pad(made, b.constant(0, x.type.dtype), low=(0,) * len(whole), high=high,
-                 interior=(0,) * len(whole))  # fmt: skip
+    return b.pad(
+        made,
+        b.constant(0, x.type.dtype),
+        low=(0,) * len(whole),
+        high=high,
+        interior=(0,) * len(whole),
+    )
 
 
 @onnx_op("AveragePool")

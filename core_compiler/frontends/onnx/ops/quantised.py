@@ -35,8 +35,10 @@ def _spread(b, v, x, default_axis: int = 1):
     parts = v.type.shape[axis]
     wide = (*v.type.shape[: axis + 1], block, *v.type.shape[axis + 1 :])
     dims = tuple(i if i <= axis else i + 1 for i in range(rank))
-    full = b.reshape(b.broadcast(v, shape=wide, dims=dims),
-                     shape=(*shape[:axis], parts * block, *shape[axis + 1 :]))  # fmt: skip
+    full = b.reshape(
+        b.broadcast(v, shape=wide, dims=dims),
+        shape=(*shape[:axis], parts * block, *shape[axis + 1 :]),
+    )
     return full if parts * block == shape[axis] else b.cut(full, axis, 0, shape[axis])
 
 

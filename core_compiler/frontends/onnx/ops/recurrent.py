@@ -23,14 +23,24 @@ ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable]] = {
     "leakyrelu": ((0.01,), lambda b, x, alpha: b.leaky_relu(x, slope=alpha)),
     "elu": ((1.0,), lambda b, x, alpha: b.elu(x, alpha=alpha)),
     "hardsigmoid": (
-        (0.2, 0.5), lambda b, x, alpha, beta: b.hard_sigmoid(x, alpha=alpha, beta=beta)),
-    "thresholdedrelu": ((1.0,), lambda b, x, alpha: b.select(
-        b.gt(x, b.scalar_like(alpha, x)), x, b.scalar_like(0, x))),
-    "affine": ((1.0, 0.0), lambda b, x, alpha, beta: b.add(
-        b.mul(b.scalar_like(alpha, x), x), b.scalar_like(beta, x))),
-    "scaledtanh": ((1.0, 1.0), lambda b, x, alpha, beta: b.mul(
-        b.scalar_like(alpha, x), b.tanh(b.mul(b.scalar_like(beta, x), x)))),
-}  # fmt: skip
+        (0.2, 0.5),
+        lambda b, x, alpha, beta: b.hard_sigmoid(x, alpha=alpha, beta=beta),
+    ),
+    "thresholdedrelu": (
+        (1.0,),
+        lambda b, x, alpha: b.select(b.gt(x, b.scalar_like(alpha, x)), x, b.scalar_like(0, x)),
+    ),
+    "affine": (
+        (1.0, 0.0),
+        lambda b, x, alpha, beta: b.add(b.mul(b.scalar_like(alpha, x), x), b.scalar_like(beta, x)),
+    ),
+    "scaledtanh": (
+        (1.0, 1.0),
+        lambda b, x, alpha, beta: b.mul(
+            b.scalar_like(alpha, x), b.tanh(b.mul(b.scalar_like(beta, x), x))
+        ),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -69,8 +79,11 @@ def _gru_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
     squash, bend = layer.activations
     after_product = bool(b.attr("linear_before_reset", 0))
     gates = 3 if after_product else 2
-    own = b.bias(b.matmul(before, layer.part(b, layer.recurrent, 0, gates)),
-                 layer.part(b, layer.own_bias, 0, gates), 1)  # fmt: skip
+    own = b.bias(
+        b.matmul(before, layer.part(b, layer.recurrent, 0, gates)),
+        layer.part(b, layer.own_bias, 0, gates),
+        1,
+    )
     both = squash(b.add(layer.part(b, x, 0, 2), layer.part(b, own, 0, 2)))
     update, reset = layer.part(b, both, 0), layer.part(b, both, 1)
     if after_product:
@@ -118,8 +131,19 @@ def gru(b, x, w, r, bias=None, lengths=None, start=None):
 
 @onnx_op("LSTM")
 def lstm(b, x, w, r, bias=None, lengths=None, start=None, cell=None, peepholes=None):
-    return _layers(b, x, w, r, bias, lengths, (start, cell), peepholes, 4,
-                   ("Sigmoid", "Tanh", "Tanh"), _lstm_step)  # fmt: skip
+    return _layers(
+        b,
+        x,
+        w,
+        r,
+        bias,
+        lengths,
+        (start, cell),
+        peepholes,
+        4,
+        ("Sigmoid", "Tanh", "Tanh"),
+        _lstm_step,
+    )
 
 
 def _layers(b, x, w, r, bias, lengths, starts, peepholes, gates: int, default, step):
@@ -151,12 +175,14 @@ def _layers(b, x, w, r, bias, lengths, starts, peepholes, gates: int, default, s
             functions[d],
             hidden,
         )
-        state = tuple(_of(b, s, d) if s is not None else _zeros(b, x, batch, hidden)
-                      for s in starts)  # fmt: skip
+        state = tuple(
+            _of(b, s, d) if s is not None else _zeros(b, x, batch, hidden) for s in starts
+        )
         backwards = direction == "reverse" or d == 1
         outputs, state = _run(b, layer, state, inside, step, backwards)
-        all_outputs.append(b.concat(*(b.reshape(y, shape=(1, 1, batch, hidden)) for y in outputs),
-                                    axis=0))  # fmt: skip
+        all_outputs.append(
+            b.concat(*(b.reshape(y, shape=(1, 1, batch, hidden)) for y in outputs), axis=0)
+        )
         all_states.append([b.reshape(s, shape=(1, batch, hidden)) for s in state])
     y = b.concat(*all_outputs, axis=1)
     last = [b.concat(*parts, axis=0) for parts in zip(*all_states, strict=True)]
@@ -226,8 +252,10 @@ def _activations(b, default, directions: int) -> list[tuple[Callable, ...]]:
         if name.lower() not in ACTIVATIONS:
             raise NotSupported(f"activation {name!r}")
         defaults, formula = ACTIVATIONS[name.lower()]
-        values = [float(next(given, value))
-                  for given, value in zip((alphas, betas), defaults, strict=False)]  # fmt: skip
+        values = [
+            float(next(given, value))
+            for given, value in zip((alphas, betas), defaults, strict=False)
+        ]
 
         def apply(x: Value) -> Value:
             if limit is not None and clips:

@@ -170,8 +170,12 @@ def cumulative(b, x, axis):
 @onnx_op("TopK")
 def topk(b, x, k=None):
     count = b.ints(k, "k")[0] if k is not None else b.attr("k")
-    return b.topk(x, axis=axis_of(b.attr("axis", -1), x.type.rank), k=int(count),
-                  largest=bool(b.attr("largest", 1)))  # fmt: skip
+    return b.topk(
+        x,
+        axis=axis_of(b.attr("axis", -1), x.type.rank),
+        k=int(count),
+        largest=bool(b.attr("largest", 1)),
+    )
 
 
 @onnx_op("Hardmax")
@@ -180,8 +184,9 @@ def hardmax(b, x):
         shape, rank = v.type.shape, v.type.rank
         place = b.argmax(v, axis=axis, dtype=I64)
         others = tuple(i for i in range(rank) if i != axis)
-        here = b.eq(b.iota(shape=shape, dtype=I64, axis=axis),
-                    b.broadcast(place, shape=shape, dims=others))  # fmt: skip
+        here = b.eq(
+            b.iota(shape=shape, dtype=I64, axis=axis), b.broadcast(place, shape=shape, dims=others)
+        )
         return b.cast(here, dtype=v.type.dtype)
 
     return _along(b, x, first_largest)

@@ -163,8 +163,10 @@ def _plan(b, x, axes, roi, scales, sizes) -> dict[int, Axis]:
         starts, ends = region[: len(axes)], region[len(axes) :]
     else:
         starts, ends = [0.0] * len(axes), [1.0] * len(axes)
-    return {a: Axis(d, o, s, *r) for a, d, o, s, *r in
-            zip(axes, shape, out, factors, starts, ends, strict=True)}  # fmt: skip
+    return {
+        a: Axis(d, o, s, *r)
+        for a, d, o, s, *r in zip(axes, shape, out, factors, starts, ends, strict=True)
+    }
 
 
 def _resized(b, x, plan: dict[int, Axis], options, extrapolation: float):

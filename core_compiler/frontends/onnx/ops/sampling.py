@@ -171,11 +171,14 @@ def roi_align(b, x, rois, batches):
     ``sampling_ratio`` 0 their number depends on the regions.
     """
     half = b.attr("coordinate_transformation_mode", "half_pixel" if b.opset >= 16 else "") == (
-        "half_pixel")  # fmt: skip
+        "half_pixel"
+    )
     out = [b.attr("output_height", 1), b.attr("output_width", 1)]
     ratio, mode = b.attr("sampling_ratio", 0), b.attr("mode", "avg")
-    regions = b.sub(b.mul(rois, _like(b, b.attr("spatial_scale", 1.0), rois)),
-                    _like(b, 0.5 if half else 0.0, rois))  # fmt: skip
+    regions = b.sub(
+        b.mul(rois, _like(b, b.attr("spatial_scale", 1.0), rois)),
+        _like(b, 0.5 if half else 0.0, rois),
+    )
     count = rois.type.shape[0]
     if not ratio and count > 1:
         raise NotSupported("sampling_ratio 0 for several regions: each needs its own grid")
@@ -191,8 +194,9 @@ def roi_align(b, x, rois, batches):
         places = (np.arange(bins * samples) + 0.5) / (samples * bins)
         wide = (count, bins * samples)
         share = b.constant(places.astype(rois.type.dtype.numpy))
-        moved = b.mul(b.broadcast(length, shape=wide, dims=(0,)),
-                      b.broadcast(share, shape=wide, dims=(1,)))  # fmt: skip
+        moved = b.mul(
+            b.broadcast(length, shape=wide, dims=(0,)), b.broadcast(share, shape=wide, dims=(1,))
+        )
         at = b.add(b.broadcast(start, shape=wide, dims=(0,)), moved)
         taps.append(_roi_taps(b, at, size))
     grid = [bins * samples for bins, samples in zip(out, steps, strict=True)]
@@ -261,15 +265,23 @@ def deform_conv(b, x, w, offset, bias=None, mask=None):
         fixed = b.constant(np.ascontiguousarray(places).reshape(-1).astype(own.type.dtype.numpy))
         at = b.add(own, b.broadcast(fixed, shape=points, dims=(1,)))
         found.append(_taps(b, _wide(b, at), size, "linear", "zeros", True))
-    columns = b.reshape(_summed(b, images, found),
-                        shape=(n * groups, channels // groups, taps, *out))  # fmt: skip
+    columns = b.reshape(
+        _summed(b, images, found), shape=(n * groups, channels // groups, taps, *out)
+    )
     if mask is not None:
         held = b.reshape(mask, shape=(n * groups, taps, *out))
         columns = b.mul(columns, b.broadcast(held, shape=columns.type.shape, dims=(0, 2, 3, 4)))
     columns = b.reshape(columns, shape=(n, channels * taps, *out))
     flat = b.reshape(w, shape=(w.type.shape[0], w.type.shape[1] * taps, 1, 1))
-    made = b.conv(columns, flat, strides=(1, 1), low=(0, 0), high=(0, 0), dilations=(1, 1),
-                  groups=b.attr("group", 1))  # fmt: skip
+    made = b.conv(
+        columns,
+        flat,
+        strides=(1, 1),
+        low=(0, 0),
+        high=(0, 0),
+        dilations=(1, 1),
+        groups=b.attr("group", 1),
+    )
     return b.bias(made, bias, 1)
 
 

@@ -85,10 +85,12 @@ def unique(b, x):
     if not b.attr("sorted", 1):
         behind = b.only_counted(places, (0,), np.iinfo(np.int64).max)
         early = b.plain("core.argsort", (behind,), {"axis": 0, "descending": False, "dtype": I64})
-        rank = b.scatter_along(zeros, early, b.iota(shape=(size,), axis=0, dtype=I64), axis=0,
-                               mode="set")  # fmt: skip
-        values, places, times = (b.plain("core.take", (v, early), {"axis": 0})
-                                 for v in (values, places, times))  # fmt: skip
+        rank = b.scatter_along(
+            zeros, early, b.iota(shape=(size,), axis=0, dtype=I64), axis=0, mode="set"
+        )
+        values, places, times = (
+            b.plain("core.take", (v, early), {"axis": 0}) for v in (values, places, times)
+        )
         inverse = b.take(rank, inverse, axis=0)
     for value in (values, places, times):
         b.sizes.mark(value, {0: count})
@@ -198,11 +200,14 @@ def _suppressed(b, held: Value, corners: list[Value], threshold: Value) -> Value
     positive = body.gt(whole, nothing)
     share = body.div(shared, body.select(positive, whole, body.scalar_like(1, whole)))
     too_much = body.and_(positive, body.gt(share, body.expand(threshold, share.type.shape)))
-    later = body.gt(body.iota(shape=held.type.shape, axis=2, dtype=I64),
-                    body.expand(step, held.type.shape))  # fmt: skip
+    later = body.gt(
+        body.iota(shape=held.type.shape, axis=2, dtype=I64), body.expand(step, held.type.shape)
+    )
     out = body.and_(body.and_(too_much, later), column(now))
     left = body.and_(now, body.not_(out))
     following = body.add(step, body.constant(1, I64))
-    blocks = (Block(tested, tuple(test.ops), (more,)),
-              Block(inner, tuple(body.ops), (following, left)))  # fmt: skip
+    blocks = (
+        Block(tested, tuple(test.ops), (more,)),
+        Block(inner, tuple(body.ops), (following, left)),
+    )
     return b.op("core.while", (b.constant(0, I64), held), regions=blocks)[1]

@@ -29,8 +29,12 @@ def constant(b):
     ((name, value),) = b.attributes.items()
     if name == "value":
         return b.constant(to_array(value, b.importer.folder))
-    kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64,
-             "value_ints": np.int64}  # fmt: skip
+    kinds = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
     if name not in kinds:
         raise NotSupported(f"a constant given as {name}")
     return b.constant(np.asarray(value, kinds[name]))
@@ -201,15 +205,20 @@ def from_front(b, indices, size: int):
         if np.all(known >= 0):
             return indices
         return b.constant(np.where(known < 0, known + size, known).astype(known.dtype))
-    return b.select(b.lt(indices, b.scalar_like(0, indices)),
-                    b.add(indices, b.scalar_like(size, indices)), indices)  # fmt: skip
+    return b.select(
+        b.lt(indices, b.scalar_like(0, indices)),
+        b.add(indices, b.scalar_like(size, indices)),
+        indices,
+    )
 
 
 @onnx_op("GatherElements")
 def gather_elements(b, x, indices):
     axis = axis_of(b.attr("axis", 0), x.type.rank)
-    limits = tuple(d if a == axis else i for a, (d, i) in
-                   enumerate(zip(x.type.shape, indices.type.shape, strict=True)))  # fmt: skip
+    limits = tuple(
+        d if a == axis else i
+        for a, (d, i) in enumerate(zip(x.type.shape, indices.type.shape, strict=True))
+    )
     if limits != x.type.shape:
         x = b.slice(x, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))
     return b.in_range(b.take_along(x, from_front(b, indices, x.type.shape[axis]), axis=axis))
@@ -324,8 +333,10 @@ def one_hot(b, indices, depth, values):
     indices = from_front(b, indices, count)
     shape = (*indices.type.shape[:axis], count, *indices.type.shape[axis:])
     kept = tuple(i for i in range(rank) if i != axis)
-    here = b.eq(b.iota(shape=shape, dtype=indices.type.dtype, axis=axis),
-                b.broadcast(indices, shape=shape, dims=kept))  # fmt: skip
+    here = b.eq(
+        b.iota(shape=shape, dtype=indices.type.dtype, axis=axis),
+        b.broadcast(indices, shape=shape, dims=kept),
+    )
     off, on = (b.expand(b.reshape(b.cut(values, 0, i, i + 1), shape=()), shape) for i in (0, 1))
     return b.select(here, on, off)
 
@@ -385,8 +396,10 @@ def col2im(b, x, image, block):
     dilations, strides = (b.attr(n) or [1] * count for n in ("dilations", "strides"))
     pads = b.attr("pads") or [0] * (2 * count)
     padded = [d + lo + hi for d, lo, hi in zip(image, pads[:count], pads[count:], strict=True)]
-    counts = [(p - dl * (k - 1) - 1) // s + 1
-              for p, k, s, dl in zip(padded, block, strides, dilations, strict=True)]  # fmt: skip
+    counts = [
+        (p - dl * (k - 1) - 1) // s + 1
+        for p, k, s, dl in zip(padded, block, strides, dilations, strict=True)
+    ]
     n, columns, places = x.type.shape
     channels = columns // prod(block)
     if prod(padded) > FOLDED_ELEMENTS or prod(block) * places > FOLDED_ELEMENTS:

@@ -82,8 +82,9 @@ def momentum(b, rate, count, *tensors):
     for x, gradient, velocity in _groups(tensors, 3):
         slope = _regularised(b, x, gradient)
         steps = _wide(b, count, x)
-        weight = b.select(b.gt(steps, b.scalar_like(0, steps)),
-                          b.scalar_like(beta, x), b.scalar_like(1, x))  # fmt: skip
+        weight = b.select(
+            b.gt(steps, b.scalar_like(0, steps)), b.scalar_like(beta, x), b.scalar_like(1, x)
+        )
         velocity = b.add(_scaled(b, alpha, velocity), b.mul(weight, slope))
         ahead = velocity if mode == "standard" else b.add(slope, _scaled(b, alpha, velocity))
         found.append((b.sub(x, b.mul(_wide(b, rate, x), ahead)), velocity))

@@ -15,8 +15,13 @@ def convolution_backward(
     spatial = w.type.rank - 2
     strides, pads = per_axis(stride, spatial), per_axis(padding, spatial)
     dilations = per_axis(dilation, spatial)
-    shape = {"strides": strides, "dilations": dilations, "low": pads, "high": pads,
-             "groups": groups}  # fmt: skip
+    shape = {
+        "strides": strides,
+        "dilations": dilations,
+        "low": pads,
+        "high": pads,
+        "groups": groups,
+    }
     of_x = of_w = of_bias = None
     if mask[0] and transposed:
         of_x = _first(b, b.conv(grad, w, **shape), x.type.shape)
@@ -51,24 +56,39 @@ def avg_pool_backward(
     window = per_axis(window, 2)
     strides = per_axis(stride, 2) if stride not in (None, [], ()) else window
     pads, sizes, made = per_axis(padding, 2), x.type.shape[-2:], grad.type.shape[-2:]
-    counts = [_counted(*each, bool(count_include_pad))
-              for each in zip(made, window, strides, pads, sizes, strict=True)]  # fmt: skip
+    counts = [
+        _counted(*each, bool(count_include_pad))
+        for each in zip(made, window, strides, pads, sizes, strict=True)
+    ]
     number = np.outer(*counts) if divisor is None else np.full(made, divisor)
     each = b.div(grad, b.expand(b.constant(number.astype(grad.type.dtype.numpy)), grad.type.shape))
     channels = x.type.shape[-3]
     batch = x.type.shape[0] if x.type.rank == 4 else 1
     rows = b.reshape(each, shape=(batch, channels, *made))
     ones = b.expand(b.constant(1, grad.type.dtype), (channels, 1, *window))
-    ends = [(m - 1) * s + w - p - d for m, s, w, p, d in zip(
-        made, strides, window, pads, sizes, strict=True)]  # fmt: skip
+    ends = [
+        (m - 1) * s + w - p - d
+        for m, s, w, p, d in zip(made, strides, window, pads, sizes, strict=True)
+    ]
     found = b.conv_transpose(
-        rows, ones, strides=strides, dilations=(1, 1), groups=channels, low=pads,
-        high=tuple(max(e, 0) for e in ends), output_padding=(0, 0),
-    )  # fmt: skip
+        rows,
+        ones,
+        strides=strides,
+        dilations=(1, 1),
+        groups=channels,
+        low=pads,
+        high=tuple(max(e, 0) for e in ends),
+        output_padding=(0, 0),
+    )
     if any(e < 0 for e in ends):  # no window covers these elements
         none = (0, 0, 0, 0)
-        found = b.pad(found, b.constant(0, grad.type.dtype), low=none, interior=none,
-                      high=(0, 0, *(max(-e, 0) for e in ends)))  # fmt: skip
+        found = b.pad(
+            found,
+            b.constant(0, grad.type.dtype),
+            low=none,
+            interior=none,
+            high=(0, 0, *(max(-e, 0) for e in ends)),
+        )
     return b.reshape(found, shape=x.type.shape)
 
 

@@ -11,9 +11,17 @@ SUM, MEAN, MAX = range(3)
 
 @aten("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(
-    b, weight, indices, offsets, scale_grad_by_freq=False, mode=SUM, sparse=False,
-    per_sample_weights=None, include_last_offset=False, padding_idx=-1,
-):  # fmt: skip
+    b,
+    weight,
+    indices,
+    offsets,
+    scale_grad_by_freq=False,
+    mode=SUM,
+    sparse=False,
+    per_sample_weights=None,
+    include_last_offset=False,
+    padding_idx=-1,
+):
     """Reduce the rows of each bag.
 
     ``offsets`` are the positions in ``indices`` where the bags start; a row at ``padding_idx`` is
@@ -31,13 +39,18 @@ def embedding_bag(
     starts = b.cast(offsets, dtype=I64)
     if include_last_offset:
         starts = b.slice(starts, starts=(0,), limits=(bags,), strides=(1,))
-    begun = b.le(b.broadcast(starts, shape=(count, bags), dims=(1,)),
-                 b.iota(shape=(count, bags), dtype=I64, axis=0))  # fmt: skip
-    bag = b.sub(b.reduce_sum(b.cast(begun, dtype=I64), axes=(1,)),
-                b.expand(b.constant(np.int64(1)), (count,)))  # fmt: skip
+    begun = b.le(
+        b.broadcast(starts, shape=(count, bags), dims=(1,)),
+        b.iota(shape=(count, bags), dtype=I64, axis=0),
+    )
+    bag = b.sub(
+        b.reduce_sum(b.cast(begun, dtype=I64), axes=(1,)),
+        b.expand(b.constant(np.int64(1)), (count,)),
+    )
     if padding_idx is not None and padding_idx >= 0:  # assigned to no bag
-        padding = b.eq(b.cast(indices, dtype=I64),
-                       b.expand(b.constant(np.int64(padding_idx)), (count,)))  # fmt: skip
+        padding = b.eq(
+            b.cast(indices, dtype=I64), b.expand(b.constant(np.int64(padding_idx)), (count,))
+        )
         bag = b.select(padding, b.expand(b.constant(np.int64(bags)), (count,)), bag)
     place = b.reshape(bag, shape=(count, 1))
     ones = b.expand(b.constant(np.int64(1)), (count,))

@@ -316,14 +316,16 @@ def _along(
     table = spectra.matrix(size, parts, count, inverse, onesided, _LARGEST)
     order = [*(i for i in range(rank) if i != axis), axis]
     lead = [first.type.shape[i] for i in order[:-1]]
-    rows = b.reshape(b.transpose(pairs, permutation=(*order, rank)),
-                     shape=(math.prod(lead), size * parts))  # fmt: skip
+    rows = b.reshape(
+        b.transpose(pairs, permutation=(*order, rank)), shape=(math.prod(lead), size * parts)
+    )
     made = b.to(b.matmul(b.to(rows, _F64), b.constant(table)), kind)
     back = tuple(order.index(i) for i in range(rank))
     if inverse and onesided:
         return b.transpose(b.reshape(made, shape=(*lead, count)), permutation=back)
-    whole = b.transpose(b.reshape(made, shape=(*lead, table.shape[1] // 2, 2)),
-                        permutation=(*back, rank))  # fmt: skip
+    whole = b.transpose(
+        b.reshape(made, shape=(*lead, table.shape[1] // 2, 2)), permutation=(*back, rank)
+    )
     return _of_pairs(b, whole)
 
 
@@ -367,16 +369,24 @@ def _fft_c2r(b: Context, x: Complex, dim: Any, normalization: int, last_dim_size
     made: Any = x
     for axis in others:
         made = _along(b, made, axis, _sizes(x)[axis], True, False)
-    return _scaled(b, _along(b, made, last, last_dim_size, True, True),
-                   _scale(count, normalization))  # fmt: skip
+    return _scaled(
+        b, _along(b, made, last, last_dim_size, True, True), _scale(count, normalization)
+    )
 
 
 @_complex("stft")
 def _stft(
-    b: Context, x: Value, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: Value | None = None, normalized: bool = False, onesided: bool | None = None,
-    return_complex: bool | None = None, align_to_window: bool | None = None,
-):  # fmt: skip
+    b: Context,
+    x: Value,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Value | None = None,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+):
     """Transform windows of ``n_fft`` samples every ``hop_length`` along the last axis."""
     *lead, size = x.type.shape
     hop, width = hop_length or n_fft // 4, win_length or n_fft

@@ -88,8 +88,15 @@ def attention(
     factor = 1 / math.sqrt(q.type.shape[-1]) if scale is None else float(scale)
     # A query whose scores are all -infinity yields zeros, for any cause of them: torch's own
     # decomposition uses aten._safe_softmax, and its fused kernels agree.
-    return b.attention(q, k, v, *(() if attn_mask is None else (attn_mask,)), scale=factor,
-                       causal=is_causal, empty_rows="zero")  # fmt: skip
+    return b.attention(
+        q,
+        k,
+        v,
+        *(() if attn_mask is None else (attn_mask,)),
+        scale=factor,
+        causal=is_causal,
+        empty_rows="zero",
+    )
 
 
 def _repeat_heads(b, x, heads: int):

@@ -35,8 +35,10 @@ def grouped_mm(b, x, w, offs=None, bias=None, out_dtype=None):
         raise NotSupported("anything but a 2-D by 3-D product with offs and without a bias")
     rows, groups, width = x.type.shape[0], *(w.type.shape[i] for i in (0, 2))
     every = b.contract(x, w, contract_a=(1,), contract_b=(1,))  # rows, groups, width
-    ended = b.le(b.broadcast(b.cast(offs, dtype=I64), shape=(rows, groups), dims=(1,)),
-                 b.iota(shape=(rows, groups), dtype=I64, axis=0))  # fmt: skip
+    ended = b.le(
+        b.broadcast(b.cast(offs, dtype=I64), shape=(rows, groups), dims=(1,)),
+        b.iota(shape=(rows, groups), dtype=I64, axis=0),
+    )
     group = b.reduce_sum(b.cast(ended, dtype=I64), axes=(1,))
     last = b.expand(b.constant(np.int64(groups - 1)), (rows,))
     place = b.broadcast(b.min(group, last), shape=(rows, 1, width), dims=(0,))

@@ -66,12 +66,17 @@ def gather(b, x, axis, indices, sparse_grad=False):
     if indices.type.rank == 0:
         indices = b.reshape(indices, shape=(1,))
         return b.reshape(b.in_range(b.take(x, indices, axis=0)), shape=())
-    if any(i > d for a, (i, d) in enumerate(zip(indices.type.shape, x.type.shape, strict=True))
-           if a != axis_of(axis, x.type.rank)):  # fmt: skip
+    if any(
+        i > d
+        for a, (i, d) in enumerate(zip(indices.type.shape, x.type.shape, strict=True))
+        if a != axis_of(axis, x.type.rank)
+    ):
         raise NotSupported("indices wider than the tensor")
     axis = axis_of(axis, x.type.rank)
-    limits = tuple(d if a == axis else i for a, (d, i) in
-                   enumerate(zip(x.type.shape, indices.type.shape, strict=True)))  # fmt: skip
+    limits = tuple(
+        d if a == axis else i
+        for a, (d, i) in enumerate(zip(x.type.shape, indices.type.shape, strict=True))
+    )
     if limits != x.type.shape:
         x = b.slice(x, starts=(0,) * len(limits), limits=limits, strides=(1,) * len(limits))
     return b.in_range(b.take_along(x, indices, axis=axis))
@@ -165,8 +170,11 @@ def _places(b, x):
 
 def _from_front(b, indices, size):
     """Convert negative indices, which count from the end."""
-    return b.select(b.lt(indices, b.scalar_like(0, indices)),
-                    b.add(indices, b.scalar_like(size, indices)), indices)  # fmt: skip
+    return b.select(
+        b.lt(indices, b.scalar_like(0, indices)),
+        b.add(indices, b.scalar_like(size, indices)),
+        indices,
+    )
 
 
 @aten("index_put", "_unsafe_index_put", "index_put_")

@@ -50,9 +50,15 @@ def _conv_transpose(b, x, w, bias, stride, padding, output_padding, groups, dila
         x = b.reshape(x, shape=(1, *x.type.shape))
     pads = per_axis(padding, spatial)
     made = b.conv_transpose(
-        x, w, strides=per_axis(stride, spatial), low=pads, high=pads, groups=groups,
-        dilations=per_axis(dilation, spatial), output_padding=per_axis(output_padding, spatial),
-    )  # fmt: skip
+        x,
+        w,
+        strides=per_axis(stride, spatial),
+        low=pads,
+        high=pads,
+        groups=groups,
+        dilations=per_axis(dilation, spatial),
+        output_padding=per_axis(output_padding, spatial),
+    )
     made = b.bias(b.to(made, b.dtype), bias, 1)
     return b.reshape(made, shape=made.type.shape[1:]) if lifted else made
 
@@ -77,8 +83,14 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
         axes = tuple(i for i in range(x.type.rank) if i != 1)
         mean, variance = b.mean(x, axes=axes), b.variance(x, axes=axes, plain=True)
     b.only_first("a saved statistic")
-    made = b.batch_norm(x, _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x), mean, variance,
-                        epsilon=float(epsilon))  # fmt: skip
+    made = b.batch_norm(
+        x,
+        _affine_or(b, weight, 1, x),
+        _affine_or(b, bias, 0, x),
+        mean,
+        variance,
+        epsilon=float(epsilon),
+    )
     return made if name == "batch_norm" else (made, None, None)
 
 
@@ -164,10 +176,11 @@ def glu(b, x, axis=-1):
 
     def part(start):
         return b.slice(
-            x, starts=tuple(start if i == axis else 0 for i in range(rank)),
+            x,
+            starts=tuple(start if i == axis else 0 for i in range(rank)),
             limits=tuple(start + half if i == axis else d for i, d in enumerate(shape)),
             strides=(1,) * rank,
-        )  # fmt: skip
+        )
 
     return b.to(b.mul(wide(b, part(0)), b.sigmoid(wide(b, part(half)))), x.type.dtype)
 

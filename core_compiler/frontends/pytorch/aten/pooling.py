@@ -35,8 +35,13 @@ def _pool_shape(x, window, stride, padding, dilation, ceil_mode):
         for i in range(spatial)
     )
     high = tuple(p + e for p, e in zip(pads, extra, strict=True))
-    return {"window": window, "strides": strides, "low": pads, "high": high,
-            "dilations": dilations}, extra  # fmt: skip
+    return {
+        "window": window,
+        "strides": strides,
+        "low": pads,
+        "high": high,
+        "dilations": dilations,
+    }, extra
 
 
 def _batched(b, x, spatial):

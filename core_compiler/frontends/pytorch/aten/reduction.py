@@ -204,8 +204,10 @@ def _sorted(b, x, axis, descending):
     if x.type.rank == 0:
         return x, b.constant(0, "i64")
     axis = axis_of(axis, x.type.rank)
-    return (b.sort(x, axis=axis, descending=descending),
-            b.argsort(x, axis=axis, descending=descending))  # fmt: skip
+    return (
+        b.sort(x, axis=axis, descending=descending),
+        b.argsort(x, axis=axis, descending=descending),
+    )
 
 
 @aten("argsort", "argsort.default")
@@ -230,9 +232,12 @@ def kthvalue(b, x, k, axis=-1, keepdim=False):
 def _at(b, x, axis, place, keepdim):
     """Return one position of an axis."""
     shape = x.type.shape
-    one = b.slice(x, starts=tuple(place if i == axis else 0 for i in range(len(shape))),
-                  limits=tuple(place + 1 if i == axis else d for i, d in enumerate(shape)),
-                  strides=(1,) * len(shape))  # fmt: skip
+    one = b.slice(
+        x,
+        starts=tuple(place if i == axis else 0 for i in range(len(shape))),
+        limits=tuple(place + 1 if i == axis else d for i, d in enumerate(shape)),
+        strides=(1,) * len(shape),
+    )
     return (
         one if keepdim else b.reshape(one, shape=tuple(d for i, d in enumerate(shape) if i != axis))
     )

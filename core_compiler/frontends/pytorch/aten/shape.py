@@ -61,8 +61,9 @@ def movedim(b, x, source, target):
     order = np.moveaxis(np.empty((1,) * rank), source, target)
     del order
     rest = [a for a in range(rank) if a not in [axis_of(s, rank) for s in source]]
-    for place, axis in sorted(zip([axis_of(d, rank) for d in target],
-                                  [axis_of(s, rank) for s in source], strict=True)):  # fmt: skip
+    for place, axis in sorted(
+        zip([axis_of(d, rank) for d in target], [axis_of(s, rank) for s in source], strict=True)
+    ):
         rest.insert(place, axis)
     return b.transpose(x, permutation=tuple(rest))
 

@@ -120,10 +120,20 @@ class Context(SizedBuilder):
 
 
 _TORCH_NAMES = {
-    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8",
-    "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "ui8", "uint16": "ui16",
-    "uint32": "ui32", "uint64": "ui64", "bool": "i1",
-}  # fmt: skip
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "ui8",
+    "uint16": "ui16",
+    "uint32": "ui32",
+    "uint64": "ui64",
+    "bool": "i1",
+}
 
 BOOL = dtype("i1")
 I64 = dtype("i64")
@@ -183,5 +193,19 @@ def wide(b: Context, x: Value) -> Value:
     return b.to(x, F32) if x.type.dtype.is_float and x.type.dtype.bits < 32 else x
 
 
-__all__ = ["BOOL", "F32", "I64", "TABLE", "Context", "NotSupported", "Refused", "aten", "axes_of",
-           "axis_of", "broadcast_shape", "leaves", "per_axis", "wide"]  # fmt: skip
+__all__ = [
+    "BOOL",
+    "F32",
+    "I64",
+    "TABLE",
+    "Context",
+    "NotSupported",
+    "Refused",
+    "aten",
+    "axes_of",
+    "axis_of",
+    "broadcast_shape",
+    "leaves",
+    "per_axis",
+    "wide",
+]

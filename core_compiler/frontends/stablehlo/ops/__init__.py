@@ -19,9 +19,13 @@ from core_compiler.frontends.stablehlo.table import TABLE
 
 #: Ops that mean the same on every element of a tensor as on a scalar.
 LIFTED = frozenset(
-    {*(name for name, handler in TABLE.items() if handler.__module__ == elementwise.__name__),
-     "stablehlo.constant", "chlo.constant", "func.call"}
-)  # fmt: skip
+    {
+        *(name for name, handler in TABLE.items() if handler.__module__ == elementwise.__name__),
+        "stablehlo.constant",
+        "chlo.constant",
+        "func.call",
+    }
+)
 
 __all__ = [
     "LIFTED",

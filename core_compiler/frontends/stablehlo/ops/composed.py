@@ -61,8 +61,9 @@ def composed(b: Context) -> Callable:
     if not operation.name.startswith("chlo.") or operation.regions:
         raise NotSupported(REFUSED.get(operation.name, "no translation"))
     held = ", ".join(f"{each} = {operation.attributes[each]}" for each in operation.attributes)
-    operands, results = ([str(v.type) for v in values]
-                         for values in (operation.operands, operation.results))  # fmt: skip
+    operands, results = (
+        [str(v.type) for v in values] for values in (operation.operands, operation.results)
+    )
     module = expansion(operation.context, operation.name, operands, results, held)
 
     def handler(b: Context, *given):

@@ -15,10 +15,15 @@ def dot_general(b, x, y):
     (wanted,) = b.results
     dims = stablehlo.DotDimensionNumbers(b.operation.attributes["dot_dimension_numbers"])
     return contracted(
-        b, x, y, wanted.dtype,
-        tuple(dims.lhs_batching_dimensions), tuple(dims.rhs_batching_dimensions),
-        tuple(dims.lhs_contracting_dimensions), tuple(dims.rhs_contracting_dimensions),
-    )  # fmt: skip
+        b,
+        x,
+        y,
+        wanted.dtype,
+        tuple(dims.lhs_batching_dimensions),
+        tuple(dims.rhs_batching_dimensions),
+        tuple(dims.lhs_contracting_dimensions),
+        tuple(dims.rhs_contracting_dimensions),
+    )
 
 
 @op("dot")
@@ -41,9 +46,14 @@ def contracted(b: Context, x: Value, y: Value, wanted, batch_a, batch_b, sum_a, 
     if not wide and (wanted.bits > narrow.bits or wanted.is_float > narrow.is_float):
         x, y = b.to(x, wanted), b.to(y, wanted)
     made = b.contract(
-        x, y, batch_a=batch_a, batch_b=batch_b, contract_a=sum_a, contract_b=sum_b,
+        x,
+        y,
+        batch_a=batch_a,
+        batch_b=batch_b,
+        contract_a=sum_a,
+        contract_b=sum_b,
         **({"accumulate": wanted} if wide else {}),
-    )  # fmt: skip
+    )
     return b.to(made, wanted)
 
 
@@ -65,10 +75,13 @@ def _layout(b: Context) -> Layout:
     d = stablehlo.ConvDimensionNumbers(b.operation.attributes["dimension_numbers"])
     return Layout(
         (d.input_batch_dimension, d.input_feature_dimension, *d.input_spatial_dimensions),
-        (d.kernel_output_feature_dimension, d.kernel_input_feature_dimension,
-         *d.kernel_spatial_dimensions),
+        (
+            d.kernel_output_feature_dimension,
+            d.kernel_input_feature_dimension,
+            *d.kernel_spatial_dimensions,
+        ),
         (d.output_batch_dimension, d.output_feature_dimension, *d.output_spatial_dimensions),
-    )  # fmt: skip
+    )
 
 
 @op("convolution")
@@ -91,9 +104,14 @@ def convolution(b, x, w):
     if batches > 1:
         x, groups = _batches_as_channels(b, x, batches), batches
     made = _cross_correlation(
-        b, x, w, pads, b.integers("window_strides", spatial, 1),
-        b.integers("rhs_dilation", spatial, 1), groups,
-    )  # fmt: skip
+        b,
+        x,
+        w,
+        pads,
+        b.integers("window_strides", spatial, 1),
+        b.integers("rhs_dilation", spatial, 1),
+        groups,
+    )
     back = [0] * (spatial + 2)
     for place, axis in enumerate(layout.out):
         back[axis] = place

@@ -19,10 +19,19 @@ _UNARY = {
     "chlo.erfc": "erfc", "chlo.is_inf": "is_inf", "chlo.sinh": "sinh", "chlo.tan": "tan",
 }  # fmt: skip
 _BINARY = {
-    "add": "add", "and": "and", "atan2": "atan2", "divide": "div", "minimum": "min",
-    "multiply": "mul", "or": "or", "power": "pow", "remainder": "rem",
-    "shift_left": "shl", "subtract": "sub", "xor": "xor",
-}  # fmt: skip
+    "add": "add",
+    "and": "and",
+    "atan2": "atan2",
+    "divide": "div",
+    "minimum": "min",
+    "multiply": "mul",
+    "or": "or",
+    "power": "pow",
+    "remainder": "rem",
+    "shift_left": "shl",
+    "subtract": "sub",
+    "xor": "xor",
+}
 #: The boolean forms of sums and products.
 _OF_BOOLEANS = {"add": "or", "max": "or", "mul": "and", "min": "and"}
 COMPARISONS = {"EQ": "eq", "NE": "ne", "LT": "lt", "LE": "le", "GT": "gt", "GE": "ge"}

@@ -97,24 +97,35 @@ def gather(b, x, indices, *_sizes):
         made = b.gather_nd(source, positions, batch_dims=len(batching))
     else:
         made = b.expand(
-            b.reshape(source, shape=(*source.type.shape[: len(batching)], *[1] * len(others),
-                                     *source.type.shape[len(batching) :])),
+            b.reshape(
+                source,
+                shape=(
+                    *source.type.shape[: len(batching)],
+                    *[1] * len(others),
+                    *source.type.shape[len(batching) :],
+                ),
+            ),
             (*shape, *source.type.shape[len(batching) :]),
-        )  # fmt: skip
+        )
     # The axes are now: batch (of the indices, batching first), windows of the indexed axes, the
     # rest.
     names: list[tuple[str, int]] = [("index", i) for i in (*index_batching, *others)]
     names += [("x", axis) for axis, size in zip(indexed, windows, strict=True) if size > 1]
-    made = b.reshape(made, shape=(
-        *made.type.shape[: len(names)],
-        *(sizes[axis] for axis in rest if axis not in collapsed),
-    ))  # fmt: skip
+    made = b.reshape(
+        made,
+        shape=(
+            *made.type.shape[: len(names)],
+            *(sizes[axis] for axis in rest if axis not in collapsed),
+        ),
+    )
     names += [("x", axis) for axis in rest if axis not in collapsed]
     kept = [axis for axis in range(x.type.rank) if axis not in batching and axis not in collapsed]
     offsets = iter(kept)
     batches = iter(range(len(lead)))
-    order = [("x", next(offsets)) if i in dims.offset_dims else ("index", next(batches))
-             for i in range(wanted.rank)]  # fmt: skip
+    order = [
+        ("x", next(offsets)) if i in dims.offset_dims else ("index", next(batches))
+        for i in range(wanted.rank)
+    ]
     made = b.transpose(made, permutation=tuple(names.index(n) for n in order if n in names))
     return b.reshape(made, shape=wanted.shape)
 
@@ -130,16 +141,23 @@ def scatter(b, *operands):
     if kind == "keep":
         return x
     if x.type.dtype.kind == "bool" and kind != "set":
-        kind = {"or": "max", "add": "max", "max": "max", "and": "min", "mul": "min",
-                "min": "min"}.get(kind or "")  # fmt: skip
+        kind = {
+            "or": "max",
+            "add": "max",
+            "max": "max",
+            "and": "min",
+            "mul": "min",
+            "min": "min",
+        }.get(kind or "")
         wide = [b.cast(v, dtype="ui8") for v in (x, updates)]
         if kind is None:
             raise NotSupported("this update of booleans")
         made = _scattered(b, wide[0], indices, wide[1], kind, stablehlo)
         return b.cast(made, dtype=x.type.dtype)
     if kind not in MODES:
-        raise NotSupported("an update other than a sum, product, maximum or minimum of old and "
-                           "new elements")  # fmt: skip
+        raise NotSupported(
+            "an update other than a sum, product, maximum or minimum of old and new elements"
+        )
     return _scattered(b, x, indices, updates, kind, stablehlo)
 
 
@@ -161,8 +179,11 @@ def _scattered(b: Context, x: Value, indices: Value, updates: Value, kind: str, 
     lead = [i for i in range(indices.type.rank) if i != dims.index_vector_dim]
     count = vectors.type.shape[:-1]
     # An axis without an index starts at 0 if its window is shorter than it, or has no axis.
-    partial = [axis for axis in range(rank) if axis not in (*indexed, *batching)
-               and (axis in inserted or sizes[axis] != shape[axis])]  # fmt: skip
+    partial = [
+        axis
+        for axis in range(rank)
+        if axis not in (*indexed, *batching) and (axis in inserted or sizes[axis] != shape[axis])
+    ]
     leading = [*batching, *indexed, *partial]
     rest = [axis for axis in range(rank) if axis not in leading]
     zero = b.broadcast(b.constant(0, "i64"), shape=count, dims=())

@@ -25,8 +25,15 @@ def _transposed(b: Context, x: Value) -> Value:
 @op("triangular_solve")
 def triangular_solve(b, a, y):
     transposed = b.attr("transpose_a") in ("TRANSPOSE", "ADJOINT")
-    return solved(b, a, y, bool(b.attr("left_side")), bool(b.attr("lower")),
-                  bool(b.attr("unit_diagonal")), transposed)  # fmt: skip
+    return solved(
+        b,
+        a,
+        y,
+        bool(b.attr("left_side")),
+        bool(b.attr("lower")),
+        bool(b.attr("unit_diagonal")),
+        transposed,
+    )
 
 
 def solved(
@@ -84,8 +91,13 @@ def factor(b: Context, a: Value, lower: bool) -> Value:
         column = b.div(column, b.expand(pivot, column.type.shape))
         low = [0] * rank
         low[rank - 2] = j
-        column = b.pad(column, b.constant(0, a.type.dtype), low=tuple(low), high=(0,) * rank,
-                       interior=(0,) * rank)  # fmt: skip
+        column = b.pad(
+            column,
+            b.constant(0, a.type.dtype),
+            low=tuple(low),
+            high=(0,) * rank,
+            interior=(0,) * rank,
+        )
         made = column if made is None else b.concat(made, column, axis=rank - 1)
     if made is None:
         return a
@@ -96,8 +108,15 @@ def factor(b: Context, a: Value, lower: bool) -> Value:
 def trsm(b, a, y):
     how = b.attr("mhlo.backend_config")
     word = {name: chr(int(how[name])) for name in ("side", "uplo", "diag", "trans_x")}
-    return solved(b, a, y, word["side"] == "L", word["uplo"] == "L", word["diag"] == "U",
-                  word["trans_x"] != "N")  # fmt: skip
+    return solved(
+        b,
+        a,
+        y,
+        word["side"] == "L",
+        word["uplo"] == "L",
+        word["diag"] == "U",
+        word["trans_x"] != "N",
+    )
 
 
 @call(*(f"lapack_{kind}potrf_ffi" for kind in "sd"))

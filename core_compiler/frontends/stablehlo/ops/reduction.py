@@ -84,11 +84,15 @@ def _steps(word: str, floats: bool) -> tuple:
         number += (("compare", "NE", (0, 0)), ("or", "", (4, 5)))
     pick = 3 + len(number)
     return (
-        *number, ("compare", "EQ", (0, 2)), ("compare", "LT", (1, 3)),
-        ("and", "", (pick + 1, pick + 2)), ("or", "", (pick, pick + 3)),
-        ("select", "", (pick, 0, 2)), ("select", "", (pick + 4, 1, 3)),
+        *number,
+        ("compare", "EQ", (0, 2)),
+        ("compare", "LT", (1, 3)),
+        ("and", "", (pick + 1, pick + 2)),
+        ("or", "", (pick, pick + 3)),
+        ("select", "", (pick, 0, 2)),
+        ("select", "", (pick + 4, 1, 3)),
         ("return", "", (pick + 5, pick + 6)),
-    )  # fmt: skip
+    )
 
 
 _EXTREMES = {

@@ -61,19 +61,23 @@ def transpose(b, x):
 def slice_(b, x):
     rank = x.type.rank
     return b.slice(
-        x, starts=b.integers("start_indices", rank, 0), limits=b.integers("limit_indices", rank, 0),
+        x,
+        starts=b.integers("start_indices", rank, 0),
+        limits=b.integers("limit_indices", rank, 0),
         strides=b.integers("strides", rank, 1),
-    )  # fmt: skip
+    )
 
 
 @op("pad")
 def pad(b, x, value):
     rank = x.type.rank
     return b.pad(
-        x, value, low=b.integers("edge_padding_low", rank, 0),
+        x,
+        value,
+        low=b.integers("edge_padding_low", rank, 0),
         high=b.integers("edge_padding_high", rank, 0),
         interior=b.integers("interior_padding", rank, 0),
-    )  # fmt: skip
+    )
 
 
 @op("concatenate")

@@ -35,8 +35,13 @@ class Windows:
 
     def plain(self, axis: int) -> bool:
         """Return whether the window is trivial on an axis."""
-        return (self.size[axis], self.stride[axis], self.low[axis], self.high[axis],
-                self.base[axis]) == (1, 1, 0, 0, 1)  # fmt: skip
+        return (
+            self.size[axis],
+            self.stride[axis],
+            self.low[axis],
+            self.high[axis],
+            self.base[axis],
+        ) == (1, 1, 0, 0, 1)
 
     def taps(self, length: int, axis: int) -> list[tuple[int, int]]:
         """Return (first, end) of the positions that each tap of the window reads on an axis.
@@ -55,10 +60,13 @@ def _windows(b: Context, rank: int) -> Windows:
     padding = b.attr("padding")
     rows = [(0, 0)] * rank if padding is None else [tuple(map(int, row)) for row in padding]
     return Windows(
-        b.integers("window_dimensions", rank, 1), b.integers("window_strides", rank, 1),
-        tuple(row[0] for row in rows), tuple(row[1] for row in rows),
-        b.integers("window_dilations", rank, 1), b.integers("base_dilations", rank, 1),
-    )  # fmt: skip
+        b.integers("window_dimensions", rank, 1),
+        b.integers("window_strides", rank, 1),
+        tuple(row[0] for row in rows),
+        tuple(row[1] for row in rows),
+        b.integers("window_dilations", rank, 1),
+        b.integers("base_dilations", rank, 1),
+    )
 
 
 @op("reduce_window")
@@ -91,8 +99,11 @@ def _scan(b: Context, kind: str, x: Value, windows: Windows) -> Value | None:
     (axis,) = busy
     size = x.type.shape[axis]
     if (windows.size[axis], windows.stride[axis], windows.step[axis], windows.base[axis]) != (
-        size, 1, 1, 1,
-    ):  # fmt: skip
+        size,
+        1,
+        1,
+        1,
+    ):
         return None
     edges = windows.low[axis], windows.high[axis]
     if edges not in ((size - 1, 0), (0, size - 1)):
@@ -109,9 +120,12 @@ def _pooled(b: Context, kind: str, x: Value, windows: Windows) -> Value | None:
     rank = x.type.rank
     busy = [axis for axis in range(rank) if not windows.plain(axis)]
     padded = any(pad < 0 for pad in (*windows.low, *windows.high))
-    if kind not in ("max", "add") or not x.type.dtype.is_float or not 1 <= len(busy) <= 3 or (
-        padded or any(windows.base[axis] != 1 for axis in busy) or 0 in x.type.shape
-    ):  # fmt: skip
+    if (
+        kind not in ("max", "add")
+        or not x.type.dtype.is_float
+        or not 1 <= len(busy) <= 3
+        or (padded or any(windows.base[axis] != 1 for axis in busy) or 0 in x.type.shape)
+    ):
         return None
     idle = [axis for axis in range(rank) if axis not in busy]
     order = (*idle, *busy)
@@ -124,9 +138,13 @@ def _pooled(b: Context, kind: str, x: Value, windows: Windows) -> Value | None:
     image = b.reshape(moved, shape=(batch, channels, *sizes))
     pool = {
         name: tuple(values[axis] for axis in busy)
-        for name, values in (("strides", windows.stride), ("low", windows.low),
-                             ("high", windows.high), ("dilations", windows.step))
-    }  # fmt: skip
+        for name, values in (
+            ("strides", windows.stride),
+            ("low", windows.low),
+            ("high", windows.high),
+            ("dilations", windows.step),
+        )
+    }
     window = tuple(windows.size[axis] for axis in busy)
     if kind == "max":
         made = b.max_pool(image, window=window, **pool)
@@ -147,9 +165,12 @@ def _inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 def _padded(b: Context, x: Value, start: Value, windows: Windows) -> Value:
     return b.pad(
-        x, start, low=windows.low, high=windows.high,
+        x,
+        start,
+        low=windows.low,
+        high=windows.high,
         interior=tuple(base - 1 for base in windows.base),
-    )  # fmt: skip
+    )
 
 
 def _separable(b: Context, kind: str, x: Value, start: Value, windows: Windows) -> Value:
@@ -208,9 +229,12 @@ def select_and_scatter(b, x, source, start):
     made = b.broadcast(start, shape=shape, dims=())
     flat = b.reshape(made, shape=(prod(shape),))
     steps = [prod(shape[i + 1 :]) for i in range(rank)]
-    offsets = b.constant(np.array([
-        sum(a * step for (a, _), step in zip(box, steps, strict=True)) for box in taps
-    ], np.int64))  # fmt: skip
+    offsets = b.constant(
+        np.array(
+            [sum(a * step for (a, _), step in zip(box, steps, strict=True)) for box in taps],
+            np.int64,
+        )
+    )
     place = b.take(offsets, chosen, axis=0)
     for axis in range(rank):
         count = b.iota(shape=place.type.shape, dtype="i64", axis=axis)
@@ -221,9 +245,12 @@ def select_and_scatter(b, x, source, start):
     )
     whole = b.reshape(flat, shape=shape)
     inside = b.pad(
-        whole, b.reshape(start, shape=()), low=tuple(-n for n in windows.low),
-        high=tuple(-n for n in windows.high), interior=(0,) * rank,
-    )  # fmt: skip
+        whole,
+        b.reshape(start, shape=()),
+        low=tuple(-n for n in windows.low),
+        high=tuple(-n for n in windows.high),
+        interior=(0,) * rank,
+    )
     return inside
 
 
@@ -233,8 +260,12 @@ def _chosen_taps(b: Context, word: str, x: Value, wide: Value, taps, windows: Wi
     Of its elements inside x, in order, the next one is selected if the comparison of the current
     one with it is false.
     """
-    shape = b.slice(wide, starts=tuple(a for a, _ in taps[0]), limits=tuple(z for _, z in taps[0]),
-                    strides=windows.stride).type.shape  # fmt: skip
+    shape = b.slice(
+        wide,
+        starts=tuple(a for a, _ in taps[0]),
+        limits=tuple(z for _, z in taps[0]),
+        strides=windows.stride,
+    ).type.shape
     best: Value | None = None
     chosen, seen = b.expand(b.constant(0, "i64"), shape), np.zeros((1,) * len(shape), bool)
     for number, box in enumerate(taps):
@@ -246,8 +277,12 @@ def _chosen_taps(b: Context, word: str, x: Value, wide: Value, taps, windows: Wi
                 inside = inside & held.reshape([-1 if i == axis else 1 for i in range(len(shape))])
         if not inside.any():
             continue
-        part = b.slice(wide, starts=tuple(a for a, _ in box), limits=tuple(z for _, z in box),
-                       strides=windows.stride)  # fmt: skip
+        part = b.slice(
+            wide,
+            starts=tuple(a for a, _ in box),
+            limits=tuple(z for _, z in box),
+            strides=windows.stride,
+        )
         if best is None:
             better = _everywhere(b, inside, shape)
         else:

@@ -16,9 +16,11 @@ PRODUCTS = ("contraction", "convolution")
 
 
 def schedule(
-    kernel: Function, launches: Sequence[Sequence[int]] = (), processors: int = 132,
+    kernel: Function,
+    launches: Sequence[Sequence[int]] = (),
+    processors: int = 132,
     tiles: str = "default",
-) -> Scheduled:  # fmt: skip
+) -> Scheduled:
     """Return the kernel's schedule on a GPU.
 
     ``launches`` are the size arguments of its launches, by which a product's tiles are chosen.

@@ -33,7 +33,7 @@ from core_compiler.scheduling.transforms import (
     stage,
     unswitch,
     vectorise,
-)  # fmt: skip
+)
 from core_compiler.scheduling.transforms.edit import (
     buffer_argument,
     depends_on,
@@ -93,9 +93,12 @@ PHASES = ("_init", "", "_add", "_add_first", "_out")
 
 
 def choose(
-    kernel: Function, product: Product, launches: Sequence[Sequence[int]], processors: int,
+    kernel: Function,
+    product: Product,
+    launches: Sequence[Sequence[int]],
+    processors: int,
     tilings: Sequence[Tiles],
-) -> Tiles:  # fmt: skip
+) -> Tiles:
     """Return the tiles with the least estimated time for these launches.
 
     The estimate is the number of blocks per processor, times a block's work, divided by the share
