@@ -179,7 +179,7 @@ def _train(entry: Entry, flags: Sequence[str]) -> list[str]:
 
 
 #: What no pass needs for a model of this size: one that takes longer does not end.
-PASS_SECONDS = "30"
+PASS_SECONDS = "60"
 #: One function a checking command: the words that run it on an entry of the corpus.
 _WORDS: dict[str, Callable[[Entry, Sequence[str]], list[str]]] = {
     CHECK: _check,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.mutations.edges.stablehlo import PROGRAMS
+from tests.mutations.edges import stablehlo, stablehlo_loops
 
 _RARE = """module {
   func.func public @main(%x: tensor<3x4xf32>, %y: tensor<3x4xf32>, %v: tensor<4xf32>,
@@ -180,6 +180,11 @@ def models(names: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     kinds = ", ".join(f"tensor<{_KINDS[n]}>" for n in numbers)
     values = ", ".join(f"%{n}" for n in numbers)
     rare = _RARE.replace("RESULTS", kinds).replace("VALUES", f"{values} : {kinds}")
-    for name, text in (("stablehlo_rare", rare), ("stablehlo_norms", _norms()), *PROGRAMS.items()):
+    for name, text in (
+        ("stablehlo_rare", rare),
+        ("stablehlo_norms", _norms()),
+        *stablehlo.PROGRAMS.items(),
+        *stablehlo_loops.PROGRAMS.items(),
+    ):
         if not names or name in names:
             yield name, text

@@ -176,6 +176,7 @@ def weighted_losses_by_hand():
         plain = F.nll_loss(x - 1, t, ignore_index=2, reduction="sum")
         return (
             F.nll_loss(x * w, t, reduction="none"),
+            F.nll_loss(x * v, t),
             F.nll_loss(x * w[:, None], t),
             F.nll_loss(x * w[:, None], t, reduction="sum"),
             F.nll_loss(x * full, t, reduction="none"),
