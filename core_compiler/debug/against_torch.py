@@ -16,7 +16,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import VAGUE, worst
-from core_compiler.ir import Module
+from core_compiler.ir import Module, Value
 from core_compiler.support.arrays import as_numpy, to_torch
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training.graph import losses
@@ -34,7 +34,7 @@ from core_compiler.training.optimisers.schedules import rates
 
 #: Maximum ratio of the step's error against f64 to torch's own.
 GROWTH = 4.0
-#: The floor, in ulps of f32 of the largest value of a tensor.
+#: The floor, in ulps (of f32, or of the narrowest floats of the model) of a tensor's largest value.
 ULPS = 16
 #: A gradient below this fraction of the largest one is only rounding error of f64.
 NOTHING = 2.0**-44
@@ -43,6 +43,9 @@ SEEDS = 4
 #: Kinds of compared values: a parameter or buffer at the start, the loss of an iteration, a
 #: gradient of the first iteration, a parameter or buffer after the last.
 KINDS = ("start", "loss", "gradient", "parameter", "buffer")
+
+#: The relative ulp of f32.
+_F32 = epsilon(np.dtype(np.float32))
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -441,6 +444,7 @@ class _Beside:
     ):
         self.step, self.truth, self.lines = step, truth, _lines(module)
         self.buffers = frozenset(buffers)
+        self.units = _units(module)
         self.largest = max(map(_largest, truth.gradients.values()), default=0.0)
         # A parameter that moves only by rounding shows nothing but rounding.
         self.moved = max(
@@ -459,29 +463,31 @@ class _Beside:
         found, truth = [], self.truth
         for i, loss in enumerate(losses):
             told = [run.losses[i] for run in theirs]
-            found.append(_row("loss", str(i + 1), truth.losses[i], told, loss))
+            found.append(self._row("loss", str(i + 1), truth.losses[i], told, loss))
         for name, want in truth.gradients.items():
             ours = gradients.get(self.step.called(name), np.zeros_like(theirs[0].gradients[name]))
             there = [run.gradients[name] for run in theirs]
-            found.append(_row("gradient", name, want, there, ours, self.largest, self._line(name)))
+            found.append(self._row("gradient", name, want, there, ours, self.largest))
         known = {self.step.called(name) for name in truth.gradients}
         for name in sorted(gradients.keys() - known):  # torch: the loss does not depend on it
             zero = np.zeros_like(gradients[name])
-            found.append(
-                _row(
-                    "gradient", name, zero, [zero], gradients[name], self.largest, self._line(name)
-                )
-            )
+            found.append(self._row("gradient", name, zero, [zero], gradients[name], self.largest))
         for name, want in truth.state.items():
             if name in after and name in theirs[0].state:
                 kind = "buffer" if name in self.buffers else "parameter"
                 there = [run.state[name] for run in theirs]
                 largest = self.moved if kind == "parameter" else 0.0
-                found.append(_row(kind, name, want, there, after[name], largest, self._line(name)))
+                found.append(self._row(kind, name, want, there, after[name], largest))
         return found
 
-    def _line(self, name: str) -> str:
-        return self.lines.get(self.step.called(name), "")
+    def _row(
+        self, kind: str, name: str, truth: Any, theirs: Any, ours: Any, largest: float = 0.0
+    ) -> Row:
+        called = self.step.called(name)
+        units = self.units.values() if kind == "loss" else [self.units.get(called, 0.0)]
+        unit = max(_F32, *units)
+        found = _row(kind, name, truth, theirs, ours, largest, unit)
+        return replace(found, line=self.lines.get(called, ""))
 
 
 def _trained(model: Any, freeze: Sequence[str]) -> list[str]:
@@ -505,18 +511,49 @@ def _largest(array: np.ndarray) -> float:
     return float(np.max(np.abs(array), initial=0))
 
 
-def _row(kind: str, name: str, truth, theirs, ours, largest: float = 0.0, line: str = "") -> Row:
+def _units(module: Module) -> dict[str, float]:
+    """Map each argument that narrow floats are made of to the relative ulp of the narrowest.
+
+    Torch rounds narrow values in its f64 run as well, and inside of ops at other places than the
+    step.
+    """
+    roles = Roles.of(module.main)
+    found: dict[Value, float] = {}
+    for op in reversed(module.main.body.ops):
+        below = [found.get(v, 0.0) for v in op.results]
+        below += [epsilon(k.numpy) for v in op.results if (k := _float(v)) is not None]
+        for value in op.uses():
+            found[value] = max(found.get(value, 0.0), *below)
+    named = zip(module.main.arguments, roles.arguments, strict=True)
+    return {name: found.get(v, 0.0) for v, (_, name, _) in named}
+
+
+def _float(value: Value) -> Any:
+    kind = getattr(value.type, "dtype", None)
+    return kind if kind is not None and kind.is_float else None
+
+
+def _row(
+    kind: str,
+    name: str,
+    truth,
+    theirs,
+    ours,
+    largest: float = 0.0,
+    unit: float = _F32,
+) -> Row:
     """Compare one value; ``theirs`` are torch's runs in f32, the first on the same inputs as ours.
 
-    ``largest`` is the magnitude that bounds values which are only rounding error.
+    ``largest`` is the magnitude that bounds values which are only rounding error, ``unit`` the
+    relative ulp in which the floor is counted.
     """
     truth, ours, first = (np.asarray(a) for a in (truth, ours, theirs[0]))
     if truth.shape != ours.shape:
-        return Row(kind, name, "differs", math.inf, 0.0, 0.0, line=line)
+        return Row(kind, name, "differs", math.inf, 0.0, 0.0)
     if truth.dtype.kind in "biu":
         off = distance(truth, ours)
         verdict = "differs" if off.relative else "equal"
-        return Row(kind, name, verdict, off.relative, 0.0, 0.0, off.index, off.want, off.got, line)
+        return Row(kind, name, verdict, off.relative, 0.0, 0.0, off.index, off.want, off.got)
     # An element that is not finite in torch's f32 tells nothing about rounding; ours may be so too.
     lost = ~np.isfinite(first)
     alike = lost & ((ours == first) | (np.isnan(ours) & np.isnan(first)))
@@ -526,16 +563,15 @@ def _row(kind: str, name: str, truth, theirs, ours, largest: float = 0.0, line: 
     off = distance(np.where(alike, 0, truth), np.where(alike, 0, ours), ours.dtype, beside=beside)
     own = max(_own_error(truth, np.asarray(a), beside) for a in theirs)
     size = _largest(truth[np.isfinite(truth)])
-    eps = epsilon(np.dtype(np.float32))
-    floor = ULPS * eps
+    floor = ULPS * unit
     if (size or beside) and (size <= NOTHING * largest or own > ULPS * floor):
-        floor = max(floor, eps * largest / (size or beside))
+        floor = max(floor, unit * largest / (size or beside))
     allowed = max(floor, GROWTH * own)
     equal = ours.dtype == first.dtype and ours.tobytes() == first.tobytes()
     verdict = "equal" if equal else "within" if off.relative <= allowed else "differs"
     if not equal and own > VAGUE and allowed > floor:
         verdict = "not_compared"  # rounding alone decides the value
-    return Row(kind, name, verdict, off.relative, own, allowed, off.index, off.want, off.got, line)
+    return Row(kind, name, verdict, off.relative, own, allowed, off.index, off.want, off.got)
 
 
 def _own_error(truth: np.ndarray, theirs: np.ndarray, beside: float) -> float:

@@ -81,6 +81,15 @@ def test_what_is_0_in_f64_or_beside_a_large_gradient_excuses_nothing():
     assert row([0, 0], [0, 0], [3e-9, 0], 1.0).verdict == "within"
 
 
+def test_narrow_floats_of_a_model_bound_what_is_made_of_them(capsys):
+    """Torch rounds inside of its pools; what is in f32 throughout is compared in f32."""
+    code, found = against(capsys, "narrow", "--iterations", "1")
+    assert (code, found["verdict"]) == (0, "within")
+    allowed = {row["name"]: row["allowed"] for row in found["rows"] if row["kind"] == "gradient"}
+    assert allowed["pooled.weight"] == 16 * 2.0**-7
+    assert allowed["wide.weight"] <= 64 * 2.0**-23
+
+
 def test_where_torch_itself_goes_elsewhere_nothing_is_compared():
     truth, there = np.float64([1.0, 2.0]), np.float32([1.5, 2.0])
     ours = np.float32([1.0, 2.5])

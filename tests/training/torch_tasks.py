@@ -93,3 +93,21 @@ def onnx():
     node = helper.make_node("MatMul", ["x", "weight"], ["y"])
     inputs, outputs = [("x", F, ("batch", 6))], [("y", F, ("batch", 5))]
     return model_of([node], inputs, outputs, [weight]), (_rows(), _classes())
+
+
+class Narrow(torch.nn.Module):
+    """One layer pools in bf16, the other is in f32 throughout."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.pooled, self.wide = torch.nn.Linear(6, 12), torch.nn.Linear(6, 5)
+
+    def forward(self, x):
+        y = self.pooled(x).reshape(-1, 1, 3, 4).to(torch.bfloat16)
+        y = torch.nn.functional.avg_pool2d(y, 2, 1).float()
+        return self.wide(x) + y.reshape(-1, 6)[:, :5]
+
+
+def narrow():
+    return Narrow(), (_rows(), _classes())

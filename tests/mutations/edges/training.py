@@ -120,3 +120,23 @@ def scattered_ties():
         table=torch.randn(3, 4),
         few=[0.5, -1.5],
     )
+
+
+@task("--loss", "own")
+def pools_of_many_windows():
+    """Elements that more windows than a chunk meet, windows with gaps, pools of other dtypes."""
+
+    def run(wide, x):
+        wide, narrow = wide[None, None], x[None].to(torch.bfloat16)
+        return (
+            F.avg_pool2d(wide, 17, 1),
+            F.max_pool2d(x[None], 2, (2, 1), dilation=(1, 2)),
+            F.max_pool2d(x[None], (2, 3), 1, (1, 1), dilation=(2, 1), ceil_mode=True),
+            F.avg_pool2d(x[None], (3, 2), (2, 1), (1, 0), count_include_pad=False),
+            F.avg_pool2d(narrow, 2, 1),
+            F.max_pool2d(narrow, (2, 3), 1),
+            F.avg_pool2d(x[None].double(), (2, 3)),
+        )
+
+    torch.manual_seed(2)
+    return _held(run, wide=torch.randn(33, 34), x=torch.randn(2, 6, 7))
