@@ -78,9 +78,9 @@ def losses_of_classes():
 
     def run(x, y, image, target):
         return (
-            F.cross_entropy(x, classes, weight, label_smoothing=0.2),
+            F.cross_entropy(x, classes, weight.to(x.dtype), label_smoothing=0.2),
             F.cross_entropy(image, places),
-            F.cross_entropy(image * image, places, weight),
+            F.cross_entropy(image * image, places, weight.to(x.dtype)),
             F.mse_loss(y, target),
             ((y * y - target) ** 2).sum(),
             F.mse_loss(y.detach(), target),
