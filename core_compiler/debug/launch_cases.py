@@ -36,7 +36,7 @@ NEGATED, HURTFUL = "floats negated", "NaN, infinities and other special values a
 LOWEST, HIGHEST = "nearly all floats -inf", "nearly all floats inf"
 INTEGERS = "integers of all sizes"
 LEAST, LARGEST = "integers near the minimum", "integers near the maximum"
-SEEDS = "a seed with bits in every byte"
+SEEDS, _SEED = "a seed with bits in every byte", 0x1234_5678_9ABC_DEF0
 #: Kinds that choose the integers, too.
 CHOSEN_INTEGERS = frozenset({INTEGERS, LEAST, LARGEST, SEEDS})
 #: A result of at most ``FEW_ANSWERS`` truth values says little about the floats that it depends on.
@@ -46,10 +46,6 @@ BEFORE, BEHIND = "the last floats before a result changes", "the first floats af
 FEW_ANSWERS, MOST_ASKED = 16, 5000
 _COMPARISONS = frozenset({"kernel.lt", "kernel.le", "kernel.gt", "kernel.ge"})
 _EXTREMES = _COMPARISONS | {"kernel.max", "kernel.min"}
-
-
-#: The seed of such a case.
-_SEED = 0x1234_5678_9ABC_DEF0
 
 
 def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:

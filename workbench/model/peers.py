@@ -76,7 +76,7 @@ def values(model: Model, framework: str) -> Callable[..., Compared]:
         copies = [np.array(a) for a in model.inputs]
         return compare(module, copies, nodes, own, at_hand.imported.module, progress)
 
-    return _telling(run, framework, model.spec.text)
+    return telling(run, framework, model.spec.text)
 
 
 def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.ndarray, ...]]:
@@ -85,7 +85,7 @@ def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.
     if framework == "onnxruntime":
         return _onnxruntime_peer(model, threads)
     if framework in ("jax", "keras", "tensorflow"):
-        return _telling(_own_peer(model, framework), framework, model.spec.text)
+        return telling(_own_peer(model, framework), framework, model.spec.text)
     raise UserError(
         f"unknown framework {framework!r}", "--against", f"choose one of {', '.join(PEERS)}"
     )
@@ -149,7 +149,7 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
         with redirect_stdout(sys.stderr):  # standard output is for answers
             return run(*arrays)
 
-    return _telling(run if model.live is None else quiet, "torch", wanted.text)
+    return telling(run if model.live is None else quiet, "torch", wanted.text)
 
 
 def _state(module) -> dict[str, Any]:
@@ -174,21 +174,21 @@ def _onnxruntime_peer(model: Model, threads: int):
     if threads:
         options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    open_session = _telling(onnxruntime.InferenceSession, "onnxruntime", wanted.text)
+    open_session = telling(onnxruntime.InferenceSession, "onnxruntime", wanted.text)
     session = open_session(str(path), options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
 
     def run(*arrays):
         return tuple(session.run(None, dict(zip(names, arrays, strict=True))))
 
-    return _telling(run, "onnxruntime", wanted.text)
+    return telling(run, "onnxruntime", wanted.text)
 
 
 #: The folders in which frameworks are installed.
 _PACKAGES = ("torch", "onnxruntime", "jax", "jaxlib", "keras", "tensorflow")
 
 
-def _telling(function: Callable, framework: str, where: str) -> Callable:
+def telling(function: Callable, framework: str, where: str) -> Callable:
     """Wrap ``function`` so that exceptions of the framework become a UserError.
 
     Exceptions of our own ops on the framework's values are a finding, with exit code 1.
