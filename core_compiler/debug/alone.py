@@ -25,7 +25,8 @@ from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.framework import InF64, Iteration
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.types import is_sized
-from core_compiler.ops.base import TypeRuleError, definition
+from core_compiler.ops import typed
+from core_compiler.ops.base import TypeRuleError, definition, view
 from core_compiler.ops.builder import decomposed
 from core_compiler.ops.costs import cost
 from core_compiler.ops.reduction import SCANS
@@ -358,9 +359,10 @@ def _terms(op: Op) -> int:
     if not elements or op.kind in CONTROL_FLOW or not op.kind.startswith("core."):
         return 1
     if op.kind in _SCANS:
-        return op.operands[0].type.shape[op["axis"]]
-    if op.kind == "core.scatter_along":  # in the worst case all of them go to one element
-        return op.operands[1].type.shape[op["axis"]]
+        return op.result.type.shape[view(op).axis]
+    scatter = typed.ScatterAlong.match(op)
+    if scatter is not None:  # in the worst case all of them go to one element
+        return scatter.indices.type.shape[scatter.axis]
     if op.kind == "core.scatter_nd":
         return math.prod(op.operands[1].type.shape[:-1])
     return cost(op).flops // (2 * elements)

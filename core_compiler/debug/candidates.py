@@ -14,8 +14,9 @@ from core_compiler.debug.bits import same_bits
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.parts import bare_facts, differentiated, settled, step_results
 from core_compiler.debug.recipes import RECIPES
-from core_compiler.ir import Block, DType, Module, Op, TensorType, Value, as_array, tensor
+from core_compiler.ir import Block, DType, Module, Op, TensorType, Value, tensor
 from core_compiler.ops.base import REGISTRY, infer
+from core_compiler.ops.evaluation import constant_array
 
 CONSTANT = "core.constant"
 #: Attributes that hold tensor sizes and change with them.
@@ -185,7 +186,7 @@ def arrays_of(case: Case) -> list[tuple[np.ndarray, DType]]:
     found = list(zip(case.inputs, types, strict=True)) if case.inputs is not None else []
     for op in case.module.main.body.ops:
         if op.kind == CONSTANT:
-            found.append((as_array(op["value"], case.module.weights), op["value"].type.dtype))
+            found.append((constant_array(op, case.module.weights), op.result.type.dtype))
     return found
 
 
@@ -267,7 +268,7 @@ def _mapped(case: Case, sizes: Mapping[int, int]) -> Case | None:
             for name, a in op.attributes.items()
         }
         if op.kind == CONSTANT:
-            attributes = {"value": store.add(corner(as_array(op["value"], store)))}
+            attributes = {"value": store.add(corner(constant_array(op, store)))}
         made = _remade(op, tuple(values[v] for v in op.operands), attributes)
         if made is None:
             return None

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from core_compiler.ir import Module, Op, Value, WeightStore, as_array
+from core_compiler.ir import Module, Op, Value, WeightStore
 from core_compiler.ir.events import WARNING, Diagnostic
 from core_compiler.ir.verifier import where_of
+from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.traits import has_trait
 
 
@@ -62,4 +63,4 @@ def _constant(op: Op | None, makers: Mapping[Value, Op], weights: WeightStore) -
     """Return the elements of a constant or a rearranged constant; None for other values."""
     while op is not None and (has_trait(op, "shape_only") or op.kind == "core.reverse"):
         op = makers.get(op.operands[0])
-    return as_array(op["value"], weights) if op is not None and op.kind == "core.constant" else None
+    return constant_array(op, weights) if op is not None and op.kind == "core.constant" else None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from core_compiler.ir import Op, Value
+from core_compiler.ops.base import view
 from core_compiler.ops.evaluation import evaluate
 from core_compiler.ops.traits import has_trait
 
@@ -41,7 +42,7 @@ def are_ties(
     as equal if they differ by at most ``apart``.
     """
     found, *handed_on = chain
-    axis = found["axis"]
+    axis = view(found).axis
     if axis < 0 or theirs.shape != ours.shape or theirs.size == 0:
         return False
     if theirs.min() < 0 or theirs.max() >= x.shape[axis]:
@@ -62,7 +63,7 @@ def are_ties(
 
 def _rows(found: Op, handed_on: list[Op], shape: tuple[int, ...]) -> np.ndarray:
     """Return, for each position passed on, the line along the axis that it is a position in."""
-    axis, made = found["axis"], found.results[-1].type.shape
+    axis, made = view(found).axis, found.results[-1].type.shape
     others = tuple(n for i, n in enumerate(shape) if i != axis)
     rows = np.arange(int(np.prod(others))).reshape(others)
     if len(made) == len(shape):

@@ -35,6 +35,8 @@ from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.wide import Wide, widened
 from core_compiler.ir import Op, Rewrite, TensorType, Value
 from core_compiler.ir.claims import Gradient
+from core_compiler.ops import typed
+from core_compiler.ops.base import view
 from core_compiler.ops.costs import cost
 from core_compiler.ops.traits import has_trait
 from core_compiler.support.errors import InternalError
@@ -57,8 +59,8 @@ SCATTERS = frozenset({"core.scatter_along", "core.scatter_nd"})
 #: Collective ops of several programs: evaluated alone, all shards hold the same, so a sum over all
 #: of them is the number of shards times the slope of one (`ops.gradients.collective`).
 SHARED = {
-    "core.all_reduce": lambda op: 1 / op["shards"],
-    "core.distribute": lambda op: op["shards"],
+    "core.all_reduce": lambda op: 1 / typed.AllReduce.of(op).shards,
+    "core.distribute": lambda op: typed.Distribute.of(op).shards,
 }
 #: Seeds of points, cotangents and directions.
 SEED = 0x67726164
@@ -158,7 +160,8 @@ class GradientCheck:
             try:
                 work += cost(op).flops
             except (InternalError, KeyError):
-                trips = op.get("trips") or 1
+                loop = typed.While.match(op)
+                trips = 1 if loop is None else loop.trips or 1
                 work += trips * sum(
                     v.type.bytes
                     for v in (*op.uses(), *op.results)
@@ -452,7 +455,7 @@ def _distinguishes(op: Op) -> bool:
 
 def replaces(op: Op) -> bool:
     """Return whether an op is a scatter whose updates replace the elements that they meet."""
-    return op.kind in SCATTERS and op["mode"] == "set"
+    return op.kind in SCATTERS and view(op).mode == "set"
 
 
 def met_often(op: Op, places: np.ndarray, wide: Wide) -> np.ndarray:

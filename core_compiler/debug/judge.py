@@ -51,6 +51,7 @@ from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.numerics.reference.collective import tree_sum
+from core_compiler.ops import typed
 from core_compiler.passes.base import is_our_own
 from core_compiler.runtime.device import Executable, Unending
 from core_compiler.runtime.shards import Shards
@@ -326,7 +327,7 @@ class Judge:
         started = time.perf_counter()
         loaded = self.target.load(made.module, facts, threads=self.threads)
         loaded.asked = self.checker.evaluator.asked or None
-        shards = {op["shards"] for op in made.module.walk() if op.kind == "core.all_reduce"}
+        shards = {one.shards for op in made.module.walk() if (one := typed.AllReduce.match(op))}
         execute = _as_one_of(shards.pop(), loaded) if shards else loaded
         outputs: Sequence[np.ndarray] = ()
         for time_ in _TIMES:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,45 +26,45 @@ from core_compiler.debug.gradients import (
     replaces,
 )
 from core_compiler.debug.metric import distance
-from core_compiler.ir import Op
+from core_compiler.ops import typed
+from core_compiler.ops.base import view
+from core_compiler.ops.views import OpView
 
-#: (op, operands, result's cotangent) -> the declared contribution to each operand.
-Formula = Callable[[Op, Sequence[np.ndarray], np.ndarray], Sequence[np.ndarray | None]]
+#: (view of op, operands, result's cotangent) -> the declared contribution to each operand.
+Formula = Callable[[Any, Sequence[np.ndarray], np.ndarray], Sequence[np.ndarray | None]]
 
 
-def _slope(of: Callable[[Op, np.ndarray], np.ndarray]) -> Formula:
+def _slope(of: Callable[[Any, np.ndarray], np.ndarray]) -> Formula:
     return lambda op, xs, g: [g * of(op, xs[0])]
 
 
-def _bound(op: Op, name: str) -> float | None:
-    """Return a bound of a clamp as its operand's dtype holds it."""
-    held = op.get(name)
-    return None if held is None else float(np.asarray(held, op.operands[0].type.dtype.numpy))
+def _bounds(op: typed.Clamp) -> list[float | None]:
+    """Return the bounds of a clamp as its operand's dtype holds them."""
+    kind = op.x.type.dtype.numpy
+    return [None if n is None else float(np.asarray(n, kind)) for n in (op.low, op.high)]
 
 
-def _clamp(op: Op, x: np.ndarray) -> np.ndarray:
-    low, high = _bound(op, "low"), _bound(op, "high")
+def _clamp(op: typed.Clamp, x: np.ndarray) -> np.ndarray:
+    low, high = _bounds(op)
     inside = np.ones(x.shape, bool)
-    is_open = bool(op.get("open"))
     if low is not None:
-        inside &= (x > low) | ((x == low) & (not is_open))
+        inside &= (x > low) | ((x == low) & (not op.open))
     if high is not None:
-        inside &= (x < high) | ((x == high) & (not is_open))
+        inside &= (x < high) | ((x == high) & (not op.open))
     return inside.astype(np.float64)
 
 
-def _hard_sigmoid(op: Op, x: np.ndarray) -> np.ndarray:
-    alpha, beta = op.get("alpha", 1 / 6), op.get("beta", 0.5)
-    y = alpha * x + beta
-    return np.where((y > 0) & (y < 1), alpha, 0.0)
+def _hard_sigmoid(op: typed.HardSigmoid, x: np.ndarray) -> np.ndarray:
+    y = op.alpha * x + op.beta
+    return np.where((y > 0) & (y < 1), op.alpha, 0.0)
 
 
-def _hard_swish(op: Op, x: np.ndarray) -> np.ndarray:
+def _hard_swish(op: typed.HardSwish, x: np.ndarray) -> np.ndarray:
     return np.where(x <= -3, 0.0, np.where(x >= 3, 1.0, x / 3 + 0.5))
 
 
-def _elu(op: Op, x: np.ndarray) -> np.ndarray:
-    return np.where(x > 0, 1.0, op.get("alpha", 1.0) * np.exp(np.minimum(x, 0)))
+def _elu(op: typed.Elu, x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, 1.0, op.alpha * np.exp(np.minimum(x, 0)))
 
 
 def _shared(larger: Callable) -> Formula:
@@ -81,14 +82,14 @@ def _shared_along(extreme: Callable) -> Formula:
     """Share the cotangent between the elements that equal the extreme of a reduction."""
 
     def formula(op, xs, g):
-        (x,), axes = xs, tuple(op["axes"])
+        (x,), axes = xs, op.axes
         hits = x == extreme(x, axis=axes, keepdims=True)
         return [hits * np.expand_dims(g, axes) / np.sum(hits, axis=axes, keepdims=True)]
 
     return formula
 
 
-def _pow(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray]:
+def _pow(op: typed.Pow, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray]:
     """Return no gradient of the base if the exponent is 0, nor of an exponent that keeps 0 at 0."""
     a, c = xs
     with np.errstate(all="ignore"):
@@ -97,17 +98,17 @@ def _pow(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray
     return [g * of_base, g * of_exponent]
 
 
-def _atan2(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray]:
+def _atan2(op: typed.Atan2, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray]:
     """Return no gradient at the origin."""
     y, x = xs
     square = np.where((x == 0) & (y == 0), np.inf, x * x + y * y)
     return [g * x / square, -g * y / square]
 
 
-def _standard_deviation(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
+def _standard_deviation(op: typed.StandardDeviation, xs: Sequence[np.ndarray], g: np.ndarray):
     """Return no gradient if all values are equal."""
-    (x,), axes = xs, tuple(op["axes"])
-    count = math.prod(x.shape[a] for a in axes) - (op.get("correction") or 0)
+    (x,), axes = xs, op.axes
+    count = math.prod(x.shape[a] for a in axes) - op.correction
     centred = x - np.mean(x, axis=axes, keepdims=True)
     square = np.sum(centred * centred, axis=axes, keepdims=True)
     if count <= 0:
@@ -116,7 +117,7 @@ def _standard_deviation(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
     return [np.expand_dims(g, axes) * centred / there]
 
 
-def _binary_cross_entropy(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
+def _binary_cross_entropy(op: typed.BinaryCrossEntropy, xs: Sequence[np.ndarray], g: np.ndarray):
     """Return at most 1e12 and 100 where a probability is 0 or 1."""
     x, y = xs
     with np.errstate(divide="ignore"):
@@ -124,18 +125,22 @@ def _binary_cross_entropy(op: Op, xs: Sequence[np.ndarray], g: np.ndarray):
     return [g * (x - y) / np.maximum((1 - x) * x, 1e-12), g * (other - one)]
 
 
-def _met(op: Op, x: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+def _met(
+    op: typed.Scatter, x: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Return which updates of a scatter are inside of ``x``, and the places of these."""
     at = list(np.moveaxis(places, -1, 0))
-    if op.kind == "core.scatter_along":
+    if isinstance(op, typed.ScatterAlong):
         at = list(np.indices(places.shape))
-        at[op["axis"]] = places
+        at[op.axis] = places
     sizes = zip(at, x.shape, strict=False)
     inside = np.logical_and.reduce([(i >= 0) & (i < size) for i, size in sizes])
     return inside, tuple(i[inside] for i in at)
 
 
-def _scattered(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.ndarray | None]:
+def _scattered(
+    op: typed.Scatter, xs: Sequence[np.ndarray], g: np.ndarray
+) -> Sequence[np.ndarray | None]:
     """Return the gradients of a scatter that replaces elements, or keeps the extreme ones.
 
     Replaced elements do not contribute to the result; each update gets the cotangent of its
@@ -144,12 +149,12 @@ def _scattered(op: Op, xs: Sequence[np.ndarray], g: np.ndarray) -> Sequence[np.n
     x, places, updates = xs
     inside, kept = _met(op, x, places)
     of_x, of_updates = g.copy(), np.zeros(updates.shape)
-    if replaces(op):
+    if op.mode == "set":
         of_x[kept] = 0.0
         of_updates[inside] = g[kept]
         return [of_x, None, of_updates]
     result = x.copy()
-    _EXTREMES[op["mode"]].at(result, kept, updates[inside])
+    _EXTREMES[op.mode].at(result, kept, updates[inside])
     own, theirs = x == result, updates[inside] == result[kept]
     count = own.astype(np.float64)
     np.add.at(count, kept, theirs)
@@ -165,7 +170,7 @@ FORMULAS: dict[str, Formula] = {
     "core.relu": _slope(lambda op, x: (x > 0).astype(np.float64)),
     "core.abs": _slope(lambda op, x: np.sign(x)),
     "core.clamp": _slope(_clamp),
-    "core.leaky_relu": _slope(lambda op, x: np.where(x > 0, 1.0, op.get("slope", 0.01))),
+    "core.leaky_relu": _slope(lambda op, x: np.where(x > 0, 1.0, op.slope)),
     "core.hard_sigmoid": _slope(_hard_sigmoid),
     "core.hard_swish": _slope(_hard_swish),
     "core.elu": _slope(_elu),
@@ -188,28 +193,30 @@ GRIDS: dict[str, set[float]] = {
 }
 
 
-def _ordered(op: Op, x: np.ndarray, sign: int) -> np.ndarray:
+def _ordered(op: OpView, x: np.ndarray, sign: int) -> np.ndarray:
     """Make earlier elements a little larger (sign 1) or smaller (-1)."""
     return x - sign * 0.5 * np.arange(x.size).reshape(x.shape) / max(x.size, 1)
 
 
-def _ordered_along(op: Op, x: np.ndarray, sign: int) -> np.ndarray:
-    axis = op["axis"]
+def _ordered_along(
+    op: typed.Sort | typed.Topk | typed.Scan, x: np.ndarray, sign: int
+) -> np.ndarray:
+    axis = op.axis
     shape = [1] * x.ndim
     shape[axis] = -1
     return x - sign * 0.5 * np.arange(x.shape[axis]).reshape(shape) / max(x.shape[axis], 1)
 
 
-#: Breaks ties: (op, x) -> x without ties, on the side that counts.
-BROKEN: dict[str, Callable[[Op, np.ndarray], np.ndarray]] = {
+#: Breaks ties: (view of op, x) -> x without ties, on the side that counts.
+BROKEN: dict[str, Callable[[Any, np.ndarray], np.ndarray]] = {
     # The first of the equal elements in a window gets it.
     "core.max_pool": lambda op, x: _ordered(op, x, 1),
     # Equal elements keep their order.
-    "core.sort": lambda op, x: _ordered_along(op, x, 1 if op.get("descending") else -1),
-    "core.topk": lambda op, x: _ordered_along(op, x, -1 if op.get("largest") is False else 1),
+    "core.sort": lambda op, x: _ordered_along(op, x, 1 if op.descending else -1),
+    "core.topk": lambda op, x: _ordered_along(op, x, 1 if op.largest else -1),
     # The last element that reached the extreme, in iteration order.
-    "core.cummax": lambda op, x: _ordered_along(op, x, 1 if op.get("reverse") else -1),
-    "core.cummin": lambda op, x: _ordered_along(op, x, -1 if op.get("reverse") else 1),
+    "core.cummax": lambda op, x: _ordered_along(op, x, 1 if op.reverse else -1),
+    "core.cummin": lambda op, x: _ordered_along(op, x, -1 if op.reverse else 1),
 }
 
 
@@ -218,12 +225,13 @@ def tied(check: GradientCheck) -> Point | None:
     op = check.claim.forward[-1]
     if len(check.claim.forward) > 1 or not (op.kind in FORMULAS or op.kind in BROKEN):
         return None
-    if op.kind in SCATTERS and not (replaces(op) or op["mode"] in _EXTREMES):  # smooth
+    own: Any = view(op)
+    if op.kind in SCATTERS and not (replaces(op) or own.mode in _EXTREMES):  # smooth
         return None
     random = np.random.default_rng([SEED, 11])
     grid = set(GRIDS.get(op.kind, {-1.0, 0.0, 1.0, 2.0}))
     if op.kind == "core.clamp":
-        grid |= {b for b in (_bound(op, "low"), _bound(op, "high")) if b is not None}
+        grid |= {bound for bound in _bounds(own) if bound is not None}
     x: Arrays = {}
     for value in check.varied:
         x[value] = random.choice(sorted(grid), value.type.shape)
@@ -232,17 +240,16 @@ def tied(check: GradientCheck) -> Point | None:
             there = check.fixed(other)
             x[value] = np.where(random.random(value.type.shape) < 0.5, there, there + x[value])
         if op.kind == "core.standard_deviation":  # along some slices all elements are equal
-            first = tuple(
-                slice(0, 1) if a in op["axes"] else slice(None) for a in range(x[value].ndim)
-            )
+            axes = range(x[value].ndim)
+            first = tuple(slice(0, 1) if a in own.axes else slice(None) for a in axes)
             slice_ = x[value][first]
             x[value] = np.where(random.random(slice_.shape) < 0.5, slice_, x[value])
     if op.kind in SCATTERS and not replaces(op):
-        _meet(op, x, check, random)
+        _meet(own, x, check, random)
     return check.point_of("ties", x)
 
 
-def _meet(op: Op, x: Arrays, check: GradientCheck, random: np.random.Generator) -> None:
+def _meet(op: typed.Scatter, x: Arrays, check: GradientCheck, random: np.random.Generator) -> None:
     """Let about half of the updates of a scatter equal the elements that they meet."""
     of, places, updates = (x[v] if v in x else check.fixed(v) for v in op.operands)
     inside, kept = _met(op, of, places)
@@ -258,7 +265,8 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
     point = tied(check)
     if point is None:
         return None
-    op = check.claim.forward[-1]
+    forward = check.claim.forward[-1]
+    op: OpView = view(forward)
     found = check.contributions(point)
     if op.kind in BROKEN:
         return _broken(check, point, op, found)
@@ -273,7 +281,7 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
     return _compared(check, declared, found)
 
 
-def _broken(check: GradientCheck, point: Point, op: Op, found: Arrays) -> Said:
+def _broken(check: GradientCheck, point: Point, op: OpView, found: Arrays) -> Said:
     """Check that the event's gradient at ties equals that beside them, where it was checked."""
     (value,) = check.varied
     beside = check.point_of("beside ties", {value: BROKEN[op.kind](op, point.x[value])})

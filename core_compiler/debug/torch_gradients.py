@@ -17,6 +17,9 @@ from core_compiler.debug.gradients import SLOPE, GradientCheck, Point, Said, fai
 from core_compiler.debug.metric import distance
 from core_compiler.debug.ties import tied
 from core_compiler.ir import Op, TensorType, Value
+from core_compiler.ops import typed
+from core_compiler.ops.base import view
+from core_compiler.ops.views import OpView
 
 
 def version() -> str:
@@ -28,9 +31,9 @@ def version() -> str:
     return str(getattr(torch, "__version__", ""))
 
 
-def _conv(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+def _conv(torch: Any, op: typed.Conv, xs: Sequence[Any]) -> Any:
     x, weight, *bias = xs
-    low, high = op["low"], op["high"]
+    low, high = op.low, op.high
     if any(n < 0 for n in (*low, *high)):
         return None
     pads = [n for pair in reversed(list(zip(low, high, strict=True))) for n in pair]
@@ -39,56 +42,56 @@ def _conv(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
         return None
     made = torch.nn.functional.pad(x, pads)
     return getattr(torch.nn.functional, name)(
-        made, weight, stride=op["strides"], dilation=op["dilations"], groups=op.get("groups", 1)
+        made, weight, stride=op.strides, dilation=op.dilations, groups=op.groups
     )
 
 
-def _pool(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
-    low, high, window = op["low"], op["high"], op["window"]
+def _pool(torch: Any, op: typed.MaxPool, xs: Sequence[Any]) -> Any:
+    low, high, window = op.low, op.high, op.window
     name = f"max_pool{len(window)}d"
     if tuple(low) != tuple(high) or not hasattr(torch.nn.functional, name):
         return None
     if any(2 * n > w for n, w in zip(low, window, strict=True)):
         return None
-    return getattr(torch.nn.functional, name)(xs[0], window, op["strides"], low, op["dilations"])
+    return getattr(torch.nn.functional, name)(xs[0], window, op.strides, low, op.dilations)
 
 
-def _layer_norm(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+def _layer_norm(torch: Any, op: typed.LayerNorm, xs: Sequence[Any]) -> Any:
     x, *rest = xs
-    shape = x.shape[op["axis"] :]
+    shape = x.shape[op.axis :]
     rest = [r.reshape(shape) for r in rest]
-    return torch.nn.functional.layer_norm(x, shape, *rest, eps=op.get("epsilon", 1e-5))
+    return torch.nn.functional.layer_norm(x, shape, *rest, eps=op.epsilon)
 
 
-def _cross_entropy(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+def _cross_entropy(torch: Any, op: typed.CrossEntropy, xs: Sequence[Any]) -> Any:
     x, targets, *weight = xs
     return torch.nn.functional.cross_entropy(
         x,
         targets.long(),
         *weight,
-        reduction=op.get("reduction", "mean"),
-        ignore_index=op.get("ignore_index", -100),
-        label_smoothing=op.get("label_smoothing") or 0.0,
+        reduction=op.reduction,
+        ignore_index=op.ignore_index,
+        label_smoothing=op.label_smoothing,
     )
 
 
-def _clamp(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
-    if op.get("open"):
-        low, high = op.get("low"), op.get("high")
+def _clamp(torch: Any, op: typed.Clamp, xs: Sequence[Any]) -> Any:
+    if op.open:
+        low, high = op.low, op.high
         if low is None or high is None:
             return None
         return torch.nn.functional.hardtanh(xs[0], low, high)
-    return torch.clamp(xs[0], op.get("low"), op.get("high"))
+    return torch.clamp(xs[0], op.low, op.high)
 
 
-def _sort(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
-    return torch.sort(xs[0], dim=op["axis"], descending=bool(op.get("descending")), stable=True)[0]
+def _sort(torch: Any, op: typed.Sort, xs: Sequence[Any]) -> Any:
+    return torch.sort(xs[0], dim=op.axis, descending=op.descending, stable=True)[0]
 
 
-def _one(name: str) -> Callable[[Any, Op, Sequence[Any]], Any]:
+def _one(name: str) -> Callable[[Any, OpView, Sequence[Any]], Any]:
     """Return a function of torch (or of its ``special``) of the operands alone."""
 
-    def call(torch: Any, op: Op, xs: Sequence[Any]) -> Any:
+    def call(torch: Any, op: OpView, xs: Sequence[Any]) -> Any:
         function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
         return function(*xs)
 
@@ -101,8 +104,9 @@ _PLAIN = (
     "sigmoid", "relu", "neg", "add", "sub", "mul", "div", "pow", "atan2", "matmul", "silu",
     "softsign", "selu",
 )  # fmt: skip
-#: Op -> (torch, op, operands) -> the result, or None if this form of the op has no counterpart.
-COUNTERPARTS: dict[str, Callable[[Any, Op, Sequence[Any]], Any]] = {
+#: Kind -> (torch, view of the op, operands) -> the result, or None if this form of the op has no
+#: counterpart.
+COUNTERPARTS: dict[str, Callable[[Any, Any, Sequence[Any]], Any]] = {
     **{f"core.{name}": _one(name) for name in _PLAIN},
     "core.max": _one("maximum"),
     "core.min": _one("minimum"),
@@ -114,34 +118,28 @@ COUNTERPARTS: dict[str, Callable[[Any, Op, Sequence[Any]], Any]] = {
     "core.sort": _sort,
     "core.select": lambda torch, op, xs: torch.where(*xs),
     "core.hard_swish": _one("hardswish"),
-    "core.gelu": lambda torch, op, xs: torch.nn.functional.gelu(
-        xs[0], approximate=op.get("approximate", "none")
-    ),
-    "core.elu": lambda torch, op, xs: torch.nn.functional.elu(xs[0], op.get("alpha", 1.0)),
-    "core.celu": lambda torch, op, xs: torch.nn.functional.celu(xs[0], op.get("alpha", 1.0)),
-    "core.leaky_relu": lambda torch, op, xs: torch.nn.functional.leaky_relu(
-        xs[0], op.get("slope", 0.01)
-    ),
-    "core.softmax": lambda torch, op, xs: torch.softmax(xs[0], op["axis"]),
-    "core.log_softmax": lambda torch, op, xs: torch.log_softmax(xs[0], op["axis"]),
-    "core.logsumexp": lambda torch, op, xs: torch.logsumexp(xs[0], op["axes"]),
-    "core.reduce_sum": lambda torch, op, xs: torch.sum(xs[0], op["axes"]),
-    "core.mean": lambda torch, op, xs: torch.mean(xs[0], op["axes"]),
-    "core.reduce_max": lambda torch, op, xs: torch.amax(xs[0], op["axes"]),
-    "core.reduce_min": lambda torch, op, xs: torch.amin(xs[0], op["axes"]),
-    "core.variance": lambda torch, op, xs: torch.var(
-        xs[0], op["axes"], correction=op.get("correction", 0)
-    ),
+    "core.gelu": lambda torch, op, xs: torch.nn.functional.gelu(xs[0], approximate=op.approximate),
+    "core.elu": lambda torch, op, xs: torch.nn.functional.elu(xs[0], op.alpha),
+    "core.celu": lambda torch, op, xs: torch.nn.functional.celu(xs[0], op.alpha),
+    "core.leaky_relu": lambda torch, op, xs: torch.nn.functional.leaky_relu(xs[0], op.slope),
+    "core.softmax": lambda torch, op, xs: torch.softmax(xs[0], op.axis),
+    "core.log_softmax": lambda torch, op, xs: torch.log_softmax(xs[0], op.axis),
+    "core.logsumexp": lambda torch, op, xs: torch.logsumexp(xs[0], op.axes),
+    "core.reduce_sum": lambda torch, op, xs: torch.sum(xs[0], op.axes),
+    "core.mean": lambda torch, op, xs: torch.mean(xs[0], op.axes),
+    "core.reduce_max": lambda torch, op, xs: torch.amax(xs[0], op.axes),
+    "core.reduce_min": lambda torch, op, xs: torch.amin(xs[0], op.axes),
+    "core.variance": lambda torch, op, xs: torch.var(xs[0], op.axes, correction=op.correction),
     "core.standard_deviation": lambda torch, op, xs: torch.std(
-        xs[0], op["axes"], correction=op.get("correction", 0)
+        xs[0], op.axes, correction=op.correction
     ),
     "core.cumsum": lambda torch, op, xs: (
-        None if op.get("reverse") or op.get("exclusive") else torch.cumsum(xs[0], op["axis"])
+        None if op.reverse or op.exclusive else torch.cumsum(xs[0], op.axis)
     ),
-    "core.concat": lambda torch, op, xs: torch.cat(list(xs), op["axis"]),
-    "core.transpose": lambda torch, op, xs: torch.permute(xs[0], op["permutation"]),
+    "core.concat": lambda torch, op, xs: torch.cat(list(xs), op.axis),
+    "core.transpose": lambda torch, op, xs: torch.permute(xs[0], op.permutation),
     "core.mse_loss": lambda torch, op, xs: torch.nn.functional.mse_loss(
-        *xs, reduction=op.get("reduction", "mean")
+        *xs, reduction=op.reduction
     ),
 }
 
@@ -196,7 +194,7 @@ def _autograd(torch, check, counterpart, op: Op, point: Point) -> dict[Value, np
         leaves[value].requires_grad_(True)
     ((result, cotangent),) = check.claim.given
     try:
-        made = counterpart(torch, op, [leaves[v] for v in op.operands])
+        made = counterpart(torch, view(op), [leaves[v] for v in op.operands])
         if made is None or tuple(made.shape) != tuple(result.type.shape):
             return None
         ours = point.made[result]

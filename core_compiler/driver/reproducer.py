@@ -25,9 +25,10 @@ from core_compiler.debug.failure import Failure, Trial
 from core_compiler.debug.recipes import RECIPES, spelled
 from core_compiler.debug.reduce import Reduced
 from core_compiler.driver.legality import levels
-from core_compiler.ir import Module, WeightStore, as_array, dtype
+from core_compiler.ir import Module, WeightStore, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module, weight_names
+from core_compiler.ops.evaluation import constant_array
 from core_compiler.pipelines.pipeline import Step
 from core_compiler.pipelines.python_text import Spelling
 from core_compiler.support.errors import UserError
@@ -150,7 +151,7 @@ def shows(path: Path, timeout: float = 120.0) -> tuple[bool, str]:
 def _hashed(module: Module) -> Module:
     """Return ``module`` with its weights under their own hashes, as they may be substituted."""
     ops = tuple(
-        op.with_(attributes={"value": module.weights.add(as_array(op["value"], module.weights))})
+        op.with_(attributes={"value": module.weights.add(constant_array(op, module.weights))})
         if op.kind == CONSTANT
         else op
         for op in module.main.body.ops

@@ -14,6 +14,7 @@ from core_compiler.ir.events import Diagnostic, StageRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ir.text import print_module
 from core_compiler.ir.types import is_sized
+from core_compiler.ops import typed
 from core_compiler.ops.costs import cost
 from core_compiler.pipelines.pipeline import Step
 
@@ -142,7 +143,7 @@ def _work(ops: Iterable[Op]) -> tuple[int, int]:
             flops += sum(_cost(o)[0] for o in op.regions[0].ops if o.kind != "core.constant")
             moved += sum(v.type.bytes for v in (*op.operands, *op.results))
         elif op.kind == "core.while":
-            trips = op.get("trips")
+            trips = typed.While.of(op).trips
             tests, runs = (1, 1) if trips is None else (trips + 1, trips)
             condition, body = (_work(region.ops) for region in op.regions)
             one = tests * condition[0] + runs * body[0], tests * condition[1] + runs * body[1]

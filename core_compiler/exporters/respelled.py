@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Block, Op, Value, WeightStore
+from core_compiler.ops import typed
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder, decomposed
 from core_compiler.ops.collective import of_equals
@@ -17,22 +18,22 @@ from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.rules import I64
 
 
-def _itself(b: Builder, op: Op) -> Value:
-    return op.operands[0]
+def _itself(b: Builder, op: typed.Distribute | typed.StopGradient) -> Value:
+    return op.x
 
 
-def _all_reduce(b: Builder, op: Op) -> Value:
-    total = of_equals(b, widened(b, op.operands[0]), op["shards"])
+def _all_reduce(b: Builder, op: typed.AllReduce) -> Value:
+    total = of_equals(b, widened(b, op.x), op.shards)
     return as_dtype(b, total, op.result.type.dtype)
 
 
-def _weight_gradient(b: Builder, op: Op) -> Value:
+def _weight_gradient(b: Builder, op: typed.ConvWeightGradient) -> Value:
     """Convolve x with dy as the window and sum over the batch, which gives each tap's gradient.
 
     Channels of the weights' second axis become images, so that groups stay separate.
     """
     x, dy = op.operands
-    shape, groups = op.result.type.shape, op["groups"]
+    shape, groups = op.result.type.shape, op.groups
     batch, inner, size = x.type.shape[0], shape[1], x.type.shape[2:]
     images = b.reshape(x, shape=(batch, groups, inner, *size))
     order = (2, 1, 0, *range(3, 3 + len(size)))
@@ -42,10 +43,10 @@ def _weight_gradient(b: Builder, op: Op) -> Value:
     made = b.conv(
         images,
         window,
-        strides=op["dilations"],
-        dilations=op["strides"],
-        low=op["low"],
-        high=op["high"],
+        strides=op.dilations,
+        dilations=op.strides,
+        low=op.low,
+        high=op.high,
         groups=groups,
     )
     made = b.transpose(made, permutation=(1, 0, *spatial))
@@ -59,11 +60,11 @@ def _weight_gradient(b: Builder, op: Op) -> Value:
     )
 
 
-def _positions(b: Builder, op: Op) -> Value:
+def _positions(b: Builder, op: typed.MaxPoolPositions) -> Value:
     """Return, over all taps, the first position of the largest value, or that of the last NaN."""
     (x,) = op.operands
     kind, lead, sizes = x.type.dtype, x.type.shape[:2], x.type.shape[2:]
-    low, high, none = (0, 0, *op["low"]), (0, 0, *op["high"]), (0,) * x.type.rank
+    low, high, none = (0, 0, *op.low), (0, 0, *op.high), (0,) * x.type.rank
     least = -inf if kind.is_float else int(np.iinfo(kind.numpy).min)
     wide = b.pad(x, b.constant(least, kind), low=low, high=high, interior=none)
     places = np.broadcast_to(np.arange(prod(sizes)).reshape(sizes), (*lead, *sizes))
@@ -76,14 +77,14 @@ def _positions(b: Builder, op: Op) -> Value:
     )
     best: Any = None
     place: Any = None
-    for tap in itertools.product(*map(range, op["window"])):
-        starts = [t * d for t, d in zip(tap, op["dilations"], strict=True)]
-        parts = zip(starts, op.result.type.shape[2:], op["strides"], strict=True)
+    for tap in itertools.product(*map(range, op.window)):
+        starts = [t * d for t, d in zip(tap, op.dilations, strict=True)]
+        parts = zip(starts, op.result.type.shape[2:], op.strides, strict=True)
         ends = [s + (n - 1) * step + 1 for s, n, step in parts]
         box = {
             "starts": (0, 0, *starts),
             "limits": (*lead, *ends),
-            "strides": (1, 1, *op["strides"]),
+            "strides": (1, 1, *op.strides),
         }
         value, here = b.slice(wide, **box), b.slice(held, **box)
         if best is None:
@@ -98,9 +99,9 @@ def _positions(b: Builder, op: Op) -> Value:
     return place
 
 
-def _max_pool_gradient(b: Builder, op: Op) -> Value:
+def _max_pool_gradient(b: Builder, op: typed.MaxPoolGradient) -> Value:
     places, dy = op.operands
-    shape, lead = op["shape"], op["shape"][:2]
+    shape, lead = op.shape, op.shape[:2]
     size, count = prod(shape[2:]), prod(dy.type.shape[2:])
     table = b.expand(b.constant(0, dy.type.dtype), (*lead, size))
     made = b.scatter_along(
@@ -113,32 +114,30 @@ def _max_pool_gradient(b: Builder, op: Op) -> Value:
     return b.reshape(made, shape=shape)
 
 
-def _avg_pool_gradient(b: Builder, op: Op) -> Value:
+def _avg_pool_gradient(b: Builder, op: typed.AvgPoolGradient) -> Value:
     """Spread each share of dy by a transposed convolution with ones."""
-    (dy,), shape = op.operands, op["shape"]
+    (dy,), shape = op.operands, op.shape
     kind, sizes = dy.type.dtype, dy.type.shape[2:]
     counts = [np.ones(())]
-    geometry = list(
-        zip(sizes, shape[2:], op["window"], op["strides"], op["low"], op["dilations"], strict=True)
-    )
+    geometry = list(zip(sizes, shape[2:], op.window, op.strides, op.low, op.dilations, strict=True))
     for made, size, window, stride, low, dilation in geometry:
         at = np.arange(made)[:, None] * stride - low + np.arange(window) * dilation
-        inside = window if op["count_padding"] else ((at >= 0) & (at < size)).sum(1)
+        inside = window if op.count_padding else ((at >= 0) & (at < size)).sum(1)
         counts.append(np.broadcast_to(inside, (made,)))
     number = np.array(counts[0])
     for each in counts[1:]:
         number = number[..., None] * each
     share = b.div(dy, b.expand(b.constant(number.astype(kind.numpy)), dy.type.shape))
     channels = shape[1]
-    ones = b.expand(b.constant(1, kind), (channels, 1, *op["window"]))
+    ones = b.expand(b.constant(1, kind), (channels, 1, *op.window))
     ends = [(m - 1) * s + d * (w - 1) + 1 - low - n for m, n, w, s, low, d in geometry]
     found = b.conv_transpose(
         share,
         ones,
-        strides=op["strides"],
-        dilations=op["dilations"],
+        strides=op.strides,
+        dilations=op.dilations,
         groups=channels,
-        low=op["low"],
+        low=op.low,
         high=tuple(max(e, 0) for e in ends),
         output_padding=(0,) * len(ends),
     )
@@ -154,7 +153,7 @@ def _avg_pool_gradient(b: Builder, op: Op) -> Value:
     return found
 
 
-SPELLINGS: dict[str, Callable[[Builder, Op], Value]] = {
+SPELLINGS: dict[str, Callable[[Builder, Any], Value]] = {
     "core.stop_gradient": _itself,
     "core.distribute": _itself,
     "core.all_reduce": _all_reduce,
@@ -177,5 +176,5 @@ def respelled(op: Op, weights: WeightStore) -> Block | None:
         return None
     arguments = tuple(Value(v.type, v.name) for v in op.operands)
     builder = Builder(weights)
-    made = SPELLINGS[op.kind](builder, op.with_(operands=arguments))
+    made = SPELLINGS[op.kind](builder, definition(op).view(op.with_(operands=arguments)))
     return Block(arguments, tuple(builder.ops), (made,))

@@ -15,6 +15,8 @@ import numpy as np
 
 from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value
 from core_compiler.ir.weights import array_digest
+from core_compiler.ops import typed
+from core_compiler.ops.base import view
 from core_compiler.support.errors import UserError
 
 #: The maximum number of generated elements of all weights, and of all inputs, of one model: 2 GB of
@@ -143,17 +145,17 @@ def _is_square(op: Op) -> bool:
 
 def _size(op: Op) -> int | None:
     """Return the number of valid positions for the indices of ``op``; None if unknown."""
-    if op.kind == "core.one_hot":
-        return int(op["classes"])
+    one_hot, gather = typed.OneHot.match(op), typed.GatherNd.match(op)
+    if one_hot is not None:
+        return one_hot.classes
     shape = op.operands[0].type.shape
-    if op.kind in ("core.gather_nd", "core.scatter_nd"):
-        first = int(op.attributes.get("batch_dims", 0))
+    if gather is not None or op.kind == "core.scatter_nd":
+        first = 0 if gather is None else gather.batch_dims
         sizes = shape[first : first + int(op.operands[1].type.shape[-1])]
     elif op.kind in ("core.nll_loss", "core.cross_entropy"):
         sizes = shape[1:2]
     else:
-        axis = int(op.attributes.get("axis", 0))
-        sizes = (shape[axis],)
+        sizes = (shape[view(op).axis],)
     return min(sizes) if sizes and all(isinstance(size, int) for size in sizes) else None
 
 

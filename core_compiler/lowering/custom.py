@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from math import prod
 
-from core_compiler.ir import Block, Op, Value, dtype
+from core_compiler.ir import Block, Value, dtype
 from core_compiler.ir.types import INDEX, ordered_strides
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.builder import KernelBuilder
@@ -17,7 +17,7 @@ from core_compiler.lowering.element_expressions import accumulator
 from core_compiler.lowering.lowered import Lowered
 from core_compiler.lowering.reduction_nests import COMBINE, identity
 from core_compiler.numerics.reference.collective import pairwise
-from core_compiler.ops import hooks
+from core_compiler.ops import hooks, typed
 from core_compiler.ops.base import definition
 
 CHUNK = 256
@@ -107,24 +107,25 @@ class Custom:
 def lower(block: Block, name: str):
     """Return the kernel of a block of one op, and the constants that are its operands."""
     custom = Custom(block, name)
-    hook = definition(custom.op).lower
+    declared = definition(custom.op)
+    hook, op = declared.lower, declared.view(custom.op)
     if isinstance(hook, hooks.Scan):
-        _scan(custom, custom.op, hook.kind)
+        _scan(custom, op, hook.kind)
     else:
         build = globals()[hook.build] if isinstance(hook.build, str) else hook.build
-        build(custom, custom.op)
+        build(custom, op)
     return custom.lowered()
 
 
 # -- scans -----------------------------------------------------------------------------------------
 
 
-def _scan(c: Custom, op: Op, kind: str) -> None:
+def _scan(c: Custom, op: typed.Scan, kind: str) -> None:
     """Emit a scan in chunks of 256, each sequential from its first element.
 
     y = offset + local, and local itself in the first chunk.
     """
-    kb, axis = c.kb, op["axis"]
+    kb, axis = c.kb, op.axis
     (x,), (y,) = c.inputs, c.outputs
     size, combine = c.extents[x][axis], COMBINE[kind]
     lane = x.type.dtype if not scalars.is_narrow(x.type.dtype) else dtype("f32")
@@ -132,12 +133,12 @@ def _scan(c: Custom, op: Op, kind: str) -> None:
     with c.rows(x, axis) as at:
 
         def place(r):
-            return kb.sub(kb.sub(size, 1), r) if op["reverse"] else r
+            return kb.sub(kb.sub(size, 1), r) if op.reverse else r
 
         def put(value, r):
             kb.store(c.narrow(value, y.type.dtype), y, *at(place(r)))
 
-        if op["exclusive"]:
+        if op.exclusive:
             with kb.branch(kb.gt(size, kb.index(0))):
                 put(start, kb.index(0))
         with kb.loop("chunk", 0, size, CHUNK, init=[start]) as (chunk, offset):
@@ -149,7 +150,7 @@ def _scan(c: Custom, op: Op, kind: str) -> None:
                 if kind in ("sum", "prod"):
                     joined = kb.select(kb.eq(r, chunk), value, joined)
                 total = kb.select(first_chunk, joined, kb.op(combine, offset, joined))
-                if op["exclusive"]:
+                if op.exclusive:
                     with kb.branch(kb.lt(kb.add(r, 1), size)):
                         put(total, kb.add(r, 1))
                 else:
@@ -205,11 +206,11 @@ def _before(kb: KernelBuilder, b: Value, a: Value, descending: bool) -> Value:
     return kb.or_(less, kb.and_(kb.is_nan(x), kb.not_(kb.is_nan(y))))
 
 
-def sort(c: Custom, op: Op) -> None:
-    kb, axis = c.kb, op["axis"]
+def sort(c: Custom, op: typed.Argsort | typed.Sort) -> None:
+    kb, axis = c.kb, op.axis
     (x,), (y,) = c.inputs, c.outputs
     with c.rows(x, axis) as at:
-        order = _sorted_positions(c, x, axis, at, op["descending"])
+        order = _sorted_positions(c, x, axis, at, op.descending)
         with c.along("k", c.extents[x][axis]) as k:
             place = kb.cast(kb.load(order, k), INDEX)
             positions = op.kind.endswith("argsort")
@@ -221,11 +222,11 @@ def sort(c: Custom, op: Op) -> None:
             kb.store(value, y, *at(k))
 
 
-def topk(c: Custom, op: Op) -> None:
-    kb, axis = c.kb, op["axis"]
+def topk(c: Custom, op: typed.Topk) -> None:
+    kb, axis = c.kb, op.axis
     (x,), (values, positions) = c.inputs, c.outputs
     with c.rows(x, axis) as at:
-        order = _sorted_positions(c, x, axis, at, op["largest"])
+        order = _sorted_positions(c, x, axis, at, op.largest)
         with c.along("k", c.extents[values][axis]) as k:
             place = kb.load(order, k)
             kb.store(kb.load(x, *at(kb.cast(place, INDEX))), values, *at(k))
@@ -235,13 +236,13 @@ def topk(c: Custom, op: Op) -> None:
 # -- scatters --------------------------------------------------------------------------------------
 
 
-def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
+def _scatter(c: Custom, op: typed.Scatter, depth: int, target: Callable) -> None:
     """Apply updates in row-major order.
 
     ``target(u, at)`` returns, for the update slice at index ``u``, the index of the destination's
     first ``depth`` axes.
     """
-    kb, mode = c.kb, op["mode"]
+    kb, mode = c.kb, op.mode
     (x, _, updates), (y,) = c.inputs, c.outputs
     rank, width = x.type.rank, x.type.rank - depth
     lead = updates.type.rank - width
@@ -251,7 +252,7 @@ def _scatter(c: Custom, op: Op, depth: int, target: Callable) -> None:
         kb.store(kb.load(x, *where), y, *where)
     table = None
     if mode in ("add", "mul"):
-        table = _Totals(c, x, depth, mode, prod(op.operands[2].type.shape[:lead]))
+        table = _Totals(c, x, depth, mode, prod(op.updates.type.shape[:lead]))
     with c._nest(updates, range(lead), "u", {}, "sequential") as u:
         row = target([u[a] for a in range(lead)])
         inside = None
@@ -359,8 +360,8 @@ class _Totals:
                     kb.store(c.narrow(made, y.type.dtype), y, *row, *rest)
 
 
-def scatter_along(c: Custom, op: Op) -> None:
-    indices, axis = c.inputs[1], op["axis"]
+def scatter_along(c: Custom, op: typed.ScatterAlong) -> None:
+    indices, axis = c.inputs[1], op.axis
 
     def target(u):
         found = c.kb.cast(c.kb.load(indices, *u), INDEX)
@@ -369,9 +370,9 @@ def scatter_along(c: Custom, op: Op) -> None:
     _scatter(c, op, c.inputs[0].type.rank, target)
 
 
-def scatter_nd(c: Custom, op: Op) -> None:
+def scatter_nd(c: Custom, op: typed.ScatterNd) -> None:
     indices = c.inputs[1]
-    depth = op.operands[1].type.shape[-1]
+    depth = op.indices.type.shape[-1]
 
     def target(u):
         return [c.kb.cast(c.kb.load(indices, *u, k), INDEX) for k in range(depth)]
@@ -399,7 +400,7 @@ def _philox(kb: KernelBuilder, counter: list[Value], key: list[Value]) -> list[V
     return c
 
 
-def random(c: Custom, op: Op) -> None:
+def random(c: Custom, op: typed.Random) -> None:
     """Emit a work item per counter, with up to four elements.
 
     A shard's elements follow those of the previous shards and may begin and end inside a counter.
@@ -422,7 +423,7 @@ def random(c: Custom, op: Op) -> None:
         count = block if first is None else kb.add(kb.floordiv(first, 4), block)
         counter = [
             kb.cast(kb.cast(count, "i64"), u32),
-            kb.number(op["stream"], u32),
+            kb.number(op.stream, u32),
             iteration,
             trip,
         ]
@@ -469,7 +470,7 @@ def _unravel(c: Custom, y: Value, place: Value) -> list[Value]:
 # -- collectives -----------------------------------------------------------------------------------
 
 
-def all_reduce(c: Custom, op: Op) -> None:
+def all_reduce(c: Custom, op: typed.AllReduce) -> None:
     """Emit the reduction for a single worker, as if every shard held the same values.
 
     It uses the tree over the shards.
@@ -478,5 +479,5 @@ def all_reduce(c: Custom, op: Op) -> None:
     (x,), (y,) = c.inputs, c.outputs
     with c.rows(x, None) as at:
         where = at()
-        total = pairwise([c.wide(kb.load(x, *where))] * op["shards"], kb.add)
+        total = pairwise([c.wide(kb.load(x, *where))] * op.shards, kb.add)
         kb.store(c.narrow(total, y.type.dtype), y, *where)

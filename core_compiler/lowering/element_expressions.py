@@ -15,12 +15,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from core_compiler.ir import Block, DType, Op, Value, dtype
+from core_compiler.ir import Block, Dense, DType, Op, Value, dtype
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.types import ordered_strides
-from core_compiler.ops import hooks, index_maps
+from core_compiler.ops import hooks, index_maps, typed
 from core_compiler.ops.affine import ZERO, Axis, Data, Lin, axis_index, clamp, combine
-from core_compiler.ops.base import definition
+from core_compiler.ops.base import definition, view
 
 #: Largest number of reduction terms that one level of lanes adds (numerics contract).
 LANE_CHUNK = 4096
@@ -146,9 +146,10 @@ class Puller:
 
         A constant becomes an argument of the launch, so that kernels do not differ by its value.
         """
-        maker = self.makers.get(value)
-        if maker is not None and maker.kind == "core.constant" and value.type.elements == 1:
-            known = int(maker["value"].array().reshape(-1)[0])
+        maker = typed.Constant.match(self.makers.get(value))
+        held = None if maker is None else maker.value
+        if isinstance(held, Dense) and value.type.elements == 1:
+            known = int(held.array().reshape(-1)[0])
             return combine((), min(max(known, low), max(low, high)))
         if value not in self.data_values:
             self.data_values.append(value)
@@ -203,20 +204,22 @@ class Puller:
 
     def _constant(self, op, hook, index) -> Node:
         kind = op.result.type.dtype
-        if op.kind == "core.iota":
-            place = index[op["axis"]]
+        iota = typed.Iota.match(op)
+        if iota is not None:
+            place = index[iota.axis]
             return Node("position", kind, op=op, address=place, axes=place.axes)
-        if not hasattr(op["value"], "array") or op.result.type.elements != 1:
+        held = typed.Constant.of(op).value
+        if not isinstance(held, Dense) or op.result.type.elements != 1:
             raise CannotLower(
                 "constants of one element",
                 "{0} has several elements: a kernel reads such a constant as an operand",
                 op,
             )
-        number = op["value"].array().reshape(-1)[0]
+        number = held.array().reshape(-1)[0]
         return Node("number", kind, op=op, number=number)
 
     def _index_map(self, op, hook, index) -> Node:
-        return self._read(op, hook.find(self, op, index))
+        return self._read(op, hook.find(self, view(op), index))
 
     def _read(self, op, read: hooks.Read) -> Node:
         inner = self.pull(op.operands[read.operand], read.index)
@@ -247,14 +250,15 @@ class Puller:
     def _reduction(self, op, hook, index) -> Node:
         if hook.kind in ("argmax", "argmin"):
             return self._arg(op, hook, index)
-        x = op.operands[0]
-        groups = reduced_groups(x.type.shape, op["axes"])
-        orders = tuple(op.get("orders", ())) or default_orders(x.type.shape, groups)
+        reduction: typed.Reduction = view(op)
+        x, axes = reduction.x, reduction.axes
+        groups = reduced_groups(x.type.shape, axes)
+        orders = reduction.orders or default_orders(x.type.shape, groups)
         if hook.kind == "prod":  # products always run in sequence
             orders = ("sequence",) * len(groups)
         kept = iter(index)
         full: list[Lin | None] = [
-            (ZERO if x.type.shape[a] == 1 else None) if a in op["axes"] else next(kept)
+            (ZERO if x.type.shape[a] == 1 else None) if a in axes else next(kept)
             for a in range(x.type.rank)
         ]
         kind = x.type.dtype
@@ -271,7 +275,7 @@ class Puller:
             node = self.compute("cast", wide, node, op=op)
         for axis, order in reversed(list(zip(loops, orders, strict=True))):
             node = self.heavy(order, hook.kind, (axis,), (node,), wide, op)
-        if hook.kind == "sum" and op["axes"] and not loops and wide.is_float:
+        if hook.kind == "sum" and axes and not loops and wide.is_float:
             # A sum starts from +0, so the sum of the single term -0 is +0.
             node = self.compute("add", wide, node, self._zero(wide, op), op=op)
         if wide is not kind:
@@ -279,7 +283,8 @@ class Puller:
         return node
 
     def _arg(self, op, hook, index) -> Node:
-        x, axis = op.operands[0], op["axis"]
+        found: typed.Argmax | typed.Argmin = view(op)
+        x, axis = found.x, found.axis
         loop = self.reduced_axis(x.type.shape[axis])
         place = axis_index(loop)
         node = self.pull(x, (*index[:axis], place, *index[axis:]))
@@ -290,18 +295,13 @@ class Puller:
 
     def _contraction(self, op, hook, index) -> Node:
         a, b = op.operands
-        if op.kind.endswith("matmul"):
-            batch = tuple(range(a.type.rank - 2))
-            pairs = {
-                "batch_a": batch,
-                "batch_b": batch,
-                "contract_a": (a.type.rank - 1,),
-                "contract_b": (a.type.rank - 2,),
-            }
-        else:
-            pairs = op
-        ca, cb = tuple(pairs["contract_a"]), tuple(pairs["contract_b"])
-        ba, bb = tuple(pairs["batch_a"]), tuple(pairs["batch_b"])
+        product = typed.Contract.match(op)
+        if product is not None:
+            ba, bb = product.batch_a, product.batch_b
+            ca, cb = product.contract_a, product.contract_b
+        else:  # a matmul
+            ba = bb = tuple(range(a.type.rank - 2))
+            ca, cb = (a.type.rank - 1,), (a.type.rank - 2,)
         sizes = [a.type.shape[i] for i in ca]
         axis = self.reduced_axis(prod(sizes))
         k = index_maps.unravel(axis_index(axis), sizes)
@@ -328,13 +328,14 @@ class Puller:
     def _convolution(self, op, hook, index) -> Node:
         if hook.transposed:
             return self._transposed_convolution(op, index)
-        x, w = op.operands
-        groups, taps = op["groups"], w.type.shape[2:]
+        convolution = typed.Conv.of(op)
+        x, w, groups = convolution.x, convolution.w, convolution.groups
+        taps = w.type.shape[2:]
         channel = self.reduced_axis(w.type.shape[1])
         tap_axes = [self.reduced_axis(n) for n in taps]
         group = index[1] // (w.type.shape[0] // groups) if groups > 1 else ZERO
         c = axis_index(channel)
-        image, inside = self._image(op, x, index[2:], list(map(axis_index, tap_axes)))
+        image, inside = self._image(convolution, index[2:], list(map(axis_index, tap_axes)))
         wide = accumulator(x.type.dtype)
         source = self.pull(x, (index[0], group * w.type.shape[1] + c, *image))
         source = self._padded(self.widened(source, wide, op), inside, op)
@@ -352,8 +353,9 @@ class Puller:
         return self.widened(node, op.result.type.dtype, op)
 
     def _transposed_convolution(self, op, index) -> Node:
-        x, w = op.operands
-        groups, taps = op["groups"], w.type.shape[2:]
+        convolution = typed.ConvTranspose.of(op)
+        x, w, groups = convolution.x, convolution.w, convolution.groups
+        taps = w.type.shape[2:]
         per_group = x.type.shape[1] // groups
         channel = self.reduced_axis(per_group)
         tap_axes = [self.reduced_axis(n) for n in taps]
@@ -367,9 +369,9 @@ class Puller:
             index[2:],
             tap_axes,
             x.type.shape[2:],
-            op["strides"],
-            op["low"],
-            op["dilations"],
+            convolution.strides,
+            convolution.low,
+            convolution.dilations,
             strict=True,
         ):
             # A tap without a position is not a term; a tap with a position outside is padding.
@@ -385,7 +387,7 @@ class Puller:
         source = self._padded(source, inside, op)
         weight = self.pull(w, (row, within, *map(axis_index, tap_axes)))
         weight = self.widened(weight, wide, op)
-        count = op.get("taps") or prod(taps)
+        count = convolution.taps or prod(taps)
         node = self.heavy(
             "convolution",
             "fma",
@@ -400,12 +402,13 @@ class Puller:
 
     def _weight_gradient(self, op, hook, index) -> Node:
         """Return a product over (n, out): dy's elements of a channel times those of x at a tap."""
-        x, dy = op.operands
-        groups, sizes = op["groups"], (dy.type.shape[0], *dy.type.shape[2:])
+        product = typed.ConvWeightGradient.of(op)
+        x, dy, groups = product.x, product.dy, product.groups
+        sizes = (dy.type.shape[0], *dy.type.shape[2:])
         axis = self.reduced_axis(prod(sizes))
         n, *places = index_maps.unravel(axis_index(axis), sizes)
         group = index[0] // (dy.type.shape[1] // groups) if groups > 1 else ZERO
-        image, inside = self._image(op, x, places, index[2:])
+        image, inside = self._image(product, places, index[2:])
         wide = accumulator(x.type.dtype)
         channel = group * (x.type.shape[1] // groups) + index[1]
         source = self.widened(self.pull(x, (n, channel, *image)), wide, op)
@@ -414,14 +417,19 @@ class Puller:
         node = self.heavy("contraction", "fma", (axis,), (source, given), wide, op)
         return self.widened(node, op.result.type.dtype, op)
 
-    def _image(self, op, x: Value, places, taps):
-        """Return the position in ``x`` of the ``taps`` of the windows at ``places``.
+    def _image(
+        self,
+        op: typed.Conv | typed.ConvWeightGradient | typed.Pool | typed.MaxPoolPositions,
+        places,
+        taps,
+    ):
+        """Return the position in x of the ``taps`` of the windows at ``places``.
 
         It is an index that may always be read, with the conditions under which it is inside.
         """
         image, inside = [], []
         for i, tap, size, stride, low, dilation in zip(
-            places, taps, x.type.shape[2:], op["strides"], op["low"], op["dilations"], strict=True
+            places, taps, op.x.type.shape[2:], op.strides, op.low, op.dilations, strict=True
         ):
             place = i * stride + tap * dilation - low
             image.append(clamp(place, 0, max(size - 1, 0)))
@@ -438,9 +446,10 @@ class Puller:
         return Node("number", kind, op=op, number=kind.numpy.type(0))
 
     def _window(self, op, hook, index) -> Node:
-        (x,) = op.operands
-        tap_axes = [self.reduced_axis(n) for n in op["window"]]
-        image, inside = self._image(op, x, index[2:], list(map(axis_index, tap_axes)))
+        pool: typed.Pool | typed.MaxPoolPositions = view(op)
+        x = pool.x
+        tap_axes = [self.reduced_axis(n) for n in pool.window]
+        image, inside = self._image(pool, index[2:], list(map(axis_index, tap_axes)))
         kind = x.type.dtype
         wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
         node = self.widened(self.pull(x, (*index[:2], *image)), wide, op)
@@ -453,30 +462,28 @@ class Puller:
         total = self.heavy(
             "window", "max" if hook.kind == "max" else "add", tap_axes, (node,), wide, op, inside
         )
-        if hook.kind == "mean":
-            if op.get("count_padding", False) or not inside:
-                count = Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
-            else:
-                count = self._positions_inside(op, x.type.shape, index[2:], wide)
+        if isinstance(pool, typed.AvgPool):
+            count = self._count(pool, x.type.shape, index[2:], wide, every=not inside)
             total = self.compute("div", wide, total, count, op=op)
         return self.widened(total, kind, op)
 
     def _window_gradient(self, op, hook, index) -> Node:
         """Return the gradient of a window op; windows of an element ascend as its taps descend."""
-        dy, shape = op.operands[-1], op["shape"]
-        tap_axes = [self.reduced_axis(n) for n in op["window"]]
+        window: typed.MaxPoolGradient | typed.AvgPoolGradient = view(op)
+        dy, shape, strides = window.dy, window.shape, window.strides
+        tap_axes = [self.reduced_axis(n) for n in window.window]
         places, hits = [], []
-        for i, tap, window, size, stride, low, dilation in zip(
+        for i, tap, taps, size, stride, low, dilation in zip(
             index[2:],
             tap_axes,
-            op["window"],
+            window.window,
             dy.type.shape[2:],
-            op["strides"],
-            op["low"],
-            op["dilations"],
+            strides,
+            window.low,
+            window.dilations,
             strict=True,
         ):
-            place = i + low - (axis_index(tap) * -1 + (window - 1)) * dilation
+            place = i + low - (axis_index(tap) * -1 + (taps - 1)) * dilation
             hits += [(place % stride, 0, 1)] if stride > 1 else []
             place = place // stride
             places.append(clamp(place, 0, max(size - 1, 0)))
@@ -485,41 +492,44 @@ class Puller:
         wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
         where = (*index[:2], *places)
         terms = [self.widened(self.pull(dy, where), wide, op)]
-        if hook.kind == "max":
+        if isinstance(window, typed.MaxPoolGradient):
             place = index_maps.linear(index[2:], shape[2:])
             here = Node("position", dtype("i64"), op=op, address=place, axes=place.axes)
-            there = self.pull(op.operands[0], where)
+            there = self.pull(window.positions, where)
             terms.append(self.compute("eq", dtype("i1"), there, here, op=op))
         else:
-            count = self._count(op, shape, places, wide)
+            count = self._count(window, shape, places, wide)
             terms = [self.compute("div", wide, terms[0], count, op=op)]
-        most = prod(-(-k // s) for k, s in zip(op["window"], op["strides"], strict=True))
+        most = prod(-(-k // s) for k, s in zip(window.window, strides, strict=True))
         node = self.heavy(
             "window", "gradient", tap_axes, terms, wide, op, hits, chunked=most > CHUNK
         )
         return self.widened(node, kind, op)
 
-    def _count(self, op, shape, index, wide: DType) -> Node:
-        """Return the number of elements of the mean at ``index``."""
-        if op.get("count_padding", False):
-            return Node("number", wide, op=op, number=wide.numpy.type(prod(op["window"])))
-        return self._positions_inside(op, shape, index, wide)
+    def _count(
+        self,
+        pool: typed.AvgPool | typed.AvgPoolGradient,
+        shape,
+        index,
+        wide: DType,
+        every: bool = False,
+    ) -> Node:
+        """Return the number of elements of the mean at ``index`` over an operand of ``shape``.
 
-    def _positions_inside(self, op, shape, index, wide: DType) -> Node:
-        """Return the number of positions of the window at ``index`` inside an operand of ``shape``.
-
-        It is a product over the axes.
+        It is the window's, if padding is counted or ``every`` window is inside.
         """
+        if pool.count_padding or every:
+            return Node("number", wide, op=pool.op, number=wide.numpy.type(prod(pool.window)))
         count: Any = None  # every window has axes
         for i, window, size, stride, low, dilation in zip(
-            index, op["window"], shape[2:], op["strides"], op["low"], op["dilations"], strict=True
+            index, pool.window, shape[2:], pool.strides, pool.low, pool.dilations, strict=True
         ):
             start = i * -stride + low
             first = clamp((start + dilation - 1) // dilation, 0, window)
             end = clamp((start + size - 1) // dilation + 1, 0, window)
             inside = clamp(end - first, 0, window)
-            here = Node("position", wide, op=op, address=inside, axes=inside.axes)
-            count = here if count is None else self.compute("mul", wide, count, here, op=op)
+            here = Node("position", wide, op=pool.op, address=inside, axes=inside.axes)
+            count = here if count is None else self.compute("mul", wide, count, here, op=pool.op)
         return count
 
 

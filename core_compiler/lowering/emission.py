@@ -14,6 +14,7 @@ from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.lowering.element_expressions import Node
 from core_compiler.lowering.planning import Phase, Plan, Store
 from core_compiler.lowering.reduction_nests import HeavyLoops
+from core_compiler.ops import typed
 from core_compiler.ops.affine import Axis, Clamped, Data, Lin, Quotient
 
 U64 = dtype("ui64")
@@ -255,8 +256,8 @@ class Emitter(HeavyLoops):
         operands = [self.emit(n) for n in node.inputs]
         self._speak_for(node)
         if name == "cast":
-            saturate = True if node.op is None else node.op.get("saturate", True)
-            return self.cast(operands[0], node.dtype, saturate)
+            cast = typed.Cast.match(node.op)  # others widen and narrow what they read and make
+            return self.cast(operands[0], node.dtype, cast is None or cast.saturate)
         if name == "bitcast":
             return kb.op("bitcast", operands[0], dtype=node.dtype)
         if name == "select":

@@ -380,11 +380,10 @@ def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) 
 def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, space):
     """Return the node that is an output's element, and its phase (None: the last)."""
     box = _written(value, parts)
-    begin = (
-        definition(parts[value]).lower.starts(puller, parts[value])
-        if value in parts
-        else ([ZERO] * value.type.rank)
-    )
+    begin: Sequence[Lin] = [ZERO] * value.type.rank
+    if value in parts:
+        declared = definition(parts[value])
+        begin = declared.lower.starts(puller, declared.view(parts[value]))
 
     def address(index, shape) -> Lin:
         total = ZERO

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import sqrt
 
+from core_compiler.ops import typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import (
     GELU_BETA,
@@ -74,19 +75,19 @@ def _clamp_rule(types, attributes):
     return made
 
 
-def _clamp(b, op):
+def _clamp(b, op: typed.Clamp):
     (x,) = op.operands
-    if op.get("low") is not None:
-        x = b.max(x, _constant(b, op["low"], x))
-    if op.get("high") is not None:
-        x = b.min(x, _constant(b, op["high"], x))
+    if op.low is not None:
+        x = b.max(x, _constant(b, op.low, x))
+    if op.high is not None:
+        x = b.min(x, _constant(b, op.high, x))
     return x
 
 
 @in_f32
-def _leaky_relu(b, op, x):
+def _leaky_relu(b, op: typed.LeakyRelu, x):
     positive = b.gt(x, _constant(b, 0, x))
-    return b.select(positive, x, b.mul(x, _constant(b, op["slope"], x)))
+    return b.select(positive, x, b.mul(x, _constant(b, op.slope, x)))
 
 
 def _ramp(b, x, alpha: float, beta: float):
@@ -96,8 +97,8 @@ def _ramp(b, x, alpha: float, beta: float):
 
 
 @in_f32
-def _hard_sigmoid(b, op, x):
-    return _ramp(b, x, op["alpha"], op["beta"])
+def _hard_sigmoid(b, op: typed.HardSigmoid, x):
+    return _ramp(b, x, op.alpha, op.beta)
 
 
 @in_f32
@@ -138,9 +139,9 @@ _activation("hard_swish", "x * min(max(x / 6 + 1/2, 0), 1), with x * (1/6) for x
 
 
 @in_f32
-def _gelu(b, op, x):
+def _gelu(b, op: typed.Gelu, x):
     half, one = _constant(b, 0.5, x), _constant(b, 1, x)
-    if op["approximate"] == "tanh":
+    if op.approximate == "tanh":
         cube = b.mul(b.mul(x, x), x)
         inner = b.add(x, b.mul(_constant(b, GELU_KAPPA, x), cube))
         bend = b.tanh(b.mul(_constant(b, GELU_BETA, x), inner))
@@ -161,8 +162,8 @@ def _expm1_branch(b, x, alpha: float):
 
 
 @in_f32
-def _elu(b, op, x):
-    return _expm1_branch(b, x, op["alpha"])
+def _elu(b, op: typed.Elu, x):
+    return _expm1_branch(b, x, op.alpha)
 
 
 @in_f32
@@ -171,8 +172,8 @@ def _selu(b, op, x):
 
 
 @in_f32
-def _celu(b, op, x):
-    alpha = _constant(b, op["alpha"], x)
+def _celu(b, op: typed.Celu, x):
+    alpha = _constant(b, op.alpha, x)
     grown = b.mul(alpha, b.expm1(b.div(x, alpha)))
     return b.select(b.gt(x, _constant(b, 0, x)), x, grown)
 
@@ -184,10 +185,10 @@ def _softplus_of(b, x):
 
 
 @in_f32
-def _softplus(b, op, x):
-    if op["beta"] == 1.0:
+def _softplus(b, op: typed.Softplus, x):
+    if op.beta == 1.0:
         return _softplus_of(b, x)
-    beta = _constant(b, op["beta"], x)
+    beta = _constant(b, op.beta, x)
     return b.div(_softplus_of(b, b.mul(x, beta)), beta)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from math import inf, sqrt
 
 from core_compiler.ir import Value, tensor
+from core_compiler.ops import typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.builder import broadcast_shape
 from core_compiler.ops.composite import as_dtype, widened
@@ -60,21 +61,21 @@ def _need_mask(mask, scores) -> None:
         refuse(f"mask of shape {show(mask.shape)} does not broadcast to the scores {show(scores)}")
 
 
-def _attention(b, op):
+def _attention(b, op: typed.Attention):
     q, k, v, *mask = op.operands
     dtype = q.type.dtype
     wide = accumulator(dtype)
     rank = q.type.rank
     swap = (*range(rank - 2), rank - 1, rank - 2)
     scores = b.matmul(q, b.transpose(k, permutation=swap), accumulate=wide)
-    scale = op.get("scale")
+    scale = op.scale
     factor = 1 / sqrt(q.type.shape[-1]) if scale is None else scale
     scores = b.mul(scores, b.scalar_like(factor, scores))
     if mask:
-        scores = _masked(b, scores, mask[0], op["hidden"])
-    if op["causal"]:
-        scores = _where(b, _not_after(b, scores), scores, op["hidden"])
-    shares = b.softmax(scores, axis=rank - 1, empty_rows=op["empty_rows"])
+        scores = _masked(b, scores, mask[0], op.hidden)
+    if op.causal:
+        scores = _where(b, _not_after(b, scores), scores, op.hidden)
+    shares = b.softmax(scores, axis=rank - 1, empty_rows=op.empty_rows)
     return b.matmul(as_dtype(b, shares, dtype), v)
 
 
@@ -140,10 +141,10 @@ def _rotary_rule(types, attributes):
     return (x,)
 
 
-def _rotary(b, op):
+def _rotary(b, op: typed.RotaryEmbedding):
     x, cos, sin = op.operands
     shape = x.type.shape
-    turned = _quarter_turn(b, x, op["interleaved"])
+    turned = _quarter_turn(b, x, op.interleaved)
     cos, sin = (b.expand(v, shape) for v in (cos, sin))
     return b.add(b.mul(x, cos), b.mul(turned, sin))
 

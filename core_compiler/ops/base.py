@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 
 import numpy as np
 
 from core_compiler.ir import Block, DType, Op, TensorType, Type, Value, dtype
 from core_compiler.ops.precision import Precision
+from core_compiler.ops.views import view_class
 from core_compiler.support.errors import InternalError
 
 
@@ -116,6 +117,7 @@ class OpDef:
     reference   ``(arrays, attributes, result types) -> tuple of arrays``: the meaning, bit for bit
                 (numerics contract).  None only for ops whose meaning is their ``decompose``.
     decompose   ``(builder, op) -> values``: a composite's declared decomposition, its meaning.
+                ``op`` is the op's :attr:`view`, as for ``flops``.
     lower       the lowering to loops: an object of ``core_compiler.lowering.lower`` (or None
                 for composites that are always decomposed, and for ops that cost nothing).
     flops       ``(op) -> int`` arithmetic operations (an fma counts two, a transcendental one);
@@ -137,9 +139,9 @@ class OpDef:
     type_rule: TypeRule
     reference: Reference | None = None
     attributes: Mapping[str, Attr] = field(default_factory=dict)
-    decompose: Callable[[Any, Op], Sequence[Value]] | None = None
+    decompose: Callable[[Any, Any], Sequence[Value]] | None = None
     lower: Any = None
-    flops: Callable[[Op], int] | None = None
+    flops: Callable[[Any], int] | None = None
     traits: frozenset[str] = frozenset()
     precision: Precision | None = None
     gradient: Any = None
@@ -149,6 +151,14 @@ class OpDef:
     @property
     def name(self) -> str:
         return self.kind.split(".", 1)[1]
+
+    @cached_property
+    def view(self) -> type[Any]:  # mypy does not know which class: the caller's annotation says it
+        """The class of typed views of this op (see :mod:`core_compiler.ops.typed`)."""
+        specs = self.attributes.items()
+        required = tuple(name for name, spec in specs if spec.is_required)
+        defaults = tuple((name, spec.default) for name, spec in specs if not spec.is_required)
+        return view_class(self.kind, self.operands, required, defaults)
 
     @property
     def is_exact(self) -> bool:
@@ -210,7 +220,8 @@ def _settled(declared: OpDef) -> Callable[[Any, Op], tuple[Value, ...]]:
 
     @wraps(formula)
     def decompose(builder: Any, op: Op) -> tuple[Value, ...]:
-        made = formula(builder, op.with_(attributes=declared.settle(op.attributes)))
+        view = REGISTRY[declared.kind].view
+        made = formula(builder, view(op.with_(attributes=declared.settle(op.attributes))))
         return (made,) if isinstance(made, Value) else tuple(made)
 
     return decompose
@@ -222,6 +233,11 @@ def definition(kind: str | Op) -> OpDef:
         return REGISTRY[kind]
     except KeyError:
         raise InternalError(f"unknown op {kind!r}") from None
+
+
+def view(op: Op) -> Any:
+    """Return the typed view of an op; whoever asks annotates which one it is."""
+    return definition(op).view(op)
 
 
 def infer(

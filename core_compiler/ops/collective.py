@@ -47,7 +47,7 @@ declare(
             collective.tree_sum([arrays[0]] * attributes["shards"]),
         ),
         attributes={"shards": Attr(int, doc="the number of shards of the batch")},
-        flops=lambda op: (op["shards"] - 1) * op.result.type.elements,
+        flops=lambda op: (op.shards - 1) * op.result.type.elements,
         traits=traits("multilinear"),
         precision=SHARDS,
         lower=hooks.Custom("all_reduce"),

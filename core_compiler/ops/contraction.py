@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from core_compiler.ir import DType, tensor
 from core_compiler.ir.types import DTYPES
-from core_compiler.ops import dims, hooks
+from core_compiler.ops import dims, hooks, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.precision import Narrow
@@ -70,8 +70,8 @@ def _matmul_rule(types, attributes):
     return (tensor(shape, result_dtype(a.dtype, attributes["accumulate"])),)
 
 
-def _matmul_flops(op) -> int:
-    return 2 * op.result.type.elements * op.operands[0].type.shape[-1]
+def _matmul_flops(op: typed.Matmul) -> int:
+    return 2 * op.result.type.elements * op.a.type.shape[-1]
 
 
 def _matmul(arrays, attributes, types):
@@ -121,9 +121,9 @@ def _contract_rule(types, attributes):
     return (tensor(shape, result_dtype(a.dtype, attributes["accumulate"])),)
 
 
-def _contract_flops(op) -> int:
-    a = op.operands[0].type.shape
-    return 2 * op.result.type.elements * dims.product(a[i] for i in op["contract_a"])
+def _contract_flops(op: typed.Contract) -> int:
+    a = op.a.type.shape
+    return 2 * op.result.type.elements * dims.product(a[i] for i in op.contract_a)
 
 
 def _contract(arrays, attributes, types):

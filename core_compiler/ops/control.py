@@ -7,6 +7,7 @@ read values of the enclosing blocks. ``core.group`` is isolated: it sees only it
 from __future__ import annotations
 
 from core_compiler.ir import Block, Op
+from core_compiler.ops import typed
 from core_compiler.ops.base import Attr, OpDef, agrees, declare
 from core_compiler.ops.costs import cost
 from core_compiler.ops.precision import REGION
@@ -100,15 +101,16 @@ def _while_execute(op: Op, arrays, run):
     carried, trips = tuple(arrays), 0
     while run(condition, carried)[0]:
         carried, trips = run(body, carried), trips + 1
-    if op.get("trips", trips) != trips:
-        raise InternalError(f"{op} ran its body {trips} times, expected trips = {op['trips']}")
+    declared = typed.While.of(op).trips
+    if declared not in (None, trips):
+        raise InternalError(f"{op} ran its body {trips} times, expected trips = {declared}")
     return carried
 
 
-def _while_flops(op: Op) -> int:
+def _while_flops(op: typed.While) -> int:
     """Return the flops of all iterations if the trip count is known, else of one iteration."""
     condition, body = map(_block_flops, op.regions)
-    trips = op.get("trips")
+    trips = op.trips
     return condition + body if trips is None else (trips + 1) * condition + trips * body
 
 

@@ -8,7 +8,7 @@ executed: fma(+0, w, acc).
 from __future__ import annotations
 
 from core_compiler.ir import tensor
-from core_compiler.ops import dims, hooks
+from core_compiler.ops import dims, hooks, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.contraction import ACCUMULATE, ARITHMETIC, result_dtype
 from core_compiler.ops.gradients.table import RULES
@@ -82,9 +82,9 @@ def _conv_rule(types, attributes):
     return (tensor((x.shape[0], outputs, *sizes), made),)
 
 
-def _conv_flops(op) -> int:
+def _conv_flops(op: typed.Conv) -> int:
     """Return 2 x outputs x taps of one group; padding is executed, so it counts."""
-    return 2 * op.result.type.elements * dims.product(op.operands[1].type.shape[1:])
+    return 2 * op.result.type.elements * dims.product(op.w.type.shape[1:])
 
 
 def _pads(attributes):
@@ -152,9 +152,9 @@ def _conv_transpose_rule(types, attributes):
     return (tensor((x.shape[0], outputs, *sizes), made),)
 
 
-def _conv_transpose_flops(op) -> int:
+def _conv_transpose_flops(op: typed.ConvTranspose) -> int:
     """Return 2 x inputs x taps of one group: every pair counts once."""
-    return 2 * op.operands[0].type.elements * dims.product(op.operands[1].type.shape[1:])
+    return 2 * op.x.type.elements * dims.product(op.w.type.shape[1:])
 
 
 def _conv_transpose(arrays, attributes, types):
@@ -230,9 +230,9 @@ def _weight_gradient_rule(types, attributes):
     return (tensor((outputs, channels // groups, *kernel), made),)
 
 
-def _weight_gradient_flops(op) -> int:
+def _weight_gradient_flops(op: typed.ConvWeightGradient) -> int:
     """Return 2 x weights x outputs of a channel over the batch; padding is executed."""
-    dy = op.operands[1].type.shape
+    dy = op.dy.type.shape
     return 2 * op.result.type.elements * dims.product((dy[0], *dy[2:]))
 
 

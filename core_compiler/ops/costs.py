@@ -20,7 +20,7 @@ def cost(op: Op) -> Cost:
 def _flops(op: Op) -> int:
     declared = definition(op)
     if declared.flops is not None:
-        return int(declared.flops(op))
+        return int(declared.flops(declared.view(op)))
     if "elementwise" in declared.traits and declared.decompose is None:
         return sum(v.type.elements for v in op.results)
     if declared.decompose is not None:

@@ -10,9 +10,15 @@ import numpy as np
 from core_compiler.ir import Block, Op, TensorType, Type, Value, as_array
 from core_compiler.ir.verifier import where_of
 from core_compiler.ir.weights import WeightStore
+from core_compiler.ops import typed
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import decomposed
 from core_compiler.support.errors import InternalError
+
+
+def constant_array(op: Op, weights: WeightStore | None) -> np.ndarray:
+    """Return the array of a ``core.constant``, read-only."""
+    return as_array(typed.Constant.of(op).value, weights)
 
 
 def evaluate(
@@ -28,7 +34,7 @@ def evaluate(
     """
     declared = definition(op)
     if op.kind == "core.constant":
-        return (as_array(op["value"], weights),)
+        return (constant_array(op, weights),)
     if declared.execute is not None:
 
         def run(block: Block, given: Sequence[np.ndarray]):

@@ -7,6 +7,7 @@ that is read from an integer tensor.
 from __future__ import annotations
 
 from core_compiler.ir.types import row_major
+from core_compiler.ops import typed
 from core_compiler.ops.affine import ZERO, Lin, clamp, divide
 from core_compiler.ops.hooks import Read
 
@@ -34,13 +35,13 @@ def unravel(position: Lin, shape) -> list[Lin]:
     return index[::-1]
 
 
-def broadcast(context, op, index) -> Read:
-    x, dims = op.operands[0].type, op["dims"]
+def broadcast(context, op: typed.Broadcast, index) -> Read:
+    x, dims = op.x.type, op.dims
     return Read(0, tuple(ZERO if x.shape[i] == 1 else index[d] for i, d in enumerate(dims)))
 
 
-def reshape(context, op, index) -> Read:
-    old, new = op.operands[0].type.shape, op.result.type.shape
+def reshape(context, op: typed.Reshape, index) -> Read:
+    old, new = op.x.type.shape, op.result.type.shape
     return Read(0, reindex(index, new, old))
 
 
@@ -84,9 +85,9 @@ def reindex(index, new, old) -> tuple[Lin, ...]:
     return tuple(found)
 
 
-def transpose(context, op, index) -> Read:
+def transpose(context, op: typed.Transpose, index) -> Read:
     found: list[Lin] = [ZERO] * len(index)
-    for axis, source in enumerate(op["permutation"]):
+    for axis, source in enumerate(op.permutation):
         found[source] = index[axis]
     return Read(0, tuple(found))
 
@@ -95,27 +96,27 @@ def same(context, op, index) -> Read:
     return Read(0, tuple(index))
 
 
-def slice_(context, op, index) -> Read:
+def slice_(context, op: typed.Slice, index) -> Read:
     return Read(
         0,
         tuple(
             i * stride + start
-            for i, start, stride in zip(index, op["starts"], op["strides"], strict=True)
+            for i, start, stride in zip(index, op.starts, op.strides, strict=True)
         ),
     )
 
 
-def reverse(context, op, index) -> Read:
+def reverse(context, op: typed.Reverse, index) -> Read:
     shape = op.result.type.shape
     return Read(
-        0, tuple(i * -1 + (shape[a] - 1) if a in op["axes"] else i for a, i in enumerate(index))
+        0, tuple(i * -1 + (shape[a] - 1) if a in op.axes else i for a, i in enumerate(index))
     )
 
 
-def pad(context, op, index) -> Read:
-    x = op.operands[0].type
+def pad(context, op: typed.Pad, index) -> Read:
+    x = op.x.type
     inside, found = [], []
-    for i, size, low, gap in zip(index, x.shape, op["low"], op["interior"], strict=True):
+    for i, size, low, gap in zip(index, x.shape, op.low, op.interior, strict=True):
         place = i - low
         if gap:
             inside.append((place, 0, (size - 1) * (gap + 1) + 1 if size else 0))
@@ -127,8 +128,8 @@ def pad(context, op, index) -> Read:
     return _guarded(found, x.shape, inside, Read(1, ()))
 
 
-def concat(context, op, index) -> Read:
-    axis, start = op["axis"], 0
+def concat(context, op: typed.Concat, index) -> Read:
+    axis, start = op.axis, 0
     parts = []
     for number, operand in enumerate(op.operands):
         size = operand.type.shape[axis]
@@ -159,50 +160,52 @@ def _guarded(index, shape, conditions, otherwise: Read, operand: int = 0) -> Rea
     return Read(operand, tuple(_clamped(index, shape)), open_, otherwise)
 
 
-def take(context, op, index) -> Read:
+def take(context, op: typed.Take, index) -> Read:
     x, indices = (v.type for v in op.operands)
-    axis = op["axis"]
+    axis = op.axis
     where = index[axis : axis + indices.rank]
-    row = context.data(op.operands[1], where, 0, x.shape[axis] - 1)
+    row = context.data(op.indices, where, 0, x.shape[axis] - 1)
     return Read(0, (*index[:axis], row, *index[axis + indices.rank :]))
 
 
-def take_along(context, op, index) -> Read:
-    axis = op["axis"]
-    row = context.data(op.operands[1], index, 0, op.operands[0].type.shape[axis] - 1)
+def take_along(context, op: typed.TakeAlong, index) -> Read:
+    axis = op.axis
+    row = context.data(op.indices, index, 0, op.x.type.shape[axis] - 1)
     return Read(0, (*index[:axis], row, *index[axis + 1 :]))
 
 
-def gather_nd(context, op, index) -> Read:
+def gather_nd(context, op: typed.GatherNd, index) -> Read:
     x, indices = (v.type for v in op.operands)
-    batch, depth = op["batch_dims"], indices.shape[-1]
+    batch, depth = op.batch_dims, indices.shape[-1]
     where = index[: indices.rank - 1]
     picked = tuple(
-        context.data(op.operands[1], (*where, ZERO + k), 0, x.shape[batch + k] - 1)
+        context.data(op.indices, (*where, ZERO + k), 0, x.shape[batch + k] - 1)
         for k in range(depth)
     )
     return Read(0, (*index[:batch], *picked, *index[indices.rank - 1 :]))
 
 
-def box_starts(context, op, starts, sizes) -> tuple[Lin, ...]:
+def box_starts(
+    context, op: typed.DynamicSlice | typed.DynamicUpdateSlice, starts, sizes
+) -> tuple[Lin, ...]:
     """Return the start of a box of ``sizes`` in operand 0, clamped so that it fits."""
     return tuple(
         context.data(start, (), 0, size - wanted) if size > wanted else ZERO
-        for start, size, wanted in zip(starts, op.operands[0].type.shape, sizes, strict=True)
+        for start, size, wanted in zip(starts, op.x.type.shape, sizes, strict=True)
     )
 
 
-def dynamic_slice(context, op, index) -> Read:
-    starts = box_starts(context, op, op.operands[1:], op["sizes"])
+def dynamic_slice(context, op: typed.DynamicSlice, index) -> Read:
+    starts = box_starts(context, op, op.operands[1:], op.sizes)
     return Read(0, tuple(i + s for i, s in zip(index, starts, strict=True)))
 
 
-def update_starts(context, op) -> tuple[Lin, ...]:
-    return box_starts(context, op, op.operands[2:], op.operands[1].type.shape)
+def update_starts(context, op: typed.DynamicUpdateSlice) -> tuple[Lin, ...]:
+    return box_starts(context, op, op.operands[2:], op.update.type.shape)
 
 
-def dynamic_update_slice(context, op, index) -> Read:
-    update = op.operands[1].type
+def dynamic_update_slice(context, op: typed.DynamicUpdateSlice, index) -> Read:
+    update = op.update.type
     places, inside = [], []
     starts = update_starts(context, op)
     for start, i, wanted in zip(starts, index, update.shape, strict=True):

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from core_compiler.ir import tensor
-from core_compiler.ops import hooks, index_maps
+from core_compiler.ops import hooks, index_maps, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.precision import FOLLOWS, SUM
@@ -176,8 +176,8 @@ declare(
 )
 
 
-def _scatter_flops(op) -> int:
-    return 0 if op["mode"] == "set" else op.operands[2].type.elements
+def _scatter_flops(op: typed.Scatter) -> int:
+    return 0 if op.mode == "set" else op.updates.type.elements
 
 
 def _need_combinable(x, mode: str) -> None:

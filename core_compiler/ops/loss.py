@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from core_compiler.ir import DType, Op, Value, tensor
+from core_compiler.ir import DType, Value, tensor
+from core_compiler.ops import typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import (
     as_dtype,
@@ -49,9 +50,9 @@ def _one_hot_rule(types, attributes):
     return (tensor((*indices.shape, attributes["classes"]), attributes["dtype"]),)
 
 
-def _one_hot(b, op):
+def _one_hot(b, op: typed.OneHot):
     (indices,) = op.operands
-    return as_dtype(b, _hits(b, indices, op["classes"], indices.type.rank), op["dtype"])
+    return as_dtype(b, _hits(b, indices, op.classes, indices.type.rank), op.dtype)
 
 
 def _hits(b, indices: Value, classes: int, axis: int) -> Value:
@@ -114,10 +115,12 @@ def _total(b, x: Value) -> Value:
     return b.reduce_sum(x, axes=tuple(range(x.type.rank)))
 
 
-def _class_losses(b, op, log_shares: Value, targets: Value, weight):
+def _class_losses(
+    b, op: typed.CrossEntropy | typed.NllLoss, log_shares: Value, targets: Value, weight
+):
     """Return (-weight[t] * log_shares[t], weight[t]) for each target; both 0 if it is ignored."""
     targets = b.cast(targets, dtype=I64) if targets.type.dtype is not I64 else targets
-    targets, counts = _counted(b, targets, op["ignore_index"])
+    targets, counts = _counted(b, targets, op.ignore_index)
     losses = b.neg(_pick(b, log_shares, targets))
     nothing = b.scalar_like(0, losses)
     factors = b.take(weight[0], targets, axis=0) if weight else b.scalar_like(1, losses)
@@ -134,15 +137,15 @@ def _finish(b, losses: Value, factors: Value, reduction: str) -> Value:
     return total if reduction == "sum" else b.div(total, _total(b, factors))
 
 
-def totals(b, op: Op) -> tuple[Value, Value]:
+def totals(b, op: typed.CrossEntropy | typed.NllLoss) -> tuple[Value, Value]:
     """Return the dividend and the divisor of a ``nll_loss`` or ``cross_entropy`` with a mean.
 
     They are the sum of the losses and that of the weights used, in f32 for narrow floats.
     """
     x, targets, *weight = (widened(b, value) for value in op.operands)
-    how = {**op.attributes, "reduction": "sum"}
+    how = {**op.op.attributes, "reduction": "sum"}
     total = getattr(b, op.kind.removeprefix("core."))(x, targets, *weight, **how)
-    classes, counts = _counted(b, as_dtype(b, targets, I64), op["ignore_index"])
+    classes, counts = _counted(b, as_dtype(b, targets, I64), op.ignore_index)
     if weight:
         factors = b.take(weight[0], classes, axis=0)
         factors = b.select(counts, factors, b.scalar_like(0, factors))
@@ -152,9 +155,9 @@ def totals(b, op: Op) -> tuple[Value, Value]:
 
 
 @in_f32
-def _nll_loss(b, op, log_shares, targets, *weight):
+def _nll_loss(b, op: typed.NllLoss, log_shares, targets, *weight):
     losses, factors = _class_losses(b, op, log_shares, targets, weight)
-    return _finish(b, losses, factors, op["reduction"])
+    return _finish(b, losses, factors, op.reduction)
 
 
 declare(
@@ -173,10 +176,10 @@ declare(
 
 
 @in_f32
-def _cross_entropy(b, op, logits, targets, *weight):
+def _cross_entropy(b, op: typed.CrossEntropy, logits, targets, *weight):
     log_shares = b.log_softmax(logits, axis=1)
     losses, factors = _class_losses(b, op, log_shares, targets, weight)
-    share = op["label_smoothing"]
+    share = op.label_smoothing
     if share:
         uniform = _uniform_losses(b, op, log_shares, targets, weight)
         classes = size_of(logits, (1,))
@@ -184,15 +187,15 @@ def _cross_entropy(b, op, logits, targets, *weight):
             b.mul(losses, b.scalar_like(1 - share, losses)),
             b.mul(uniform, b.scalar_like(share / classes, uniform)),
         )
-    return _finish(b, losses, factors, op["reduction"])
+    return _finish(b, losses, factors, op.reduction)
 
 
-def _uniform_losses(b, op, log_shares: Value, targets: Value, weight) -> Value:
+def _uniform_losses(b, op: typed.CrossEntropy, log_shares: Value, targets: Value, weight) -> Value:
     """Return -sum over classes of weight[c] * log_shares[c], 0 if the target is ignored."""
     if weight:
         log_shares = b.mul(log_shares, spread(b, weight[0], log_shares, (1,)))
     losses = b.neg(b.reduce_sum(log_shares, axes=(1,)))
-    counts = b.ne(targets, b.scalar_like(op["ignore_index"], targets))
+    counts = b.ne(targets, b.scalar_like(op.ignore_index, targets))
     return b.select(counts, losses, b.scalar_like(0, losses))
 
 
@@ -260,13 +263,13 @@ def _mse_rule(types, attributes):
 
 
 @in_f32
-def _mse_loss(b, op, x, y):
+def _mse_loss(b, op: typed.MseLoss, x, y):
     d = b.sub(x, y)
     squares = b.mul(d, d)
-    if op["reduction"] == "none":
+    if op.reduction == "none":
         return squares
     total = _total(b, squares)
-    if op["reduction"] == "sum":
+    if op.reduction == "sum":
         return total
     return b.div(total, b.constant(size_of(x, range(x.type.rank)), total.type.dtype))
 

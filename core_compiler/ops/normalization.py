@@ -8,6 +8,7 @@ may be f32.
 from __future__ import annotations
 
 from core_compiler.ir import Value, tensor
+from core_compiler.ops import typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import in_f32, others, size_of, spread
 from core_compiler.ops.gradients.table import RULES
@@ -49,13 +50,13 @@ def _over(b, x: Value, axis: int, kind: str) -> Value:
 
 
 @in_f32
-def _softmax(b, op, x):
-    axis = op["axis"]
+def _softmax(b, op: typed.Softmax, x):
+    axis = op.axis
     if 0 in x.type.shape:
         return x
     weights = b.exp(b.sub(x, _over(b, x, axis, "max")))
     share = b.div(weights, _over(b, weights, axis, "sum"))
-    if op["empty_rows"] == "nan":
+    if op.empty_rows == "nan":
         return share
     top = _over(b, x, axis, "max")
     empty = b.eq(top, b.scalar_like(float("-inf"), top))
@@ -82,8 +83,8 @@ declare(
 
 
 @in_f32
-def _log_softmax(b, op, x):
-    axis = op["axis"]
+def _log_softmax(b, op: typed.LogSoftmax, x):
+    axis = op.axis
     if 0 in x.type.shape:
         return x
     d = b.sub(x, _over(b, x, axis, "max"))
@@ -114,8 +115,8 @@ def _logsumexp_rule(types, attributes):
 
 
 @in_f32
-def _logsumexp(b, op, x):
-    axes = op["axes"]
+def _logsumexp(b, op: typed.Logsumexp, x):
+    axes = op.axes
     top = b.reduce_max(x, axes=axes)
     top = b.select(b.is_inf(top), b.scalar_like(0, top), top)
     d = b.sub(x, spread(b, top, x, others(x.type.rank, axes)))
@@ -188,9 +189,9 @@ def _layer_norm_rule(types, attributes):
 
 
 @in_f32
-def _layer_norm(b, op, x, *parameters):
-    axes = tuple(range(op["axis"], x.type.rank))
-    return _affine(b, _standardise(b, x, axes, op["epsilon"]), parameters, axes)
+def _layer_norm(b, op: typed.LayerNorm, x, *parameters):
+    axes = tuple(range(op.axis, x.type.rank))
+    return _affine(b, _standardise(b, x, axes, op.epsilon), parameters, axes)
 
 
 _FIRST = Attr(int, doc="first of the normalised axes, which extend to the last")
@@ -210,10 +211,10 @@ declare(
 
 
 @in_f32
-def _rms_norm(b, op, x, *parameters):
-    axes = tuple(range(op["axis"], x.type.rank))
+def _rms_norm(b, op: typed.RmsNorm, x, *parameters):
+    axes = tuple(range(op.axis, x.type.rank))
     kept = others(x.type.rank, axes)
-    made = _over_deviation(b, x, _mean_of_squares(b, x, axes), op["epsilon"], kept)
+    made = _over_deviation(b, x, _mean_of_squares(b, x, axes), op.epsilon, kept)
     return _affine(b, made, parameters, axes)
 
 
@@ -243,10 +244,10 @@ def _batch_norm_rule(types, attributes):
 
 
 @in_f32
-def _batch_norm(b, op, x, scale, bias, mean, variance):
-    kept = (op["axis"],)
+def _batch_norm(b, op: typed.BatchNorm, x, scale, bias, mean, variance):
+    kept = (op.axis,)
     d = b.sub(x, spread(b, mean, x, kept))
-    return _affine(b, _over_deviation(b, d, variance, op["epsilon"], kept), (scale, bias), kept)
+    return _affine(b, _over_deviation(b, d, variance, op.epsilon, kept), (scale, bias), kept)
 
 
 declare(
@@ -287,10 +288,10 @@ def _group_norm_rule(types, attributes):
 
 
 @in_f32
-def _group_norm(b, op, x, *parameters):
-    axis, groups, shape = op["axis"], op["groups"], x.type.shape
+def _group_norm(b, op: typed.GroupNorm, x, *parameters):
+    axis, groups, shape = op.axis, op.groups, x.type.shape
     split = (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
-    made = _standardise(b, b.reshape(x, shape=split), others(len(split), (0, axis)), op["epsilon"])
+    made = _standardise(b, b.reshape(x, shape=split), others(len(split), (0, axis)), op.epsilon)
     return _affine(b, b.reshape(made, shape=shape), parameters, (axis,))
 
 
@@ -318,9 +319,9 @@ def _instance_norm_rule(types, attributes):
 
 
 @in_f32
-def _instance_norm(b, op, x, *parameters):
-    kept = (0, op["axis"])
-    made = _standardise(b, x, others(x.type.rank, kept), op["epsilon"])
+def _instance_norm(b, op: typed.InstanceNorm, x, *parameters):
+    kept = (0, op.axis)
+    made = _standardise(b, x, others(x.type.rank, kept), op.epsilon)
     return _affine(b, made, parameters, kept[1:])
 
 

@@ -22,6 +22,8 @@ import numpy as np
 from core_compiler.ir import Block, Function, Module, Op, Resource, Value, WeightStore, dtype
 from core_compiler.ir.parser import parse
 from core_compiler.ir.text import print_module
+from core_compiler.ops import typed
+from core_compiler.ops.base import view
 from core_compiler.ops.evaluation import evaluate_block
 from core_compiler.support.arrays import numbers
 from core_compiler.support.errors import UserError
@@ -200,7 +202,7 @@ def positions(
         if op is None:  # in a branch, or unused
             continue
         parts: list[Limited] = [(value, (limit,), None) for value, limit in access.positions]
-        for value, limits, ignored in parts or [_LIMITS[op.kind](op)]:
+        for value, limits, ignored in parts or [_LIMITS[op.kind](view(op))]:
             # Broadcast positions.
             while len(limits) == 1 and _kind(makers, value) == "core.broadcast":
                 value = makers[value].operands[0]
@@ -321,22 +323,22 @@ def _said(op: Op) -> tuple[str, str]:
     return node.kind.removesuffix(".default"), place
 
 
-def _along(op: Op) -> Limited:
-    return op.operands[1], (op.operands[0].type.shape[op["axis"]],), None
+def _along(op: typed.Take | typed.TakeAlong | typed.ScatterAlong) -> Limited:
+    return op.indices, (op.x.type.shape[op.axis],), None
 
 
-def _tuples(op: Op) -> Limited:
-    x, indices = op.operands[:2]
-    first = op["batch_dims"] if op.kind == "core.gather_nd" else 0
+def _tuples(op: typed.GatherNd | typed.ScatterNd) -> Limited:
+    x, indices = op.x, op.indices
+    first = op.batch_dims if isinstance(op, typed.GatherNd) else 0
     return indices, tuple(x.type.shape[first : first + indices.type.shape[-1]]), None
 
 
-def _classes(op: Op) -> Limited:
-    return op.operands[1], (op.operands[0].type.shape[1],), op["ignore_index"]
+def _classes(op: typed.NllLoss | typed.CrossEntropy) -> Limited:
+    return op.targets, (op.x.type.shape[1],), op.ignore_index
 
 
 #: The positions of an op, with their limits.
-_LIMITS: dict[str, Callable[[Op], Limited]] = {
+_LIMITS: dict[str, Callable[[Any], Limited]] = {
     "core.take": _along,
     "core.take_along": _along,
     "core.scatter_along": _along,

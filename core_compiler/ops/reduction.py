@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.ir import DType, tensor
-from core_compiler.ops import hooks
+from core_compiler.ops import hooks, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.composite import in_f32, others, size_of, spread
 from core_compiler.ops.gradients.table import CONSTANT, RULES
@@ -118,8 +118,8 @@ def _mean_rule(types, attributes):
 
 
 @in_f32
-def _mean(b, op, x):
-    axes = op["axes"]
+def _mean(b, op: typed.Mean, x):
+    axes = op.axes
     total = b.reduce_sum(x, axes=axes)
     return b.div(total, b.scalar_like(size_of(x, axes), total))
 
@@ -162,8 +162,8 @@ def _centred(b, x, axes):
 
 
 @in_f32
-def _centre(b, op, x):
-    return _centred(b, x, op["axes"])[0] if size_of(x, op["axes"]) else x
+def _centre(b, op: typed.Centre, x):
+    return _centred(b, x, op.axes)[0] if size_of(x, op.axes) else x
 
 
 declare(
@@ -183,15 +183,15 @@ declare(
 )
 
 
-def _mean_square(b, d, op):
+def _mean_square(b, d, op: typed.StandardDeviation | typed.Variance):
     """Return the sum of squares over ``n - correction``."""
-    total = b.reduce_sum(b.mul(d, d), axes=op["axes"])
-    return b.div(total, b.scalar_like(max(size_of(d, op["axes"]) - op["correction"], 0), total))
+    total = b.reduce_sum(b.mul(d, d), axes=op.axes)
+    return b.div(total, b.scalar_like(max(size_of(d, op.axes) - op.correction, 0), total))
 
 
-def _scaled_variance(b, op, x):
+def _scaled_variance(b, op: typed.StandardDeviation | typed.Variance, x):
     """Return the variance of ``x * scale``, which cannot overflow or underflow, and the scale."""
-    axes = op["axes"]
+    axes = op.axes
     if not size_of(x, axes):
         made = _mean_square(b, x, op)
         return made, b.scalar_like(1, made)
@@ -201,9 +201,9 @@ def _scaled_variance(b, op, x):
 
 
 @in_f32
-def _variance(b, op, x):
-    if op["plain"]:
-        mean = spread(b, b.mean(x, axes=op["axes"]), x, others(x.type.rank, op["axes"]))
+def _variance(b, op: typed.Variance, x):
+    if op.plain:
+        mean = spread(b, b.mean(x, axes=op.axes), x, others(x.type.rank, op.axes))
         return _mean_square(b, b.sub(x, mean), op)
     made, scale = _scaled_variance(b, op, x)
     return b.div(b.div(made, scale), scale)

@@ -9,6 +9,7 @@ from typing import NoReturn
 from core_compiler.ir import DType, TensorType, dtype
 from core_compiler.ops import dims
 from core_compiler.ops.base import TypeRuleError
+from core_compiler.ops.views import OpView
 
 #: Floats with arithmetic; the narrower ones are storage formats (cast, move, contract).
 FLOATS = tuple(map(dtype, ("f64", "f32", "f16", "bf16")))
@@ -165,11 +166,11 @@ def free(op) -> int:
     return 0
 
 
-def each_result(op) -> int:
+def each_result(op: OpView) -> int:
     """Return the flops of an op with one operation per element of its result."""
     return op.result.type.elements
 
 
-def each_operand(op) -> int:
+def each_operand(op: OpView) -> int:
     """Return the flops of an op with one operation per element of its first operand."""
     return op.operands[0].type.elements

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_compiler.ir import DType, tensor
-from core_compiler.ops import hooks
+from core_compiler.ops import hooks, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.precision import FOLLOWS
@@ -26,10 +26,10 @@ _AXIS = Attr(int, doc="the axis that is sorted")
 _DESCENDING = Attr(bool, False, "largest first; equal elements keep their order")
 
 
-def _comparisons(op) -> int:
+def _comparisons(op: typed.Argsort | typed.Sort | typed.Topk) -> int:
     """Return n log2 n comparisons per row."""
-    x = op.operands[0].type
-    return x.elements * max(1, (x.shape[op["axis"]] - 1).bit_length())
+    x = op.x.type
+    return x.elements * max(1, (x.shape[op.axis] - 1).bit_length())
 
 
 def _sort_rule(types, attributes):

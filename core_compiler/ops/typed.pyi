@@ -1,21 +1,7 @@
 # Written by `python -m core_compiler.ops.typed` from the declarations of the ops.
-from typing import ClassVar, Self
+from core_compiler.ir import Dense, DType, Resource, Value
+from core_compiler.ops.views import OpView
 
-from core_compiler.ir import Dense, DType, Op, Resource, Value
-from core_compiler.ops.base import OpDef
-
-class OpView:
-    op: Op
-    kind: ClassVar[str]
-    def __init__(self, op: Op) -> None: ...
-    @classmethod
-    def of(cls, op: Op) -> Self: ...
-    @classmethod
-    def match(cls, op: Op | None) -> Self | None: ...
-    @property
-    def result(self) -> Value: ...
-
-def class_name(declared: OpDef) -> str: ...
 def stub() -> str: ...
 
 class Neg(OpView):
@@ -1087,3 +1073,10 @@ class MseLoss(OpView):
     def y(self) -> Value: ...
     @property
     def reduction(self) -> str: ...
+
+Convolution = Conv | ConvTranspose
+Pool = MaxPool | AvgPool
+Random = RandomBits | RandomNormal | RandomUniform
+Reduction = ReduceSum | ReduceProd | ReduceMax | ReduceMin | ReduceAnd | ReduceOr
+Scan = Cumsum | Cumprod | Cummax | Cummin
+Scatter = ScatterAlong | ScatterNd

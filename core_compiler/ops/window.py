@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_compiler.ir import tensor
-from core_compiler.ops import dims, hooks
+from core_compiler.ops import dims, hooks, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.precision import FOLLOWS, GRADIENT
@@ -56,8 +56,8 @@ def _pool_rule(allowed):
     return rule
 
 
-def _pool_flops(op) -> int:
-    return op.result.type.elements * dims.product(op["window"])
+def _pool_flops(op: typed.Pool | typed.MaxPoolPositions) -> int:
+    return op.result.type.elements * dims.product(op.window)
 
 
 def _geometry(attributes):
@@ -176,9 +176,9 @@ def _avg_gradient(arrays, attributes, types):
     return (made,)
 
 
-def _windows_of(op) -> int:
+def _windows_of(op: typed.AvgPoolGradient | typed.MaxPoolGradient) -> int:
     """Return the maximum number of windows that contain an element."""
-    taps = zip(op["window"], op["strides"], strict=True)
+    taps = zip(op.window, op.strides, strict=True)
     return op.result.type.elements * dims.product(-(-k // s) for k, s in taps)
 
 

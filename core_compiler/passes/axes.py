@@ -16,7 +16,8 @@ from math import prod
 import numpy as np
 
 from core_compiler.ir import Op, Value
-from core_compiler.ops.base import definition
+from core_compiler.ops import typed
+from core_compiler.ops.base import definition, view
 from core_compiler.passes.rules import MOVES, Match, Unfit, View
 from core_compiler.support.errors import InternalError
 
@@ -57,13 +58,13 @@ def below(op: Op, axes: Axes) -> Axes | None:
 
     None if a reshape splits them in a way that digits cannot express.
     """
-    (x,) = op.operands
-    if op.kind == "core.transpose":
-        at = {axis: place for place, axis in enumerate(op["permutation"])}
+    (x,), transpose, broadcast = op.operands, typed.Transpose.match(op), typed.Broadcast.match(op)
+    if transpose is not None:
+        at = {axis: place for place, axis in enumerate(transpose.permutation)}
         return tuple(axes[at[axis]] for axis in range(x.type.rank))
-    if op.kind == "core.broadcast":
-        sizes = zip(op["dims"], x.type.shape, strict=True)
-        return tuple(axes[d] if size == op["shape"][d] else () for d, size in sizes)
+    if broadcast is not None:
+        sizes = zip(broadcast.dims, x.type.shape, strict=True)
+        return tuple(axes[d] if size == broadcast.shape[d] else () for d, size in sizes)
     return cut(flat(axes), x.type.shape)
 
 
@@ -172,7 +173,7 @@ class Places:
         source, back = source or self[reduction.operands[0]], self[reduction.result]
         if source is None or back is None:
             raise Unfit("a reduction and its reader have different axis orders")
-        gone = reduction["axes"]
+        gone = view(reduction).axes
         if flat(back) != flat([a for i, a in enumerate(source) if i not in gone]):
             raise Unfit("a broadcast does not restore the axes of its reduction")
         return flat([source[axis] for axis in gone])

@@ -10,6 +10,7 @@ from typing_extensions import override
 from core_compiler.ir import Block, BufferType, Op, Value, buffer
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.types import ordered_strides, row_major
+from core_compiler.ops import typed
 from core_compiler.passes.base import Pass
 from core_compiler.passes.layouts import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH
@@ -145,7 +146,7 @@ class _Bufferizer:
     def _op(self, op: Op) -> None:
         if op.kind == "core.constant":
             buffer_ = self._hold(op.result)
-            new = Op(CONSTANT, (), (buffer_,), {"value": op["value"]})
+            new = Op(CONSTANT, (), (buffer_,), {"value": typed.Constant.of(op).value})
             self._own(new, op, {op.result: buffer_}, "a constant's memory")
         elif is_free_view(op):
             source = self.held[op.operands[0]]
@@ -197,7 +198,7 @@ class _Bufferizer:
         return [alloc, Op(COPY, (source, buffer_), (), {"reason": reason})]
 
     def _loop(self, op: Op) -> None:
-        number, trips = {"loop": self.loops}, op.get("trips")
+        number, trips = {"loop": self.loops}, typed.While.of(op).trips
         self.loops += 1
         carried = [self._hold(v) for v in op.results]
         first = [

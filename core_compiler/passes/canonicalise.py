@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
+from core_compiler.ir import Op
+from core_compiler.ops import typed
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import Const, Match, Rule, apply_rules, is_all, is_float, op
@@ -29,7 +31,8 @@ def _no_minus_zero(m: Match) -> str | None:
     maker = m.view.producer(m["x"])
     if not m["x"].type.dtype.is_float:
         return None
-    if maker is not None and maker.kind == "core.reduce_sum" and not maker["axes"]:
+    total = typed.ReduceSum.match(maker)
+    if total is not None and not total.axes:
         maker = None  # over no axes: the element itself
     if maker is not None and has_trait(maker, "never_negative_zero"):
         return None
@@ -88,9 +91,14 @@ def _scalar_reciprocal(b, m: Match):
     return b.mul(m["x"], _like(b, b.constant(np.asarray(1 / array, array.dtype)), m["x"]))
 
 
-def _identity_slice(o) -> bool:
-    shape = o.operands[0].type.shape
-    return o["starts"] == (0,) * len(shape) and o["limits"] == shape and set(o["strides"]) <= {1}
+def _identity_slice(o: Op) -> bool:
+    cut = typed.Slice.of(o)
+    shape = cut.x.type.shape
+    return cut.starts == (0,) * len(shape) and cut.limits == shape and set(cut.strides) <= {1}
+
+
+def _same_dtype(o: Op) -> bool:
+    return o.result.type.dtype is o.operands[0].type.dtype
 
 
 RULES = (
@@ -124,9 +132,9 @@ RULES = (
     Rule("select(not p, x, y) => select(p, y, x)", op("select", op("not", "p"), "x", "y"),
          lambda b, m: b.select(m["p"], m["y"], m["x"])),
     Rule("cast to the same dtype => x",
-         op("cast", "x", where=lambda o: o["dtype"] is o.operands[0].type.dtype), _same),
+         op("cast", "x", where=_same_dtype), _same),
     Rule("bitcast to the same dtype => x",
-         op("bitcast", "x", where=lambda o: o["dtype"] is o.operands[0].type.dtype), _same),
+         op("bitcast", "x", where=_same_dtype), _same),
     Rule("x and true => x", op("and", "x", Const("c", is_all(True), "all true")), _same,
          check=_booleans),
     Rule("x or false => x", op("or", "x", Const("c", is_all(False), "all false")), _same,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from core_compiler.ir import Op, Value
+from core_compiler.ops import typed
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW, Pass
 from core_compiler.passes.layouts import Order, normal, view_order
@@ -116,8 +117,9 @@ def preferences(rw) -> dict[Value, Order]:
     """Return the order of each freely placed value for which its only transpose is row-major."""
     wishes: dict[Value, Order] = {}
     for op in reversed(rw.ops):
-        if op.kind == "core.transpose":
-            value, order = op.operands[0], op["permutation"]
+        transpose = typed.Transpose.match(op)
+        if transpose is not None:
+            value, order = transpose.x, transpose.permutation
         elif has_trait(op, "elementwise") and op.result in wishes:
             for value in op.operands:
                 _wish(value, wishes[op.result], rw, wishes)

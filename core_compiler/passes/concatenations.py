@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.ir import Op, Rewriter, WeightStore
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.rules import adopt
 
@@ -19,7 +20,7 @@ def has_many_parts(op: Op) -> bool:
 
 def write_parts(op: Op, rewriter: Rewriter, weights: WeightStore) -> None:
     """Replace a concatenation by writes of its parts, one after another, into one tensor."""
-    b, kind, axis = Builder(weights), op.result.type, op["axis"]
+    b, kind, axis = Builder(weights), op.result.type, typed.Concat.of(op).axis
     made, start = b.expand(b.constant(0, kind.dtype), kind.shape), 0
     zero = b.constant(np.int64(0))
     for part in op.operands:

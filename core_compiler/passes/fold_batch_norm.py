@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from core_compiler.ir import Op
+from core_compiler.ops import typed
 from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import Any_, Const, Match, Rule, all_of, apply_rules, op, wide
 
 _STATISTICS = (Const("scale"), Const("bias"), Const("mean"), Const("variance"))
 
 
-def _channel_is_axis_1(o) -> bool:
-    return o["axis"] == 1
+def _channel_is_axis_1(o: Op) -> bool:
+    return typed.BatchNorm.of(o).axis == 1
 
 
 def _folded(b, m: Match, shift=None):
@@ -21,9 +23,9 @@ def _folded(b, m: Match, shift=None):
 
     Constants are built as ops on constants; constant folding evaluates them by the reference.
     """
-    norm, conv = m.root, m.named["conv"]
+    norm, conv = typed.BatchNorm.of(m.root), m.named["conv"]
     variance, weight = m["variance"], m["w"]
-    epsilon = b.scalar_like(norm["epsilon"], variance)
+    epsilon = b.scalar_like(norm.epsilon, variance)
     s = b.div(m["scale"], b.sqrt(b.add(variance, epsilon)))
     scaled = b.broadcast(s, shape=weight.type.shape, dims=(0,))
     product = b.op("core.conv", (m["x"], b.mul(weight, scaled)), **conv.attributes)
@@ -37,8 +39,8 @@ def _with_shift(b, m: Match):
 
 
 def _shift_is_per_channel(m: Match) -> str | None:
-    cast = m.named["cast"]
-    return None if cast["dims"] == (1,) else "the addend is not one number per channel"
+    dims = typed.Broadcast.of(m.named["cast"]).dims
+    return None if dims == (1,) else "the addend is not one number per channel"
 
 
 _CONV = op("conv", "x", Const("w"), name="conv", once=True)

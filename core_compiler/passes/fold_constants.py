@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.ir import Op, TensorType, as_array
+from core_compiler.ir import Op, TensorType
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ir.types import is_empty
 from core_compiler.ops.base import definition
-from core_compiler.ops.evaluation import evaluate
+from core_compiler.ops.evaluation import constant_array, evaluate
 from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
 
 #: Ops that become views of their operand's memory: copying a large constant would have no benefit.
@@ -127,7 +127,7 @@ class _Known:
     def array(self, value):
         op = self.makers[value]
         if op.kind == "core.constant":
-            return as_array(op["value"], self.weights)
+            return constant_array(op, self.weights)
         if is_empty(value.type):
             return np.empty(value.type.shape, value.type.dtype.numpy)
         if value not in self.arrays:

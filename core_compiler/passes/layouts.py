@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from core_compiler.ir import Op, TensorType
 from core_compiler.ir.types import ordered_strides
+from core_compiler.ops import typed
 
 Order = tuple[int, ...] | None
 
@@ -87,8 +88,9 @@ def view_order(op: Op) -> tuple[bool, Order]:
     """Return whether a transpose or reshape can be a view of its operand, and its order."""
     (source,) = op.operands
     kind: TensorType = source.type
-    if op.kind == "core.transpose":
-        return True, normal(transposed(kind.order, op["permutation"]), op.result.type.shape)
+    transpose = typed.Transpose.match(op)
+    if transpose is not None:
+        return True, normal(transposed(kind.order, transpose.permutation), op.result.type.shape)
     if op.kind == "core.reshape":
         return reshaped(kind.shape, kind.order, op.result.type.shape)
     return False, None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from core_compiler.ir import Block, Op, Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
 
@@ -53,7 +54,8 @@ class LowerControlFlow(Pass):
 
 
 def _ends_by_data(op: Op) -> bool:
-    return op.kind == "core.while" and op.get("trips") is None
+    loop = typed.While.match(op)
+    return loop is not None and loop.trips is None
 
 
 def _guarded(op: Op, taken: Value) -> Op:

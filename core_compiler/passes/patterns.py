@@ -21,13 +21,13 @@ from core_compiler.ir import (
     Rewriter,
     Value,
     WeightStore,
-    as_array,
     attributes_key,
     dtype,
 )
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.traits import kinds_with
 
 # -- patterns --------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class View:
             op = self.producer(op.operands[0])
         if op is None or op.kind != "core.constant":
             return None
-        return as_array(op["value"], self.weights)
+        return constant_array(op, self.weights)
 
     def commutes(self, op: Op) -> bool:
         """Return whether the two operands of ``op`` may be exchanged."""

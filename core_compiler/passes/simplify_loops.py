@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from core_compiler.ir import Block, Module, Op, Rewriter, Value, WeightStore
+from core_compiler.ops import typed
 from core_compiler.ops.evaluation import evaluate, evaluate_block
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass, PassContext
@@ -180,7 +181,7 @@ def _below(op: Op, makers: Mapping[Value, Op]) -> list[Op]:
 
 def _count(op: Op, rw: Rewriter, known: Known) -> None:
     """Set the trip count of a loop."""
-    trips = trips_of(op, known) if op.get("trips") is None else None
+    trips = trips_of(op, known) if typed.While.of(op).trips is None else None
     if trips is not None:
         new = op.with_(attributes={**op.attributes, "trips": trips}, origin=None)
         rw.replace(op, new, rule="the iterations of a loop are counted", note=f"{trips}")

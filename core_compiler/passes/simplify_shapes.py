@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
+from core_compiler.ir import Op
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.axes import Axes, below, rearrange, whole
 from core_compiler.passes.base import Pass
@@ -26,21 +28,23 @@ def _in_order(axes: tuple[int, ...]) -> bool:
 
 
 def _compose_transposes(b, m: Match):
-    inner, outer = m.named["inner"]["permutation"], m.root["permutation"]
+    inner, outer = (typed.Transpose.of(o).permutation for o in (m.named["inner"], m.root))
     return b.transpose(m["x"], permutation=tuple(inner[a] for a in outer))
 
 
 def _compose_broadcasts(b, m: Match):
-    inner, outer = m.named["inner"]["dims"], m.root["dims"]
-    return b.broadcast(m["x"], shape=m.root["shape"], dims=tuple(outer[d] for d in inner))
+    inner, outer = (typed.Broadcast.of(o).dims for o in (m.named["inner"], m.root))
+    shape = m.root.result.type.shape
+    return b.broadcast(m["x"], shape=shape, dims=tuple(outer[d] for d in inner))
 
 
 def _compose_slices(b, m: Match):
-    inner, outer = m.named["inner"], m.root
+    inner, outer = (typed.Slice.of(o) for o in (m.named["inner"], m.root))
     starts, limits, strides = [], [], []
-    for i, axis in enumerate(zip(outer["starts"], outer["limits"], outer["strides"], strict=True)):
+    for i, axis in enumerate(zip(outer.starts, outer.limits, outer.strides, strict=True)):
         start, limit, step = axis
-        base, jump = inner["starts"][i], inner["strides"][i]
+        assert isinstance(limit, int)  # sizes are bound before passes run
+        base, jump = inner.starts[i], inner.strides[i]
         starts.append(base + start * jump)
         last = base + (limit - 1) * jump
         limits.append(last + 1 if limit > start else starts[-1])
@@ -48,9 +52,22 @@ def _compose_slices(b, m: Match):
     return b.slice(m["x"], starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
 
 
-def _moves_only_ones(o) -> bool:
+def _broadcasts_nothing(o: Op) -> bool:
+    return _same_shape(o) and _in_order(typed.Broadcast.of(o).dims)
+
+
+def _transposes_nothing(o: Op) -> bool:
+    return _in_order(typed.Transpose.of(o).permutation)
+
+
+def _pads_nothing(o: Op) -> bool:
+    pad = typed.Pad.of(o)
+    return not any((*pad.low, *pad.high, *pad.interior))
+
+
+def _moves_only_ones(o: Op) -> bool:
     """Return whether a transpose moves only axes of size 1: the same bytes in the same order."""
-    shape, permutation = o.operands[0].type.shape, o["permutation"]
+    shape, permutation = o.operands[0].type.shape, typed.Transpose.of(o).permutation
     kept = [a for a in permutation if shape[a] != 1]
     return kept == sorted(kept)
 
@@ -64,14 +81,14 @@ def _inserted_ones_only(m: Match) -> str | None:
 
 def _broadcast_through_reshape(b, m: Match):
     """Return dims to broadcast ``x`` directly, skipping a reshape that moves axes of size 1."""
-    middle, root = m.named["inner"].result.type.shape, m.root
-    wide = [root["dims"][i] for i, d in enumerate(middle) if d != 1]
+    middle, dims = m.named["inner"].result.type.shape, typed.Broadcast.of(m.root).dims
+    wide = [dims[i] for i, d in enumerate(middle) if d != 1]
     shape = m["x"].type.shape
     if 1 in shape:
         x = b.reshape(m["x"], shape=tuple(d for d in shape if d != 1))
     else:
         x = m["x"]
-    return b.broadcast(x, shape=root["shape"], dims=tuple(wide))
+    return b.broadcast(x, shape=m.root.result.type.shape, dims=tuple(wide))
 
 
 def _needs_progress(m: Match) -> str | None:
@@ -86,7 +103,7 @@ def _places_in_a_row(m: Match) -> str | None:
     places = m.array("i").reshape(-1).astype(np.int64)
     if places.size != m["i"].type.elements:
         return "the indices are one repeated number"
-    if places[0] < 0 or places[-1] >= m["x"].type.shape[m.root["axis"]]:
+    if places[0] < 0 or places[-1] >= m["x"].type.shape[typed.Take.of(m.root).axis]:
         return "some indices are out of range"
     steps = np.diff(places)
     if np.any(steps != steps[:1]) or np.any(steps < 1):
@@ -95,7 +112,8 @@ def _places_in_a_row(m: Match) -> str | None:
 
 
 def _take_as_slice(b, m: Match):
-    places, axis, shape = m.array("i").reshape(-1), m.root["axis"], m["x"].type.shape
+    places, axis = m.array("i").reshape(-1), typed.Take.of(m.root).axis
+    shape = m["x"].type.shape
     first, last = int(places[0]), int(places[-1])
     cut = b.slice(
         m["x"],
@@ -148,15 +166,15 @@ _CHAIN = Any_("x", through=lambda o: o.kind in _MOVES)
 RULES = (
     Rule("reshape to the same shape => x", op("reshape", "x", where=_same_shape), _same),
     Rule("broadcast to the same shape => x",
-         op("broadcast", "x", where=lambda o: _same_shape(o) and _in_order(o["dims"])), _same),
+         op("broadcast", "x", where=_broadcasts_nothing), _same),
     Rule("transpose by the identity => x",
-         op("transpose", "x", where=lambda o: _in_order(o["permutation"])), _same),
+         op("transpose", "x", where=_transposes_nothing), _same),
     Rule("slice of everything => x", op("slice", "x", where=_identity_slice), _same),
     Rule("pad by nothing => x",
-         op("pad", "x", "v", where=lambda o: not any((*o["low"], *o["high"], *o["interior"]))),
+         op("pad", "x", "v", where=_pads_nothing),
          _same),
     Rule("reshape(reshape(x)) => reshape(x)", op("reshape", op("reshape", "x")),
-         lambda b, m: b.reshape(m["x"], shape=m.root["shape"])),
+         lambda b, m: b.reshape(m["x"], shape=m.root.result.type.shape)),
     Rule("transpose(transpose(x)) => transpose(x)",
          op("transpose", op("transpose", "x", name="inner")), _compose_transposes),
     Rule("transpose of axes of size 1 => reshape", op("transpose", "x", where=_moves_only_ones),

@@ -138,19 +138,17 @@ def _formula(name: str, formula: Callable) -> Callable:
 def _last_of_equals(b, op, cotangents, wanted):
     """A sort's gradient with equals in the other order."""
     (x,) = op.operands
-    back = b.reverse(x, axes=(op["axis"],))
-    order = b.argsort(back, axis=op["axis"], descending=op["descending"])
-    last = x.type.shape[op["axis"]] - 1
+    back = b.reverse(x, axes=(op.axis,))
+    order = b.argsort(back, axis=op.axis, descending=op.descending)
+    last = x.type.shape[op.axis] - 1
     order = b.sub(b.scalar_like(last, order), order)
-    return (
-        b.scatter_along(b.scalar_like(0, x), order, cotangents[0], axis=op["axis"], mode="set"),
-    )
+    return (b.scatter_along(b.scalar_like(0, x), order, cotangents[0], axis=op.axis, mode="set"),)
 
 
 def _extremes_each(b, op, cotangents, wanted):
     """A scatter's gradient in which each of equal extremes gets all of the cotangent."""
     x, places, updates = op.operands
-    (dy,), axis = cotangents, op["axis"]
+    (dy,), axis = cotangents, op.axis
 
     def kept(of, there, dy):
         return b.select(b.eq(of, there), dy, b.scalar_like(0, of))

@@ -32,7 +32,9 @@ def composed(case: Sample) -> tuple[np.ndarray, ...]:
     """What the composition of a sample's op gives."""
     op, store = case.op(), WeightStore()
     builder = Builder(store)
-    made = COMPOSED[case.kind](builder, op.with_(attributes=definition(op).settle(op.attributes)))
+    declared = definition(op)
+    settled = op.with_(attributes=declared.settle(op.attributes))
+    made = COMPOSED[case.kind](builder, declared.view(settled))
     outputs = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     block = Block(op.operands, tuple(builder.ops), outputs)
     return evaluate_block(block, case.operands, store)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
+import core_compiler
 from core_compiler.ops import REGISTRY, typed
+from core_compiler.ops.views import class_name
 from core_compiler.support.errors import InternalError
 from tests.passes.programs import program
 
@@ -46,8 +49,35 @@ def test_an_op_of_another_kind_is_refused():
 
 def test_every_op_has_a_view_and_the_stub_says_so():
     for declared in REGISTRY.values():
-        assert getattr(typed, typed.class_name(declared)).kind == declared.kind
+        assert getattr(typed, class_name(declared.kind)).kind == declared.kind
     stub = Path(typed.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     assert stub == typed.stub(), "run `python -m core_compiler.ops.typed`"
     with pytest.raises(AttributeError, match="Convolute"):
         _ = typed.Convolute
+
+
+#: Names that an op has where rules read it. Ops below tensors have attributes of their own, which
+#: the checks in `debug` read too.
+_NAMES = {"op", "op_", "o", "maker", "norm", "conv", "loss", "soft", "product", "outer", "inner"}
+_BELOW = {"codegen", "debug", "kernel_ir", "onnx_level", "runtime", "scheduling", "targets"}
+
+
+def test_declared_attributes_are_read_through_views():
+    """``op["axis"]`` of another op, or with another name, would only be found at run time."""
+    declared = {name for one in REGISTRY.values() for name in one.attributes}
+    # Of launches and groups, which are not declared ops.
+    declared -= {"kernel"}
+    root, found = Path(core_compiler.__file__).parent, []
+    for path in root.rglob("*.py"):
+        if path.relative_to(root).parts[0] in _BELOW:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Subscript)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in _NAMES
+                and isinstance(node.slice, ast.Constant)
+                and node.slice.value in declared
+            ):
+                found.append(f"{path.relative_to(root)}:{node.lineno}: {ast.unparse(node)}")
+    assert found == []

@@ -11,6 +11,7 @@ from core_compiler import targets
 from core_compiler.debug.fusions import HOLDS
 from core_compiler.debug.why_not import ABOUT, REFUSED, Answer, first_stage, why_not
 from core_compiler.ir import Op, Value
+from core_compiler.ops import typed
 from core_compiler.passes.choose_layouts import ChooseLayouts
 from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from core_compiler.passes.fold_constants import FoldConstants
@@ -374,10 +375,11 @@ def _is_identity(first: Launch, second: Launch) -> bool:
     places = np.arange(elements, dtype=np.int32).reshape(before.shape)
     moved = places
     for op in (*first.computes, *second.computes):
-        if op.kind == "core.transpose":
-            moved = moved.transpose(op["permutation"])
+        transpose = typed.Transpose.match(op)
+        if transpose is not None:
+            moved = moved.transpose(transpose.permutation)
         elif op.kind == "core.reshape":
-            moved = moved.reshape(op["shape"])
+            moved = moved.reshape(op.result.type.shape)
     return moved.shape == places.shape and bool((moved == places).all())
 
 

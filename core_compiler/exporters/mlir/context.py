@@ -26,6 +26,7 @@ from core_compiler.ir import (
     as_array,
     tensor,
 )
+from core_compiler.ops import typed
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import UserError
@@ -37,8 +38,8 @@ _NAMED = 3
 
 #: ``(context, op, operands) -> result(s)``: the translation of a core op to the dialect.
 Handler = Callable[..., Any]
-#: ``(builder, op) -> value(s)``: an op expressed in other core ops, as in a decomposition.
-Composition = Callable[[Builder, Op], Any]
+#: ``(builder, view of op) -> value(s)``: an op expressed in other core ops, as in a decomposition.
+Composition = Callable[[Builder, Any], Any]
 
 
 class NoWord(Exception):
@@ -167,18 +168,21 @@ class Context:
         handler = self.TABLE.get(op.kind)
         if not reason and handler is not None:
             try:
-                made = handler(self, op, *operands)
+                made = handler(self, declared.view(op), *operands)
                 return tuple(made) if isinstance(made, (tuple, list)) else (made,)
             except NoWord as problem:
                 reason = str(problem)
-        formula = self.COMPOSED.get(op.kind) or declared.decompose or SPELLINGS.get(op.kind)
-        if formula is None or self.refused(op):
+        formula = self.COMPOSED.get(op.kind) or SPELLINGS.get(op.kind)
+        if (formula is None and declared.decompose is None) or self.refused(op):
             self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
             return None
-        given = formula
 
         def composed(builder: Builder, *values: Value) -> Any:
-            return given(builder, op.with_(operands=values))
+            given = op.with_(operands=values)
+            if formula is not None:
+                return formula(builder, declared.view(given))
+            assert declared.decompose is not None
+            return declared.decompose(builder, given)
 
         return self.block(self._formula(composed, [v.type for v in op.operands]), operands)
 
@@ -195,11 +199,11 @@ class Context:
         made = self.block(self._formula(formula, [v.type for v in refs]), refs)
         return made[0] if len(made) == 1 else made
 
-    def parameter(self, op: Op) -> Ref | None:
+    def parameter(self, op: typed.Constant) -> Ref | None:
         """Return the argument that stands for a constant, None if arguments are not accessible."""
         if self.writer.is_isolated:
             return None
-        name = self.shared.parameter(op["value"], op.result.name)
+        name = self.shared.parameter(op.value, op.result.name)
         if name is None:
             return None
         return self.parameters.setdefault(name, Ref(plain(op.result.type), name))

@@ -33,6 +33,8 @@ from core_compiler.exporters.respelled import respelled
 from core_compiler.ir import Block, DType, Module, Op, Resource, Value, as_array, dtype
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import broadcast_shape
+from core_compiler.ops.typed import Broadcast, Iota
+from core_compiler.ops.typed import Constant as ConstantOp
 from core_compiler.support.errors import InternalError
 
 #: The maximum length of a list that is written inline.
@@ -152,7 +154,7 @@ class Writer:
                 operands, shape = self._before_broadcasts(op)
             else:
                 operands, shape = [self.text(v) for v in op.operands], None
-            made = handler(self, op, *operands)
+            made = handler(self, declared.view(op), *operands)
         if made is not None:
             self._assign(op, made, shape)
             return
@@ -266,7 +268,7 @@ class Writer:
         return Text(f"{self._spelled(held.source, False)}[{', '.join(parts)}]", shape), shape
 
     def constant(self, op: Op) -> None:
-        held = op["value"]
+        held = ConstantOp.of(op).value
         array = as_array(held, self.module.weights)
         key = held.digest if isinstance(held, Resource) else (held.type, held.data)
         made: Held = Constant(array, op.result.name or "", key)
@@ -275,7 +277,8 @@ class Writer:
         self.env[op.result] = made
 
     def broadcast(self, op: Op) -> None:
-        shape, dims, held = op["shape"], op["dims"], self.env[op.operands[0]]
+        given = Broadcast.of(op)
+        shape, dims, held = op.result.type.shape, given.dims, self.env[given.x]
         if isinstance(held, Spread):
             made = Spread(held.source, shape, tuple(dims[d] for d in held.dims))
         else:
@@ -284,7 +287,7 @@ class Writer:
         self.env[op.result] = made.source if same else made
 
     def iota(self, op: Op) -> None:
-        shape, axis, kind = op["shape"], op.get("axis", 0), op["dtype"]
+        shape, axis, kind = op.result.type.shape, Iota.of(op).axis, op.result.type.dtype
         counted = f"np.arange({shape[axis]})"
         counted += "" if kind.name == "i64" else f".astype({dtype_text(kind)})"
         source = Text(counted, (shape[axis],))

@@ -22,7 +22,8 @@ from core_compiler.exporters.onnx.ranges import Ranges
 from core_compiler.exporters.onnx.table import TABLE, Emitter, NotInOnnx
 from core_compiler.exporters.respelled import respelled
 from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value, as_array
-from core_compiler.ops.base import definition
+from core_compiler.ops import typed
+from core_compiler.ops.base import definition, view
 from core_compiler.ops.builder import broadcast_shape
 
 #: The reasons why ops are unsupported.
@@ -140,7 +141,7 @@ class Exporter(Emitter):
             if "elementwise" in declared.traits:
                 made = self._elementwise(op, handler)
             else:
-                made = handler(self, op, *map(self.operand, op.operands))
+                made = handler(self, declared.view(op), *map(self.operand, op.operands))
         if made is not None:
             return (made,) if isinstance(made, Tensor | Spread) else tuple(made)
         block = respelled(op, self.module.weights)
@@ -155,7 +156,7 @@ class Exporter(Emitter):
         shape: tuple[Any, ...] = broadcast_shape(*(shape for _, shape in held))
         if shape != whole.shape:
             op = op.with_(results=(Value(whole.with_(shape=shape, order=None), op.result.name),))
-        made = handler(self, op, *(tensor for tensor, _ in held))
+        made = handler(self, view(op), *(tensor for tensor, _ in held))
         if made is None or shape == whole.shape:
             return made
         if not made.wanted:
@@ -164,7 +165,7 @@ class Exporter(Emitter):
         return Spread(made, whole.shape, tuple(range(lead, len(whole.shape))))
 
     def _constant(self, op: Op) -> Tensor | Spread:
-        held = op["value"]
+        held = typed.Constant.of(op).value
         missing = dtypes.missing(held.type.dtype, self.opset)
         if missing:
             raise NotInOnnx(missing)
@@ -175,7 +176,8 @@ class Exporter(Emitter):
         return self.constant(array, op.result.name or "", key)
 
     def _spread(self, op: Op) -> Tensor | Spread:
-        shape, dims, held = op["shape"], op["dims"], self.env[op.operands[0]]
+        given = typed.Broadcast.of(op)
+        shape, dims, held = op.result.type.shape, given.dims, self.env[given.x]
         if isinstance(held, Spread):
             return Spread(held.source, shape, tuple(dims[d] for d in held.dims))
         return held if held.shape == shape else Spread(held, shape, dims)

@@ -7,11 +7,15 @@ the integer need no saturation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from core_compiler.exporters.base import short
 from core_compiler.ir import Op, Value
+from core_compiler.ops import typed
+from core_compiler.ops.base import view
+from core_compiler.ops.views import OpView
 
 Bounds = tuple[float, float]
 #: The maximum number of ops that a bound is traced back through.
@@ -80,21 +84,19 @@ class Ranges:
         return None if low != low or high != high else (low, high)
 
     def _of_op(self, op: Op, value: Value, depth: int) -> Bounds | None:
-        name = short(op)
-        if name in _POSITIONS:
-            return 0, op.operands[0].type.shape[op["axis"]] - 1
-        if name == "topk" and value is op.results[1]:
-            return 0, op.operands[0].type.shape[op["axis"]] - 1
+        name, own = short(op), view(op)
+        if name in _POSITIONS or (name == "topk" and value is op.results[1]):
+            return 0, own.x.type.shape[own.axis] - 1
         if name in _MOVES or name == "topk":
-            if op.get("exclusive"):  # it starts with an extreme value of the dtype
+            if name in ("cummax", "cummin") and own.exclusive:  # it starts with an extreme value
                 return None
             return self.of(op.operands[0], depth)
         if name == "iota":
-            return 0, op["shape"][op.get("axis", 0)] - 1
+            return 0, value.type.shape[own.axis] - 1
         rule = _RULES.get(name)
         if rule is None:
             return None
-        return rule(op, [self.of(v, depth) for v in op.operands])
+        return rule(own, [self.of(v, depth) for v in op.operands])
 
 
 def _holds(value: Value, found: Bounds) -> bool:
@@ -113,23 +115,23 @@ def _union(found) -> Bounds | None:
     return min(f[0] for f in found), max(f[1] for f in found)
 
 
-def _cast(op: Op, found) -> Bounds | None:
+def _cast(op: typed.Cast, found) -> Bounds | None:
     """Return integer bounds that the new dtype can represent; None for floats."""
     whole = op.operands[0].type.dtype.kind != "float"
     return found[0] if whole or op.result.type.dtype.is_float else None
 
 
-def _sum(op: Op, found) -> Bounds | None:
+def _sum(op: OpView, found) -> Bounds | None:
     a, b = found
     return None if a is None or b is None else (a[0] + b[0], a[1] + b[1])
 
 
-def _difference(op: Op, found) -> Bounds | None:
+def _difference(op: OpView, found) -> Bounds | None:
     a, b = found
     return None if a is None or b is None else (a[0] - b[1], a[1] - b[0])
 
 
-def _product(op: Op, found) -> Bounds | None:
+def _product(op: OpView, found) -> Bounds | None:
     a, b = found
     if a is None or b is None:
         return None
@@ -137,26 +139,26 @@ def _product(op: Op, found) -> Bounds | None:
     return min(corners), max(corners)
 
 
-def _larger(op: Op, found) -> Bounds | None:
+def _larger(op: OpView, found) -> Bounds | None:
     """Bound one end by a single known operand."""
     a, b = (f or _all(op) for f in found)
     return None if a is None or b is None else (max(a[0], b[0]), max(a[1], b[1]))
 
 
-def _smaller(op: Op, found) -> Bounds | None:
+def _smaller(op: OpView, found) -> Bounds | None:
     a, b = (f or _all(op) for f in found)
     return None if a is None or b is None else (min(a[0], b[0]), min(a[1], b[1]))
 
 
-def _clamp(op: Op, found) -> Bounds | None:
+def _clamp(op: typed.Clamp, found) -> Bounds | None:
     held = found[0] or _all(op)
-    for limit, end in ((op.get("low"), max), (op.get("high"), min)):
+    for limit, end in ((op.low, max), (op.high, min)):
         if held is not None and limit is not None:
             held = end(held[0], limit), end(held[1], limit)
     return held
 
 
-def _all(op: Op) -> Bounds | None:
+def _all(op: OpView) -> Bounds | None:
     """Return the range of the result's dtype; None for a float, which may be NaN."""
     kind = op.results[0].type.dtype
     if not kind.is_integer or kind.bits < 8:
@@ -165,8 +167,8 @@ def _all(op: Op) -> Bounds | None:
     return int(limits.min), int(limits.max)
 
 
-def _running_sum(op: Op, found) -> Bounds | None:
-    held, count = found[0], op.result.type.shape[op["axis"]]
+def _running_sum(op: typed.Cumsum, found) -> Bounds | None:
+    held, count = found[0], op.result.type.shape[op.axis]
     return (
         None
         if held is None
@@ -174,7 +176,7 @@ def _running_sum(op: Op, found) -> Bounds | None:
     )
 
 
-def _remainder(op: Op, found) -> Bounds | None:
+def _remainder(op: typed.Mod, found) -> Bounds | None:
     """Return bounds with the sign of a positive divisor, and below it."""
     divisor = found[1]
     if divisor is None or divisor[0] <= 0 or not op.result.type.dtype.is_integer:
@@ -182,7 +184,7 @@ def _remainder(op: Op, found) -> Bounds | None:
     return 0, divisor[1] - 1
 
 
-_RULES: dict[str, Callable[[Op, list[Bounds | None]], Bounds | None]] = {
+_RULES: dict[str, Callable[[Any, list[Bounds | None]], Bounds | None]] = {
     "cast": _cast,
     "add": _sum,
     "sub": _difference,

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from core_compiler.frontends.onnx.table import NotSupported
-from core_compiler.ir import Op, Value, as_array
+from core_compiler.ir import Op, Value
+from core_compiler.ops.evaluation import constant_array
 from core_compiler.support.errors import UserError
 
 
@@ -17,7 +18,7 @@ def initializer(importer: Any, value: Value) -> tuple[str, np.ndarray] | None:
     if op is None or op.kind != "core.constant" or op.origin.node is None:
         return None
     stored = op.origin.node.kind == "initializer"
-    return (op.origin.node.name, as_array(op["value"], importer.weights)) if stored else None
+    return (op.origin.node.name, constant_array(op, importer.weights)) if stored else None
 
 
 def running(importer: Any, value: Value) -> Value:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from core_compiler.frontends.run_time_sizes import SizedBuilder
-from core_compiler.ir import Value, as_array
+from core_compiler.ir import Value
 from core_compiler.ops.costs import cost
-from core_compiler.ops.evaluation import evaluate
+from core_compiler.ops.evaluation import constant_array, evaluate
 
 #: ``OpType`` (default domain) or ``domain::OpType`` -> handler(context, *inputs) -> value(s).
 TABLE: dict[str, Callable] = {}
@@ -122,7 +122,7 @@ class Context(SizedBuilder):
                 cache[current] = None
                 continue
             if op.kind == "core.constant":
-                cache[current] = as_array(op["value"], self.weights)
+                cache[current] = constant_array(op, self.weights)
                 continue
             needed = op.operands
             if self._unfoldable(op) or any(cache.get(v, cache) is None for v in needed):

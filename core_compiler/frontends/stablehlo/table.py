@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from core_compiler.frontends.stablehlo.reading import NotSupported, python_of, type_of
-from core_compiler.ir import Block, DType, FrontendNode, TensorType, Value, as_array, dtype
+from core_compiler.ir import Block, DType, FrontendNode, TensorType, Value, dtype
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.evaluation import evaluate
+from core_compiler.ops.evaluation import constant_array, evaluate
 
 __all__ = ["CALLS", "TABLE", "Context", "NotSupported", "call", "op"]
 
@@ -81,7 +81,7 @@ class Context(Builder):
         if maker is None or maker.regions or maker.kind.startswith("core.random"):
             return None
         if maker.kind == "core.constant":
-            return as_array(maker["value"], self.weights)
+            return constant_array(maker, self.weights)
         if value.type.elements > 4096 or maker.kind not in _SMALL:
             return None
         given = []

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import (
     GELU_BETA,
@@ -27,8 +28,8 @@ from core_compiler.ops.rules import I64
 # -- activations -----------------------------------------------------------------------------------
 
 
-def _slope_of_gelu(op: Op, x: Term) -> Term:
-    if op["approximate"] == "tanh":
+def _slope_of_gelu(op: typed.Gelu, x: Term) -> Term:
+    if op.approximate == "tanh":
         bend = (x + x * x * x * GELU_KAPPA) * GELU_BETA
         bend = bend.call("tanh")
         inner = (x * x * (3 * GELU_KAPPA) + 1) * GELU_BETA
@@ -37,20 +38,20 @@ def _slope_of_gelu(op: Op, x: Term) -> Term:
     return share + x * ((x * x * -0.5).call("exp") * (1 / sqrt(2 * pi)))
 
 
-def _slope_of_silu(op: Op, x: Term) -> Term:
+def _slope_of_silu(op: typed.Silu, x: Term) -> Term:
     share = x.call("sigmoid")
     return share * (x * (1 - share) + 1)
 
 
-def _slope_of_softplus(op: Op, x: Term) -> Term:
-    return (x * op["beta"]).call("sigmoid")
+def _slope_of_softplus(op: typed.Softplus, x: Term) -> Term:
+    return (x * op.beta).call("sigmoid")
 
 
-def _slope_of_hard_swish(op: Op, x: Term) -> Term:
+def _slope_of_hard_swish(op: typed.HardSwish, x: Term) -> Term:
     return ((x / 3 + 0.5).where(x > -3)).where(x < 3, 1)
 
 
-def _slope_of_softsign(op: Op, x: Term) -> Term:
+def _slope_of_softsign(op: typed.Softsign, x: Term) -> Term:
     below = x.call("abs") + 1
     return 1 / (below * below)
 
@@ -78,18 +79,18 @@ for _name, _slope in SLOPES.items():
 
 
 @of_one("leaky_relu")
-def _leaky_relu(b, op, dy):
+def _leaky_relu(b, op: typed.LeakyRelu, dy):
     (x,) = op.operands
     slope, inner = Term(b, widened(b, dy)), Term(b, x)
-    return rounded(b, slope.where(inner > 0, slope * op["slope"]).value, x)
+    return rounded(b, slope.where(inner > 0, slope * op.slope).value, x)
 
 
 @of_one("hard_sigmoid")
-def _hard_sigmoid(b, op, dy):
+def _hard_sigmoid(b, op: typed.HardSigmoid, dy):
     """Return alpha strictly between the bounds."""
     (x,), y, slope = op.operands, Term(b, op.result), Term(b, widened(b, dy))
     inside = (y > 0).call("and", y < 1)
-    return rounded(b, (slope * op["alpha"]).where(inside).value, x)
+    return rounded(b, (slope * op.alpha).where(inside).value, x)
 
 
 def _grown(b, op, dy, alpha: float, sharpness: float = 1.0):
@@ -105,18 +106,18 @@ def _grown(b, op, dy, alpha: float, sharpness: float = 1.0):
 
 
 @of_one("elu")
-def _elu(b, op, dy):
-    return rounded(b, _grown(b, op, dy, op["alpha"]).value, op.operands[0])
+def _elu(b, op: typed.Elu, dy):
+    return rounded(b, _grown(b, op, dy, op.alpha).value, op.x)
 
 
 @of_one("celu")
-def _celu(b, op, dy):
-    return rounded(b, _grown(b, op, dy, 1.0, 1 / op["alpha"]).value, op.operands[0])
+def _celu(b, op: typed.Celu, dy):
+    return rounded(b, _grown(b, op, dy, 1.0, 1 / op.alpha).value, op.x)
 
 
 @of_one("selu")
-def _selu(b, op, dy):
-    return rounded(b, (_grown(b, op, dy, SELU_ALPHA) * SELU_SCALE).value, op.operands[0])
+def _selu(b, op: typed.Selu, dy):
+    return rounded(b, (_grown(b, op, dy, SELU_ALPHA) * SELU_SCALE).value, op.x)
 
 
 # -- softmax ---------------------------------------------------------------------------------------
@@ -128,24 +129,24 @@ def _total(b: Builder, x: Value, axis: int) -> Value:
 
 
 @of_one("softmax")
-def _softmax(b, op, dy):
-    (x,), axis = op.operands, op["axis"]
+def _softmax(b, op: typed.Softmax, dy):
+    (x,), axis = op.operands, op.axis
     y, slope = widened(b, op.result), widened(b, dy)
     made = b.mul(y, b.sub(slope, _total(b, b.mul(slope, y), axis)))
     return rounded(b, made, x)
 
 
 @of_one("log_softmax")
-def _log_softmax(b, op, dy):
-    (x,), axis = op.operands, op["axis"]
+def _log_softmax(b, op: typed.LogSoftmax, dy):
+    (x,), axis = op.operands, op.axis
     y, slope = widened(b, op.result), widened(b, dy)
     return rounded(b, b.sub(slope, b.mul(b.exp(y), _total(b, slope, axis))), x)
 
 
 @of_one("logsumexp")
-def _logsumexp(b, op, dy):
+def _logsumexp(b, op: typed.Logsumexp, dy):
     """Return the gradient by exp(x - y), the softmax."""
-    (x,), axes = op.operands, op["axes"]
+    (x,), axes = op.operands, op.axes
     wide = widened(b, x)
     shares = b.exp(b.sub(wide, over(b, widened(b, op.result), wide, axes)))
     return rounded(b, b.mul(over(b, widened(b, dy), wide, axes), shares), x)
@@ -155,7 +156,7 @@ def _logsumexp(b, op, dy):
 
 
 @gradient("layer_norm", "rms_norm")
-def _norm(b, op, cotangents, wanted):
+def _norm(b, op: typed.LayerNorm | typed.RmsNorm, cotangents, wanted):
     """Return the gradient of a normalisation.
 
     With n = (x - mean) / deviation and g = dy * scale it is (g - mean(g) - n * mean(g * n)) /
@@ -163,7 +164,7 @@ def _norm(b, op, cotangents, wanted):
     """
     x, *parameters = op.operands
     centred = op.kind.endswith("layer_norm")
-    rank, axes = x.type.rank, tuple(range(op["axis"], x.type.rank))
+    rank, axes = x.type.rank, tuple(range(op.axis, x.type.rank))
     batch = others(rank, axes)
     wide, slope = widened(b, x), widened(b, cotangents[0])
 
@@ -172,7 +173,7 @@ def _norm(b, op, cotangents, wanted):
 
     d = b.sub(wide, mean(wide)) if centred else wide
     square = b.mean(b.mul(d, d), axes=axes)
-    deviation = b.sqrt(b.add(square, b.scalar_like(op["epsilon"], square)))
+    deviation = b.sqrt(b.add(square, b.scalar_like(op.epsilon, square)))
     deviation = over(b, deviation, wide, axes)
     n = b.div(d, deviation)
     of_x = of_scale = of_bias = None
@@ -196,7 +197,9 @@ def _norm(b, op, cotangents, wanted):
 # -- losses ----------------------------------------------------------------------------------------
 
 
-def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> tuple[Value, Value | None]:
+def _class_slopes(
+    b: Builder, op: typed.CrossEntropy | typed.NllLoss, like: Value, dy: Value
+) -> tuple[Value, Value | None]:
     """Return the cotangent of the log probabilities [N, C, ..] of a class loss.
 
     The losses are ``nll_loss`` and ``cross_entropy``. The second result are its sums over the
@@ -205,7 +208,7 @@ def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> tuple[Value, Va
     _x, targets, *weight = op.operands
     targets = as_dtype(b, targets, I64)
     classes, kept = like.type.shape[1], others(like.type.rank, (1,))
-    counts = b.ne(targets, b.scalar_like(op["ignore_index"], targets))
+    counts = b.ne(targets, b.scalar_like(op.ignore_index, targets))
     one = b.expand(b.constant(1, like.type.dtype), targets.type.shape)
     none = b.scalar_like(0, one)
     factors = one
@@ -214,10 +217,10 @@ def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> tuple[Value, Va
         factors = b.take(widened(b, weight[0]), known, axis=0)
     factors = b.select(counts, factors, none)
     slope = widened(b, dy)
-    if op["reduction"] == "mean":
+    if op.reduction == "mean":
         slope = b.div(slope, b.reduce_sum(factors, axes=tuple(range(factors.type.rank))))
     slope = slope if slope.type.rank else b.expand(slope, targets.type.shape)
-    share = op.get("label_smoothing") or 0.0
+    share = op.label_smoothing if isinstance(op, typed.CrossEntropy) else 0.0
     hit = b.eq(spread(b, targets, like, kept), b.iota(shape=like.type.shape, dtype=I64, axis=1))
     each = b.neg(b.mul(slope, factors))
     if share:
@@ -235,18 +238,18 @@ def _class_slopes(b: Builder, op: Op, like: Value, dy: Value) -> tuple[Value, Va
 
 
 @gradient("nll_loss")
-def _nll_loss(b, op, cotangents, wanted):
+def _nll_loss(b, op: typed.NllLoss, cotangents, wanted):
     _only_first(op, wanted)
-    x = op.operands[0]
+    x = op.x
     slopes, _ = _class_slopes(b, op, widened(b, x), cotangents[0])
     made = rounded(b, slopes, x)
     return made, *[None] * (len(op.operands) - 1)
 
 
 @gradient("cross_entropy")
-def _cross_entropy(b, op, cotangents, wanted):
+def _cross_entropy(b, op: typed.CrossEntropy, cotangents, wanted):
     _only_first(op, wanted)
-    x = op.operands[0]
+    x = op.x
     wide = widened(b, x)
     slopes, sums = _class_slopes(b, op, wide, cotangents[0])
     shares = b.exp(b.log_softmax(wide, axis=1))
@@ -255,31 +258,31 @@ def _cross_entropy(b, op, cotangents, wanted):
     return made, *[None] * (len(op.operands) - 1)
 
 
-def _only_first(op: Op, wanted) -> None:
+def _only_first(op: typed.CrossEntropy | typed.NllLoss, wanted) -> None:
     if any(wanted[2:]):
         raise NoGradient("class weights have no gradient")
 
 
 @gradient("binary_cross_entropy")
-def _binary_cross_entropy(b, op, cotangents, wanted):
+def _binary_cross_entropy(b, op: typed.BinaryCrossEntropy, cotangents, wanted):
     """Return the gradient with respect to x as torch does: at most 1e12 where x is 0 or 1."""
     x, y, dy = (Term(b, widened(b, v)) for v in (*op.operands, cotangents[0]))
     of_x = of_y = None
     if wanted[0]:
         below = ((1 - x) * x).call("max", 1e-12)
-        of_x = rounded(b, (dy * (x - y) / below).value, op.operands[0])
+        of_x = rounded(b, (dy * (x - y) / below).value, op.x)
     if wanted[1]:
         one, other = (v.call("max", -100) for v in (x.call("log"), (-x).call("log1p")))
-        of_y = rounded(b, (dy * (other - one)).value, op.operands[1])
+        of_y = rounded(b, (dy * (other - one)).value, op.y)
     return of_x, of_y
 
 
 @gradient("mse_loss")
-def _mse_loss(b, op, cotangents, wanted):
+def _mse_loss(b, op: typed.MseLoss, cotangents, wanted):
     x, y = op.operands
     d = b.sub(widened(b, x), widened(b, y))
     slope = widened(b, cotangents[0])
-    if op["reduction"] == "mean":
+    if op.reduction == "mean":
         slope = b.div(slope, b.scalar_like(size_of(x, range(x.type.rank)), slope))
     slope = slope if slope.type.shape == d.type.shape else b.expand(slope, d.type.shape)
     made = b.mul(b.mul(d, b.scalar_like(2, d)), slope)

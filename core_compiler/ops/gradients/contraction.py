@@ -6,6 +6,7 @@ Axes that a gradient sums over come first in K, the last one fastest (numerics c
 from __future__ import annotations
 
 from core_compiler.ir import Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype
 from core_compiler.ops.gradients.table import of_each, rounded
@@ -37,10 +38,10 @@ def _matmul(b, op, dy):
 
 
 @of_each("contract")
-def _contract(b, op, dy):
+def _contract(b, op: typed.Contract, dy):
     x, y = op.operands
-    batch_a, batch_b = op["batch_a"], op["batch_b"]
-    summed_a, summed_b = op["contract_a"], op["contract_b"]
+    batch_a, batch_b = op.batch_a, op.batch_b
+    summed_a, summed_b = op.contract_a, op.contract_b
     free_a, free_b = (
         [i for i in range(v.type.rank) if i not in gone]
         for v, gone in ((x, batch_a + summed_a), (y, batch_b + summed_b))
@@ -67,12 +68,12 @@ def _contract(b, op, dy):
     return of_a, of_b
 
 
-def _settings(op) -> dict:
-    return {n: op[n] for n in ("strides", "low", "high", "dilations", "groups")}
+def _settings(op: typed.Convolution | typed.ConvWeightGradient) -> dict:
+    return op.pick("strides", "low", "high", "dilations", "groups")
 
 
 @of_each("conv")
-def _conv(b, op, dy):
+def _conv(b, op: typed.Conv, dy):
     x, w = op.operands
     settings = _settings(op)
 
@@ -82,11 +83,11 @@ def _conv(b, op, dy):
             (m - 1) * s + d * (k - 1) + 1 - low - high
             for m, s, d, k, low, high in zip(
                 dy.type.shape[2:],
-                op["strides"],
-                op["dilations"],
+                op.strides,
+                op.dilations,
                 w.type.shape[2:],
-                op["low"],
-                op["high"],
+                op.low,
+                op.high,
                 strict=True,
             )
         ]
@@ -103,7 +104,7 @@ def _conv(b, op, dy):
 
 
 @of_each("conv_transpose")
-def _conv_transpose(b, op, dy):
+def _conv_transpose(b, op: typed.ConvTranspose, dy):
     """Return the gradient of a transposed convolution.
 
     It is the input gradient of a convolution, so its own gradients are that convolution, and the
@@ -112,7 +113,7 @@ def _conv_transpose(b, op, dy):
     x, w = op.operands
     settings = _settings(op)
     # No window covers the elements added at the end.
-    settings["high"] = tuple(h - e for h, e in zip(op["high"], op["output_padding"], strict=True))
+    settings["high"] = tuple(h - e for h, e in zip(op.high, op.output_padding, strict=True))
 
     def of_x() -> Value:
         wide, weights = _alike(b, dy, w)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import log, pi, sqrt
 
+from core_compiler.ops import typed
 from core_compiler.ops.gradients.table import Term, gradient, in_terms, of_each, of_one, rounded
 
 #: Unary ops: (x, y, dy) -> dx.
@@ -111,23 +112,23 @@ for _name, _formulas in BINARY.items():
 
 
 @of_each("select")
-def _select(b, op, dy):
-    p = op.operands[0]
+def _select(b, op: typed.Select, dy):
+    p = op.p
     nothing = b.scalar_like(0, dy)
     return None, lambda: b.select(p, dy, nothing), lambda: b.select(p, nothing, dy)
 
 
 @of_one("cast")
-def _cast(b, op, dy):
-    return rounded(b, dy, op.operands[0])
+def _cast(b, op: typed.Cast, dy):
+    return rounded(b, dy, op.x)
 
 
 @gradient("clamp")
-def _clamp(b, op, cotangents, wanted):
+def _clamp(b, op: typed.Clamp, cotangents, wanted):
     """Return dy inside the bounds and, unless they are ``open``, on them; 0 outside."""
     (x,), (dy,) = op.operands, cotangents
-    above, below = (b.gt, b.lt) if op["open"] else (b.ge, b.le)
-    for bound, test in ((op.get("low"), above), (op.get("high"), below)):
+    above, below = (b.gt, b.lt) if op.open else (b.ge, b.le)
+    for bound, test in ((op.low, above), (op.high, below)):
         if bound is not None:
             dy = b.select(test(x, b.scalar_like(bound, x)), dy, b.scalar_like(0, dy))
     return (dy,)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import spread
 from core_compiler.ops.gradients.table import Box, gradient, of_each, of_one
@@ -35,47 +36,47 @@ def _clamped(b: Builder, indices: Value, size: int) -> Value:
 
 
 @of_one("broadcast")
-def _broadcast(b, op, dy):
+def _broadcast(b, op: typed.Broadcast, dy):
     """Return the sum over the broadcast axes."""
     (x,), made = op.operands, op.result.type.shape
-    repeated = [a for i, a in enumerate(op["dims"]) if x.type.shape[i] != made[a]]
-    axes = tuple(a for a in range(len(made)) if a not in op["dims"] or a in repeated)
+    repeated = [a for i, a in enumerate(op.dims) if x.type.shape[i] != made[a]]
+    axes = tuple(a for a in range(len(made)) if a not in op.dims or a in repeated)
     summed = b.reduce_sum(dy, axes=axes) if axes else dy
     return summed if summed.type.shape == x.type.shape else b.reshape(summed, shape=x.type.shape)
 
 
 @of_one("reshape")
-def _reshape(b, op, dy):
-    return b.reshape(dy, shape=op.operands[0].type.shape)
+def _reshape(b, op: typed.Reshape, dy):
+    return b.reshape(dy, shape=op.x.type.shape)
 
 
 @of_one("transpose")
-def _transpose(b, op, dy):
-    there = op["permutation"]
+def _transpose(b, op: typed.Transpose, dy):
+    there = op.permutation
     return b.transpose(dy, permutation=tuple(there.index(a) for a in range(len(there))))
 
 
 @of_one("reverse")
-def _reverse(b, op, dy):
-    return b.reverse(dy, axes=op["axes"])
+def _reverse(b, op: typed.Reverse, dy):
+    return b.reverse(dy, axes=op.axes)
 
 
 @of_one("slice")
-def _slice(b, op, dy):
-    parts = zip(op.operands[0].type.shape, dy.type.shape, op["starts"], op["strides"], strict=True)
+def _slice(b, op: typed.Slice, dy):
+    parts = zip(op.x.type.shape, dy.type.shape, op.starts, op.strides, strict=True)
     high = [n - start - ((m - 1) * step + 1 if m else 0) for n, m, start, step in parts]
     return b.pad(
         dy,
         b.constant(0, dy.type.dtype),
-        low=op["starts"],
+        low=op.starts,
         high=high,
-        interior=[s - 1 for s in op["strides"]],
+        interior=[s - 1 for s in op.strides],
     )
 
 
 @of_each("pad")
-def _pad(b, op, dy):
-    x = op.operands[0]
+def _pad(b, op: typed.Pad, dy):
+    x = op.x
 
     def of_x() -> Value:
         return _unpadded(b, op, dy, x)
@@ -85,17 +86,17 @@ def _pad(b, op, dy):
         kept = b.pad(
             b.scalar_like(False, b.eq(x, x)),
             b.constant(True, "i1"),
-            low=op["low"],
-            high=op["high"],
-            interior=op["interior"],
+            low=op.low,
+            high=op.high,
+            interior=op.interior,
         )
         return b.reduce_sum(b.select(kept, dy, zeros(b, dy)), axes=tuple(range(dy.type.rank)))
 
     return of_x, of_value
 
 
-def _unpadded(b: Builder, op: Op, dy: Value, x: Value) -> Value:
-    low, high, interior = op["low"], op["high"], op["interior"]
+def _unpadded(b: Builder, op: typed.Pad, dy: Value, x: Value) -> Value:
+    low, high, interior = op.low, op.high, op.interior
     if any(v < 0 for v in (*low, *high)):  # cropped elements: restore them as zeros first
         dy = b.pad(
             dy,
@@ -117,8 +118,8 @@ def _unpadded(b: Builder, op: Op, dy: Value, x: Value) -> Value:
 
 
 @of_each("concat")
-def _concat(b, op, dy):
-    axis, ends, at = op["axis"], [], 0
+def _concat(b, op: typed.Concat, dy):
+    axis, ends, at = op.axis, [], 0
     for x in op.operands:
         ends.append((at, at := at + x.type.shape[axis]))
     return [lambda s=start, e=end: b.cut(dy, axis, s, e) for start, end in ends]
@@ -146,10 +147,10 @@ def _dynamic_update_slice(b, op, cotangents, wanted):
 
 
 @of_each("take")
-def _take(b, op, dy):
+def _take(b, op: typed.Take, dy):
     """Return the cotangents of a table's rows, each summed (the embedding gradient)."""
     x, indices = op.operands
-    axis, size = op["axis"], x.type.shape[op["axis"]]
+    axis, size = op.axis, x.type.shape[op.axis]
     count, rank = indices.type.rank, x.type.rank
 
     def of_x() -> Value:
@@ -169,9 +170,9 @@ def _take(b, op, dy):
 
 
 @of_each("take_along")
-def _take_along(b, op, dy):
+def _take_along(b, op: typed.TakeAlong, dy):
     x, indices = op.operands
-    axis = op["axis"]
+    axis = op.axis
 
     def of_x() -> Value:
         places = _clamped(b, indices, x.type.shape[axis])
@@ -181,8 +182,8 @@ def _take_along(b, op, dy):
 
 
 @of_each("gather_nd")
-def _gather_nd(b, op, dy):
-    x = op.operands[0]
+def _gather_nd(b, op: typed.GatherNd, dy):
+    x = op.x
 
     def of_x() -> Value:
         return b.scatter_nd(zeros(b, x), _full_places(b, op), dy, mode="add")
@@ -190,10 +191,10 @@ def _gather_nd(b, op, dy):
     return (of_x,)
 
 
-def _full_places(b: Builder, op: Op) -> Value:
+def _full_places(b: Builder, op: typed.GatherNd) -> Value:
     """Return the positions of a ``gather_nd``, clamped, preceded by those of the batch axes."""
     x, indices = op.operands
-    batch, shape = op["batch_dims"], indices.type.shape
+    batch, shape = op.batch_dims, indices.type.shape
     columns = [b.iota(shape=(*shape[:-1], 1), dtype=I64, axis=i) for i in range(batch)]
     for i in range(shape[-1]):
         own = b.cut(indices, len(shape) - 1, i, i + 1)
@@ -207,13 +208,13 @@ def _full_places(b: Builder, op: Op) -> Value:
 
 
 @gradient("scatter_along", "scatter_nd")
-def _scatter(b, op, cotangents, wanted):
+def _scatter(b, op: typed.Scatter, cotangents, wanted):
     """Return the gradient of a scatter.
 
     With ``set``, replaced elements do not contribute to the result. If several updates set one
     element, each gets its cotangent although only one counts, as in torch.
     """
-    (_x, _, updates), (dy,), mode = op.operands, cotangents, op["mode"]
+    (_x, _, updates), (dy,), mode = op.operands, cotangents, op.mode
     of_x = of_updates = None
     if mode in ("max", "min"):
         return _of_scattered_extremes(b, op, dy, wanted)
@@ -226,7 +227,7 @@ def _scatter(b, op, cotangents, wanted):
     return of_x, None, of_updates
 
 
-def _of_scattered_products(b, op: Op, dy: Value, wanted: Sequence[bool]):
+def _of_scattered_products(b, op: typed.Scatter, dy: Value, wanted: Sequence[bool]):
     """Return the product of all other factors, by division by those that are not 0.
 
     It is 0 if another factor is 0.
@@ -253,18 +254,19 @@ def _of_scattered_products(b, op: Op, dy: Value, wanted: Sequence[bool]):
     return of_x, None, of_updates
 
 
-def _put(b: Builder, op: Op, x: Value, updates: Value, mode: str) -> Value:
+def _put(b: Builder, op: typed.Scatter, x: Value, updates: Value, mode: str) -> Value:
     """Scatter ``updates`` into ``x`` at the positions of ``op``."""
-    options = {"axis": op["axis"]} if op.kind.endswith("along") else {}
-    return b.op(op.kind, (x, op.operands[1], updates), mode=mode, **options)
+    if isinstance(op, typed.ScatterAlong):
+        return b.scatter_along(x, op.indices, updates, axis=op.axis, mode=mode)
+    return b.scatter_nd(x, op.indices, updates, mode=mode)
 
 
-def _read(b: Builder, op: Op, x: Value) -> Value:
+def _read(b: Builder, op: typed.Scatter, x: Value) -> Value:
     """Return the elements of ``x`` at the positions of the updates of ``op``; 0 out of range."""
-    shape = op.operands[0].type.shape
-    indices = _position(b, op.operands[1])
-    if op.kind.endswith("along"):
-        axis = op["axis"]
+    shape = op.x.type.shape
+    indices = _position(b, op.indices)
+    if isinstance(op, typed.ScatterAlong):
+        axis = op.axis
         found = b.take_along(x, indices, axis=axis)
         return b.select(_inside(b, indices, shape[axis]), found, zeros(b, found))
     depth, last = indices.type.shape[-1], indices.type.rank - 1
@@ -286,7 +288,7 @@ def _inside(b: Builder, indices: Value, size: int) -> Value:
     )
 
 
-def _of_scattered_extremes(b, op: Op, dy: Value, wanted: Sequence[bool]):
+def _of_scattered_extremes(b, op: typed.Scatter, dy: Value, wanted: Sequence[bool]):
     """Distribute the cotangent of the result over all elements equal to it."""
     x, _, updates = op.operands
     y = op.result
@@ -304,15 +306,15 @@ def _of_scattered_extremes(b, op: Op, dy: Value, wanted: Sequence[bool]):
 
 
 @of_one("sort")
-def _sort(b, op, dy):
-    (x,), axis = op.operands, op["axis"]
-    order = b.argsort(x, axis=axis, descending=op["descending"])
+def _sort(b, op: typed.Sort, dy):
+    (x,), axis = op.operands, op.axis
+    order = b.argsort(x, axis=axis, descending=op.descending)
     return b.scatter_along(zeros(b, x), order, dy, axis=axis, mode="set")
 
 
 @gradient("topk")
-def _topk(b, op, cotangents, wanted):
+def _topk(b, op: typed.Topk, cotangents, wanted):
     (x,), (dy, _) = op.operands, cotangents
     if dy is None:
         return (None,)
-    return (b.scatter_along(zeros(b, x), op.results[1], dy, axis=op["axis"], mode="set"),)
+    return (b.scatter_along(zeros(b, x), op.results[1], dy, axis=op.axis, mode="set"),)

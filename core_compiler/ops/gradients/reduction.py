@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core_compiler.ir import Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, others, size_of, spread, widened
 from core_compiler.ops.gradients.movement import zeros
@@ -16,34 +17,34 @@ def over(b: Builder, x: Value, like: Value, axes) -> Value:
 
 
 @of_one("reduce_sum")
-def _sum(b, op, dy):
-    return over(b, dy, op.operands[0], op["axes"])
+def _sum(b, op: typed.ReduceSum, dy):
+    return over(b, dy, op.x, op.axes)
 
 
 @of_one("mean")
-def _mean(b, op, dy):
+def _mean(b, op: typed.Mean, dy):
     (x,) = op.operands
     wide = widened(b, dy)
-    each = b.div(wide, b.scalar_like(size_of(x, op["axes"]), wide))
-    return over(b, rounded(b, each, x), x, op["axes"])
+    each = b.div(wide, b.scalar_like(size_of(x, op.axes), wide))
+    return over(b, rounded(b, each, x), x, op.axes)
 
 
 @of_one("centre")
-def _centre(b, op, dy):
+def _centre(b, op: typed.Centre, dy):
     """Return the gradient: subtracting the mean is its own transpose."""
-    return rounded(b, b.centre(widened(b, dy), axes=op["axes"]), op.operands[0])
+    return rounded(b, b.centre(widened(b, dy), axes=op.axes), op.x)
 
 
-def _count(op) -> float:
-    return max(size_of(op.operands[0], op["axes"]) - op["correction"], 0)
+def _count(op: typed.StandardDeviation | typed.Variance) -> float:
+    return max(size_of(op.x, op.axes) - op.correction, 0)
 
 
 @of_one("variance")
-def _variance(b, op, dy):
+def _variance(b, op: typed.Variance, dy):
     """Return 2 (x - mean) / (n - correction) for each element."""
-    (x,), axes = op.operands, op["axes"]
+    (x,), axes = op.operands, op.axes
     wide, slope = widened(b, x), widened(b, dy)
-    if op["plain"]:
+    if op.plain:
         d = b.sub(wide, over(b, b.mean(wide, axes=axes), wide, axes))
     else:
         d = b.centre(wide, axes=axes)
@@ -52,14 +53,14 @@ def _variance(b, op, dy):
 
 
 @of_one("standard_deviation")
-def _standard_deviation(b, op, dy):
+def _standard_deviation(b, op: typed.StandardDeviation, dy):
     """Return (x - mean) / deviation / (n - correction) for each element.
 
     It is 0 where the deviation is 0, as in torch.
     """
-    (x,), axes = op.operands, op["axes"]
+    (x,), axes = op.operands, op.axes
     wide, slope = widened(b, x), widened(b, dy)
-    deviation = op.result if wide is x else b.op(op.kind, (wide,), **op.attributes)
+    deviation = op.result if wide is x else b.op(op.kind, (wide,), **op.op.attributes)
     nothing, one = zeros(b, deviation), b.scalar_like(1, deviation)
     none = b.eq(deviation, nothing)
     share = b.div(b.centre(wide, axes=axes), over(b, b.select(none, one, deviation), wide, axes))
@@ -68,9 +69,9 @@ def _standard_deviation(b, op, dy):
 
 
 @of_one("reduce_prod")
-def _prod(b, op, dy):
+def _prod(b, op: typed.ReduceProd, dy):
     """Return the product of all others, from the left and from the right, so zeros need no care."""
-    (x,), axes = op.operands, op["axes"]
+    (x,), axes = op.operands, op.axes
     kept = others(x.type.rank, axes)
     last = len(kept)
     there = (*kept, *axes)
@@ -87,9 +88,9 @@ def _prod(b, op, dy):
 
 
 @of_one("reduce_max", "reduce_min")
-def _extreme(b, op, dy):
+def _extreme(b, op: typed.ReduceMax | typed.ReduceMin, dy):
     """Distribute the cotangent over the elements equal to the result."""
-    (x,), axes = op.operands, op["axes"]
+    (x,), axes = op.operands, op.axes
     wide = widened(b, dy)
     hits = b.eq(x, over(b, op.result, x, axes))
     ones = as_dtype(b, hits, wide.type.dtype)
@@ -101,26 +102,26 @@ def _extreme(b, op, dy):
 
 
 @of_one("cumsum")
-def _cumsum(b, op, dy):
-    return b.cumsum(dy, axis=op["axis"], reverse=not op["reverse"], exclusive=op["exclusive"])
+def _cumsum(b, op: typed.Cumsum, dy):
+    return b.cumsum(dy, axis=op.axis, reverse=not op.reverse, exclusive=op.exclusive)
 
 
 @of_one("cumprod")
-def _cumprod(b, op, dy):
+def _cumprod(b, op: typed.Cumprod, dy):
     """Return the gradient of a cumulative product.
 
     Up to the first zero z of a row it is (sum of dy * y from here on) / x; at z the same with 1 in
     its place; after it every result is 0 for any x.
     """
-    (x,), axis, backwards = op.operands, op["axis"], op["reverse"]
+    (x,), axis, backwards = op.operands, op.axis, op.reverse
     wide, slope = widened(b, x), widened(b, dy)
     none, one = zeros(b, wide), b.scalar_like(1, wide)
 
     def behind(values: Value) -> Value:
-        return b.cumsum(values, axis=axis, reverse=not backwards, exclusive=op["exclusive"])
+        return b.cumsum(values, axis=axis, reverse=not backwards, exclusive=op.exclusive)
 
     def products(values: Value) -> Value:
-        return b.cumprod(values, axis=axis, reverse=backwards, exclusive=op["exclusive"])
+        return b.cumprod(values, axis=axis, reverse=backwards, exclusive=op.exclusive)
 
     empty = b.eq(wide, none)
     count = b.cumsum(b.cast(empty, dtype=I64), axis=axis, reverse=backwards)
@@ -133,17 +134,17 @@ def _cumprod(b, op, dy):
 
 
 @gradient("cummax", "cummin")
-def _running_extreme(b, op, cotangents, wanted):
+def _running_extreme(b, op: typed.Cummax | typed.Cummin, cotangents, wanted):
     """Return the gradient: the result is the last element that reached it.
 
     For an exclusive scan it is that of the previous position.
     """
-    (x,), (dy,), axis, backwards = op.operands, cotangents, op["axis"], op["reverse"]
+    (x,), (dy,), axis, backwards = op.operands, cotangents, op.axis, op.reverse
     size = x.type.shape[axis]
     if size == 0:
         return (dy,)
     y = op.result
-    if op["exclusive"]:
+    if op.exclusive:
         y = b.op(op.kind, (x,), axis=axis, reverse=backwards)
         rest = b.cut(dy, axis, 0, size - 1) if backwards else b.cut(dy, axis, 1, size)
         last = zeros(b, b.cut(dy, axis, 0, 1))

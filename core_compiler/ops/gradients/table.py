@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Value
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, widened
 
@@ -37,8 +37,9 @@ class Box:
 
 #: The cotangent of one operand; None is zero, and stands for operands that were not requested.
 Cotangent = Value | Box | None
-#: ``(builder, op, cotangents of the results, requested operands) -> cotangents of the operands``.
-Rule = Callable[[Builder, Op, Sequence[Value | None], Sequence[bool]], Sequence[Cotangent]]
+#: ``(builder, view of the op, cotangents of the results, requested operands) -> cotangents of the
+#: operands``.
+Rule = Callable[[Builder, Any, Sequence[Value | None], Sequence[bool]], Sequence[Cotangent]]
 
 RULES: dict[str, Rule] = {}
 
@@ -70,7 +71,7 @@ def gradient(*names: str) -> Callable[[Rule], Rule]:
 def of_one(*names: str) -> Callable:
     """Register ``rule(b, op, dy) -> dx`` of an op with one operand and one result."""
 
-    def enter(rule: Callable[[Builder, Op, Value], Value | None]):
+    def enter(rule: Callable[[Builder, Any, Value], Value | None]):
         def each(b, op, cotangents, wanted):
             return (rule(b, op, cotangents[0]),)
 
@@ -87,7 +88,7 @@ def of_each(*names: str) -> Callable:
     zero), called if that gradient is requested.
     """
 
-    def enter(rule: Callable[[Builder, Op, Value], Sequence[Callable[[], Cotangent] | None]]):
+    def enter(rule: Callable[[Builder, Any, Value], Sequence[Callable[[], Cotangent] | None]]):
         def each(b, op, cotangents, wanted):
             made = rule(b, op, cotangents[0])
             made = (*made, *[None] * (len(op.operands) - len(made)))

@@ -5,28 +5,29 @@ from __future__ import annotations
 from math import prod
 
 from core_compiler.ir import Value
+from core_compiler.ops import typed
 from core_compiler.ops.gradients.table import of_each, of_one
 
 _GEOMETRY = ("window", "strides", "low", "high", "dilations")
 
 
 @of_one("max_pool")
-def _max_pool(b, op, dy):
+def _max_pool(b, op: typed.MaxPool, dy):
     (x,) = op.operands
-    geometry = {n: op[n] for n in _GEOMETRY}
+    geometry = op.pick(*_GEOMETRY)
     places = b.max_pool_positions(x, **geometry)
     return b.max_pool_gradient(places, dy, shape=x.type.shape, **geometry)
 
 
 @of_one("avg_pool")
-def _avg_pool(b, op, dy):
-    geometry = {n: op[n] for n in (*_GEOMETRY, "count_padding")}
-    return b.avg_pool_gradient(dy, shape=op.operands[0].type.shape, **geometry)
+def _avg_pool(b, op: typed.AvgPool, dy):
+    geometry = op.pick(*_GEOMETRY, "count_padding")
+    return b.avg_pool_gradient(dy, shape=op.x.type.shape, **geometry)
 
 
 @of_one("avg_pool_gradient")
-def _avg_pool_gradient(b, op, dy):
-    return b.avg_pool(dy, **{n: op[n] for n in (*_GEOMETRY, "count_padding")})
+def _avg_pool_gradient(b, op: typed.AvgPoolGradient, dy):
+    return b.avg_pool(dy, **op.pick(*_GEOMETRY, "count_padding"))
 
 
 @of_each("max_pool_gradient")

@@ -6,8 +6,11 @@ from math import copysign, pi, sqrt
 
 import numpy as np
 
+from core_compiler.ir import Op
+from core_compiler.ops import typed
 from core_compiler.ops.composite import GELU_KAPPA, SELU_ALPHA, SELU_SCALE
-from core_compiler.passes.recompose.spelling import TOLERANCE, near, number, single, worth
+from core_compiler.ops.views import OpView
+from core_compiler.passes.recompose.spelling import TOLERANCE, bounded, near, number, single, worth
 from core_compiler.passes.rules import (
     Const,
     Match,
@@ -115,31 +118,35 @@ def _not_negative(m: Match) -> str | None:
 
 
 def _clamp_twice(b, m: Match):
-    return b.clamp(m["x"], low=m.named["inner"]["low"], high=m.root["high"])
+    inner, outer = (typed.Clamp.of(o) for o in (m.named["inner"], m.root))
+    return b.clamp(m["x"], low=inner.low, high=outer.high)
 
 
-def _only(bound: str, other: str):
-    return lambda o: o.get(bound) is not None and o.get(other) is None
+def _only_low(o: Op) -> bool:
+    clamp = typed.Clamp.of(o)
+    return clamp.low is not None and clamp.high is None
 
 
-def _bounds(low: float, high: float):
-    return lambda o: (o.get("low"), o.get("high")) == (low, high)
+def _only_high(o: Op) -> bool:
+    clamp = typed.Clamp.of(o)
+    return clamp.high is not None and clamp.low is None
 
 
 def _hard_sigmoid(b, m: Match):
     return b.hard_sigmoid(m["x"], alpha=worth(m, "alpha"), beta=worth(m, "beta"))
 
 
-def _sixth(o) -> bool:
-    return near(1 / 6)(_held(o, "alpha")) and o["beta"] == 0.5
+def _sixth(o: Op) -> bool:
+    sigmoid = typed.HardSigmoid.of(o)
+    return near(1 / 6)(_held(sigmoid, sigmoid.alpha)) and sigmoid.beta == 0.5
 
 
-def _held(o, name: str) -> np.ndarray:
+def _held(o: OpView, number: float) -> np.ndarray:
     """Return a number of an op, rounded to its dtype."""
-    return np.asarray(o[name], o.result.type.dtype.numpy)
+    return np.asarray(number, o.result.type.dtype.numpy)
 
 
-_SIX = op("clamp", op("add", "x", number("three", 3)), where=_bounds(0, 6))
+_SIX = op("clamp", op("add", "x", number("three", 3)), where=bounded(0, 6))
 _SIXTH = number("sixth", 1 / 6)
 _STEP = op("mul", "x", single("slope"))
 
@@ -178,15 +185,15 @@ _PIECEWISE = (
     Rule("relu(min(x, high)) => clamp(x)", op("relu", op("min", "x", _HIGH)), _from_nothing,
          _not_negative, kink=True),
     Rule("clamp(clamp(x, low), high) => clamp(x)",
-         op("clamp", op("clamp", "x", name="inner", where=_only("low", "high")),
-            where=_only("high", "low")), _clamp_twice),
+         op("clamp", op("clamp", "x", name="inner", where=_only_low),
+            where=_only_high), _clamp_twice),
     Rule("x > high ? high : x < low ? low : x => clamp(x)",
          op("select", op("gt", "x", _HIGH), _HIGH,
             op("select", op("lt", "x", _LOW), _LOW, "x")), _clamp, all_of(_a_number, _ordered),
          0.0),
     Rule("clamp(alpha x + beta, 0, 1) => hard_sigmoid(x)",
          op("clamp", op("add", op("mul", "x", single("alpha")), single("beta")),
-            where=_bounds(0, 1)), _hard_sigmoid, wide, TOLERANCE, kink=True),
+            where=bounded(0, 1)), _hard_sigmoid, wide, TOLERANCE, kink=True),
     *(Rule("clamp(x + 3, 0, 6) / 6 => hard_sigmoid(x)", pattern,
            lambda b, m: b.hard_sigmoid(m["x"], alpha=1 / 6, beta=0.5), wide, TOLERANCE, kink=True)
       for pattern in (op("div", _SIX, number("six", 6)), op("mul", _SIX, _SIXTH))),
@@ -219,8 +226,13 @@ def _selu(b, m: Match):
     return b.selu(m["x"])
 
 
-def _is_selu_alpha(o) -> bool:
-    return near(SELU_ALPHA)(_held(o, "alpha"))
+def _is_plain_softplus(o: Op) -> bool:
+    return typed.Softplus.of(o).beta == 1
+
+
+def _is_selu_alpha(o: Op) -> bool:
+    elu = typed.Elu.of(o)
+    return near(SELU_ALPHA)(_held(elu, elu.alpha))
 
 
 _SCALE = number("scale", SELU_SCALE)
@@ -282,7 +294,7 @@ _EXPONENTIAL = (
          op("select", op("gt", _STEEP, _LARGE), "x", op("mul", _LOG, single("inverse"))),
          _softplus, all_of(wide, _inverse), TOLERANCE),
     Rule("x * tanh(softplus(x)) => mish(x)",
-         op("mul", "x", op("tanh", op("softplus", "x", where=lambda o: o["beta"] == 1))),
+         op("mul", "x", op("tanh", op("softplus", "x", where=_is_plain_softplus))),
          lambda b, m: b.mish(m["x"]), wide, TOLERANCE),
     Rule("x / (1 + abs(x)) => softsign(x)", op("div", "x", op("add", op("abs", "x"), _ONE)),
          lambda b, m: b.softsign(m["x"]), wide, TOLERANCE),

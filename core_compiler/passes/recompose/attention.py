@@ -15,6 +15,7 @@ from math import inf
 import numpy as np
 
 from core_compiler.ir import Op, Value
+from core_compiler.ops import typed
 from core_compiler.passes.axes import (
     Axes,
     Axis,
@@ -69,10 +70,11 @@ class _Side:
 
 def _sides(product: Op) -> tuple[_Side, _Side]:
     a, b = product.operands
-    if product.kind == "core.contract":
+    contract = typed.Contract.match(product)
+    if contract is not None:
         return (
-            _Side(a, product["batch_a"], product["contract_a"]),
-            _Side(b, product["batch_b"], product["contract_b"]),
+            _Side(a, contract.batch_a, contract.contract_a),
+            _Side(b, contract.batch_b, contract.contract_b),
         )
     batch, rank = tuple(range(a.type.rank - 2)), a.type.rank
     return _Side(a, batch, (rank - 1,)), _Side(b, batch, (rank - 2,))
@@ -286,7 +288,7 @@ def _read(m: Match, shares_at: int) -> _Attention:
     if soft_axes is None:
         raise Unfit("the softmax is broadcast")
     key = flat(_pick(axes, shares.summed))
-    if flat([soft_axes[soft["axis"]]]) != key:
+    if flat([soft_axes[typed.Softmax.of(soft).axis]]) != key:
         raise Unfit("the softmax is not over the summed axis, the keys")
     scores = _down(soft.operands[0], soft_axes, view)
     mixed = one_wide_float(m.root.result.type.dtype, (*scores.met, scores.product))

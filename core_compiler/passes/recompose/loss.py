@@ -10,12 +10,15 @@ import ml_dtypes
 import numpy as np
 
 from core_compiler.ir import DType, Op, Value
+from core_compiler.ops import typed
+from core_compiler.ops.base import view
 from core_compiler.ops.rules import BOOL, I64, INTEGERS, NUMBERS, UNSIGNED
 from core_compiler.passes.axes import Parameter, Places, covers, rearrange, small, whole
 from core_compiler.passes.recompose.spelling import reshapes, single, worth
 from core_compiler.passes.rules import (
     MOVES,
     Any_,
+    Check,
     Const,
     Match,
     Rule,
@@ -40,7 +43,7 @@ def _holds(dtype: DType, largest: int) -> bool:
 def _indices(m: Match) -> Parameter:
     """Return the index, repeated over the last axis, along which the other side counts."""
     shape, places = m.root.result.type.shape, Places(m)
-    found, wanted = m["x"].type.dtype, m.root["dtype"]
+    found, wanted = m["x"].type.dtype, m.root.result.type.dtype
     if found not in INTEGERS:
         raise Unfit(f"the index is {found.name}, but one_hot takes integers")
     if wanted not in NUMBERS and wanted is not BOOL:
@@ -62,14 +65,13 @@ def _counts(m: Match, value: Value) -> bool:
         return found.axes == axes[-1:] and np.array_equal(
             found.array, np.arange(value.type.shape[-1])
         )
-    maker = m.view.producer(found.value)
-    counts = maker is not None and maker.kind == "core.iota"
-    return counts and maker is not None and (found.axes[maker["axis"]],) == axes[-1:]
+    counted = typed.Iota.match(m.view.producer(found.value))
+    return counted is not None and (found.axes[counted.axis],) == axes[-1:]
 
 
 def _one_hot(b, m: Match):
     classes = m.root.result.type.shape[-1]
-    return b.one_hot(_indices(m).build(b), classes=classes, dtype=m.root["dtype"])
+    return b.one_hot(_indices(m).build(b), classes=classes, dtype=m.root.result.type.dtype)
 
 
 # -- negative log likelihood -----------------------------------------------------------------------
@@ -98,9 +100,9 @@ def _picked(targets) -> object:
 
 def _picks_classes(m: Match) -> str | None:
     """Check that the element along axis 1 is selected by the target of each position."""
-    pick, x = m.named["pick"], m["x"].type
+    pick, x = typed.TakeAlong.of(m.named["pick"]), m["x"].type
     wanted = (x.shape[0], 1, *x.shape[2:])
-    if pick["axis"] != 1 or x.rank < 2:
+    if pick.axis != 1 or x.rank < 2:
         return "the classes are not axis 1"
     if pick.result.type.shape != wanted:
         return "it does not pick one class at each position"
@@ -140,7 +142,7 @@ def _losses(reduction: str, *kinds: str):
                 kind,
                 name="loss",
                 once=True,
-                where=lambda o: o["reduction"] == reduction,
+                where=lambda o: view(o).reduction == reduction,
                 through=reshapes,
             )
             for kind in kinds
@@ -153,11 +155,20 @@ _LOSSES = _losses("none", *_CLASSES)
 _SUM = op("reduce_sum", _LOSSES, name="sum")
 
 
-def _all_axes(m: Match) -> str | None:
-    total = m.named["sum"]
-    if total["axes"] != tuple(range(total.operands[0].type.rank)):
-        return "the sum is not over all positions"
-    return "the sum has an explicit accumulation order" if total.get("orders") else None
+def _every(name: str, otherwise: str) -> Check:
+    """Return a check that a sum or mean is over all axes, in the order of the contract."""
+
+    def check(m: Match) -> str | None:
+        total: typed.ReduceSum | typed.Mean = view(m.named[name])
+        if total.axes != tuple(range(total.x.type.rank)):
+            return otherwise
+        ordered = isinstance(total, typed.ReduceSum) and total.orders
+        return "the sum has an explicit accumulation order" if ordered else None
+
+    return check
+
+
+_all_axes = _every("sum", "the sum is not over all positions")
 
 
 def _reduced(reduction: str):
@@ -173,12 +184,12 @@ def _counts_all(m: Match) -> str | None:
     loss, counts = m.named["loss"], m.named["counts"]
     if len(loss.operands) > 2:
         return "the loss is weighted: its mean divides by the weights"
-    if worth(m, "ignore") != loss["ignore_index"]:
+    if worth(m, "ignore") != view(loss).ignore_index:
         return "the count ignores another target value than the loss"
     if _origin(m, counts.operands[0]) is not _origin(m, loss.operands[1]):
         return "the counted targets are not the targets of the loss"
     every = tuple(range(counts.result.type.rank))
-    if m.named["count"]["axes"] != every:
+    if typed.ReduceSum.of(m.named["count"]).axes != every:
         return "not all targets are counted"
     return _counts_exactly(m)
 
@@ -216,7 +227,7 @@ def _origin(m: Match, value: Value) -> Value:
 
 
 def _ignores_none(m: Match) -> str | None:
-    ignored = m.named["loss"]["ignore_index"]
+    ignored = view(m.named["loss"]).ignore_index
     return None if ignored == _NONE else f"the loss ignores targets of {ignored}"
 
 
@@ -241,7 +252,7 @@ def _counts_weights(m: Match) -> str | None:
     loss, shape = m.named["loss"], m["w"].type.shape
     if len(loss.operands) < 3:
         return "the loss has no weight"
-    if worth(m, "ignore") != loss["ignore_index"]:
+    if worth(m, "ignore") != view(loss).ignore_index:
         return "the count ignores another target value than the loss"
     if _origin(m, m["t"]) is not _origin(m, loss.operands[1]):
         return "the counted targets are not the targets of the loss"
@@ -250,7 +261,7 @@ def _counts_weights(m: Match) -> str | None:
         mine is None or used.array is None or not np.array_equal(used.array, mine)
     ):
         return "the counted weights are not the weights of the loss"
-    if m.named["pick"]["axis"] != 1 or not covers([whole(shape)[1]], used.axes):
+    if typed.TakeAlong.of(m.named["pick"]).axis != 1 or not covers([whole(shape)[1]], used.axes):
         return "the counted weights are not the weights of the loss"
     return _all_axes(m)
 
@@ -276,13 +287,13 @@ def _cross_entropy(b, m: Match):
 def _over_classes(m: Match) -> str | None:
     """Check that the softmax is over the classes, axis 1 of the loss's operand."""
     soft, x = m.named["soft"], m.named["loss"].operands[0].type
-    shape = list(soft.result.type.shape)
-    classes = shape.pop(soft["axis"])
+    shape, axis = list(soft.result.type.shape), typed.LogSoftmax.of(soft).axis
+    classes = shape.pop(axis)
     if classes != x.shape[1] or [d for d in shape if d != 1] != [
         d for i, d in enumerate(x.shape) if i != 1 and d != 1
     ]:
         return "the softmax is not over the classes"
-    before = [d for d in soft.result.type.shape[: soft["axis"]] if d != 1]
+    before = [d for d in soft.result.type.shape[:axis] if d != 1]
     same = before == [d for d in x.shape[:1] if d != 1]
     return None if same else "the softmax is not over the classes"
 
@@ -297,7 +308,7 @@ _UNIFORM = op(
     name="sum",
 )
 _OTHERS = op("cast", op("reduce_sum", op("cast", op("not", _IGNORED)), name="count"))
-_HARD = op("nll_loss", _SHARES, "t", name="loss", where=lambda o: o["reduction"] == "mean")
+_HARD = op("nll_loss", _SHARES, "t", name="loss", where=lambda o: view(o).reduction == "mean")
 _SMOOTHED = op(
     "add",
     op("mul", _HARD, single("kept")),
@@ -307,10 +318,10 @@ _SMOOTHED = op(
 
 def _smooths(m: Match) -> str | None:
     """Check that the remaining probability is spread evenly over all classes."""
-    soft, every = m.named["soft"], (0, *range(2, m["x"].type.rank))
-    if soft["axis"] != 1 or m.named["classes"]["axes"] != (1,):
+    soft, every = typed.LogSoftmax.of(m.named["soft"]), (0, *range(2, m["x"].type.rank))
+    if soft.axis != 1 or typed.ReduceSum.of(m.named["classes"]).axes != (1,):
         return "the classes are not axis 1"
-    if worth(m, "ignore") != m.named["loss"]["ignore_index"]:
+    if worth(m, "ignore") != view(m.named["loss"]).ignore_index:
         return "the count ignores another target value than the loss"
     whole_sum = tuple(range(len(every)))
     if m.named["sum"]["axes"] != whole_sum or m.named["count"]["axes"] != whole_sum:
@@ -344,16 +355,6 @@ def _two_values(m: Match) -> str | None:
     return None
 
 
-def _every(name: str):
-    def check(m: Match) -> str | None:
-        op_ = m.named[name]
-        if op_["axes"] != tuple(range(op_.operands[0].type.rank)):
-            return "it is not over all elements"
-        return "the sum has an explicit accumulation order" if op_.get("orders") else None
-
-    return check
-
-
 def _mse(reduction: str):
     return lambda b, m: b.mse_loss(m["x"], m["y"], reduction=reduction)
 
@@ -371,7 +372,7 @@ RULES = (
          _reduced("mean"), all_of(wide, _counts_all), 1e-6),
     Rule("nll_loss(x * w, t) => nll_loss(x, t, w)",
          op("nll_loss", op("mul", "x", "w", once=True), "t", name="loss",
-            where=lambda o: o["reduction"] != "mean"),
+            where=lambda o: view(o).reduction != "mean"),
          _weighted, all_of(wide, _weight_of_class)),
     Rule("total loss / counted weights => mean loss",
          op("div", _losses("sum", *_CLASSES), _COUNTED_WEIGHTS), _reduced("mean"),
@@ -386,9 +387,9 @@ RULES = (
     Rule("(1 - s) * nll_loss(x, t) + s * mean over classes => cross_entropy(x, t) smoothed",
          _SMOOTHED, _smoothed, all_of(wide, _smooths), 1e-6),
     Rule("mean((x - y)**2) => mse_loss(x, y)", op("mean", _SQUARES, name="mean"), _mse("mean"),
-         all_of(wide, _every("mean"), _two_values), 3e-7),
+         all_of(wide, _every("mean", "it is not over all elements"), _two_values), 3e-7),
     Rule("sum((x - y)**2) => mse_loss(x, y)", op("reduce_sum", _SQUARES, name="sum"), _mse("sum"),
-         all_of(wide, _every("sum"), _two_values)),
+         all_of(wide, _every("sum", "it is not over all elements"), _two_values)),
     *(Rule("total squares / n => mean loss", op(kind, _losses("sum", "mse_loss"), single("n")),
            _reduced("mean"), all_of(wide, _divides(kind == "mul")), 3e-7)
       for kind in ("div", "mul")),

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.ir import Value
-from core_compiler.ops.base import REGISTRY
+from core_compiler.ir import Op, Value
+from core_compiler.ops import typed
+from core_compiler.ops.base import REGISTRY, view
 from core_compiler.passes.axes import (
     Axes,
     Axis,
@@ -57,6 +58,10 @@ def _square(of):
     return either(op("mul", of, of, through=views), op("pow", of, number("two", 2), through=views))
 
 
+def _is_uncorrected(o: Op) -> bool:
+    return typed.Variance.of(o).correction == 0
+
+
 def _mean_square(of):
     return op("mean", _square(of), name="square", through=views)
 
@@ -67,7 +72,13 @@ _VARIANCES = {
     "variance": (
         either(
             _mean_square(_CENTRED),
-            op("variance", "x", name="square", where=lambda o: o["correction"] == 0, through=views),
+            op(
+                "variance",
+                "x",
+                name="square",
+                where=_is_uncorrected,
+                through=views,
+            ),
         ),
         TOLERANCE,
     ),
@@ -292,9 +303,10 @@ def _parameter(m: Match, name: str, kind: str) -> tuple[Parameter, Axes]:
     axes = places[norm.result]
     if axes is None or spread_over(axes) != spread_over(whole(m.root.result.type.shape)):
         raise Unfit("the normalised value is broadcast")
-    wanted, each = axes[norm.get("axis", 1) :], "normalised element"
+    axis = view(norm).axis
+    wanted, each = axes[axis:], "normalised element"
     if kind in _CHANNEL:
-        channel = norm.get("axis", 1) if norm.kind == f"core.{kind}" else 1
+        channel = axis if norm.kind == f"core.{kind}" else 1
         wanted, each = (axes[channel],), "channel"
     found = places.parameter(m[name], wanted)
     if found is None:
@@ -360,7 +372,7 @@ def _instance_rule() -> Rule:
         name="norm",
         once=True,
         through=views,
-        where=lambda o: len(o.operands) == 1 and o["axis"] == 2,
+        where=lambda o: len(o.operands) == 1 and typed.LayerNorm.of(o).axis == 2,
     )
     check, rewrite = _affine("scale", "layer_norm", "instance_norm")
     return Rule(
@@ -377,11 +389,11 @@ def _instance_rule() -> Rule:
 
 def _groups(m: Match) -> int:
     """Return the number of channel groups that a reshape merges after their layer norm."""
-    norm, axes = m.named["norm"], Places(m)[m.named["norm"].result]
+    layer, axes = typed.LayerNorm.match(m.named["norm"]), Places(m)[m.named["norm"].result]
     shape = m.root.result.type.shape
     if axes is None or len(shape) < 3:
         raise Unfit("it is not a reshape to [N, C, spatial..]")
-    kept = flat(axes[: norm["axis"] if norm.kind == "core.layer_norm" else 2])
+    kept = flat(axes[: layer.axis if layer is not None else 2])
     batch, channels = shape[:2]
     groups = length(kept) // batch if batch else 0
     wanted = flat([whole(shape)[0], ((1, channels // max(groups, 1), groups),)])
@@ -391,8 +403,8 @@ def _groups(m: Match) -> int:
 
 
 def _ungrouped(b, m: Match):
-    x = b.reshape(m["x"], shape=m.root.result.type.shape)
-    return b.group_norm(x, groups=_groups(m), epsilon=m.named["norm"]["epsilon"])
+    x, norm = b.reshape(m["x"], shape=m.root.result.type.shape), m.named["norm"]
+    return b.group_norm(x, groups=_groups(m), epsilon=view(norm).epsilon)
 
 
 def _neutral(m: Match) -> str | None:
@@ -408,7 +420,7 @@ _GROUPS = (
          _ungrouped, all_of(wide, fits(_groups)), TOLERANCE),
     Rule("reshape(instance_norm(groups of x)) => group_norm(x)",
          op("reshape", op("instance_norm", "x", "ones", "zeros", name="norm", once=True,
-                          where=lambda o: o.get("axis", 1) == 1)),
+                          where=lambda o: typed.InstanceNorm.of(o).axis == 1)),
          _ungrouped, all_of(wide, _neutral, fits(_groups)), TOLERANCE),
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core_compiler.ir import Op, Value
+from core_compiler.ops import typed
 from core_compiler.passes.rules import Match, Rule, either, op
 
 
@@ -17,12 +18,13 @@ def _run(op_: Op, first: int, last: int, step: int) -> bool:
 
     The part is ``first``, ``first + step``... before ``last``.
     """
-    *lead, _ = op_.operands[0].type.shape
+    cut = typed.Slice.of(op_)
+    *lead, _ = cut.x.type.shape
     rest = (0,) * len(lead)
     return (
-        op_["starts"] == (*rest, first)
-        and op_["strides"] == (*(1 for _ in lead), step)
-        and op_["limits"] == (*lead, last)
+        cut.starts == (*rest, first)
+        and cut.strides == (*(1 for _ in lead), step)
+        and cut.limits == (*lead, last)
     )
 
 
@@ -61,7 +63,7 @@ def _of_pair(part: int) -> Callable[[Op], bool]:
 
 
 def _last_axis(op_: Op) -> bool:
-    return op_["axis"] == op_.result.type.rank - 1
+    return typed.Concat.of(op_).axis == op_.result.type.rank - 1
 
 
 def _drops_one(op_: Op) -> bool:
@@ -70,8 +72,8 @@ def _drops_one(op_: Op) -> bool:
 
 
 def _adds_one(op_: Op) -> bool:
-    shape = op_.operands[0].type.shape
-    in_place = op_.kind == "core.reshape" or op_["dims"] == tuple(range(len(shape)))
+    shape, broadcast = op_.operands[0].type.shape, typed.Broadcast.match(op_)
+    in_place = broadcast is None or broadcast.dims == tuple(range(len(shape)))
     return in_place and op_.result.type.shape == (*shape, 1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from core_compiler.ops import typed
 from core_compiler.ops.composite import size_of
 from core_compiler.passes.axes import Axis, Places, behind, whole
 from core_compiler.passes.recompose.spelling import (
@@ -36,10 +37,10 @@ def _divides(name: str, inverse: bool) -> Check:
     """Return a check that the constant is the number of summed elements, or its reciprocal."""
 
     def check(m: Match) -> str | None:
-        total = m.named["sum"]
-        if total["orders"]:
+        total = typed.ReduceSum.of(m.named["sum"])
+        if total.orders:
             return "the sum has an explicit accumulation order"
-        size = size_of(total.operands[0], total["axes"])
+        size = size_of(total.x, total.axes)
         found = worth(m, name)
         given = m.array(name).dtype.type(1 / size if inverse else size)
         return None if found == given else f"{found:.6g} does not average {size} elements"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core_compiler.passes.recompose.spelling import TOLERANCE, number
+from core_compiler.passes.recompose.spelling import TOLERANCE, bounded, number
 from core_compiler.passes.rules import Const, Node, Rule, op, wide
 
 _ERF_ABOVE = (
@@ -68,15 +68,11 @@ def _polynomial(name: str, factors: Sequence[float], of):
     return made
 
 
-def _between(bound: int):
-    return lambda o: (o.get("low"), o.get("high")) == (-bound, bound)
-
-
 def _erf():
-    x = op("clamp", "x", where=_between(4))
+    x = op("clamp", "x", where=bounded(-4, 4))
     square = op("mul", x, x)
     above = op("mul", x, _polynomial("a", _ERF_ABOVE, square))
-    return op("clamp", op("div", above, _polynomial("b", _ERF_BELOW, square)), where=_between(1))
+    return op("clamp", op("div", above, _polynomial("b", _ERF_BELOW, square)), where=bounded(-1, 1))
 
 
 def _erfc():

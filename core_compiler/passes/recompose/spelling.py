@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from core_compiler.ir import Op
+from core_compiler.ops import typed
 from core_compiler.passes.rules import Const, Match, is_float
 
 #: Tolerance of a composite against equivalent primitives, in f32 (some 16 roundings).
@@ -48,6 +49,16 @@ def one(array: np.ndarray) -> bool:
 def single(name: str) -> Const:
     """Match a constant that is one number everywhere."""
     return Const(name, one, "one number")
+
+
+def bounded(low: float, high: float) -> Callable[[Op], bool]:
+    """Return a test of a clamp for these bounds."""
+
+    def test(o: Op) -> bool:
+        clamp = typed.Clamp.of(o)
+        return (clamp.low, clamp.high) == (low, high)
+
+    return test
 
 
 def worth(m: Match, name: str):

@@ -8,10 +8,10 @@ from itertools import islice
 
 from typing_extensions import override
 
-from core_compiler.ir import Op, Value, WeightStore, as_array, attributes_key
+from core_compiler.ir import Op, Value, WeightStore, attributes_key
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.evaluation import evaluate
+from core_compiler.ops.evaluation import constant_array, evaluate
 from core_compiler.passes.patterns import Match, View, matches
 from core_compiler.passes.patterns import Node as PatternNode
 from core_compiler.passes.rules import Rule
@@ -92,7 +92,7 @@ class ClassView(View):
         makers = self.makers(value)
         for op in makers:
             if op.kind == "core.constant":
-                return as_array(op["value"], self.weights)
+                return constant_array(op, self.weights)
         for op in makers:
             if op.kind in through and op.operands[0] not in seen:
                 found = self._constant(op.operands[0], through, seen)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from core_compiler.ir import Block, Module, Op, Value, WeightStore
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.core import clone_block
+from core_compiler.ops import typed
 from core_compiler.ops.base import TypeRuleError, definition
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Box, Cotangent, NoGradient
@@ -75,7 +76,7 @@ class _Walk:
                 if self._on_the_way(op)
                 and definition(op).gradient is None
                 and op.kind != BRANCH
-                and op.get("trips") is None
+                and ((loop := typed.While.match(op)) is None or loop.trips is None)
             ]
             composites = [op for op in inner if definition(op).decompose is not None]
             if not composites:
@@ -117,10 +118,11 @@ class _Walk:
             raise refuse(refused, self.where)
 
     def _op(self, b: Builder, op: Op) -> Sequence[Op]:
-        rule = definition(op).gradient
+        declared = definition(op)
         given = [self.found.get(v) for v in op.results]
         wanted = [v in self.active for v in op.operands]
-        made = rule(b, op.with_(attributes=definition(op).settle(op.attributes)), given, wanted)
+        view = declared.view(op.with_(attributes=declared.settle(op.attributes)))
+        made = declared.gradient(b, view, given, wanted)
         for operand, asked, cotangent in zip(op.operands, wanted, made, strict=True):
             if asked and cotangent is not None:
                 self._add(b, operand, cotangent)

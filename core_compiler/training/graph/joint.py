@@ -28,7 +28,9 @@ from core_compiler.ir import (
     as_array,
     tensor,
 )
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.rules import F64, I64
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
@@ -120,7 +122,7 @@ def begin(
     drawn = chosen(training.initialize, {_name(op): op.result.type.rank for op in held}, groups)
     for op in held:
         name = _name(op)
-        array = as_array(op["value"], module.weights)
+        array = constant_array(op, module.weights)
         if name in drawn:
             array = drawn[name].values(array.shape, array.dtype, training.seed, order[op])
         places[op] = add("parameter", name, Value(op.result.type, op.result.name), array)
@@ -157,7 +159,7 @@ def begin(
     kept = module.with_(weights=module.weights.only(_stored(module)))
     moved = set(names(Roles.of(kept.main)))
     moved |= {name for name, group in groups.items() if moved.intersection(group)}
-    frozen = {_name(op): op["value"] for op in order if op not in places}
+    frozen = {_name(op): typed.Constant.of(op).value for op in order if op not in places}
     fixed = _fixed({n: c for n, c in {**frozen, **constants}.items() if n not in moved}, module)
     return Joint(kept, tuple(state), training.loss.classes(main.outputs[0].type), fixed)
 

@@ -16,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from core_compiler.ir import Block, Op, Origin, Value, WeightStore, as_array, tensor
+from core_compiler.ir import Block, Op, Origin, Value, WeightStore, tensor
 from core_compiler.ir.core import clone_block
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.traits import has_trait
 from core_compiler.training.graph.program import KEEPS, LOOP, Listed, active, gradient_origin
 
@@ -64,15 +66,18 @@ def reverse(
     (:func:`~core_compiler.training.graph.autodiff.differentiate`). Raise a UserError that names the
     ops of its body without a gradient.
     """
-    if op["trips"] == 0:
+    trips = typed.While.of(op).trips
+    assert trips is not None
+    if trips == 0:
         pairs = zip(op.operands, op.results, strict=True)
         return Reversed((), (), [(v, found[r]) for v, r in pairs if v in wanted and r in found])
-    return _Reversal(op, around, found, wanted, weights, where, differentiate).run()
+    return _Reversal(op, trips, around, found, wanted, weights, where, differentiate).run()
 
 
 @dataclass
 class _Reversal:
     op: Op
+    trips: int
     around: Sequence[Op]
     found: Mapping[Value, Value]
     wanted: set[Value]
@@ -96,7 +101,7 @@ class _Reversal:
             self._need(value)
         keeping = self._keeping()
         backward, cotangents = self._backward()
-        kept = sum(v.type.bytes for v in self.kept) * self.op["trips"]
+        kept = sum(v.type.bytes for v in self.kept) * self.trips
         note = f"{len(self.kept)} values of each iteration, {kept:,} bytes"
         return Reversed(keeping, backward, cotangents, note)
 
@@ -188,7 +193,7 @@ class _Reversal:
         maker = makers.get(value)
         if maker is None or maker.kind != "core.constant":
             return None
-        return int(as_array(maker["value"], self.weights))
+        return int(constant_array(maker, self.weights))
 
     def _is_there(self, value: Value) -> bool:
         """Return whether a value of an iteration follows from outer values and counters."""
@@ -216,7 +221,7 @@ class _Reversal:
         if op is not None and (has_trait(op, "shape_only") or _widens(op)):
             self._need(op.operands[0])
         elif value not in self.kept:
-            shape = (self.op["trips"], *value.type.shape)
+            shape = (self.trips, *value.type.shape)
             called = value.name or (op.kind.split(".")[1] if op is not None else "carried")
             self.kept[value] = Value(tensor(shape, value.type.dtype), f"kept_{called}")
 
@@ -262,7 +267,7 @@ class _Reversal:
     def _backward(self) -> tuple[list[Op], list[tuple[Value, Value]]]:
         """Return the loop over the iterations from the last to the first."""
         op, body, b = self.op, self.body, self._builder()
-        whole = op["trips"] - 1
+        whole = self.trips - 1
         kind = "i32" if self.counter is None else body.arguments[self.counter].type.dtype
         trip = Value(tensor((), kind))
         again = _Again(self, b, trip)
@@ -293,7 +298,7 @@ class _Reversal:
             *(_named(self.free[i]) for i in read),
         ]
         regions = (Block(tested, tuple(test.ops), (more,)), region)
-        results = start.op(LOOP, operands, names, regions, trips=op["trips"])
+        results = start.op(LOOP, operands, names, regions, trips=self.trips)
         of = [*(op.operands[i] for i in self.places), *(self.free[i] for i in read)]
         pairs = zip(of, results[1:], strict=True)
         return start.ops, [(value, made) for value, made in pairs if value in self.wanted]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from core_compiler.ir import Op, Value
+from core_compiler.ops import typed
 from core_compiler.ops.base import definition
 from core_compiler.ops.gradients.table import CONSTANT
 from core_compiler.training.graph.autodiff import place_of
@@ -142,8 +143,9 @@ class _Flow:
         self._hand(body.arguments, op.operands)
         self._enter(body.ops)
         self._hand(body.arguments, body.outputs)
-        self._hand(op.results, body.outputs if op.get("trips") else op.operands)
-        if op.get("trips") is None:
+        trips = typed.While.of(op).trips
+        self._hand(op.results, body.outputs if trips else op.operands)
+        if trips is None:
             self._hand(op.results, body.outputs)
 
     def _hand(self, to: Sequence[Value], of: Sequence[Value]) -> None:

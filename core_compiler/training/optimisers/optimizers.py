@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.ir import Block, Value, WeightStore, as_array, tensor
+from core_compiler.ir import Block, Value, WeightStore, tensor
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.evaluation import evaluate_block
+from core_compiler.ops.evaluation import constant_array, evaluate_block
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64
 from core_compiler.support.errors import UserError, nearest
@@ -353,7 +353,7 @@ def scalars_after(what: Optimizer, iterations: int) -> dict[str, float]:
     before = {name: Value(tensor((), F64), name) for name in numbers}
     after = what.advance(b, {name: Term(b, value) for name, value in before.items()})
     constants = [op for op in b.ops if op.kind == "core.constant"]
-    known = {op.result: as_array(op["value"], b.weights) for op in constants}
+    known = {op.result: constant_array(op, b.weights) for op in constants}
     ops = tuple(op for op in b.ops if op.result not in known)
     block = Block(tuple(before.values()), ops, tuple(after[name].value for name in numbers))
     for _ in range(iterations):

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from core_compiler.ir import Block, Value, WeightStore, as_array, tensor
+from core_compiler.ir import Block, Value, WeightStore, tensor
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.evaluation import evaluate_block
+from core_compiler.ops.evaluation import constant_array, evaluate_block
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64, I64
 from core_compiler.support.errors import UserError, nearest
@@ -165,7 +165,7 @@ def rates(schedule: Schedule) -> Callable[[int], float]:
     b, iteration = Builder(WeightStore()), Value(tensor((), I64))
     rate = schedule.rate(b, iteration)
     constants = [op for op in b.ops if op.kind == "core.constant"]
-    known = {op.result: as_array(op["value"], b.weights) for op in constants}
+    known = {op.result: constant_array(op, b.weights) for op in constants}
     block = Block((iteration,), tuple(op for op in b.ops if op.result not in known), (rate,))
     return lambda number: float(evaluate_block(block, [np.array(number)], outer=known)[0])
 

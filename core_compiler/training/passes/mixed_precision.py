@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.ir import DType, Module, Op, Rewriter, Value, WeightStore, as_array
+from core_compiler.ir import DType, Module, Op, Rewriter, Value, WeightStore
+from core_compiler.ops import typed
 from core_compiler.ops.base import REGISTRY, definition
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype
+from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.precision import Follows, Narrow
 from core_compiler.ops.rules import BOOL, F32
 from core_compiler.ops.traits import has_trait
@@ -109,14 +111,14 @@ class _Narrowing:
         if op.kind == "core.constant":
             return op.result.type.dtype is F32 and self._holds(op)
         if op.kind == "core.cast":
-            return op["dtype"] is F32 and op.operands[0].type.dtype is BOOL
+            return typed.Cast.of(op).dtype is F32 and op.operands[0].type.dtype is BOOL
         if has_trait(op, "random"):
             return True
         reads = _stored(op, Follows)
         return bool(reads) and all(op.operands[i] in self.pliant for i in reads)
 
     def _holds(self, op: Op) -> bool:
-        wide = as_array(op["value"], self.weights)
+        wide = constant_array(op, self.weights)
         with np.errstate(over="ignore"):
             narrow = wide.astype(self.dtype.numpy).astype(np.float32)
         return bool(np.array_equal(np.isfinite(narrow), np.isfinite(wide)))

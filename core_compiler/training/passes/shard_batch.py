@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.ir import Module, Op, Rewriter, Value, as_array
+from core_compiler.ir import Module, Op, Rewriter, Value
 from core_compiler.ir.claims import Formula
+from core_compiler.ops import typed
+from core_compiler.ops.base import view
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype
+from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.loss import totals
 from core_compiler.ops.traits import has_trait, kinds_with
 from core_compiler.passes.base import Pass, PassContext
@@ -122,7 +125,7 @@ class _Work:
                 made = b.div(*(b.all_reduce(v, shards=self.shards) for v in op.operands))
                 self.rw.replace(op, b.ops, {term: made}, rule=_MEAN)
             elif op is not None and _is_class_mean(op):
-                made = b.div(*(b.all_reduce(v, shards=self.shards) for v in totals(b, op)))
+                made = b.div(*(b.all_reduce(v, shards=self.shards) for v in totals(b, view(op))))
                 made = as_dtype(b, made, term.type.dtype)
                 self.rw.replace(op, b.ops, {term: made}, rule=_MEAN)
             elif self._number(term) is None:
@@ -240,7 +243,7 @@ class _Work:
     def _over_all(self, total: Op) -> None:
         """Replace ``total / n`` by the sum over all shards divided by their n."""
         current = next(o for o in self.rw.ops if total.result in o.results)
-        (x,), axes = current.operands, current["axes"]
+        (x,), axes = current.operands, typed.ReduceSum.of(current).axes
         own = int(np.prod([x.type.shape[a] for a in axes]))
         for division in self.rw.users(current.result):
             number = self._number(division.operands[1]) if division.kind == "core.div" else None
@@ -296,7 +299,7 @@ class _Work:
             maker = self.rw.producer(maker.operands[0])
         if maker is None or maker.kind != "core.constant":
             return None
-        array = as_array(maker["value"], self.module.weights)
+        array = constant_array(maker, self.module.weights)
         same = array.size and (array == array.flat[0]).all()
         return float(array.flat[0]) if same else None
 
@@ -339,14 +342,14 @@ class _Work:
         if op is None:
             return False
         if op.kind == "core.mean" or (op.kind == "core.variance" and not self.sync):
-            return 0 in op["axes"]
+            return 0 in view(op).axes
         if op.kind in ("core.mul", "core.div"):
             x, y = op.operands
             if self._number(y) is None:
                 x, y = (y, x) if op.kind == "core.mul" else (x, y)
-            summed = self.rw.producer(x)
-            if summed is not None and summed.kind == "core.reduce_sum" and 0 in summed["axes"]:
-                count = float(np.prod([summed.operands[0].type.shape[a] for a in summed["axes"]]))
+            summed = typed.ReduceSum.match(self.rw.producer(x))
+            if summed is not None and 0 in summed.axes:
+                count = float(np.prod([summed.x.type.shape[a] for a in summed.axes]))
                 number = self._number(y)
                 return number in ((count,) if op.kind == "core.div" else (1 / count,))
             return self._number(y) is not None and self._is_mean(x, varied)
@@ -360,7 +363,8 @@ def _of_equal_shards(value: Value, made: Value) -> Formula:
 
 def _is_class_mean(op: Op) -> bool:
     """Return whether an op divides by a number of targets, which may differ between shards."""
-    return op.kind in ("core.nll_loss", "core.cross_entropy") and op["reduction"] == "mean"
+    losses = typed.NllLoss.match(op), typed.CrossEntropy.match(op)
+    return any(loss is not None and loss.reduction == "mean" for loss in losses)
 
 
 def _between(ops: Iterable[Op], start: Value, ends: Iterable[Value]) -> list[Op]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import I32
 
 
-def dynamic_slice(b: Builder, op: Op) -> Value:
+def dynamic_slice(b: Builder, op: typed.DynamicSlice) -> Value:
     """Take the positions from each start on, one axis at a time."""
     x, *starts = op.operands
     for axis, start in enumerate(starts):
@@ -19,7 +20,7 @@ def dynamic_slice(b: Builder, op: Op) -> Value:
     return x
 
 
-def dynamic_update_slice(b: Builder, op: Op) -> Value:
+def dynamic_update_slice(b: Builder, op: typed.DynamicUpdateSlice) -> Value:
     """Select the update's element inside the box, and the old element elsewhere."""
     x, update, *starts = op.operands
     inside = None

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from core_compiler.ir import Block, Op, Value
+from core_compiler.ir import Block, Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import in_f32
 
@@ -44,7 +45,7 @@ def _with_sign(b: Builder, size: Value, x: Value) -> Value:
     return b.select(b.eq(x, zero), x, signed)
 
 
-def sign(b: Builder, op: Op) -> Value:
+def sign(b: Builder, op: typed.Sign) -> Value:
     """Return 1 or -1; zeros and NaN are returned unchanged."""
     (x,) = op.operands
     zero = _n(b, 0, x)
@@ -52,7 +53,7 @@ def sign(b: Builder, op: Op) -> Value:
 
 
 @in_f32
-def exp2(b: Builder, op: Op, x: Value) -> Value:
+def exp2(b: Builder, op: typed.Exp2, x: Value) -> Value:
     return b.pow(_n(b, 2, x), x)
 
 
@@ -60,14 +61,14 @@ def logarithm(base: float) -> Callable:
     """Return a composition for the logarithm to ``base``."""
 
     @in_f32
-    def formula(b: Builder, op: Op, x: Value) -> Value:
+    def formula(b: Builder, op: typed.Log10 | typed.Log2, x: Value) -> Value:
         return _scaled(b, 1 / math.log(base), b.log(x))
 
     return formula
 
 
 @in_f32
-def expm1(b: Builder, op: Op, x: Value) -> Value:
+def expm1(b: Builder, op: typed.Expm1, x: Value) -> Value:
     """Compute (u - 1) x / log(u) with u = exp(x) rounded; the errors cancel (Kahan)."""
     u = b.exp(x)
     less = _shifted(b, u, -1)
@@ -77,7 +78,7 @@ def expm1(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def log1p(b: Builder, op: Op, x: Value) -> Value:
+def log1p(b: Builder, op: typed.Log1p, x: Value) -> Value:
     """Compute log(u) x / (u - 1) with u = 1 + x rounded; the errors cancel (Goldberg, 1991)."""
     u = _shifted(b, x, 1)
     far = b.log(u)
@@ -87,7 +88,7 @@ def log1p(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def cbrt(b: Builder, op: Op, x: Value) -> Value:
+def cbrt(b: Builder, op: typed.Cbrt, x: Value) -> Value:
     """Compute a power followed by one Newton step."""
     size = b.abs(x)
     root = b.pow(size, _n(b, 1 / 3, x))
@@ -98,12 +99,12 @@ def cbrt(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def tan(b: Builder, op: Op, x: Value) -> Value:
+def tan(b: Builder, op: typed.Tan, x: Value) -> Value:
     return b.div(b.sin(x), b.cos(x))
 
 
 @in_f32
-def sinh(b: Builder, op: Op, x: Value) -> Value:
+def sinh(b: Builder, op: typed.Sinh, x: Value) -> Value:
     size = b.abs(x)
     t = b.expm1(size)
     near = _scaled(b, 0.5, b.add(t, b.div(t, _shifted(b, t, 1))))
@@ -113,14 +114,14 @@ def sinh(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def cosh(b: Builder, op: Op, x: Value) -> Value:
+def cosh(b: Builder, op: typed.Cosh, x: Value) -> Value:
     size = b.abs(x)
     half = b.exp(_scaled(b, 0.5, size))
     return b.add(b.mul(_scaled(b, 0.5, half), half), _scaled(b, 0.5, b.exp(b.neg(size))))
 
 
 @in_f32
-def asinh(b: Builder, op: Op, x: Value) -> Value:
+def asinh(b: Builder, op: typed.Asinh, x: Value) -> Value:
     size = b.abs(x)
     square = b.mul(size, size)
     root = _shifted(b, b.sqrt(_shifted(b, square, 1)), 1)
@@ -129,7 +130,7 @@ def asinh(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def acosh(b: Builder, op: Op, x: Value) -> Value:
+def acosh(b: Builder, op: typed.Acosh, x: Value) -> Value:
     t = _shifted(b, x, -1)
     near = b.log1p(b.add(t, b.sqrt(b.add(_scaled(b, 2, t), b.mul(t, t)))))
     made = _or_logarithm(b, x, near)
@@ -143,7 +144,7 @@ def _or_logarithm(b: Builder, x: Value, near: Value) -> Value:
 
 
 @in_f32
-def atanh(b: Builder, op: Op, x: Value) -> Value:
+def atanh(b: Builder, op: typed.Atanh, x: Value) -> Value:
     size = b.abs(x)
     ratio = b.div(_scaled(b, 2, size), b.sub(_n(b, 1, x), size))
     return _with_sign(b, _scaled(b, 0.5, b.log1p(ratio)), x)
@@ -155,7 +156,7 @@ _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-
 
 
 @in_f32
-def asin(b: Builder, op: Op, x: Value) -> Value:
+def asin(b: Builder, op: typed.Asin, x: Value) -> Value:
     """Compute a polynomial up to 1/2; beyond, pi/2 - 2 asin(sqrt((1 - x) / 2))."""
     size = b.abs(x)
     large = b.gt(size, _n(b, 0.5, x))
@@ -168,7 +169,7 @@ def asin(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def acos(b: Builder, op: Op, x: Value) -> Value:
+def acos(b: Builder, op: typed.Acos, x: Value) -> Value:
     """Compute 2 asin(sqrt((1 - |x|) / 2)), or pi minus it, if |x| is large; else pi/2 - asin(x)."""
     size = b.abs(x)
     near_end = _scaled(b, 2, b.asin(b.sqrt(_scaled(b, 0.5, b.sub(_n(b, 1, x), size)))))
@@ -179,7 +180,7 @@ def acos(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def atan(b: Builder, op: Op, x: Value) -> Value:
+def atan(b: Builder, op: typed.Atan, x: Value) -> Value:
     """Compute a polynomial up to tan(pi/8), with -1/x and (x - 1) / (x + 1) as range reductions."""
     size = b.abs(x)
     large, middle = (
@@ -197,7 +198,7 @@ def atan(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def atan2(b: Builder, op: Op, y: Value, x: Value) -> Value:
+def atan2(b: Builder, op: typed.Atan2, y: Value, x: Value) -> Value:
     """Compute the angle of |y| / |x|, moved to its quadrant by the signs, also of zeros."""
     zero = _n(b, 0, x)
     tall, wide = b.abs(y), b.abs(x)
@@ -235,7 +236,7 @@ _ERFC = (
 
 
 @in_f32
-def erfc(b: Builder, op: Op, x: Value) -> Value:
+def erfc(b: Builder, op: typed.Erfc, x: Value) -> Value:
     size = b.abs(x)
     t = b.div(_n(b, 1, x), _shifted(b, _scaled(b, 0.5, size), 1))
     power = b.sub(_polynomial(b, t, _ERFC), b.mul(size, size))
@@ -247,7 +248,7 @@ def erfc(b: Builder, op: Op, x: Value) -> Value:
 
 
 @in_f32
-def rem(b: Builder, op: Op, x: Value, y: Value) -> Value:
+def rem(b: Builder, op: typed.Rem, x: Value, y: Value) -> Value:
     """Compute the exact remainder of truncated division by long division in two loops.
 
     The divisor is doubled until it reaches the dividend; then it is halved step by step and
@@ -289,7 +290,7 @@ def rem(b: Builder, op: Op, x: Value, y: Value) -> Value:
 
 
 @in_f32
-def mod(b: Builder, op: Op, x: Value, y: Value) -> Value:
+def mod(b: Builder, op: typed.Mod, x: Value, y: Value) -> Value:
     """Compute the remainder plus y if their signs differ; a zero has the sign of y."""
     zero = _n(b, 0, x)
     rest = b.rem(x, y)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from core_compiler.ir import DType, Op, Value
+from core_compiler.ir import DType, Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype, in_f32
 from core_compiler.ops.rules import I32, replaced
@@ -32,25 +33,25 @@ _SCANS: dict[str, tuple[str, Callable, Callable]] = {
 
 
 @in_f32
-def scan(b: Builder, op: Op, x: Value) -> Value:
+def scan(b: Builder, op: typed.Scan, x: Value) -> Value:
     """Combine x with itself shifted by 1, 2, 4, ... positions (Hillis and Steele, 1986).
 
     Exact for integers, maxima and minima; sums and products of floats are computed in another order
     than the contract's.
     """
     join, neutral, start = _SCANS[op.kind.removeprefix("core.")]
-    kind, size, step = x.type.dtype, x.type.shape[op["axis"]], 1
+    kind, size, step = x.type.dtype, x.type.shape[op.axis], 1
     while step < size:
         x = b.op(f"core.{join}", (_moved(b, op, x, step, neutral(kind)), x))
         step *= 2
-    return _moved(b, op, x, min(1, size), start(kind)) if op["exclusive"] else x
+    return _moved(b, op, x, min(1, size), start(kind)) if op.exclusive else x
 
 
-def _moved(b: Builder, op: Op, x: Value, places: int, number) -> Value:
+def _moved(b: Builder, op: typed.Scan, x: Value, places: int, number) -> Value:
     """Return ``x`` shifted along the scanned axis, with ``number`` in the vacated positions."""
-    axis, size = op["axis"], x.type.shape[op["axis"]]
+    axis, size = op.axis, x.type.shape[op.axis]
     free = b.expand(b.constant(number, x.type.dtype), replaced(x.type.shape, axis, places))
-    if op["reverse"]:
+    if op.reverse:
         return b.concat(b.cut(x, axis, places, size), free, axis=axis)
     return b.concat(free, b.cut(x, axis, 0, size - places), axis=axis)
 
@@ -58,22 +59,22 @@ def _moved(b: Builder, op: Op, x: Value, places: int, number) -> Value:
 # -- sorts -----------------------------------------------------------------------------------------
 
 
-def sort(b: Builder, op: Op) -> Value:
+def sort(b: Builder, op: typed.Sort) -> Value:
     (x,) = op.operands
-    places = _order(b, x, op["axis"], op["descending"], x.type.shape[op["axis"]])
-    return b.take_along(x, places, axis=op["axis"])
+    places = _order(b, x, op.axis, op.descending, x.type.shape[op.axis])
+    return b.take_along(x, places, axis=op.axis)
 
 
-def argsort(b: Builder, op: Op) -> Value:
+def argsort(b: Builder, op: typed.Argsort) -> Value:
     (x,) = op.operands
-    places = _order(b, x, op["axis"], op["descending"], x.type.shape[op["axis"]])
-    return as_dtype(b, places, op["dtype"])
+    places = _order(b, x, op.axis, op.descending, x.type.shape[op.axis])
+    return as_dtype(b, places, op.dtype)
 
 
-def topk(b: Builder, op: Op) -> tuple[Value, Value]:
+def topk(b: Builder, op: typed.Topk) -> tuple[Value, Value]:
     (x,) = op.operands
-    places = _order(b, x, op["axis"], op["largest"], op["k"])
-    return b.take_along(x, places, axis=op["axis"]), b.cast(places, dtype=op.results[1].type.dtype)
+    places = _order(b, x, op.axis, op.largest, op.k)
+    return b.take_along(x, places, axis=op.axis), b.cast(places, dtype=op.results[1].type.dtype)
 
 
 def _order(b: Builder, x: Value, axis: int, descending: bool, count: int) -> Value:

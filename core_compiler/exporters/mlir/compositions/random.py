@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Value
+from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.composite import as_dtype
 from core_compiler.ops.rules import F32, I32, I64
@@ -17,7 +18,7 @@ _WORD = 0xFFFFFFFF
 _TWO_PI = 6.2831853071795864
 
 
-def random(b: Builder, op: Op) -> Value:
+def random(b: Builder, op: typed.Random) -> Value:
     """Generate one word per element, in order, from counters of four words each.
 
     The words of a shard follow those of the shards before it and may start inside a counter.
@@ -46,7 +47,12 @@ def random(b: Builder, op: Op) -> Value:
     return as_dtype(b, drawn, made.dtype)
 
 
-def _words(b: Builder, op: Op, blocks: int, first: Value | None) -> tuple[Value, ...]:
+def _words(
+    b: Builder,
+    op: typed.Random,
+    blocks: int,
+    first: Value | None,
+) -> tuple[Value, ...]:
     """Return the four words (i64, below 2**32) of each of ``blocks`` counters.
 
     The first counter is that of element ``first``.
@@ -64,7 +70,7 @@ def _words(b: Builder, op: Op, blocks: int, first: Value | None) -> tuple[Value,
     iteration, trip = (whole(_low(b, rest[i])) if len(rest) > i else zero for i in (0, 2))
     high = b.shr(seed, b.constant(32, I64))
     key = whole(_low(b, seed)), whole(_low(b, high))
-    return _philox(b, (counter, b.scalar_like(op["stream"], counter), iteration, trip), key)
+    return _philox(b, (counter, b.scalar_like(op.stream, counter), iteration, trip), key)
 
 
 def _low(b: Builder, x: Value) -> Value:

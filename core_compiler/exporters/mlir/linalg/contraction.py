@@ -8,7 +8,8 @@ from core_compiler.exporters.mlir.linalg.reduction import rounded
 from core_compiler.exporters.mlir.linalg.shape import reshaped
 from core_compiler.exporters.mlir.literals import type_text
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.ir import DType, Op, TensorType, tensor
+from core_compiler.ir import DType, TensorType, tensor
+from core_compiler.ops import typed
 from core_compiler.ops.rules import accumulator
 
 
@@ -40,7 +41,7 @@ def unsigned(x: Ref) -> str:
 
 
 @op("matmul")
-def matmul(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
+def matmul(b: Linalg, op: typed.Matmul, x: Ref, y: Ref) -> Ref:
     *batch, m, k = x.type.shape
     n = y.type.shape[-1]
     made, wide = op.result.type, accumulator(x.type.dtype)
@@ -56,20 +57,21 @@ def matmul(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
 
 
 @op("contract")
-def contract(b: Linalg, op: Op, x: Ref, y: Ref) -> Ref:
+def contract(b: Linalg, op: typed.Contract, x: Ref, y: Ref) -> Ref:
     """Emit ``linalg.contract``; its loops are the result's axes, then the contracted ones."""
     made, wide = op.result.type, accumulator(x.type.dtype)
     if made.elements == 0 or 0 in x.type.shape:
         return zeros(b, made.shape, made.dtype)
-    loops = [f"d{i}" for i in range(made.rank + len(op["contract_a"]))]
-    free = iter(loops[len(op["batch_a"]) : made.rank])
+    loops = [f"d{i}" for i in range(made.rank + len(op.contract_a))]
+    free = iter(loops[len(op.batch_a) : made.rank])
     maps = []
-    for side, operand in (("a", x), ("b", y)):
-        known = dict(zip(op[f"batch_{side}"], loops, strict=False))
-        known |= zip(op[f"contract_{side}"], loops[made.rank :], strict=True)
+    sides = ((op.batch_a, op.contract_a, x), (op.batch_b, op.contract_b, y))
+    for batch, contracted, operand in sides:
+        known = dict(zip(batch, loops, strict=False))
+        known |= zip(contracted, loops[made.rank :], strict=True)
         maps.append([known.get(axis) or next(free) for axis in range(operand.type.rank)])
     maps.append(loops[: made.rank])
-    if not op["contract_a"]:  # linalg.contract rejects outer products
+    if not op.contract_a:  # linalg.contract rejects outer products
         start = (zeros(b, made.shape, wide), maps[2])
         outer = b.generic(
             [(x, maps[0]), (y, maps[1])],

@@ -11,14 +11,15 @@ from core_compiler.exporters.mlir.linalg.context import F32, I64, Linalg, op
 from core_compiler.exporters.mlir.linalg.shape import from_places
 from core_compiler.exporters.mlir.literals import type_text
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.ir import Op, dtype, tensor
+from core_compiler.ir import dtype, tensor
 from core_compiler.ir.types import row_major
+from core_compiler.ops import typed
 
 UI32 = dtype("ui32")
 
 
 @op("if")
-def if_(b: Linalg, op: Op, condition: Ref, *captures: Ref) -> tuple[Ref, ...]:
+def if_(b: Linalg, op: typed.If, condition: Ref, *captures: Ref) -> tuple[Ref, ...]:
     types = [plain(v.type) for v in op.results]
     regions = []
     for block in op.regions:
@@ -31,7 +32,7 @@ def if_(b: Linalg, op: Op, condition: Ref, *captures: Ref) -> tuple[Ref, ...]:
 
 
 @op("while")
-def while_(b: Linalg, op: Op, *carried: Ref) -> tuple[Ref, ...]:
+def while_(b: Linalg, op: typed.While, *carried: Ref) -> tuple[Ref, ...]:
     types = [v.type for v in carried]
     condition, body = op.regions
     names = [v.name or "" for v in condition.arguments]
@@ -68,14 +69,19 @@ _MULTIPLIERS, _INCREMENTS, _ROUNDS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB
 _TWO_PI = 6.2831853071795864
 
 
-def _random(b: Linalg, op: Op, seed: Ref, *rest: Ref) -> Ref:
+def _random(
+    b: Linalg,
+    op: typed.Random,
+    seed: Ref,
+    *rest: Ref,
+) -> Ref:
     """Generate Philox words at (element // 4, stream, iteration, trip), with the seed as the key.
 
     The conversions are those of the numerics contract.  The elements of a shard follow those of the
     shards before it.
     """
     iteration, shard, trip = (*rest, None, None, None)[:3]
-    made = tensor(op.result.type.shape, op["dtype"])
+    made = tensor(op.result.type.shape, op.dtype)
     key = _halves(b, b.number(seed))
     counts = [
         _halves(b, b.number(n))[0] if n is not None else b.scalar(0, UI32)
@@ -94,7 +100,7 @@ def _random(b: Linalg, op: Op, seed: Ref, *rest: Ref) -> Ref:
             element = b.same("arith.addi", element, before)
         block = b.same("arith.shrui", element, b.scalar(2, I64))
         counter = b.converted("arith.trunci", block, UI32)
-        words = _philox(b, (counter, b.scalar(op["stream"], UI32), *counts), key)
+        words = _philox(b, (counter, b.scalar(op.stream, UI32), *counts), key)
         word = b.same("arith.andi", element, b.scalar(3, I64))
         if op.kind == "core.random_normal":
             return scalars.convert(b, _normal(b, words, word), made.dtype)

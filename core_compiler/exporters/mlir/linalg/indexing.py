@@ -24,16 +24,17 @@ from core_compiler.exporters.mlir.linalg.context import (
 from core_compiler.exporters.mlir.linalg.reduction import JOINS, accumulated
 from core_compiler.exporters.mlir.linalg.shape import from_places, padded, reshaped
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.ir import Op, tensor
+from core_compiler.ir import tensor
 from core_compiler.ir.types import INDEX
+from core_compiler.ops import typed
 
 #: A tensor of updates or of their positions, and its map as a function of the update loop.
 Updates = tuple[Ref, Callable[[str], Map]]
 
 
 @op("take")
-def take(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
-    made, axis, depth = op.result.type, op["axis"], indices.type.rank
+def take(b: Linalg, op: typed.Take, x: Ref, indices: Ref) -> Ref:
+    made, axis, depth = op.result.type, op.axis, indices.type.rank
     if made.elements == 0:
         return b.empty(tensor(made.shape, made.dtype))
 
@@ -46,8 +47,8 @@ def take(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
 
 
 @op("take_along")
-def take_along(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
-    made, axis = op.result.type, op["axis"]
+def take_along(b: Linalg, op: typed.TakeAlong, x: Ref, indices: Ref) -> Ref:
+    made, axis = op.result.type, op.axis
     if made.elements == 0:
         return b.empty(tensor(made.shape, made.dtype))
 
@@ -65,8 +66,8 @@ def _gathered(b: Linalg, made, indices: tuple[Ref, Map], body) -> Ref:
 
 
 @op("gather_nd")
-def gather_nd(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
-    made, batch = tensor(op.result.type.shape, x.type.dtype), op["batch_dims"]
+def gather_nd(b: Linalg, op: typed.GatherNd, x: Ref, indices: Ref) -> Ref:
+    made, batch = tensor(op.result.type.shape, x.type.dtype), op.batch_dims
     if made.elements == 0:
         return b.empty(made)
     lead, depth = indices.type.rank - 1, indices.type.shape[-1]
@@ -86,9 +87,9 @@ def gather_nd(b: Linalg, op: Op, x: Ref, indices: Ref) -> Ref:
 
 
 @op("scatter_along")
-def scatter_along(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
+def scatter_along(b: Linalg, op: typed.ScatterAlong, x: Ref, indices: Ref, updates: Ref) -> Ref:
     """Pad positions and updates to the other axes of ``x``; -1 marks a missing update."""
-    axis, rank = op["axis"], x.type.rank
+    axis, rank = op.axis, x.type.rank
     if 0 in indices.type.shape or x.type.elements == 0:
         return x
     rows = _signed(b, indices)
@@ -102,11 +103,11 @@ def scatter_along(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
     def places(update: str) -> list[str]:
         return [update if i == axis else f"d{i}" for i in range(rank)]
 
-    return _scattered(b, op["mode"], x, axis, rank, (rows, places), (updates, places))
+    return _scattered(b, op.mode, x, axis, rank, (rows, places), (updates, places))
 
 
 @op("scatter_nd")
-def scatter_nd(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
+def scatter_nd(b: Linalg, op: typed.ScatterNd, x: Ref, indices: Ref, updates: Ref) -> Ref:
     """Convert index tuples to one row number each, -1 if any component is out of range."""
     depth = indices.type.shape[-1]
     count = tensor(indices.type.shape[:-1], I64)
@@ -135,7 +136,7 @@ def scatter_nd(b: Linalg, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
     table = reshaped(b, x, (height, width))
     updates = reshaped(b, updates, (count.elements, width))
     made = _scattered(
-        b, op["mode"], table, 0, 1, (rows, lambda u: [u]), (updates, lambda u: [u, "d1"])
+        b, op.mode, table, 0, 1, (rows, lambda u: [u]), (updates, lambda u: [u, "d1"])
     )
     return reshaped(b, made, x.type.shape)
 

@@ -7,19 +7,19 @@ from core_compiler.exporters.mlir.linalg.context import F32, Linalg, op
 from core_compiler.exporters.mlir.linalg.reduction import rounded
 from core_compiler.exporters.mlir.literals import type_text
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.ir import Op
+from core_compiler.ops import typed
 
 
 @op("softmax")
-def softmax(b: Linalg, op: Op, x: Ref) -> Ref:
+def softmax(b: Linalg, op: typed.Softmax, x: Ref) -> Ref:
     """Apply the same formula: maximum, difference, exponential, sum, division."""
-    if op["empty_rows"] == "zero":
-        return b.core(lambda c, v: softmax_or_zero(c, v, op["axis"]), x)
+    if op.empty_rows == "zero":
+        return b.core(lambda c, v: softmax_or_zero(c, v, op.axis), x)
     kind = x.type.dtype
     wide = rounded(b, x, F32) if kind.bits < 32 else x
     text = type_text(wide.type)
     made = b.writer.line(
-        f"linalg.softmax dimension({op['axis']}) ins({wide} : {text}) outs({b.empty(wide.type)} : "
+        f"linalg.softmax dimension({op.axis}) ins({wide} : {text}) outs({b.empty(wide.type)} : "
         f"{text}) -> {text}",
         wide.type,
     )

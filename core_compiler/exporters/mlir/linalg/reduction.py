@@ -25,7 +25,8 @@ from core_compiler.exporters.mlir.linalg.context import (
 )
 from core_compiler.exporters.mlir.literals import type_text
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.ir import DType, Op, tensor
+from core_compiler.ir import DType, tensor
+from core_compiler.ops import typed
 from core_compiler.ops.rules import without
 
 
@@ -85,23 +86,23 @@ def reduced(b: Linalg, x: Ref, axes: Sequence[int], name: str) -> Ref:
     )
 
 
-def _reduce(b: Linalg, op: Op, x: Ref) -> Ref:
-    if not op["axes"]:
+def _reduce(b: Linalg, op: typed.Reduction, x: Ref) -> Ref:
+    if not op.axes:
         return x
     name = op.kind.removeprefix("core.reduce_")
-    return rounded(b, reduced(b, accumulated(b, x, name), op["axes"], name), x.type.dtype)
+    return rounded(b, reduced(b, accumulated(b, x, name), op.axes, name), x.type.dtype)
 
 
 op(*(f"reduce_{name}" for name in JOINS))(_reduce)
 
 
 @op("argmax", "argmin")
-def arg(b: Linalg, op: Op, x: Ref) -> Ref:
+def arg(b: Linalg, op: typed.Argmax | typed.Argmin, x: Ref) -> Ref:
     """Return the lowest position among the largest (smallest) values, independent of the order.
 
     Floats are compared through integers with the same order: -0 equals +0, NaN is beyond all.
     """
-    axis, largest = op["axis"], op.kind == "core.argmax"
+    axis, largest = op.axis, op.kind == "core.argmax"
     kind = x.type.dtype
     key_kind = kind if not kind.is_float else I64 if kind is F64 else I32
     rank, shape = x.type.rank, without(x.type.shape, (axis,))
@@ -127,7 +128,7 @@ def arg(b: Linalg, op: Op, x: Ref) -> Ref:
 
     iterators = [PARALLEL] * (rank - 1) + [REDUCTION]
     _, places = b.generic([(x, loops)], results, iterators, body)
-    return rounded(b, places, op["dtype"])
+    return rounded(b, places, op.dtype)
 
 
 def _key(b: Linalg, x: Ref, largest: bool) -> Ref:

@@ -16,13 +16,14 @@ from core_compiler.exporters.mlir.linalg.scalars import convert
 from core_compiler.exporters.mlir.literals import constant_text, stored, type_text
 from core_compiler.exporters.mlir.shapes import groups, kept_of
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.ir import Dense, Op, TensorType, tensor
+from core_compiler.ir import Dense, TensorType, tensor
 from core_compiler.ir.types import INDEX
+from core_compiler.ops import typed
 
 
 @op("constant")
-def constant(b: Linalg, op: Op) -> Ref:
-    value = op["value"]
+def constant(b: Linalg, op: typed.Constant) -> Ref:
+    value = op.value
     argument = b.parameter(op)
     if argument is not None:
         return argument
@@ -49,11 +50,11 @@ def constant(b: Linalg, op: Op) -> Ref:
 
 
 @op("iota")
-def iota(b: Linalg, op: Op) -> Ref:
+def iota(b: Linalg, op: typed.Iota) -> Ref:
     made = op.result.type
 
     def body(_: Ref) -> Ref:
-        place = b.converted("arith.index_cast", b.loop_index(op["axis"]), I64)
+        place = b.converted("arith.index_cast", b.loop_index(op.axis), I64)
         return convert(b, place, made.dtype)
 
     return from_places(b, made, body)
@@ -66,7 +67,7 @@ def from_places(b: Linalg, type_: TensorType, body) -> Ref:
 
 
 @op("broadcast")
-def broadcast(b: Linalg, op: Op, x: Ref) -> Ref:
+def broadcast(b: Linalg, op: typed.Broadcast, x: Ref) -> Ref:
     """Return ``x`` broadcast to the result's shape.
 
     A scalar becomes a constant of that shape.  Otherwise axes of size 1 are dropped first, because
@@ -80,9 +81,9 @@ def broadcast(b: Linalg, op: Op, x: Ref) -> Ref:
         ref = b.writer.constant(splat, made)
         b.numbers[ref.number] = number
         return ref
-    kept = [i for i, axis in enumerate(op["dims"]) if x.type.shape[i] == made.shape[axis]]
+    kept = [i for i, axis in enumerate(op.dims) if x.type.shape[i] == made.shape[axis]]
     x = reshaped(b, x, [x.type.shape[i] for i in kept])
-    axes = [op["dims"][i] for i in kept]
+    axes = [op.dims[i] for i in kept]
     added = [a for a in range(made.rank) if a not in axes]
     if not added:
         return x
@@ -96,7 +97,7 @@ def broadcast(b: Linalg, op: Op, x: Ref) -> Ref:
 
 
 @op("reshape")
-def reshape(b: Linalg, op: Op, x: Ref) -> Ref:
+def reshape(b: Linalg, op: typed.Reshape, x: Ref) -> Ref:
     return reshaped(b, x, op.result.type.shape)
 
 
@@ -122,8 +123,8 @@ def reshaped(b: Linalg, x: Ref, shape: Sequence[Any]) -> Ref:
 
 
 @op("transpose")
-def transpose(b: Linalg, op: Op, x: Ref) -> Ref:
-    return transposed(b, x, op["permutation"])
+def transpose(b: Linalg, op: typed.Transpose, x: Ref) -> Ref:
+    return transposed(b, x, op.permutation)
 
 
 def transposed(b: Linalg, x: Ref, permutation: Sequence[int]) -> Ref:
@@ -138,8 +139,8 @@ def transposed(b: Linalg, x: Ref, permutation: Sequence[int]) -> Ref:
 
 
 @op("slice")
-def slice_(b: Linalg, op: Op, x: Ref) -> Ref:
-    return cut(b, x, list(op["starts"]), op.result.type.shape, op["strides"])
+def slice_(b: Linalg, op: typed.Slice, x: Ref) -> Ref:
+    return cut(b, x, list(op.starts), op.result.type.shape, op.strides)
 
 
 def cut(
@@ -178,10 +179,10 @@ def put(
 
 
 @op("reverse")
-def reverse(b: Linalg, op: Op, x: Ref) -> Ref:
+def reverse(b: Linalg, op: typed.Reverse, x: Ref) -> Ref:
     def body(_: Ref) -> Ref:
         places = [b.loop_index(axis) for axis in range(x.type.rank)]
-        for axis in op["axes"]:
+        for axis in op.axes:
             last = b.place(x.type.shape[axis] - 1)
             places[axis] = b.same("arith.subi", last, places[axis])
         return b.element(x, *places)
@@ -190,11 +191,11 @@ def reverse(b: Linalg, op: Op, x: Ref) -> Ref:
 
 
 @op("pad")
-def pad(b: Linalg, op: Op, x: Ref, value: Ref) -> Ref:
-    scalar, interior = b.number(value), op["interior"]
+def pad(b: Linalg, op: typed.Pad, x: Ref, value: Ref) -> Ref:
+    scalar, interior = b.number(value), op.interior
     made = tensor(op.result.type.shape, x.type.dtype)
     extents: Sequence[Any] = made.shape
-    kept = kept_of(x.type.shape, op["low"], extents, interior)
+    kept = kept_of(x.type.shape, op.low, extents, interior)
     if any(count == 0 for _, count, _ in kept):
         return b.filled(scalar, made)
     first, sizes, begin = ([row[i] for row in kept] for i in range(3))
@@ -223,23 +224,25 @@ def padded(b: Linalg, x: Ref, scalar: Ref, low: Sequence[int], high: Sequence[in
 
 
 @op("concat")
-def concat(b: Linalg, op: Op, *xs: Ref) -> Ref:
+def concat(b: Linalg, op: typed.Concat, *xs: Ref) -> Ref:
     made = op.result.type
     names, types = ", ".join(f"{x}" for x in xs), ", ".join(type_text(x.type) for x in xs)
     return b.writer.line(
-        f"tensor.concat dim({op['axis']}) {names} : ({types}) -> {type_text(made)}",
+        f"tensor.concat dim({op.axis}) {names} : ({types}) -> {type_text(made)}",
         tensor(made.shape, made.dtype),
     )
 
 
 @op("dynamic_slice")
-def dynamic_slice(b: Linalg, op: Op, x: Ref, *starts: Ref) -> Ref:
+def dynamic_slice(b: Linalg, op: typed.DynamicSlice, x: Ref, *starts: Ref) -> Ref:
     sizes = op.result.type.shape
     return cut(b, x, _inside(b, x, starts, sizes), sizes)
 
 
 @op("dynamic_update_slice")
-def dynamic_update_slice(b: Linalg, op: Op, x: Ref, update: Ref, *starts: Ref) -> Ref:
+def dynamic_update_slice(
+    b: Linalg, op: typed.DynamicUpdateSlice, x: Ref, update: Ref, *starts: Ref
+) -> Ref:
     return put(b, update, x, _inside(b, x, starts, update.type.shape))
 
 

@@ -15,7 +15,8 @@ from core_compiler.exporters.mlir.linalg.shape import cut, padded, reshaped
 from core_compiler.exporters.mlir.literals import constant_text, type_text
 from core_compiler.exporters.mlir.shapes import kept_of, positions_inside
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.ir import DType, Op, TensorType, tensor
+from core_compiler.ir import DType, TensorType, tensor
+from core_compiler.ops import typed
 from core_compiler.ops.rules import accumulator
 
 #: Spatial axes -> the named op, by the grouping of the channels.
@@ -28,25 +29,26 @@ _DEPTHWISE = {
 _POOLS = {1: "pooling_ncw", 2: "pooling_nchw"}
 
 
-def _geometry(op: Op) -> str:
-    rank = len(op["strides"])
-    facts = (f"{n} = dense<{list(op[n])}> : tensor<{rank}xi64>" for n in ("dilations", "strides"))
+def _geometry(op: typed.Conv | typed.Pool) -> str:
+    rank = len(op.strides)
+    given = op.pick("dilations", "strides").items()
+    facts = (f"{n} = dense<{list(held)}> : tensor<{rank}xi64>" for n, held in given)
     return f" {{{', '.join(facts)}}}"
 
 
-def _reached(op: Op, outputs: int, taps: int) -> list[str]:
+def _reached(op: typed.Conv | typed.Pool, outputs: int, taps: int) -> list[str]:
     """Return the positions that a window reads.
 
     The loops from ``outputs`` on are the window's position, those from ``taps`` on the position
     inside it.
     """
-    rows = enumerate(zip(op["strides"], op["dilations"], strict=True))
+    rows = enumerate(zip(op.strides, op.dilations, strict=True))
     return [f"d{outputs + i} * {s} + d{taps + i} * {d}" for i, (s, d) in rows]
 
 
-def with_border(b: Linalg, x: Ref, scalar: Ref, op: Op) -> Ref:
+def with_border(b: Linalg, x: Ref, scalar: Ref, op: typed.Conv | typed.Pool) -> Ref:
     """Pad the spatial axes of ``x`` [N, C, spatial..] with ``scalar``; negative sizes crop."""
-    low, high = (0, 0, *op["low"]), (0, 0, *op["high"])
+    low, high = (0, 0, *op.low), (0, 0, *op.high)
     extents = [sum(parts) for parts in zip(x.type.shape, low, high, strict=True)]
     kept = kept_of(x.type.shape, low, extents, (0,) * x.type.rank)
     if any(count == 0 for _, count, _ in kept):
@@ -62,8 +64,8 @@ def with_border(b: Linalg, x: Ref, scalar: Ref, op: Op) -> Ref:
 
 
 @op("conv")
-def conv(b: Linalg, op: Op, x: Ref, w: Ref) -> Ref:
-    made, kind, groups = op.result.type, x.type.dtype, op["groups"]
+def conv(b: Linalg, op: typed.Conv, x: Ref, w: Ref) -> Ref:
+    made, kind, groups = op.result.type, x.type.dtype, op.groups
     spatial, total = x.type.rank - 2, tensor(made.shape, accumulator(kind))
     if made.elements == 0 or x.type.shape[1] == 0:
         return zeros(b, made.shape, made.dtype)
@@ -80,10 +82,10 @@ def conv(b: Linalg, op: Op, x: Ref, w: Ref) -> Ref:
     return rounded(b, product, made.dtype)
 
 
-def _by_groups(b: Linalg, op: Op, x: Ref, w: Ref, total: TensorType) -> Ref:
+def _by_groups(b: Linalg, op: typed.Conv, x: Ref, w: Ref, total: TensorType) -> Ref:
     """Emit a convolution with the groups as a separate axis."""
     (n, _, *sizes), (outputs, inner, *window) = x.type.shape, w.type.shape
-    groups, spatial = op["groups"], len(window)
+    groups, spatial = op.groups, len(window)
     x = reshaped(b, x, (n, groups, inner, *sizes))
     w = reshaped(b, w, (groups, outputs // groups, inner, *window))
     parts = tensor((n, groups, outputs // groups, *total.shape[2:]), total.dtype)
@@ -109,19 +111,19 @@ def _by_groups(b: Linalg, op: Op, x: Ref, w: Ref, total: TensorType) -> Ref:
 
 
 @op("max_pool")
-def max_pool(b: Linalg, op: Op, x: Ref) -> Ref:
+def max_pool(b: Linalg, op: typed.MaxPool, x: Ref) -> Ref:
     return _pooled(b, op, x, "max", least(x.type.dtype))
 
 
 @op("avg_pool")
-def avg_pool(b: Linalg, op: Op, x: Ref) -> Ref:
+def avg_pool(b: Linalg, op: typed.AvgPool, x: Ref) -> Ref:
     kind = x.type.dtype
     sums = _pooled(b, op, accumulated(b, x, "sum"), "sum", 0)
     sizes = x.type.shape[2:]
-    counts = np.full(sums.type.shape[2:], float(prod(op["window"])))
-    if not op["count_padding"]:
+    counts = np.full(sums.type.shape[2:], float(prod(op.window)))
+    if not op.count_padding:
         counts = positions_inside(
-            sizes, op["window"], op["strides"], op["dilations"], op["low"], sums.type.shape[2:]
+            sizes, op.window, op.strides, op.dilations, op.low, sums.type.shape[2:]
         )
     return rounded(b, _divided(b, sums, counts), kind)
 
@@ -143,10 +145,10 @@ def _divided(b: Linalg, x: Ref, counts: np.ndarray) -> Ref:
     )[0]
 
 
-def _pooled(b: Linalg, op: Op, x: Ref, name: str, start: object) -> Ref:
+def _pooled(b: Linalg, op: typed.Pool, x: Ref, name: str, start: object) -> Ref:
     """Combine windows by ``max`` or ``sum``, in ``x``'s dtype; padding holds ``start``."""
     kind: DType = x.type.dtype
-    made, window = tensor(op.result.type.shape, kind), tensor(op["window"], kind)
+    made, window = tensor(op.result.type.shape, kind), tensor(op.window, kind)
     fill = b.scalar(start, kind)
     x = with_border(b, x, fill, op)
     spatial, init, taps = x.type.rank - 2, b.filled(fill, made), b.empty(window)

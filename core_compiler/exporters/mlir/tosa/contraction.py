@@ -16,7 +16,8 @@ from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import BF16, F16, F32, FP8, I8, I32, Tosa, op
 from core_compiler.exporters.mlir.tosa.numbers import to_float
 from core_compiler.exporters.mlir.tosa.shape import joined
-from core_compiler.ir import DType, Op, dtype, tensor
+from core_compiler.ir import DType, dtype, tensor
+from core_compiler.ops import typed
 from core_compiler.ops.rules import replaced
 
 UI8 = dtype("ui8")
@@ -33,7 +34,7 @@ def _signed(b: Tosa, x: Ref) -> tuple[Ref, Ref]:
 
 
 @op("matmul")
-def matmul(b: Tosa, op: Op, x: Ref, y: Ref) -> Ref:
+def matmul(b: Tosa, op: typed.Matmul, x: Ref, y: Ref) -> Ref:
     made, kind = op.result.type, x.type.dtype
     if not (kind.is_float or kind in _BYTES):
         raise NoWord(f"products of {kind}")
@@ -52,7 +53,7 @@ def matmul(b: Tosa, op: Op, x: Ref, y: Ref) -> Ref:
 
 
 @op("conv")
-def conv(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
+def conv(b: Tosa, op: typed.Conv, x: Ref, w: Ref) -> Ref:
     x, w, kind = _operands(b, op, x, w)
     (n, channels, *_), (outputs, inner, *_) = x.type.shape, w.type.shape
     x, pads = settled(b, x, w.type.shape[2:], op)
@@ -60,7 +61,7 @@ def conv(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
         x, w = (b.reshaped(v, (*v.type.shape[:2], 1, v.type.shape[2])) for v in (x, w))
     flat = op.result.type.rank == 3
     facts = _facts(op, [(0, 0)] * flat + pads, kind)
-    groups, image = op["groups"], _channels_last(b, x)
+    groups, image = op.groups, _channels_last(b, x)
     if groups > 1 and inner == 1 and x.type.rank == 4:
         w = b.reshaped(w, (channels, outputs // channels, *w.type.shape[2:]))
         made = _convolved(
@@ -85,15 +86,15 @@ def conv(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
 
 
 @op("conv_transpose")
-def conv_transpose(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
+def conv_transpose(b: Tosa, op: typed.ConvTranspose, x: Ref, w: Ref) -> Ref:
     """Emit ``tosa.transpose_conv2d`` if it applies, else a convolution of the dilated image."""
-    low, high = op["low"], [p - e for p, e in zip(op["high"], op["output_padding"], strict=True)]
+    low, high = op.low, [p - e for p, e in zip(op.high, op.output_padding, strict=True)]
     window = w.type.shape[2:]
     crops = zip((*low, *high), (*window, *window), strict=True)
     fits = (
-        op["groups"] == 1
+        op.groups == 1
         and len(window) == 2
-        and set(op["dilations"]) == {1}
+        and set(op.dilations) == {1}
         and all(crop < size for crop, size in crops)
     )
     if not fits:
@@ -103,7 +104,7 @@ def conv_transpose(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
     rows = [-p for pair in zip(low, high, strict=True) for p in pair]
     facts = {
         "out_pad": _array(rows),
-        "stride": _array(op["strides"]),
+        "stride": _array(op.strides),
         "acc_type": f"{_accumulator(kind)}",
     }
     n, outputs = made.shape[:2]
@@ -114,7 +115,7 @@ def conv_transpose(b: Tosa, op: Op, x: Ref, w: Ref) -> Ref:
     return _finished(b, op, result, kind)
 
 
-def _operands(b: Tosa, op: Op, x: Ref, w: Ref) -> tuple[Ref, Ref, DType]:
+def _operands(b: Tosa, op: typed.Convolution, x: Ref, w: Ref) -> tuple[Ref, Ref, DType]:
     """Return the operands in a dtype that TOSA convolves, and that dtype."""
     kind, made = x.type.dtype, op.result.type.dtype
     if not (kind.is_float or kind in _BYTES):
@@ -124,16 +125,16 @@ def _operands(b: Tosa, op: Op, x: Ref, w: Ref) -> tuple[Ref, Ref, DType]:
     return x, w, kind
 
 
-def settled(b: Tosa, x: Ref, window: Sequence[int], op: Op) -> tuple[Ref, list[tuple[int, int]]]:
+def settled(
+    b: Tosa, x: Ref, window: Sequence[int], op: typed.Conv | typed.Pool
+) -> tuple[Ref, list[tuple[int, int]]]:
     """Return (x, padding of each spatial axis) in the form that TOSA requires.
 
     No padding is negative, and the last window ends at the border, because TOSA requires sizes that
     are divisible by the stride.
     """
     starts, sizes, pads = [0, 0], list(x.type.shape[:2]), []
-    rows = zip(
-        x.type.shape[2:], window, op["strides"], op["dilations"], op["low"], op["high"], strict=True
-    )
+    rows = zip(x.type.shape[2:], window, op.strides, op.dilations, op.low, op.high, strict=True)
     for size, taps, stride, dilation, low, high in rows:
         rest = (size + low + high - dilation * (taps - 1) - 1) % stride
         high -= rest
@@ -145,13 +146,13 @@ def settled(b: Tosa, x: Ref, window: Sequence[int], op: Op) -> tuple[Ref, list[t
     return b.cut(x, starts, sizes), pads
 
 
-def _facts(op: Op, pads: Sequence[tuple[int, int]], kind: DType) -> dict[str, str]:
+def _facts(op: typed.Conv, pads: Sequence[tuple[int, int]], kind: DType) -> dict[str, str]:
     rank = len(pads)
-    lead = [1] * (rank - len(op["strides"]))
+    lead = [1] * (rank - len(op.strides))
     return {
         "pad": _array([p for pair in pads for p in pair]),
-        "stride": _array([*lead, *op["strides"]]),
-        "dilation": _array([*lead, *op["dilations"]]),
+        "stride": _array([*lead, *op.strides]),
+        "dilation": _array([*lead, *op.dilations]),
         "acc_type": f"{_accumulator(kind)}",
     }
 
@@ -164,7 +165,7 @@ def _array(numbers: Sequence[int]) -> str:
     return f"array<i64: {', '.join(map(str, numbers))}>"
 
 
-def _sizes(op: Op, n: int, outputs: int) -> tuple[int, ...]:
+def _sizes(op: typed.Convolution, n: int, outputs: int) -> tuple[int, ...]:
     """Return the result's shape, channels last; rank 1 becomes an image with a single row."""
     spatial = op.result.type.shape[2:]
     return (n, *([1] if len(spatial) == 1 else []), *spatial, outputs)
@@ -189,7 +190,7 @@ def _part(b: Tosa, x: Ref, axis: int, number: int, size: int) -> Ref:
     return b.cut(x, start, replaced(x.type.shape, axis, size))
 
 
-def _finished(b: Tosa, op: Op, made: Ref, kind: DType) -> Ref:
+def _finished(b: Tosa, op: typed.Convolution, made: Ref, kind: DType) -> Ref:
     """Return the result with its channels second, in its dtype."""
     rank = made.type.rank
     made = b.reshaped(b.transposed(made, (0, rank - 1, *range(1, rank - 1))), op.result.type.shape)

@@ -8,10 +8,13 @@ from core_compiler.exporters.mlir.context import plain
 from core_compiler.exporters.mlir.literals import type_text
 from core_compiler.exporters.mlir.text import Ref, Region
 from core_compiler.exporters.mlir.tosa.context import Tosa, op
-from core_compiler.ir import Block, Op
+from core_compiler.ir import Block
+from core_compiler.ops import typed
 
 
-def _region(b: Tosa, block: Block, own: int, given: Sequence[Ref], op: Op, carried: bool) -> Region:
+def _region(
+    b: Tosa, block: Block, own: int, given: Sequence[Ref], op: typed.If | typed.While, carried: bool
+) -> Region:
     """Write a block with its outer values as extra arguments, which loops (``carried``) return."""
     outer = _outer(op)
     with b.writer.isolated([v.type for v in given]) as region:
@@ -25,21 +28,21 @@ def _region(b: Tosa, block: Block, own: int, given: Sequence[Ref], op: Op, carri
     return region
 
 
-def _outer(op: Op) -> list:
+def _outer(op: typed.If | typed.While) -> list:
     """Return the values defined outside an op that its regions use, without its operands."""
     inside = dict.fromkeys(v for block in op.regions for v in block.free_values())
     return list(inside)
 
 
 @op("if")
-def if_(b: Tosa, op: Op, condition: Ref, *captures: Ref) -> tuple[Ref, ...]:
+def if_(b: Tosa, op: typed.If, condition: Ref, *captures: Ref) -> tuple[Ref, ...]:
     given = [*captures, *(b.env[v] for v in _outer(op))]
     regions = [_region(b, block, len(captures), given, op, False) for block in op.regions]
     return b.regional("cond_if", [condition, *given], [plain(v.type) for v in op.results], regions)
 
 
 @op("while")
-def while_(b: Tosa, op: Op, *carried: Ref) -> tuple[Ref, ...]:
+def while_(b: Tosa, op: typed.While, *carried: Ref) -> tuple[Ref, ...]:
     given = [*carried, *(b.env[v] for v in _outer(op))]
     condition, body = op.regions
     regions = [

@@ -23,7 +23,9 @@ from core_compiler.exporters.mlir.tosa.numbers import (
     to_float,
     truncated,
 )
-from core_compiler.ir import DType, Op, tensor
+from core_compiler.ir import DType, tensor
+from core_compiler.ops import typed
+from core_compiler.ops.views import OpView
 
 #: The type of an elementwise function: ``(context, *refs) -> ref``.
 Each = Callable[..., Ref]
@@ -327,7 +329,7 @@ INTEGERS: dict[str, Each] = {
 }
 
 
-def _elementwise(b: Tosa, op: Op, *x: Ref) -> Ref:
+def _elementwise(b: Tosa, op: OpView, *x: Ref) -> Ref:
     table = FLOATS if x[0].type.dtype.is_float else INTEGERS
     return table[op.kind.removeprefix("core.")](b, *x)
 
@@ -348,7 +350,7 @@ _COMPARISONS = {
 }
 
 
-def _compare(b: Tosa, op: Op, x: Ref, y: Ref) -> Ref:
+def _compare(b: Tosa, op: OpView, x: Ref, y: Ref) -> Ref:
     name, exchanged, inverted = _COMPARISONS[op.kind.removeprefix("core.")]
     if not x.type.dtype.is_float:
         x, y = (b.each("cast", v, kind=I32) if v.type.dtype is I1 else v for v in (x, y))
@@ -361,7 +363,7 @@ op(*_COMPARISONS)(_compare)
 
 
 @op("select")
-def select(b: Tosa, op: Op, p: Ref, x: Ref, y: Ref) -> Ref:
+def select(b: Tosa, op: typed.Select, p: Ref, x: Ref, y: Ref) -> Ref:
     kind = x.type.dtype
     if kind in FP8:  # not in the op's table; f32 represents them exactly
         return to_float(b, b.each("select", p, *(to_float(b, v, F32) for v in (x, y))), kind)
@@ -369,13 +371,13 @@ def select(b: Tosa, op: Op, p: Ref, x: Ref, y: Ref) -> Ref:
 
 
 @op("cast")
-def cast(b: Tosa, op: Op, x: Ref) -> Ref:
-    return convert(b, x, op["dtype"], op["saturate"])
+def cast(b: Tosa, op: typed.Cast, x: Ref) -> Ref:
+    return convert(b, x, op.dtype, op.saturate)
 
 
 @op("bitcast")
-def bitcast(b: Tosa, op: Op, x: Ref) -> Ref:
-    made = tensor(x.type.shape, op["dtype"])
+def bitcast(b: Tosa, op: typed.Bitcast, x: Ref) -> Ref:
+    made = tensor(x.type.shape, op.dtype)
     if x.type.dtype.is_float or made.dtype.is_float:
         raise NoWord("the bits of floats")
     return x.read_as(made)

@@ -17,7 +17,8 @@ from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import I1, I64, Tosa, op
 from core_compiler.exporters.mlir.tosa.numbers import position
 from core_compiler.exporters.mlir.tosa.shape import joined
-from core_compiler.ir import Op, tensor
+from core_compiler.ir import tensor
+from core_compiler.ops import typed
 from core_compiler.ops.rules import replaced
 
 
@@ -31,8 +32,8 @@ def gathered(b: Tosa, table: Ref, places: Ref) -> Ref:
 
 
 @op("take")
-def take(b: Tosa, op: Op, x: Ref, indices: Ref) -> Ref:
-    axis, shape = op["axis"], x.type.shape
+def take(b: Tosa, op: typed.Take, x: Ref, indices: Ref) -> Ref:
+    axis, shape = op.axis, x.type.shape
     n, k, c = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     places = b.reshaped(position(b, indices, k - 1), (1, indices.type.elements))
     places = b.tiled(places, (n, indices.type.elements))
@@ -40,9 +41,9 @@ def take(b: Tosa, op: Op, x: Ref, indices: Ref) -> Ref:
 
 
 @op("take_along")
-def take_along(b: Tosa, op: Op, x: Ref, indices: Ref) -> Ref:
+def take_along(b: Tosa, op: typed.TakeAlong, x: Ref, indices: Ref) -> Ref:
     """Return the rows that the indices select, with the axis last."""
-    axis, rank = op["axis"], x.type.rank
+    axis, rank = op.axis, x.type.rank
     last = (*(a for a in range(rank) if a != axis), axis)
     box = replaced(indices.type.shape, axis, x.type.shape[axis])
     x = b.transposed(b.cut(x, [0] * rank, box), last)
@@ -54,8 +55,8 @@ def take_along(b: Tosa, op: Op, x: Ref, indices: Ref) -> Ref:
 
 
 @op("gather_nd")
-def gather_nd(b: Tosa, op: Op, x: Ref, indices: Ref) -> Ref:
-    batch, depth = op["batch_dims"], indices.type.shape[-1]
+def gather_nd(b: Tosa, op: typed.GatherNd, x: Ref, indices: Ref) -> Ref:
+    batch, depth = op.batch_dims, indices.type.shape[-1]
     sizes = x.type.shape[batch : batch + depth]
     n, k = prod(x.type.shape[:batch]), prod(sizes)
     rows = linear(b, indices, sizes)
@@ -79,9 +80,9 @@ def linear(b: Tosa, indices: Ref, sizes: Sequence[int]) -> Ref:
 
 
 @op("scatter_along")
-def scatter_along(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
+def scatter_along(b: Tosa, op: typed.ScatterAlong, x: Ref, indices: Ref, updates: Ref) -> Ref:
     """Scatter with the axis last; each row is a table, and rows without updates are unchanged."""
-    axis, rank = op["axis"], x.type.rank
+    axis, rank = op.axis, x.type.rank
     last = (*(a for a in range(rank) if a != axis), axis)
     box = replaced(indices.type.shape, axis, x.type.shape[axis])
     table = b.transposed(b.cut(x, [0] * rank, box), last)
@@ -90,7 +91,7 @@ def scatter_along(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
     n = indices.type.elements // w
     rows = b.reshaped(_or_outside(b, indices, k), (n, w))
     made = _scattered(
-        b, op["mode"], b.reshaped(table, (n, k, 1)), rows, b.reshaped(updates, (n, w, 1))
+        b, op.mode, b.reshaped(table, (n, k, 1)), rows, b.reshaped(updates, (n, w, 1))
     )
     made = b.transposed(b.reshaped(made, table.type.shape), tuple(map(last.index, range(rank))))
     for other in range(rank):  # elements outside the box of the indices
@@ -103,7 +104,7 @@ def scatter_along(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
 
 
 @op("scatter_nd")
-def scatter_nd(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
+def scatter_nd(b: Tosa, op: typed.ScatterNd, x: Ref, indices: Ref, updates: Ref) -> Ref:
     depth = indices.type.shape[-1]
     sizes = x.type.shape[:depth]
     k, w = prod(sizes), prod(indices.type.shape[:-1])
@@ -115,7 +116,7 @@ def scatter_nd(b: Tosa, op: Op, x: Ref, indices: Ref, updates: Ref) -> Ref:
         rows = b.each("select", outside, b.splat(k, rows), rows)
     made = _scattered(
         b,
-        op["mode"],
+        op.mode,
         b.reshaped(x, (1, k, width)),
         b.reshaped(rows, (1, w)),
         b.reshaped(updates, (1, w, width)),

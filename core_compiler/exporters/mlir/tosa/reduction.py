@@ -15,7 +15,8 @@ from core_compiler.exporters.mlir.tosa.context import F32, I1, I32, I64, Tosa, o
 from core_compiler.exporters.mlir.tosa.elementwise import INTEGERS, from_order, negated, ordered
 from core_compiler.exporters.mlir.tosa.numbers import at_home, convert, resized, to_float
 from core_compiler.exporters.mlir.tosa.shape import joined
-from core_compiler.ir import Op, tensor
+from core_compiler.ir import tensor
+from core_compiler.ops import typed
 from core_compiler.ops.rules import replaced, without
 
 
@@ -47,43 +48,43 @@ def folded(b: Tosa, x: Ref, axes: Sequence[int], name: str) -> Ref:
 
 
 @op("reduce_sum")
-def reduce_sum(b: Tosa, op: Op, x: Ref) -> Ref:
+def reduce_sum(b: Tosa, op: typed.ReduceSum, x: Ref) -> Ref:
     kind = x.type.dtype
     if kind.is_float:
-        return to_float(b, reduced(b, to_float(b, x, F32), op["axes"], "sum"), kind)
-    return resized(b, reduced(b, at_home(b, x), op["axes"], "sum"), kind)
+        return to_float(b, reduced(b, to_float(b, x, F32), op.axes, "sum"), kind)
+    return resized(b, reduced(b, at_home(b, x), op.axes, "sum"), kind)
 
 
 @op("reduce_prod")
-def reduce_prod(b: Tosa, op: Op, x: Ref) -> Ref:
+def reduce_prod(b: Tosa, op: typed.ReduceProd, x: Ref) -> Ref:
     kind = x.type.dtype
     if kind.is_float:
-        return to_float(b, reduced(b, to_float(b, x, F32), op["axes"], "product"), kind)
-    return resized(b, folded(b, at_home(b, x), op["axes"], "mul"), kind)
+        return to_float(b, reduced(b, to_float(b, x, F32), op.axes, "product"), kind)
+    return resized(b, folded(b, at_home(b, x), op.axes, "mul"), kind)
 
 
-def _extreme(b: Tosa, op: Op, x: Ref) -> Ref:
+def _extreme(b: Tosa, op: typed.ReduceMax | typed.ReduceMin, x: Ref) -> Ref:
     name, kind = op.kind.removeprefix("core.reduce_"), x.type.dtype
     if kind.is_float:
-        return reduced(b, x, op["axes"], name)
-    return from_order(b, reduced(b, ordered(b, x), op["axes"], name), kind)
+        return reduced(b, x, op.axes, name)
+    return from_order(b, reduced(b, ordered(b, x), op.axes, name), kind)
 
 
 op("reduce_max", "reduce_min")(_extreme)
 
 
-def _logical(b: Tosa, op: Op, x: Ref) -> Ref:
+def _logical(b: Tosa, op: typed.ReduceAnd | typed.ReduceOr, x: Ref) -> Ref:
     name = op.kind.removeprefix("core.reduce_")
     if x.type.dtype is not I1:
-        return folded(b, x, op["axes"], name)
-    return reduced(b, x, op["axes"], {"and": "all", "or": "any"}[name])
+        return folded(b, x, op.axes, name)
+    return reduced(b, x, op.axes, {"and": "all", "or": "any"}[name])
 
 
 op("reduce_and", "reduce_or")(_logical)
 
 
 @op("argmax", "argmin")
-def arg(b: Tosa, op: Op, x: Ref) -> Ref:
+def arg(b: Tosa, op: typed.Argmax | typed.Argmin, x: Ref) -> Ref:
     """Return the argmax of x, or of -x (for integers: of the inverted bits). -0 equals +0."""
     if x.type.dtype.is_float:
         x = negated(b, x) if op.kind == "core.argmin" else x
@@ -92,11 +93,11 @@ def arg(b: Tosa, op: Op, x: Ref) -> Ref:
         x = b.each("bitwise_not", x) if op.kind == "core.argmin" else x
     # The op's table only has 32-bit integers with i64 positions.
     made = tensor(op.result.type.shape, I32 if x.type.dtype.is_float else I64)
-    return convert(b, b.op("argmax", [x], made, {"axis": f"{op['axis']} : i32"}), op["dtype"])
+    return convert(b, b.op("argmax", [x], made, {"axis": f"{op.axis} : i32"}), op.dtype)
 
 
 @op("softmax")
-def softmax(b: Tosa, op: Op, x: Ref) -> Ref:
-    if op["empty_rows"] != "zero":
+def softmax(b: Tosa, op: typed.Softmax, x: Ref) -> Ref:
+    if op.empty_rows != "zero":
         raise NoWord("softmax")
-    return b.core(lambda c, v: softmax_or_zero(c, v, op["axis"]), x)
+    return b.core(lambda c, v: softmax_or_zero(c, v, op.axis), x)

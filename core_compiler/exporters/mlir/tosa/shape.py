@@ -10,23 +10,24 @@ import numpy as np
 from core_compiler.exporters.mlir.shapes import kept_of
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import Tosa, op
-from core_compiler.ir import Op, tensor
+from core_compiler.ir import tensor
+from core_compiler.ops import typed
 from core_compiler.ops.rules import replaced
 
 
 @op("constant")
-def constant(b: Tosa, op: Op) -> Ref:
+def constant(b: Tosa, op: typed.Constant) -> Ref:
     if 0 in op.result.type.shape:  # only a concat can use it, and omits it
         return Ref(op.result.type)
     argument = b.parameter(op)
     if argument is not None:
         return argument
-    return b.held(op["value"], name=op.result.name, once=b.readers[op.result] == 1)
+    return b.held(op.value, name=op.result.name, once=b.readers[op.result] == 1)
 
 
 @op("iota")
-def iota(b: Tosa, op: Op) -> Ref:
-    made, axis = op.result.type, op["axis"]
+def iota(b: Tosa, op: typed.Iota) -> Ref:
+    made, axis = op.result.type, op.axis
     column = [1] * made.rank
     column[axis] = made.shape[axis]
     counted = np.arange(made.shape[axis]).astype(made.dtype.numpy).reshape(column)
@@ -34,9 +35,9 @@ def iota(b: Tosa, op: Op) -> Ref:
 
 
 @op("broadcast")
-def broadcast(b: Tosa, op: Op, x: Ref) -> Ref:
+def broadcast(b: Tosa, op: typed.Broadcast, x: Ref) -> Ref:
     ones = [1] * op.result.type.rank
-    for size, axis in zip(x.type.shape, op["dims"], strict=True):
+    for size, axis in zip(x.type.shape, op.dims, strict=True):
         ones[axis] = size
     return _repeated(b, b.reshaped(x, ones), op.result.type.shape)
 
@@ -50,24 +51,24 @@ def _repeated(b: Tosa, x: Ref, shape: Sequence[Any]) -> Ref:
 
 
 @op("reshape")
-def reshape(b: Tosa, op: Op, x: Ref) -> Ref:
+def reshape(b: Tosa, op: typed.Reshape, x: Ref) -> Ref:
     return b.reshaped(x, op.result.type.shape)
 
 
 @op("transpose")
-def transpose(b: Tosa, op: Op, x: Ref) -> Ref:
-    return b.transposed(x, op["permutation"])
+def transpose(b: Tosa, op: typed.Transpose, x: Ref) -> Ref:
+    return b.transposed(x, op.permutation)
 
 
 @op("slice")
-def slice_(b: Tosa, op: Op, x: Ref) -> Ref:
+def slice_(b: Tosa, op: typed.Slice, x: Ref) -> Ref:
     """Emit a strided slice: take the first of every ``stride`` elements, on a temporary axis."""
-    made, strides = op.result.type, op["strides"]
+    made, strides = op.result.type, op.strides
     spans = [
         min((n - 1) * s + 1, size - start)
-        for n, s, size, start in zip(made.shape, strides, x.type.shape, op["starts"], strict=True)
+        for n, s, size, start in zip(made.shape, strides, x.type.shape, op.starts, strict=True)
     ]
-    x = b.cut(x, op["starts"], spans)
+    x = b.cut(x, op.starts, spans)
     for axis, stride in enumerate(strides):
         if stride > 1 and made.shape[axis] > 1:
             x = _every(b, x, axis, stride, made.shape[axis])
@@ -87,19 +88,19 @@ def _every(b: Tosa, x: Ref, axis: int, stride: int, count: int) -> Ref:
 
 
 @op("reverse")
-def reverse(b: Tosa, op: Op, x: Ref) -> Ref:
-    for axis in op["axes"]:
+def reverse(b: Tosa, op: typed.Reverse, x: Ref) -> Ref:
+    for axis in op.axes:
         x = b.op("reverse", [x], x.type, {"axis": f"{axis} : i32"})
     return x
 
 
 @op("pad")
-def pad(b: Tosa, op: Op, x: Ref, value: Ref) -> Ref:
+def pad(b: Tosa, op: typed.Pad, x: Ref, value: Ref) -> Ref:
     value, made = b.reshaped(value, (1,)), op.result.type
-    for axis, between in enumerate(op["interior"]):
+    for axis, between in enumerate(op.interior):
         if between and x.type.shape[axis] > 1:
             x = _parted(b, x, value, axis, between)
-    kept = kept_of(x.type.shape, op["low"], made.shape, (0,) * made.rank)
+    kept = kept_of(x.type.shape, op.low, made.shape, (0,) * made.rank)
     if any(count == 0 for _, count, _ in kept):
         return b.tiled(b.reshaped(value, (1,) * made.rank), made.shape)
     x = b.cut(x, [first for first, _, _ in kept], [count for _, count, _ in kept])
@@ -120,8 +121,8 @@ def _parted(b: Tosa, x: Ref, value: Ref, axis: int, between: int) -> Ref:
 
 
 @op("concat")
-def concat(b: Tosa, op: Op, *xs: Ref) -> Ref:
-    return joined(b, [x for x in xs if 0 not in x.type.shape], op["axis"])
+def concat(b: Tosa, op: typed.Concat, *xs: Ref) -> Ref:
+    return joined(b, [x for x in xs if 0 not in x.type.shape], op.axis)
 
 
 def joined(b: Tosa, xs: Sequence[Ref], axis: int) -> Ref:

@@ -6,34 +6,35 @@ from core_compiler.exporters.mlir.context import NoWord
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import BF16, F16, F32, I8, I16, Tosa, op
 from core_compiler.exporters.mlir.tosa.contraction import settled
-from core_compiler.ir import Op, tensor
+from core_compiler.ir import tensor
+from core_compiler.ops import typed
 
 
 @op("max_pool")
-def max_pool(b: Tosa, op: Op, x: Ref) -> Ref:
+def max_pool(b: Tosa, op: typed.MaxPool, x: Ref) -> Ref:
     if x.type.dtype not in (I8, I16, F16, BF16, F32):
         raise NoWord(f"pooling of {x.type.dtype}")
     return _pooled(b, op, x, "max_pool2d")
 
 
 @op("avg_pool")
-def avg_pool(b: Tosa, op: Op, x: Ref) -> Ref:
+def avg_pool(b: Tosa, op: typed.AvgPool, x: Ref) -> Ref:
     """Emit an average pooling.
 
     TOSA divides by the number of positions inside the image.  If the core op counts padding, zeros
     are padded into the image first.
     """
-    if op["count_padding"]:
-        low, high = (0, 0, *op["low"]), (0, 0, *op["high"])
+    if op.count_padding:
+        low, high = (0, 0, *op.low), (0, 0, *op.high)
         x = b.padded(x, b.zero_point(x.type.dtype), low, high)
-        none = (0,) * len(op["low"])
-        op = op.with_(attributes={**op.attributes, "low": none, "high": none})
+        none = (0,) * len(op.low)
+        op = op.changed(low=none, high=none)
     return _pooled(b, op, x, "avg_pool2d")
 
 
-def _pooled(b: Tosa, op: Op, x: Ref, name: str) -> Ref:
-    window, strides, made = op["window"], op["strides"], op.result.type
-    if len(window) > 2 or set(op["dilations"]) != {1}:
+def _pooled(b: Tosa, op: typed.Pool, x: Ref, name: str) -> Ref:
+    window, strides, made = op.window, op.strides, op.result.type
+    if len(window) > 2 or set(op.dilations) != {1}:
         raise NoWord("windows with three axes or dilation")
     x, pads = settled(b, x, window, op)
     if any(max(pair) >= size for pair, size in zip(pads, window, strict=True)):

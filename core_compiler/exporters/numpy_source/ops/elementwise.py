@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_compiler.exporters.numpy_source.table import F32, I32, cast, core, in_f32
 from core_compiler.exporters.numpy_source.text import dtype_text, is_native, number
 from core_compiler.ir import DType
+from core_compiler.ops import typed
 
 #: Core ops that are functions of NumPy.
 _FUNCTIONS = {
@@ -109,8 +110,8 @@ def select(w, op, p, a, b):
 
 
 @core("cast")
-def cast_(w, op, x):
-    source, wanted = op.operands[0].type.dtype, op["dtype"]
+def cast_(w, op: typed.Cast, x):
+    source, wanted = op.x.type.dtype, op.dtype
     if source is wanted:
         return x
     if wanted.kind == "bool":
@@ -119,7 +120,7 @@ def cast_(w, op, x):
         return w.call("to_integer", x, dtype_text(wanted), *_limits(wanted))
     if source.name == "f64" and wanted.is_float and not is_native(wanted):
         x = w.call("to_odd", x)  # ml_dtypes converts through f32
-    if wanted.is_float and wanted.bits <= 8 and op["saturate"]:
+    if wanted.is_float and wanted.bits <= 8 and op.saturate:
         wide = x if source.is_float and source.bits >= 32 else cast(x, F32)
         return w.call("saturated", wide, dtype_text(wanted), number(_largest(wanted), F32))
     if {source.bits, wanted.bits} & {2, 4} and source.is_integer and wanted.is_integer:
@@ -140,5 +141,5 @@ def _largest(kind: DType) -> float:
 
 
 @core("bitcast")
-def bitcast(w, op, x):
-    return x if op.operands[0].type.dtype is op["dtype"] else f"{x}.view({dtype_text(op['dtype'])})"
+def bitcast(w, op: typed.Bitcast, x):
+    return x if op.x.type.dtype is op.dtype else f"{x}.view({dtype_text(op.dtype)})"

@@ -9,7 +9,8 @@ import numpy as np
 
 from core_compiler.exporters.numpy_source.table import F32, cast, core, in_f32
 from core_compiler.exporters.numpy_source.text import dtype_text, sequence
-from core_compiler.ir import DType, Op
+from core_compiler.ir import DType
+from core_compiler.ops import typed
 
 
 def _axes(axes: Sequence[int]) -> str:
@@ -21,11 +22,11 @@ def _axes(axes: Sequence[int]) -> str:
 
 
 def _enter_sum(name: str, method: str) -> None:
-    def handler(w, op, x):
+    def handler(w, op: typed.ReduceProd | typed.ReduceSum, x):
         """Name the dtype of the sum, because NumPy sums small integers in i64 by default."""
         kind = op.result.type.dtype
         own = f", dtype={dtype_text(kind)}" if kind.is_integer and kind.bits < 64 else ""
-        return f"{x}.{method}({_axes(op['axes'])}{own})"
+        return f"{x}.{method}({_axes(op.axes)}{own})"
 
     core(name)(in_f32(handler))
 
@@ -35,7 +36,7 @@ _enter_sum("reduce_prod", "prod")
 
 
 def _enter_method(name: str, method: str) -> None:
-    core(name)(in_f32(lambda w, op, x: f"{x}.{method}({_axes(op['axes'])})"))
+    core(name)(in_f32(lambda w, op, x: f"{x}.{method}({_axes(op.axes)})"))
 
 
 _enter_method("reduce_max", "max")
@@ -44,10 +45,10 @@ _enter_method("mean", "mean")
 
 
 def _enter_bitwise(name: str, of_bools: str, of_integers: str) -> None:
-    def handler(w, op, x):
+    def handler(w, op: typed.ReduceAnd | typed.ReduceOr, x):
         if op.result.type.dtype.kind == "bool":
-            return f"{x}.{of_bools}({_axes(op['axes'])})"
-        return f"np.{of_integers}.reduce({x}, {sequence(op['axes'])})"
+            return f"{x}.{of_bools}({_axes(op.axes)})"
+        return f"np.{of_integers}.reduce({x}, {sequence(op.axes)})"
 
     core(name)(handler)
 
@@ -59,22 +60,22 @@ _enter_bitwise("reduce_or", "any", "bitwise_or")
 _IN_F64 = ", dtype=np.float64"  # in f32, rounding a large mean costs more than a standard deviation
 
 
-def _from_f64(op: Op, expression: str) -> str:
+def _from_f64(op: typed.Centre | typed.StandardDeviation | typed.Variance, expression: str) -> str:
     return expression if op.result.type.dtype.bits == 64 else cast(expression, F32)
 
 
 @core("centre")
 @in_f32
-def centre(w, op, x):
-    return _from_f64(op, f"{x} - {x}.mean({_axes(op['axes'])}{_IN_F64}, keepdims=True)")
+def centre(w, op: typed.Centre, x):
+    return _from_f64(op, f"{x} - {x}.mean({_axes(op.axes)}{_IN_F64}, keepdims=True)")
 
 
 def _enter_spread(name: str, method: str) -> None:
-    def handler(w, op, x):
-        correction = f", ddof={op['correction']}" if op["correction"] else ""
-        if op.get("plain"):
-            return f"{x}.{method}({_axes(op['axes'])}{correction})"
-        return _from_f64(op, f"{x}.{method}({_axes(op['axes'])}{_IN_F64}{correction})")
+    def handler(w, op: typed.StandardDeviation | typed.Variance, x):
+        correction = f", ddof={op.correction}" if op.correction else ""
+        if isinstance(op, typed.Variance) and op.plain:
+            return f"{x}.{method}({_axes(op.axes)}{correction})"
+        return _from_f64(op, f"{x}.{method}({_axes(op.axes)}{_IN_F64}{correction})")
 
     core(name)(in_f32(handler))
 
@@ -84,10 +85,10 @@ _enter_spread("standard_deviation", "std")
 
 
 def _enter_position(name: str) -> None:
-    def handler(w, op, x):
+    def handler(w, op: typed.Argmax | typed.Argmin, x):
         """Use NumPy's function: the first of equal values, -0 equals +0, the first NaN wins."""
-        made = f"{x}.{name}({op['axis']})"
-        return made if op["dtype"].name == "i64" else cast(made, op["dtype"])
+        made = f"{x}.{name}({op.axis})"
+        return made if op.dtype.name == "i64" else cast(made, op.dtype)
 
     core(name)(in_f32(handler))
 
@@ -100,14 +101,14 @@ _enter_position("argmin")
 
 
 def _enter_scan(name: str, function: str, start) -> None:
-    def handler(w, op, x):
-        flags = {n: True for n in ("reverse", "exclusive") if op[n]}
+    def handler(w, op: typed.Scan, x):
+        flags = {n: True for n, on in op.pick("reverse", "exclusive").items() if on}
         if not flags:
             kind = op.result.type.dtype
             own = f", dtype={dtype_text(kind)}" if kind.is_integer and kind.bits < 64 else ""
-            return f"np.{function}.accumulate({x}, {op['axis']}{own})"
-        first = {"start": start(op.result.type.dtype)} if op["exclusive"] else {}
-        return w.call("running", f"np.{function}", x, op["axis"], **flags, **first)
+            return f"np.{function}.accumulate({x}, {op.axis}{own})"
+        first = {"start": start(op.result.type.dtype)} if op.exclusive else {}
+        return w.call("running", f"np.{function}", x, op.axis, **flags, **first)
 
     core(name)(in_f32(handler))
 
@@ -129,27 +130,29 @@ _enter_scan("cummin", "minimum", lambda kind: _limit(kind, lowest=False))
 
 
 @core("sort")
-def sort(w, op, x):
-    return w.call("sort", x, op["axis"], **({"descending": True} if op["descending"] else {}))
+def sort(w, op: typed.Sort, x):
+    return w.call("sort", x, op.axis, **({"descending": True} if op.descending else {}))
 
 
 @core("argsort")
-def argsort(w, op, x):
-    flags = {"descending": True} if op["descending"] else {}
-    made = w.call("argsort", x, op["axis"], **flags)
-    return made if op["dtype"].name == "i64" else cast(made, op["dtype"])
+def argsort(w, op: typed.Argsort, x):
+    flags = {"descending": True} if op.descending else {}
+    made = w.call("argsort", x, op.axis, **flags)
+    return made if op.dtype.name == "i64" else cast(made, op.dtype)
 
 
 @core("topk")
-def topk(w, op, x):
-    flags = {} if op["largest"] else {"largest": False}
-    return w.call("topk", x, op["k"], op["axis"], **flags)
+def topk(w, op: typed.Topk, x):
+    flags = {} if op.largest else {"largest": False}
+    return w.call("topk", x, op.k, op.axis, **flags)
 
 
 # -- products --------------------------------------------------------------------------------------
 
 
-def _product(op: Op, form: str, *operands: str) -> str:
+def _product(
+    op: typed.Contract | typed.Convolution | typed.Linear | typed.Matmul, form: str, *operands: str
+) -> str:
     """Return ``form`` on operands in the dtype of the sum.
 
     f32 for narrower floats, i32 for narrower integers.
@@ -174,16 +177,16 @@ def linear(w, op, x, weight, *bias):
 
 
 @core("contract")
-def contract(w, op, a, b):
+def contract(w, op: typed.Contract, a, b):
     letters = iter(ascii_letters)
-    left = [next(letters) for _ in op.operands[0].type.shape]
-    right = [next(letters) for _ in op.operands[1].type.shape]
-    batch, summed = op["batch_a"], op["contract_a"]
-    pairs = zip((*batch, *summed), (*op["batch_b"], *op["contract_b"]), strict=True)
+    left = [next(letters) for _ in op.a.type.shape]
+    right = [next(letters) for _ in op.b.type.shape]
+    batch, summed = op.batch_a, op.contract_a
+    pairs = zip((*batch, *summed), (*op.batch_b, *op.contract_b), strict=True)
     for mine, other in pairs:
         right[other] = left[mine]
     free = [c for i, c in enumerate(left) if i not in batch + summed]
-    free += [c for i, c in enumerate(right) if i not in op["batch_b"] + op["contract_b"]]
+    free += [c for i, c in enumerate(right) if i not in op.batch_b + op.contract_b]
     equation = f"{''.join(left)},{''.join(right)}->{''.join([left[i] for i in batch] + free)}"
     return _product(op, f'np.einsum("{equation}", {{}}, {{}})', a, b)
 
@@ -191,14 +194,14 @@ def contract(w, op, a, b):
 # -- convolution and pooling -----------------------------------------------------------------------
 
 
-def _geometry(op: Op, *names: str) -> dict[str, str]:
-    return {name: sequence(op[name]) for name in names}
+def _geometry(op: typed.Convolution | typed.Pool, *names: str) -> dict[str, str]:
+    return {n: sequence(held) for n, held in op.pick(*names).items()}
 
 
-def _convolution(w, op: Op, x: str, weight: str, *more: str) -> str:
+def _convolution(w, op: typed.Convolution, x: str, weight: str, *more: str) -> str:
     options = _geometry(op, "strides", "low", "high", "dilations", *more)
-    if op["groups"] > 1:
-        options["groups"] = str(op["groups"])
+    if op.groups > 1:
+        options["groups"] = str(op.groups)
     return _product(op, w.call(op.kind.partition(".")[2], "{}", "{}", **options), x, weight)
 
 
@@ -214,9 +217,9 @@ def conv_transpose(w, op, x, weight):
 
 @core("max_pool", "avg_pool")
 @in_f32
-def pool(w, op, x):
+def pool(w, op: typed.Pool, x):
     options = _geometry(op, "window", "strides", "low", "high", "dilations")
-    if op.get("count_padding"):
+    if isinstance(op, typed.AvgPool) and op.count_padding:
         options["count_padding"] = "True"
     return w.call(op.kind.partition(".")[2], x, **options)
 
@@ -225,7 +228,7 @@ def pool(w, op, x):
 
 
 @core("random_bits", "random_uniform", "random_normal")
-def random(w, op, seed, *counter):
-    made = w.call(op.kind.partition(".")[2], sequence(op["shape"]), seed, op["stream"], *counter)
+def random(w, op: typed.Random, seed, *counter):
+    made = w.call(op.kind.partition(".")[2], sequence(op.shape), seed, op.stream, *counter)
     default = "ui32" if op.kind == "core.random_bits" else "f32"
-    return made if op["dtype"].name == default else cast(made, op["dtype"])
+    return made if op.dtype.name == default else cast(made, op.dtype)

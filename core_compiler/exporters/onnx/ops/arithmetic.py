@@ -12,14 +12,15 @@ import numpy as np
 
 from core_compiler.exporters.onnx.graph import Graph, Tensor
 from core_compiler.exporters.onnx.table import BOOL, I64, Emitter, core, in_f32
-from core_compiler.ir import Op, Value, dtype
+from core_compiler.ir import Value, dtype
+from core_compiler.ops import typed
 
 #: Exponents up to this one become products.
 PRODUCTS = 8
 UI64 = dtype("ui64")
 
 
-def _special(g: Emitter, op: Op) -> list[int]:
+def _special(g: Emitter, op: typed.Div | typed.Mod | typed.Rem) -> list[int]:
     """Return the divisors among 0 and -1 that need a guard.
 
     -1 is included only if the dividend can be the lowest value.
@@ -99,10 +100,10 @@ def _mod_of_floats(g, op, a, b):
 
 
 @core("pow")
-def pow_(g, op, a, b):
+def pow_(g, op: typed.Pow, a, b):
     if a.dtype.is_float:
         return g.emit("Pow", a, b)
-    held = g.numbers(op.operands[1])
+    held = g.numbers(op.b)
     if held is not None and held.size == 1 and 2 <= held.item() <= PRODUCTS:
         made = a = g.expand(a, op.result.type.shape)
         for _ in range(held.item() - 1):

@@ -10,7 +10,8 @@ import numpy as np
 
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import BOOL, Emitter, core
-from core_compiler.ir import Op, dtype
+from core_compiler.ir import dtype
+from core_compiler.ops import typed
 
 
 def _enter(name: str, of_bools: str, of_integers: str) -> None:
@@ -57,7 +58,12 @@ def shr(g, op, a, b):
 
 
 def _shift(
-    g: Emitter, op: Op, x: Tensor, count: Tensor, direction: str, negative: Tensor | None = None
+    g: Emitter,
+    op: typed.Shl | typed.Shr,
+    x: Tensor,
+    count: Tensor,
+    direction: str,
+    negative: Tensor | None = None,
 ) -> Tensor:
     """Shift ``x``, inverted if ``negative``.
 
@@ -66,7 +72,7 @@ def _shift(
     kind = x.dtype
     signed, unsigned = (dtype(f"{p}{64 if kind.bits == 64 else 32}") for p in ("i", "ui"))
     x, count = g.cast(x, unsigned), g.cast(count, unsigned)
-    bounds, fits = g.bounds(op.operands[1]), None
+    bounds, fits = g.bounds(op.b), None
     if g.guards and not (bounds and bounds[0] >= 0 and bounds[1] < kind.bits):
         fits = g.emit("Less", count, g.scalar(kind.bits, unsigned))
         count = g.emit("Min", count, g.scalar(kind.bits - 1, unsigned))

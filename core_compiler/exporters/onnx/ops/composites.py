@@ -15,8 +15,10 @@ import numpy as np
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.ops.reduction import reduced
 from core_compiler.exporters.onnx.table import Emitter, core
-from core_compiler.ir import Op, dtype
+from core_compiler.ir import dtype
+from core_compiler.ops import typed
 from core_compiler.ops.composite import SELU_ALPHA, SELU_SCALE
+from core_compiler.ops.views import OpView
 
 F64 = dtype("f64")
 #: A score that makes an attention weight vanish next to the scores of a network.
@@ -39,12 +41,12 @@ def _enter(name: str, kind: str, *attributes: str) -> None:
     """Register the op ``kind`` for ``name``, with its attributes (``ours=theirs`` if renamed)."""
     pairs = [a.partition("=")[::2] for a in attributes]
 
-    def handler(g, op, x):
+    def handler(g, op: OpView, x):
         if not g.has(kind) or (x.dtype is F64 and kind in _OF_F32):
             return None
-        if not _exact(x, *(op[ours] for ours, _ in pairs)):
+        if not _exact(x, *op.pick(*(ours for ours, _ in pairs)).values()):
             return None
-        return g.emit(kind, x, **{theirs or ours: op[ours] for ours, theirs in pairs})
+        return g.emit(kind, x, **{theirs or ours: getattr(op, ours) for ours, theirs in pairs})
 
     core(name)(handler)
 
@@ -67,12 +69,12 @@ def relu(g, op, x):
 
 
 @core("clamp")
-def clamp(g, op, x):
+def clamp(g, op: typed.Clamp, x):
     """Clamp as ONNX does: above opset 12 the upper bound wins if they cross, as in ``core.clamp``.
 
     A Clip with one bound would clip infinities at the other end.
     """
-    low, high = (None if op.get(n) is None else g.scalar(op[n], x.dtype) for n in ("low", "high"))
+    low, high = (None if n is None else g.scalar(n, x.dtype) for n in (op.low, op.high))
     if low is None or high is None:
         return g.emit("Max", x, low) if high is None else g.emit("Min", x, high)
     return g.emit("Clip", x, low, high)
@@ -86,39 +88,39 @@ def selu(g, op, x):
 
 
 @core("celu")
-def celu(g, op, x):
+def celu(g, op: typed.Celu, x):
     """Use Celu if alpha is positive: ONNX defines it with a maximum of 0."""
-    if op["alpha"] <= 0 or x.dtype is F64:
+    if op.alpha <= 0 or x.dtype is F64:
         return None
-    return g.emit("Celu", x, alpha=op["alpha"])
+    return g.emit("Celu", x, alpha=op.alpha)
 
 
 @core("softplus")
-def softplus(g, op, x):
-    return g.emit("Softplus", x) if op["beta"] == 1.0 else None
+def softplus(g, op: typed.Softplus, x):
+    return g.emit("Softplus", x) if op.beta == 1.0 else None
 
 
 # -- softmax ---------------------------------------------------------------------------------------
 
 
 @core("softmax")
-def softmax(g, op, x):
-    made = g.emit("Softmax", x, axis=op["axis"])
-    if op["empty_rows"] == "nan":
+def softmax(g, op: typed.Softmax, x):
+    made = g.emit("Softmax", x, axis=op.axis)
+    if op.empty_rows == "nan":
         return made
     if g.guards:  # onnxruntime's maximum ignores NaN, and the row of a NaN has no zeros
         x = g.where(g.is_nan(x), g.scalar(inf, x.dtype), x)
-    top = reduced(g, "ReduceMax", x, [op["axis"]], keep=True)
+    top = reduced(g, "ReduceMax", x, [op.axis], keep=True)
     empty = g.emit("Equal", top, g.scalar(-inf, top.dtype))
     return g.where(empty, g.scalar(0, made.dtype), made)
 
 
 @core("log_softmax")
-def log_softmax(g, op, x):
+def log_softmax(g, op: typed.LogSoftmax, x):
     """Decompose f64: onnxruntime's LogSoftmax loses NaN."""
     if x.dtype is F64:
         return None
-    return g.emit("LogSoftmax", x, axis=op["axis"])
+    return g.emit("LogSoftmax", x, axis=op.axis)
 
 
 # -- normalisations --------------------------------------------------------------------------------
@@ -139,54 +141,52 @@ def _mixed(x: Tensor, parameters: Sequence[Tensor]) -> bool:
 
 
 @core("layer_norm")
-def layer_norm(g, op, x, *parameters):
-    axis, shape = op["axis"], op.result.type.shape
+def layer_norm(g, op: typed.LayerNorm, x, *parameters):
+    axis, shape = op.axis, op.result.type.shape
     if x.dtype is F64 or _mixed(x, parameters):
         return None
     scale, *bias = _parameters(g, x, parameters, max(1, len(parameters)), shape[axis:])
-    return g.emit("LayerNormalization", x, scale, *bias, axis=axis, epsilon=op["epsilon"])
+    return g.emit("LayerNormalization", x, scale, *bias, axis=axis, epsilon=op.epsilon)
 
 
 @core("rms_norm")
-def rms_norm(g, op, x, *parameters):
-    axis, shape = op["axis"], op.result.type.shape
+def rms_norm(g, op: typed.RmsNorm, x, *parameters):
+    axis, shape = op.axis, op.result.type.shape
     if x.dtype is F64 or _mixed(x, parameters) or not g.has("RMSNormalization"):
         return None
     (scale,) = _parameters(g, x, parameters, 1, shape[axis:])
-    return g.emit("RMSNormalization", x, scale, axis=axis, epsilon=op["epsilon"])
+    return g.emit("RMSNormalization", x, scale, axis=axis, epsilon=op.epsilon)
 
 
 @core("batch_norm")
-def batch_norm(g, op, x, scale, bias, mean, variance):
-    if op["axis"] != 1 or not _exact(x, op["epsilon"]) or _mixed(x, (scale, bias, mean, variance)):
+def batch_norm(g, op: typed.BatchNorm, x, scale, bias, mean, variance):
+    if op.axis != 1 or not _exact(x, op.epsilon) or _mixed(x, (scale, bias, mean, variance)):
         return None
-    return g.emit("BatchNormalization", x, scale, bias, mean, variance, epsilon=op["epsilon"])
+    return g.emit("BatchNormalization", x, scale, bias, mean, variance, epsilon=op.epsilon)
 
 
 @core("group_norm")
-def group_norm(g, op, x, *parameters):
+def group_norm(g, op: typed.GroupNorm, x, *parameters):
     """Use GroupNormalization from opset 21 on: opset 18's scale is per group, not per channel."""
-    if x.dtype is F64 or g.opset < 21 or op["axis"] != 1 or _mixed(x, parameters):
+    if x.dtype is F64 or g.opset < 21 or op.axis != 1 or _mixed(x, parameters):
         return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
-    return g.emit(
-        "GroupNormalization", x, scale, bias, num_groups=op["groups"], epsilon=op["epsilon"]
-    )
+    return g.emit("GroupNormalization", x, scale, bias, num_groups=op.groups, epsilon=op.epsilon)
 
 
 @core("instance_norm")
-def instance_norm(g, op, x, *parameters):
-    if x.dtype is F64 or op["axis"] != 1 or _mixed(x, parameters):
+def instance_norm(g, op: typed.InstanceNorm, x, *parameters):
+    if x.dtype is F64 or op.axis != 1 or _mixed(x, parameters):
         return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
-    return g.emit("InstanceNormalization", x, scale, bias, epsilon=op["epsilon"])
+    return g.emit("InstanceNormalization", x, scale, bias, epsilon=op.epsilon)
 
 
 # -- attention -------------------------------------------------------------------------------------
 
 
 @core("attention")
-def attention(g, op, q, k, v, *mask):
+def attention(g, op: typed.Attention, q, k, v, *mask):
     """Use ONNX's Attention, with four axes (batch, heads, length, width).
 
     It hides scores with -infinity, and returns 0 for a query without visible keys.
@@ -203,18 +203,16 @@ def attention(g, op, q, k, v, *mask):
         for x, value in zip((q, k, v), op.operands, strict=False)
     )
     seen = [_mask(g, m, op, outer) for m in mask]
-    made = g.emit(
-        "Attention", q, k, v, *seen, scale=op.get("scale"), is_causal=1 if op["causal"] else None
-    )
+    made = g.emit("Attention", q, k, v, *seen, scale=op.scale, is_causal=1 if op.causal else None)
     return g.reshape(made, wanted)
 
 
-def _lengths(op: Op) -> tuple[int, int]:
+def _lengths(op: typed.Attention) -> tuple[int, int]:
     """Return (queries, keys)."""
-    return op.operands[0].type.shape[-2], op.operands[1].type.shape[-2]
+    return op.q.type.shape[-2], op.k.type.shape[-2]
 
 
-def _mask(g: Emitter, mask: Tensor, op: Op, outer: Sequence[int]) -> Tensor:
+def _mask(g: Emitter, mask: Tensor, op: typed.Attention, outer: Sequence[int]) -> Tensor:
     """Return the mask over (queries, keys) if all batches share it, else over four axes."""
     lead, shape = op.result.type.shape[:-2], op.operands[3].type.shape
     whole = (1,) * (len(lead) + 2 - len(shape)) + shape
@@ -228,24 +226,24 @@ def _mask(g: Emitter, mask: Tensor, op: Op, outer: Sequence[int]) -> Tensor:
     return g.expand(g.reshape(mask, whole), (*whole[:-2], *_lengths(op)))
 
 
-def _hides_by_a_number(op: Op) -> bool:
+def _hides_by_a_number(op: typed.Attention) -> bool:
     """Return whether hidden keys have finite scores: without visible keys all weights are equal."""
     masked = len(op.operands) > 3 and not op.operands[3].type.dtype.is_float
-    return op["hidden"] != -inf and (masked or op["causal"])
+    return op.hidden != -inf and (masked or op.causal)
 
 
-def _agree_on_blind_rows(g: Emitter, op: Op) -> bool:
+def _agree_on_blind_rows(g: Emitter, op: typed.Attention) -> bool:
     """Return whether ONNX computes the same for a query without visible keys, or there is none."""
     finite = _hides_by_a_number(op)
-    if _lengths(op)[1] == 0 or (finite and (g.guards or op["hidden"] > VANISHES)):
+    if _lengths(op)[1] == 0 or (finite and (g.guards or op.hidden > VANISHES)):
         return False
-    if len(op.operands) < 4 or (not finite and (op["empty_rows"] == "zero" or not g.guards)):
+    if len(op.operands) < 4 or (not finite and (op.empty_rows == "zero" or not g.guards)):
         return True
     held = g.numbers(op.operands[3])
     if held is None:
         return not g.guards
     seen = held if held.dtype == np.bool_ else held != -np.inf
     seen = np.broadcast_to(seen, np.broadcast_shapes(seen.shape, _lengths(op)))
-    if op["causal"]:
+    if op.causal:
         seen = seen & np.tri(*_lengths(op), dtype=bool)
     return bool(seen.any(-1).all())

@@ -12,13 +12,16 @@ import numpy as np
 
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import F32, Emitter, NotInOnnx, core
-from core_compiler.ir import DType, Op, dtype
+from core_compiler.ir import DType, dtype
+from core_compiler.ops import typed
 
 #: 8-bit integers, whose products ONNX sums in i32.
 BYTES = tuple(map(dtype, ("i8", "ui8")))
 
 
-def _ready(g: Emitter, op: Op, *operands: Tensor) -> tuple[Tensor, ...]:
+def _ready(
+    g: Emitter, op: typed.Contract | typed.Linear | typed.Matmul, *operands: Tensor
+) -> tuple[Tensor, ...]:
     """Return the operands in the dtype that the product uses."""
     kind, made = operands[0].dtype, op.result.type.dtype
     wide = kind
@@ -29,12 +32,14 @@ def _ready(g: Emitter, op: Op, *operands: Tensor) -> tuple[Tensor, ...]:
     return tuple(g.cast(x, wide) for x in operands)
 
 
-def of_nothing(g: Emitter, op: Op) -> Tensor:
+def of_nothing(g: Emitter, op: typed.Contract | typed.Conv | typed.Matmul) -> Tensor:
     kind = op.result.type.dtype
     return g.expand(g.constant(np.zeros((), kind.numpy)), op.result.type.shape)
 
 
-def _product(g: Emitter, op: Op, a: Tensor, b: Tensor) -> Tensor:
+def _product(
+    g: Emitter, op: typed.Contract | typed.Linear | typed.Matmul, a: Tensor, b: Tensor
+) -> Tensor:
     """Emit MatMul, or MatMulInteger for bytes."""
     if a.dtype in BYTES:
         return g.emit("MatMulInteger", a, b)
@@ -42,16 +47,16 @@ def _product(g: Emitter, op: Op, a: Tensor, b: Tensor) -> Tensor:
 
 
 @core("matmul")
-def matmul(g, op, a, b):
-    if op.operands[0].type.shape[-1] == 0:
+def matmul(g, op: typed.Matmul, a, b):
+    if op.a.type.shape[-1] == 0:
         return of_nothing(g, op)
     return _product(g, op, a, b)
 
 
 @core("linear")
-def linear(g, op, x, w, *bias):
+def linear(g, op: typed.Linear, x, w, *bias):
     kind: DType = op.result.type.dtype
-    if op.operands[0].type.shape[-1] == 0:
+    if op.x.type.shape[-1] == 0:
         return None
     if bias and op.result.type.rank == 2 and kind.is_float and g.takes("Gemm", kind):
         return g.emit("Gemm", x, w, *bias)
@@ -60,10 +65,10 @@ def linear(g, op, x, w, *bias):
 
 
 @core("contract")
-def contract(g, op, a, b):
+def contract(g, op: typed.Contract, a, b):
     shapes = [v.type.shape for v in op.operands]
-    batch = op["batch_a"], op["batch_b"]
-    summed = op["contract_a"], op["contract_b"]
+    batch = op.batch_a, op.batch_b
+    summed = op.contract_a, op.contract_b
     if any(shapes[0][i] == 0 for i in summed[0]):
         return of_nothing(g, op)
     if _is_matmul(shapes, batch, summed):

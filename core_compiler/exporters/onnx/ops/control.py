@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import BOOL, I64, core
-from core_compiler.ir import Op
+from core_compiler.ops import typed
 
 if TYPE_CHECKING:
     from core_compiler.exporters.onnx.exporter import Exporter
 
 
 @core("if")
-def if_(g: Exporter, op: Op, condition: Tensor, *captures: Tensor) -> list[Tensor]:
+def if_(g: Exporter, op: typed.If, condition: Tensor, *captures: Tensor) -> list[Tensor]:
     graphs = []
     for region in op.regions:
         with g.region() as graph:
@@ -29,7 +29,7 @@ def if_(g: Exporter, op: Op, condition: Tensor, *captures: Tensor) -> list[Tenso
 
 
 @core("while")
-def while_(g: Exporter, op: Op, *carried: Tensor) -> list[Tensor]:
+def while_(g: Exporter, op: typed.While, *carried: Tensor) -> list[Tensor]:
     """Emit a Loop.
 
     ONNX evaluates the next condition at the end of the body, so the condition is computed there,

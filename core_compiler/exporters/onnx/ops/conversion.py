@@ -13,32 +13,33 @@ import numpy as np
 from core_compiler.exporters.onnx.dtypes import number
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import F32, I32, Emitter, NotInOnnx, core
-from core_compiler.ir import DType, Op
+from core_compiler.ir import DType
+from core_compiler.ops import typed
 
 #: The opset whose Cast supports 8-bit floats and saturation.
 SATURATES = 19
 
 
 @core("cast")
-def cast(g, op, x):
-    wanted = op["dtype"]
+def cast(g, op: typed.Cast, x):
+    wanted = op.dtype
     if x.dtype.is_float and wanted.is_integer:
         return _to_integer(g, op, x, wanted)
     if x.dtype.is_float and x.dtype.bits <= 8 and not wanted.is_float:
         x = g.cast(x, F32)  # exact; runtimes only convert them to floats
     narrow = wanted.is_float and wanted.bits == 8
-    saturate = int(op["saturate"]) if narrow and g.opset >= SATURATES else None
-    if wanted.bits == 4 and wanted.is_float and not op["saturate"]:
+    saturate = int(op.saturate) if narrow and g.opset >= SATURATES else None
+    if wanted.bits == 4 and wanted.is_float and not op.saturate:
         raise NotInOnnx(f"Cast to {wanted.name} saturates")
     return g.cast(x, wanted, saturate=saturate)
 
 
-def _to_integer(g: Emitter, op: Op, x: Tensor, wanted: DType) -> Tensor:
+def _to_integer(g: Emitter, op: typed.Cast, x: Tensor, wanted: DType) -> Tensor:
     """Truncate floats to integers, clipped first to the representable range if necessary."""
     if x.dtype.bits < 32:
         x = g.cast(x, F32)
     low, high = _limits(wanted)
-    held = g.bounds(op.operands[0])
+    held = g.bounds(op.x)
     narrow = I32 if wanted.bits < 8 else wanted
     if not g.guards or (held is not None and low <= held[0] and held[1] <= high):
         return g.cast(g.cast(x, narrow), wanted)
@@ -63,8 +64,8 @@ def _limits(kind: DType) -> tuple[int, int]:
 
 
 @core("bitcast")
-def bitcast(g, op, x):
-    wanted = op["dtype"]
+def bitcast(g, op: typed.Bitcast, x):
+    wanted = op.dtype
     if x.dtype is wanted:
         return x
     if x.dtype.is_integer and wanted.is_integer:

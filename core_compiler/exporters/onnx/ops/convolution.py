@@ -8,22 +8,23 @@ from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.ops.contraction import BYTES, of_nothing
 from core_compiler.exporters.onnx.ops.shape import padded
 from core_compiler.exporters.onnx.table import F32, I64, Emitter, NotInOnnx, core
-from core_compiler.ir import DType, Op, dtype
+from core_compiler.ir import DType, dtype
+from core_compiler.ops import typed
 
 F64 = dtype("f64")
 
 
-def _computing(g: Emitter, op: Op) -> DType:
+def _computing(g: Emitter, op: typed.Convolution) -> DType:
     """Return the float dtype in which a convolution runs.
 
     For integers it must represent every sum; raise NotInOnnx if none does.
     """
-    kind, made = op.operands[0].type.dtype, op.result.type.dtype
+    kind, made = op.x.type.dtype, op.result.type.dtype
     if kind.is_float:
         return F32 if kind.bits < 16 or made.bits > kind.bits else kind
-    terms = prod(op.operands[1].type.shape[1:])
+    terms = prod(op.w.type.shape[1:])
     if op.kind == "core.conv_transpose":
-        terms *= op.operands[1].type.shape[0]
+        terms *= op.w.type.shape[0]
     bits = 2 * kind.bits + terms.bit_length()
     for wide, mantissa in ((F32, 24), (F64, 53)):
         if bits <= mantissa:
@@ -31,31 +32,31 @@ def _computing(g: Emitter, op: Op) -> DType:
     raise NotInOnnx(f"no float type represents the sums of {kind.name} convolutions")
 
 
-def _finished(g: Emitter, op: Op, made: Tensor) -> Tensor:
+def _finished(g: Emitter, op: typed.Convolution, made: Tensor) -> Tensor:
     """Return the result in its dtype; sums of integers wrap to it."""
     wanted = op.result.type.dtype
     return g.cast(made if wanted.is_float else g.cast(made, I64), wanted)
 
 
-def _window(op: Op) -> dict:
-    shape = op.operands[1].type.shape[2:]
-    groups = op["groups"]
+def _window(op: typed.Convolution) -> dict:
+    shape = op.w.type.shape[2:]
+    groups = op.groups
     return {
         "kernel_shape": list(shape),
-        "strides": list(op["strides"]),
-        "dilations": list(op["dilations"]),
+        "strides": list(op.strides),
+        "dilations": list(op.dilations),
         "group": groups if groups > 1 else None,
     }
 
 
 @core("conv")
-def conv(g, op, x, w):
-    if op.operands[1].type.shape[1] == 0:
+def conv(g, op: typed.Conv, x, w):
+    if op.w.type.shape[1] == 0:
         return of_nothing(g, op)
-    pads = [*op["low"], *op["high"]]
+    pads = [*op.low, *op.high]
     if min(pads) < 0:  # a separate op crops, which may remove more than the operand has
-        around = (0, 0, *op["low"]), (0, 0, *op["high"])
-        x = padded(g, x, op.operands[0].type.shape, g.scalar(0, x.dtype), *around)
+        around = (0, 0, *op.low), (0, 0, *op.high)
+        x = padded(g, x, op.x.type.shape, g.scalar(0, x.dtype), *around)
         pads = [0] * len(pads)
     if x.dtype in BYTES and g.has("ConvInteger"):
         return g.emit("ConvInteger", x, w, pads=pads, **_window(op))
@@ -65,10 +66,10 @@ def conv(g, op, x, w):
 
 
 @core("conv_transpose")
-def conv_transpose(g, op, x, w):
-    low, high, extra = list(op["low"]), list(op["high"]), list(op["output_padding"])
+def conv_transpose(g, op: typed.ConvTranspose, x, w):
+    low, high, extra = list(op.low), list(op.high), list(op.output_padding)
     wide = _computing(g, op)
-    strides = op["strides"]
+    strides = op.strides
     # Runtimes accept neither negative crops nor output padding beyond the stride.
     apart = any(n < 0 for n in (*low, *high))
     apart |= any(e and e >= s for e, s in zip(extra, strides, strict=True))

@@ -14,7 +14,8 @@ from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.ops.reduction import reduced
 from core_compiler.exporters.onnx.ops.shape import UI64, clamped
 from core_compiler.exporters.onnx.table import BOOL, F32, I32, I64, Emitter, NotInOnnx, core
-from core_compiler.ir import Op, Value
+from core_compiler.ir import Value
+from core_compiler.ops import typed
 
 #: mode -> the reduction attribute of ScatterElements and ScatterND.
 REDUCTIONS = {"set": "none", "add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -37,25 +38,25 @@ def _positions(g: Emitter, value: Value, x: Tensor, size: int) -> Tensor:
 
 
 @core("take")
-def take(g, op, x, indices):
-    axis = op["axis"]
-    where = _positions(g, op.operands[1], indices, op.operands[0].type.shape[axis])
+def take(g, op: typed.Take, x, indices):
+    axis = op.axis
+    where = _positions(g, op.indices, indices, op.x.type.shape[axis])
     return g.emit("Gather", x, where, axis=axis or None)
 
 
 @core("take_along")
-def take_along(g, op, x, indices):
-    axis, (held, chosen) = op["axis"], (v.type.shape for v in op.operands)
+def take_along(g, op: typed.TakeAlong, x, indices):
+    axis, (held, chosen) = op.axis, (v.type.shape for v in op.operands)
     for other, (size, part) in enumerate(zip(held, chosen, strict=True)):
         if other != axis and part != size:
             x = g.cut(x, other, 0, part)
-    where = _positions(g, op.operands[1], indices, held[axis])
+    where = _positions(g, op.indices, indices, held[axis])
     return g.emit("GatherElements", x, where, axis=axis)
 
 
 @core("gather_nd")
-def gather_nd(g, op, x, indices):
-    batch, (value, places) = op["batch_dims"], op.operands
+def gather_nd(g, op: typed.GatherNd, x, indices):
+    batch, (value, places) = op.batch_dims, op.operands
     depth, shape = places.type.shape[-1], value.type.shape
     if not depth:  # no position: the whole of x for each
         lead = places.type.shape[batch:-1]
@@ -79,9 +80,17 @@ def _wide(g: Emitter, x: Tensor) -> Tensor:
 # -- scatters --------------------------------------------------------------------------------------
 
 
-def _scattered(g: Emitter, op: Op, kind: str, x: Tensor, where: Tensor, updates: Tensor, **how):
+def _scattered(
+    g: Emitter,
+    op: typed.Scatter,
+    kind: str,
+    x: Tensor,
+    where: Tensor,
+    updates: Tensor,
+    **how,
+):
     """Emit a scatter; a maximum of floats is NaN if any operand is, which ONNX leaves open."""
-    mode = op["mode"]
+    mode = op.mode
     if mode in ("max", "min") and g.opset < 18:
         raise NotInOnnx(f"{kind} of opset {g.opset} has no reduction {mode}")
     if mode in ("add", "mul") and x.dtype.is_float and x.dtype.bits < 32:
@@ -118,12 +127,12 @@ def _inside(g: Emitter, where: Tensor, limit: Tensor) -> Tensor:
 
 
 @core("scatter_along")
-def scatter_along(g, op, x, indices, updates):
-    axis, shape = op["axis"], op.result.type.shape
-    if 0 in op.operands[1].type.shape:
+def scatter_along(g, op: typed.ScatterAlong, x, indices, updates):
+    axis, shape = op.axis, op.result.type.shape
+    if 0 in op.indices.type.shape:
         return x
     size = shape[axis]
-    if _all_land(g, op.operands[1], size):
+    if _all_land(g, op.indices, size):
         return _scattered(g, op, "ScatterElements", x, g.cast(indices, I64), updates, axis=axis)
     where = _wide(g, indices)
     end = g.scalar(size, I64)
@@ -141,10 +150,10 @@ def scatter_along(g, op, x, indices, updates):
 
 
 @core("scatter_nd")
-def scatter_nd(g, op, x, indices, updates):
-    places, shape = op.operands[1], op.result.type.shape
+def scatter_nd(g, op: typed.ScatterNd, x, indices, updates):
+    places, shape = op.indices, op.result.type.shape
     depth = places.type.shape[-1]
-    if 0 in op.operands[2].type.shape:
+    if 0 in op.updates.type.shape:
         return x
     if not depth:
         return _scatter_of_wholes(g, op, x, updates)
@@ -159,9 +168,9 @@ def scatter_nd(g, op, x, indices, updates):
     return g.cut(made, 0, 0, sizes[0])
 
 
-def _scatter_of_wholes(g: Emitter, op: Op, x: Tensor, updates: Tensor) -> Tensor:
+def _scatter_of_wholes(g: Emitter, op: typed.ScatterNd, x: Tensor, updates: Tensor) -> Tensor:
     """Scatter with empty index tuples: every update covers all of x, now a one-row table."""
-    held, shape = op.operands[2].type.shape, op.result.type.shape
+    held, shape = op.updates.type.shape, op.result.type.shape
     count = int(np.prod(held[: len(held) - len(shape)]))
     table, rows = g.reshape(x, (1, *shape)), g.reshape(updates, (count, *shape))
     where = g.constant(np.zeros((count, 1), np.int64))

@@ -10,7 +10,8 @@ import numpy as np
 
 from core_compiler.exporters.onnx.graph import Graph, Tensor
 from core_compiler.exporters.onnx.table import F32, Emitter, core
-from core_compiler.ir import DType, Op
+from core_compiler.ir import DType
+from core_compiler.ops import typed
 
 
 @core("cumsum")
@@ -29,14 +30,14 @@ def cumprod(g, op, x):
     return _scanned(g, op, x, "Mul", 1)
 
 
-def _cumulative(g: Emitter, op: Op, x: Tensor, kind: str) -> Tensor:
+def _cumulative(g: Emitter, op: typed.Cumprod | typed.Cumsum, x: Tensor, kind: str) -> Tensor:
     wide = g.cast(x, F32) if x.dtype.is_float and x.dtype.bits < 32 else x
     made = g.emit(
         kind,
         wide,
-        g.constant(np.int64(op["axis"])),
-        reverse=int(op["reverse"]),
-        exclusive=int(op["exclusive"]),
+        g.constant(np.int64(op.axis)),
+        reverse=int(op.reverse),
+        exclusive=int(op.exclusive),
     )
     return g.cast(made, x.dtype)
 
@@ -58,9 +59,11 @@ def _limit(kind: DType, lowest: bool) -> float:
     return int(limits.min if lowest else limits.max)
 
 
-def _scanned(g: Emitter, op: Op, x: Tensor, kind: str, start: float) -> Tensor:
+def _scanned(
+    g: Emitter, op: typed.Cummax | typed.Cummin | typed.Cumprod, x: Tensor, kind: str, start: float
+) -> Tensor:
     """Combine the running value and the next element by ``kind``; f32 carries 16-bit floats."""
-    axis, shape = op["axis"], op.result.type.shape
+    axis, shape = op.axis, op.result.type.shape
     wide = g.cast(x, F32) if x.dtype.is_float and x.dtype.bits < 32 else x
     kept = tuple(size for a, size in enumerate(shape) if a != axis)
     first = g.expand(g.scalar(start, wide.dtype), kept)
@@ -68,10 +71,10 @@ def _scanned(g: Emitter, op: Op, x: Tensor, kind: str, start: float) -> Tensor:
     body = Graph([running, element])
     with g.inside(body):
         joined = g.emit(kind, running, element)
-        shown = running if op["exclusive"] else joined
+        shown = running if op.exclusive else joined
         body.outputs = [joined, g.emit("Identity", shown)]
     last, made = Tensor(wide.dtype), Tensor(wide.dtype)
-    back = [int(op["reverse"])]
+    back = [int(op.reverse)]
     g.node(
         "Scan",
         (first, wide),

@@ -8,7 +8,8 @@ import numpy as np
 
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import I32, I64, Emitter, core
-from core_compiler.ir import Op, dtype
+from core_compiler.ir import dtype
+from core_compiler.ops import typed
 
 #: The end of a slice that runs backwards through the first element.
 BEFORE_FIRST = -(1 << 63)
@@ -16,28 +17,28 @@ UI64 = dtype("ui64")
 
 
 @core("iota")
-def iota(g, op):
-    shape, axis = op["shape"], op["axis"]
+def iota(g, op: typed.Iota):
+    shape, axis = op.shape, op.axis
     bounds = (g.scalar(n, I64) for n in (0, shape[axis], 1))
-    made = g.cast(g.emit("Range", *bounds), op["dtype"])
+    made = g.cast(g.emit("Range", *bounds), op.dtype)
     column = [shape[axis] if a == axis else 1 for a in range(axis, len(shape))]
     made.shape = made.shape or (shape[axis],)
     return g.expand(g.reshape(made, column), shape)
 
 
 @core("reshape")
-def reshape(g, op, x):
-    return g.reshape(x, op["shape"])
+def reshape(g, op: typed.Reshape, x):
+    return g.reshape(x, op.shape)
 
 
 @core("transpose")
-def transpose(g, op, x):
-    return g.transpose(x, op["permutation"])
+def transpose(g, op: typed.Transpose, x):
+    return g.transpose(x, op.permutation)
 
 
 @core("slice")
-def slice_(g, op, x):
-    rows = zip(op.operands[0].type.shape, op["starts"], op["limits"], op["strides"], strict=True)
+def slice_(g, op: typed.Slice, x):
+    rows = zip(op.x.type.shape, op.starts, op.limits, op.strides, strict=True)
     cuts = [
         (axis, start, limit, step)
         for axis, (size, start, limit, step) in enumerate(rows)
@@ -51,8 +52,8 @@ def slice_(g, op, x):
 
 
 @core("reverse")
-def reverse(g, op, x):
-    axes = op["axes"]
+def reverse(g, op: typed.Reverse, x):
+    axes = op.axes
     if not axes:
         return x
     ends = (BEFORE_FIRST,) * len(axes)
@@ -61,13 +62,13 @@ def reverse(g, op, x):
 
 
 @core("pad")
-def pad(g, op, x, value):
+def pad(g, op: typed.Pad, x, value):
     """Pad a tensor; interior padding uses an additional axis after each."""
-    shape = op.operands[0].type.shape
+    shape = op.x.type.shape
     if 0 in shape:
         return g.expand(value, op.result.type.shape)
-    interior = [n if size > 1 else 0 for n, size in zip(op["interior"], shape, strict=True)]
-    high = list(op["high"])
+    interior = [n if size > 1 else 0 for n, size in zip(op.interior, shape, strict=True)]
+    high = list(op.high)
     if any(interior):
         apart = [n for size in shape for n in (size, 1)]
         behind = [n for more in interior for n in (0, more)]
@@ -75,7 +76,7 @@ def pad(g, op, x, value):
         shape = [size * (more + 1) for size, more in zip(shape, interior, strict=True)]
         x = g.reshape(x, shape)
         high = [n - more for n, more in zip(high, interior, strict=True)]
-    return padded(g, x, shape, value, op["low"], high)
+    return padded(g, x, shape, value, op.low, high)
 
 
 def padded(
@@ -99,8 +100,8 @@ def padded(
 
 
 @core("concat")
-def concat(g, op, *xs):
-    return xs[0] if len(xs) == 1 else g.emit("Concat", *xs, axis=op["axis"])
+def concat(g, op: typed.Concat, *xs):
+    return xs[0] if len(xs) == 1 else g.emit("Concat", *xs, axis=op.axis)
 
 
 # -- boxes at run-time positions -------------------------------------------------------------------
@@ -123,7 +124,10 @@ def clamped(g: Emitter, x: Tensor, *last: int) -> Tensor:
 
 
 def _places(
-    g: Emitter, op: Op, starts: Sequence[Tensor], sizes: Sequence[int]
+    g: Emitter,
+    op: typed.DynamicSlice | typed.DynamicUpdateSlice,
+    starts: Sequence[Tensor],
+    sizes: Sequence[int],
 ) -> dict[int, Tensor]:
     """Return axis -> the positions of the box on it (i64), for axes that it does not cover.
 
@@ -131,7 +135,7 @@ def _places(
     """
     found = {}
     values = op.operands[len(op.operands) - len(starts) :]
-    shape = op.operands[0].type.shape
+    shape = op.x.type.shape
     rows = enumerate(zip(starts, values, shape, sizes, strict=True))
     for axis, (start, value, size, part) in rows:
         if part == size:
@@ -151,17 +155,17 @@ def _places(
 
 
 @core("dynamic_slice")
-def dynamic_slice(g, op, x, *starts):
+def dynamic_slice(g, op: typed.DynamicSlice, x, *starts):
     """Use gathers, whose result sizes are static; those of Slice at run-time positions are not."""
-    for axis, places in _places(g, op, starts, op["sizes"]).items():
+    for axis, places in _places(g, op, starts, op.result.type.shape).items():
         x = g.emit("Gather", x, places, axis=axis)
     return x
 
 
 @core("dynamic_update_slice")
-def dynamic_update_slice(g, op, x, update, *starts):
+def dynamic_update_slice(g, op: typed.DynamicUpdateSlice, x, update, *starts):
     """Update axis by axis: the rows of the box are updated along the other axes and stored back."""
-    sizes = op.operands[1].type.shape
+    sizes = op.update.type.shape
     if 0 in sizes:
         return x
     found = _places(g, op, starts, sizes)

@@ -14,55 +14,56 @@ import numpy as np
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.ops.shape import padded
 from core_compiler.exporters.onnx.table import BOOL, Emitter, core
-from core_compiler.ir import DType, Op
+from core_compiler.ir import DType
+from core_compiler.ops import typed
 
 #: The opset that added dilations to AveragePool.
 DILATED_AVERAGE = 19
 
 
-def _is_plain(op: Op) -> bool:
+def _is_plain(op: typed.Pool) -> bool:
     """Return whether every window has an element and no padding is as wide as the window."""
     return bool((_counts(op) > 0).all()) and all(
         max(low, high) < window
-        for low, high, window in zip(op["low"], op["high"], op["window"], strict=True)
+        for low, high, window in zip(op.low, op.high, op.window, strict=True)
     )
 
 
-def _axis_counts(op: Op, axis: int) -> np.ndarray:
+def _axis_counts(op: typed.Pool, axis: int) -> np.ndarray:
     """Count, for each output on a spatial axis, the positions of its window inside the image."""
-    size, outputs = (v.type.shape[axis + 2] for v in (op.operands[0], op.result))
-    starts = np.arange(outputs)[:, None] * op["strides"][axis] - op["low"][axis]
-    places = starts + np.arange(op["window"][axis]) * op["dilations"][axis]
+    size, outputs = (v.type.shape[axis + 2] for v in (op.x, op.result))
+    starts = np.arange(outputs)[:, None] * op.strides[axis] - op.low[axis]
+    places = starts + np.arange(op.window[axis]) * op.dilations[axis]
     return ((places >= 0) & (places < size)).sum(1)
 
 
-def _counts(op: Op) -> np.ndarray:
+def _counts(op: typed.Pool) -> np.ndarray:
     """Count, for each output, the positions of its window inside the image (spatial shape)."""
     made = np.ones((), np.int64)
-    for axis in range(len(op["window"])):
+    for axis in range(len(op.window)):
         made = np.multiply.outer(made, _axis_counts(op, axis))
     return made
 
 
-def _options(op: Op) -> dict:
-    dilated = any(d != 1 for d in op["dilations"])
+def _options(op: typed.Pool) -> dict:
+    dilated = any(d != 1 for d in op.dilations)
     return {
-        "kernel_shape": list(op["window"]),
-        "strides": list(op["strides"]),
-        "pads": [*op["low"], *op["high"]],
-        "dilations": list(op["dilations"]) if dilated else None,
+        "kernel_shape": list(op.window),
+        "strides": list(op.strides),
+        "pads": [*op.low, *op.high],
+        "dilations": list(op.dilations) if dilated else None,
     }
 
 
-def _shifted(g: Emitter, op: Op, x: Tensor, fill: float) -> Iterator[Tensor]:
+def _shifted(g: Emitter, op: typed.Pool, x: Tensor, fill: float) -> Iterator[Tensor]:
     """Yield, for each position of the window in row-major order, the elements that it selects."""
     around = g.constant(np.asarray(fill).astype(x.dtype.numpy))
-    wide = (0, 0, *op["low"]), (0, 0, *op["high"])
-    x = padded(g, x, op.operands[0].type.shape, around, *wide)
+    wide = (0, 0, *op.low), (0, 0, *op.high)
+    x = padded(g, x, op.x.type.shape, around, *wide)
     axes = range(2, op.result.type.rank)
-    strides, sizes = op["strides"], op.result.type.shape[2:]
-    for place in product(*map(range, op["window"])):
-        starts = [p * d for p, d in zip(place, op["dilations"], strict=True)]
+    strides, sizes = op.strides, op.result.type.shape[2:]
+    for place in product(*map(range, op.window)):
+        starts = [p * d for p, d in zip(place, op.dilations, strict=True)]
         ends = [a + (n - 1) * s + 1 for a, n, s in zip(starts, sizes, strides, strict=True)]
         yield g.emit("Slice", x, g.ints(*starts), g.ints(*ends), g.ints(*axes), g.ints(*strides))
 
@@ -84,12 +85,12 @@ def max_pool(g, op, x):
 
 
 @core("avg_pool")
-def avg_pool(g, op, x):
-    dilated = any(d != 1 for d in op["dilations"])
+def avg_pool(g, op: typed.AvgPool, x):
+    dilated = any(d != 1 for d in op.dilations)
     if _is_plain(op) and (not dilated or g.opset >= DILATED_AVERAGE):
-        counted = 1 if op["count_padding"] else None
+        counted = 1 if op.count_padding else None
         return g.emit("AveragePool", x, count_include_pad=counted, **_options(op))
     parts = [*_shifted(g, op, x, 0)]
     total = parts[0] if len(parts) == 1 else g.emit("Sum", *parts)
-    whole = np.asarray(int(np.prod(op["window"]))) if op["count_padding"] else _counts(op)
+    whole = np.asarray(int(np.prod(op.window))) if op.count_padding else _counts(op)
     return g.emit("Div", total, g.constant(whole.astype(x.dtype.numpy)))

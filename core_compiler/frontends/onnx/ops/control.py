@@ -10,8 +10,9 @@ import numpy as np
 
 from core_compiler.frontends.loops import Stream, loop_over
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
-from core_compiler.ir import Block, Value, as_array, tensor
+from core_compiler.ir import Block, Value, tensor
 from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import constant_array
 
 BRANCHES = "then_branch", "else_branch"
 #: The maximum trip count of an unrolled loop.
@@ -77,7 +78,7 @@ def _counted(b, body, steps: int, carried):
         known = (
             maker is not None
             and maker.kind == "core.constant"
-            and (bool(as_array(maker["value"], b.weights).all()))
+            and (bool(constant_array(maker, b.weights).all()))
         )
         if go is not yes and not known:
             raise NotSupported(

@@ -10,6 +10,7 @@ from core_compiler.frontends.stablehlo.ops.elementwise import binary
 from core_compiler.frontends.stablehlo.regions import combiner, signature
 from core_compiler.frontends.stablehlo.table import Context, NotSupported, op
 from core_compiler.ir import DType, Value
+from core_compiler.ops import typed
 
 #: The reduction of each combining op.
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "and", "or": "or"}
@@ -107,11 +108,11 @@ def _extreme(b: Context, xs, starts, axes) -> tuple[Value, Value] | None:
     if len(xs) != 2 or len(axes) != 1:
         return None
     kind = _EXTREMES.get(signature(b.operation.regions[0]))
-    counted = b.importer.made.get(xs[1])
+    counted = typed.Iota.match(b.importer.made.get(xs[1]))
     start, first = b.constant_of(starts[0]), b.constant_of(starts[1])
     if kind is None or start is None or first is None or int(first) != 0:
         return None
-    if counted is None or counted.kind != "core.iota" or counted["axis"] != axes[0]:
+    if counted is None or counted.axis != axes[0]:
         return None
     if xs[0].type.dtype.is_float and not np.isinf(start):
         return None
