@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from core_compiler.ir import VectorType, dtype
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
-from core_compiler.kernel_ir.ops import element, like
+from core_compiler.kernel_ir.ops import OPERANDS, definition, element, like
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_INDEX = {
-    "floordiv": "{} // {}",
-    "div": "{} // {}",
-    "ceildiv": "({} + {1} - 1) // {1}",
-    "mod": "{} % {}",
-    "rem": "{} % {}",
-    "min": "min({}, {})",
-    "max": "max({}, {})",
-    "neg": "-{}",
-    "select": "({1} if {0} else {2})",
-    "and": "{} & {}",
-    "or": "{} | {}",
-    "xor": "{} ^ {}",
-    "shl": "{} << {}",
-    "shr": "{} >> {}",
-    "abs": "abs({})",
-}
 
 
 def number_text(name: str, operands: list[str], lane, code: str, suffix: str) -> str:
@@ -60,19 +43,21 @@ def spread(text: str, code: str, suffix: str) -> str:
 
 
 def index_text(name: str, operands: list[str]) -> str:
-    wrapped = [wrap(o) for o in operands]
     folded = _folded(name, *operands) if name in ("add", "sub", "mul") else None
     if folded is not None:  # of an unrolled loop's index
         return folded
-    if name in ("add", "sub", "mul"):
-        return f"{wrapped[0] if name == 'mul' else operands[0]} {INFIX[name]} {wrapped[1]}"
-    if name in _COMPARE:
-        return f"{wrapped[0]} {_COMPARE[name]} {wrapped[1]}"
-    if name in ("min", "max"):
-        return _INDEX[name].format(*operands)
-    if name == "ceildiv":
-        return f"({operands[0]} + {wrapped[1]} - 1) // {wrapped[1]}"
-    return _INDEX[name].format(*wrapped)
+    text = definition(f"kernel.{name}").index
+
+    def operand(found: re.Match) -> str:
+        given = operands[OPERANDS.index(found[0])]
+        return given if found["bare"] else wrap(given)
+
+    made = _OPERAND.sub(operand, text)
+    return f"({made})" if name == "select" else made
+
+
+#: An operand in a declared expression; ``bare``: an argument, or the first of a sum.
+_OPERAND = re.compile(r"(?P<bare>(?:^|(?<=\()|(?<=, ))[abc](?=[,)]| [+-] ))|\b[abc]\b")
 
 
 def _folded(name: str, a: str, b: str) -> str | None:
@@ -90,28 +75,21 @@ def _folded(name: str, a: str, b: str) -> str | None:
 
 
 def bool_text(name: str, operands: list[str], suffix: str) -> str:
-    negated = [f"not_bool{suffix}({o})" for o in operands]
-    a, b = operands[0], operands[-1]
-    if name == "not":
-        return negated[0]
     if name == "select":
         return f"select_bool{suffix}({', '.join(operands)})"
-    forms = {
-        "and": f"and_bool{suffix}({a}, {b})",
-        "or": f"or_bool{suffix}({a}, {b})",
-        "xor": f"xor_bool{suffix}({a}, {b})",
-        "ne": f"xor_bool{suffix}({a}, {b})",
-        "eq": f"not_bool{suffix}(xor_bool{suffix}({a}, {b}))",
-        "lt": f"and_bool{suffix}({negated[0]}, {b})",
-        "le": f"or_bool{suffix}({negated[0]}, {b})",
-        "max": f"or_bool{suffix}({a}, {b})",
-        "min": f"and_bool{suffix}({a}, {b})",
-        "mul": f"and_bool{suffix}({a}, {b})",
-        "add": f"or_bool{suffix}({a}, {b})",
-    }
-    return forms[name]
+
+    def text(node: ast.expr) -> str:
+        if isinstance(node, ast.Name):
+            return operands[OPERANDS.index(node.id)]
+        if isinstance(node, ast.UnaryOp):
+            return f"not_bool{suffix}({text(node.operand)})"
+        assert isinstance(node, ast.BinOp)
+        return f"{_LOGIC[type(node.op)]}_bool{suffix}({text(node.left)}, {text(node.right)})"
+
+    return text(ast.parse(definition(f"kernel.{name}").logic, mode="eval").body)
 
 
+_LOGIC = {ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor"}
 _F32, _F64, _I32, _I64 = (dtype(n) for n in ("f32", "f64", "i32", "i64"))
 
 

@@ -7,36 +7,16 @@ are independent of each other. A kernel without parallel loops is one item.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from core_compiler.ir import BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
-from core_compiler.kernel_ir.ops import SHARED_OUT, is_pure
+from core_compiler.kernel_ir.ops import SHARED_OUT, definition, is_pure
 from core_compiler.support.errors import InternalError
 
 #: Alignment of scratch buffers, in bytes.
 ALIGN = 64
-
-_EVALUATE: dict[str, Callable[..., int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-    "ceildiv": lambda a, b: -(-a // b),
-    "mod": lambda a, b: a % b,
-    "min": min,
-    "max": max,
-    "div": lambda a, b: a // b,
-    "neg": lambda a: -a,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "select": lambda p, a, b: a if p else b,
-}
 
 
 def parallel_nest(function: Function) -> list[Op]:
@@ -145,9 +125,9 @@ def _evaluated(function: Function, sizes: Sequence[int]) -> dict[Value, int]:
     blocks = [function.body, *(loop.regions[0] for loop in parallel_nest(function))]
     for block in blocks:
         for op in block.ops:
-            name = op.kind.removeprefix("kernel.")
-            if name == "constant" and op.result.type is INDEX:
+            evaluate = definition(op).on_indices
+            if op.kind == "kernel.constant" and op.result.type is INDEX:
                 env[op.result] = op["value"]
-            elif name in _EVALUATE and all(v in env for v in op.operands):
-                env[op.result] = _EVALUATE[name](*(env[v] for v in op.operands))
+            elif evaluate is not None and all(v in env for v in op.operands):
+                env[op.result] = evaluate(*(env[v] for v in op.operands))
     return env

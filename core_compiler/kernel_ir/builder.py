@@ -17,7 +17,6 @@ results are then ``kb.results``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import contextmanager
 
 from core_compiler.ir import Block, DType, Function, Op, Value, dtype, vector
@@ -25,16 +24,9 @@ from core_compiler.ir.types import INDEX, Dim, buffer, row_major
 from core_compiler.kernel_ir.ops import KERNEL_OPS, result_types
 from core_compiler.support.errors import InternalError
 
-_INDEX_FOLD: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "min": min,
-    "max": max,
-    "mod": lambda a, b: a % b if b else 0,
-    "floordiv": lambda a, b: a // b if b else 0,
-    "ceildiv": lambda a, b: -(-a // b) if b else 0,
-}
+_QUOTIENTS = frozenset({"mod", "floordiv", "ceildiv"})
+#: Index arithmetic that is simplified.
+_FOLDED = frozenset({"add", "sub", "mul", "min", "max", *_QUOTIENTS})
 
 
 class KernelBuilder:
@@ -203,7 +195,7 @@ class KernelBuilder:
     def op(self, name: str, *operands, **attributes) -> Value:
         """Add ``kernel.<name>`` with one result; index arithmetic on constants folds."""
         kind = f"kernel.{name}"
-        if all(isinstance(v, int) or v.type is INDEX for v in operands) and name in _INDEX_FOLD:
+        if all(isinstance(v, int) or v.type is INDEX for v in operands) and name in _FOLDED:
             return self._index_op(name, *operands)
         return self._append(kind, [self.index(v) for v in operands], attributes)[0]
 
@@ -216,7 +208,11 @@ class KernelBuilder:
     def _index_op(self, name, a, b) -> Value:
         x, y = self.known(a), self.known(b)
         if x is not None and y is not None:
-            return self.index(_INDEX_FOLD[name](x, y))
+            if y == 0 and name in _QUOTIENTS:  # in a loop that runs over nothing
+                return self.index(0)
+            evaluate = KERNEL_OPS[f"kernel.{name}"].on_indices
+            assert evaluate is not None
+            return self.index(evaluate(x, y))
         neutral = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1, "ceildiv": 1}.get(name)
         if y is not None and y == neutral:
             return a

@@ -10,6 +10,7 @@ iterations of a parallel loop to one element, and ``unrolled`` loops without con
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,15 @@ import numpy as np
 from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
-from core_compiler.kernel_ir.ops import SPREAD, access, count_operand, element, lane_axis
+from core_compiler.kernel_ir.ops import (
+    SPREAD,
+    access,
+    count_operand,
+    definition,
+    element,
+    lane_axis,
+    written,
+)
 from core_compiler.support.arrays import strided
 from core_compiler.support.errors import InternalError
 
@@ -212,34 +221,8 @@ def _view(array: np.ndarray, kind: BufferType, named: dict[str, int]) -> np.ndar
 
 # -- scalar meaning --------------------------------------------------------------------------------
 
-_OPERATORS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-}
-_INDEX_TEXT = {
-    "min": "min({}, {})",
-    "max": "max({}, {})",
-    "mod": "{} % {}",
-    "floordiv": "{} // {}",
-    "ceildiv": "-(-{} // {})",
-    "neg": "-{}",
-    "abs": "abs({})",
-    "div": "{} // {}",
-    "select": "({1} if {0} else {2})",
-    "and": "{} & {}",
-    "or": "{} | {}",
-    "shl": "{} << {}",
-    "shr": "{} >> {}",
-    "rem": "{} % {}",
-    "xor": "{} ^ {}",
-}
+#: Ops that NumPy's numbers compute by the same expression as Python's integers.
+_OPERATORS = frozenset({"add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge"})
 
 
 @functools.cache
@@ -601,18 +584,17 @@ class _Translator:
         arguments = [self.name(v) for v in op.operands]
         lane = element(op.operands[-1].type)
         vector = isinstance(op.result.type, VectorType)
+        declared = definition(op)
         if lane is INDEX:
-            if name in _OPERATORS:
-                return f"{arguments[0]} {_OPERATORS[name]} {arguments[1]}"
-            return _INDEX_TEXT[name].format(*arguments)
+            return written(declared.index, arguments)
         if name == "select":
             if vector:
                 return "where({}, {}, {})".format(*arguments)
-            return "({1} if {0} else {2})".format(*arguments)
+            return written(declared.index, arguments)
         if lane.kind == "bool":
-            return _BOOL_TEXT[name].format(*arguments)
+            return written(_of_numpy(declared.logic), arguments)
         if name in _OPERATORS:
-            return f"{arguments[0]} {_OPERATORS[name]} {arguments[1]}"
+            return written(declared.index, arguments)
         if lane.is_integer and name in _INTEGER_TEXT:
             return _INTEGER_TEXT[name].format(*arguments)
         if lane.is_float and name in _FLOAT_TEXT:
@@ -629,22 +611,11 @@ class _Translator:
         return local
 
 
-_BOOL_TEXT = {
-    "not": "~asbool({})",
-    "and": "{} & {}",
-    "or": "{} | {}",
-    "xor": "{} ^ {}",
-    "eq": "{} == {}",
-    "ne": "{} != {}",
-    "lt": "~asbool({}) & {}",
-    "gt": "{} & ~asbool({})",
-    "le": "~asbool({}) | {}",
-    "ge": "{} | ~asbool({})",
-    "max": "{} | {}",
-    "min": "{} & {}",
-    "mul": "{} & {}",
-    "add": "{} | {}",
-}
+def _of_numpy(logic: str) -> str:
+    """Return an expression on i1 for NumPy: the complement of Python's own bool is a number."""
+    return re.sub(r"~([abc])", r"~asbool(\1)", logic.replace("~(", "~asbool("))
+
+
 _INTEGER_TEXT = {
     "neg": "-{}",
     "abs": "abs({})",

@@ -44,8 +44,10 @@ in f32 (the lowering casts), so an arithmetic op on them is rejected.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from core_compiler.ir import BufferType, DType, Op, Type, VectorType, dtype, vector
@@ -78,6 +80,11 @@ class KernelOp:
     the result types that the creator of the op requests (loads, constants, allocations need them).
     ``pure`` ops have no effect and may be moved, shared and folded. ``cost`` is the approximate
     cost of recomputing it, in additions.
+
+    The meaning of a scalar op: on indices ``index``, a Python expression of integers (of ``a``,
+    ``b`` and ``c``, its operands); on i1 ``logic``, an expression with ``~``, ``&``, ``|``, ``^``;
+    on numbers the contract function :func:`core_compiler.kernel_ir.scalars.symbol`. Builder,
+    interpreter, code generators and launches take it from here.
     """
 
     kind: str
@@ -86,6 +93,16 @@ class KernelOp:
     pure: bool = True
     arity: int | None = None
     cost: int = 1
+    index: str = ""
+    logic: str = ""
+
+    @cached_property
+    def on_indices(self) -> Callable[..., int] | None:
+        """The function of integers that is the op's meaning on indices, or None."""
+        if not self.index:
+            return None
+        names = ", ".join(OPERANDS[: self.arity])
+        return eval(f"lambda {names}: {self.index}", {"min": min, "max": max, "abs": abs})
 
 
 KERNEL_OPS: dict[str, KernelOp] = {}
@@ -315,11 +332,64 @@ def _if(kind, operands, attributes, asked):
 # -- the table -------------------------------------------------------------------------------------
 
 
+#: The names of operands in ``index`` and ``logic``.
+OPERANDS = ("a", "b", "c")
+_INDEX = {
+    "add": "a + b",
+    "sub": "a - b",
+    "mul": "a * b",
+    "div": "a // b",
+    "floordiv": "a // b",
+    "ceildiv": "(a + b - 1) // b",
+    "rem": "a % b",
+    "mod": "a % b",
+    "min": "min(a, b)",
+    "max": "max(a, b)",
+    "neg": "-a",
+    "abs": "abs(a)",
+    "eq": "a == b",
+    "ne": "a != b",
+    "lt": "a < b",
+    "le": "a <= b",
+    "gt": "a > b",
+    "ge": "a >= b",
+    "select": "b if a else c",
+    "and": "a & b",
+    "or": "a | b",
+    "xor": "a ^ b",
+    "shl": "a << b",
+    "shr": "a >> b",
+}
+_LOGIC = {
+    "not": "~a",
+    "and": "a & b",
+    "or": "a | b",
+    "xor": "a ^ b",
+    "ne": "a ^ b",
+    "eq": "~(a ^ b)",
+    "lt": "~a & b",
+    "le": "~a | b",
+    "gt": "a & ~b",
+    "ge": "a | ~b",
+    "max": "a | b",
+    "min": "a & b",
+    "mul": "a & b",
+    "add": "a | b",
+}
+
+
+def written(expression: str, operands: Sequence[str]) -> str:
+    """Return an ``index`` or ``logic`` expression with these operands (names) in it."""
+    return re.sub(r"\b[abc]\b", lambda name: operands[OPERANDS.index(name[0])], expression)
+
+
 def _declare(
     rule: TypeRule, arity: int | None, names: str, summary: str, pure: bool = True, cost: int = 1
 ) -> None:
     for name in names.split():
-        KERNEL_OPS[f"kernel.{name}"] = KernelOp(f"kernel.{name}", summary, rule, pure, arity, cost)
+        meaning = _INDEX.get(name, ""), _LOGIC.get(name, "")
+        kind = f"kernel.{name}"
+        KERNEL_OPS[kind] = KernelOp(kind, summary, rule, pure, arity, cost, *meaning)
 
 
 # The meaning of a function is ``numerics.functions.NAMESPACE["<name>_<dtype>"]``.
