@@ -24,51 +24,30 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from math import inf, nan
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
+from typing_extensions import override
 
-from core_compiler.codegen.contract import element_type
-from core_compiler.codegen.cpu.values import (
-    CONTRACT,
-    NUMBA,
-    Pointer,
-    Vector,
-    address,
-    dtype_of,
-    entry_alloca,
-    numba_type,
-)
+from core_compiler.codegen import intrinsics
+from core_compiler.codegen.cpu.values import CONTRACT, INTRINSICS, address, entry_alloca, splat
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
+from core_compiler.codegen.values import NUMBA, Pointer, Vector
 from core_compiler.numerics.functions import NAMESPACE, integer_power
 from core_compiler.numerics.jit import inline_jit
-from core_compiler.numerics.primitives import PRIMITIVES, boolean
+from core_compiler.numerics.primitives import PRIMITIVES
 
 _FORM = re.compile(r"(?P<stem>\w+)_(?P<dtype>[a-z]+[a-z0-9]*?)x(?P<width>\d+)$")
 _I8P, _I32, _I64 = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
-#: Storage of dtypes that are not numbers of the contract: i1 takes a byte, codes their bits.
-_MEMORY = {"bool": "u8", "bf16": "u16", "f16": "u16"}
 
 
-class Namespace(dict):
-    """The globals of one generated module; a missing name is created on first use.
+class Namespace(intrinsics.Namespace):
+    """The globals of one generated module, for this processor."""
 
-    ``owner`` is the module's name and ``buffers`` the number of buffers that it distinguishes.
-    """
-
-    def __init__(self, owner: str, buffers: int):
-        super().__init__(range=range, min=min, max=max, abs=abs, inf=inf, nan=nan, boolean=boolean)
-        self.update(NUMBA)
-        self.owner, self.buffers = owner, buffers
-
-    def __missing__(self, name: str):
-        self[name] = made = self._make(name)
-        return made
-
-    def _make(self, name: str) -> Callable:
+    @override
+    def make(self, name: str) -> Callable:
         if name == "size":
             return _size
         stem, _, rest = name.partition("_")
@@ -85,14 +64,6 @@ class Namespace(dict):
 
 
 # -- buffers ---------------------------------------------------------------------------------------
-
-
-def pointer_type(dtype: str, owner: str, number: int, count: int) -> Pointer:
-    """Return the pointer type of a buffer of ``dtype`` (spelled as in ``scalars.code_name``)."""
-    if dtype in NUMBA and dtype != "bool":
-        return Pointer(dtype, dtype, owner, number, count)
-    value = "bool" if dtype == "bool" else "i32"
-    return Pointer(value, _MEMORY.get(dtype, "u8"), owner, number, count)
 
 
 def _literal(argument) -> int:
@@ -122,7 +93,7 @@ def _size(typing, args, number):
 def _buffer(dtype: str, owner: str, count: int):
     @intrinsic(prefer_literal=True)
     def buffer(typing, args, slot, number):
-        kind, place = pointer_type(dtype, owner, _literal(number), count), _literal(slot)
+        kind, place = Pointer(dtype, owner, _literal(number), count), _literal(slot)
 
         def codegen(context, builder, sig, values):
             return builder.inttoptr(_slot(builder, values[0], place), _I8P)
@@ -135,7 +106,7 @@ def _buffer(dtype: str, owner: str, count: int):
 def _scratch(dtype: str, owner: str, count: int):
     @intrinsic(prefer_literal=True)
     def scratch(typing, base, offset, number):
-        kind = pointer_type(dtype, owner, _literal(number), count)
+        kind = Pointer(dtype, owner, _literal(number), count)
 
         def codegen(context, builder, sig, values):
             return builder.inttoptr(builder.add(*values[:2]), _I8P)
@@ -148,7 +119,7 @@ def _scratch(dtype: str, owner: str, count: int):
 def _registers(dtype: str, owner: str, count: int):
     @intrinsic(prefer_literal=True)
     def registers(typing, elements, number):
-        kind = pointer_type(dtype, owner, _literal(number), count)
+        kind = Pointer(dtype, owner, _literal(number), count)
         size = _literal(elements)
 
         def codegen(context, builder, sig, values):
@@ -210,14 +181,6 @@ def _invoke(count: int):
 
 
 # -- vectors in memory -----------------------------------------------------------------------------
-
-
-def splat(builder, value, width: int):
-    kind = ir.VectorType(value.type, width)
-    undefined = ir.Constant(kind, ir.Undefined)
-    one = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
-    zeros = ir.Constant(ir.VectorType(_I32, width), [0] * width)
-    return builder.shuffle_vector(one, undefined, zeros)
 
 
 def _numbers(width: int, kind=_I32):
@@ -392,20 +355,6 @@ def _scatter(dtype: str, width: int):
 # -- vectors in registers --------------------------------------------------------------------------
 
 
-def _splat(dtype: str, width: int):
-    @intrinsic
-    def spread(typing, x):
-        def codegen(context, builder, sig, values):
-            value = values[0]
-            if dtype == "bool" and value.type != ir.IntType(1):
-                value = builder.trunc(value, ir.IntType(1))
-            return splat(builder, value, width)
-
-        return Vector(dtype, width)(NUMBA[dtype]), codegen
-
-    return spread
-
-
 def _lane(dtype: str, width: int):
     @intrinsic(prefer_literal=True)
     def lane(typing, vector, number):
@@ -417,17 +366,6 @@ def _lane(dtype: str, width: int):
         return NUMBA[dtype](vector, number), codegen
 
     return lane
-
-
-def _lanes(dtype: str, width: int):
-    @intrinsic
-    def lanes(typing):
-        def codegen(context, builder, sig, values):
-            return _numbers(width, element_type(dtype))
-
-        return Vector(dtype, width)(), codegen
-
-    return lanes
 
 
 def _shuffle(dtype: str, width: int):
@@ -451,28 +389,27 @@ _VECTOR_FORMS: dict[str, Callable] = {
     "store": _store,
     "store_some": _store_some,
     "scatter": _scatter,
-    "splat": _splat,
+    "splat": INTRINSICS.splat_form,
     "lane": _lane,
-    "lanes": _lanes,
+    "lanes": INTRINSICS.lanes_form,
     "shuffle": _shuffle,
 }
 
 
 # -- contract functions ----------------------------------------------------------------------------
 
-_LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
 
-
-def contract_function(name: str, width: int | None):
+def contract_function(name: str, width: int | None) -> Callable:
     """Return the contract function as an intrinsic; one with loops is Numba's own."""
+    logic = INTRINSICS.logic(name, width)
+    if logic is not None:
+        return logic
     stem, _, dtype = name.rpartition("_")
-    if dtype == "bool" and stem in (*_LOGIC, "not", "select"):
-        return _logic(stem, width)
     if stem == "power":
         return _integer_power(dtype)
-    if name not in CONTRACT.functions:
-        raise KeyError(f"generated code calls {name!r}, which is not a function of the contract")
-    return _traced(name, width, CONTRACT.arity(name))
+    if name in CONTRACT.functions and width is None and not _straight(name):
+        return NAMESPACE[name]
+    return INTRINSICS.traced(name, width)
 
 
 @functools.cache
@@ -480,63 +417,8 @@ def _integer_power(dtype: str):
     return inline_jit(integer_power(dtype, PRIMITIVES))
 
 
-def _logic(stem: str, width: int | None):
-    kind = numba_type("bool", width)
-    arity = {"not": 1, "select": 3}.get(stem, 2)
-
-    def typed(arguments):
-        def codegen(context, builder, sig, values):
-            if stem == "not":
-                return builder.not_(values[0])
-            if stem == "select":
-                return builder.select(*values)
-            return getattr(builder, _LOGIC[stem])(*values)
-
-        taken = [kind] * arity
-        if stem == "select" and dtype_of(arguments[0])[1] is None:
-            taken[0] = numba_type("bool", None)  # one condition for all lanes
-        return kind(*taken), codegen
-
-    return _of_arity(f"{stem}_bool", arity, typed)
-
-
-def _traced(name: str, width: int | None, arity: int):
-    def typed(arguments):
-        kinds = [dtype_of(t) for t in arguments]
-        dtypes = tuple(d for d, _ in kinds)
-        if any(w not in (None, width) for _, w in kinds):
-            raise TypingError(f"{name} of vectors of different widths")
-        if not CONTRACT.is_traceable(name, dtypes):
-            raise TypingError(f"{name} has no straight-line code for {dtypes}")
-        result = numba_type(CONTRACT.result_dtype(name, dtypes), width)
-
-        def codegen(context, builder, sig, values):
-            spread = [
-                splat(builder, v, width) if width and w is None else v
-                for v, (_, w) in zip(values, kinds, strict=True)
-            ]
-            return CONTRACT.emit(builder, name, spread, dtypes, width)
-
-        return result(*map(types.unliteral, arguments)), codegen
-
-    if width is None and not _straight(name, arity):
-        return NAMESPACE[name]
-    return _of_arity(name, arity, typed)
-
-
-def _straight(name: str, arity: int) -> bool:
+def _straight(name: str) -> bool:
     dtype = name.rpartition("_")[2]
     if dtype not in NUMBA or name.startswith(("convert", "select", "from_bits", "round")):
         return True
-    return CONTRACT.is_traceable(name, (dtype,) * arity)
-
-
-def _of_arity(name: str, arity: int, typed: Callable):
-    forms = {
-        1: lambda typing, a: typed((a,)),
-        2: lambda typing, a, b: typed((a, b)),
-        3: lambda typing, a, b, c: typed((a, b, c)),
-    }
-    function = forms[arity]
-    function.__name__ = function.__qualname__ = name
-    return intrinsic(function)
+    return CONTRACT.is_traceable(name, (dtype,) * CONTRACT.arity(name))

@@ -1,8 +1,7 @@
-"""The Numba types of generated source: pointers into buffers, and vectors in registers.
+"""The data models of generated source on this processor, and its operators on them.
 
-A pointer's type identifies its buffer and kernel, so that every load and store can inform LLVM that
-different buffers do not overlap (``alias.scope`` and ``noalias`` metadata): loops are then
-vectorised without run-time checks.
+Pointers and vectors are primitives of LLVM: elements are read and written with ``p[i]``, vectors
+added and multiplied with Python's operators.
 """
 
 from __future__ import annotations
@@ -13,30 +12,15 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import lower_builtin, register_model
+from numba.extending import intrinsic, lower_builtin, register_model
 
 from core_compiler.codegen.contract import Contract, lanes_of
+from core_compiler.codegen.intrinsics import Intrinsics
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
-from core_compiler.numerics.primitives import LEAF_TABLE, NUMBERS, boolean
+from core_compiler.codegen.values import NUMBA, Pointer, Vector, dtype_of
+from core_compiler.numerics.primitives import LEAF_TABLE
 
-#: The contract's functions on this processor.
-CONTRACT = Contract(LEAF_TABLE)
-
-NUMBA = {**NUMBERS, "bool": boolean}
-CODES = {numba_type: code for code, numba_type in NUMBA.items()}
-
-
-class Pointer(types.Type):
-    """A pointer to elements stored as ``memory`` (``f32``, ``u16``...) and read as ``value``.
-
-    ``value`` is the type in computations. The buffer is number ``number`` of ``count`` in kernel
-    ``owner``.
-    """
-
-    def __init__(self, value: str, memory: str, owner: str, number: int, count: int):
-        self.value, self.memory = value, memory
-        self.owner, self.number, self.count = owner, number, count
-        super().__init__(name=f"pointer({value}, {memory}, {owner}, {number}/{count})")
+_I32 = ir.IntType(32)
 
 
 @register_model(Pointer)
@@ -45,33 +29,24 @@ class _PointerModel(models.PrimitiveModel):
         super().__init__(manager, pointer, ir.IntType(8).as_pointer())
 
 
-class Vector(types.Type):
-    """``width`` lanes of a contract dtype."""
-
-    def __init__(self, dtype: str, width: int):
-        self.dtype, self.width = dtype, width
-        super().__init__(name=f"{dtype}x{width}")
-
-    @property
-    def ir_type(self) -> ir.VectorType:
-        return lanes_of(self.dtype, self.width)
-
-
 @register_model(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager, vector):
-        super().__init__(manager, vector, vector.ir_type)
+        super().__init__(manager, vector, lanes_of(vector.dtype, vector.width))
 
 
-def numba_type(dtype: str, width: int | None):
-    return NUMBA[dtype] if width is None else Vector(dtype, width)
+def splat(builder, value, width: int):
+    """Return ``value`` in all lanes of a vector."""
+    kind = ir.VectorType(value.type, width)
+    undefined = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
+    zeros = ir.Constant(ir.VectorType(_I32, width), [0] * width)
+    return builder.shuffle_vector(one, undefined, zeros)
 
 
-def dtype_of(t) -> tuple[str, int | None]:
-    """Return (contract dtype, lanes or None) of a Numba type."""
-    if isinstance(t, Vector):
-        return t.dtype, t.width
-    return CODES[types.unliteral(t)], None
+#: The contract's functions on this processor.
+CONTRACT = Contract(LEAF_TABLE)
+INTRINSICS = Intrinsics(intrinsic, CONTRACT, splat)
 
 
 # -- memory ----------------------------------------------------------------------------------------

@@ -12,88 +12,20 @@ import types as pytypes
 from collections.abc import Callable
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.core.errors import TypingError
-from numba.cuda.extending import intrinsic
 
 from core_compiler.codegen.cuda.leaves import CONTRACT
-from core_compiler.codegen.cuda.values import NUMBA, dtype_of, numba_type
+from core_compiler.codegen.cuda.values import INTRINSICS
+from core_compiler.codegen.values import NUMBA
 from core_compiler.numerics.functions import instantiate_functions, integer_power
 from core_compiler.numerics.primitives import PRIMITIVES, boolean
 
-_I32 = ir.IntType(32)
 
-
-def spread(builder, value, width: int):
-    """Return ``value`` in all lanes of a vector."""
-    made = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
-    for lane in range(width):
-        made = builder.insert_element(made, value, ir.Constant(_I32, lane))
-    return made
-
-
-_LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
-
-
-def contract_function(name: str, width: int | None):
+def contract_function(name: str, width: int | None) -> Callable:
     """Return the contract function as an intrinsic of its arity, or as a device function."""
-    stem, _, dtype = name.rpartition("_")
-    if dtype == "bool" and stem in (*_LOGIC, "not", "select"):
-        return _logic(stem, width)
-    if name in looped():
-        return looped()[name]
-    if name not in CONTRACT.functions:
-        raise KeyError(f"generated code calls {name!r}, which is not a function of the contract")
-    return _traced(name, width, CONTRACT.arity(name))
-
-
-def _logic(stem: str, width: int | None):
-    kind = numba_type("bool", width)
-    arity = {"not": 1, "select": 3}.get(stem, 2)
-
-    def typed(arguments):
-        def codegen(context, builder, sig, values):
-            if stem == "not":
-                return builder.not_(values[0])
-            if stem == "select":
-                return builder.select(*values)
-            return getattr(builder, _LOGIC[stem])(*values)
-
-        return kind(*[kind] * arity), codegen
-
-    return _of_arity(f"{stem}_bool", arity, typed)
-
-
-def _traced(name: str, width: int | None, arity: int):
-    def typed(arguments):
-        kinds = [dtype_of(t) for t in arguments]
-        dtypes = tuple(d for d, _ in kinds)
-        if not CONTRACT.is_traceable(name, dtypes):
-            raise TypingError(f"{name} has no straight-line code for {dtypes}")
-        result = numba_type(CONTRACT.result_dtype(name, dtypes), width)
-
-        def codegen(context, builder, sig, values):
-            given = [
-                spread(builder, v, width) if width and w is None else v
-                for v, (_, w) in zip(values, kinds, strict=True)
-            ]
-            return CONTRACT.emit(builder, name, given, dtypes, width)
-
-        return result(*map(types.unliteral, arguments)), codegen
-
-    return _of_arity(name, arity, typed)
-
-
-def _of_arity(name: str, arity: int, typed: Callable):
-    forms = {
-        1: lambda typing, a: typed((a,)),
-        2: lambda typing, a, b: typed((a, b)),
-        3: lambda typing, a, b, c: typed((a, b, c)),
-    }
-    function = forms[arity]
-    function.__name__ = function.__qualname__ = name
-    return intrinsic(function)
+    logic = INTRINSICS.logic(name, width)
+    if logic is not None:
+        return logic
+    return looped()[name] if name in looped() else INTRINSICS.traced(name, width)
 
 
 @functools.cache
@@ -104,14 +36,12 @@ def looped() -> dict[str, Callable]:
     def compile_(source: pytypes.FunctionType) -> Callable:
         name = source.__name__
         if _is_straight(source, found):
-            return (
-                _traced(name, None, CONTRACT.arity(name)) if name in CONTRACT.functions else source
-            )
+            return INTRINSICS.traced(name, None) if name in CONTRACT.functions else source
         found[name] = _device(source)
         return found[name]
 
     names = {
-        name: _traced(name, None, CONTRACT.arity(name))
+        name: INTRINSICS.traced(name, None)
         for name in PRIMITIVES
         if name in CONTRACT.functions and name not in NUMBA and name != "boolean"
     }

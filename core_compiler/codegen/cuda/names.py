@@ -25,38 +25,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from math import inf, nan
 
 from llvmlite import ir
 from numba.core import types
 from numba.cuda.extending import intrinsic
+from typing_extensions import override
 
-from core_compiler.codegen.cuda.functions import contract_function, spread
+from core_compiler.codegen import intrinsics
+from core_compiler.codegen.cuda.functions import contract_function
 from core_compiler.codegen.cuda.leaves import call
-from core_compiler.codegen.cuda.values import NUMBA, SPACES, Pointer, Vector, numba_type
+from core_compiler.codegen.cuda.values import INTRINSICS, SPACES, pointer_type
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
-from core_compiler.numerics.primitives import boolean
+from core_compiler.codegen.values import NUMBA, Pointer, Vector, numba_type
 
 _FORM = re.compile(r"(?P<stem>\w+?)_(?P<dtype>[a-z][a-z0-9]*?)(?:x(?P<width>\d+))?(?:_(\d+))?$")
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 
-class Namespace(dict):
-    """The globals of one generated module; a missing name is created on first use.
+class Namespace(intrinsics.Namespace):
+    """The globals of one generated module, for CUDA."""
 
-    ``owner`` is the module's name and ``buffers`` the number of buffers that it distinguishes.
-    """
-
-    def __init__(self, owner: str, buffers: int):
-        super().__init__(range=range, min=min, max=max, abs=abs, inf=inf, nan=nan, boolean=boolean)
-        self.update(NUMBA)
-        self.owner, self.buffers = owner, buffers
-
-    def __missing__(self, name: str):
-        self[name] = made = self._make(name)
-        return made
-
-    def _make(self, name: str) -> Callable:
+    @override
+    def make(self, name: str) -> Callable:
         if name in _PLAIN:
             return _PLAIN[name]
         stem, _, rest = name.partition("_")
@@ -123,12 +113,12 @@ _PLAIN: dict[str, Callable] = {
 
 
 def _buffer(dtype: str, owner: str, count: int, number: int):
-    kind = Pointer(dtype, "global", owner, number, count)
+    kind = Pointer(dtype, owner, number, count, "global")
 
     @intrinsic
     def buffer(typing, address):
         def codegen(context, builder, sig, values):
-            return builder.inttoptr(values[0], kind.ir_type)
+            return builder.inttoptr(values[0], pointer_type(kind))
 
         return kind(types.int64), codegen
 
@@ -136,7 +126,7 @@ def _buffer(dtype: str, owner: str, count: int, number: int):
 
 
 def _shared(dtype: str, owner: str, count: int, elements: int, number: int):
-    kind = Pointer(dtype, "shared", owner, number, count)
+    kind = Pointer(dtype, owner, number, count, "shared")
 
     @intrinsic
     def shared(typing):
@@ -166,7 +156,7 @@ def _moved(dtype: str, owner: str, count: int):
 
 
 def _registers(dtype: str, owner: str, count: int, elements: int, number: int):
-    kind = Pointer(dtype, "registers", owner, number, count)
+    kind = Pointer(dtype, owner, number, count, "registers")
 
     @intrinsic
     def registers(typing):
@@ -321,29 +311,6 @@ def _scatter(dtype: str, width: int):
     return scatter
 
 
-def _splat(dtype: str, width: int):
-    @intrinsic
-    def splat(typing, x):
-        def codegen(context, builder, sig, values):
-            return spread(builder, values[0], width)
-
-        return Vector(dtype, width)(NUMBA[dtype]), codegen
-
-    return splat
-
-
-def _lanes(dtype: str, width: int):
-    @intrinsic
-    def lanes(typing):
-        def codegen(context, builder, sig, values):
-            kind = numba_type(dtype, width)
-            return ir.Constant(context.get_value_type(kind), list(range(width)))
-
-        return Vector(dtype, width)(), codegen
-
-    return lanes
-
-
 def _lane(dtype: str, width: int, number: int):
     @intrinsic
     def lane(typing, vector):
@@ -362,6 +329,6 @@ _VALUE_FORMS: dict[str, Callable] = {
     "store": _store,
     "store_some": _store_some,
     "scatter": _scatter,
-    "splat": _splat,
-    "lanes": _lanes,
+    "splat": INTRINSICS.splat_form,
+    "lanes": INTRINSICS.lanes_form,
 }

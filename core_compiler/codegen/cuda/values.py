@@ -1,54 +1,30 @@
-"""The types of generated CUDA source: pointers into a memory space, and short vectors."""
+"""The data models of generated CUDA source: pointers into a memory space, and short vectors."""
 
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.core import types
-from numba.cuda.extending import core_models, register_model
+from numba.cuda.extending import core_models, intrinsic, register_model
 
 from core_compiler.codegen.contract import lanes_of
+from core_compiler.codegen.cuda.leaves import CONTRACT
+from core_compiler.codegen.intrinsics import Intrinsics
 from core_compiler.codegen.memory import memory_type
-from core_compiler.numerics.primitives import NUMBERS, boolean
+from core_compiler.codegen.values import Pointer, Vector
 
-NUMBA = {**NUMBERS, "bool": boolean}
-CODES = {numba_type: code for code, numba_type in NUMBA.items()}
 #: NVVM's address spaces; arrays of a thread are generic, so that NVVM can split them.
 SPACES = {"registers": 0, "global": 1, "shared": 3}
-#: Storage of dtypes that are not numbers of the contract: i1 takes a byte, codes their bits.
-_MEMORY = {"bool": "u8", "bf16": "u16", "f16": "u16"}
+_I32 = ir.IntType(32)
 
 
-class Pointer(types.Type):
-    """A pointer to elements stored as ``memory`` and read as ``value`` in ``space``.
-
-    The buffer is number ``number`` of ``count`` in kernel ``owner``.
-    """
-
-    def __init__(self, dtype: str, space: str, owner: str, number: int, count: int):
-        plain = dtype in NUMBA and dtype != "bool"
-        self.value = dtype if plain else "bool" if dtype == "bool" else "i32"
-        self.memory = dtype if plain else _MEMORY.get(dtype, "u8")
-        self.space, self.owner, self.number, self.count = space, owner, number, count
-        where = f"{space}, {owner}, {number}/{count}"
-        super().__init__(name=f"cuda_pointer({self.value}, {self.memory}, {where})")
-
-    @property
-    def ir_type(self) -> ir.PointerType:
-        return memory_type(self.memory).as_pointer(SPACES[self.space])
+def pointer_type(pointer: Pointer) -> ir.PointerType:
+    """Return the LLVM type of a pointer."""
+    return memory_type(pointer.memory).as_pointer(SPACES[pointer.space])
 
 
 @register_model(Pointer)
 class _PointerModel(core_models.PrimitiveModel):
     def __init__(self, manager, pointer):
-        super().__init__(manager, pointer, pointer.ir_type)
-
-
-class Vector(types.Type):
-    """``width`` lanes of a contract dtype."""
-
-    def __init__(self, dtype: str, width: int):
-        self.dtype, self.width = dtype, width
-        super().__init__(name=f"cuda_{dtype}x{width}")
+        super().__init__(manager, pointer, pointer_type(pointer))
 
 
 @register_model(Vector)
@@ -57,12 +33,12 @@ class _VectorModel(core_models.PrimitiveModel):
         super().__init__(manager, vector, lanes_of(vector.dtype, vector.width))
 
 
-def numba_type(dtype: str, width: int | None):
-    return NUMBA[dtype] if width is None else Vector(dtype, width)
+def splat(builder, value, width: int):
+    """Return ``value`` in all lanes of a vector."""
+    made = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
+    for lane in range(width):
+        made = builder.insert_element(made, value, ir.Constant(_I32, lane))
+    return made
 
 
-def dtype_of(t) -> tuple[str, int | None]:
-    """Return (contract dtype, lanes or None) of a Numba type."""
-    if isinstance(t, Vector):
-        return t.dtype, t.width
-    return CODES[types.unliteral(t)], None
+INTRINSICS = Intrinsics(intrinsic, CONTRACT, splat)
