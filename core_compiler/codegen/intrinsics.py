@@ -7,7 +7,6 @@ them with the types of their arguments, and they emit LLVM instructions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf, nan
 from typing import Any
 
@@ -16,11 +15,14 @@ from numba.core import types
 from numba.core.errors import TypingError
 
 from core_compiler.codegen.contract import Contract, element_type
-from core_compiler.codegen.values import NUMBA, Vector, dtype_of, numba_type
+from core_compiler.codegen.memory import disjoint, narrow, widen
+from core_compiler.codegen.values import NUMBA, Pointer, Vector, dtype_of, numba_type
 from core_compiler.numerics.primitives import boolean
 
 #: ``(types of the arguments) -> (signature, code generator)``.
 Typed = Callable[[Sequence[types.Type]], tuple[Any, Callable]]
+#: LLVM's base and index of an element.
+Place = tuple[Any, Any]
 _LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
 
 
@@ -44,17 +46,149 @@ class Namespace(dict):
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
 class Intrinsics:
-    """The intrinsics of one target.
+    """The intrinsics of one target, which says how it accesses memory and spreads a number."""
 
-    ``intrinsic`` is the target's decorator, ``contract`` has its functions, and ``splat(builder,
-    value, width)`` emits a vector with ``value`` in all lanes.
-    """
+    def __init__(self, intrinsic: Callable[[Callable], Callable], contract: Contract):
+        """``intrinsic`` is the decorator of the target's Numba; ``contract`` has its functions."""
+        self.intrinsic, self.contract = intrinsic, contract
+        #: Stem -> ``(dtype, lanes or None) -> intrinsic``, of the functions on values.
+        self.forms: dict[str, Callable[[str, Any], Callable]] = {
+            "splat": self._splat,
+            "lanes": self._lanes,
+            "load": self._load,
+            "load_some": self._load_some,
+            "gather": self._gather,
+            "store": self._store,
+            "store_some": self._store_some,
+            "scatter": self._scatter,
+        }
 
-    intrinsic: Callable[[Callable], Callable]
-    contract: Contract
-    splat: Callable[[Any, Any, int], Any]
+    # -- what a target decides ---------------------------------------------------------------------
+
+    def splat(self, builder: Any, value: Any, width: int) -> Any:
+        """Emit a vector with ``value`` in all lanes."""
+        raise NotImplementedError
+
+    def place(self, builder: Any, pointer: Pointer, at: Place, width: int | None) -> tuple:
+        """Emit the address of ``width`` elements (None: of one); return it and its alignment."""
+        raise NotImplementedError
+
+    def load_lanes(
+        self, builder: Any, pointer: Pointer, at: Place, width: int, count: Any, step: Any = None
+    ) -> Any:
+        """Emit a load of the lanes below ``count``, ``step`` elements apart; the others are 0.
+
+        Lanes that are not loaded are not accessed. The result is as memory holds it or as a value.
+        """
+        raise NotImplementedError
+
+    def store_lanes(
+        self, builder: Any, pointer: Pointer, at: Place, raw: Any, count: Any, step: Any = None
+    ) -> None:
+        """Emit a store of the lanes of ``raw`` below ``count``, ``step`` elements apart."""
+        raise NotImplementedError
+
+    # -- vectors in memory -------------------------------------------------------------------------
+
+    def _load(self, dtype: str, width: int | None) -> Callable:
+        """Return ``load_f32x16(p, i)``: lanes i, i+1, ..."""
+
+        def typed(arguments):
+            pointer, _ = arguments
+
+            def codegen(context, builder, sig, values):
+                place, align = self.place(builder, pointer, (values[0], values[1]), width)
+                loaded = builder.load(place, align=align)
+                disjoint(builder, pointer, loaded)
+                return widen(builder, loaded, pointer, width)
+
+            return numba_type(pointer.value, width)(pointer, types.int64), codegen
+
+        return self.of_arity("load", 2, typed)
+
+    def _load_some(self, dtype: str, width: int) -> Callable:
+        """Return ``load_some_f32x16(p, i, count)``."""
+
+        def typed(arguments):
+            pointer, *_ = arguments
+
+            def codegen(context, builder, sig, values):
+                base, index, count = values
+                loaded = self.load_lanes(builder, pointer, (base, index), width, count)
+                return widen(builder, loaded, pointer, width)
+
+            return Vector(pointer.value, width)(pointer, types.int64, types.int64), codegen
+
+        return self.of_arity("load_some", 3, typed)
+
+    def _gather(self, dtype: str, width: int) -> Callable:
+        """Return ``gather_f32x16(p, i, step, count)``: lanes i, i+step, ..."""
+
+        def typed(arguments):
+            pointer, *_ = arguments
+
+            def codegen(context, builder, sig, values):
+                base, index, step, count = values
+                loaded = self.load_lanes(builder, pointer, (base, index), width, count, step)
+                return widen(builder, loaded, pointer, width)
+
+            return Vector(pointer.value, width)(pointer, *[types.int64] * 3), codegen
+
+        return self.of_arity("gather", 4, typed)
+
+    def _store(self, dtype: str, width: int | None) -> Callable:
+        """Return ``store_f32x16(p, i, v)``."""
+
+        def typed(arguments):
+            pointer, *_ = arguments
+
+            def codegen(context, builder, sig, values):
+                base, index, value = values
+                place, align = self.place(builder, pointer, (base, index), width)
+                raw = narrow(builder, value, pointer, width)
+                disjoint(builder, pointer, builder.store(raw, place, align=align))
+                return context.get_dummy_value()
+
+            return types.none(pointer, types.int64, numba_type(pointer.value, width)), codegen
+
+        return self.of_arity("store", 3, typed)
+
+    def _store_some(self, dtype: str, width: int) -> Callable:
+        """Return ``store_some_f32x16(p, i, v, count)``."""
+
+        def typed(arguments):
+            pointer, *_ = arguments
+
+            def codegen(context, builder, sig, values):
+                base, index, value, count = values
+                raw = narrow(builder, value, pointer, width)
+                self.store_lanes(builder, pointer, (base, index), raw, count)
+                return context.get_dummy_value()
+
+            kind = Vector(pointer.value, width)
+            return types.none(pointer, types.int64, kind, types.int64), codegen
+
+        return self.of_arity("store_some", 4, typed)
+
+    def _scatter(self, dtype: str, width: int) -> Callable:
+        """Return ``scatter_f32x16(p, i, v, step, count)``."""
+
+        def typed(arguments):
+            pointer, *_ = arguments
+
+            def codegen(context, builder, sig, values):
+                base, index, value, step, count = values
+                raw = narrow(builder, value, pointer, width)
+                self.store_lanes(builder, pointer, (base, index), raw, count, step)
+                return context.get_dummy_value()
+
+            kind = Vector(pointer.value, width)
+            return types.none(pointer, types.int64, kind, types.int64, types.int64), codegen
+
+        return self.of_arity("scatter", 5, typed)
+
+    # -- values ------------------------------------------------------------------------------------
 
     def of_arity(self, name: str, arity: int, typed: Typed) -> Callable:
         """Return the intrinsic ``name`` of ``arity`` arguments."""
@@ -63,12 +197,14 @@ class Intrinsics:
             1: lambda typing, a: typed((a,)),
             2: lambda typing, a, b: typed((a, b)),
             3: lambda typing, a, b, c: typed((a, b, c)),
+            4: lambda typing, a, b, c, d: typed((a, b, c, d)),
+            5: lambda typing, a, b, c, d, e: typed((a, b, c, d, e)),
         }
         function = forms[arity]
         function.__name__ = function.__qualname__ = name
         return self.intrinsic(function)
 
-    def splat_form(self, dtype: str, width: int) -> Callable:
+    def _splat(self, dtype: str, width: int) -> Callable:
         """Return ``splat_f32x16(x)``: all lanes x."""
 
         def typed(arguments):
@@ -82,7 +218,7 @@ class Intrinsics:
 
         return self.of_arity("splat", 1, typed)
 
-    def lanes_form(self, dtype: str, width: int) -> Callable:
+    def _lanes(self, dtype: str, width: int) -> Callable:
         """Return ``lanes_i64x16()``: 0, 1, 2, ..."""
 
         def typed(arguments):

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from core_compiler.codegen.cpu import compile_source
+from core_compiler.codegen.cpu.lanes import CONTRACT
 from core_compiler.codegen.cpu.source import generate
-from core_compiler.codegen.cpu.values import CONTRACT
 from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.lowering.lower import lower_group
 from core_compiler.numerics.functions import FUNCTIONS

@@ -26,14 +26,15 @@ import re
 from collections.abc import Callable
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from typing_extensions import override
 
 from core_compiler.codegen import intrinsics
-from core_compiler.codegen.cpu.values import CONTRACT, INTRINSICS, address, entry_alloca, splat
-from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
+from core_compiler.codegen.cpu.lanes import CONTRACT, INTRINSICS, address
+from core_compiler.codegen.cpu.values import entry_alloca
+from core_compiler.codegen.memory import memory_type
 from core_compiler.codegen.values import NUMBA, Pointer, Vector
 from core_compiler.numerics.functions import NAMESPACE, integer_power
 from core_compiler.numerics.jit import inline_jit
@@ -180,178 +181,6 @@ def _invoke(count: int):
     return intrinsic(made["invoke"])
 
 
-# -- vectors in memory -----------------------------------------------------------------------------
-
-
-def _numbers(width: int, kind=_I32):
-    return ir.Constant(ir.VectorType(kind, width), list(range(width)))
-
-
-def _mask(builder, count, width: int):
-    """Return a mask of the lanes below ``count`` (any 64-bit number)."""
-    whole = ir.Constant(_I64, width)
-    small = builder.select(builder.icmp_signed("<", count, whole), count, whole)
-    small = builder.select(
-        builder.icmp_signed("<", small, ir.Constant(_I64, 0)), ir.Constant(_I64, 0), small
-    )
-    return builder.icmp_signed(
-        "<", _numbers(width), splat(builder, builder.trunc(small, _I32), width)
-    )
-
-
-def _intrinsic(builder, name: str, result, *arguments):
-    kind = ir.FunctionType(result, [a.type for a in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-
-
-def _suffix(raw: ir.VectorType) -> str:
-    element = {"float": "f32", "double": "f64"}.get(str(raw.element), str(raw.element))
-    return f"v{raw.count}{element}"
-
-
-def _place(builder, pointer: Pointer, values, width: int):
-    """Return the LLVM type of ``width`` elements, and their address; ``values``: base, index..."""
-    base, index = values[:2]
-    raw = ir.VectorType(memory_type(pointer.memory), width)
-    return raw, builder.bitcast(address(builder, pointer, base, index), raw.as_pointer())
-
-
-def _strided(builder, pointer: Pointer, base, index, step, width: int):
-    """Return a vector of pointers to elements index, index + step, ..."""
-    offsets = builder.mul(_numbers(width, _I64), splat(builder, step, width))
-    offsets = builder.add(offsets, splat(builder, index, width))
-    size = ir.Constant(ir.VectorType(_I64, width), [memory_bytes(pointer.memory)] * width)
-    bases = splat(builder, builder.ptrtoint(base, _I64), width)
-    addresses = builder.add(bases, builder.mul(offsets, size))
-    kind = ir.VectorType(memory_type(pointer.memory).as_pointer(), width)
-    return builder.inttoptr(addresses, kind)
-
-
-def _load(dtype: str, width: int):
-    @intrinsic
-    def load(typing, pointer, index):
-        def codegen(context, builder, sig, values):
-            _, place = _place(builder, pointer, values, width)
-            loaded = builder.load(place, align=memory_bytes(pointer.memory))
-            disjoint(builder, pointer, loaded)
-            return widen(builder, loaded, pointer, width)
-
-        return Vector(pointer.value, width)(pointer, types.int64), codegen
-
-    return load
-
-
-def _load_some(dtype: str, width: int):
-    @intrinsic
-    def load_some(typing, pointer, index, count):
-        def codegen(context, builder, sig, values):
-            raw, place = _place(builder, pointer, values, width)
-            loaded = _intrinsic(
-                builder,
-                f"llvm.masked.load.{_suffix(raw)}.p0",
-                raw,
-                place,
-                ir.Constant(_I32, memory_bytes(pointer.memory)),
-                _mask(builder, values[2], width),
-                ir.Constant(raw, [0] * width),
-            )
-            disjoint(builder, pointer, loaded)
-            return widen(builder, loaded, pointer, width)
-
-        return Vector(pointer.value, width)(pointer, types.int64, types.int64), codegen
-
-    return load_some
-
-
-def _gather(dtype: str, width: int):
-    @intrinsic
-    def gather(typing, pointer, index, step, count):
-        def codegen(context, builder, sig, values):
-            base, index, step, count = values
-            raw = ir.VectorType(memory_type(pointer.memory), width)
-            places = _strided(builder, pointer, base, index, step, width)
-            loaded = _intrinsic(
-                builder,
-                f"llvm.masked.gather.{_suffix(raw)}.v{width}p0",
-                raw,
-                places,
-                ir.Constant(_I32, memory_bytes(pointer.memory)),
-                _mask(builder, count, width),
-                ir.Constant(raw, [0] * width),
-            )
-            disjoint(builder, pointer, loaded)
-            return widen(builder, loaded, pointer, width)
-
-        return Vector(pointer.value, width)(pointer, *[types.int64] * 3), codegen
-
-    return gather
-
-
-def _store(dtype: str, width: int):
-    @intrinsic
-    def store(typing, pointer, index, value):
-        def codegen(context, builder, sig, values):
-            _, place = _place(builder, pointer, values, width)
-            raw = narrow(builder, values[2], pointer, width)
-            disjoint(
-                builder, pointer, builder.store(raw, place, align=memory_bytes(pointer.memory))
-            )
-            return context.get_dummy_value()
-
-        return types.none(pointer, types.int64, Vector(pointer.value, width)), codegen
-
-    return store
-
-
-def _store_some(dtype: str, width: int):
-    @intrinsic
-    def store_some(typing, pointer, index, value, count):
-        def codegen(context, builder, sig, values):
-            raw_type, place = _place(builder, pointer, values, width)
-            raw = narrow(builder, values[2], pointer, width)
-            stored = _intrinsic(
-                builder,
-                f"llvm.masked.store.{_suffix(raw_type)}.p0",
-                ir.VoidType(),
-                raw,
-                place,
-                ir.Constant(_I32, memory_bytes(pointer.memory)),
-                _mask(builder, values[3], width),
-            )
-            disjoint(builder, pointer, stored)
-            return context.get_dummy_value()
-
-        kind = Vector(pointer.value, width)
-        return types.none(pointer, types.int64, kind, types.int64), codegen
-
-    return store_some
-
-
-def _scatter(dtype: str, width: int):
-    @intrinsic
-    def scatter(typing, pointer, index, value, step, count):
-        def codegen(context, builder, sig, values):
-            base, index, value, step, count = values
-            raw = narrow(builder, value, pointer, width)
-            places = _strided(builder, pointer, base, index, step, width)
-            stored = _intrinsic(
-                builder,
-                f"llvm.masked.scatter.{_suffix(raw.type)}.v{width}p0",
-                ir.VoidType(),
-                raw,
-                places,
-                ir.Constant(_I32, memory_bytes(pointer.memory)),
-                _mask(builder, count, width),
-            )
-            disjoint(builder, pointer, stored)
-            return context.get_dummy_value()
-
-        kind = Vector(pointer.value, width)
-        return types.none(pointer, types.int64, kind, types.int64, types.int64), codegen
-
-    return scatter
-
-
 # -- vectors in registers --------------------------------------------------------------------------
 
 
@@ -383,15 +212,8 @@ def _shuffle(dtype: str, width: int):
 
 
 _VECTOR_FORMS: dict[str, Callable] = {
-    "load": _load,
-    "load_some": _load_some,
-    "gather": _gather,
-    "store": _store,
-    "store_some": _store_some,
-    "scatter": _scatter,
-    "splat": INTRINSICS.splat_form,
+    **INTRINSICS.forms,
     "lane": _lane,
-    "lanes": INTRINSICS.lanes_form,
     "shuffle": _shuffle,
 }
 

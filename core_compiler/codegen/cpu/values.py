@@ -12,15 +12,12 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, register_model
+from numba.extending import lower_builtin, register_model
 
-from core_compiler.codegen.contract import Contract, lanes_of
-from core_compiler.codegen.intrinsics import Intrinsics
-from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
+from core_compiler.codegen.contract import lanes_of
+from core_compiler.codegen.cpu.lanes import CONTRACT, address
+from core_compiler.codegen.memory import disjoint, memory_bytes, narrow, widen
 from core_compiler.codegen.values import NUMBA, Pointer, Vector, dtype_of
-from core_compiler.numerics.primitives import LEAF_TABLE
-
-_I32 = ir.IntType(32)
 
 
 @register_model(Pointer)
@@ -35,28 +32,7 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, lanes_of(vector.dtype, vector.width))
 
 
-def splat(builder, value, width: int):
-    """Return ``value`` in all lanes of a vector."""
-    kind = ir.VectorType(value.type, width)
-    undefined = ir.Constant(kind, ir.Undefined)
-    one = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
-    zeros = ir.Constant(ir.VectorType(_I32, width), [0] * width)
-    return builder.shuffle_vector(one, undefined, zeros)
-
-
-#: The contract's functions on this processor.
-CONTRACT = Contract(LEAF_TABLE)
-INTRINSICS = Intrinsics(intrinsic, CONTRACT, splat)
-
-
 # -- memory ----------------------------------------------------------------------------------------
-
-
-def address(builder: ir.IRBuilder, pointer: Pointer, base, index):
-    """Return the LLVM pointer to element ``index``."""
-    element = memory_type(pointer.memory)
-    typed = builder.bitcast(base, element.as_pointer())
-    return builder.gep(typed, [index])
 
 
 @infer_global(operator.getitem)

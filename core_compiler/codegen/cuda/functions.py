@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from core_compiler.codegen.cuda.lanes import INTRINSICS
 from core_compiler.codegen.cuda.leaves import CONTRACT
-from core_compiler.codegen.cuda.values import INTRINSICS
 from core_compiler.codegen.values import NUMBA
 from core_compiler.numerics.functions import instantiate_functions, integer_power
 from core_compiler.numerics.primitives import PRIMITIVES, boolean

@@ -33,10 +33,11 @@ from typing_extensions import override
 
 from core_compiler.codegen import intrinsics
 from core_compiler.codegen.cuda.functions import contract_function
+from core_compiler.codegen.cuda.lanes import INTRINSICS
 from core_compiler.codegen.cuda.leaves import call
-from core_compiler.codegen.cuda.values import INTRINSICS, SPACES, pointer_type
-from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, narrow, widen
-from core_compiler.codegen.values import NUMBA, Pointer, Vector, numba_type
+from core_compiler.codegen.cuda.values import SPACES, pointer_type
+from core_compiler.codegen.memory import memory_type
+from core_compiler.codegen.values import NUMBA, Pointer, Vector
 
 _FORM = re.compile(r"(?P<stem>\w+?)_(?P<dtype>[a-z][a-z0-9]*?)(?:x(?P<width>\d+))?(?:_(\d+))?$")
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
@@ -59,8 +60,8 @@ class Namespace(intrinsics.Namespace):
         if found is None:
             return contract_function(name, None)
         width = int(found["width"]) if found["width"] else None
-        if found["stem"] in _VALUE_FORMS:
-            return _VALUE_FORMS[found["stem"]](found["dtype"], width)
+        if found["stem"] in INTRINSICS.forms:
+            return INTRINSICS.forms[found["stem"]](found["dtype"], width)
         return contract_function(f"{found['stem']}_{found['dtype']}" if width else name, width)
 
 
@@ -181,136 +182,6 @@ _MEMORY_FORMS: dict[str, Callable] = {
 }
 
 
-# -- values in memory ------------------------------------------------------------------------------
-
-
-def _place(builder, pointer: Pointer, values, width: int | None):
-    """Return the address of ``width`` elements and their alignment in bytes.
-
-    ``values`` are base, index...
-    """
-    place, size = builder.gep(values[0], [values[1]]), memory_bytes(pointer.memory)
-    if width is None:
-        return place, size
-    raw = ir.VectorType(memory_type(pointer.memory), width)
-    return builder.bitcast(place, raw.as_pointer(SPACES[pointer.space])), size * width
-
-
-def _load(dtype: str, width: int | None):
-    @intrinsic
-    def load(typing, pointer, index):
-        def codegen(context, builder, sig, values):
-            place, align = _place(builder, pointer, values, width)
-            loaded = builder.load(place, align=align)
-            disjoint(builder, pointer, loaded)
-            return widen(builder, loaded, pointer, width)
-
-        return numba_type(pointer.value, width)(pointer, types.int64), codegen
-
-    return load
-
-
-def _store(dtype: str, width: int | None):
-    @intrinsic
-    def store(typing, pointer, index, value):
-        def codegen(context, builder, sig, values):
-            place, align = _place(builder, pointer, values, width)
-            raw = narrow(builder, values[2], pointer, width)
-            disjoint(builder, pointer, builder.store(raw, place, align=align))
-            return context.get_dummy_value()
-
-        kind = numba_type(pointer.value, width)
-        return types.none(pointer, types.int64, kind), codegen
-
-    return store
-
-
-def _lane_at(builder, values, lane: int, step=None):
-    """Return the address of a lane; ``values`` are base, index..."""
-    far = _I64(lane) if step is None else builder.mul(step, _I64(lane))
-    return builder.gep(values[0], [builder.add(values[1], far)])
-
-
-def _loaded_below(builder, pointer: Pointer, values, width: int, count, step=None):
-    """Load a vector of the lanes below ``count``; the others are not read and are 0."""
-    lanes = []
-    for lane in range(width):
-        place, before = _lane_at(builder, values, lane, step), builder.block
-        with builder.if_then(builder.icmp_signed("<", _I64(lane), count)):
-            loaded = builder.load(place, align=memory_bytes(pointer.memory))
-            disjoint(builder, pointer, loaded)
-            inside = builder.block
-        value = builder.phi(loaded.type)
-        value.add_incoming(ir.Constant(loaded.type, 0), before)
-        value.add_incoming(loaded, inside)
-        lanes.append(widen(builder, value, pointer, None))
-    made = ir.Constant(ir.VectorType(lanes[0].type, width), ir.Undefined)
-    for lane, value in enumerate(lanes):
-        made = builder.insert_element(made, value, _I32(lane))
-    return made
-
-
-def _store_below(builder, pointer: Pointer, values, width: int, count, step=None) -> None:
-    raw = narrow(builder, values[2], pointer, width)
-    for lane in range(width):
-        place, element = (
-            _lane_at(builder, values, lane, step),
-            builder.extract_element(raw, _I32(lane)),
-        )
-        with builder.if_then(builder.icmp_signed("<", _I64(lane), count)):
-            stored = builder.store(element, place, align=memory_bytes(pointer.memory))
-            disjoint(builder, pointer, stored)
-
-
-def _load_some(dtype: str, width: int):
-    @intrinsic
-    def load_some(typing, pointer, index, count):
-        def codegen(context, builder, sig, values):
-            return _loaded_below(builder, pointer, values, width, values[2])
-
-        return numba_type(pointer.value, width)(pointer, types.int64, types.int64), codegen
-
-    return load_some
-
-
-def _gather(dtype: str, width: int):
-    @intrinsic
-    def gather(typing, pointer, index, step, count):
-        def codegen(context, builder, sig, values):
-            return _loaded_below(builder, pointer, values, width, values[3], values[2])
-
-        numbers = [types.int64] * 3
-        return numba_type(pointer.value, width)(pointer, *numbers), codegen
-
-    return gather
-
-
-def _store_some(dtype: str, width: int):
-    @intrinsic
-    def store_some(typing, pointer, index, value, count):
-        def codegen(context, builder, sig, values):
-            _store_below(builder, pointer, values, width, values[3])
-            return context.get_dummy_value()
-
-        kind = numba_type(pointer.value, width)
-        return types.none(pointer, types.int64, kind, types.int64), codegen
-
-    return store_some
-
-
-def _scatter(dtype: str, width: int):
-    @intrinsic
-    def scatter(typing, pointer, index, value, step, count):
-        def codegen(context, builder, sig, values):
-            _store_below(builder, pointer, values, width, values[4], values[3])
-            return context.get_dummy_value()
-
-        kind = numba_type(pointer.value, width)
-        return types.none(pointer, types.int64, kind, types.int64, types.int64), codegen
-
-    return scatter
-
-
 def _lane(dtype: str, width: int, number: int):
     @intrinsic
     def lane(typing, vector):
@@ -320,15 +191,3 @@ def _lane(dtype: str, width: int, number: int):
         return NUMBA[dtype](Vector(dtype, width)), codegen
 
     return lane
-
-
-_VALUE_FORMS: dict[str, Callable] = {
-    "load": _load,
-    "load_some": _load_some,
-    "gather": _gather,
-    "store": _store,
-    "store_some": _store_some,
-    "scatter": _scatter,
-    "splat": INTRINSICS.splat_form,
-    "lanes": INTRINSICS.lanes_form,
-}

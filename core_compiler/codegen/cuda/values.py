@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.cuda.extending import core_models, intrinsic, register_model
+from numba.cuda.extending import core_models, register_model
 
 from core_compiler.codegen.contract import lanes_of
-from core_compiler.codegen.cuda.leaves import CONTRACT
-from core_compiler.codegen.intrinsics import Intrinsics
 from core_compiler.codegen.memory import memory_type
 from core_compiler.codegen.values import Pointer, Vector
 
 #: NVVM's address spaces; arrays of a thread are generic, so that NVVM can split them.
 SPACES = {"registers": 0, "global": 1, "shared": 3}
-_I32 = ir.IntType(32)
 
 
 def pointer_type(pointer: Pointer) -> ir.PointerType:
@@ -31,14 +28,3 @@ class _PointerModel(core_models.PrimitiveModel):
 class _VectorModel(core_models.PrimitiveModel):
     def __init__(self, manager, vector):
         super().__init__(manager, vector, lanes_of(vector.dtype, vector.width))
-
-
-def splat(builder, value, width: int):
-    """Return ``value`` in all lanes of a vector."""
-    made = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
-    for lane in range(width):
-        made = builder.insert_element(made, value, ir.Constant(_I32, lane))
-    return made
-
-
-INTRINSICS = Intrinsics(intrinsic, CONTRACT, splat)

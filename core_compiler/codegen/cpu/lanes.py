@@ -1,0 +1,118 @@
+"""Vectors in the memory of this processor: LLVM's masked loads and stores."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic
+from typing_extensions import override
+
+from core_compiler.codegen.contract import Contract
+from core_compiler.codegen.intrinsics import Intrinsics, Place
+from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type
+from core_compiler.codegen.values import Pointer
+from core_compiler.numerics.primitives import LEAF_TABLE
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+
+def address(builder: ir.IRBuilder, pointer: Pointer, base, index):
+    """Return the LLVM pointer to element ``index``."""
+    element = memory_type(pointer.memory)
+    typed = builder.bitcast(base, element.as_pointer())
+    return builder.gep(typed, [index])
+
+
+class _Intrinsics(Intrinsics):
+    @override
+    def splat(self, builder, value, width: int):
+        return _splat(builder, value, width)
+
+    @override
+    def place(self, builder, pointer: Pointer, at: Place, width: int | None) -> tuple:
+        place = address(builder, pointer, *at)
+        if width is not None:
+            place = builder.bitcast(place, _raw(pointer, width).as_pointer())
+        return place, memory_bytes(pointer.memory)
+
+    @override
+    def load_lanes(self, builder, pointer: Pointer, at: Place, width: int, count, step=None):
+        raw = _raw(pointer, width)
+        if step is None:
+            name, (place, _) = f"load.{_suffix(raw)}.p0", self.place(builder, pointer, at, width)
+        else:
+            name = f"gather.{_suffix(raw)}.v{width}p0"
+            place = _strided(builder, pointer, at, step, width)
+        align, none = ir.Constant(_I32, memory_bytes(pointer.memory)), ir.Constant(raw, [0] * width)
+        mask = _mask(builder, count, width)
+        loaded = _masked(builder, name, raw, place, align, mask, none)
+        disjoint(builder, pointer, loaded)
+        return loaded
+
+    @override
+    def store_lanes(self, builder, pointer: Pointer, at: Place, raw, count, step=None) -> None:
+        width = raw.type.count
+        if step is None:
+            place, _ = self.place(builder, pointer, at, width)
+            name = f"store.{_suffix(raw.type)}.p0"
+        else:
+            name = f"scatter.{_suffix(raw.type)}.v{width}p0"
+            place = _strided(builder, pointer, at, step, width)
+        align, mask = ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, count, width)
+        stored = _masked(builder, name, ir.VoidType(), raw, place, align, mask)
+        disjoint(builder, pointer, stored)
+
+
+def _splat(builder, value, width: int):
+    kind = ir.VectorType(value.type, width)
+    undefined = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
+    zeros = ir.Constant(ir.VectorType(_I32, width), [0] * width)
+    return builder.shuffle_vector(one, undefined, zeros)
+
+
+def _raw(pointer: Pointer, width: int) -> ir.VectorType:
+    return ir.VectorType(memory_type(pointer.memory), width)
+
+
+def _numbers(width: int, kind):
+    return ir.Constant(ir.VectorType(kind, width), list(range(width)))
+
+
+def _mask(builder, count, width: int):
+    """Return a mask of the lanes below ``count`` (any 64-bit number)."""
+    whole = ir.Constant(_I64, width)
+    small = builder.select(builder.icmp_signed("<", count, whole), count, whole)
+    small = builder.select(
+        builder.icmp_signed("<", small, ir.Constant(_I64, 0)), ir.Constant(_I64, 0), small
+    )
+    below = _splat(builder, builder.trunc(small, _I32), width)
+    return builder.icmp_signed("<", _numbers(width, _I32), below)
+
+
+def _masked(builder, name: str, result, *arguments):
+    kind = ir.FunctionType(result, [a.type for a in arguments])
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.{name}")
+    return builder.call(function, arguments)
+
+
+def _suffix(raw: ir.VectorType) -> str:
+    element = {"float": "f32", "double": "f64"}.get(str(raw.element), str(raw.element))
+    return f"v{raw.count}{element}"
+
+
+def _strided(builder, pointer: Pointer, at: Place, step, width: int):
+    """Return a vector of pointers to elements index, index + step, ..."""
+    base, index = at
+    offsets = builder.mul(_numbers(width, _I64), _splat(builder, step, width))
+    offsets = builder.add(offsets, _splat(builder, index, width))
+    size = ir.Constant(ir.VectorType(_I64, width), [memory_bytes(pointer.memory)] * width)
+    bases = _splat(builder, builder.ptrtoint(base, _I64), width)
+    addresses = builder.add(bases, builder.mul(offsets, size))
+    kind = ir.VectorType(memory_type(pointer.memory).as_pointer(), width)
+    return builder.inttoptr(addresses, kind)
+
+
+#: The contract's functions on this processor.
+CONTRACT = Contract(LEAF_TABLE)
+INTRINSICS = _Intrinsics(intrinsic, CONTRACT)
