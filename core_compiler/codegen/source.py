@@ -16,15 +16,18 @@ from core_compiler.codegen.expressions import (
     bitcast,
     bool_text,
     cast,
+    dense,
     float_text,
     index_text,
     number_text,
+    total,
     vector_code,
     wrap,
 )
 from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
+from core_compiler.kernel_ir.abi import ALIGN
 from core_compiler.kernel_ir.ops import access, count_operand, element, is_pure, lane_axis
 from core_compiler.support.errors import InternalError, one_line
 
@@ -253,6 +256,31 @@ class Writer:
     def branch(self, region: Block) -> None:
         """Write one side of a branch."""
         self.block(region)
+
+    # -- the function ----------------------------------------------------------------------------
+
+    def prologue(self, levels: list[Block], nest: list[Op]) -> None:
+        """Write, before the work items, the index arithmetic of the function and of inner bounds.
+
+        ``levels`` are the blocks around the loops of ``nest``, outermost first.
+        """
+        self.block(levels[0], only_pure=True)
+        needed = {v for loop in nest[1:] for v in loop.operands[:3]}
+        for level in levels[1:]:
+            wanted = closure(level, needed)
+            for op in level.ops:
+                if op in wanted:
+                    self.op(op)
+
+    def scratch_end(self, op: Op, offset: str) -> str:
+        """Write the end of a scratch buffer that begins at byte ``offset``; return its name."""
+        value, sizes = op.result, iter(op.operands)
+        dims = [self.name(next(sizes)) if isinstance(d, str) else str(d) for d in value.type.shape]
+        self.strides[value] = dense(dims)
+        amount = " * ".join([*map(wrap, dims), str(value.type.dtype.bytes)])
+        end = self.fresh(f"{self.name(value)}_end")
+        self.line(f"{end} = {total(offset, f'({amount} + {ALIGN - 1}) // {ALIGN} * {ALIGN}')}")
+        return end
 
     # -- memory ----------------------------------------------------------------------------------
 

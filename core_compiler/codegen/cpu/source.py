@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from core_compiler.codegen.expressions import dense, total, wrap
-from core_compiler.codegen.source import SYMBOL, Source, Writer, closure
+from core_compiler.codegen.expressions import dense, total
+from core_compiler.codegen.source import SYMBOL, Source, Writer
 from core_compiler.ir import Block, BufferType, Function, Op, Value
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.abi import (
-    ALIGN,
     buffer_arguments,
     callees,
     parallel_nest,
@@ -78,7 +77,8 @@ class _Writer(Writer):
     def _items(self, nest: list[Op]) -> None:
         """Write the work items: the flattened parallel nest with indices like an odometer."""
         levels = [self.function.body, *(loop.regions[0] for loop in nest[:-1])]
-        self._prologue(levels, nest)
+        self.prologue(levels, nest)
+        self._allocations(self.function.body)
         counts = [self.trip_count(loop) for loop in nest]
         for count, loop in zip(counts[1:], nest[1:], strict=True):
             self.line(f"{self._count_name(loop)} = {count}")
@@ -114,17 +114,6 @@ class _Writer(Writer):
                 self.line(f"{places[0]} += 1")
         self.indent = 1
 
-    def _prologue(self, levels: list[Block], nest: list[Op]) -> None:
-        """Write index arithmetic, inner levels' bounds and allocations before the items."""
-        self.block(levels[0], only_pure=True)
-        needed = {v for loop in nest[1:] for v in loop.operands[:3]}
-        for level in levels[1:]:
-            wanted = closure(level, needed)
-            for op in level.ops:
-                if op in wanted:
-                    self.op(op)
-        self._allocations(self.function.body)
-
     def _is_plain(self, loop: Op) -> bool:
         return self.name(loop.operands[0]) == "0" and self.name(loop.operands[2]) == "1"
 
@@ -142,18 +131,8 @@ class _Writer(Writer):
             code, name = scalars.code_name(value.type.dtype), self.name(value)
             number = self.buffer_number()
             self.line(f"{name} = scratch_{code}(scratch, {offset}, {number})", op)
-            sizes = iter(op.operands)
-            dims = [
-                self.name(next(sizes)) if isinstance(d, str) else str(d) for d in value.type.shape
-            ]
-            self.strides[value] = dense(dims)
-            amount = " * ".join([*map(wrap, dims), str(value.type.dtype.bytes)])
-            following = self.fresh(f"{name}_end")
-            self.line(
-                f"{following} = {total(offset, f'({amount} + {ALIGN - 1}) // {ALIGN} * {ALIGN}')}"
-            )
-            offset = following
-        self.scratch_end = offset
+            offset = self.scratch_end(op, offset)
+        self.behind = offset
         for op in self.function.body.walk():
             if op.kind == "kernel.alloc" and op.result.type.space == "register":
                 value = op.result
@@ -164,5 +143,5 @@ class _Writer(Writer):
 
     def _invoke(self, op: Op) -> None:
         arguments = ", ".join(self.name(v) for v in op.operands)
-        scratch = total("scratch", self.scratch_end)
+        scratch = total("scratch", self.behind)
         self.line(f"invoke_{len(op.operands)}({op['callee']}, {scratch}, {arguments})", op)

@@ -20,11 +20,11 @@ from core_compiler.codegen.cuda.threads import (
     thread_nest,
 )
 from core_compiler.codegen.expressions import dense, index_text, total, vector_code, wrap
-from core_compiler.codegen.source import SYMBOL, Source, Writer, closure
+from core_compiler.codegen.source import SYMBOL, Source, Writer
 from core_compiler.ir import Block, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
-from core_compiler.kernel_ir.abi import ALIGN, buffer_arguments, parallel_nest, scratch_allocations
+from core_compiler.kernel_ir.abi import buffer_arguments, parallel_nest, scratch_allocations
 from core_compiler.kernel_ir.ops import access, count_operand, element, lane_axis
 from core_compiler.scheduling.transforms.edit import producers
 from core_compiler.support.errors import InternalError
@@ -106,13 +106,7 @@ class _Writer(Writer):
     def _grid(self, nest: list[Op]) -> None:
         """Write this block's indices: the grid's number decomposed, last loop fastest."""
         levels = [self.function.body, *(loop.regions[0] for loop in nest[:-1])]
-        self.block(levels[0], only_pure=True)
-        needed = {v for loop in nest[1:] for v in loop.operands[:3]}
-        for level in levels[1:]:
-            wanted = closure(level, needed)
-            for op in level.ops:
-                if op in wanted:
-                    self.op(op)
+        self.prologue(levels, nest)
         self._allocations()
         rest = "block()"
         for depth in range(len(nest) - 1, -1, -1):
@@ -156,17 +150,8 @@ class _Writer(Writer):
         places: list[tuple[Op, str]] = []
         offset = "0"
         for op in found:
-            value = op.result
-            sizes = iter(op.operands)
-            dims = [
-                self.name(next(sizes)) if isinstance(d, str) else str(d) for d in value.type.shape
-            ]
-            self.strides[value] = dense(dims)
             places.append((op, offset))
-            amount = " * ".join([*map(wrap, dims), str(value.type.dtype.bytes)])
-            end = self.fresh(f"{self.name(value)}_end")
-            self.line(f"{end} = {total(offset, f'({amount} + {ALIGN - 1}) // {ALIGN} * {ALIGN}')}")
-            offset = end
+            offset = self.scratch_end(op, offset)
         for op, start in places:
             code, number = scalars.code_name(op.result.type.dtype), self.buffer_number()
             where = total(f"scratch + block() * {offset}", start)
