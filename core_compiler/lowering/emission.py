@@ -11,11 +11,12 @@ from core_compiler.ir import DType, Value, dtype
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.builder import KernelBuilder
+from core_compiler.kernel_ir.product import ATTRIBUTE, Product
 from core_compiler.lowering.element_expressions import Node
 from core_compiler.lowering.planning import Phase, Plan, Store
 from core_compiler.lowering.reduction_nests import HeavyLoops
 from core_compiler.ops import typed
-from core_compiler.ops.affine import Axis, Clamped, Data, Lin, Quotient
+from core_compiler.ops.affine import Atom, Axis, Clamped, Data, Lin, Quotient
 
 U64 = dtype("ui64")
 
@@ -35,6 +36,9 @@ class Emitter(HeavyLoops):
         self.buffers: dict[tuple, Value] = {}
         self.kept: dict[Value, tuple[Value, Axis]] = {}
         self.counts: dict[str, int] = {}
+        #: The buffer that each load reads, and the loops of a product's sum.
+        self.sources: dict[Node, Value] = {}
+        self.sums: list[str] = []
         self.names = self._axis_names()
 
     def write(self) -> tuple:
@@ -44,7 +48,9 @@ class Emitter(HeavyLoops):
                 self.phase(phase)
             for store in self.plan.row_stores:
                 self.store(store)
-        function = self.kb.function(family=self.family)
+        found = product(self)
+        known = {} if found is None else {ATTRIBUTE: found.attribute}
+        function = self.kb.function(family=self.family, **known)
         arguments = tuple(
             self.arguments[v] if v in self.arguments else ("size", self.sizes[v])
             for v in function.arguments
@@ -206,6 +212,7 @@ class Emitter(HeavyLoops):
             return kb.load(scratch, self.axes[axis])
         if node.kind == "load":
             source, indices = self.buffer(node.value, node.address)
+            self.sources[node] = source
             return kb.load(source, *indices)
         if node.kind == "number":
             return self.constant(node.number, node.dtype)
@@ -323,9 +330,8 @@ class Emitter(HeavyLoops):
 
         Its dimensions are the terms of the address, the largest stride first.
         """
-        terms = sorted(address.terms, key=lambda t: (-abs(t[1]), t[0].key))
         offset, dims = address.constant, []
-        for atom, c in terms:
+        for atom, c in dimensions(address):
             low, high = atom.range
             index = self.atom(atom)
             if low < 0:
@@ -364,3 +370,58 @@ class Emitter(HeavyLoops):
             argument = ("operand", self.block.arguments.index(value))
         self.arguments[made] = argument
         return made
+
+
+def dimensions(address: Lin) -> list[tuple[Atom, int]]:
+    """Return the dimensions of the view that reads along an address, the largest stride first."""
+    return sorted(address.terms, key=lambda t: (-abs(t[1]), t[0].key))
+
+
+def product(emitted: Emitter) -> Product | None:
+    """Return the product of an emitted kernel, or None if there is none that can be tiled.
+
+    Its factors are plain loads, possibly padded, and each varies along the sum.
+    """
+    heavies = [n for n in emitted.plan.heavies if n.heavy.form in ("contraction", "convolution")]
+    if len(heavies) != 1 or not heavies[0].dtype.is_float or not emitted.sums:
+        return None
+    (node,), rows, names = heavies, emitted.plan.rows, emitted.names
+    a, b = node.heavy.terms
+    load_a, load_b = _load(a), _load(b)
+    if load_a is None or load_b is None:
+        return None
+    if any(factor.axes.isdisjoint(node.heavy.axes) for factor in (a, b)):
+        return None
+    groups: dict[tuple[bool, bool], list[Axis]] = {}
+    for axis in rows:
+        groups.setdefault((axis in a.axes, axis in b.axes), []).append(axis)
+    both = groups.get((True, True), [])
+    if not groups.get((False, True)) and not both:  # a matrix times a vector
+        a, b, load_a, load_b = b, a, load_b, load_a
+        groups[False, True] = groups.pop((True, False), [])
+    columns = groups.get((False, True), [])
+    place = None
+    if columns or both:  # the channels of a depthwise convolution are columns
+        atoms = [atom for atom, _ in dimensions(load_b.address)]
+        last = (columns or both)[-1]
+        place = atoms.index(last) if last in atoms else None
+    batch = [*both, *groups.get((False, False), [])]
+    return Product(
+        tuple(names[axis] for axis in batch),
+        tuple(names[axis] for axis in groups.get((True, False), [])),
+        tuple(names[axis] for axis in columns),
+        emitted.sums[0],
+        tuple(emitted.sums[1:]),
+        str(emitted.sources[load_a].name),
+        str(emitted.sources[load_b].name),
+        place,
+        shared=not any(axis in b.axes for axis in rows if axis not in columns[-1:]),
+    )
+
+
+def _load(factor: Node) -> Node | None:
+    """Return the load of a factor (through the choice that pads it), or None."""
+    if factor.kind == "choose":
+        loads = [n for n in factor.inputs if n.kind == "load"]
+        return loads[0] if len(loads) == 1 else None
+    return factor if factor.kind == "load" else None

@@ -23,6 +23,7 @@ class Writing(Protocol):
 
     kb: KernelBuilder
     plan: Plan
+    sums: list[str]
 
     def argument(self, letter: str, number: int) -> Value: ...
     def unique(self, name: str) -> str: ...
@@ -141,10 +142,11 @@ class HeavyLoops(Writing):
         """Sum along one axis in chunks of 256."""
         kb, heavy = self.kb, node.heavy
         zero, size = kb.number(0, heavy.dtype), self.extent(axis)
-        with kb.loop(self.unique("chunk"), 0, size, CHUNK, init=[zero]) as (chunk, total):
+        self.sums = [self.unique("chunk"), self.unique("k")]
+        with kb.loop(self.sums[0], 0, size, CHUNK, init=[zero]) as (chunk, total):
             end = kb.min(kb.add(chunk, CHUNK), size)
             with (
-                kb.loop(self.unique("k"), chunk, end, init=[zero]) as (k, acc),
+                kb.loop(self.sums[1], chunk, end, init=[zero]) as (k, acc),
                 self.bound({axis: k}),
             ):
                 a, b = (self.emit(t) for t in heavy.terms)
@@ -166,9 +168,10 @@ class HeavyLoops(Writing):
                 return self._chunks_along(node, channel)
         zero, size = kb.number(0, heavy.dtype), self.extent(channel)
         step = self.number(32 * heavy.facts["blocks"], "chunk")
-        with kb.loop(self.unique("chunk"), 0, size, step, init=[zero]) as (chunk, total):
+        self.sums = [self.unique("chunk"), self.unique("block")]
+        with kb.loop(self.sums[0], 0, size, step, init=[zero]) as (chunk, total):
             end = kb.min(kb.add(chunk, step), size)
-            with kb.loop(self.unique("block"), chunk, end, 32, init=[zero]) as (block, acc):
+            with kb.loop(self.sums[1], chunk, end, 32, init=[zero]) as (block, acc):
                 stop = kb.min(kb.add(block, 32), size)
                 kb.carry(self._taps(node, taps, block, stop, acc))
             kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
@@ -177,13 +180,15 @@ class HeavyLoops(Writing):
     def _taps(self, node: Node, taps, block, stop, acc) -> Value:
         kb, heavy = self.kb, node.heavy
         if taps:
-            with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=[acc]) as (tap, inner):  # noqa: SIM117
+            self.sums.append(self.unique("tap"))
+            with kb.loop(self.sums[-1], 0, self.extent(taps[0]), init=[acc]) as (tap, inner):  # noqa: SIM117
                 with self.bound({taps[0]: tap}):
                     kb.carry(self._taps(node, taps[1:], block, stop, inner))
             return kb.results[0]
         hit = self.condition(heavy.conditions) if heavy.conditions else None
+        self.sums.append(self.unique("c"))
         with (
-            kb.loop(self.unique("c"), block, stop, init=[acc]) as (c, inner),
+            kb.loop(self.sums[-1], block, stop, init=[acc]) as (c, inner),
             self.bound({heavy.axes[0]: c}),
         ):
             a, b = (self.emit(t) for t in heavy.terms)

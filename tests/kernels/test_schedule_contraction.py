@@ -174,5 +174,5 @@ def test_what_is_no_product_is_refused():
     op = group([f32(4, 5)], lambda b, x: b.exp(x))
     with pytest.raises(Refused, match="has no product"):
         read_product(Case(op).kernel)
-    with pytest.raises(Refused, match="same in all terms"):
+    with pytest.raises(Refused, match="has no product"):
         contraction.schedule(Case(linear(5, 1, 9)).kernel)

@@ -8,10 +8,11 @@ from math import prod
 
 from typing_extensions import override
 
-from core_compiler.ir import Function, Op, Value
+from core_compiler.ir import Function, Value
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
 from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.product import Product
 from core_compiler.scheduling.schedules.steps import LaunchPlan, Scheduled
 from core_compiler.scheduling.transforms import (
     Refused,
@@ -29,107 +30,18 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     buffer_argument,
     constant_of,
-    depends_on,
     expression,
     find_loop,
     given,
-    need,
     producers,
     without_dead,
 )
 from core_compiler.scheduling.transforms.outline import digest
 
 
-@dataclass(frozen=True)
-class Product:
-    """The loops and buffers of an unscheduled kernel that form the product ``sum of a * b``.
-
-    ``batch``: parallel loops that index both operands or neither; ``rows``: only ``a``;
-    ``columns``: only ``b``; ``chunk``: the loop that carries the total; ``terms``: the loops inside
-    it, outermost first; ``a`` and ``b``: the buffers; ``axis``: the position of the (last) column
-    loop among the indices of ``b``; ``shared``: no other parallel loop indexes ``b``, so that it
-    can be packed.
-    """
-
-    batch: tuple[str, ...]
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    chunk: str
-    terms: tuple[str, ...]
-    a: str
-    b: str
-    axis: int | None
-    shared: bool = True
-
-
-def read_product(function: Function) -> Product:
-    """Find the product of a lowered kernel; raise :class:`Refused` if there is none."""
-    made = producers(function)
-    path = _path_to_sum(function.body.ops, ())
-    *loops, fma = given(path, f"{function.name} has no product")
-    parallel = [op for op in loops if op.get("loop") == "parallel"]
-    sums = [op for op in loops if op.get("loop") != "parallel"]
-    need(len(sums) >= 2, f"{function.name} has no chunks")
-    a, b = _factors(fma, made)
-
-    def varies(value: Value, op: Op) -> bool:
-        return depends_on([value], {op.regions[0].arguments[0]}, made)
-
-    for factor in (a, b):
-        need(any(varies(factor, op) for op in sums), "a factor is the same in all terms")
-    groups: dict[tuple[bool, bool], list[str]] = {}
-    for op in parallel:
-        groups.setdefault((varies(a, op), varies(b, op)), []).append(op["name"])
-    both = groups.get((True, True), [])
-    if not groups.get((False, True)) and not both:  # a matrix times a vector
-        a, b = b, a
-        groups[False, True] = groups.pop((True, False), [])
-    columns = groups.get((False, True), [])
-    source_a, source_b = _source(a, made), _source(b, made)
-    axis = None
-    if columns or both:  # the channels of a depthwise convolution are columns
-        last = next(op for op in parallel if op["name"] == (columns or both)[-1])
-        iv = last.regions[0].arguments[0]
-        where = access(source_b)[1]
-        axis = next((i for i, v in enumerate(where) if v is iv), None)
-    return Product(
-        batch=tuple(groups.get((True, True), []) + groups.get((False, False), [])),
-        rows=tuple(groups.get((True, False), [])),
-        columns=tuple(columns),
-        chunk=sums[0]["name"],
-        terms=tuple(op["name"] for op in sums[1:]),
-        a=access(source_a)[0].name,
-        b=access(source_b)[0].name,
-        axis=axis,
-        shared=not any(varies(b, op) for op in parallel if op["name"] not in columns[-1:]),
-    )
-
-
-def _path_to_sum(ops, path: tuple[Op, ...]) -> tuple[Op, ...] | None:
-    """Return the loops around the innermost sum, and the op that adds a term."""
-    for op in ops:
-        if op.kind == "kernel.for":
-            found = _path_to_sum(op.regions[0].ops, (*path, op))
-            if found is not None:
-                return found
-        if op.kind == "kernel.fma" and path and path[-1].operands[3:]:
-            return (*path, op)
-    return None
-
-
-def _factors(fma: Op, made) -> tuple[Value, Value]:
-    return fma.operands[0], fma.operands[1]
-
-
-def _source(value: Value, made) -> Op:
-    """Return the load of a factor (through the select that pads it)."""
-    op = made[value]
-    if op.kind == "kernel.select":
-        loads = [made[v] for v in op.operands[1:] if made[v].kind == "kernel.load"]
-        need(len(loads) == 1, "a factor is selected from several loads")
-        return loads[0]
-    need(op.kind == "kernel.load", f"a factor is computed by {op.kind}: store it first")
-    return op
+def read_product(kernel: Function) -> Product:
+    """Return the product of a lowered kernel; raise :class:`Refused` if there is none."""
+    return given(Product.of(kernel), f"{kernel.name} has no product")
 
 
 def canonical(kernel: Function, product: Product) -> Scheduled:

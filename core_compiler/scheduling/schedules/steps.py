@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from core_compiler.ir import Function
+from core_compiler.kernel_ir.product import unmarked
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Scheduled:
 
     @staticmethod
     def of(function: Function) -> Scheduled:
-        return Scheduled(function, {}, (Step("unscheduled", function.name, function),))
+        return Scheduled(unmarked(function), {}, (Step("unscheduled", function.name, function),))
 
     def apply(self, transformation: Callable[..., Function], *args, **options) -> Scheduled:
         """Apply a transformation to the kernel; refusals propagate."""
