@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_compiler.exporters.mlir.compositions import scatters
+from core_compiler.exporters.compositions import scatters
 from core_compiler.exporters.mlir.linalg import Linalg
 from core_compiler.exporters.mlir.tosa import Tosa
 from core_compiler.ir import Block, Value, WeightStore, dtype, tensor

@@ -145,7 +145,7 @@ class _Translated:
             Ref(plain(value.type), name)
             for value, name in zip(function.arguments, inputs, strict=True)
         ]
-        made = context.block(function.body, arguments)
+        made = context.body(function.body, arguments)
         self._arguments = [*arguments, *context.parameters.values()]
         self._results = list(zip([type_text(plain(v.type)) for v in made], outputs, strict=True))
         self._writer = context.writer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, ClassVar
@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from core_compiler.exporters.base import archived
+from core_compiler.exporters.expansion import Composition, Expansion, Vocabulary
 from core_compiler.exporters.mlir.text import Ref, Writer
-from core_compiler.exporters.respelled import SPELLINGS
 from core_compiler.ir import (
     Block,
     Dense,
@@ -27,7 +27,7 @@ from core_compiler.ir import (
     tensor,
 )
 from core_compiler.ops import typed
-from core_compiler.ops.base import definition
+from core_compiler.ops.base import view
 from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import UserError
 
@@ -38,12 +38,8 @@ _NAMED = 3
 
 #: ``(context, op, operands) -> result(s)``: the translation of a core op to the dialect.
 Handler = Callable[..., Any]
-#: ``(builder, view of op) -> value(s)``: an op expressed in other core ops, as in a decomposition.
-Composition = Callable[[Builder, Any], Any]
-
-
-class NoWord(Exception):
-    """An op has no equivalent in the dialect; the message names the feature and the dtype."""
+#: ``(view of op) -> reason``: why the dialect lacks a form of an op, or "".
+Lacks = Callable[..., str]
 
 
 @dataclass(frozen=True)
@@ -118,6 +114,7 @@ class Context:
     #: The display name of the dialect.
     NAME: ClassVar[str]
     TABLE: ClassVar[dict[str, Handler]]
+    LACKS: ClassVar[dict[str, Lacks]]
     COMPOSED: ClassVar[dict[str, Composition]]
 
     def __init__(self, shared: Shared):
@@ -127,64 +124,70 @@ class Context:
         self.readers: Counter[Value] = Counter()
         #: Values that a block returns to the surrounding op.
         self.given: set[Value] = set()
+        #: Ops that the dialect lacks: what remains of an export that is refused at the end.
+        self.unsupported: set[Op] = set()
         #: Arguments that parameters became, in the order of their first use.
         self.parameters: dict[str, Ref] = {}
 
     # -- walking ---------------------------------------------------------------------------------
 
+    def body(self, block: Block, arguments: Sequence[Ref]) -> tuple[Ref, ...]:
+        """Write a block of the module, whose ops are expanded to those of the dialect first."""
+        return self.block(self._expanded(block), arguments)
+
+    def _expanded(self, block: Block) -> Block:
+        self.given.update(v for inner in _blocks(block) for v in inner.outputs)
+        vocabulary = Vocabulary(self.lacks, self._refused, self.COMPOSED)
+        expansion = Expansion(vocabulary, self.shared.made)
+        made = expansion.block(block)
+        for missing in expansion.missing:
+            op, origin = missing.op, missing.op.origin or missing.of.origin or self.writer.origin
+            self.shared.missing.append(Missing(op.kind, missing.reason, origin))
+            self.unsupported.add(op)
+        return made
+
     def block(self, block: Block, arguments: Sequence[Ref]) -> tuple[Ref, ...]:
-        """Write the ops of a block; return the values that it yields."""
+        """Write the ops of an expanded block; return the values that it yields."""
         self.env.update(zip(block.arguments, arguments, strict=True))
-        needed = _needed(block)
-        self.readers.update(v for op in needed for v in op.uses())
+        self.readers.update(v for op in block.ops for v in op.uses())
         self.given.update(block.outputs)
-        for op in needed:
+        for op in block.ops:
             self._op(op)
         return tuple(self.env[v] for v in block.outputs)
 
     def _op(self, op: Op) -> None:
         outer = self.writer.origin
         self.writer.origin = op.origin if op.origin is not None else outer
-        operands = [self.env[v] for v in op.operands]
-        made = self._said(op, operands)
-        if made is None:
-            made = tuple(Ref(plain(v.type), v.name) for v in op.results)
-        for value, ref in zip(op.results, made, strict=True):
+        for value, ref in zip(op.results, self._written(op), strict=True):
             self.env[value] = ref
             if value.name and not ref.name:
                 ref.name = value.name
         self.writer.origin = outer
 
+    def _written(self, op: Op) -> Sequence[Ref]:
+        operands = [self.env[v] for v in op.operands]
+        if op.kind in _HOLDERS:
+            return self.block(op.regions[0], operands)
+        if op in self.unsupported:
+            return [Ref(plain(v.type), v.name) for v in op.results]
+        made = self.TABLE[op.kind](self, view(op), *operands)
+        return made if isinstance(made, (tuple, list)) else (made,)
+
+    def lacks(self, op: Op) -> str:
+        """Return why the dialect does not have this form of an op, or ""."""
+        if op.kind in _HOLDERS:
+            return ""
+        if op.kind not in self.TABLE:
+            return "no translation"
+        lacks = self.LACKS.get(op.kind)
+        return "" if lacks is None else lacks(view(op))
+
+    def _refused(self, op: Op) -> str:
+        return "" if op.kind in _HOLDERS else self.refused(op)
+
     def refused(self, op: Op) -> str:
         """Return why the dialect does not support the op's types, or "" if it does."""
         return ""
-
-    def _said(self, op: Op, operands: Sequence[Ref]) -> tuple[Ref, ...] | None:
-        """Return the op's results, or None if it is not supported (which is recorded)."""
-        if op.kind in _HOLDERS:
-            return self.block(op.regions[0], operands)
-        declared, reason = definition(op), self.refused(op)
-        op = op.with_(attributes=declared.settle(op.attributes))
-        handler = self.TABLE.get(op.kind)
-        if not reason and handler is not None:
-            try:
-                made = handler(self, declared.view(op), *operands)
-                return tuple(made) if isinstance(made, (tuple, list)) else (made,)
-            except NoWord as problem:
-                reason = str(problem)
-        formula = self.COMPOSED.get(op.kind) or SPELLINGS.get(op.kind)
-        if (formula is None and declared.decompose is None) or self.refused(op):
-            self.shared.missing.append(Missing(op.kind, reason, self.writer.origin))
-            return None
-
-        def composed(builder: Builder, *values: Value) -> Any:
-            given = op.with_(operands=values)
-            if formula is not None:
-                return formula(builder, declared.view(given))
-            assert declared.decompose is not None
-            return declared.decompose(builder, given)
-
-        return self.block(self._formula(composed, [v.type for v in op.operands]), operands)
 
     def _formula(self, formula: Callable[..., Any], types: Sequence[TensorType]) -> Block:
         """Return ``formula(builder, *values)`` on values of these types, as a block."""
@@ -196,7 +199,7 @@ class Context:
 
     def core(self, formula: Callable[..., Any], *refs: Ref) -> Any:
         """Translate the core ops that ``formula(builder, *values)`` builds on refs."""
-        made = self.block(self._formula(formula, [v.type for v in refs]), refs)
+        made = self.body(self._formula(formula, [v.type for v in refs]), refs)
         return made[0] if len(made) == 1 else made
 
     def parameter(self, op: typed.Constant) -> Ref | None:
@@ -209,12 +212,19 @@ class Context:
         return self.parameters.setdefault(name, Ref(plain(op.result.type), name))
 
 
-def entering(table: dict[str, Handler]) -> Callable[..., Callable[[Handler], Handler]]:
-    """Return a decorator that registers a handler in ``table`` for kinds (without ``core.``)."""
+def entering(
+    table: dict[str, Handler], forms: dict[str, Lacks]
+) -> Callable[..., Callable[[Handler], Handler]]:
+    """Return a decorator that registers a handler in ``table`` for kinds (without ``core.``).
 
-    def op(*kinds: str) -> Callable[[Handler], Handler]:
+    ``lacks`` says which forms of an op the handler does not translate.
+    """
+
+    def op(*kinds: str, lacks: Lacks | None = None) -> Callable[[Handler], Handler]:
         def enter(handler: Handler) -> Handler:
             table.update({f"core.{kind}": handler for kind in kinds})
+            if lacks is not None:
+                forms.update({f"core.{kind}": lacks for kind in kinds})
             return handler
 
         return enter
@@ -222,15 +232,11 @@ def entering(table: dict[str, Handler]) -> Callable[..., Callable[[Handler], Han
     return op
 
 
-def _needed(block: Block) -> list[Op]:
-    """Return the ops of a block that its outputs depend on, in order."""
-    live = set(block.outputs)
-    made = []
-    for op in reversed(block.ops):
-        if not live.isdisjoint(op.results):
-            made.append(op)
-            live.update(op.uses())
-    return made[::-1]
+def _blocks(block: Block) -> Iterator[Block]:
+    """Yield a block and those of its ops' regions."""
+    yield block
+    for op in block.walk():
+        yield from op.regions
 
 
 def _digest_name(value: Resource) -> str:

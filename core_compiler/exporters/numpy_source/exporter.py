@@ -14,6 +14,7 @@ import numpy as np
 
 from core_compiler.exporters import base
 from core_compiler.exporters.base import Names, archived, is_uniform, short
+from core_compiler.exporters.expansion import Expansion, Vocabulary
 from core_compiler.exporters.numpy_source import ops  # noqa: F401  (fills the table)
 from core_compiler.exporters.numpy_source.table import TABLE
 from core_compiler.exporters.numpy_source.text import (
@@ -29,10 +30,10 @@ from core_compiler.exporters.numpy_source.text import (
     taken,
     typed,
 )
-from core_compiler.exporters.respelled import respelled
 from core_compiler.ir import Block, DType, Module, Op, Resource, Value, as_array, dtype
-from core_compiler.ops.base import definition
+from core_compiler.ops.base import view
 from core_compiler.ops.builder import broadcast_shape
+from core_compiler.ops.traits import has_trait
 from core_compiler.ops.typed import Broadcast, Iota
 from core_compiler.ops.typed import Constant as ConstantOp
 from core_compiler.support.errors import InternalError
@@ -82,6 +83,7 @@ class Writer:
 
     def __init__(self, module: Module, reserved: Iterable[str]):
         self.module = module
+        self.expansion = Expansion(Vocabulary(_lacks), module.weights)
         self.statements: list[Statement] = []
         self.weights: dict[str, np.ndarray] = {}
         self.helpers: dict[str, None] = {}
@@ -101,6 +103,9 @@ class Writer:
         for value, given in zip(body.arguments, inputs, strict=True):
             arguments.append(self.names.fresh(given))
             self.env[value] = Text(arguments[-1], value.type.shape)
+        body = self.expansion.block(body)
+        if self.expansion.missing:
+            raise InternalError(f"{self.expansion.missing[0].op.kind} is not supported in NumPy")
         self.block(body)
         results = [self.text(v) for v in body.outputs]
         self.write(f"return {', '.join(results) if len(results) > 1 else sequence(results)}")
@@ -130,42 +135,26 @@ class Writer:
             self.visit(op)
 
     def visit(self, op: Op) -> None:
-        outer = self.op
-        self.op = outer if op.origin is None and outer is not None else op
+        outer, self.op = self.op, self.expansion.of.get(op, op)
         self._translate(op)
         self.op = outer
 
     def _translate(self, op: Op) -> None:
         special = _SPECIAL.get(op.kind)
         if special is not None:
-            if op.results:  # a loop without results has no effect
-                special(self, op)
+            special(self, op)
             return
-        if all(v.type.elements == 0 for v in op.results):
+        if _is_empty(op):
             for value in op.results:
                 empty = f"np.zeros({sequence(value.type.shape)}, {dtype_text(value.type.dtype)})"
                 self.env[value] = Text(empty, value.type.shape)
             return
-        declared, handler = definition(op), TABLE.get(short(op))
-        made = None
-        if handler is not None:
-            op = op.with_(attributes=declared.settle(op.attributes))
-            if "elementwise" in declared.traits:
-                operands, shape = self._before_broadcasts(op)
-            else:
-                operands, shape = [self.text(v) for v in op.operands], None
-            made = handler(self, declared.view(op), *operands)
-        if made is not None:
-            self._assign(op, made, shape)
-            return
-        block = respelled(op, self.module.weights)
-        if block is None:
-            raise InternalError(f"{op.kind} is not supported in NumPy")
-        for argument, value in zip(block.arguments, op.operands, strict=True):
-            self.env[argument] = self.env[value]
-        self.block(block)
-        for value, result in zip(op.results, block.outputs, strict=True):
-            self.env[value] = self.env[result]
+        shape = None
+        if has_trait(op, "elementwise"):
+            operands, shape = self._before_broadcasts(op)
+        else:
+            operands = [self.text(v) for v in op.operands]
+        self._assign(op, TABLE[short(op)](self, view(op), *operands), shape)
 
     def _assign(self, op: Op, expression: str, shape: tuple[int, ...] | None) -> None:
         """Assign the op's results; ``shape`` is that of a single result before it is broadcast."""
@@ -374,3 +363,12 @@ _SPECIAL = {
 def _short_line(place: str) -> str:
     """Shorten a long path to ``model.py:12``."""
     return place.replace("\\", "/").rpartition("/")[2]
+
+
+def _lacks(op: Op) -> str:
+    known = op.kind in _SPECIAL or short(op) in TABLE or _is_empty(op)
+    return "" if known else "no translation"
+
+
+def _is_empty(op: Op) -> bool:
+    return all(v.type.elements == 0 for v in op.results)

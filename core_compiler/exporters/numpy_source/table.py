@@ -7,7 +7,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from core_compiler.exporters.numpy_source.text import atom, dtype_text
-from core_compiler.ir import DType, Op, dtype
+from core_compiler.ir import DType, dtype
+from core_compiler.ops.views import OpView
 
 if TYPE_CHECKING:
     from core_compiler.exporters.numpy_source.exporter import Writer
@@ -17,11 +18,11 @@ F32, I32 = dtype("f32"), dtype("i32")
 __all__ = ["TABLE", "cast", "core", "in_f32"]
 
 
-#: ``add`` for ``core.add`` -> ``handler(writer, op, *operands)``.  It returns the expression of the
-#: results (a tuple if there are several), or None if the op's declared decomposition is to be
-#: written.  Operands are names, calls and indices, which need no parentheses.  Operands of an
-#: elementwise op may not be broadcast yet, and scalars next to an array are literals.
-TABLE: dict[str, Callable[..., str | None]] = {}
+#: ``add`` for ``core.add`` -> ``handler(writer, view of op, *operands)``: the expression of the
+#: results (a tuple if there are several).  Operands are names, calls and indices, which need
+#: no parentheses.  Operands of an elementwise op may not be broadcast yet, and scalars next to an
+#: array are literals.
+TABLE: dict[str, Callable[..., str]] = {}
 
 
 def core(*names: str):
@@ -43,7 +44,7 @@ def in_f32(handler):
     """Wrap a handler to widen float operands narrower than f32 and narrow the op's results."""
 
     @wraps(handler)
-    def wide(w: Writer, op: Op, *operands: str) -> str | None:
+    def wide(w: Writer, op: OpView, *operands: str) -> str:
         given = [
             cast(x, F32) if _is_narrow(value.type.dtype) else x
             for x, value in zip(operands, op.operands, strict=True)
@@ -51,7 +52,7 @@ def in_f32(handler):
         made = handler(w, op, *given)
         narrow = op.operands and _is_narrow(op.operands[0].type.dtype)
         wanted: Any = op.results[0].type.dtype
-        if made is None or not narrow or not _is_narrow(wanted):
+        if not narrow or not _is_narrow(wanted):
             return made
         return cast(made, wanted)
 

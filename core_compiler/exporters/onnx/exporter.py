@@ -16,20 +16,36 @@ import numpy as np
 from typing_extensions import override
 
 from core_compiler.exporters.base import Gap, entry, is_uniform, refuse, short
+from core_compiler.exporters.expansion import Expansion, Missing, Vocabulary
 from core_compiler.exporters.onnx import dtypes, ops  # noqa: F401  (fills the table)
 from core_compiler.exporters.onnx.graph import Graph, Tensor
 from core_compiler.exporters.onnx.ranges import Ranges
-from core_compiler.exporters.onnx.table import TABLE, Emitter, NotInOnnx
-from core_compiler.exporters.respelled import respelled
+from core_compiler.exporters.onnx.table import FORMS, TABLE, Emitter, NotInOnnx
 from core_compiler.ir import Block, Module, Op, Resource, TensorType, Value, as_array
 from core_compiler.ops import typed
-from core_compiler.ops.base import definition, view
+from core_compiler.ops.base import view
 from core_compiler.ops.builder import broadcast_shape
+from core_compiler.ops.evaluation import constant_array
+from core_compiler.ops.traits import has_trait
 
 #: The reasons why ops are unsupported.
 _NO_WORD = dict.fromkeys(
     ("random_bits", "random_uniform", "random_normal"), "ONNX specifies no random number generator"
 )
+
+
+#: Ops that become nodes only if a user needs them.
+_LAZY = frozenset({"constant", "broadcast", "group"})
+
+
+def _is_empty(op: Op) -> bool:
+    """Return whether an op without regions has no elements as its results."""
+    return not op.regions and all(v.type.elements == 0 for v in op.results)
+
+
+def _gap(missing: Missing) -> Gap:
+    op, of = missing.op, missing.of
+    return Gap(of, missing.reason if of is op else f"{missing.reason}, for {op.kind} in it")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +75,10 @@ def to_graph(
     Raise UserError with all ops that ONNX does not support.
     """
     body = entry(module, inputs, outputs)
-    exporter = Exporter(module, opset, guards)
+    exporter = Exporter(module, body, opset, guards)
     arguments = [exporter.argument(v) for v in body.arguments]
     exporter.graph.inputs = arguments
+    body = exporter.expansion.block(body)
     exporter.block(body)
     if exporter.gaps:
         raise refuse(exporter.gaps, f"ONNX (opset {opset})")
@@ -75,9 +92,11 @@ def to_graph(
 class Exporter(Emitter):
     """The state of an export; ``env`` maps values to tensors, with a region's on top."""
 
-    def __init__(self, module: Module, opset: int, guards: bool):
+    def __init__(self, module: Module, body: Block, opset: int, guards: bool):
         super().__init__(opset, guards)
         self.module = module
+        self.expansion = Expansion(Vocabulary(self.lacks, self.refuses), module.weights)
+        self._makers = {v: op for op in body.walk() for v in op.results}
         self.env: ChainMap[Value, Tensor | Spread] = ChainMap()
         self.gaps: list[Gap] = []
         self._groups = 0
@@ -102,14 +121,12 @@ class Exporter(Emitter):
     def visit(self, op: Op) -> None:
         """Translate one op; record a gap and continue if it is unsupported."""
         self.ranges.made(op)
-        outer = self.op
-        # The ops of a decomposition have no origin: they belong to the op that is decomposed.
-        self.op = outer if op.origin is None and outer is not None else op
+        # The nodes of a composition belong to the op that it is of.
+        outer, self.op = self.op, self.expansion.of.get(op, op)
         try:
             results = self._translated(op)
         except NotInOnnx as gap:
-            reason = str(gap) if self.op is op else f"{gap}, for {op.kind} in it"
-            self.gaps.append(Gap(self.op, reason))
+            self.gaps.append(_gap(Missing(op, str(gap), self.op)))
             results = [Tensor(v.type.dtype, v.type.shape) for v in op.results]
         finally:
             self.op = outer
@@ -126,30 +143,50 @@ class Exporter(Emitter):
             return (self._spread(op),)
         if op.kind == "core.group":
             return self._group(op)
-        if not op.results:  # a loop without results has no effect
-            return ()
-        for value in op.results:
-            missing = dtypes.missing(value.type.dtype, self.opset)
-            if missing:
-                raise NotInOnnx(missing)
-        if not op.regions and all(v.type.elements == 0 for v in op.results):
+        missing = self.refuses(op) or self.lacks(op)
+        if missing:
+            raise NotInOnnx(missing)
+        if _is_empty(op):
             return [self.constant(np.empty(v.type.shape, v.type.dtype.numpy)) for v in op.results]
-        declared, handler = definition(op), TABLE.get(short(op))
-        made: Tensor | Spread | Sequence[Tensor] | None = None
-        if handler is not None:
-            op = op.with_(attributes=declared.settle(op.attributes))
-            if "elementwise" in declared.traits:
-                made = self._elementwise(op, handler)
-            else:
-                made = handler(self, declared.view(op), *map(self.operand, op.operands))
-        if made is not None:
-            return (made,) if isinstance(made, Tensor | Spread) else tuple(made)
-        block = respelled(op, self.module.weights)
-        if block is None:
-            raise NotInOnnx(_NO_WORD.get(short(op), "no translation"))
-        return self._inlined(block, op.operands)
+        handler = TABLE[short(op)]
+        if has_trait(op, "elementwise"):
+            return (self._elementwise(op, handler),)
+        made = handler(self, view(op), *map(self.operand, op.operands))
+        return (made,) if isinstance(made, Tensor) else tuple(made)
 
-    def _elementwise(self, op: Op, handler) -> Tensor | Spread | None:
+    # -- forms of ops ------------------------------------------------------------------------------
+
+    def lacks(self, op: Op) -> str:
+        """Return why ONNX does not have this form of an op, or ""."""
+        name = short(op)
+        if name in _LAZY or _is_empty(op):
+            return ""
+        if name not in TABLE:
+            return _NO_WORD.get(name, "no translation")
+        form = FORMS.get(name)
+        return "" if form is None or form(self, view(op)) else "no equivalent of this form"
+
+    def refuses(self, op: Op) -> str:
+        """Return why the opset has no tensors of the op's dtypes, or ""."""
+        kinds = () if short(op) == "group" else (v.type.dtype for v in op.results)
+        return next(filter(None, (dtypes.missing(kind, self.opset) for kind in kinds)), "")
+
+    @override
+    def stored(self, value: Value) -> np.ndarray | None:
+        op = self._makers.get(value)
+        if op is None or op.kind not in ("core.constant", "core.broadcast", "core.reshape"):
+            return None
+        if op.kind == "core.constant":
+            return constant_array(op, self.module.weights)
+        held = self.stored(op.operands[0])
+        if held is None or op.kind == "core.reshape":
+            return None if held is None else held.reshape(value.type.shape)
+        sizes = [1] * value.type.rank
+        for size, axis in zip(held.shape, typed.Broadcast.of(op).dims, strict=True):
+            sizes[axis] = size
+        return held.reshape(sizes)
+
+    def _elementwise(self, op: Op, handler) -> Tensor | Spread:
         """Compute an elementwise op before its operands are broadcast, if possible."""
         held = [self.compact(v) for v in op.operands]
         whole: TensorType = op.result.type
@@ -157,7 +194,7 @@ class Exporter(Emitter):
         if shape != whole.shape:
             op = op.with_(results=(Value(whole.with_(shape=shape, order=None), op.result.name),))
         made = handler(self, view(op), *(tensor for tensor, _ in held))
-        if made is None or shape == whole.shape:
+        if shape == whole.shape:
             return made
         if not made.wanted:
             made.shape, made.wanted = shape, op.result.name or short(op)

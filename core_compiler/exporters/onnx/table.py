@@ -15,26 +15,29 @@ from core_compiler.ir import DType, Op, Value, dtype
 
 BOOL, F32, I32, I64 = map(dtype, ("i1", "f32", "i32", "i64"))
 
-__all__ = ["TABLE", "Emitter", "NotInOnnx", "core", "in_f32"]
+__all__ = ["FORMS", "TABLE", "Emitter", "NotInOnnx", "core", "in_f32"]
 
 
 class NotInOnnx(Exception):
     """ONNX does not support this use of an op; the message names the missing feature."""
 
 
-#: ``add`` for ``core.add`` -> ``handler(emitter, op, *operands)``.  It returns the results, or None
-#: if the op's declared decomposition is to be exported.  Operands of an elementwise op may not be
-#: broadcast yet; the result of the ``op`` passed to its handler has the shape that they broadcast
-#: to.
-TABLE: dict[str, Callable[..., Tensor | Sequence[Tensor] | None]] = {}
+#: ``add`` for ``core.add`` -> ``handler(emitter, view of op, *operands)``.  It returns the results.
+#: Operands of an elementwise op may not be broadcast yet; the result of the ``op`` passed to its
+#: handler has the shape that they broadcast to.
+TABLE: dict[str, Callable[..., Tensor | Sequence[Tensor]]] = {}
+#: ``(emitter, view of op)``: whether ONNX has this form of an op; other forms are expanded.
+FORMS: dict[str, Callable[[Emitter, Any], bool]] = {}
 
 
-def core(*names: str):
-    """Register a handler for these core ops."""
+def core(*names: str, when: Callable[[Emitter, Any], bool] | None = None):
+    """Register a handler for these core ops, for the forms of them that ONNX has (``when``)."""
 
     def enter(handler):
         for name in names:
             TABLE[name] = handler
+            if when is not None:
+                FORMS[name] = when
         return handler
 
     return enter
@@ -70,6 +73,13 @@ class Emitter:
 
     def numbers(self, value: Value) -> np.ndarray | None:
         """Return the values that occur in a constant, each at least once; None for other values."""
+        raise NotImplementedError
+
+    def stored(self, value: Value) -> np.ndarray | None:
+        """Return the elements of a constant of the module, which broadcast to it; None for others.
+
+        It is known before the value is exported.
+        """
         raise NotImplementedError
 
     def bounds(self, value: Value) -> tuple[float, float] | None:

@@ -5,8 +5,8 @@ transposes, broadcasts, fills, reductions, softmax), else generic ops with bodie
 math.  Cases that are undefined in MLIR but defined here are guarded.
 """
 
-from core_compiler.exporters.mlir.compositions import ordering
-from core_compiler.exporters.mlir.compositions import windows as taps
+from core_compiler.exporters.compositions import ordering
+from core_compiler.exporters.compositions import windows as taps
 from core_compiler.exporters.mlir.linalg import (
     contraction,
     control,

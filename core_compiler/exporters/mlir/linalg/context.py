@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from core_compiler.exporters.expansion import Composition
 from core_compiler.exporters.mlir.context import (
-    Composition,
     Context,
     Handler,
+    Lacks,
     Shared,
     entering,
 )
@@ -39,6 +40,7 @@ class Linalg(Context):
 
     NAME = "linalg"
     TABLE: ClassVar[dict[str, Handler]] = {}
+    LACKS: ClassVar[dict[str, Lacks]] = {}
     COMPOSED: ClassVar[dict[str, Composition]] = {}
 
     def __init__(self, shared: Shared):
@@ -203,4 +205,4 @@ def _listed(word: str, values: Sequence[tuple[Ref, Map]]) -> str:
     return f"{word}({names} : {', '.join(type_text(v.type) for v, _ in values)})"
 
 
-op = entering(Linalg.TABLE)
+op = entering(Linalg.TABLE, Linalg.LACKS)

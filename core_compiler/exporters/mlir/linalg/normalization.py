@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.exporters.mlir.compositions.normalization import softmax_or_zero
+from core_compiler.exporters.compositions.normalization import softmax_or_zero
 from core_compiler.exporters.mlir.linalg.context import F32, Linalg, op
 from core_compiler.exporters.mlir.linalg.reduction import rounded
 from core_compiler.exporters.mlir.literals import type_text

@@ -14,8 +14,8 @@ from core_compiler.exporters.mlir.linalg.context import (
 )
 from core_compiler.exporters.mlir.linalg.scalars import convert
 from core_compiler.exporters.mlir.literals import constant_text, stored, type_text
-from core_compiler.exporters.mlir.shapes import groups, kept_of
 from core_compiler.exporters.mlir.text import Ref
+from core_compiler.exporters.shapes import groups, kept_of
 from core_compiler.ir import Dense, TensorType, tensor
 from core_compiler.ir.types import INDEX
 from core_compiler.ops import typed

@@ -13,8 +13,8 @@ from core_compiler.exporters.mlir.linalg.contraction import added_product, named
 from core_compiler.exporters.mlir.linalg.reduction import accumulated, least, rounded
 from core_compiler.exporters.mlir.linalg.shape import cut, padded, reshaped
 from core_compiler.exporters.mlir.literals import constant_text, type_text
-from core_compiler.exporters.mlir.shapes import kept_of, positions_inside
 from core_compiler.exporters.mlir.text import Ref
+from core_compiler.exporters.shapes import kept_of, positions_inside
 from core_compiler.ir import DType, TensorType, tensor
 from core_compiler.ops import typed
 from core_compiler.ops.rules import accumulator

@@ -4,14 +4,14 @@ https://www.mlplatform.org/tosa/tosa_spec.html.  Types are those of version 1.0 
 for bf16 and 8-bit floats, and of the draft of 1.1 for 64-bit integers.
 """
 
-from core_compiler.exporters.mlir.compositions import (
+from core_compiler.exporters.compositions import (
     boxes,
     functions,
     ordering,
     random,
 )
-from core_compiler.exporters.mlir.compositions import contraction as products
-from core_compiler.exporters.mlir.compositions import windows as taps
+from core_compiler.exporters.compositions import contraction as products
+from core_compiler.exporters.compositions import windows as taps
 from core_compiler.exporters.mlir.tosa import (
     contraction,
     control,

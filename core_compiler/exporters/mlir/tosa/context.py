@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 from typing_extensions import override
 
+from core_compiler.exporters.expansion import Composition
 from core_compiler.exporters.mlir.context import (
-    Composition,
     Context,
     Handler,
+    Lacks,
     Shared,
     entering,
 )
@@ -62,6 +63,7 @@ class Tosa(Context):
 
     NAME = "TOSA"
     TABLE: ClassVar[dict[str, Handler]] = {}
+    LACKS: ClassVar[dict[str, Lacks]] = {}
     COMPOSED: ClassVar[dict[str, Composition]] = {}
 
     def __init__(self, shared: Shared):
@@ -240,4 +242,4 @@ class Tosa(Context):
         return self.op("tile", [x, self.shape(times)], made)
 
 
-op = entering(Tosa.TABLE)
+op = entering(Tosa.TABLE, Tosa.LACKS)

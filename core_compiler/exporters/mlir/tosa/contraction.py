@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core_compiler.exporters.mlir.context import NoWord
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import BF16, F16, F32, FP8, I8, I32, Tosa, op
 from core_compiler.exporters.mlir.tosa.numbers import to_float
@@ -33,11 +32,14 @@ def _signed(b: Tosa, x: Ref) -> tuple[Ref, Ref]:
     return b.each("bitwise_xor", bits, b.splat(-128, bits)), b.zero_point(I8, -128)
 
 
-@op("matmul")
+def _lacks(op: typed.Matmul | typed.Convolution) -> str:
+    kind = op.operands[0].type.dtype
+    return "" if kind.is_float or kind in _BYTES else f"products of {kind}"
+
+
+@op("matmul", lacks=_lacks)
 def matmul(b: Tosa, op: typed.Matmul, x: Ref, y: Ref) -> Ref:
     made, kind = op.result.type, x.type.dtype
-    if not (kind.is_float or kind in _BYTES):
-        raise NoWord(f"products of {kind}")
     if kind in FP8:  # TOSA sums these in f16
         x, y = to_float(b, x, F32), to_float(b, y, F32)
     *batch, m, k = x.type.shape
@@ -52,7 +54,12 @@ def matmul(b: Tosa, op: typed.Matmul, x: Ref, y: Ref) -> Ref:
 # -- convolutions ----------------------------------------------------------------------------------
 
 
-@op("conv")
+def _lacks_conv(op: typed.Conv) -> str:
+    pads = border(op, op.w.type.shape[2:])
+    return _lacks(op) or ("windows that cover only padding" if pads is None else "")
+
+
+@op("conv", lacks=_lacks_conv)
 def conv(b: Tosa, op: typed.Conv, x: Ref, w: Ref) -> Ref:
     x, w, kind = _operands(b, op, x, w)
     (n, channels, *_), (outputs, inner, *_) = x.type.shape, w.type.shape
@@ -85,20 +92,26 @@ def conv(b: Tosa, op: typed.Conv, x: Ref, w: Ref) -> Ref:
     return _finished(b, op, made, kind)
 
 
-@op("conv_transpose")
-def conv_transpose(b: Tosa, op: typed.ConvTranspose, x: Ref, w: Ref) -> Ref:
-    """Emit ``tosa.transpose_conv2d`` if it applies, else a convolution of the dilated image."""
-    low, high = op.low, [p - e for p, e in zip(op.high, op.output_padding, strict=True)]
-    window = w.type.shape[2:]
-    crops = zip((*low, *high), (*window, *window), strict=True)
+def _lacks_transposed(op: typed.ConvTranspose) -> str:
+    window = op.w.type.shape[2:]
+    crops = zip((*op.low, *_high(op)), (*window, *window), strict=True)
     fits = (
         op.groups == 1
         and len(window) == 2
         and set(op.dilations) == {1}
         and all(crop < size for crop, size in crops)
     )
-    if not fits:
-        raise NoWord("this transposed convolution")
+    return _lacks(op) if fits else "this transposed convolution"
+
+
+def _high(op: typed.ConvTranspose) -> list[int]:
+    return [p - e for p, e in zip(op.high, op.output_padding, strict=True)]
+
+
+@op("conv_transpose", lacks=_lacks_transposed)
+def conv_transpose(b: Tosa, op: typed.ConvTranspose, x: Ref, w: Ref) -> Ref:
+    """Emit ``tosa.transpose_conv2d``."""
+    low, high = op.low, _high(op)
     x, w, kind = _operands(b, op, x, w)
     made = op.result.type
     rows = [-p for pair in zip(low, high, strict=True) for p in pair]
@@ -118,8 +131,6 @@ def conv_transpose(b: Tosa, op: typed.ConvTranspose, x: Ref, w: Ref) -> Ref:
 def _operands(b: Tosa, op: typed.Convolution, x: Ref, w: Ref) -> tuple[Ref, Ref, DType]:
     """Return the operands in a dtype that TOSA convolves, and that dtype."""
     kind, made = x.type.dtype, op.result.type.dtype
-    if not (kind.is_float or kind in _BYTES):
-        raise NoWord(f"convolutions of {kind}")
     if kind in FP8 or (kind in (F16, BF16) and made is F32):
         x, w, kind = to_float(b, x, F32), to_float(b, w, F32), F32
     return x, w, kind
@@ -133,17 +144,30 @@ def settled(
     No padding is negative, and the last window ends at the border, because TOSA requires sizes that
     are divisible by the stride.
     """
-    starts, sizes, pads = [0, 0], list(x.type.shape[:2]), []
-    rows = zip(x.type.shape[2:], window, op.strides, op.dilations, op.low, op.high, strict=True)
+    ends = _ends(op, window)
+    starts = [0, 0, *(max(-low, 0) for low, _ in ends)]
+    lost = [0, 0, *(max(-low, 0) + max(-high, 0) for low, high in ends)]
+    sizes = [size - less for size, less in zip(x.type.shape, lost, strict=True)]
+    return b.cut(x, starts, sizes), [(max(low, 0), max(high, 0)) for low, high in ends]
+
+
+def _ends(op: typed.Conv | typed.Pool, window: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the padding of each spatial axis before and after, up to the last window."""
+    made = []
+    rows = zip(op.x.type.shape[2:], window, op.strides, op.dilations, op.low, op.high, strict=True)
     for size, taps, stride, dilation, low, high in rows:
         rest = (size + low + high - dilation * (taps - 1) - 1) % stride
-        high -= rest
-        starts.append(max(-low, 0))
-        sizes.append(size - max(-low, 0) - max(-high, 0))
-        pads.append((max(low, 0), max(high, 0)))
-    if min(sizes) < 1:
-        raise NoWord("windows that cover only padding")
-    return b.cut(x, starts, sizes), pads
+        made.append((low, high - rest))
+    return made
+
+
+def border(op: typed.Conv | typed.Pool, window: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Return the padding of each spatial axis, or None if nothing of the image is left."""
+    ends = _ends(op, window)
+    pairs = zip(op.x.type.shape[2:], ends, strict=True)
+    if any(size - max(-low, 0) - max(-high, 0) < 1 for size, (low, high) in pairs):
+        return None
+    return [(max(low, 0), max(high, 0)) for low, high in ends]
 
 
 def _facts(op: typed.Conv, pads: Sequence[tuple[int, int]], kind: DType) -> dict[str, str]:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from core_compiler.exporters.mlir.context import NoWord
 from core_compiler.exporters.mlir.literals import signless
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import F32, FP8, I1, I32, I64, Tosa, op
@@ -125,10 +124,6 @@ def _is_finite(b: Tosa, x: Ref) -> Ref:
     return b.each("greater", b.splat(np.inf, x), b.each("abs", x), kind=I1)
 
 
-def _no_remainder(b: Tosa, x: Ref, y: Ref) -> Ref:
-    raise NoWord(f"remainders of {x.type.dtype}")
-
-
 FLOATS: dict[str, Each] = {
     **{kind: _named(name) for kind, name in _EXACT.items()},
     **{kind: _in_f32(_named(name)) for kind, name in _FUNCTIONS.items()},
@@ -140,8 +135,6 @@ FLOATS: dict[str, Each] = {
     "is_nan": _is_nan,
     "is_inf": _is_inf,
     "is_finite": _is_finite,
-    "rem": _no_remainder,
-    "mod": _no_remainder,
 }
 
 
@@ -334,7 +327,13 @@ def _elementwise(b: Tosa, op: OpView, *x: Ref) -> Ref:
     return table[op.kind.removeprefix("core.")](b, *x)
 
 
-op(*FLOATS, *INTEGERS)(_elementwise)
+def _lacks(op: OpView) -> str:
+    kind = op.operands[0].type.dtype
+    known = op.kind.removeprefix("core.") in (FLOATS if kind.is_float else INTEGERS)
+    return "" if known else f"{op.kind.removeprefix('core.')} of {kind}"
+
+
+op(*FLOATS, *INTEGERS, lacks=_lacks)(_elementwise)
 
 
 # -- comparisons, selects, conversions -------------------------------------------------------------
@@ -375,9 +374,11 @@ def cast(b: Tosa, op: typed.Cast, x: Ref) -> Ref:
     return convert(b, x, op.dtype, op.saturate)
 
 
-@op("bitcast")
+def _lacks_bits(op: typed.Bitcast) -> str:
+    floats = op.x.type.dtype.is_float or op.dtype.is_float
+    return "the bits of floats" if floats else ""
+
+
+@op("bitcast", lacks=_lacks_bits)
 def bitcast(b: Tosa, op: typed.Bitcast, x: Ref) -> Ref:
-    made = tensor(x.type.shape, op.dtype)
-    if x.type.dtype.is_float or made.dtype.is_float:
-        raise NoWord("the bits of floats")
-    return x.read_as(made)
+    return x.read_as(tensor(x.type.shape, op.dtype))

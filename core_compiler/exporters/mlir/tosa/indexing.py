@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from core_compiler.exporters.mlir.compositions import scatters
+from core_compiler.exporters.compositions import scatters
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import I1, I64, Tosa, op
 from core_compiler.exporters.mlir.tosa.numbers import position

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_compiler.exporters.mlir.compositions.normalization import softmax_or_zero
-from core_compiler.exporters.mlir.context import NoWord
+from core_compiler.exporters.compositions.normalization import softmax_or_zero
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import F32, I1, I32, I64, Tosa, op
 from core_compiler.exporters.mlir.tosa.elementwise import INTEGERS, from_order, negated, ordered
@@ -96,8 +95,6 @@ def arg(b: Tosa, op: typed.Argmax | typed.Argmin, x: Ref) -> Ref:
     return convert(b, b.op("argmax", [x], made, {"axis": f"{op.axis} : i32"}), op.dtype)
 
 
-@op("softmax")
+@op("softmax", lacks=lambda op: "" if op.empty_rows == "zero" else "softmax")
 def softmax(b: Tosa, op: typed.Softmax, x: Ref) -> Ref:
-    if op.empty_rows != "zero":
-        raise NoWord("softmax")
     return b.core(lambda c, v: softmax_or_zero(c, v, op.axis), x)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.exporters.mlir.shapes import kept_of
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import Tosa, op
+from core_compiler.exporters.shapes import kept_of
 from core_compiler.ir import tensor
 from core_compiler.ops import typed
 from core_compiler.ops.rules import replaced

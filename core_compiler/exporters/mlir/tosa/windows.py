@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from core_compiler.exporters.mlir.context import NoWord
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import BF16, F16, F32, I8, I16, Tosa, op
-from core_compiler.exporters.mlir.tosa.contraction import settled
-from core_compiler.ir import tensor
+from core_compiler.exporters.mlir.tosa.contraction import border, settled
+from core_compiler.ir import Value, tensor
 from core_compiler.ops import typed
 
 
-@op("max_pool")
+def _lacks(op: typed.Pool) -> str:
+    window = op.window
+    if op.kind == "core.max_pool" and op.x.type.dtype not in (I8, I16, F16, BF16, F32):
+        return f"pooling of {op.x.type.dtype}"
+    if len(window) > 2 or set(op.dilations) != {1}:
+        return "windows with three axes or dilation"
+    pads = border(op, window)
+    if pads is None or any(max(p) >= size for p, size in zip(pads, window, strict=True)):
+        return "windows that cover only padding"
+    return ""
+
+
+@op("max_pool", lacks=_lacks)
 def max_pool(b: Tosa, op: typed.MaxPool, x: Ref) -> Ref:
-    if x.type.dtype not in (I8, I16, F16, BF16, F32):
-        raise NoWord(f"pooling of {x.type.dtype}")
     return _pooled(b, op, x, "max_pool2d")
 
 
-@op("avg_pool")
+@op("avg_pool", lacks=lambda op: _lacks(_without_padding(op)))
 def avg_pool(b: Tosa, op: typed.AvgPool, x: Ref) -> Ref:
     """Emit an average pooling.
 
@@ -27,18 +36,23 @@ def avg_pool(b: Tosa, op: typed.AvgPool, x: Ref) -> Ref:
     if op.count_padding:
         low, high = (0, 0, *op.low), (0, 0, *op.high)
         x = b.padded(x, b.zero_point(x.type.dtype), low, high)
-        none = (0,) * len(op.low)
-        op = op.changed(low=none, high=none)
-    return _pooled(b, op, x, "avg_pool2d")
+    return _pooled(b, _without_padding(op), x, "avg_pool2d")
+
+
+def _without_padding(op: typed.AvgPool) -> typed.AvgPool:
+    """Return a mean that counts padding as one of an image that has it."""
+    if not op.count_padding:
+        return op
+    none = (0,) * len(op.low)
+    low, high = (0, 0, *op.low), (0, 0, *op.high)
+    sizes = [sum(parts) for parts in zip(op.x.type.shape, low, high, strict=True)]
+    image = Value(tensor(sizes, op.x.type.dtype))
+    return op.with_(operands=(image,)).changed(low=none, high=none)
 
 
 def _pooled(b: Tosa, op: typed.Pool, x: Ref, name: str) -> Ref:
     window, strides, made = op.window, op.strides, op.result.type
-    if len(window) > 2 or set(op.dilations) != {1}:
-        raise NoWord("windows with three axes or dilation")
     x, pads = settled(b, x, window, op)
-    if any(max(pair) >= size for pair, size in zip(pads, window, strict=True)):
-        raise NoWord("windows that cover only padding")
     n, channels, *spatial = x.type.shape
     lead = [1] * (2 - len(window))
     x = b.transposed(b.reshaped(x, (n, channels, *lead, *spatial)), (0, 2, 3, 1))

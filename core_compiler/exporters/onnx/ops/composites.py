@@ -31,24 +31,28 @@ VANISHES = -1e4
 _OF_F32 = frozenset({"Gelu", "HardSwish"})
 
 
-def _exact(x: Tensor, *attributes: float | str) -> bool:
-    """Return whether attributes, which are f32 in ONNX, are exact in ``x``'s dtype."""
+def _exact(op: OpView, *attributes: float | str) -> bool:
+    """Return whether attributes, which are f32 in ONNX, are exact in the op's dtype."""
     numbers = (a for a in attributes if not isinstance(a, str))
-    return x.dtype is not F64 or all(float(np.float32(n)) == n for n in numbers)
+    return not _is_f64(op) or all(float(np.float32(n)) == n for n in numbers)
+
+
+def _is_f64(op: OpView) -> bool:
+    return op.operands[0].type.dtype is F64
 
 
 def _enter(name: str, kind: str, *attributes: str) -> None:
     """Register the op ``kind`` for ``name``, with its attributes (``ours=theirs`` if renamed)."""
     pairs = [a.partition("=")[::2] for a in attributes]
 
+    def has(g: Emitter, op: OpView) -> bool:
+        held = op.pick(*(ours for ours, _ in pairs)).values()
+        return g.has(kind) and not (_is_f64(op) and kind in _OF_F32) and _exact(op, *held)
+
     def handler(g, op: OpView, x):
-        if not g.has(kind) or (x.dtype is F64 and kind in _OF_F32):
-            return None
-        if not _exact(x, *op.pick(*(ours for ours, _ in pairs)).values()):
-            return None
         return g.emit(kind, x, **{theirs or ours: getattr(op, ours) for ours, theirs in pairs})
 
-    core(name)(handler)
+    core(name, when=has)(handler)
 
 
 for _name, _kind, *_attributes in (
@@ -80,24 +84,24 @@ def clamp(g, op: typed.Clamp, x):
     return g.emit("Clip", x, low, high)
 
 
-@core("selu")
+@core("selu", when=lambda g, op: _exact(op, SELU_ALPHA, SELU_SCALE))
 def selu(g, op, x):
-    if not _exact(x, SELU_ALPHA, SELU_SCALE):
-        return None
     return g.emit("Selu", x, alpha=SELU_ALPHA, gamma=SELU_SCALE)
 
 
-@core("celu")
+def _has_celu(g: Emitter, op: typed.Celu) -> bool:
+    """Return whether alpha is positive: ONNX defines Celu with a maximum of 0."""
+    return op.alpha > 0 and not _is_f64(op)
+
+
+@core("celu", when=_has_celu)
 def celu(g, op: typed.Celu, x):
-    """Use Celu if alpha is positive: ONNX defines it with a maximum of 0."""
-    if op.alpha <= 0 or x.dtype is F64:
-        return None
     return g.emit("Celu", x, alpha=op.alpha)
 
 
-@core("softplus")
+@core("softplus", when=lambda g, op: op.beta == 1.0)
 def softplus(g, op: typed.Softplus, x):
-    return g.emit("Softplus", x) if op.beta == 1.0 else None
+    return g.emit("Softplus", x)
 
 
 # -- softmax ---------------------------------------------------------------------------------------
@@ -115,11 +119,9 @@ def softmax(g, op: typed.Softmax, x):
     return g.where(empty, g.scalar(0, made.dtype), made)
 
 
-@core("log_softmax")
+@core("log_softmax", when=lambda g, op: not _is_f64(op))
 def log_softmax(g, op: typed.LogSoftmax, x):
-    """Decompose f64: onnxruntime's LogSoftmax loses NaN."""
-    if x.dtype is F64:
-        return None
+    """Emit LogSoftmax; in f64 onnxruntime's loses NaN."""
     return g.emit("LogSoftmax", x, axis=op.axis)
 
 
@@ -135,49 +137,51 @@ def _parameters(
     return filled[:count]
 
 
-def _mixed(x: Tensor, parameters: Sequence[Tensor]) -> bool:
-    """Return whether the parameters and x differ in dtype; ONNX requires a single one."""
-    return any(p.dtype is not x.dtype for p in parameters)
+def _of_one_dtype(op: OpView) -> bool:
+    """Return whether the parameters have the dtype of x, as ONNX requires."""
+    return len({v.type.dtype for v in op.operands}) == 1
 
 
-@core("layer_norm")
+def _has_norm(g: Emitter, op: OpView) -> bool:
+    return not _is_f64(op) and _of_one_dtype(op)
+
+
+@core("layer_norm", when=_has_norm)
 def layer_norm(g, op: typed.LayerNorm, x, *parameters):
     axis, shape = op.axis, op.result.type.shape
-    if x.dtype is F64 or _mixed(x, parameters):
-        return None
     scale, *bias = _parameters(g, x, parameters, max(1, len(parameters)), shape[axis:])
     return g.emit("LayerNormalization", x, scale, *bias, axis=axis, epsilon=op.epsilon)
 
 
-@core("rms_norm")
+@core("rms_norm", when=lambda g, op: g.has("RMSNormalization") and _has_norm(g, op))
 def rms_norm(g, op: typed.RmsNorm, x, *parameters):
     axis, shape = op.axis, op.result.type.shape
-    if x.dtype is F64 or _mixed(x, parameters) or not g.has("RMSNormalization"):
-        return None
     (scale,) = _parameters(g, x, parameters, 1, shape[axis:])
     return g.emit("RMSNormalization", x, scale, axis=axis, epsilon=op.epsilon)
 
 
-@core("batch_norm")
+def _has_batch_norm(g: Emitter, op: typed.BatchNorm) -> bool:
+    return op.axis == 1 and _exact(op, op.epsilon) and _of_one_dtype(op)
+
+
+@core("batch_norm", when=_has_batch_norm)
 def batch_norm(g, op: typed.BatchNorm, x, scale, bias, mean, variance):
-    if op.axis != 1 or not _exact(x, op.epsilon) or _mixed(x, (scale, bias, mean, variance)):
-        return None
     return g.emit("BatchNormalization", x, scale, bias, mean, variance, epsilon=op.epsilon)
 
 
-@core("group_norm")
+def _has_group_norm(g: Emitter, op: typed.GroupNorm) -> bool:
+    """Return whether ONNX has this group_norm: opset 18's scale is per group, not per channel."""
+    return g.opset >= 21 and op.axis == 1 and _has_norm(g, op)
+
+
+@core("group_norm", when=_has_group_norm)
 def group_norm(g, op: typed.GroupNorm, x, *parameters):
-    """Use GroupNormalization from opset 21 on: opset 18's scale is per group, not per channel."""
-    if x.dtype is F64 or g.opset < 21 or op.axis != 1 or _mixed(x, parameters):
-        return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
     return g.emit("GroupNormalization", x, scale, bias, num_groups=op.groups, epsilon=op.epsilon)
 
 
-@core("instance_norm")
+@core("instance_norm", when=lambda g, op: op.axis == 1 and _has_norm(g, op))
 def instance_norm(g, op: typed.InstanceNorm, x, *parameters):
-    if x.dtype is F64 or op.axis != 1 or _mixed(x, parameters):
-        return None
     scale, bias = _parameters(g, x, parameters, 2, (op.result.type.shape[1],))
     return g.emit("InstanceNormalization", x, scale, bias, epsilon=op.epsilon)
 
@@ -185,16 +189,18 @@ def instance_norm(g, op: typed.InstanceNorm, x, *parameters):
 # -- attention -------------------------------------------------------------------------------------
 
 
-@core("attention")
+def _has_attention(g: Emitter, op: typed.Attention) -> bool:
+    kinds = op.q.type.dtype, op.operands[-1].type.dtype
+    mixed = len(op.operands) > 3 and kinds[1].is_float and kinds[1] is not kinds[0]
+    return g.has("Attention") and not (_is_f64(op) or mixed) and _agree_on_blind_rows(g, op)
+
+
+@core("attention", when=_has_attention)
 def attention(g, op: typed.Attention, q, k, v, *mask):
-    """Use ONNX's Attention, with four axes (batch, heads, length, width).
+    """Emit ONNX's Attention, with four axes (batch, heads, length, width).
 
     It hides scores with -infinity, and returns 0 for a query without visible keys.
     """
-    if not g.has("Attention") or q.dtype is F64 or not _agree_on_blind_rows(g, op):
-        return None
-    if any(m.dtype.is_float and m.dtype is not q.dtype for m in mask):
-        return None
     *lead, _, _ = wanted = op.result.type.shape
     outer = (1,) * (2 - len(lead)) + tuple(lead)
     outer = (prod(outer[:-1]), outer[-1])
@@ -239,7 +245,7 @@ def _agree_on_blind_rows(g: Emitter, op: typed.Attention) -> bool:
         return False
     if len(op.operands) < 4 or (not finite and (op.empty_rows == "zero" or not g.guards)):
         return True
-    held = g.numbers(op.operands[3])
+    held = g.stored(op.operands[3])
     if held is None:
         return not g.guards
     seen = held if held.dtype == np.bool_ else held != -np.inf

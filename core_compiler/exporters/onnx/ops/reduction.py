@@ -115,10 +115,8 @@ _enter_extreme("reduce_max", "ReduceMax")
 _enter_extreme("reduce_min", "ReduceMin")
 
 
-@core("mean")
+@core("mean", when=lambda g, op: bool(op.axes) and not _of_nothing(op))
 def mean(g, op: typed.Mean, x):
-    if _of_nothing(op) or not op.axes:
-        return None
     return reduced(g, "ReduceMean", x, op.axes)
 
 

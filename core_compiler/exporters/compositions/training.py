@@ -1,4 +1,4 @@
-"""Training ops in terms of other ops, for formats that lack them; equal up to rounding."""
+"""Ops of training in terms of other ops, for all formats, which lack them; equal up to rounding."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.ir import Block, Op, Value, WeightStore
+from core_compiler.ir import Value
 from core_compiler.ops import typed
-from core_compiler.ops.base import definition
-from core_compiler.ops.builder import Builder, decomposed
+from core_compiler.ops.builder import Builder
 from core_compiler.ops.collective import of_equals
 from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.rules import I64
@@ -153,7 +152,7 @@ def _avg_pool_gradient(b: Builder, op: typed.AvgPoolGradient) -> Value:
     return found
 
 
-SPELLINGS: dict[str, Callable[[Builder, Any], Value]] = {
+SHARED: dict[str, Callable[[Builder, Any], Value]] = {
     "core.stop_gradient": _itself,
     "core.distribute": _itself,
     "core.all_reduce": _all_reduce,
@@ -162,19 +161,3 @@ SPELLINGS: dict[str, Callable[[Builder, Any], Value]] = {
     "core.max_pool_gradient": _max_pool_gradient,
     "core.avg_pool_gradient": _avg_pool_gradient,
 }
-
-
-def respelled(op: Op, weights: WeightStore) -> Block | None:
-    """Return the replacement of ``op`` for a format that does not support it.
-
-    This is its declared decomposition or an entry of this table; None if there is neither.
-    ``weights`` receives additional constants.
-    """
-    if definition(op).decompose is not None:
-        return decomposed(op)
-    if op.kind not in SPELLINGS:
-        return None
-    arguments = tuple(Value(v.type, v.name) for v in op.operands)
-    builder = Builder(weights)
-    made = SPELLINGS[op.kind](builder, definition(op).view(op.with_(operands=arguments)))
-    return Block(arguments, tuple(builder.ops), (made,))

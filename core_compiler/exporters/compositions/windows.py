@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from core_compiler.exporters.mlir.compositions.ordering import bound
-from core_compiler.exporters.mlir.shapes import positions_inside
+from core_compiler.exporters.compositions.ordering import bound
+from core_compiler.exporters.shapes import positions_inside
 from core_compiler.ir import Value
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder

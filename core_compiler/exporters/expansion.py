@@ -1,0 +1,117 @@
+"""Ops that a format lacks, in terms of ops that it has: the first step of every export.
+
+Each op of a block that a format does not have (or not in this form) becomes the ops of the format's
+own composition of it, else of its declared decomposition, else of the composition that all formats
+share. What remains is a table of names: a writer translates each op by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from core_compiler.exporters.compositions.training import SHARED
+from core_compiler.ir import Block, Op, Value, WeightStore
+from core_compiler.ops.base import definition
+from core_compiler.ops.builder import Builder
+
+#: ``(builder, view of op) -> value(s)``: an op expressed in other core ops, as in a decomposition.
+Composition = Callable[[Builder, Any], Any]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The ops that a format has.
+
+    ``lacks``    ``(op) -> reason``: why the format does not have this form of an op, or "".
+    ``refuses``  ``(op) -> reason``: why no composition of it helps (a dtype of its own), or "".
+    ``composed`` the format's own compositions, by kind.
+    """
+
+    lacks: Callable[[Op], str]
+    refuses: Callable[[Op], str] = lambda op: ""
+    composed: Mapping[str, Composition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """An op that a format lacks, the reason, and the op of the model that it is a part of."""
+
+    op: Op
+    reason: str
+    of: Op
+
+
+@dataclass
+class Expansion:
+    """The state of an expansion.
+
+    ``weights`` receives the constants of compositions. ``of`` has for each op of a composition the
+    op of the model that it is a part of; ``missing`` are the ops that remain unsupported, in
+    program order.
+    """
+
+    vocabulary: Vocabulary
+    weights: WeightStore
+    of: dict[Op, Op] = field(default_factory=dict)
+    missing: list[Missing] = field(default_factory=list)
+
+    def block(self, block: Block, whole: Op | None = None) -> Block:
+        """Return a block whose ops, also in regions, the format has; ``whole`` contains it.
+
+        Ops that no output depends on are left out.
+        """
+        made: list[Op] = []
+        renamed: dict[Value, Value] = {}
+        for op in _needed(block.ops, block.outputs):
+            self._expand(op.substitute(renamed), made, renamed, whole)
+        outputs = tuple(renamed.get(v, v) for v in block.outputs)
+        return Block(block.arguments, tuple(_needed(made, outputs)), outputs)
+
+    def _expand(
+        self, op: Op, made: list[Op], renamed: dict[Value, Value], whole: Op | None
+    ) -> None:
+        if op.regions:
+            op = op.with_(regions=tuple(self.block(region, whole) for region in op.regions))
+        reason = self.vocabulary.lacks(op)
+        refused = self.vocabulary.refuses(op)
+        builder = Builder(self.weights, op.origin)
+        parts = None if not reason or refused else self._parts(op, builder)
+        if parts is None:
+            if reason or refused:
+                self.missing.append(Missing(op, refused or reason, whole or op))
+            if whole is not None:
+                self.of[op] = whole
+            made.append(op)
+            return
+        for part in builder.ops:
+            self._expand(part.substitute(renamed), made, renamed, whole or op)
+        inner = {v for part in builder.ops for v in part.results}
+        for old, new in zip(op.results, parts, strict=True):
+            if new in inner and not new.name:
+                new.name = old.name
+            renamed[old] = renamed.get(new, new)
+
+    def _parts(self, op: Op, builder: Builder) -> Sequence[Value] | None:
+        """Build the composition of an op; return its results, or None if there is none."""
+        declared = definition(op)
+        formula = self.vocabulary.composed.get(op.kind)
+        if formula is None and declared.decompose is not None:
+            return tuple(declared.decompose(builder, op))
+        formula = formula or SHARED.get(op.kind)
+        if formula is None:
+            return None
+        found = formula(builder, declared.view(op))
+        return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+def _needed(ops: Sequence[Op], outputs: Sequence[Value]) -> list[Op]:
+    """Return the ops that the outputs depend on, in order."""
+    live = set(outputs)
+    made = []
+    for op in reversed(ops):
+        if not live.isdisjoint(op.results):
+            made.append(op)
+            live.update(op.uses())
+    return made[::-1]
