@@ -19,6 +19,7 @@ from core_compiler.ir import dtype
 from core_compiler.ops import typed
 from core_compiler.ops.composite import SELU_ALPHA, SELU_SCALE
 from core_compiler.ops.views import OpView
+from core_compiler.support.onnx_names import ACTIVATIONS, UNARY
 
 F64 = dtype("f64")
 #: A score that makes an attention weight vanish next to the scores of a network.
@@ -41,30 +42,23 @@ def _is_f64(op: OpView) -> bool:
     return op.operands[0].type.dtype is F64
 
 
-def _enter(name: str, kind: str, *attributes: str) -> None:
-    """Register the op ``kind`` for ``name``, with its attributes (``ours=theirs`` if renamed)."""
-    pairs = [a.partition("=")[::2] for a in attributes]
+def _enter(name: str, kind: str, attributes) -> None:
+    """Register the op ``kind`` for ``name``, with its attributes as in ``onnx_names``."""
 
     def has(g: Emitter, op: OpView) -> bool:
-        held = op.pick(*(ours for ours, _ in pairs)).values()
+        held = (getattr(op, ours) for _, ours, _ in attributes)
         return g.has(kind) and not (_is_f64(op) and kind in _OF_F32) and _exact(op, *held)
 
     def handler(g, op: OpView, x):
-        return g.emit(kind, x, **{theirs or ours: getattr(op, ours) for ours, theirs in pairs})
+        return g.emit(kind, x, **{theirs: getattr(op, ours) for theirs, ours, _ in attributes})
 
     core(name, when=has)(handler)
 
 
-for _name, _kind, *_attributes in (
-    ("elu", "Elu", "alpha"),
-    ("gelu", "Gelu", "approximate"),
-    ("hard_sigmoid", "HardSigmoid", "alpha", "beta"),
-    ("hard_swish", "HardSwish"),
-    ("leaky_relu", "LeakyRelu", "slope=alpha"),
-    ("mish", "Mish"),
-    ("softsign", "Softsign"),
-):
-    _enter(_name, _kind, *_attributes)
+for _kind, (_name, _attributes) in ACTIVATIONS.items():
+    _enter(_name, _kind, _attributes)
+for _kind in ("HardSwish", "Mish", "Softsign"):
+    _enter(UNARY[_kind], _kind, ())
 
 
 @core("relu")

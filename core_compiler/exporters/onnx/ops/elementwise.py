@@ -10,27 +10,15 @@ import math
 
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import Emitter, core, in_f32
+from core_compiler.support.onnx_names import BINARY, UNARY
 
-#: Core ops that are one node.
-_UNARY = {
-    "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh",
-    "atan": "Atan", "atanh": "Atanh", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "erf": "Erf",
-    "exp": "Exp", "floor": "Floor", "is_inf": "IsInf", "is_nan": "IsNaN", "log": "Log",
-    "neg": "Neg", "not": "Not", "round": "Round", "sigmoid": "Sigmoid", "sin": "Sin",
-    "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan", "tanh": "Tanh",
-}  # fmt: skip
-_BINARY = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "max": "Max",
-    "min": "Min",
-    "eq": "Equal",
-    "lt": "Less",
-    "le": "LessOrEqual",
-    "gt": "Greater",
-    "ge": "GreaterOrEqual",
-}
+#: Core ops that a name is not enough for, here or in the files of their families.
+_FORMS = frozenset(
+    {
+        "and", "bitnot", "div", "hard_swish", "mish", "or", "relu", "sign", "softplus", "softsign",
+        "xor",
+    }
+)  # fmt: skip
 
 
 def _enter_unary(name: str, kind: str) -> None:
@@ -41,10 +29,12 @@ def _enter_binary(name: str, kind: str) -> None:
     core(name)(lambda g, op, a, b: g.emit(kind, a, b))
 
 
-for _name, _kind in _UNARY.items():
-    _enter_unary(_name, _kind)
-for _name, _kind in _BINARY.items():
-    _enter_binary(_name, _kind)
+for _kind, _name in {**UNARY, "IsInf": "is_inf"}.items():
+    if _name not in _FORMS:
+        _enter_unary(_name, _kind)
+for _kind, _name in {**BINARY, "Max": "max", "Min": "min"}.items():
+    if _name not in _FORMS:
+        _enter_binary(_name, _kind)
 
 
 @core("ne")

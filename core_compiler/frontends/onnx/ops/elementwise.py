@@ -9,34 +9,9 @@ import numpy as np
 from core_compiler.frontends.onnx.statistics import initializer
 from core_compiler.frontends.onnx.table import TABLE, Context, onnx_op
 from core_compiler.ir import dtype
+from core_compiler.support.onnx_names import ACTIVATIONS, BINARY, MANY, UNARY
 
 F64 = dtype("f64")
-
-_UNARY = {
-    "Abs": "abs", "Neg": "neg", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Sin": "sin",
-    "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
-    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
-    "Erf": "erf", "Sigmoid": "sigmoid", "Floor": "floor", "Ceil": "ceil", "Round": "round",
-    "Sign": "sign", "Not": "not", "IsNaN": "is_nan", "BitwiseNot": "bitnot", "Relu": "relu",
-    "Softsign": "softsign", "Softplus": "softplus", "Mish": "mish", "HardSwish": "hard_swish",
-}  # fmt: skip
-_BINARY = {
-    "Add": "add",
-    "Sub": "sub",
-    "Mul": "mul",
-    "Div": "div",
-    "And": "and",
-    "Or": "or",
-    "Xor": "xor",
-    "BitwiseAnd": "and",
-    "BitwiseOr": "or",
-    "BitwiseXor": "xor",
-    "Equal": "eq",
-    "Less": "lt",
-    "LessOrEqual": "le",
-    "Greater": "gt",
-    "GreaterOrEqual": "ge",
-}
 
 
 def _unary(name: str):
@@ -67,11 +42,11 @@ def _paired(b, x, y):
 
 
 #: Ops that are a single core op on every element.
-POINTWISE = frozenset({*_UNARY, *_BINARY})
+POINTWISE = frozenset({*UNARY, *BINARY})
 
-for _onnx, _core in _UNARY.items():
+for _onnx, _core in UNARY.items():
     TABLE[_onnx] = _unary(_core)
-for _onnx, _core in _BINARY.items():
+for _onnx, _core in BINARY.items():
     TABLE[_onnx] = _binary(_core)
 
 
@@ -82,7 +57,21 @@ def _fold(kind: str):
     return handler
 
 
-TABLE["Max"], TABLE["Min"], TABLE["Sum"] = _fold("max"), _fold("min"), _fold("add")
+for _onnx, _core in MANY.items():
+    TABLE[_onnx] = _fold(_core)
+
+
+def _activation(name: str, attributes):
+    def handler(b: Context, x):
+        given = {ours: type(default)(b.attr(n, default)) for n, ours, default in attributes}
+        return b.op(f"core.{name}", (x,), **given)
+
+    return handler
+
+
+for _onnx, (_core, _attributes) in ACTIVATIONS.items():
+    TABLE[_onnx] = _activation(_core, _attributes)
+TABLE["com.microsoft::Gelu"] = TABLE["Gelu"]
 
 
 @onnx_op("Mean")
@@ -164,26 +153,6 @@ def clip(b, x, low=None, high=None):
     return x
 
 
-@onnx_op("Gelu", "com.microsoft::Gelu")
-def gelu(b, x):
-    return b.gelu(x, approximate=b.attr("approximate", "none"))
-
-
-@onnx_op("LeakyRelu")
-def leaky_relu(b, x):
-    return b.leaky_relu(x, slope=float(b.attr("alpha", 0.01)))
-
-
-@onnx_op("Elu")
-def elu(b, x):
-    return b.elu(x, alpha=float(b.attr("alpha", 1.0)))
-
-
-@onnx_op("Celu")
-def celu(b, x):
-    return b.celu(x, alpha=float(b.attr("alpha", 1.0)))
-
-
 @onnx_op("Selu")
 def selu(b, x):
     alpha, gamma = (
@@ -192,11 +161,6 @@ def selu(b, x):
     )
     bent = b.mul(b.scalar_like(alpha, x), b.expm1(x))
     return b.mul(b.scalar_like(gamma, x), b.select(b.gt(x, b.scalar_like(0, x)), x, bent))
-
-
-@onnx_op("HardSigmoid")
-def hard_sigmoid(b, x):
-    return b.hard_sigmoid(x, alpha=float(b.attr("alpha", 0.2)), beta=float(b.attr("beta", 0.5)))
 
 
 @onnx_op("ThresholdedRelu")
