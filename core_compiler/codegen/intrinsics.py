@@ -1,4 +1,4 @@
-"""What the functions that generated source calls have in common on all targets.
+"""The common part, on all targets, of the functions that generated source calls.
 
 They are created on demand from their names (:class:`Namespace`), and are intrinsics: Numba calls
 them with the types of their arguments, and they emit LLVM instructions.

@@ -1,4 +1,4 @@
-"""What the lowering knows of a product, for its schedules: an attribute of the kernel."""
+"""The description of a product that the lowering leaves for schedules: a kernel's attribute."""
 
 from __future__ import annotations
 
