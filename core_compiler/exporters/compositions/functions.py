@@ -52,6 +52,24 @@ def sign(b: Builder, op: typed.Sign) -> Value:
     return b.select(b.gt(x, zero), _n(b, 1, x), b.select(b.lt(x, zero), _n(b, -1, x), x))
 
 
+def ne(b: Builder, op: typed.Ne) -> Value:
+    return b.not_(b.eq(op.a, op.b))
+
+
+def is_finite(b: Builder, op: typed.IsFinite) -> Value:
+    return b.lt(b.abs(op.x), _n(b, math.inf, op.x))
+
+
+@in_f32
+def trunc(b: Builder, op: typed.Trunc, x: Value) -> Value:
+    return b.select(b.lt(x, _n(b, 0, x)), b.ceil(x), b.floor(x))
+
+
+@in_f32
+def rsqrt(b: Builder, op: typed.Rsqrt, x: Value) -> Value:
+    return b.div(_n(b, 1, x), b.sqrt(x))
+
+
 @in_f32
 def exp2(b: Builder, op: typed.Exp2, x: Value) -> Value:
     return b.pow(_n(b, 2, x), x)

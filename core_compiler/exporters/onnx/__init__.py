@@ -1,15 +1,14 @@
 """Tensor-level modules as ONNX models, at any stage before kernels are outlined.
 
 A core op becomes the ONNX op with the same meaning, or the few that preserve it (with ``guards``
-also where ONNX leaves it open); a composite becomes its counterpart of the same opset, else its
-declared decomposition.  Node names, ``doc_string`` and ``metadata_props`` record which op of the
-model a node belongs to, its source line, and the rules that created it.  All unsupported ops are
-reported together.
+also where ONNX leaves it open).  An op without one, or not in this form, is expanded first.  Node
+names, ``doc_string`` and ``metadata_props`` record which op of the model a node belongs to, its
+source line, and the rules that created it.  All unsupported ops are reported together.
 
 Integers, booleans and data movement are bit-exact.  Floats agree as far as the runtime's functions
 and its summation order allow: in onnxruntime to 4e-6 of the largest magnitude in f32 (eight times
 that if hundreds of terms are summed), 1e-12 in f64, two units in the last place of 16-bit floats;
-the sign of a zero is the runtime's, and erfc has Erf's absolute accuracy.
+the sign of a zero is the runtime's, and erfc in f64 has Erf's absolute accuracy.
 """
 
 from __future__ import annotations

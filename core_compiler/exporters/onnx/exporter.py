@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from core_compiler.exporters.base import Gap, entry, is_uniform, refuse, short
 from core_compiler.exporters.expansion import Expansion, Missing, Vocabulary
-from core_compiler.exporters.onnx import dtypes, ops  # noqa: F401  (fills the table)
+from core_compiler.exporters.onnx import dtypes, ops
 from core_compiler.exporters.onnx.graph import Graph, Tensor
 from core_compiler.exporters.onnx.ranges import Ranges
 from core_compiler.exporters.onnx.table import FORMS, TABLE, Emitter, NotInOnnx
@@ -95,7 +95,9 @@ class Exporter(Emitter):
     def __init__(self, module: Module, body: Block, opset: int, guards: bool):
         super().__init__(opset, guards)
         self.module = module
-        self.expansion = Expansion(Vocabulary(self.lacks, self.refuses), module.weights)
+        self.expansion = Expansion(
+            Vocabulary(self.lacks, self.refuses, ops.COMPOSED), module.weights
+        )
         self._makers = {v: op for op in body.walk() for v in op.results}
         self.env: ChainMap[Value, Tensor | Spread] = ChainMap()
         self.gaps: list[Gap] = []

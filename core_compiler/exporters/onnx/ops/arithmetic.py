@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from core_compiler.exporters.onnx.graph import Graph, Tensor
-from core_compiler.exporters.onnx.table import BOOL, I64, Emitter, core, in_f32
+from core_compiler.exporters.onnx.table import BOOL, I64, Emitter, core
 from core_compiler.ir import Value, dtype
 from core_compiler.ops import typed
 
@@ -79,21 +79,10 @@ def rem(g, op, a, b):
     return g.emit("Mod", a, divisor, fmod=1)
 
 
-@core("mod")
+@core("mod", when=lambda g, op: op.a.type.dtype.is_integer)
 def mod(g, op, a, b):
     """Compute Python's remainder, with the sign of ``b``."""
-    if a.dtype.is_float:
-        return _mod_of_floats(g, op, a, b)
     return g.emit("Mod", a, _safe(g, b, _special(g, op)), fmod=0)
-
-
-@in_f32
-def _mod_of_floats(g, op, a, b):
-    """Compute ONNX's Mod of floats, which is C's, and add ``b`` if the signs differ."""
-    zero, rest = g.scalar(0, a.dtype), g.emit("Mod", a, b, fmod=1)
-    crosses = g.emit("Xor", g.emit("Less", rest, zero), g.emit("Less", b, zero))
-    moved = g.emit("And", crosses, g.emit("Not", g.emit("Equal", rest, zero)))
-    return g.where(moved, g.emit("Add", rest, b), rest)
 
 
 # -- powers ----------------------------------------------------------------------------------------
