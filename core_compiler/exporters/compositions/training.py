@@ -13,7 +13,7 @@ from core_compiler.ir import Value
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.collective import of_equals
-from core_compiler.ops.composite import as_dtype, widened
+from core_compiler.ops.composite import as_dtype, in_f32, widened
 from core_compiler.ops.rules import I64
 
 
@@ -113,9 +113,10 @@ def _max_pool_gradient(b: Builder, op: typed.MaxPoolGradient) -> Value:
     return b.reshape(made, shape=shape)
 
 
-def _avg_pool_gradient(b: Builder, op: typed.AvgPoolGradient) -> Value:
+@in_f32
+def _avg_pool_gradient(b: Builder, op: typed.AvgPoolGradient, dy: Value) -> Value:
     """Spread each share of dy by a transposed convolution with ones."""
-    (dy,), shape = op.operands, op.shape
+    shape = op.shape
     kind, sizes = dy.type.dtype, dy.type.shape[2:]
     counts = [np.ones(())]
     geometry = list(zip(sizes, shape[2:], op.window, op.strides, op.low, op.dilations, strict=True))

@@ -1,4 +1,4 @@
-"""Compositions mean what the ops mean: both are evaluated by the reference, no MLIR involved."""
+"""Compositions mean what the ops mean: both are evaluated by the reference, no format involved."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from core_compiler.exporters.compositions import scatters
 from core_compiler.exporters.mlir.linalg import Linalg
 from core_compiler.exporters.mlir.tosa import Tosa
+from core_compiler.exporters.onnx import ops as onnx
 from core_compiler.ir import Block, Value, WeightStore, dtype, tensor
 from core_compiler.ops import Builder, evaluate
 from core_compiler.ops.base import definition
@@ -20,12 +21,12 @@ from tests.exporters.iree import differing
 from tests.ops.samples import SAMPLES, Sample
 from tests.ops.samples.base import generator, sample
 
-COMPOSED = {**Tosa.COMPOSED, **Linalg.COMPOSED}
+COMPOSED = {**onnx.COMPOSED, **Tosa.COMPOSED, **Linalg.COMPOSED}
 _CLOSE = {"f64": 4e-12, "f32": 4e-6, "f16": 2e-3, "bf16": 1.6e-2}
 #: Compositions that only move, compare and count, or that add in the op's own order.
 _EXACT = ("sort", "argsort", "topk", "cummax", "cummin", "sign", "rem", "mod", "dynamic_slice",
           "dynamic_update_slice", "random_bits", "random_uniform", "random_normal", "contract",
-          "max_pool")  # fmt: skip
+          "max_pool", "ne", "is_finite", "trunc")  # fmt: skip
 
 
 def composed(case: Sample) -> tuple[np.ndarray, ...]:
