@@ -1,8 +1,8 @@
 """Ops that a format lacks, in terms of ops that it has: the first step of every export.
 
 Each op of a block that a format does not have (or not in this form) becomes the ops of the format's
-own composition of it, else of its declared decomposition, else of the composition that all formats
-share. What remains is a table of names: a writer translates each op by itself.
+own composition of it, else of its declared decomposition or expansion. What remains is a table of
+names: a writer translates each op by itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core_compiler.exporters.compositions.training import SHARED
 from core_compiler.ir import Block, Op, Value, WeightStore
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
@@ -99,7 +98,7 @@ class Expansion:
         formula = self.vocabulary.composed.get(op.kind)
         if formula is None and declared.decompose is not None:
             return tuple(declared.decompose(builder, op))
-        formula = formula or SHARED.get(op.kind)
+        formula = formula or declared.expand
         if formula is None:
             return None
         found = formula(builder, declared.view(op))

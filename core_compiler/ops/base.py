@@ -116,6 +116,8 @@ class OpDef:
                 An op with regions gets its blocks as a third argument.
     reference   ``(arrays, attributes, result types) -> tuple of arrays``: the meaning, bit for bit
                 (numerics contract).  None only for ops whose meaning is their ``decompose``.
+    expand      ``(builder, view of op) -> values``: other ops that are equal up to rounding, for
+                exports to formats that lack the op; None: those of ``decompose``, if any.
     decompose   ``(builder, op) -> values``: a composite's declared decomposition, its meaning.
                 ``op`` is the op's :attr:`view`, as for ``flops``.
     lower       the lowering to loops: an object of ``core_compiler.lowering.lower`` (or None
@@ -140,6 +142,7 @@ class OpDef:
     reference: Reference | None = None
     attributes: Mapping[str, Attr] = field(default_factory=dict)
     decompose: Callable[[Any, Any], Sequence[Value]] | None = None
+    expand: Callable[[Any, Any], Any] | None = None
     lower: Any = None
     flops: Callable[[Any], int] | None = None
     traits: frozenset[str] = frozenset()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from core_compiler.ir import tensor
 from core_compiler.ops import hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
+from core_compiler.ops.composite import as_dtype, widened
 from core_compiler.ops.gradients.table import RULES
 from core_compiler.ops.precision import SHARDS
 from core_compiler.ops.rules import FLOATS, INTEGERS, need, need_dtype
@@ -36,6 +37,10 @@ def of_equals(b, x, shards: int):
     return collective.pairwise([x] * shards, b.add)
 
 
+def _expand_all_reduce(b, op):
+    return as_dtype(b, of_equals(b, widened(b, op.x), op.shards), op.result.type.dtype)
+
+
 declare(
     OpDef(
         "core.all_reduce",
@@ -50,6 +55,7 @@ declare(
         flops=lambda op: (op.shards - 1) * op.result.type.elements,
         traits=traits("multilinear"),
         precision=SHARDS,
+        expand=_expand_all_reduce,
         lower=hooks.Custom("all_reduce"),
         gradient=RULES["all_reduce"],
     )
@@ -67,6 +73,7 @@ declare(
         traits=traits("view", "multilinear"),
         precision=SHARDS,
         flops=lambda op: 0,
+        expand=lambda b, op: op.x,
         lower=hooks.IndexMap(index_maps.same),
         gradient=RULES["distribute"],
     )

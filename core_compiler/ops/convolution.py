@@ -8,7 +8,7 @@ executed: fma(+0, w, acc).
 from __future__ import annotations
 
 from core_compiler.ir import tensor
-from core_compiler.ops import dims, hooks, typed
+from core_compiler.ops import dims, expansions, hooks, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.contraction import ACCUMULATE, ARITHMETIC, result_dtype
 from core_compiler.ops.gradients.table import RULES
@@ -261,6 +261,7 @@ declare(
         flops=_weight_gradient_flops,
         traits=traits("contraction", "multilinear"),
         precision=Narrow(2),
+        expand=expansions.conv_weight_gradient,
         lower=hooks.WeightGradient(),
         gradient=RULES["conv_weight_gradient"],
     )

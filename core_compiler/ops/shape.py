@@ -209,6 +209,7 @@ declare(
         precision=FOLLOWS,
         flops=free,
         lower=hooks.IndexMap(index_maps.same),
+        expand=lambda b, op: op.x,
         gradient=CONSTANT,
     )
 )

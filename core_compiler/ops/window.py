@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_compiler.ir import tensor
-from core_compiler.ops import dims, hooks, typed
+from core_compiler.ops import dims, expansions, hooks, typed
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
 from core_compiler.ops.precision import FOLLOWS, GRADIENT
@@ -138,6 +138,7 @@ declare(
         attributes=_WINDOW,
         flops=_pool_flops,
         traits=traits("exact", "windowed"),
+        expand=expansions.max_pool_positions,
         lower=hooks.Window("positions"),
         gradient=CONSTANT,
     )
@@ -194,6 +195,7 @@ declare(
         flops=_windows_of,
         traits=traits("windowed", "multilinear"),
         precision=GRADIENT,
+        expand=expansions.max_pool_gradient,
         lower=hooks.WindowGradient("max"),
         gradient=RULES["max_pool_gradient"],
     )
@@ -215,6 +217,7 @@ declare(
         flops=_windows_of,
         traits=traits("windowed", "multilinear"),
         precision=GRADIENT,
+        expand=expansions.avg_pool_gradient,
         lower=hooks.WindowGradient("mean"),
         gradient=RULES["avg_pool_gradient"],
     )

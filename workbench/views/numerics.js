@@ -121,7 +121,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     } else if (ORDER.some((v) => counts[v])) {
       told.replaceChildren(h('b', {}, `Every pass ${counts.unchecked ? 'that was checked ' : data.grows ? 'so far ' : ''}kept every bit.`), h('span', { class: 'more' }, ` ${more}`));
     } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to evaluate each on real tensors.'));
-    if (data.framework) told.append(...besideFramework());
+    // A fault of the import comes before what the passes kept of it.
+    if (data.framework) told[data.framework.verdict === 'differs' ? 'prepend' : 'append'](...besideFramework());
   }
 
   /** One sentence that compares the import itself with the framework. */

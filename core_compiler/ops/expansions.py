@@ -1,9 +1,8 @@
-"""Ops of training in terms of other ops, for all formats, which lack them; equal up to rounding."""
+"""Ops of training in terms of other ops, for formats that lack them; equal up to rounding."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from math import inf, prod
 from typing import Any
 
@@ -12,21 +11,11 @@ import numpy as np
 from core_compiler.ir import Value
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
-from core_compiler.ops.collective import of_equals
-from core_compiler.ops.composite import as_dtype, in_f32, widened
+from core_compiler.ops.composite import in_f32
 from core_compiler.ops.rules import I64
 
 
-def _itself(b: Builder, op: typed.Distribute | typed.StopGradient) -> Value:
-    return op.x
-
-
-def _all_reduce(b: Builder, op: typed.AllReduce) -> Value:
-    total = of_equals(b, widened(b, op.x), op.shards)
-    return as_dtype(b, total, op.result.type.dtype)
-
-
-def _weight_gradient(b: Builder, op: typed.ConvWeightGradient) -> Value:
+def conv_weight_gradient(b: Builder, op: typed.ConvWeightGradient) -> Value:
     """Convolve x with dy as the window and sum over the batch, which gives each tap's gradient.
 
     Channels of the weights' second axis become images, so that groups stay separate.
@@ -59,7 +48,7 @@ def _weight_gradient(b: Builder, op: typed.ConvWeightGradient) -> Value:
     )
 
 
-def _positions(b: Builder, op: typed.MaxPoolPositions) -> Value:
+def max_pool_positions(b: Builder, op: typed.MaxPoolPositions) -> Value:
     """Return, over all taps, the first position of the largest value, or that of the last NaN."""
     (x,) = op.operands
     kind, lead, sizes = x.type.dtype, x.type.shape[:2], x.type.shape[2:]
@@ -98,7 +87,7 @@ def _positions(b: Builder, op: typed.MaxPoolPositions) -> Value:
     return place
 
 
-def _max_pool_gradient(b: Builder, op: typed.MaxPoolGradient) -> Value:
+def max_pool_gradient(b: Builder, op: typed.MaxPoolGradient) -> Value:
     places, dy = op.operands
     shape, lead = op.shape, op.shape[:2]
     size, count = prod(shape[2:]), prod(dy.type.shape[2:])
@@ -114,7 +103,7 @@ def _max_pool_gradient(b: Builder, op: typed.MaxPoolGradient) -> Value:
 
 
 @in_f32
-def _avg_pool_gradient(b: Builder, op: typed.AvgPoolGradient, dy: Value) -> Value:
+def avg_pool_gradient(b: Builder, op: typed.AvgPoolGradient, dy: Value) -> Value:
     """Spread each share of dy by a transposed convolution with ones."""
     shape = op.shape
     kind, sizes = dy.type.dtype, dy.type.shape[2:]
@@ -151,14 +140,3 @@ def _avg_pool_gradient(b: Builder, op: typed.AvgPoolGradient, dy: Value) -> Valu
             high=(0, 0, *(max(-e, 0) for e in ends)),
         )
     return found
-
-
-SHARED: dict[str, Callable[[Builder, Any], Value]] = {
-    "core.stop_gradient": _itself,
-    "core.distribute": _itself,
-    "core.all_reduce": _all_reduce,
-    "core.conv_weight_gradient": _weight_gradient,
-    "core.max_pool_positions": _positions,
-    "core.max_pool_gradient": _max_pool_gradient,
-    "core.avg_pool_gradient": _avg_pool_gradient,
-}
