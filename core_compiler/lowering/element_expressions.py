@@ -8,7 +8,7 @@ and index yield the same node, so common subexpressions and row values are found
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -71,7 +71,7 @@ class Node:
     kind: str
     dtype: DType
     inputs: tuple[Node, ...] = ()
-    function: str = ""
+    function: str | Callable[..., Any] = ""
     op: Op | None = None
     value: Any = None  # a Value for the kinds in the docstring
     index: tuple[Lin, ...] = ()
@@ -194,7 +194,9 @@ class Puller:
             "load", t.dtype, value=value, index=tuple(index), address=address, axes=address.axes
         )
 
-    def compute(self, function: str, dtype_: DType, *inputs: Node, op=None) -> Node:
+    def compute(
+        self, function: str | Callable[..., Any], dtype_: DType, *inputs: Node, op=None
+    ) -> Node:
         axes = frozenset().union(*(n.axes for n in inputs))
         return Node("compute", dtype_, inputs, function, op, axes=axes)
 
@@ -446,7 +448,7 @@ class Puller:
         return Node("number", kind, op=op, number=kind.numpy.type(0))
 
     def _window(self, op, hook, index) -> Node:
-        pool: typed.Pool | typed.MaxPoolPositions = view(op)
+        pool: Any = view(op)
         x = pool.x
         tap_axes = [self.reduced_axis(n) for n in pool.window]
         image, inside = self._image(pool, index[2:], list(map(axis_index, tap_axes)))
@@ -459,10 +461,9 @@ class Puller:
             return self.heavy(
                 "window", "positions", tap_axes, (node, here), dtype("i64"), op, inside
             )
-        total = self.heavy(
-            "window", "max" if hook.kind == "max" else "add", tap_axes, (node,), wide, op, inside
-        )
-        if isinstance(pool, typed.AvgPool):
+        combine = hook.kind if hook.kind in ("max", "min") else "add"
+        total = self.heavy("window", combine, tap_axes, (node,), wide, op, inside)
+        if hook.kind == "mean":
             count = self._count(pool, x.type.shape, index[2:], wide, every=not inside)
             total = self.compute("div", wide, total, count, op=op)
         return self.widened(total, kind, op)

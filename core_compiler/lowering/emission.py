@@ -274,7 +274,7 @@ class Emitter(HeavyLoops):
             operands = [kb.cast(v, "f32") for v in operands]
         if name == "pow" and source.is_integer:
             name = "ipow"
-        made = kb.op(name, *operands)
+        made = name(kb, *operands) if callable(name) else kb.op(name, *operands)
         return kb.cast(made, node.dtype) if made.type is not node.dtype else made
 
     def cast(self, value: Value, to: DType, saturate: bool = True) -> Value:

@@ -505,7 +505,15 @@ def cost(node: Node) -> int:
         if part.kind == "load":
             total += 1
         elif part.kind in ("compute", "choose"):
-            total += 1 if part.kind == "choose" else kernel_op(f"kernel.{part.function}").cost
+            formula = not isinstance(part.function, str)
+            known = part.kind == "choose" or formula
+            total += (
+                _STAGE_COST
+                if formula
+                else 1
+                if known
+                else kernel_op(f"kernel.{part.function}").cost
+            )
     return total
 
 

@@ -204,7 +204,8 @@ class HeavyLoops(Writing):
             init = [identity(kb, "max", heavy.terms[0].dtype), kb.number(-1, heavy.dtype)]
             return self._positions(node, heavy.axes, init, self._place_of_largest)[1]
         if heavy.kind != "gradient":
-            start = identity(kb, "max" if heavy.kind == "max" else "sum", heavy.dtype)
+            kind = "sum" if heavy.kind == "add" else heavy.kind
+            start = identity(kb, kind, heavy.dtype)
             return self._positions(node, heavy.axes, [start], self._combined)[0]
         if not heavy.facts["chunked"]:
             return self._positions(node, heavy.axes, [zero], self._contribution)[0]

@@ -21,11 +21,12 @@ class Hook:
 class Elementwise(Hook):
     """A scalar function (``add``, ``exp``, ``select``, ``cast``...) applied to each element.
 
-    ``function`` names a kernel scalar op. f16, bf16 and smaller floats are computed in f32 and
+    ``function`` names a kernel scalar op, or builds one value from several:
+    ``(kernel builder, *scalars) -> scalar``. f16, bf16 and smaller floats are computed in f32 and
     rounded once.
     """
 
-    function: str
+    function: str | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class WeightGradient(Hook):
 
 @dataclass(frozen=True, slots=True)
 class Window(Hook):
-    """A window op ``max``, ``mean`` or ``positions`` (of the maxima), with positions row-major.
+    """A window op ``max``, ``min``, ``sum``, ``mean`` or ``positions`` (of the maxima), row-major.
 
     Padded positions are not terms.
     """
