@@ -15,6 +15,7 @@ from core_compiler.ir.events import BufferRecord, KernelRecord, Observer, Timing
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.placement.problem import ALIGNMENT
 from core_compiler.runtime.compile_worker import ASSEMBLY, INTERMEDIATE
+from core_compiler.runtime.program import Launch
 
 if TYPE_CHECKING:
     from core_compiler.driver.compilation import Compilation
@@ -44,7 +45,8 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
     walks = {
         name: list(f.body.walk()) for name, f in module.functions.items() if f.level == "kernel"
     }
-    items = _work_items(facts)
+    program, _, ops = facts["program"]
+    linked = dict(zip(ops, program.launches, strict=True))
     records = []
     for name, compiled in facts["compiled"].items():
         used = launches.get(name, [])
@@ -66,21 +68,25 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
                 facts={
                     "core": not used,
                     **json.loads(compiled.text("facts.json") or "{}"),
-                    **_shape([items[op] for op in used if op in items]),
+                    **_work([linked[op] for op in used if op in linked]),
                 },
             )
         )
     return records
 
 
-def _work_items(facts: Mapping[str, Any]) -> dict[Op, int]:
-    """Return the work items of each launch (on a GPU: the blocks of its grid)."""
-    program, _, ops = facts["program"]
-    return {op: launch.work_items for op, launch in zip(ops, program.launches, strict=True)}
+def _work(launches: Sequence[Launch]) -> dict[str, Any]:
+    """Return what each launch of a kernel has to do.
 
-
-def _shape(items: list[int]) -> dict[str, list[int]]:
-    return {"work_items": items} if items else {}
+    ``work_items`` (on a GPU: the blocks of its grid) and ``work``: flops and compulsory bytes.
+    They are recorded, so that a recording shows what its own compile counted.
+    """
+    if not launches:
+        return {}
+    return {
+        "work_items": [launch.work_items for launch in launches],
+        "work": [(launch.flops, launch.bytes) for launch in launches],
+    }
 
 
 def _rows(text: str) -> list[tuple[int, int]]:

@@ -107,7 +107,8 @@ def _of_shipped(name: str) -> Roofs | None:
 
 def work(run: Run) -> list[Work]:
     """Return every launch of one execution in program order, measured or not."""
-    key = "work", run.version.stages, run.version.timings, run.version.figures
+    versions = run.version
+    key = "work", versions.stages, versions.kernels, versions.timings, versions.figures
     return run.kept(key, lambda: _work(run))
 
 
@@ -123,11 +124,27 @@ def _work(run: Run) -> list[Work]:
         ]
     found: list[Work] = []
     runs = planned_runs(run) if run.version.stages else {}
+    told = _recorded(run)
     for key, op in (launches(run) if run.version.stages else {}).items():
-        (flops, moved), n = launch_cost(op), runs.get(key, 1)
+        flops, moved = told.get(key) or launch_cost(op)
+        n = runs.get(key, 1)
         least = None if roof is None else n * roof.least_us(flops, moved)
         found.append(Work(key, op["kernel"], n * flops, n * moved, least, runs=n))
     return found
+
+
+def _recorded(run: Run) -> dict[int, tuple[int, int]]:
+    """Return the flops and bytes of each launch (by id) that the compile counted.
+
+    Empty before the kernels are recorded.
+    """
+    return {
+        launch: (int(flops), int(moved))
+        for kernel in run.kernels()
+        for launch, (flops, moved) in zip(
+            kernel.launches, kernel.facts.get("work", ()), strict=False
+        )
+    }
 
 
 def _measured(timing: Timing, roof: Roofs | None, percent: float | None, runs: int) -> Work:
