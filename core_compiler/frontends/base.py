@@ -82,13 +82,19 @@ class Unsupported:
     """A node without a translation: the op, the reason, and its origin in the model.
 
     ``misfit``: it has a translation, but shapes, types or attributes contradict the op's
-    definition.
+    definition. ``crashed``: its translation raised an error of Python's.
     """
 
     kind: str
     reason: str
     node: FrontendNode
     misfit: bool = False
+    crashed: bool = False
+
+    @property
+    def wrong(self) -> bool:
+        """Return whether its translation is at fault: a decomposition would only hide it."""
+        return self.misfit or self.crashed
 
 
 def refuse(found: Sequence[Unsupported], where: str) -> UserError:

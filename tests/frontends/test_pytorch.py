@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 import core_compiler as cc
+from core_compiler.debug import translations
 from core_compiler.frontends.pytorch import import_exported, import_module
+from core_compiler.frontends.pytorch.aten import TABLE
 from core_compiler.support.errors import UserError
 from tests.examples import examples
 from tests.frontends.programs import Program, agrees, execute, exported
@@ -383,6 +385,30 @@ def test_a_type_rule_that_raises_is_a_wrong_translation(monkeypatch):
     (row,) = found.facts["stood_in"]
     assert row["op"].startswith("aten.linear")
     assert "its type rule raises ValueError" in row["reason"]
+
+
+def test_a_translation_that_raises_is_wrong(monkeypatch):
+    """torch's decomposition replaces it, with the right values; the check of the import fails."""
+
+    def roll(b, x, shifts, axes=()):
+        return b.reverse(x, axes=[axis + 1 for axis in axes[0]])
+
+    def function(x):
+        return torch.roll(x, 2, 1)
+
+    monkeypatch.setitem(TABLE, "roll", roll)
+    agrees(function, _input(3, 5))
+    found = import_exported(exported(function, _input(3, 5)))
+    (row,) = found.facts["stood_in"]
+    assert row["op"].startswith("aten.roll") and "TypeError" in row["reason"]
+    (failed,) = translations.checks(found.facts, found.module)
+    assert failed.verdict == "failed" and "the translation of aten.roll" in failed.note
+
+
+def test_arguments_that_a_translation_does_not_take_are_no_fault_of_it(monkeypatch):
+    monkeypatch.setitem(TABLE, "roll", lambda b, x, shifts: x)
+    found = import_exported(exported(lambda x: torch.roll(x, 2, 1), _input(3, 5)))
+    assert found.facts["stood_in"] == []
 
 
 def test_a_part_under_no_grad_is_walked_in_place():

@@ -142,14 +142,14 @@ def _walk(program, symbols: Symbols, name: str) -> Walker:
     """Return a walker that has translated every op, decomposed by torch if necessary."""
     refused: set[str] = set()
     first: list[Unsupported] = []
-    misfits: list[Unsupported] = []
+    wrong: list[Unsupported] = []
     for _ in range(ROUNDS):
         walker = Walker(program, WeightStore(), symbols)
         walker.walk()
         found = {item.kind for item in walker.unsupported}
-        misfits += [item for item in walker.unsupported if item.misfit]
+        wrong += [item for item in walker.unsupported if item.wrong]
         if not found:
-            walker.stood_in += misfits
+            walker.stood_in += wrong
             return walker
         first = first or walker.unsupported
         further = None

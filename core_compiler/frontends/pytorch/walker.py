@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from inspect import isfunction
+from inspect import isfunction, signature
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from core_compiler.frontends.pytorch.aliasing import is_in_place
 from core_compiler.frontends.pytorch.aten import (
     Complex,
     Context,
+    Crashed,
     Misfit,
     NotSupported,
     Refused,
@@ -32,7 +33,7 @@ from core_compiler.frontends.pytorch.sized import TAKE_SIZES
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
 from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, memory_of, to_numpy
 from core_compiler.frontends.pytorch.transforms import spoken
-from core_compiler.frontends.run_time_sizes import RunTimeNumber, RunTimeSizes
+from core_compiler.frontends.run_time_sizes import NotAtRunTime, RunTimeNumber, RunTimeSizes
 from core_compiler.frontends.state import State
 from core_compiler.ir import (
     Block,
@@ -68,6 +69,8 @@ WRAPPERS = frozenset({"wrap_with_set_grad_enabled", AUTOCAST})
 #: The maximum nesting of decompositions.
 DEEPEST = 8
 
+#: Errors of Python's, not of the compiler's own, that code for a node may raise.
+CRASHES = (TypeError, KeyError, ValueError, IndexError, AttributeError, ArithmeticError)
 
 #: The result of an unsupported op whose type is unknown.
 UNKNOWN = object()
@@ -261,17 +264,11 @@ class Walker:
             # Under autocast torch converts the operands of an op, which its node alone does not
             # show.
             misfit = isinstance(reason, Misfit | TypeRuleError) and not self.autocast
-            made = self._otherwise(node, Unsupported(called, str(reason), described, misfit))
-        except (
-            TypeError,
-            KeyError,
-            ValueError,
-            IndexError,
-            AttributeError,
-            ArithmeticError,
-        ) as error:
-            text = f"its arguments are not supported: {type(error).__name__} {error}"
-            made = self._otherwise(node, Unsupported(called, text[:160], described))
+            crashed = isinstance(reason, Crashed) and not self.autocast
+            gap = Unsupported(called, str(reason), described, misfit, crashed)
+            made = self._otherwise(node, gap)
+        except CRASHES as error:
+            made = self._otherwise(node, Unsupported(called, _cannot_read(error), described))
         self.env[node] = made
         if is_in_place(node):
             self.env[node.args[0]] = made
@@ -290,7 +287,7 @@ class Walker:
             finally:
                 self.within.pop()
             if len(self.unsupported) == gaps:
-                self.stood_in += [gap] if gap.misfit else []
+                self.stood_in += [gap] if gap.wrong else []
                 return made
         del self.ops[kept:], self.unsupported[gaps:]
         self.unsupported.append(gap)
@@ -334,7 +331,7 @@ class Walker:
                 self.symbols.number(part)  # raises: a size in the graph was bound when it was read
         if handler not in TAKE_SIZES and any(map(self._sized, leaves((arguments, keywords)))):
             raise NotSupported("an input has or is a size that depends on data")
-        made = handler(context, *arguments, **keywords)
+        made = _call(handler, context, arguments, keywords)
         self._bind(made, node.meta.get("val"))
         self._compare(made, node.meta.get("val"), target)
         return made
@@ -493,6 +490,29 @@ class Walker:
                 self.ops += context.ops
             self.outputs.append(value)
             self.output_names.append(getattr(source, "name", f"output{len(self.output_names)}"))
+
+
+def _call(translation: Callable, context: Context, arguments: Sequence, keywords: Mapping):
+    """Return the results of a translation.
+
+    Raises:
+        NotSupported: the translation does not have these arguments or sizes.
+        Crashed: it fails on them. Torch's decomposition would hide that the translation is wrong.
+    """
+    try:
+        signature(translation).bind(context, *arguments, **keywords)
+    except TypeError as error:
+        raise NotSupported(_cannot_read(error)) from None
+    try:
+        return translation(context, *arguments, **keywords)
+    except NotAtRunTime as reason:
+        raise NotSupported(str(reason)) from None
+    except CRASHES as error:
+        raise Crashed(_cannot_read(error)) from error
+
+
+def _cannot_read(error: Exception) -> str:
+    return f"its arguments are not supported: {type(error).__name__} {error}"[:160]
 
 
 def _told(made: Any) -> tuple[Value | None, ...]:

@@ -22,6 +22,7 @@ from core_compiler.frontends.pytorch.aten.complex_numbers import Complex, lookup
 from core_compiler.frontends.pytorch.aten.table import (
     TABLE,
     Context,
+    Crashed,
     Misfit,
     NotSupported,
     Refused,
@@ -32,6 +33,7 @@ __all__ = [
     "TABLE",
     "Complex",
     "Context",
+    "Crashed",
     "Misfit",
     "NotSupported",
     "Refused",

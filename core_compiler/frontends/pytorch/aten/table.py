@@ -23,6 +23,10 @@ class Misfit(NotSupported):
     """The result of a translation differs from torch's description: the translation is wrong."""
 
 
+class Crashed(NotSupported):
+    """A translation raised an error of Python's: the translation is wrong."""
+
+
 class Refused(NotSupported):
     """This use is rejected intentionally: torch's decomposition would hide its meaning."""
 
