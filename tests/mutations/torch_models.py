@@ -272,7 +272,8 @@ def written_out_norms():
 def written_out_softmax():
     def run(x):
         e = torch.exp(x - x.max(-1, keepdim=True).values)
-        return e / e.sum(-1, keepdim=True), torch.log(torch.exp(x).sum(1, keepdim=True))
+        total = e.sum(-1, keepdim=True)
+        return e / total, total / e, torch.log(torch.exp(x).sum(1, keepdim=True))
 
     return run, (drawn(3, 4, 9),)
 

@@ -43,18 +43,22 @@ def nearly_activations():
 
 @corpus_model
 def losses_over_another_axis():
-    """The softmax over rows, or over what lies behind the classes, of as many as classes."""
-    return lambda x, t, y, s: (
+    """The softmax over rows, or over what lies behind the classes, of as many as classes; over
+    columns that a reshape deals to other rows."""
+    return lambda x, t, y, s, z, u: (
         F.nll_loss(F.log_softmax(x, 0), t),
         F.nll_loss(F.log_softmax(x, 1), t),
         F.nll_loss(F.log_softmax(x.t(), 0), t, reduction="sum"),
         F.nll_loss(F.log_softmax(y, 2), s),
         F.nll_loss(F.log_softmax(y, 1), s),
+        F.nll_loss(F.log_softmax(z, 1).reshape(1, 3, 2), u),
     ), (
         drawn(5, 5),
         torch.tensor([1, 4, 2, 0, 3]),
         drawn(2, 5, 5),
         torch.tensor([[1, 4, 2, 0, 3], [0, 0, 1, 2, 4]]),
+        drawn(2, 3),
+        torch.tensor([[0, 2]]),
     )
 
 
