@@ -6,6 +6,8 @@ where it has one: right numbers, and a red check of the import.
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,12 @@ import torch.nn.functional as F
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ops.evaluation import evaluate_block
+
+
+def scattered(x, updates, reduce: str, include_self: bool):
+    rows = torch.arange(len(updates)) % (len(x) - 1)
+    return x.scatter_reduce(0, rows, updates, reduce, include_self=include_self)
+
 
 DTYPES = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
 OPERATIONS = {
@@ -31,6 +39,15 @@ OPERATIONS = {
     "square": (torch.square, (3,)),
     "largest of two": (torch.max, (4,), (4,)),
     "smallest of two": (torch.min, (4,), (4,)),
+    **{
+        f"scatter_reduce {kind}{'' if own else ' of updates alone'}": (
+            functools.partial(scattered, reduce=kind, include_self=own),
+            (4,),
+            (7,),
+        )
+        for kind in ("sum", "prod", "amax", "amin", "mean")
+        for own in (True, False)
+    },
 }
 
 

@@ -290,6 +290,11 @@ def scatter_add(b, x, axis, indices, updates):
 
 @aten("scatter_reduce")
 def scatter_reduce(b, x, axis, indices, updates, reduce, include_self=True):
+    if x.type.dtype is BOOL and reduce != "mean":
+        kind = {"sum": "amax", "prod": "amin"}.get(reduce, reduce)
+        x, updates = b.to(x, I64), b.to(updates, I64)
+        made = scatter_reduce(b, x, axis, indices, updates, kind, include_self)
+        return b.to(made, BOOL)
     modes = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
     if not include_self:
         start = _identity(b, x, reduce)
