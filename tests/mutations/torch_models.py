@@ -783,11 +783,12 @@ def shape_algebra():
 def merged_axes():
     """Neighbouring axes of a turned tensor merged into one: a view only where their strides fit."""
 
-    def run(x):
+    def run(x, rows):
         turned = (x.permute(order) for order in itertools.permutations(range(4)) if order[-1] == 3)
-        return [y.flatten(axis, axis + 1) * 2 for y in turned for axis in range(3)]
+        behind = rows.permute(1, 2, 0).flatten(0, 1) * 2  # an axis as long as the last one merged
+        return [y.flatten(axis, axis + 1) * 2 for y in turned for axis in range(3)] + [behind]
 
-    return run, (drawn(3, 2, 2, 4),)
+    return run, (drawn(3, 2, 2, 4), drawn(3, 2, 3))
 
 
 @corpus_model
