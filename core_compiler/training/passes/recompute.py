@@ -58,9 +58,10 @@ def told(choice: Choice) -> str:
     """Describe a choice in words."""
     plan, without = choice.plan, choice.without
     part = plan.held / without.held if without.held else 0.0
+    again = "1 launch is" if len(plan.again) == 1 else f"{len(plan.again)} launches are"
     said = (
         f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {without.held:,}; "
-        f"{len(plan.again)} launches are repeated"
+        f"{again} repeated"
     )
     return said if choice.fits else f"no plan within {choice.limit:,} bytes: {said}"
 
@@ -123,7 +124,8 @@ class _Again:
         fresh: list[Op] = []
         change = {v: w for v in dict.fromkeys(op.uses()) if (w := self._again(v, fresh)) is not v}
         if change:
-            note = f"{len(fresh)} ops" if fresh else "values already recomputed"
+            count = f"{len(fresh)} op{'s' if len(fresh) != 1 else ''}"
+            note = count if fresh else "values already recomputed"
             self.rewriter.replace(
                 op, [*fresh, op.substitute(change)], rule="compute again", note=note
             )

@@ -38,7 +38,7 @@ class RecomputeWidened(Pass):
         rewriter = context.rewriter(main.body)
         with suppress(RewriteLimit):
             _Again(rewriter, _leading_to(rewriter, ends)).run()
-        return module.with_function(main.with_(body=rewriter.commit()))
+        return module.with_main(rewriter.commit())
 
 
 def _leading_to(rewriter: Rewriter, values: Iterable[Value]) -> set[Op]:
