@@ -108,8 +108,8 @@ def main() -> int:
 def _anywhere(text: str, work: Path) -> str:
     """``text`` without the places of this machine (of what was cut short too)."""
     text = text.replace(f"{sysconfig.get_path('purelib')}/", "")
-    inside = r"[0-9a-f]*/?(tree/|corpus-[0-9a-f]*/?)?"
-    return re.sub(re.escape(f"{work.resolve()}/") + inside, "", text)
+    inside = r"(/[0-9a-f]*/?(tree/|corpus-[0-9a-f]*/?)?)?"
+    return re.sub(re.escape(str(work.resolve())) + inside, "", text)
 
 
 #: Rows after which the output is written.
