@@ -47,8 +47,13 @@ def test_a_parameter_moves_by_the_rate_times_its_gradient():
 
 
 def test_a_slot_moves_with_its_own_parameter():
-    arguments = (*PLAIN[:2], "parameter v: 4xf32", "slot momentum_buffer of w: 4xf32",
-                 "slot momentum_buffer of v: 4xf32", ITERATION)  # fmt: skip
+    arguments = (
+        *PLAIN[:2],
+        "parameter v: 4xf32",
+        "slot momentum_buffer of w: 4xf32",
+        "slot momentum_buffer of v: 4xf32",
+        ITERATION,
+    )
 
     def gradients(b, x, *_):
         return b.reduce_sum(x, axes=(0,)), b.mul(x, x), b.neg(x)
@@ -97,8 +102,12 @@ def test_updates_that_were_skipped_do_not_count_as_the_first(skipped, first):
 
 
 def test_the_numbers_of_the_optimiser_move_once_for_all_parameters():
-    arguments = (*PLAIN[:2], *(f"slot {n} of w: 4xf32" for n in ("exp_avg", "exp_avg_sq")),
-                 *(f"scalar beta{i}_power: f64" for i in (1, 2)), ITERATION)  # fmt: skip
+    arguments = (
+        *PLAIN[:2],
+        *(f"slot {n} of w: 4xf32" for n in ("exp_avg", "exp_avg_sq")),
+        *(f"scalar beta{i}_power: f64" for i in (1, 2)),
+        ITERATION,
+    )
     before = step(gradient, arguments, ["loss", "gradient w"])
     after, _ = specs.apply(ApplyOptimizer(Adam()), before)
     x, w, zeros = *inputs(before)[:2], np.zeros(4, np.float32)

@@ -14,10 +14,23 @@ from tests.passes.programs import inputs
 from tests.training.passes.steps import step
 
 SKIPPED = "scalar skipped_updates: i64"
-FIXED = ("batch x: 4xf32", "parameter w: 4xf32", "slot m of w: 4xf32", "buffer n: i64", SKIPPED,
-         "scalar iteration: i64")  # fmt: skip
-RESULTS = ("loss", "finite", "next w", "next m of w", "next n", "next skipped_updates",
-           "next iteration")  # fmt: skip
+FIXED = (
+    "batch x: 4xf32",
+    "parameter w: 4xf32",
+    "slot m of w: 4xf32",
+    "buffer n: i64",
+    SKIPPED,
+    "scalar iteration: i64",
+)
+RESULTS = (
+    "loss",
+    "finite",
+    "next w",
+    "next m of w",
+    "next n",
+    "next skipped_updates",
+    "next iteration",
+)
 
 
 def updated(b, x, w, m, n, skipped, iteration):
@@ -34,8 +47,7 @@ def guarded():
 def test_parameters_and_slots_are_chosen_by_the_gradients_and_nothing_else_is():
     _, after, rewrites = guarded()
     keep = "keep what it was, unless all gradients are finite"
-    assert specs.rules_fired(rewrites) == [
-        "the loss's next factor", keep, keep, "roles of results"]  # fmt: skip
+    assert specs.rules_fired(rewrites) == ["the loss's next factor", keep, keep, "roles of results"]
 
     def wanted(b, x, w, m, n, skipped, iteration):
         loss, finite, *made, of_n, _, of_iteration = updated(b, x, w, m, n, skipped, iteration)
