@@ -83,6 +83,13 @@ def spelled(op: Op | str) -> tuple[str, str]:
     return domain, op_type
 
 
+def called(op: Op) -> str:
+    """Return the name of the function that a node calls if it exists."""
+    domain, op_type = spelled(op)
+    overload = op.get(OVERLOAD, "")
+    return f"{domain}::{op_type}" + (f":{overload}" if overload else "")
+
+
 def is_node(op: Op) -> bool:
     """Return whether an op is a node of the graph (not an initializer or an omitted input)."""
     return op.kind.startswith(PREFIX) and op.kind not in (INITIALIZER, ABSENT)

@@ -257,15 +257,28 @@ class _Writer:
         made.domain, _, rest = function.name.partition("::")
         made.name, _, made.overload = rest.partition(":")
         made.doc_string = function.attributes.get("doc", "")
-        for domain, version in function.attributes["opsets"]:
+        opsets = dict(function.attributes["opsets"])
+        if any(op.kind == INITIALIZER for op in function.body.ops):
+            opsets.setdefault("", dict(self.module.main.attributes["opsets"]).get("", 1))
+        for domain, version in opsets.items():
             made.opset_import.add(domain=domain, version=version)
         made.attribute.extend(function.attributes["takes"])
         for name, value in function.attributes["defaults"]:
             self._attribute(made.attribute_proto.add(), name, value, None)
         self._begin(function)
         made.input.extend(self._names[v] for v in function.arguments)
+        for op in function.body.ops:
+            if op.kind == INITIALIZER:
+                self._constant(made.node.add(), op)
         self._nodes(made.node, function.body.ops)
         made.output.extend(self._outputs(made.node, function.body, function.attributes["outputs"]))
+
+    def _constant(self, made, op: Op) -> None:
+        """Write an initializer as a node: a function of a model has no initializers."""
+        made.op_type = "Constant"
+        made.output.append(self._names.name(op.result, "weight"))
+        made.name = self._node_names.fresh(made.output[0])
+        self._attribute(made.attribute.add(), "value", op["value"], op)
 
     def _graph(self, made, block: Block, outputs: Sequence[str] = ()) -> None:
         for value in block.arguments:

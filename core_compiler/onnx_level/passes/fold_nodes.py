@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from core_compiler.frontends.onnx.reading import MOST_AXES
-from core_compiler.ir import Op, Rewriter, TensorType, Value, as_array
+from core_compiler.ir import Function, Op, Rewriter, TensorType, Value, as_array
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.onnx_level.builder import Nodes
 from core_compiler.onnx_level.dialect import (
@@ -20,6 +21,7 @@ from core_compiler.onnx_level.dialect import (
     NOTHING,
     OVERRIDABLE,
     PREFIX,
+    called,
     constant,
     is_node,
 )
@@ -28,22 +30,20 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.rules import adopt
 from core_compiler.support.errors import InternalError
 
-#: Random ops, and ops that another pass handles.
-_LEFT = frozenset(
+_RANDOM = frozenset(
     f"{PREFIX}{name}"
     for name in (
         "Bernoulli",
         "Dropout",
-        "If",
-        "Loop",
         "Multinomial",
         "RandomNormal",
         "RandomNormalLike",
         "RandomUniform",
         "RandomUniformLike",
-        "Scan",
     )
 )
+#: Random ops, and ops that another pass handles.
+_LEFT = _RANDOM | {f"{PREFIX}{name}" for name in ("If", "Loop", "Scan")}
 #: The size in bytes that an intermediate tensor may always have.
 WITHIN = 1 << 26
 #: Inputs of which only the type is used.
@@ -84,7 +84,7 @@ class FoldNodes(Pass):
         return context.rewrite(module, edit, LEVEL)
 
     def _fold(self, op: Op, rewriter: Rewriter, module, outer, budget: Budget) -> None:
-        if self._refused(op, rewriter, outer) is not None:
+        if self._refused(op, rewriter, outer, module.functions) is not None:
             return
         makers = [rewriter.producer(v) or outer.get(v) for v in op.operands]
         arrays: list[Any] = []
@@ -115,9 +115,11 @@ class FoldNodes(Pass):
         ops, mapping = adopt(op, values, nodes.ops)
         rewriter.replace(op, ops, mapping, rule=f"fold {op.kind.removeprefix(PREFIX)}")
 
-    def _refused(self, op: Op, rewriter: Rewriter, outer) -> Refusal | None:
+    def _refused(self, op: Op, rewriter: Rewriter, outer, functions) -> Refusal | None:
         if op.kind in _LEFT or op.regions:
             return refuse("foldable", "{0:kind} is not evaluated at compile time", op)
+        if _calls_random(op, functions, set()):
+            return refuse("foldable", "{0:kind} is a function that draws random numbers", op)
         if constant(op) is not None:
             return refuse("foldable", "{0} is a constant", op)
         if not op.operands and op.kind != f"{PREFIX}Constant":
@@ -137,7 +139,19 @@ class FoldNodes(Pass):
 
     @override
     def refusal(self, ops, scene):
-        return self._refused(ops[0], scene.rewriter, {})
+        return self._refused(ops[0], scene.rewriter, {}, scene.module.functions)
+
+
+def _calls_random(op: Op, functions: Mapping[str, Function], seen: set[str]) -> bool:
+    """Return whether ``op`` calls a function of the model whose body has a random op."""
+    name = called(op)
+    if name not in functions or name in seen:
+        return False
+    seen.add(name)
+    return any(
+        inner.kind in _RANDOM or _calls_random(inner, functions, seen)
+        for inner in functions[name].body.walk()
+    )
 
 
 def _is_static(value: Value) -> bool:

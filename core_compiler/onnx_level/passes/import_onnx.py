@@ -97,7 +97,7 @@ def _sizes(text: str) -> dict[str, int]:
     sizes = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, sign, number = part.partition("=")
-        if not sign or not number.strip().isdigit():
+        if not sign or not number.strip().isdecimal():
             raise UserError(
                 f"expected name=number, got {part!r}",
                 "import_onnx.sizes",

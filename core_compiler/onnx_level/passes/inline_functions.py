@@ -11,7 +11,7 @@ from typing_extensions import override
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ir.verifier import where_of
-from core_compiler.onnx_level.dialect import LEVEL, NOTHING, OVERLOAD, spelled
+from core_compiler.onnx_level.dialect import LEVEL, NOTHING, called, spelled
 from core_compiler.onnx_level.inline import expanded, settled
 from core_compiler.onnx_level.legality import complaint
 from core_compiler.onnx_level.passes.convert_version import converted
@@ -114,13 +114,6 @@ def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
             where_of(call) or "inline_functions",
             "the file is damaged; export it again",
         )
-
-
-def called(op: Op) -> str:
-    """Return the name of the function that a node calls if it exists."""
-    domain, op_type = spelled(op)
-    overload = op.get(OVERLOAD, "")
-    return f"{domain}::{op_type}" + (f":{overload}" if overload else "")
 
 
 def _check_recursion(functions: Mapping[str, Function]) -> None:

@@ -85,6 +85,23 @@ def _type_kept(m: Match) -> str | None:
     return f"its type is {m.root.result.type}, the type of its input is {m['x'].type}"
 
 
+def _known_type_kept(m: Match) -> str | None:
+    """Require in addition that the type is known; two unknown types may differ."""
+    return _type_kept(m) if isinstance(m["x"].type, TensorType) else "its type is unknown"
+
+
+def _not_broadcast(m: Match) -> str | None:
+    """Require that a constant ``c`` has no axis along which ``x`` would be repeated."""
+    unfit = _known_type_kept(m)
+    if unfit is not None:
+        return unfit
+    own, others = m["x"].type.shape, m.array("c").shape
+    along = zip(reversed(own), reversed(others), strict=False)
+    if len(others) > len(own) or any(size not in (1, mine) for mine, size in along):
+        return f"its constant of shape {list(others)} may repeat the input"
+    return None
+
+
 def _one_result(m: Match) -> str | None:
     for value in m.root.results[1:]:
         if m.view.block.users(value) or m.view.block.is_output(value):
@@ -172,13 +189,13 @@ def _neutral(number: float):
 def _no_float(m: Match) -> str | None:
     held = m["x"].type
     if isinstance(held, TensorType) and not held.dtype.is_float:
-        return _type_kept(m)
+        return _not_broadcast(m)
     return "-0 + 0 is +0"
 
 
 _TRIVIAL = (
     Rule("Identity(x) => x", node("Identity", "x"), _same, _type_kept),
-    Rule("Cast(x) to its own type => x", node("Cast", "x"), _same, _type_kept),
+    Rule("Cast(x) to its own type => x", node("Cast", "x"), _same, _known_type_kept),
     Rule(
         "Dropout(x) => x",
         Node(f"{PREFIX}Dropout", (), "drop", _evaluates),
@@ -205,10 +222,14 @@ _TRIVIAL = (
     Rule("Sum of one => x", node("Sum", "x"), _same, _type_kept),
     Rule("Max of one => x", node("Max", "x"), _same, _type_kept),
     Rule("Min of one => x", node("Min", "x"), _same, _type_kept),
-    Rule("x * 1 => x", node("Mul", "x", Const("c", _neutral(1), "all ones")), _same, _type_kept),
-    Rule("x / 1 => x", node("Div", "x", Const("c", _neutral(1), "all ones")), _same, _type_kept),
+    Rule(
+        "x * 1 => x", node("Mul", "x", Const("c", _neutral(1), "all ones")), _same, _not_broadcast
+    ),
+    Rule(
+        "x / 1 => x", node("Div", "x", Const("c", _neutral(1), "all ones")), _same, _not_broadcast
+    ),
     Rule("x + 0 => x", node("Add", "x", Const("c", _neutral(0), "all zeros")), _same, _no_float),
-    Rule("x - 0 => x", node("Sub", "x", Const("c", _neutral(0), "all +0")), _same, _type_kept),
+    Rule("x - 0 => x", node("Sub", "x", Const("c", _neutral(0), "all +0")), _same, _not_broadcast),
     Rule("Not(Not(x)) => x", node("Not", node("Not", "x")), _same),
     Rule("Neg(Neg(x)) => x", node("Neg", node("Neg", "x")), _same),
     Rule(

@@ -14,6 +14,7 @@ from core_compiler.onnx_level.builder import Nodes
 from core_compiler.onnx_level.dialect import (
     ABSENT,
     LEVEL,
+    NOTHING,
     OVERRIDABLE,
     PREFIX,
     REGIONS,
@@ -133,13 +134,16 @@ def _stacked(nodes: Nodes, rows: list[Value], version: int) -> Value:
 
 
 def _put(op: Op, ops: list[Op], values, rewriter: Rewriter, rule: str, module) -> list[Op]:
-    """Replace ``op`` by ``ops``; its results keep their names."""
+    """Replace ``op`` by ``ops``; its results keep their names, except those that are omitted."""
     since = schema("", "Identity", version_of(module)).since_version
+    made = dict(zip(op.results, values, strict=True))
     kept = [
         Op(f"{PREFIX}Identity", (new,), (old,), {SINCE: since})
-        for old, new in zip(op.results, values, strict=True)
+        for old, new in made.items()
+        if old.type is not NOTHING
     ]
-    return rewriter.replace(op, [*(o.with_(origin=None) for o in ops), *kept], rule=rule)
+    results = {old: new if old.type is NOTHING else old for old, new in made.items()}
+    return rewriter.replace(op, [*(o.with_(origin=None) for o in ops), *kept], results, rule=rule)
 
 
 def _maker(value: Value, rewriter: Rewriter, outer) -> Op | None:

@@ -60,6 +60,10 @@ OWN = """<domain: "own", opset_import: ["" : 18]>
 Twice (v) => (r) { w = Neg(v)  r = Sub(v, w) }
 <domain: "own", opset_import: ["" : 18]>
 Numbers <by: floats = [1.0, 2.0]> () => (r) { r = Constant<value_floats: floats = @by>() }
+<domain: "own", opset_import: ["" : 18]>
+Noise (v) => (r) { r = RandomNormalLike(v) }
+<domain: "own", opset_import: ["" : 18, "own" : 1]>
+More (v) => (r) { w = own.Noise(v)  r = Add(v, w) }
 """
 
 
@@ -79,6 +83,29 @@ def test_a_call_with_constants_is_computed_and_its_function_left() -> None:
               y = Add(x, k) }"""
         ),
         ["fold own.Twice"],
+    )
+
+
+def test_what_is_computed_in_a_function_is_a_node_of_it() -> None:
+    """A function of a model has no initializers."""
+    specs.becomes(
+        FoldNodes(),
+        specs.module_of(
+            """g (float[2] x) => (float[2] y) { y = own.F(x) }
+            <domain: "own", opset_import: ["" : 18]>
+            F (v) => (r) {
+              c = Constant<value = float[2] {1.0, 2.0}>()  n = Neg(c)  r = Mul(v, n) }""",
+            domains=["own"],
+        ),
+        specs.module_of(
+            """g (float[2] x) => (float[2] y) { y = own.F(x) }
+            <domain: "own", opset_import: ["" : 18]>
+            F (v) => (r) {
+              n = Constant<value = float[2] {-1.0, -2.0}>()
+              c = Constant<value = float[2] {1.0, 2.0}>()  r = Mul(v, n) }""",
+            domains=["own"],
+        ),
+        ["fold Neg"],
     )
 
 
@@ -105,6 +132,7 @@ BRANCHES = """then_branch = b () => (float[2] p) { p = Neg(a) },
         ("RandomNormalLike(a)", "onnx.RandomNormalLike is not evaluated at compile time"),
         ("Dropout(a, r, t)", "onnx.Dropout is not evaluated at compile time"),
         (f"If(t) <{BRANCHES}>", "onnx.If is not evaluated at compile time"),
+        ("own.More(a)", "onnx.own.More is a function that draws random numbers"),
         ("own.Numbers()", "%y (onnx.own.Numbers) has no inputs"),
         ("Constant<value = float[2] {1.0, 2.0}>()", "%y (onnx.Constant) is a constant"),
     ],

@@ -39,6 +39,8 @@ Cast(x) to its own type => x
   becomes  $F { y = Abs(x) }
   refused  $F <int64[2, 3] h> { h = Cast<to = 7>(x)  y = Cast<to = 1>(h) }
   because  its type is tensor<2x3xi64>, the type of its input is tensor<2x3xf32>
+  refused  $F { h = Neg(x)  k = Cast<to = 7>(h)  y = Cast<to = 1>(k) }
+  because  its type is unknown
 
 Dropout(x) => x
   fires    $F <float[2, 3] h, float r = {0.5}, bool t = {0}> { h, k = Dropout(x, r, t)  y = Abs(h) }
@@ -152,12 +154,22 @@ x * 1 => x
   because  its type is tensor<1x2x3xf32>, the type of its input is tensor<2x3xf32>
   refused  (float[2, 3] x, float c = {1}) => (float[2, 3] y) { y = Mul(x, c) }
   because  operand c is not a constant
+  refused  (float[3] x) => (float[2, 3] y) <float[2, 3] o = {1, 1, 1, 1, 1, 1}>
+           { h = Neg(x)  k = Mul(h, o)  y = Neg(k) }
+  because  its type is unknown
+  refused  (float[n, 3] x) => (float[n, 3] y) <float[2, 3] o = {1, 1, 1, 1, 1, 1}> { y = Mul(x, o) }
+  because  its constant of shape [2, 3] may repeat the input
 
 x / 1 => x
   fires    $F <float[2, 3] h, float c = {1}> { h = Div(x, c)  y = Abs(h) }
   becomes  $F <float c = {1}> { y = Abs(x) }
   refused  $F <float[2, 3] h, float c = {1}> { h = Div(c, x)  y = Abs(h) }
   because  operand c is not a constant
+  refused  (float[3] x) => (float[2, 3] y) <float[2, 3] o = {1, 1, 1, 1, 1, 1}>
+           { h = Neg(x)  k = Div(h, o)  y = Neg(k) }
+  because  its type is unknown
+  refused  (float[n, 3] x) => (float[n, 3] y) <float[2, 3] o = {1, 1, 1, 1, 1, 1}> { y = Div(x, o) }
+  because  its constant of shape [2, 3] may repeat the input
 
 x + 0 => x
   fires    (int64[3] x) => (int64[3] y) <int64[3] h, int64 c = {0}> { h = Add(c, x)  y = Abs(h) }
@@ -174,6 +186,11 @@ x - 0 => x
   because  the constant c is not all +0
   refused  $F <float[2, 3] h, float c = {0}> { h = Sub(c, x)  y = Abs(h) }
   because  operand c is not a constant
+  refused  (float[3] x) => (float[2, 3] y) <float[2, 3] o = {0, 0, 0, 0, 0, 0}>
+           { h = Neg(x)  k = Sub(h, o)  y = Neg(k) }
+  because  its type is unknown
+  refused  (float[n, 3] x) => (float[n, 3] y) <float[2, 3] o = {0, 0, 0, 0, 0, 0}> { y = Sub(x, o) }
+  because  its constant of shape [2, 3] may repeat the input
 
 Not(Not(x)) => x
   fires    (bool[4] x) => (bool[4] y) <bool[4] h, bool[4] k>

@@ -103,6 +103,20 @@ def test_a_loop_that_never_begins_hands_on_what_it_is_given() -> None:
     )
 
 
+def test_a_result_that_is_left_out_stays_so() -> None:
+    made, fired = specs.apply(
+        SimplifyControlFlow(),
+        specs.module_of(
+            """g (float[3] x) => (float[3] y) <int64 n = {2}> {
+          h, y = Loop(n, , x, x) <
+            body = b (int64 i, bool g, float[3] a, float[3] b) => (bool g, float[3] s, float[3] t) {
+              s = Neg(a)  t = Abs(b) }> }""".replace("h, y", ", y"),
+        ),
+    )
+    assert fired == ["Loop of 2"]
+    assert [op.results[0].name for op in made.main.body.ops if op.kind == "onnx.Identity"] == ["y"]
+
+
 ENDS = ("g2 = Identity(g)", "g2 = Not(g)")
 
 
