@@ -58,8 +58,10 @@ class ImportOnnx(Pass):
             v: tensors[name] for v, name in names.items() if isinstance(tensors.get(name), Value)
         }
         left_out = (op for op in module.main.body.ops if op.kind == ABSENT)
+        bodies = (f.body.ops for name, f in module.functions.items() if name != "main")
         context.rewrites += [
             *(Rewrite("import a missing input", "", (op,), (), {}) for op in left_out),
+            *(Rewrite("import a function", "", (op,), (), {}) for ops in bodies for op in ops),
             *_steps([(op, ops[name]) for name, (op, _) in nodes.items()], imported, became),
         ]
         return imported.module

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import core_compiler as cc
 from core_compiler.debug.bits import same_bits
 from core_compiler.ir import Module
 from core_compiler.onnx_level.passes.import_onnx import ImportOnnx
+from core_compiler.onnx_level.write import write
 from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext
+from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.support.errors import UserError
 from tests.onnx_level.passes import specs
 from tests.onnx_level.suite import run
@@ -145,3 +148,20 @@ def test_what_cannot_be_imported_is_said_in_one_error(graph: str, sizes: str, wh
     with pytest.raises(UserError) as said:
         imported(specs.module_of(graph), sizes=sizes)
     assert said.value.what == what
+
+
+def test_a_function_that_is_not_inlined_goes_with_its_calls() -> None:
+    """No check finds an op of its body lost."""
+    graph = """g (float[2] x) => (float[2] y) { y = own.F(x) }
+    <domain: "own", opset_import: ["" : 18]>
+    F (v) => (r) { c = Constant<value = float[2] {1.0, 2.0}>()  n = Neg(c)  r = Mul(v, n) }"""
+    made = cc.compile(
+        write(specs.module_of(graph, domains=["own"])),
+        [np.array([1, 2], np.float32)],
+        frontend="onnx-passes",
+        edit=PipelineEdit(limits={"inline_functions": 0}),
+        check=True,
+    )
+    (y,) = made(np.array([1, 2], np.float32))
+    assert y.tolist() == [-1, -4]
+    assert not [c.note for found in made.checks.values() for c in found if c.verdict == "failed"]
