@@ -306,6 +306,13 @@ class Importer:
         for info in graph.input:
             if info.name not in stored:
                 self._input(info)
+        unknown = [size for size in self.sizes if size not in self.bound]
+        if unknown:
+            raise UserError(
+                f"unknown size {unknown[0]!r}",
+                self.name,
+                f"sizes of the inputs: {', '.join(self.bound) or 'none'}",
+            )
         for held in graph.initializer:
             before = len(self.ops)
             self._initializer(held)

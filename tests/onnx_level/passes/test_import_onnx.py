@@ -140,6 +140,7 @@ b::Op (no translation; model.onnx:3)"""
         (OPEN, "batch=4,seq", "expected name=number, got 'seq'"),
         (OPEN, "batch=four", "expected name=number, got 'batch=four'"),
         (OPEN, "batch=-1", "expected name=number, got 'batch=-1'"),
+        (OPEN, "rows=4", "unknown size 'rows'"),
         (OPEN, "batch=²", "expected name=number, got 'batch=²'"),
         ("g (float[2] x) => (float[2] y) { h = a.Op(x)  k = Neg(h)  y = b.Op(k) }", "", UNKNOWN),
     ],
