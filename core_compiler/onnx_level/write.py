@@ -112,13 +112,6 @@ def _resources(module: Module) -> list[Resource]:
 # -- tensors ---------------------------------------------------------------------------------------
 
 
-def tensor_proto(held: Dense | Resource, weights: WeightStore | None, name: str = ""):
-    """Return the ``TensorProto`` of a constant, including its bytes."""
-    made = _empty(held.type, name)
-    _inside(made, held, weights)
-    return made
-
-
 def _empty(held: TensorType, name: str):
     import onnx
 

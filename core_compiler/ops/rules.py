@@ -166,11 +166,6 @@ def free(op) -> int:
     return 0
 
 
-def each_result(op: OpView) -> int:
-    """Return the flops of an op with one operation per element of its result."""
-    return op.result.type.elements
-
-
 def each_operand(op: OpView) -> int:
     """Return the flops of an op with one operation per element of its first operand."""
     return op.operands[0].type.elements

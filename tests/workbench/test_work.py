@@ -15,13 +15,15 @@ from workbench.queries import work as queries
 from workbench.queries.run import Run
 
 
-def two_kernels(b, x, y):
-    return b.matmul(b.cumsum(x, axis=1), y)
+def network(b, x, y, z):
+    """Its products are launches of one kernel, of other sizes each."""
+    h = b.cumsum(b.matmul(x, y), axis=1)
+    return b.matmul(h, z)
 
 
 @pytest.fixture
 def compiled(tmp_path):
-    made = compilation.start(program(two_kernels, "64x32xf32", "32x16xf32"), CPU())
+    made = compilation.start(program(network, "64x32xf32", "32x48xf32", "48x80xf32"), CPU())
     made.finish()
     return made, made.record(tmp_path / "run.cwrun")
 
@@ -37,7 +39,8 @@ def test_a_recording_holds_the_work_that_its_compile_counted(compiled, monkeypat
     monkeypatch.setattr(queries, "launch_cost", lambda op: pytest.fail("counted again"))
     found = told(path)
     assert found == [(each.kernel, each.flops, each.bytes) for each in program.launches]
-    assert len(found) == 2 and sum(flops for _, flops, _ in found) >= 2 * 64 * 32 * 16
+    products = [flops for kernel, flops, _ in found if kernel == "matmul"]
+    assert products == [2 * 64 * 32 * 48, 2 * 64 * 48 * 80]
 
 
 def test_the_work_is_counted_where_a_recording_does_not_hold_it(compiled):

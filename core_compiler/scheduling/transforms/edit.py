@@ -228,13 +228,6 @@ def constant_of(value: Value, made: Mapping[Value, Op]) -> int | None:
     return op["value"] if op is not None and op.kind == "kernel.constant" else None
 
 
-def index_argument(function: Function, name: str) -> Value:
-    for value in function.arguments:
-        if value.type is INDEX and value.name == name:
-            return value
-    raise Refused(f"{function.name} has no index argument {name!r}")
-
-
 def buffer_argument(function: Function, name: str) -> Value:
     for value in function.arguments:
         if isinstance(value.type, BufferType) and value.name == name:
