@@ -232,6 +232,15 @@ class Rewriter:
         """Remove ops whose results are unused."""
         self.replace(op, (), rule=rule, note=note)
 
+    def set_output(
+        self, place: int, value: Value, *, rule: str, tolerance: float | None = None
+    ) -> None:
+        """Make ``value`` output number ``place``; the other uses of the old output stay."""
+        old = self.outputs[place]
+        self.replace((), (), rule=rule, tolerance=tolerance)
+        self.events[-1].values[old] = value
+        self.outputs = (*self.outputs[:place], value, *self.outputs[place + 1 :])
+
     def commit(self) -> Block:
         """Return the next block: the same object if nothing changed."""
         if not self._changed:

@@ -17,6 +17,7 @@ from core_compiler.debug import gradient_checks, gradients, torch_gradients
 from core_compiler.debug.bisect import bisect
 from core_compiler.driver.legality import levels
 from core_compiler.ops.base import REGISTRY
+from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import CONSTANT, in_terms, rounded
 from core_compiler.training.config import Training
 from core_compiler.training.graph import autodiff
@@ -396,6 +397,44 @@ def test_right_steps_are_checked_whole_without_a_complaint(name):
         assert {r.verdict for r in found(made, name)} <= {"bitwise", "within"}, name
     whole = [r for r in found(made, "differentiate") if r.kind == "results"]
     assert len(whole) == 1 and "slope of the loss" in whole[0].note
+
+
+class _Averaged(torch.nn.Module):
+    """A buffer that shards compute from their own rows, and random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = _linear()
+        self.register_buffer("average", torch.zeros(5))
+
+    def forward(self, x):
+        y = self.inner(functional.dropout(x, 0.4, self.training))
+        self.average.mul_(0.9).add_(0.1 * y.detach().mean(0))
+        return y
+
+
+PROBABILITIES = torch.softmax(torch.linspace(-1, 2, 20).reshape(4, 5).sin(), 1)
+
+
+@pytest.mark.parametrize(
+    "loss", slow_but(("mse",), ("mse", "l1", "huber", "bce_with_logits", "kl", "cross_entropy"))
+)
+def test_shards_of_every_loss_are_checked_without_a_complaint(loss):
+    targets = CLASSES if loss == "cross_entropy" else PROBABILITIES
+    made = compiled(_Averaged(), (ROWS, targets), loss=loss, shards=2)
+    assert made.finding is None
+    records = found(made, "shard_batch")
+    assert records and "failed" not in {r.verdict for r in records}
+
+
+def test_a_wrong_mean_over_shards_is_found(monkeypatch):
+    """The event that makes it the loss has no ops, only the two values."""
+    right = Builder.scalar_like
+    monkeypatch.setattr(
+        Builder, "scalar_like", lambda b, number, like: right(b, 3 if number == 2 else number, like)
+    )
+    made = compiled(_Averaged(), (ROWS, PROBABILITIES), loss="l1", shards=2)
+    assert made.finding.pass_label == "shard_batch"
 
 
 class _Meeting(torch.nn.Module):

@@ -93,6 +93,13 @@ def sharded():
     return net, (floats(2, 6), classes(3))
 
 
+@task("--shards", "2", "--loss", "mse")
+def sharded_dropout():
+    """Random numbers of samples that lie on two shards."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.4), nn.Linear(6, 2)), (floats(4), floats(2))
+
+
 @task(*_REGRESSION)
 def unary():
     return zoo(lambda x, w: (x.exp(), x.expm1(), x.exp2(), (x.abs() + 0.1).log(), x.sin(), x.cos(),

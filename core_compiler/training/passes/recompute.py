@@ -47,23 +47,29 @@ class Recompute(Pass):
         launches, problem = problem_of(module.main)
         choice = choose(problem, self.budget)
         context.facts[FACT] = choice
-        context.note("note" if choice.fits else "warning", told(choice))
         rewriter = context.rewriter(module.main.body)
+        again = _Again(rewriter, {launches[i] for i in choice.plan.again}, problem.forward)
         with suppress(RewriteLimit):
-            _Again(rewriter, {launches[i] for i in choice.plan.again}, problem.forward).run()
+            again.run()
+        context.note("note" if choice.fits else "warning", _told(choice, again.moved))
         return module.with_main(rewriter.commit())
 
 
-def told(choice: Choice) -> str:
-    """Describe a choice in words."""
+def _told(choice: Choice, moved: int) -> str:
+    """Describe a choice in words; ``moved``: launches of which only the second is left."""
     plan, without = choice.plan, choice.without
     part = plan.held / without.held if without.held else 0.0
-    again = "1 launch is" if len(plan.again) == 1 else f"{len(plan.again)} launches are"
     said = (
         f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {without.held:,}; "
-        f"{again} repeated"
+        f"{_launches(len(plan.again) - moved)} repeated"
     )
+    if moved:
+        said += f", {_launches(moved)} delayed"
     return said if choice.fits else f"no plan within {choice.limit:,} bytes: {said}"
+
+
+def _launches(count: int) -> str:
+    return "1 launch is" if count == 1 else f"{count} launches are"
 
 
 def problem_of(main: Function) -> tuple[list[Op], Problem]:
@@ -110,6 +116,8 @@ class _Again:
         self.roots = memory_of(self.block)
         #: Value of the forward pass -> the recomputed value.
         self.made: dict[Value, Value] = {}
+        #: Launches that nothing reads before the second one, and that are therefore erased.
+        self.moved = 0
 
     def run(self) -> None:
         seen = 0
@@ -118,6 +126,20 @@ class _Again:
             if launch and seen > self.forward:
                 self._reads(op)
             seen += launch
+        self._erase_unread()
+
+    def _erase_unread(self) -> None:
+        """Erase the launches (and their views) that are read only where they are repeated.
+
+        Where shards add up the loss, launches of the backward pass may precede it.
+        """
+        for op in reversed(self.block.ops):
+            maker = self._maker(op.results[0]) if op.results else None
+            if maker in self.chosen and not any(
+                self.rewriter.users(v) or self.rewriter.is_output(v) for v in op.results
+            ):
+                self.rewriter.erase(self.rewriter.now(op) or op, rule="only read later")
+                self.moved += op is maker
 
     def _reads(self, op: Op) -> None:
         """Let a launch of the backward pass read recomputed values."""

@@ -147,7 +147,7 @@ class _Work:
             fresh = user.substitute({term: made})
             self.rw.replace(user, fresh, {v: v for v in user.results}, rule=_MEAN)
         if self.rw.outputs[place] is term:
-            self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
+            self.rw.set_output(place, made, rule=_MEAN, tolerance=_ROUNDING)
 
     def _terms(self, value: Value, path: set[Value]) -> Iterator[Value]:
         """Yield the terms of the sum that is the loss, each scaled; ``path`` has partial sums."""
@@ -329,7 +329,9 @@ class _Work:
             reason=f"of {name}",
             claim=_of_equal_shards(value, made),
         )
-        self.rw.outputs = (*self.rw.outputs[:place], made, *self.rw.outputs[place + 1 :])
+        self.rw.set_output(
+            place, made, rule="the mean of the shards' statistics", tolerance=_ROUNDING
+        )
 
     def _is_mean(self, value: Value, varied: Container[Value]) -> bool:
         """Return whether the mean over all shards of a value is the whole batch's.

@@ -109,3 +109,20 @@ def test_every_result_keeps_its_bits_after_any_number_of_rewrites():
 def test_a_budget_that_is_no_fraction_is_refused(budget):
     with pytest.raises(UserError, match=f"invalid budget {budget}.*above 0 and up to 1"):
         specs.apply(Recompute(budget), outlined(three, ARGUMENTS, RESULTS))
+
+
+def test_a_launch_that_is_read_only_after_the_loss_is_delayed_and_not_repeated():
+    """Where shards add up the loss, launches of the backward pass precede it."""
+
+    def late(b, x, w, v, u):
+        early, held = b.exp(x), b.tanh(x)
+        total = b.reduce_sum(early, axes=(0, 1))
+        return b.all_reduce(total, shards=2), b.mul(early, w), b.mul(held, v), b.mul(x, u)
+
+    before = outlined(late, ARGUMENTS, RESULTS)
+    assert launched(before).startswith("exp tanh reduce_sum all_reduce")
+    after, rewrites = specs.apply(Recompute(0.5), before)
+    assert launched(after) == "exp reduce_sum all_reduce mul tanh mul mul"
+    assert specs.rules_fired(rewrites) == ["compute again", "only read later"]
+    ((_, message),) = noted(Recompute(0.5), before)
+    assert message.endswith("; 0 launches are repeated, 1 launch is delayed")
