@@ -330,10 +330,10 @@ def error(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
             continue
         x, y = (np.asarray(each, np.float64) for each in (a, b))
         with np.errstate(invalid="ignore"):
-            apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
-        apart = np.where(np.isfinite(apart), apart, np.inf)
+            difference = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
+        difference = np.where(np.isfinite(difference), difference, np.inf)
         largest = float(np.max(np.abs(y), where=np.isfinite(y), initial=0.0))
-        most = float(apart.max())
+        most = float(difference.max())
         worst = max(worst, most and (most / largest if largest else float("inf")))
     return worst
 
@@ -344,13 +344,13 @@ def nodes(opened: Opened, inputs: Sequence[np.ndarray]) -> dict[str, Any]:
     found = opened.imported
     assert found.nodes is not None
     arrays = [*(np.array(a) for a in inputs), *found.state]
-    told = compare(found.module, arrays, found.nodes, len(inputs))
-    beyond = told.beyond
+    comparison = compare(found.module, arrays, found.nodes, len(inputs))
+    beyond = comparison.beyond
     return {
-        "verdict": told.verdict,
-        **told.counts,
-        "left_out": told.left_out,
-        "tried": told.tried,
+        "verdict": comparison.verdict,
+        **comparison.counts,
+        "left_out": comparison.left_out,
+        "tried": comparison.tried,
         "beyond": "" if beyond is None else f"{beyond.node}: {beyond.judgement.note}",
     }
 
@@ -394,7 +394,7 @@ def _row(
     return row
 
 
-def sound(row: Mapping[str, Any]) -> bool:
+def is_correct(row: Mapping[str, Any]) -> bool:
     """Whether a model compiled, its checks passed, and its nodes and outputs are the
     framework's."""
     if row["error"] is None or row.get("checks", {}).get("failed"):
@@ -428,9 +428,9 @@ def main() -> int:
                 "message": f"not run: {type(problem).__name__}: {problem}"[:300],
             }
         rows[name] = row
-        told = row["message"] if row["error"] is None else f"{row['error']:.2e}"
+        outcome = row["message"] if row["error"] is None else f"{row['error']:.2e}"
         print(
-            f"{'ok  ' if sound(row) else 'FAIL'} {name:22} {row['seconds']:6.1f} s  {told}",
+            f"{'ok  ' if is_correct(row) else 'FAIL'} {name:22} {row['seconds']:6.1f} s  {outcome}",
             row.get("verdict", ""),
             row.get("checks", ""),
             flush=True,
@@ -440,8 +440,8 @@ def main() -> int:
             kept = [rows[n] for n in every if n in rows]
             found = {"versions": {n: version(n) for n in libraries}, "rows": kept}
             given.output.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"{sum(map(sound, rows.values()))} of {len(rows)}")
-    return int(not all(map(sound, rows.values())))
+    print(f"{sum(map(is_correct, rows.values()))} of {len(rows)}")
+    return int(not all(map(is_correct, rows.values())))
 
 
 if __name__ == "__main__":

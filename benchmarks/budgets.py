@@ -38,7 +38,7 @@ BUDGETS = (
 )
 
 
-def compared(measured: Mapping[str, Any]) -> Iterator[tuple[str, Budget, int, float, bool]]:
+def compare_budgets(measured: Mapping[str, Any]) -> Iterator[tuple[str, Budget, int, float, bool]]:
     """Group, budget, ops, figure and whether the budget is kept, of the generated graphs in what
     ``ui.py --json`` prints; of models (groups ``training: NAME``, ``recordings: NAME``) by the
     budget of the least number of ops that is not under theirs."""
@@ -69,7 +69,7 @@ def table(measured: Mapping[str, Any]) -> str:
     lines = ["| figure | ops | budget | short edges | with long edges |", "|---|---|---|---|---|"]
     found = {
         (group, budget.figure, ops): (value, kept)
-        for group, budget, ops, value, kept in compared(measured)
+        for group, budget, ops, value, kept in compare_budgets(measured)
     }
     for budget in BUDGETS:
         for ops, most in budget.most.items():
@@ -77,21 +77,21 @@ def table(measured: Mapping[str, Any]) -> str:
             shown = [
                 "not measured"
                 if each is None
-                else _said(each[0], budget.unit) + ("" if each[1] else " **(missed)**")
+                else _format(each[0], budget.unit) + ("" if each[1] else " **(missed)**")
                 for each in cells
             ]
             lines.append(
-                f"| {budget.what} | {ops:,} | {_said(most, budget.unit)} | {' | '.join(shown)} |"
+                f"| {budget.what} | {ops:,} | {_format(most, budget.unit)} | {' | '.join(shown)} |"
             )
-    for group, budget, ops, value, kept in compared(measured):
+    for group, budget, ops, value, kept in compare_budgets(measured):
         if group not in ("sizes", "long"):
             lines.append(
                 f"| {budget.what} ({group}) | up to {ops:,} | "
-                f"{_said(budget.most[ops], budget.unit)} | {_said(value, budget.unit)}"
+                f"{_format(budget.most[ops], budget.unit)} | {_format(value, budget.unit)}"
                 f"{'' if kept else ' **(missed)**'} | |"
             )
     return "\n".join(lines)
 
 
-def _said(value: float, unit: str) -> str:
+def _format(value: float, unit: str) -> str:
     return f"{value / 1e6:,.0f} MB" if unit == "B" else f"{value:,.3g} {unit}"

@@ -135,7 +135,7 @@ class Client:
         self._number = 0
         self._bar: dict[str, Any] = {}
         self._socket: WebSocketClientConnection
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def open(self) -> float:
         """Seconds until the first state is there."""
@@ -151,7 +151,7 @@ class Client:
         await self._send("PULL-DOC-REQ", {})
         _, content = await self._receive()
         self._data = _data_of(content["doc"], "bar")
-        self._heard(self._data["attributes"]["data"])
+        self._update_bar(self._data["attributes"]["data"])
         loaded = {"type": "event", "name": "document_ready", "values": {"type": "map"}}
         event = {"kind": "MessageSent", "msg_type": "bokeh_event", "msg_data": loaded}
         await self._send("PATCH-DOC", {"events": [event]})
@@ -188,16 +188,16 @@ class Client:
         if not await self._until(lambda: self._bar.get("done")):
             self.errors.append(f"no answer to {command} within {PATIENCE} s")
         self.steps.append(1e3 * (time.perf_counter() - began))
-        told = self._bar.get("notice")
-        if told and told.get("error") and told.get("n") != notice:
-            self.errors.append(f"{command}: {told['what']}")
+        notice_data = self._bar.get("notice")
+        if notice_data and notice_data.get("error") and notice_data.get("n") != notice:
+            self.errors.append(f"{command}: {notice_data['what']}")
 
     async def _until(self, ready: Any) -> bool:
         deadline = time.monotonic() + PATIENCE
         while not ready() and time.monotonic() < deadline:
-            self._news.clear()
+            self._changed.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), deadline - time.monotonic())
+                await asyncio.wait_for(self._changed.wait(), deadline - time.monotonic())
             except TimeoutError:
                 return False
         return bool(ready())
@@ -208,10 +208,10 @@ class Client:
             for event in content.get("events", ()) if kind == "PATCH-DOC" else ():
                 named = event.get("model", {}).get("id") == self._data["id"]
                 if event.get("kind") == "ModelChanged" and named and event["attr"] == "data":
-                    self._heard(event["new"])
-            self._news.set()
+                    self._update_bar(event["new"])
+            self._changed.set()
 
-    def _heard(self, data: str) -> None:
+    def _update_bar(self, data: str) -> None:
         self._bar = json.loads(data) if data else {}
 
     async def _send(self, kind: str, content: Mapping[str, Any]) -> None:

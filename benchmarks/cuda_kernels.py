@@ -108,8 +108,8 @@ def page(models: Mapping[str, Sequence[Row]], architecture: str) -> str:
     every = [row for rows in models.values() for row in rows]
     spilling = sum(bool(r.facts["spilled"] + r.facts["stack"]) for r in every)
     parts = [_HEAD.format(architecture=architecture, versions=versions)]
-    said = "none spills" if not spilling else f"{spilling} spill"
-    parts.append(f"{len(models)} models, {len(every)} kernels; {said}.\n")
+    spill_text = "none spills" if not spilling else f"{spilling} spill"
+    parts.append(f"{len(models)} models, {len(every)} kernels; {spill_text}.\n")
     for name, rows in models.items():
         launches = sum(r.launches for r in rows)
         parts.append(f"## {name}\n\n{len(rows)} kernels, {launches} launches.\n")

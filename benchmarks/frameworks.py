@@ -67,11 +67,11 @@ def _onnx(iterations: int) -> tuple[Any, Batches, list[float]]:
     from sample_models.digits import DigitsCnn
 
     torch.manual_seed(0)
-    module, batches, held = DigitsCnn(CHANNELS, 3), _batches(iterations), io.BytesIO()
+    module, batches, buffer = DigitsCnn(CHANNELS, 3), _batches(iterations), io.BytesIO()
     torch.onnx.export(
         module.eval(),
         (torch.from_numpy(batches[0][0]),),
-        held,
+        buffer,
         dynamo=False,
         do_constant_folding=False,
         training=torch.onnx.TrainingMode.PRESERVE,
@@ -85,7 +85,7 @@ def _onnx(iterations: int) -> tuple[Any, Batches, list[float]]:
         loss.backward()
         theirs.step()
         losses.append(loss.item())
-    return onnx.load_from_string(held.getvalue()), batches, losses
+    return onnx.load_from_string(buffer.getvalue()), batches, losses
 
 
 def _keras(iterations: int) -> tuple[Any, Batches, list[float]]:

@@ -127,7 +127,7 @@ def record(path: Path, ops: int, long: bool = False) -> None:
     """Compile such a model as far as all targets share and record it at ``path``."""
     made = compilation.start(module(ops, long))
     with Recorder(path) as recorder:
-        made.tell(recorder, model=f"generated-{ops}{'-long' if long else ''}")
+        made.report(recorder, model=f"generated-{ops}{'-long' if long else ''}")
         made.observer = recorder
         while made.next is not None and made.next.half == "meaning":
             made.step()

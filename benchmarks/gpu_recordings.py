@@ -32,7 +32,7 @@ from core_compiler.support.errors import CANNOT_HERE, UserError
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "sample_models" / "recordings"
 #: Recordings are part of the package: larger ones are left out, in bytes.
-MOST_BYTES = 10_000_000
+MAX_BYTES = 10_000_000
 #: Turns of ours and torch's, and timed runs in each.
 ROUNDS, RUNS = 7, 3
 
@@ -45,12 +45,12 @@ def record(
     repeats: int = 20,
     rounds: int = ROUNDS,
     runs: int = RUNS,
-    most_bytes: int = MOST_BYTES,
+    max_bytes: int = MAX_BYTES,
 ) -> dict:
     """Compile and execute a model, write ``folder/NAME.run``, and say what came out (JSON values).
 
     ``equal``: whether the digest is the CPU's; a model whose digest is not gets no recording, nor
-    one that would be larger than ``most_bytes`` (``recording`` is then None, ``left_out`` why).
+    one that would be larger than ``max_bytes`` (``recording`` is then None, ``left_out`` why).
     ``ours_us`` and ``torch_us`` are times on the GPU of a whole run without copies of its inputs
     and results; ``torch_us`` is None where ``torch`` says why.  ``roofline_us`` is what the machine
     model predicts at least: the sum over launches of compulsory work under the device's limits.
@@ -67,7 +67,7 @@ def record(
     device = device_of(made)
     made.about = {**jobs.describe(model, made.target.name, Options()), "device": device}
     torch, why = torch_eager(model)
-    ours, theirs = in_turns(made, model.inputs, torch, rounds, runs)
+    ours, theirs = interleave(made, model.inputs, torch, rounds, runs)
     row = {
         "model": model.name,
         "device": device["name"],
@@ -89,10 +89,10 @@ def record(
     path = made.record(folder / f"{model.name}.run")
     shorten_paths(path)
     size = path.stat().st_size
-    if size > most_bytes:
+    if size > max_bytes:
         path.unlink()
-        said = f"{size:,} bytes, more than {most_bytes:,}"
-        return {**row, "recording": None, "left_out": said}
+        reason = f"{size:,} bytes, more than {max_bytes:,}"
+        return {**row, "recording": None, "left_out": reason}
     return {**row, "recording": path.name, "recording_bytes": size}
 
 
@@ -147,7 +147,7 @@ def torch_eager(model: Any) -> tuple[Callable[[], float] | None, str]:
     return run, f"torch {torch.__version__} eager, f32, TF32 off"
 
 
-def in_turns(
+def interleave(
     made: Any, inputs: Sequence, torch: Callable[[], float] | None, rounds: int, runs: int
 ) -> tuple[list[float], list[float]]:
     """Microseconds of whole runs, ours and torch's in turns; [] where there is no torch."""
@@ -190,9 +190,9 @@ def main(words: Sequence[str] | None = None) -> int:
     results = ROOT / "benchmarks" / "results" / f"gpu-{time.strftime('%Y-%m-%d')}.json"
     parser.add_argument("-o", "--output", type=Path, default=results)
     arguments = parser.parse_args(words)
-    lacking = targets.target("cuda").available()
-    if lacking:
-        print(f"no recordings were made: {lacking.partition(': kernels')[0]}", file=sys.stderr)
+    missing = targets.target("cuda").available()
+    if missing:
+        print(f"no recordings were made: {missing.partition(': kernels')[0]}", file=sys.stderr)
         print(
             "run this on a machine with an NVIDIA GPU; `workbench doctor` lists what is missing",
             file=sys.stderr,
@@ -215,10 +215,12 @@ def summary(row: dict) -> str:
     if "error" in row:
         return f"{row['model']}: {row['error']}"
     times = f"{row['ours_us']['median'] / 1e3:.3f} ms on {row['device']}"
-    beside = f"{row['ratio']:.2f} times as fast as {row['torch']}" if row["ratio"] else row["torch"]
+    comparison = (
+        f"{row['ratio']:.2f} times as fast as {row['torch']}" if row["ratio"] else row["torch"]
+    )
     bits = "the CPU's digest" if row["equal"] else "NOT the CPU's digest"
-    kept = row["recording"] or f"no recording ({row['left_out']})"
-    return f"{row['model']}: {times}, {beside}; {bits}; {kept}"
+    outcome = row["recording"] or f"no recording ({row['left_out']})"
+    return f"{row['model']}: {times}, {comparison}; {bits}; {outcome}"
 
 
 if __name__ == "__main__":

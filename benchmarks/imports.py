@@ -45,9 +45,9 @@ def main() -> None:
         began = time.perf_counter()
         made = import_exported(program)
         seconds.append(time.perf_counter() - began)
-    own = [p.detach().numpy() for p in model.parameters()]
-    held = [made.module.weights[digest] for digest in made.module.weights]
-    shared = sum(a.nbytes for a in held if any(np.shares_memory(a, p) for p in own))
+    parameters = [p.detach().numpy() for p in model.parameters()]
+    weights = [made.module.weights[digest] for digest in made.module.weights]
+    shared = sum(a.nbytes for a in weights if any(np.shares_memory(a, p) for p in parameters))
     found = {
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": {n: version(n) for n in ("torch", "transformers")},
@@ -57,7 +57,7 @@ def main() -> None:
         "first_import_seconds": round(seconds[0], 3),
         "import_seconds": round(min(seconds), 3),
         "shared_bytes": shared,
-        "weight_bytes": sum(a.nbytes for a in held),
+        "weight_bytes": sum(a.nbytes for a in weights),
     }
     print(json.dumps(found, indent=1))
     if given.output:

@@ -57,20 +57,23 @@ class Compiled:
         self.compiled = cache.compile([KernelSource(s.name, s.text, s.symbol) for s in sources])
         self.compile_seconds = time.perf_counter() - begin
         inputs = [i for i in range(len(op.operands)) if i not in constants]
-        held = list(constants)
+        constant_numbers = list(constants)
         prepack, packed, refs = [], [], []
-        for place, (kind, number) in enumerate(lowered.buffers):
+        for position, (kind, number) in enumerate(lowered.buffers):
             if kind == "result":
                 refs.append(Ref("output", number))
-            elif number in constants and place in plan.pack:
-                pack = plan.pack[place]
-                given = plan.pack_arguments(place, sizes)
-                where = (Ref("constant", held.index(number)), Ref("packed", len(packed)))
+            elif number in constants and position in plan.pack:
+                pack = plan.pack[position]
+                given = plan.pack_arguments(position, sizes)
+                where = (
+                    Ref("constant", constant_numbers.index(number)),
+                    Ref("packed", len(packed)),
+                )
                 prepack.append(Launch("pack", pack.name, where, given, work_items(pack, given)))
                 packed.append(plan.packed_elements(sizes) * 4)
                 refs.append(where[1])
             elif number in constants:
-                refs.append(Ref("constant", held.index(number)))
+                refs.append(Ref("constant", constant_numbers.index(number)))
             else:
                 refs.append(Ref("input", inputs.index(number)))
         given = (*sizes, *plan.more_sizes(sizes, threads))
@@ -103,14 +106,14 @@ def race(ours: Callable, theirs: Callable, seconds: float = 0.4) -> tuple[float,
     """The least time of each, run in turns (a busy machine slows both)."""
     for _ in range(3):
         ours(), theirs()
-    mine, other = [], []
+    our_times, their_times = [], []
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(mine) < 5:
-        for call, times in ((ours, mine), (theirs, other)):
+    while time.perf_counter() < end or len(our_times) < 5:
+        for call, times in ((ours, our_times), (theirs, their_times)):
             begin = time.perf_counter()
             call()
             times.append(time.perf_counter() - begin)
-    return min(mine), min(other)
+    return min(our_times), min(their_times)
 
 
 def report(what: str, flops: float, mine: float, other: float, error: float) -> str:

@@ -94,7 +94,7 @@ def main() -> None:
 
 def row(name: str, module: Module, target: Any) -> dict[str, Any]:
     """What each way makes of a model's module."""
-    imported = told(module, target)
+    imported = measure_costs(module, target)
     greedy, figures = after(meaning(), module, target)
     made = {
         "imported": imported,
@@ -122,10 +122,10 @@ def after(passes: Sequence[Pass], module: Module, target: Any) -> tuple[Module, 
         figures |= {
             key: found[key] for key in ("forms", "classes", "iterations", "changed", "stopped")
         } | {"merged": len(found["merged"])}
-    return module, told(module, target) | figures
+    return module, measure_costs(module, target) | figures
 
 
-def told(module: Module, target: Any) -> dict[str, Any]:
+def measure_costs(module: Module, target: Any) -> dict[str, Any]:
     ops = [op for op in live(Rewriter(module.main.body)) if op.kind != "core.constant"]
     costs = total(live(Rewriter(module.main.body)), target.costs)
     return {"cost": costs, "ops": len(ops), **fused(module, target)}

@@ -77,13 +77,13 @@ def measure(root: Path, count: int) -> dict[str, Any]:
     library.index.refresh()
     index_s = time.perf_counter() - began
     model = run_query.exactly("resnet-base", "", "cpu")
-    last = (count - 1) // runs.LISTED * runs.LISTED
+    last = (count - 1) // runs.PAGE_SIZE * runs.PAGE_SIZE
     questions: Mapping[str, Callable[[], Any]] = {
-        "list": lambda: library.listing("", runs.LISTED),
-        "list_last": lambda: library.listing("", runs.LISTED, last),
-        "search": lambda: library.listing("resnet", runs.LISTED),
-        "tag": lambda: library.listing("tag:release", runs.LISTED),
-        "fields": lambda: library.listing(f"{model} status:finished sort:time", runs.LISTED),
+        "list": lambda: library.listing("", runs.PAGE_SIZE),
+        "list_last": lambda: library.listing("", runs.PAGE_SIZE, last),
+        "search": lambda: library.listing("resnet", runs.PAGE_SIZE),
+        "tag": lambda: library.listing("tag:release", runs.PAGE_SIZE),
+        "fields": lambda: library.listing(f"{model} status:finished sort:time", runs.PAGE_SIZE),
         "trend": lambda: library.trend(model),
         "page": lambda: json.dumps(finite(runs.facts(library, ViewState()))),
         "look": library.index.refresh,
@@ -125,10 +125,10 @@ def make(library: Library, count: int) -> None:
         path = library.folder / f"{model}-{number:05}.run"
         path.write_bytes(_recording(empty, model, BEGAN + 600 * number, draw))
         if number % 10 == 0:
-            said = run_entry.checked(
+            annotations = run_entry.checked(
                 tags=draw.sample(TAGS, 2), note=f"number {number}", pinned=number % 1000 == 0
             )
-            run_entry.annotate(path, said)
+            run_entry.annotate(path, annotations)
 
 
 def _recording(empty: bytes, model: str, began: float, draw: random.Random) -> bytes:

@@ -54,22 +54,22 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=0.35, help="of recompute")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
-    kept = arguments.output and _held(arguments.output).get(arguments.what)
+    kept = arguments.output and _read_results(arguments.output).get(arguments.what)
     arguments.kept = {row["model"]: row for row in kept or ()}
     for row in WHAT[arguments.what](arguments):
         arguments.kept[row["model"]] = row
         print(json.dumps(row), flush=True)
         if arguments.output:
-            _keep(arguments.output, arguments.what, list(arguments.kept.values()))
+            _write_results(arguments.output, arguments.what, list(arguments.kept.values()))
 
 
-def _held(path: Path) -> dict[str, Any]:
+def _read_results(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def _keep(path: Path, what: str, rows: list[dict]) -> None:
-    held = _held(path) | {"machine": machine(2), what: rows}
-    path.write_text(json.dumps(held, indent=1) + "\n")
+def _write_results(path: Path, what: str, rows: list[dict]) -> None:
+    results = _read_results(path) | {"machine": machine(2), what: rows}
+    path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def _made(name: str, **sizes: int) -> tuple[Any, Any, Any, int, float]:
@@ -131,7 +131,7 @@ def curves(arguments):
             optimizer.step()  # noqa: B023
             return made.item()
 
-        losses, seconds = _in_turns(
+        losses, seconds = _interleave(
             {"ours": lambda given: step(*given), "torch": theirs},  # noqa: B023
             [data.batch(i, batch, 0) for i in range(arguments.iterations)],
         )
@@ -152,18 +152,18 @@ def curves(arguments):
         }
 
 
-def _in_turns(
-    who: Mapping[str, Callable[[Any], float]], batches: list
+def _interleave(
+    contenders: Mapping[str, Callable[[Any], float]], batches: list
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """What each returns for each batch, and its seconds: one after another, batch by batch, in an
     order that turns (who comes after whom shows otherwise: one's arrays are another's cache)."""
-    made: dict[str, list[float]] = {name: [] for name in who}
-    seconds: dict[str, list[float]] = {name: [] for name in who}
-    names = list(who)
-    for place, given in enumerate(batches):
-        for name in names[place % len(names) :] + names[: place % len(names)]:
+    made: dict[str, list[float]] = {name: [] for name in contenders}
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    names = list(contenders)
+    for round_number, given in enumerate(batches):
+        for name in names[round_number % len(names) :] + names[: round_number % len(names)]:
             began = time.perf_counter()
-            made[name].append(who[name](given))
+            made[name].append(contenders[name](given))
             seconds[name].append(time.perf_counter() - began)
     return made, seconds
 
@@ -195,16 +195,18 @@ def bits(arguments):
         }
         before = arguments.kept.get(name, {})
         runs = list(before["runs"]) if before | row == before else []
-        done = {_ways(run) for run in runs}
-        for ways in itertools.product((1, 2), ("default", "alternate"), (1, 2, 4), (False, True)):
-            if ways in done:
+        done = {_variant_of(run) for run in runs}
+        for variant in itertools.product(
+            (1, 2), ("default", "alternate"), (1, 2, 4), (False, True)
+        ):
+            if variant in done:
                 continue
-            threads, tiling, workers, killed = ways
+            threads, tiling, workers, killed = variant
             words = [*common, "--threads", str(threads), "--tiling", tiling]
             words += ["--workers", str(workers)]
             began = time.perf_counter()
             with tempfile.TemporaryDirectory() as folder:
-                made = _killed(words, Path(folder)) if killed else _train(words)
+                made = _train_killed(words, Path(folder)) if killed else _train(words)
             runs.append(
                 {
                     "threads": threads,
@@ -219,7 +221,7 @@ def bits(arguments):
             yield row | {"same": len({r["digest"] for r in runs}) == 1, "runs": runs}
 
 
-def _ways(run: Mapping[str, Any]) -> tuple[int, str, int, bool]:
+def _variant_of(run: Mapping[str, Any]) -> tuple[int, str, int, bool]:
     return run["threads"], run["tiling"], run["workers"], run["killed"]
 
 
@@ -235,7 +237,7 @@ def _train(words: list[str]) -> dict:
     return json.loads(done.stdout)
 
 
-def _killed(words: list[str], folder: Path) -> dict:
+def _train_killed(words: list[str], folder: Path) -> dict:
     """A run that is killed once its tenth iteration is kept, and then goes on from there."""
     words = [*words, "--folder", str(folder), "--every", "10"]
     first = subprocess.Popen(
@@ -267,7 +269,7 @@ def targets(arguments):
                 continue
             how = {"loss": loss, "optimizer": optimizers.SGD(rate, 0.9)}
             step = _compiled(model, data, batch, where, **how)
-            losses, seconds = _in_turns(
+            losses, seconds = _interleave(
                 {where: lambda given: step(*given)},  # noqa: B023
                 [data.batch(i, batch, 0) for i in range(arguments.iterations)],
             )
@@ -310,7 +312,7 @@ def receipts(arguments):
         recorder = Recorder(step.probes, "gradients", 0)
         whole = Recorder(step.probes, "gradients", 1)
 
-        def kept(given, by) -> float:
+        def step_with_receipt(given, by) -> float:
             number = step.iteration + 1  # noqa: B023
             step.watch = by.watch(number)  # noqa: B023
             made = step(*given)  # noqa: B023
@@ -318,12 +320,12 @@ def receipts(arguments):
             by.receipt(number, made, step)  # noqa: B023
             return made
 
-        _, seconds = _in_turns(
+        _, seconds = _interleave(
             {
                 "off": lambda given: plain(*given),  # noqa: B023
                 "kept": lambda given: step(*given),  # noqa: B023
-                "gradients": lambda given: kept(given, recorder),  # noqa: B023
-                "ops": lambda given: kept(given, whole),  # noqa: B023
+                "gradients": lambda given: step_with_receipt(given, recorder),  # noqa: B023
+                "ops": lambda given: step_with_receipt(given, whole),  # noqa: B023
             },
             [data.batch(i, batch, 0) for i in range(arguments.iterations)],
         )
@@ -348,7 +350,7 @@ def receipts(arguments):
 def recompute(arguments):
     from core_compiler.placement.recompute import measure
     from core_compiler.training.optimisers import optimizers
-    from core_compiler.training.passes.recompute import FACT, problem_of
+    from core_compiler.training.passes.recompute import FACT, recompute_problem
 
     model, data, loss, batch, rate = _made("gpt2", sequence=256)
     how = {"loss": loss, "optimizer": optimizers.SGD(rate, 0.9)}
@@ -362,23 +364,23 @@ def recompute(arguments):
     grown = {name: _grown(lambda step=step: step(*given)) for name, step in steps.items()}
     for name, step in steps.items():
         step.load_state_dict(starts[name])
-    losses, seconds = _in_turns(
+    losses, seconds = _interleave(
         {name: (lambda given, step=step: step(*given)) for name, step in steps.items()},
         [data.batch(i, batch, 0) for i in range(arguments.iterations)],
     )
     times = {who: median(all_[1:]) for who, all_ in seconds.items()}
     choice = steps["recompute"].compilation.facts[FACT]
     arenas = {n: s.compilation.facts["program"][0].arena_bytes for n, s in steps.items()}
-    work = sum(s.cost for s in problem_of(_ordered(steps["recompute"]))[1].steps)
-    plain = measure(problem_of(_ordered(steps["all kept"]))[1], frozenset())
+    work = sum(s.cost for s in recompute_problem(_ordered(steps["recompute"]))[1].steps)
+    plain = measure(recompute_problem(_ordered(steps["all kept"]))[1], frozenset())
     yield {
         "model": "gpt2",
         "batch": batch,
         "sequence": 256,
         "part": arguments.part,
-        "saved_bytes": {"all kept": choice.without.saved, "recompute": choice.plan.saved},
-        "held_bytes": {"all kept": choice.without.held, "recompute": choice.plan.held},
-        "saved_part": choice.plan.saved / choice.without.saved,
+        "saved_bytes": {"all kept": choice.baseline.saved, "recompute": choice.plan.saved},
+        "held_bytes": {"all kept": choice.baseline.held, "recompute": choice.plan.held},
+        "saved_part": choice.plan.saved / choice.baseline.saved,
         "predicted_peak": {"all kept": plain.peak, "recompute": choice.plan.peak},
         "arena_bytes": arenas,
         "resident_growth": grown,

@@ -357,7 +357,7 @@ def main() -> None:
         print(text)
     if arguments.output:
         arguments.output.write_text(text + "\n")
-    beyond = [each for each in budgets.compared(made) if not each[-1]]
+    beyond = [each for each in budgets.compare_budgets(made) if not each[-1]]
     for group, budget, ops, value, _ in beyond:
         print(
             f"beyond the budget: {budget.figure} of {group} {ops}: {value:g} {budget.unit}, "

@@ -69,10 +69,10 @@ def for_site(text: str, page: Path) -> str:
         )
 
     def link(found: re.Match) -> str:
-        words, (place, _, anchor) = found[1], found[2].partition("#")
-        if not place or "://" in place:
+        words, (target, _, anchor) = found[1], found[2].partition("#")
+        if not target or "://" in target:
             return found[0]
-        path = (page.parent / place).resolve()
+        path = (page.parent / target).resolve()
         name = ELSEWHERE.get(path.name, path.name) if path.suffix == ".md" else ""
         if not name or path.parent not in (DOCS, ROOT) or path == ROOT / "README.md":
             return words

@@ -157,7 +157,7 @@ def pictures(folder: Path) -> list[Picture]:
         Picture("sign-in", {}, "input[type=password]", of="team"),
         Picture("report", {}, "body[data-ready]", of="report"),
         # Last: what it deletes is not there for the others.
-        Picture("trash", {}, "#cw-start [data-table=trash] tbody tr", throw_away),
+        Picture("trash", {}, "#cw-start [data-table=trash] tbody tr", delete_runs),
     ]
 
 
@@ -194,22 +194,22 @@ def of_a_model(path: Path) -> list[Picture]:
     why, cuda = json.dumps({"why": {"a": a, "b": b}}), "resnet18-cuda.run"
     kernels = "#cw-view-kernels .point"
 
-    def sight(panes: str, stage: str = last, **more: str) -> dict[str, str]:
+    def state_of(panes: str, stage: str = last, **more: str) -> dict[str, str]:
         return {"run": path.name, "panes": panes, "stage": stage, "op": op, **more}
 
     return [
         Picture("overview", {"run": path.name}, "#cw-view-overview .figure"),
         Picture("advice", {"run": "digits-mlp-unfused.run"},
                 "#cw-view-overview .evidence", read_advice),
-        Picture("step", sight("graph,diff", fold), drawn("graph")),
-        Picture("rewrites", sight("rewrites", fold, rewrite="3"), "#cw-view-rewrites tr.on"),
-        Picture("why-not", sight("rewrites", fuse, **{"rewrites.view": why}),
+        Picture("step", state_of("graph,diff", fold), drawn("graph")),
+        Picture("rewrites", state_of("rewrites", fold, rewrite="3"), "#cw-view-rewrites tr.on"),
+        Picture("why-not", state_of("rewrites", fuse, **{"rewrites.view": why}),
                 "#cw-view-rewrites .answer"),
-        Picture("source", sight("source"), "#cw-view-source tr.on"),
-        Picture("kernels", sight("kernels"), kernels),
-        Picture("speed", sight("kernels,code"), drawn("code")),
+        Picture("source", state_of("source"), "#cw-view-source tr.on"),
+        Picture("kernels", state_of("kernels"), kernels),
+        Picture("speed", state_of("kernels,code"), drawn("code")),
         Picture("kernels-cuda", {"run": cuda, "panes": "kernels,code"}, drawn("code")),
-        Picture("memory", sight("memory,graph"), drawn("memory")),
+        Picture("memory", state_of("memory,graph"), drawn("memory")),
         Picture("timeline", {"run": path.name, "panes": "timeline", "op": op}, drawn("timeline")),
         Picture("numerics", {"run": path.name, "panes": "numerics,diff", "stage": fold},
                 "#cw-view-numerics tbody tr"),
@@ -220,14 +220,14 @@ def of_a_model(path: Path) -> list[Picture]:
                                   "panes": view, f"{view}.view": '{"ab":true}',
                                   **two.get(view, {})}, ready)
           for view, ready in TWO_RUNS.items()),
-        Picture("pipeline", sight("pipeline", fold, **{"pipeline.view": draft}),
+        Picture("pipeline", state_of("pipeline", fold, **{"pipeline.view": draft}),
                 "#cw-view-pipeline .row.skipped"),
         Picture("compare", {"run": path.name, "other": cuda, "panes": "compare"},
                 '#cw-view-compare [data-table="kernels"] tr'),
-        Picture("search", sight("graph,diff", fold), "#cw-bar .hit", look_for("conv")),
+        Picture("search", state_of("graph,diff", fold), "#cw-bar .hit", look_for("conv")),
         Picture("bisect", {"run": "wrong-gelu.run", "panes": "bisect"},
                 '#cw-view-bisect [data-result="pass"]', find_bad_pass),
-        Picture("step-by-step", {}, drawn("graph"), hold),
+        Picture("step-by-step", {}, drawn("graph"), open_held_compile),
         Picture("tour", {}, "#cw-tour .card", take_tour),
     ]  # fmt: skip
 
@@ -294,13 +294,13 @@ def first_of_them(page: Any) -> None:
     page.locator("#cw-start .runs tbody tr").first.click()
 
 
-def throw_away(page: Any) -> None:
+def delete_runs(page: Any) -> None:
     """Two runs in the trash, and the trash open."""
     page.wait_for_selector("#cw-start tbody tr")
     for name in ("wrong-gelu.run", "digits-cnn.run"):
-        gone = page.locator(f'#cw-start [aria-label="Delete {name}"]')
-        if gone.count():
-            gone.click()
+        delete_button = page.locator(f'#cw-start [aria-label="Delete {name}"]')
+        if delete_button.count():
+            delete_button.click()
             page.wait_for_selector(f'#cw-start tr[data-run="{name}"]', state="detached")
     page.click("#cw-start [data-do=trash]")
 
@@ -318,7 +318,7 @@ def find_bad_pass(page: Any) -> None:
         page.click("#cw-view-bisect [data-do=look]")
 
 
-def hold(page: Any) -> None:
+def open_held_compile(page: Any) -> None:
     """A compile that waits before a pass."""
     page.get_by_label("step by step").check()
     page.fill("#cw-start input[type=text]", "digits-cnn")
@@ -358,7 +358,7 @@ def take(
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     url = urls[picture.of]
-    page.goto(f"{url}?{urlencode(picture.view_state)}" if picture.view_state else url)
+    page.goto(f"{url}?{urlencode(picture.state)}" if picture.state else url)
     if picture.of == "workbench":
         page.wait_for_selector("#cw-loading", state="detached")
     if picture.act is not None:
@@ -369,8 +369,8 @@ def take(
     assert not errors, errors
     path = folder / f"{picture.name}{SCHEMES[scheme]}.png"
     page.screenshot(path=path)
-    if (waiting := page.locator("#cw-bar .job button", has_text="Cancel")).is_visible():
-        waiting.click()  # a held compile would wait for ever
+    if (cancel_button := page.locator("#cw-bar .job button", has_text="Cancel")).is_visible():
+        cancel_button.click()  # a held compile would wait for ever
         page.wait_for_timeout(1000)
     context.close()
     shrink(path)

@@ -33,8 +33,10 @@ class Requests:
             answers.append(self._reply(request, {"id": identity[1], "session": identity[0]}))
         return f"[{', '.join(answers)}]" if answers else None
 
-    def _reply(self, request: Mapping[str, Any], whose: Mapping[str, Any]) -> str:
+    def _reply(self, request: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
         try:
-            return json.dumps({"value": finite(self._handler(request)), **whose}, allow_nan=False)
+            return json.dumps(
+                {"value": finite(self._handler(request)), **identity}, allow_nan=False
+            )
         except Exception as error:  # a failed request must not end the page: the view shows it
-            return json.dumps({"error": f"{type(error).__name__}: {error}", **whose})
+            return json.dumps({"error": f"{type(error).__name__}: {error}", **identity})

@@ -29,7 +29,7 @@ class Untraceable(Exception):
     """Raised if a contract function branches on a value, so that it has no straight-line code."""
 
 
-class _Now:
+class _TracingState:
     """The current instruction builder and number of lanes (None: scalars) of tracing."""
 
     builder: Any = None  # an ir.IRBuilder during tracing
@@ -52,7 +52,7 @@ class Traced:
 
     def _compare(self, operator: str, other) -> Traced:
         a, b = self.value, _lift(other, self.dtype).value
-        builder = _Now.builder
+        builder = _TracingState.builder
         if self.dtype in FLOATS:
             ordered = operator != "!="
             test = builder.fcmp_ordered if ordered else builder.fcmp_unordered
@@ -82,7 +82,7 @@ class Traced:
         return self._compare("!=", other)
 
     def _logic(self, name: str, other) -> Traced:
-        value = getattr(_Now.builder, name)(self.value, _lift(other, self.dtype).value)
+        value = getattr(_TracingState.builder, name)(self.value, _lift(other, self.dtype).value)
         return Traced(value, self.dtype)
 
     def __and__(self, other):
@@ -113,7 +113,7 @@ def _literal(dtype: str) -> Callable:
         if isinstance(number, Traced):
             return number
         number = bool(number) if dtype == "bool" else number
-        kind, width = element_type(dtype), _Now.width
+        kind, width = element_type(dtype), _TracingState.width
         if dtype not in FLOATS:
             number = int(number)
         if width is None:
@@ -183,7 +183,7 @@ def _leaf(row: tuple) -> Callable:
 
     def call(*given) -> Traced:
         values = [_lift(x, w).value for x, w in zip(given, wanted, strict=True)]
-        return Traced(emit(_Now.builder, dtype, *values), _CODE[result])
+        return Traced(emit(_TracingState.builder, dtype, *values), _CODE[result])
 
     call.arity = len(arguments)  # type: ignore[attr-defined]  # read by ``Contract.arity``
     return call
@@ -191,9 +191,9 @@ def _leaf(row: tuple) -> Callable:
 
 @contextmanager
 def _tracing(builder: ir.IRBuilder, width: int | None):
-    before = _Now.builder, _Now.width
-    _Now.builder, _Now.width = builder, width
+    before = _TracingState.builder, _TracingState.width
+    _TracingState.builder, _TracingState.width = builder, width
     try:
         yield
     finally:
-        _Now.builder, _Now.width = before
+        _TracingState.builder, _TracingState.width = before

@@ -22,7 +22,7 @@ from core_compiler.numerics.primitives import boolean
 #: ``(types of the arguments) -> (signature, code generator)``.
 Typed = Callable[[Sequence[types.Type]], tuple[Any, Callable]]
 #: LLVM's base and index of an element.
-Place = tuple[Any, Any]
+ElementAddress = tuple[Any, Any]
 _LOGIC = {"and": "and_", "or": "or_", "xor": "xor"}
 
 
@@ -70,12 +70,20 @@ class Intrinsics:
         """Emit a vector with ``value`` in all lanes."""
         raise NotImplementedError
 
-    def place(self, builder: Any, pointer: Pointer, at: Place, width: int | None) -> tuple:
+    def element_address(
+        self, builder: Any, pointer: Pointer, at: ElementAddress, width: int | None
+    ) -> tuple:
         """Emit the address of ``width`` elements (None: of one); return it and its alignment."""
         raise NotImplementedError
 
     def load_lanes(
-        self, builder: Any, pointer: Pointer, at: Place, width: int, count: Any, step: Any = None
+        self,
+        builder: Any,
+        pointer: Pointer,
+        at: ElementAddress,
+        width: int,
+        count: Any,
+        step: Any = None,
     ) -> Any:
         """Emit a load of the lanes below ``count``, ``step`` elements apart; the others are 0.
 
@@ -84,7 +92,13 @@ class Intrinsics:
         raise NotImplementedError
 
     def store_lanes(
-        self, builder: Any, pointer: Pointer, at: Place, raw: Any, count: Any, step: Any = None
+        self,
+        builder: Any,
+        pointer: Pointer,
+        at: ElementAddress,
+        raw: Any,
+        count: Any,
+        step: Any = None,
     ) -> None:
         """Emit a store of the lanes of ``raw`` below ``count``, ``step`` elements apart."""
         raise NotImplementedError
@@ -98,8 +112,10 @@ class Intrinsics:
             pointer, _ = arguments
 
             def codegen(context, builder, sig, values):
-                place, align = self.place(builder, pointer, (values[0], values[1]), width)
-                loaded = builder.load(place, align=align)
+                element_address, align = self.element_address(
+                    builder, pointer, (values[0], values[1]), width
+                )
+                loaded = builder.load(element_address, align=align)
                 disjoint(builder, pointer, loaded)
                 return widen(builder, loaded, pointer, width)
 
@@ -145,9 +161,11 @@ class Intrinsics:
 
             def codegen(context, builder, sig, values):
                 base, index, value = values
-                place, align = self.place(builder, pointer, (base, index), width)
+                element_address, align = self.element_address(
+                    builder, pointer, (base, index), width
+                )
                 raw = narrow(builder, value, pointer, width)
-                disjoint(builder, pointer, builder.store(raw, place, align=align))
+                disjoint(builder, pointer, builder.store(raw, element_address, align=align))
                 return context.get_dummy_value()
 
             return types.none(pointer, types.int64, numba_type(pointer.value, width)), codegen

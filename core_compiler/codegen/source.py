@@ -35,7 +35,7 @@ from core_compiler.support.errors import InternalError, one_line
 SYMBOL = "kernel"
 _MAX_INLINE = 60
 #: Longest comment that names an op of the model (characters).
-NOTE = 200
+MAX_NOTE = 200
 #: Ops that are written as separate statements.
 _STATEMENTS = frozenset(f"kernel.{n}" for n in ("for", "if", "store", "invoke", "view"))
 
@@ -106,8 +106,8 @@ class Writer:
         if not nodes:
             return ""
         node = nodes[0]
-        told = f"{node.name} ({node.scope})" if node.scope else node.name
-        return one_line(told, NOTE)  # names are the model's: a line break would end the comment
+        text = f"{node.name} ({node.scope})" if node.scope else node.name
+        return one_line(text, MAX_NOTE)  # names are the model's: a line break would end the comment
 
     def fresh(self, wanted: str | None) -> str:
         stem = re.sub(r"\W", "_", wanted or "v") or "v"
@@ -148,14 +148,20 @@ class Writer:
         text = special(op) if special is not None else self.scalar(op)
         plain = text.isdigit() or (text.isidentifier() and text not in self.changing)
         reads = op.kind == "kernel.load" or not self.reading.isdisjoint(op.operands)
-        if op.kind == "kernel.constant" or plain or self._stays(op, block, position, text, reads):
+        if (
+            op.kind == "kernel.constant"
+            or plain
+            or self._can_inline(op, block, position, text, reads)
+        ):
             self.inlined[op.result] = text
             if reads:
                 self.reading.add(op.result)
         else:
             self.line(f"{self.name(op.result)} = {text}", op)
 
-    def _stays(self, op: Op, block: Block | None, position: int, text: str, reads: bool) -> bool:
+    def _can_inline(
+        self, op: Op, block: Block | None, position: int, text: str, reads: bool
+    ) -> bool:
         """Return whether a value may be inlined at its use.
 
         It may if it is used once, in its own block, and, if its text ``reads`` memory, no store,
@@ -205,7 +211,7 @@ class Writer:
         self.indent += 1
         before = len(self.lines)
         self.block(op.regions[0])
-        self._hand_on(op.regions[0], carried)
+        self._assign_carried(op.regions[0], carried)
         if len(self.lines) == before:
             self.line("pass")
         self.indent -= 1
@@ -222,10 +228,10 @@ class Writer:
         kept = dict(self.names), dict(self.inlined)
         self.inlined[body.arguments[0]] = value
         self.block(body)
-        self._hand_on(body, carried)
+        self._assign_carried(body, carried)
         self.names, self.inlined = kept
 
-    def _hand_on(self, body: Block, carried: list[str]) -> None:
+    def _assign_carried(self, body: Block, carried: list[str]) -> None:
         outputs = [self.name(v) for v in body.outputs]
         pairs = [(c, o) for c, o in zip(carried, outputs, strict=True) if c != o]
         others = {o for _, o in pairs}
@@ -286,12 +292,14 @@ class Writer:
 
     def _view(self, op: Op) -> None:
         memory, *starts = op.operands
-        place, code = self._element(memory, starts), scalars.code_name(memory.type.dtype)
+        element_index, code = self._element(memory, starts), scalars.code_name(memory.type.dtype)
         dropped, strides = op.get("dropped", ()), self.strides[memory]
         self.strides[op.result] = [s for axis, s in enumerate(strides) if axis not in dropped]
-        self.line(f"{self.name(op.result)} = offset_{code}({self.name(memory)}, {place})", op)
+        self.line(
+            f"{self.name(op.result)} = offset_{code}({self.name(memory)}, {element_index})", op
+        )
 
-    def place(self, op: Op) -> str:
+    def element_index(self, op: Op) -> str:
         """Return the element number at which a load or store starts."""
         return self._element(*access(op))
 
@@ -311,38 +319,40 @@ class Writer:
             terms.append(str(known))
         return " + ".join(terms)
 
-    def element_text(self, buffer: Value, place: str) -> str:
+    def element_text(self, buffer: Value, element_index: str) -> str:
         """Return the expression that reads one element."""
-        return f"{self.name(buffer)}[{place}]"
+        return f"{self.name(buffer)}[{element_index}]"
 
-    def assignment(self, buffer: Value, place: str, value: str) -> str:
+    def assignment(self, buffer: Value, element_index: str, value: str) -> str:
         """Return the statement that writes one element."""
-        return f"{self.name(buffer)}[{place}] = {value}"
+        return f"{self.name(buffer)}[{element_index}] = {value}"
 
     def _load(self, op: Op) -> str:
         buffer, _ = access(op)
         if not isinstance(op.result.type, VectorType):
-            return self.element_text(buffer, self.place(op))
-        return self._moved("load", "gather", op, op.result.type, ())
+            return self.element_text(buffer, self.element_index(op))
+        return self._vector_access("load", "gather", op, op.result.type, ())
 
     def _store(self, op: Op) -> None:
         buffer, _ = access(op)
         value = op.operands[0]
         if not isinstance(value.type, VectorType):
-            self.line(self.assignment(buffer, self.place(op), self.name(value)), op)
+            self.line(self.assignment(buffer, self.element_index(op), self.name(value)), op)
             return
-        self.line(self._moved("store", "scatter", op, value.type, (self.name(value),)), op)
+        self.line(self._vector_access("store", "scatter", op, value.type, (self.name(value),)), op)
 
-    def _moved(self, near: str, far: str, op: Op, kind: VectorType, value: tuple) -> str:
+    def _vector_access(
+        self, contiguous: str, strided: str, op: Op, kind: VectorType, value: tuple
+    ) -> str:
         buffer, _ = access(op)
         stride, count = self.strides[buffer][lane_axis(op)], count_operand(op)
-        form, head = vector_code(kind), [self.name(buffer), self.place(op), *value]
+        form, head = vector_code(kind), [self.name(buffer), self.element_index(op), *value]
         if stride != "1":
             count = str(kind.width) if count is None else self.name(count)
-            return f"{far}_{form}({', '.join([*head, stride, count])})"
+            return f"{strided}_{form}({', '.join([*head, stride, count])})"
         if count is None:
-            return f"{near}_{form}({', '.join(head)})"
-        return f"{near}_some_{form}({', '.join([*head, self.name(count)])})"
+            return f"{contiguous}_{form}({', '.join(head)})"
+        return f"{contiguous}_some_{form}({', '.join([*head, self.name(count)])})"
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -446,11 +456,11 @@ def use_counts(body: Block) -> dict[Value, int]:
 
 def closure(block: Block, wanted: set[Value]) -> set[Op]:
     """Return the ops of ``block`` that compute ``wanted``."""
-    makers, found = block.producers(), set()
-    stack = [makers[v] for v in wanted if v in makers]
+    producers, found = block.producers(), set()
+    stack = [producers[v] for v in wanted if v in producers]
     while stack:
         op = stack.pop()
         if op not in found:
             found.add(op)
-            stack += [makers[v] for v in op.operands if v in makers]
+            stack += [producers[v] for v in op.operands if v in producers]
     return found

@@ -23,8 +23,8 @@ import numpy as np
 from core_compiler.debug import hurtful
 from core_compiler.debug.evaluate import Evaluator, Values
 from core_compiler.debug.metric import distance, epsilon
-from core_compiler.debug.remembered import Remembered
-from core_compiler.debug.wide import Wide, moved_by_an_ulp, nudged, rerounded, widened
+from core_compiler.debug.remembered import PassedChecks
+from core_compiler.debug.wide import F64Evaluator, moved_by_an_ulp, nudged, rerounded, widened
 from core_compiler.ir import Op, Rewrite, TensorType, Value, WeightStore, attributes_key
 from core_compiler.ir.kinds import CONSTANTS, MEANING_IN_REGION
 from core_compiler.ir.rewriter import stable_topological
@@ -91,7 +91,7 @@ class Adversary:
     #: The current defining op of each value that a rewrite has redefined.
     _makers: dict[Value, Op] = field(default_factory=dict)
     #: The value that readers of a replaced value read now.
-    _instead: dict[Value, Value] = field(default_factory=dict)
+    _replacements: dict[Value, Value] = field(default_factory=dict)
     _renamed: dict[tuple, Op] = field(default_factory=dict)
     #: Values known to follow from constants alone, and values known not to.  A rewrite can move a
     #: value from the second set to the first.
@@ -100,8 +100,8 @@ class Adversary:
     _digests: dict[Value, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._memory = Remembered("rewrites", _SOURCES)
-        self._memory_of_nodes = Remembered("rewrites-of-nodes", (*_SOURCES, *_OF_NODES))
+        self._memory = PassedChecks("rewrites", _SOURCES)
+        self._memory_of_nodes = PassedChecks("rewrites-of-nodes", (*_SOURCES, *_OF_NODES))
 
     def learn(self, ops: Sequence[Op]) -> None:
         """Record ops and those nested in them, also if they redefine the result of another op."""
@@ -115,7 +115,7 @@ class Adversary:
     def follow(self, rewrite: Rewrite) -> None:
         """Record the replacements of a rewrite, which later readers see."""
         moved = {a: b for a, b in rewrite.values.items() if a is not b}
-        self._instead.update(moved)
+        self._replacements.update(moved)
         if any(map(self._is_known, moved.values())):
             self._varied.clear()
 
@@ -128,14 +128,14 @@ class Adversary:
         op = self._makers.get(value) or self.values.makers.get(value)
         if op is None:
             return None
-        renamed = {v: self._now(v) for v in op.uses() if v in self._instead}
+        renamed = {v: self._current_value(v) for v in op.uses() if v in self._replacements}
         if not renamed:
             return op
         return self._renamed.setdefault((op, *renamed.values()), op.substitute(renamed))
 
-    def _now(self, value: Value) -> Value:
+    def _current_value(self, value: Value) -> Value:
         seen = {value}
-        while (then := self._instead.get(value)) is not None and then not in seen:
+        while (then := self._replacements.get(value)) is not None and then not in seen:
             value = then
             seen.add(value)
         return value
@@ -187,7 +187,7 @@ class Adversary:
             self.left += 1
             return None
         started = time.perf_counter()
-        found = self._persistent(pair)
+        found = self._persistent_fault(pair)
         self.seconds += time.perf_counter() - started
         self.tried += 1
         self._seen[key] = found
@@ -195,7 +195,7 @@ class Adversary:
             memory.add(key)
         return found
 
-    def _persistent(self, pair: Pair) -> Fault | None:
+    def _persistent_fault(self, pair: Pair) -> Fault | None:
         """Return a fault that remains when the inputs are computed by their defining ops.
 
         A rule may rely on a property of what it matched, such as that a value is not negative.
@@ -211,7 +211,7 @@ class Adversary:
         return replace(found, value=pair.origin.get(found.value, found.value))
 
 
-class _NoMeaning(Exception):
+class _Undefined(Exception):
     """The ops before a rewrite are undefined on the trial values, e.g. an index out of bounds."""
 
 
@@ -263,7 +263,9 @@ class Pair:
             ]
             if not any(more):
                 break
-            old, new = (found._pulled(ops, k, more[k]) for k, ops in enumerate((old, new)))
+            old, new = (
+                found._with_definitions(ops, k, more[k]) for k, ops in enumerate((old, new))
+            )
         return found._with(old, new)
 
     def wider(self) -> Pair | None:
@@ -276,9 +278,9 @@ class Pair:
             return self.nodes.wider()
         wanted, sides = set(self.free), [list(self.old), list(self.new)]
         for side in (0, 1):
-            more = self._pulled(sides[side], side, wanted)
+            more = self._with_definitions(sides[side], side, wanted)
             while len(more) > len(sides[side]):
-                sides[side], more = more, self._pulled(more, side, wanted)
+                sides[side], more = more, self._with_definitions(more, side, wanted)
         old, new = sides
         if len(old) == len(self.old) and len(new) == len(self.new):
             return None
@@ -287,7 +289,7 @@ class Pair:
     def _with(self, old: Sequence[Op], new: Sequence[Op]) -> Pair | None:
         ops = (*old, *new)
         nodes = any(op.kind.startswith("onnx.") for op in ops)
-        if not all(map(_tried, ops)):
+        if not all(map(_is_testable, ops)):
             return None
         sides = enumerate((old, new))
         bounds = dict.fromkeys(v for k, side in sides for v in self._frontier(side, k))
@@ -306,7 +308,7 @@ class Pair:
         from core_compiler.debug.imported_pairs import as_imported
 
         made = as_imported(found)
-        return made if made is not None and all(map(_tried, (*made.old, *made.new))) else None
+        return made if made is not None and all(map(_is_testable, (*made.old, *made.new))) else None
 
     def _is_absent(self, value: Value) -> bool:
         maker = self.adversary.maker(value)
@@ -318,7 +320,7 @@ class Pair:
         Constants have none.
         """
         op = self.adversary.maker(value)
-        return op if op is not None and op.kind not in CONSTANTS and _tried(op) else None
+        return op if op is not None and op.kind not in CONSTANTS and _is_testable(op) else None
 
     def _depends(self, value: Value, others: set[Value]) -> bool:
         """Return whether a value is computed from one of ``others`` within a few ops."""
@@ -342,7 +344,7 @@ class Pair:
         needed = [*(v for op in ops for v in op.uses()), *(pair[side] for pair in self.values)]
         return list(dict.fromkeys(v for v in needed if v not in made))
 
-    def _pulled(self, ops: Sequence[Op], side: int, values: set[Value]) -> list[Op]:
+    def _with_definitions(self, ops: Sequence[Op], side: int, values: set[Value]) -> list[Op]:
         """Return ``ops``, preceded by the ops that define those of ``values`` that they need."""
         reads = [v for v in self._frontier(ops, side) if v in values]
         more = dict.fromkeys(op for v in reads if (op := self._maker(v)) is not None)
@@ -401,31 +403,31 @@ class Pair:
 
     def faults(self) -> Iterator[Fault]:
         floats = any(v.type.dtype.is_float for v in self.free)
-        heavy = sum(map(_flops, (*self.old, *self.new))) > MOST_FLOPS
+        is_expensive = sum(map(_flops, (*self.old, *self.new))) > MOST_FLOPS
         left_out = hurtful.OF_NODES | {"positions"}
         classes = [c for c in hurtful.CLASSES if c not in left_out] if floats else ["mixed"]
         if floats and not self.elementwise:  # a sum over special values is NaN
-            classes = ["nan", "spread"] if heavy else classes[1:]
-        elif heavy:
+            classes = ["nan", "spread"] if is_expensive else classes[1:]
+        elif is_expensive:
             classes = classes[:1]
         if not self.elementwise and any(v.type.dtype.is_integer for v in self.free):
             classes.append("positions")
         for class_ in classes:
             if class_ in self.rewrite.except_for:
                 continue
-            given = self._given(class_)
+            given = self._trial_inputs(class_)
             try:
                 fault = (
                     self._exact(class_, given)
                     if self.rewrite.tolerance is None
                     else (self._inexact(class_, given))
                 )
-            except _NoMeaning:
+            except _Undefined:
                 continue
             if fault is not None:
                 yield fault
 
-    def _given(self, class_: str) -> dict[Value, np.ndarray]:
+    def _trial_inputs(self, class_: str) -> dict[Value, np.ndarray]:
         """Return arrays for the free values; the same class always returns the same arrays."""
         seed = int.from_bytes(hashlib.sha256(class_.encode()).digest()[:4], "little")
         random = np.random.default_rng(seed)
@@ -438,7 +440,7 @@ class Pair:
     def _exact(self, class_: str, given) -> Fault | None:
         from core_compiler.debug.bits import differing, same_bits
 
-        old, new = self._both(given)
+        old, new = self._evaluate_both(given)
         for (value, _), want, got in zip(self.values, old, new, strict=True):
             if same_bits(want, got):
                 continue
@@ -451,7 +453,7 @@ class Pair:
 
     def _inexact(self, class_: str, given) -> Fault | None:
         """Check an inexact rule: equal in f64 where finite, and rounded no worse; else equal."""
-        old, new = self._both(given)
+        old, new = self._evaluate_both(given)
         try:
             wide_old, wide_new = (self.wide(side, given) for side in (0, 1))
         except (InternalError, KeyError):
@@ -485,7 +487,7 @@ class Pair:
         true, other = (np.where(finite, a, 0.0) for a in wide)
         off = distance(true, other)
         allowed = max(ALGEBRA, self.rewrite.in_f64)
-        if off.relative > allowed and off.relative > MOVED * self.moved(given, value, finite):
+        if off.relative > allowed and off.relative > MOVED * self.sensitivity(given, value, finite):
             return _fault(class_, "differs in f64 too", value, off.index, want, got, off.relative)
         if class_ not in hurtful.FINITE:
             return None
@@ -505,21 +507,21 @@ class Pair:
             )
         return None
 
-    def moved(self, given, value: Value, finite: Any = True) -> float:
+    def sensitivity(self, given, value: Value, finite: Any = True) -> float:
         """Return the change of both sides in f64 when their inputs change by one ulp.
 
         Scalar constants change by one ulp of their own dtype.
         """
-        place = next(i for i, (a, _) in enumerate(self.values) if a is value)
-        most = 0.0
+        index = next(i for i, (a, _) in enumerate(self.values) if a is value)
+        largest = 0.0
         for side in (0, 1):
-            true = np.where(finite, self.wide(side, given)[place], 0.0)
+            true = np.where(finite, self.wide(side, given)[index], 0.0)
             for seed in range(4):
-                other = np.where(finite, self.wide(side, given, seed)[place], 0.0)
-                most = max(most, distance(true, other).relative)
-        return most
+                other = np.where(finite, self.wide(side, given, seed)[index], 0.0)
+                largest = max(largest, distance(true, other).relative)
+        return largest
 
-    def _both(self, given) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _evaluate_both(self, given) -> tuple[list[np.ndarray], list[np.ndarray]]:
         evaluator = Evaluator(self.weights, 1 << 28)
         sides = []
         for side, ops in enumerate((self.old, self.new)):
@@ -531,13 +533,13 @@ class Pair:
                         made.update(zip(op.results, evaluator.op(op, arrays, made), strict=True))
             except IndexError:
                 if side == 0:
-                    raise _NoMeaning from None
+                    raise _Undefined from None
                 raise
             sides.append([made[pair[side]] for pair in self.values])
         return sides[0], sides[1]
 
     def wide(self, side: int, given, seed: int | None = None) -> list[np.ndarray]:
-        wide = Wide(Evaluator(self.weights, 1 << 28))
+        wide = F64Evaluator(Evaluator(self.weights, 1 << 28))
         made = {v: widened(a) for v, a in given.items()}
         random = np.random.default_rng(seed)
         if seed is not None:
@@ -565,13 +567,13 @@ def _traits(op: Op) -> frozenset[str]:
     return definition(op).traits if op.kind in REGISTRY else frozenset()
 
 
-def _tried(op: Op) -> bool:
+def _is_testable(op: Op) -> bool:
     """Return whether an op is defined on all values.
 
     Loops may not end, and indices may be out of bounds.
     """
     if op.kind in MEANING_IN_REGION:
-        return all(map(_tried, op.regions[0].ops))
+        return all(map(_is_testable, op.regions[0].ops))
     if op.kind.startswith("onnx."):  # the ops that it is imported as are tested instead
         return not op.regions
     if not op.kind.startswith("core.") or op.kind in CONTROL_FLOW:
@@ -587,14 +589,14 @@ def _flops(op: Op) -> int:
     return cost(op).flops
 
 
-def _fault(class_, said, value, index, want, got, error) -> Fault:
-    there = [float(a[index]) if a.ndim == len(index) else None for a in (want, got)]
-    return Fault(class_, _note(class_, said), value, index, there[0], there[1], error)
+def _fault(class_, problem, value, index, want, got, error) -> Fault:
+    elements = [float(a[index]) if a.ndim == len(index) else None for a in (want, got)]
+    return Fault(class_, _note(class_, problem), value, index, elements[0], elements[1], error)
 
 
-def _note(class_: str, said: str) -> str:
+def _note(class_: str, problem: str) -> str:
     return (
-        f"differs for {hurtful.CLASSES[class_]}: {said}"
-        if said != "keeps bits"
+        f"differs for {hurtful.CLASSES[class_]}: {problem}"
+        if problem != "keeps bits"
         else (f"does not keep the bits of {hurtful.CLASSES[class_]}")
     )

@@ -19,7 +19,7 @@ from itertools import groupby
 import numpy as np
 
 from core_compiler.debug import hurtful
-from core_compiler.debug.alone import Alone, Known, as_wide, form, is_random, nth
+from core_compiler.debug.alone import ComputedTensor, IsolatedOps, as_wide, form, is_random, nth
 from core_compiler.debug.verdict import Judgement
 from core_compiler.ir import Module, Op, TensorType, Value
 from core_compiler.ir.attributes import attributes_key
@@ -76,8 +76,8 @@ class Adversary:
     ):
         self._module, self._nodes, self._values = module, nodes, values
         self._inputs, self._own = inputs, own
-        self._alone = Alone(module, inputs, {})
-        self._from_inputs = _dependent(module, own)
+        self._isolated = IsolatedOps(module, inputs, {})
+        self._from_inputs = _input_dependent(module, own)
         #: Tensors on the model's inputs that later nodes read unchanged.
         self._kept: dict[Value, np.ndarray] = {
             v: a
@@ -87,15 +87,15 @@ class Adversary:
         self._other_form: set[Value | None] = set()
         #: Ops that count the elements of values whose size depends on data.
         self._of_sized: set[Op] = set()
-        self._tried = {each.name: each for each in self._wanted()}
+        self._tried = {each.name: each for each in self._nodes_to_try()}
         self._constants = self._constants_by_value()
         self._shifted_by = {
             op.operands[1] for n in self._tried.values() for op in n.ops if op.kind in _SHIFTS
         }
 
-    def _wanted(self) -> list[_Node]:
+    def _nodes_to_try(self) -> list[_Node]:
         """Return one node of each form: the same ops, attributes and types."""
-        place = {op: i for i, op in enumerate(self._module.main.body.ops)}
+        order = {op: i for i, op in enumerate(self._module.main.body.ops)}
         known = set(self._module.main.arguments)
         seen: set[tuple] = set()
         found = []
@@ -103,8 +103,8 @@ class Adversary:
         for _, names in groupby(self._values, lambda name: siblings.get(name, name)):
             group = [(n, [v for v in self._values[n] if v is not None]) for n in names]
             for name, values in group:
-                node = self._node(name, values, known, place)
-                key = () if node is None else _form(node)
+                node = self._node(name, values, known, order)
+                key = () if node is None else _form_key(node)
                 if node is not None and key not in seen:
                     seen.add(key)
                     found.append(node)
@@ -112,20 +112,20 @@ class Adversary:
         return found
 
     def _node(
-        self, name: str, values: Sequence[Value], known: set[Value], place: Mapping[Op, int]
+        self, name: str, values: Sequence[Value], known: set[Value], order: Mapping[Op, int]
     ) -> _Node | None:
         ops: set[Op] = set()
         read: dict[Value, None] = {}
         stack = list(values)
         while stack:
             value = stack.pop()
-            maker = self._alone.makers.get(value)
+            maker = self._isolated.makers.get(value)
             if value in known or maker is None:
                 read[value] = None
             elif maker not in ops:
                 ops.add(maker)
                 stack.extend(maker.uses())
-        ordered = tuple(sorted(ops, key=place.__getitem__))
+        ordered = tuple(sorted(ops, key=order.__getitem__))
         sized = [v for v in (*values, *read) if not is_sized(v.type) or v in self._nodes.sized]
         if sized or not ops.isdisjoint(self._of_sized):
             self._of_sized |= ops
@@ -141,15 +141,15 @@ class Adversary:
         return _Node(name, classes, ordered, tuple(values), tuple(read))
 
     def _classes(self, name: str, ops: Sequence[Op], read: Sequence[Value]) -> frozenset[str]:
-        alone = all(op.kind in CONSTANTS or _is_by_element(op, read) for op in ops)
-        if read and alone and all(v.type.dtype.is_integer for v in read):
+        is_elementwise = all(op.kind in CONSTANTS or _is_by_element(op, read) for op in ops)
+        if read and is_elementwise and all(v.type.dtype.is_integer for v in read):
             return frozenset({_INTEGERS})
         if not any(map(_is_float, read)):
             return frozenset()
         found = set(_FLOATS)
         is_complex = not self._nodes.parts.keys().isdisjoint(read)
         if not is_complex and name not in self._nodes.not_at_infinity:
-            found |= {_OPEN} if alone else set()
+            found |= {_OPEN} if is_elementwise else set()
             found |= {_FULL} if all(map(_is_exact, ops)) else set()
         return frozenset(found)
 
@@ -157,15 +157,15 @@ class Adversary:
         """Return the constants of the formulas that read a value: its elements hit them exactly."""
         found: dict[Value, list[float]] = {}
         for node in self._tried.values():
-            here = [c for op in node.ops for c in self._numbers(op)]
+            here = [c for op in node.ops for c in self._float_constants(op)]
             for value in node.read:
                 found.setdefault(value, []).extend(here)
         return found
 
-    def _numbers(self, op: Op) -> list[float]:
+    def _float_constants(self, op: Op) -> list[float]:
         if op.kind in CONSTANTS and op.result.type.elements <= _SMALL:
-            made: dict[Value, Known] = {}
-            self._alone._made(op, made)
+            made: dict[Value, ComputedTensor] = {}
+            self._isolated._add_results(op, made)
             return [float(c) for c in np.ravel(made[op.result].array)]
         return [v for v in op.attributes.values() if isinstance(v, float)]
 
@@ -183,17 +183,17 @@ class Adversary:
 
     # -- on adversarial values ---------------------------------------------------------------------
 
-    def run(self, found: Callable[[str, Known, Judgement], None]) -> int:
-        """Try the nodes on each class of values; ``found`` is told the first that differs.
+    def run(self, report: Callable[[str, ComputedTensor, Judgement], None]) -> int:
+        """Try the nodes on each class of values; ``report`` is told the first that differs.
 
         Return the number of nodes that were tried.
         """
         tried: set[str] = set()
         for class_ in CLASSES:
-            trial = _Trial(self, class_, found, tried)
+            trial = _Trial(self, class_, report, tried)
             inputs = [trial.array(v) for v in self._module.main.arguments[: self._own]]
             with suppress(Exception):  # any exception of a framework on such values
-                self._nodes.run([np.array(a) for a in inputs], trial.tell, trial)
+                self._nodes.run([np.array(a) for a in inputs], trial.on_node, trial)
             if trial.over:
                 break
         return len(tried)
@@ -206,7 +206,7 @@ class _Trial:
         self,
         adversary: Adversary,
         class_: str,
-        found: Callable[[str, Known, Judgement], None],
+        found: Callable[[str, ComputedTensor, Judgement], None],
         tried: set[str],
     ):
         self._of, self.class_, self._found, self._done = adversary, class_, found, tried
@@ -235,14 +235,14 @@ class _Trial:
         if value in self._of._kept and (self.class_ != _INTEGERS or not self._is_replaced(value)):
             return self._of._kept[value]
         if value not in self._arrays:
-            self._arrays[value] = self._made(value)
+            self._arrays[value] = self._generate(value)
         return self._arrays[value]
 
     def _is_replaced(self, value: Value) -> bool:
         """Return whether a tensor of integers is replaced: none but nodes of integers read it."""
         return value in self._of._from_inputs and value.type.dtype.is_integer
 
-    def _made(self, value: Value) -> np.ndarray:
+    def _generate(self, value: Value) -> np.ndarray:
         assert isinstance(value.type, TensorType)
         kind = value.type
         shape = tuple(map(int, kind.shape))
@@ -256,7 +256,7 @@ class _Trial:
             return random.integers(0, kind.dtype.bits, shape).astype(kind.dtype.numpy)
         return hurtful.array(self.class_, kind, random, constants, True)
 
-    def tell(
+    def on_node(
         self,
         name: str,
         arrays: Sequence[np.ndarray | None],
@@ -271,29 +271,36 @@ class _Trial:
     def _compare(self, node: _Node, arrays: Sequence[np.ndarray | None], wide: InF64) -> None:
         """Judge the tensors of a node; the first that differs ends the run."""
         of, name = self._of, node.name
-        known = {v: Known(self.array(v), v) for v in node.read}
+        known = {v: ComputedTensor(self.array(v), v) for v in node.read}
         try:
             for op in node.ops:
-                of._alone._made(op, known)
+                of._isolated._add_results(op, known)
         except Exception as error:  # any exception: the framework has tensors there
-            made = Known(np.empty(0), node.values[0])
+            made = ComputedTensor(np.empty(0), node.values[0])
             self._differs(name, made, Judgement("differs", note=f"our ops raise {error!r}"))
             return
         if any(_is_undefined(op, known) for op in node.ops):
             return
         constants, open_ties = of._nodes.constants.get(name, 0.0), name in of._nodes.open_ties
-        for place, (value, theirs) in enumerate(zip(of._values[name], arrays, strict=False)):
+        for index, (value, theirs) in enumerate(zip(of._values[name], arrays, strict=False)):
             ours = known[value] if value is not None else None
-            told = as_wide(theirs, ours)
-            if ours is None or theirs is None or told is None or form(told) != form(ours.array):
+            widened_array = as_wide(theirs, ours)
+            if (
+                ours is None
+                or theirs is None
+                or widened_array is None
+                or form(widened_array) != form(ours.array)
+            ):
                 continue
             self._done.add(name)
-            judged = of._alone.judge(ours, theirs, partial(nth, wide, place), constants, open_ties)
+            judged = of._isolated.judge(
+                ours, theirs, partial(nth, wide, index), constants, open_ties
+            )
             if judged.verdict == "differs":
                 self._differs(name, ours, judged)
                 return
 
-    def _differs(self, name: str, made: Known, judged: Judgement) -> None:
+    def _differs(self, name: str, made: ComputedTensor, judged: Judgement) -> None:
         self.over = True
         note = f"not on the inputs, but on {hurtful.CLASSES[self.class_]}: {judged.note}"
         self._found(name, made, replace(judged, note=note))
@@ -322,18 +329,18 @@ def _is_not_tried(op: Op) -> bool:
     return op.kind in CONTROL_FLOW or bool(op.regions) or is_random(op)
 
 
-def _is_undefined(op: Op, known: Mapping[Value, Known]) -> bool:
+def _is_undefined(op: Op, known: Mapping[Value, ComputedTensor]) -> bool:
     """Return whether an op casts floats that its integers do not have: frameworks differ there."""
     if op.kind != "core.cast" or not op.result.type.dtype.is_integer:
         return False
-    held = known[op.operands[0]].array
-    if held.dtype.kind in "biu" or not held.size:
+    array = known[op.operands[0]].array
+    if array.dtype.kind in "biu" or not array.size:
         return False
-    limits, wide = np.iinfo(op.result.type.dtype.numpy), widened(held)
+    limits, wide = np.iinfo(op.result.type.dtype.numpy), widened(array)
     return not bool(np.all((wide > float(limits.min) - 1) & (wide < float(limits.max) + 1)))
 
 
-def _dependent(module: Module, own: int) -> set[Value]:
+def _input_dependent(module: Module, own: int) -> set[Value]:
     """Return the values that depend on the model's inputs."""
     found = set(module.main.arguments[:own])
     for op in module.main.body.ops:
@@ -342,7 +349,7 @@ def _dependent(module: Module, own: int) -> set[Value]:
     return found
 
 
-def _form(node: _Node) -> tuple:
+def _form_key(node: _Node) -> tuple:
     """Return a key that is equal for nodes of the same ops on tensors of the same types."""
     names: dict[Value, int] = {}
 

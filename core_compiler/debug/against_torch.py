@@ -88,13 +88,13 @@ class Compared:
     @property
     def notes(self) -> list[str]:
         """Return remarks that do not belong to a row."""
-        left = [row for row in self.rows if row.verdict == "not_compared"]
-        vague = sum(row.theirs > VAGUE for row in left)
-        told = {
+        skipped = [row for row in self.rows if row.verdict == "not_compared"]
+        vague = sum(row.theirs > VAGUE for row in skipped)
+        counts = {
             f"torch itself is off by more than {VAGUE:.2g} there": vague,
-            "they depend on floats narrower than f32": len(left) - vague,
+            "they depend on floats narrower than f32": len(skipped) - vague,
         }
-        return [f"{count} values are not compared: {why}" for why, count in told.items() if count]
+        return [f"{count} values are not compared: {why}" for why, count in counts.items() if count]
 
     @property
     def first(self) -> Row | None:
@@ -104,7 +104,7 @@ class Compared:
         return min(wrong, key=lambda row: order.index(row.kind), default=None)
 
 
-def nothing(why: str, fix: str) -> UserError:
+def cannot_compare(why: str, fix: str) -> UserError:
     """Return the error for a step that cannot be compared."""
     return UserError(f"nothing compared: {why}", "--against torch", fix, CANNOT_HERE)
 
@@ -114,18 +114,20 @@ def need_torch(model: Any, training: Any) -> None:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise nothing(
+        raise cannot_compare(
             "the model is not a torch module",
             "pass a sample or a function that returns a torch model",
         )
     if training.precision != "f32" or training.loss_scale is not None:
         scaled = " and scales the loss" if training.loss_scale is not None else ""
-        raise nothing(
+        raise cannot_compare(
             f"the step stores values in {training.precision}{scaled}",
             "compare the step in f32 without loss scaling",
         )
     if training.shards > 1 and not training.sync_batch_norm:
-        raise nothing("each shard normalises by its own statistics", "leave out --own-batch-norm")
+        raise cannot_compare(
+            "each shard normalises by its own statistics", "leave out --own-batch-norm"
+        )
     _optimizer_of(training.optimizer)
     _loss_of(losses.loss(training.loss))
 
@@ -146,8 +148,8 @@ def without_dropout(model: Any) -> list[str]:
         if isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p:
             module.p, found = 0.0, True
         for name in ("dropout", "attn_pdrop", "attention_dropout", "hidden_dropout", "dropout_p"):
-            held = getattr(module, name, None)
-            if isinstance(held, float) and held:
+            probability = getattr(module, name, None)
+            if isinstance(probability, float) and probability:
                 setattr(module, name, 0.0)
                 found = True
     return ["dropout is off: torch draws different masks"] if found else []
@@ -187,7 +189,9 @@ def _loss_of(loss: losses.Loss) -> Callable[[Any, Any], Any]:
         ),
     }
     if type(loss) not in known:
-        raise nothing(f"loss {type(loss).__name__} not found in torch", "use a loss of torch")
+        raise cannot_compare(
+            f"loss {type(loss).__name__} not found in torch", "use a loss of torch"
+        )
     return known[type(loss)]
 
 
@@ -212,7 +216,7 @@ class _Lion:
                     mean.mul_(second).add_(p.grad, alpha=1 - second)
 
 
-class _Theirs:
+class _TorchOptimizer:
     """A torch optimiser whose learning rate is set before each step."""
 
     def __init__(self, what: Optimizer, parameters: Sequence[Any]):
@@ -235,10 +239,10 @@ def _optimizer_of(what: Optimizer) -> type:
     if type(what) is Lion:
         return _Lion
     if options_of(what) is None:
-        raise nothing(
+        raise cannot_compare(
             f"optimiser {type(what).__name__} not found in torch", "use an optimiser of torch"
         )
-    return _Theirs
+    return _TorchOptimizer
 
 
 @dataclass
@@ -275,8 +279,8 @@ def _run(
     model = copied(model)
     if not model.training:
         model.train()
-    held = {name: to_torch(np.array(a)) for name, a in begin.items()}
-    model.load_state_dict(held, strict=False)
+    tensors = {name: to_torch(np.array(a)) for name, a in begin.items()}
+    model.load_state_dict(tensors, strict=False)
     if wide:
         model = _widened(model.double())
     own = dict(model.named_parameters())
@@ -316,8 +320,8 @@ def _widened(model: Any) -> Any:
     """Return a module in f64; a saved program names f32 in its ops and asserts it of its values."""
     import torch
 
-    def wide(held: Any) -> Any:
-        return torch.float64 if held is torch.float32 else held
+    def wide(dtype: Any) -> Any:
+        return torch.float64 if dtype is torch.float32 else dtype
 
     for part in model.modules():
         if not isinstance(part, torch.fx.GraphModule):
@@ -357,36 +361,36 @@ def compare(
     training = step.compilation.options.training
     module = step.compilation.stages[0].module
     if any("core.random" in op.kind for op in module.walk()):
-        raise nothing(
+        raise cannot_compare(
             "the model draws random numbers, which torch draws differently",
             "set dropout and noise to 0",
         )
-    begin = step.state_dict()
-    mine, gradients = [], {}
+    initial_state = step.state_dict()
+    our_losses, gradients = [], {}
     for number, batch in enumerate(batches):
         progress("train", number, len(batches))
-        mine.append(step(*batch))
+        our_losses.append(step(*batch))
         if number == 0:
-            gradients = {step.called(n): np.array(a) for n, a in step.gradients.items()}
+            gradients = {step.canonical_name(n): np.array(a) for n, a in step.gradients.items()}
     trained = _trained(model, training.freeze)
 
-    def run(wide: bool, begin: Arrays, batches: Sequence[Sequence[np.ndarray]]) -> _Run:
+    def run(wide: bool, initial_state: Arrays, batches: Sequence[Sequence[np.ndarray]]) -> _Run:
         progress("torch in f64" if wide else "torch", 0, 0)
         try:
-            return _run(model, training, begin, trained, batches, wide)
+            return _run(model, training, initial_state, trained, batches, wide)
         except (RuntimeError, TypeError, ValueError) as error:
-            said = " ".join(str(error).split())[:200]
+            message = " ".join(str(error).split())[:200]
             kind = "f64" if wide else "f32"
-            raise nothing(
-                f"torch cannot run the model in {kind}: {said}",
+            raise cannot_compare(
+                f"torch cannot run the model in {kind}: {message}",
                 "pass a model that runs in torch by itself",
             ) from None
 
-    theirs, truth = (run(wide, begin, batches) for wide in (False, True))
+    theirs, truth = (run(wide, initial_state, batches) for wide in (False, True))
     buffers = [name for name, _ in model.named_buffers(remove_duplicate=False)]
-    beside = _Beside(step, module, truth, begin, trained, buffers)
-    after = step.state_dict()
-    rows = beside.rows([theirs], mine, gradients, after)
+    comparison = _TorchComparison(step, module, truth, initial_state, trained, buffers)
+    final_state = step.state_dict()
+    rows = comparison.rows([theirs], our_losses, gradients, final_state)
     if any(row.verdict == "differs" for row in rows):
         # Rounding may take another run elsewhere: Adam takes a full-size step for a gradient that
         # is only rounding error.
@@ -394,9 +398,11 @@ def compare(
         for seed in range(SEEDS):
             random = np.random.default_rng(seed)
             given = [[_moved(a, random) for a in batch] for batch in batches]
-            others.append(run(False, {n: _moved(a, random) for n, a in begin.items()}, given))
-        rows = beside.rows(others, mine, gradients, after)
-    return Compared(len(batches), [*_starts(step, model, training, begin), *rows])
+            others.append(
+                run(False, {n: _moved(a, random) for n, a in initial_state.items()}, given)
+            )
+        rows = comparison.rows(others, our_losses, gradients, final_state)
+    return Compared(len(batches), [*_starts(step, model, training, initial_state), *rows])
 
 
 def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -407,14 +413,14 @@ def _moved(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return (array * (1 + ulps)).astype(array.dtype)
 
 
-def _starts(step: Any, model: Any, training: Any, begin: Arrays) -> list[Row]:
+def _starts(step: Any, model: Any, training: Any, initial_state: Arrays) -> list[Row]:
     """Return rows for values that start differently from the model although none was requested."""
     found, lines = [], _lines(step.compilation.stages[0].module)
-    for name, held in model.state_dict().items():
-        ours = begin.get(name)
+    for name, parameter in model.state_dict().items():
+        ours = initial_state.get(name)
         if ours is None or any(fnmatch(name, pattern) for pattern, _ in training.initialize):
             continue
-        want = as_numpy(held)
+        want = as_numpy(parameter)
         if want.shape == ours.shape and want.astype(ours.dtype).tobytes() == ours.tobytes():
             continue
         off = distance(want, ours)
@@ -429,13 +435,13 @@ def _starts(step: Any, model: Any, training: Any, begin: Arrays) -> list[Row]:
                 off.index,
                 off.want,
                 off.got,
-                lines.get(step.called(name), ""),
+                lines.get(step.canonical_name(name), ""),
             )
         )
     return found
 
 
-class _Beside:
+class _TorchComparison:
     """The values of the step and of torch; ``truth`` is torch's run in f64."""
 
     def __init__(
@@ -467,32 +473,34 @@ class _Beside:
         """Return all rows; ``theirs`` are torch's runs in f32."""
         found, truth = [], self.truth
         for i, loss in enumerate(losses):
-            told = [run.losses[i] for run in theirs]
-            found.append(self._row("loss", str(i + 1), truth.losses[i], told, loss))
+            torch_losses = [run.losses[i] for run in theirs]
+            found.append(self._row("loss", str(i + 1), truth.losses[i], torch_losses, loss))
         for name, want in truth.gradients.items():
-            ours = gradients.get(self.step.called(name), np.zeros_like(theirs[0].gradients[name]))
-            there = [run.gradients[name] for run in theirs]
-            found.append(self._row("gradient", name, want, there, ours, self.largest))
-        known = {self.step.called(name) for name in truth.gradients}
+            ours = gradients.get(
+                self.step.canonical_name(name), np.zeros_like(theirs[0].gradients[name])
+            )
+            torch_arrays = [run.gradients[name] for run in theirs]
+            found.append(self._row("gradient", name, want, torch_arrays, ours, self.largest))
+        known = {self.step.canonical_name(name) for name in truth.gradients}
         for name in sorted(gradients.keys() - known):  # torch: the loss does not depend on it
             zero = np.zeros_like(gradients[name])
             found.append(self._row("gradient", name, zero, [zero], gradients[name], self.largest))
         for name, want in truth.state.items():
             if name in after and name in theirs[0].state:
                 kind = "buffer" if name in self.buffers else "parameter"
-                there = [run.state[name] for run in theirs]
+                torch_arrays = [run.state[name] for run in theirs]
                 largest = self.moved if kind == "parameter" else 0.0
-                found.append(self._row(kind, name, want, there, after[name], largest))
+                found.append(self._row(kind, name, want, torch_arrays, after[name], largest))
         return found
 
     def _row(
         self, kind: str, name: str, truth: Any, theirs: Any, ours: Any, largest: float = 0.0
     ) -> Row:
-        called = self.step.called(name)
-        units = self.units.values() if kind == "loss" else [self.units.get(called, 0.0)]
+        canonical_name = self.step.canonical_name(name)
+        units = self.units.values() if kind == "loss" else [self.units.get(canonical_name, 0.0)]
         unit = max(units, default=0.0)
         found = _row(kind, name, truth, theirs, ours, largest, unit if unit > _F32 else 0.0)
-        return replace(found, line=self.lines.get(called, ""))
+        return replace(found, line=self.lines.get(canonical_name, ""))
 
 
 def _trained(model: Any, freeze: Sequence[str]) -> list[str]:
@@ -506,9 +514,9 @@ def _trained(model: Any, freeze: Sequence[str]) -> list[str]:
         if parameter.requires_grad:
             names.setdefault(id(parameter), []).append(name)
     return [
-        called[0]
-        for called in names.values()
-        if not any(fnmatch(name, pattern) for name in called for pattern in freeze)
+        aliases[0]
+        for aliases in names.values()
+        if not any(fnmatch(name, pattern) for name in aliases for pattern in freeze)
     ]
 
 
@@ -560,32 +568,39 @@ def _row(
         verdict = "differs" if off.relative else "equal"
         return Row(kind, name, verdict, off.relative, 0.0, 0.0, off.index, off.want, off.got)
     # An element that is not finite in torch's f32 tells nothing about rounding; ours may be so too.
-    lost = ~np.isfinite(first)
-    alike = lost & ((ours == first) | (np.isnan(ours) & np.isnan(first)))
+    not_finite = ~np.isfinite(first)
+    agree = not_finite & ((ours == first) | (np.isnan(ours) & np.isnan(first)))
     # A tensor that is 0 everywhere in f64 is compared with the largest value that f32 computes for
     # it.
-    beside = max(_largest(a[np.isfinite(a)]) for a in map(np.asarray, (ours, *theirs)))
-    off = distance(np.where(alike, 0, truth), np.where(alike, 0, ours), ours.dtype, beside=beside)
-    own = max(_own_error(truth, np.asarray(a), beside) for a in theirs)
+    fallback_scale = max(_largest(a[np.isfinite(a)]) for a in map(np.asarray, (ours, *theirs)))
+    off = distance(
+        np.where(agree, 0, truth),
+        np.where(agree, 0, ours),
+        ours.dtype,
+        fallback_scale=fallback_scale,
+    )
+    torch_error = max(_own_error(truth, np.asarray(a), fallback_scale) for a in theirs)
     size = _largest(truth[np.isfinite(truth)])
     floor = ULPS * _F32
-    if (size or beside) and (size <= NOTHING * largest or own > ULPS * floor):
-        floor = max(floor, _F32 * largest / (size or beside))
-    allowed = max(floor, GROWTH * own)
+    if (size or fallback_scale) and (size <= NOTHING * largest or torch_error > ULPS * floor):
+        floor = max(floor, _F32 * largest / (size or fallback_scale))
+    allowed = max(floor, GROWTH * torch_error)
     equal = ours.dtype == first.dtype and ours.tobytes() == first.tobytes()
     verdict = "equal" if equal else "within" if off.relative <= allowed else "differs"
-    if not equal and own > VAGUE and allowed > floor:
+    if not equal and torch_error > VAGUE and allowed > floor:
         verdict = "not_compared"  # rounding alone decides the value
     if verdict == "differs" and off.relative <= NARROW_ULPS * narrow:
         verdict = "not_compared"  # torch's f64 run rounds to narrow floats as well
-    return Row(kind, name, verdict, off.relative, own, allowed, off.index, off.want, off.got)
+    return Row(
+        kind, name, verdict, off.relative, torch_error, allowed, off.index, off.want, off.got
+    )
 
 
-def _own_error(truth: np.ndarray, theirs: np.ndarray, beside: float) -> float:
+def _own_error(truth: np.ndarray, theirs: np.ndarray, fallback_scale: float) -> float:
     """Return the error of torch's f32 against its f64, ignoring elements that are not finite."""
-    lost = ~np.isfinite(theirs)
-    want, got = (np.where(lost, 0, a) for a in (truth, theirs))
-    return distance(want, got, theirs.dtype, beside=beside).relative
+    not_finite = ~np.isfinite(theirs)
+    want, got = (np.where(not_finite, 0, a) for a in (truth, theirs))
+    return distance(want, got, theirs.dtype, fallback_scale=fallback_scale).relative
 
 
 def _lines(module: Module) -> dict[str, str]:
@@ -597,7 +612,7 @@ def _lines(module: Module) -> dict[str, str]:
         for value in op.uses():
             name = names.get(value)
             if name is not None and name not in found and op.origin is not None:
-                place = next((f"{n.file}:{n.line}" for n in op.origin.nodes() if n.file), "")
-                if place:
-                    found[name] = place
+                location = next((f"{n.file}:{n.line}" for n in op.origin.nodes() if n.file), "")
+                if location:
+                    found[name] = location
     return found

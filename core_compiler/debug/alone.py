@@ -20,7 +20,7 @@ from core_compiler.debug.equal_elements import are_ties, finder
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import FURTHER, Evidence, Judgement, judge
-from core_compiler.debug.wide import Wide, nudged, widened
+from core_compiler.debug.wide import F64Evaluator, nudged, widened
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.framework import InF64, Iteration
 from core_compiler.ir.kinds import CONSTANTS
@@ -54,7 +54,7 @@ _DIGITS = 8
 
 
 @dataclass(eq=False)
-class Known:
+class ComputedTensor:
     """A tensor computed by our ops, with its sources: ``op`` applied to ``uses``.
 
     ``op`` is None for a tensor of the framework, an input or a stored constant.
@@ -63,11 +63,11 @@ class Known:
     array: np.ndarray
     value: Value
     op: Op | None = None
-    uses: Mapping[Value, Known] = field(default_factory=dict)
-    place: int = 0
+    uses: Mapping[Value, ComputedTensor] = field(default_factory=dict)
+    index: int = 0
 
 
-class Alone:
+class IsolatedOps:
     """Our ops on the framework's operands: each reported tensor replaces the one that we computed.
 
     A value is dropped once no remaining op or node reads it.
@@ -83,14 +83,16 @@ class Alone:
         body = module.main.body.ops
         self.makers = {v: op for op in body for v in op.results}
         self._ops = iter(body)
-        self._known = {v: Known(a, v) for v, a in zip(module.main.arguments, inputs, strict=True)}
+        self._known = {
+            v: ComputedTensor(a, v) for v, a in zip(module.main.arguments, inputs, strict=True)
+        }
         self._readers = Counter(v for op in body for v in set(op.uses()))
         self._readers.update(v for values in wanted.values() for v in values if v is not None)
         #: The last evaluated op with several results, by mode: its results are judged one after
         #: another.
         self._evaluated: tuple[Any, dict[Any, dict]] = (None, {})
 
-    def make(self, value: Value) -> Known | None:
+    def make(self, value: Value) -> ComputedTensor | None:
         """Return a value computed by our ops from the tensors reported so far, or None.
 
         None if ``main`` has no such tensor.
@@ -103,7 +105,7 @@ class Alone:
         found = self._known.get(value)
         return found if found is not None and isinstance(found.array, np.ndarray) else None
 
-    def told(self, value: Value, made: Known | None, theirs: np.ndarray | None) -> bool:
+    def record(self, value: Value, made: ComputedTensor | None, theirs: np.ndarray | None) -> bool:
         """Record the framework's tensor for a value; return False if it is not a tensor.
 
         Later ops read the recorded tensor.
@@ -113,33 +115,33 @@ class Alone:
             # Reuse the array if the bits are equal, so that ops on it are not evaluated again.
             array = made.array if same_bits(theirs, made.array) else np.array(theirs)
             if value in self._known and made.op is not None:  # else it was reported before
-                self._known[value] = Known(array, value)
+                self._known[value] = ComputedTensor(array, value)
         self._read(value)
         return fits
 
     def _execute(self, op: Op) -> None:
-        self._made(op, self._known)
+        self._add_results(op, self._known)
         for read in set(op.uses()):
             self._read(read)
         for value in op.results:
             if not self._readers[value]:
                 self._known.pop(value, None)
 
-    def _made(self, op: Op, known: dict[Value, Known]) -> None:
+    def _add_results(self, op: Op, known: dict[Value, ComputedTensor]) -> None:
         """Add the results of an op to ``known``."""
         uses = {v: known[v] for v in op.uses()}
         outer = {v: k.array for v, k in uses.items()}
         results = self._evaluator.op(op, [outer[v] for v in op.operands], outer)
         stored = op.kind in CONSTANTS and _is_stored(op)
-        for place, (value, array) in enumerate(zip(op.results, results, strict=True)):
-            known[value] = Known(array, value, None if stored else op, uses, place)
+        for index, (value, array) in enumerate(zip(op.results, results, strict=True)):
+            known[value] = ComputedTensor(array, value, None if stored else op, uses, index)
 
     def _read(self, value: Value) -> None:
         self._readers[value] -= 1
         if self._readers[value] <= 0:
             self._known.pop(value, None)
 
-    def iteration(self, loop: Known, step: Iteration) -> list[Judgement]:
+    def iteration(self, loop: ComputedTensor, step: Iteration) -> list[Judgement]:
         """Judge one iteration of a loop on the framework's operands.
 
         The verdicts are on its body's values, or on its condition.
@@ -147,20 +149,22 @@ class Alone:
         assert loop.op is not None
         block = loop.op.regions[step.region]
         known = {v: k for v, k in loop.uses.items() if v not in block.arguments}
-        known |= {v: Known(a, v) for v, a in zip(block.arguments, step.operands, strict=True)}
+        known |= {
+            v: ComputedTensor(a, v) for v, a in zip(block.arguments, step.operands, strict=True)
+        }
         for op in block.ops:
-            self._made(op, known)
+            self._add_results(op, known)
         wide = cache(step.in_f64)
         return [
-            self.judge(known[value], theirs, partial(nth, wide, place))
-            for place, (value, theirs) in enumerate(zip(block.outputs, step.results, strict=True))
+            self.judge(known[value], theirs, partial(nth, wide, index))
+            for index, (value, theirs) in enumerate(zip(block.outputs, step.results, strict=True))
         ]
 
     # -- judging ---------------------------------------------------------------------------------
 
     def judge(
         self,
-        made: Known,
+        made: ComputedTensor,
         theirs: np.ndarray,
         wide: Callable[[], np.ndarray | None] = lambda: None,
         constants: float = 0.0,
@@ -175,7 +179,9 @@ class Alone:
             return Judgement("within", distance(theirs, made.array), note="positions of equals")
 
         def in_f64(
-            label: Any, move: Callable[[np.ndarray], np.ndarray] = widened, wide: Wide | None = None
+            label: Any,
+            move: Callable[[np.ndarray], np.ndarray] = widened,
+            wide: F64Evaluator | None = None,
         ) -> np.ndarray:
             return cut(self._in_f64(made, move, wide, label)[made], theirs.shape)
 
@@ -222,7 +228,7 @@ class Alone:
         )
 
     def _nearby(
-        self, made: Known, seed: int, shape: tuple[int, ...]
+        self, made: ComputedTensor, seed: int, shape: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a value of nearby operands, computed in its own dtypes and in f64."""
         move, again = nearby(seed), nearby(seed)  # (the same steps for both)
@@ -232,18 +238,18 @@ class Alone:
 
     def _in_f64(
         self,
-        made: Known,
+        made: ComputedTensor,
         move: Callable[[np.ndarray], np.ndarray] = widened,
-        wide: Wide | Evaluator | None = None,
+        wide: F64Evaluator | Evaluator | None = None,
         label: Any = None,
-    ) -> dict[Known, np.ndarray]:
+    ) -> dict[ComputedTensor, np.ndarray]:
         """Return a value by our ops in f64, with every value that it is computed from.
 
         ``move`` maps each operand.  ``label`` identifies the mode, so that other results of the
         same op can be reused when requested in the same mode.
         """
-        wide = wide or Wide(self._evaluator)
-        values: dict[Known, np.ndarray] = {}
+        wide = wide or F64Evaluator(self._evaluator)
+        values: dict[ComputedTensor, np.ndarray] = {}
         done: dict[tuple[int, Any], tuple[np.ndarray, ...]] = {}
         if label is not None and made.op is not None and len(made.op.results) > 1:
             if self._evaluated[0] is not made.uses:
@@ -267,34 +273,34 @@ class Alone:
                 outer = {v: values[k] for v, k in current.uses.items()}
                 operands = [outer[v] for v in current.op.operands]
                 done[key] = wide.op(current.op, operands, outer)
-            values[current] = done[key][current.place]
+            values[current] = done[key][current.index]
         return values
 
-    def unrounded(self, made: Known) -> np.ndarray:
+    def unrounded(self, made: ComputedTensor) -> np.ndarray:
         """Return a mask of the elements that no op rounds: f64 has the same values throughout.
 
         Only for ops that work element by element.
         """
-        nowhere, everywhere = np.zeros(made.array.shape, bool), np.ones(made.array.shape, bool)
+        none, unrounded_mask = np.zeros(made.array.shape, bool), np.ones(made.array.shape, bool)
         if not all(map(_by_element, self._ops_of(made))):
-            return nowhere
+            return none
         for known, wide in self._in_f64(made).items():
             with np.errstate(invalid="ignore"):
-                here = widened(known.array)
-                same = np.asarray((here == wide) | ((here != here) & (wide != wide)))
-            if same.shape == everywhere.shape:
-                everywhere &= same
+                narrow = widened(known.array)
+                same = np.asarray((narrow == wide) | ((narrow != narrow) & (wide != wide)))
+            if same.shape == unrounded_mask.shape:
+                unrounded_mask &= same
             elif not same.all():
-                return nowhere
-        return everywhere
+                return none
+        return unrounded_mask
 
-    def boundary(self, made: Known) -> list[Value]:
+    def boundary(self, made: ComputedTensor) -> list[Value]:
         """Return the framework's values that the ops of a value read, without stored constants."""
         return [known.value for known in self.given(made)]
 
-    def given(self, made: Known) -> list[Known]:
+    def given(self, made: ComputedTensor) -> list[ComputedTensor]:
         """Return the framework's tensors that the ops of a value read, without stored constants."""
-        found: dict[Value, Known] = {}
+        found: dict[Value, ComputedTensor] = {}
         seen, stack = {made}, [made]
         while stack:
             current = stack.pop()
@@ -303,16 +309,16 @@ class Alone:
                 if maker is None or maker.kind not in CONSTANTS:
                     found.setdefault(current.value, current)
                 continue
-            fresh = [k for k in current.uses.values() if k not in seen]
-            seen.update(fresh)
-            stack.extend(reversed(fresh))
+            unseen = [k for k in current.uses.values() if k not in seen]
+            seen.update(unseen)
+            stack.extend(reversed(unseen))
         return list(found.values())
 
-    def draws(self, made: Known) -> bool:
+    def draws(self, made: ComputedTensor) -> bool:
         """Return whether the ops of a value, from the reported tensors on, draw random numbers."""
         return any(map(is_random, self._ops_of(made)))
 
-    def _ops_of(self, made: Known) -> list[Op]:
+    def _ops_of(self, made: ComputedTensor) -> list[Op]:
         """Return the ops of a value, from the reported tensors on."""
         found: list[Op] = []
         seen, stack = {made}, [made]
@@ -321,9 +327,9 @@ class Alone:
             if current.op is None:
                 continue
             found.append(current.op)
-            fresh = [k for k in current.uses.values() if k not in seen]
-            seen.update(fresh)
-            stack.extend(fresh)
+            unseen = [k for k in current.uses.values() if k not in seen]
+            seen.update(unseen)
+            stack.extend(unseen)
         return found
 
 
@@ -343,10 +349,10 @@ def is_random(op: Op) -> bool:
     return any(is_random(inner) for region in op.regions for inner in region.ops)
 
 
-def nth(made: InF64, place: int) -> np.ndarray | None:
+def nth(made: InF64, index: int) -> np.ndarray | None:
     """Return one of the tensors that a node computes in f64."""
     arrays = made()
-    return None if arrays is None or place >= len(arrays) else arrays[place]
+    return None if arrays is None or index >= len(arrays) else arrays[index]
 
 
 def terms(ops: Iterable[Op]) -> int:
@@ -382,7 +388,7 @@ def is_narrower(theirs: np.ndarray, ours: np.ndarray) -> bool:
     )
 
 
-def as_wide(theirs: np.ndarray | None, made: Known | None) -> np.ndarray | None:
+def as_wide(theirs: np.ndarray | None, made: ComputedTensor | None) -> np.ndarray | None:
     """Return narrower floats converted to the dtype of ours, with the same values."""
     if theirs is None or made is None or not is_narrower(theirs, made.array):
         return theirs
@@ -435,7 +441,7 @@ def _is_stored(op: Op) -> bool:
     return any(n.kind in _STORED for n in nodes)
 
 
-def _are_of_equals(made: Known, theirs: np.ndarray) -> bool:
+def _are_of_equals(made: ComputedTensor, theirs: np.ndarray) -> bool:
     """Return whether ``theirs`` are positions of elements that equal those at our positions."""
     if theirs.dtype.kind not in "iu" or same_bits(theirs, made.array):
         return False
@@ -467,8 +473,8 @@ def moved(seed: int, zeros: bool = True) -> Callable[[np.ndarray], np.ndarray]:
         if wide.dtype != np.float64 or not wide.size:
             return wide
         step = random.integers(-1, 2, array.shape)
-        nothing = (wide == 0) * step * 1e-300 if zeros else 0.0
-        return wide * (1 + epsilon(array.dtype) * step) + nothing
+        zero_step = (wide == 0) * step * 1e-300 if zeros else 0.0
+        return wide * (1 + epsilon(array.dtype) * step) + zero_step
 
     return move
 
@@ -509,7 +515,7 @@ def nudge(seed: int) -> Callable[[np.ndarray], np.ndarray]:
     return lambda array: nudged(widened(array), random)
 
 
-class ResultsRounded(Wide):
+class ResultsRounded(F64Evaluator):
     """An evaluator in f64 that moves each intermediate result by up to one ulp of its own dtype.
 
     If the judged dtype is finer, its ulp is used: coarser rounding on the way is no excuse.
@@ -536,7 +542,7 @@ class ResultsRounded(Wide):
         )
 
 
-class FormulaNudged(Wide):
+class FormulaNudged(F64Evaluator):
     """An evaluator in f64 that moves every constant of a formula by up to its rounding error.
 
     The framework may have it with more digits.  The model's own constants are exact.

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.deadline import Expired, deadline
-from core_compiler.debug.judge import Judge, Made, described
+from core_compiler.debug.judge import Judge, PassEffect, pass_effect
 from core_compiler.debug.kernels import KernelCheck
 from core_compiler.debug.launch_cases import first_launches
 from core_compiler.debug.steps import BadStep, first_bad_step
@@ -45,7 +45,7 @@ RAISED, INVALID, CHECKED, END_TO_END, EXECUTED, NEVER_ENDS = (
     "never ends",
 )
 #: Maps the kind of a check to the way in which the faults that it finds show.
-SEEN = {
+HOW_DETECTED = {
     "rewrite": CHECKED,
     "unlogged": CHECKED,
     "schedule": CHECKED,
@@ -92,7 +92,7 @@ class Finding:
 
 
 @dataclass(eq=False)
-class Looked:
+class VerifiedWork:
     """The amount of work that a search has found to be right so far.
 
     ``passes``, ``launches`` of machine code (None: not compared, ``not_executed`` says why) and
@@ -129,7 +129,7 @@ def bisect(
     tolerance: float = 1e-3,
     execute: bool = True,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-    looked: Looked | None = None,
+    looked: VerifiedWork | None = None,
 ) -> Finding | None:
     """Return the first wrong pass of a ``compiler.Compilation`` at stage 0, or None.
 
@@ -138,7 +138,7 @@ def bisect(
     ``execute`` also compares machine code if this machine can run it.  The compilation is stepped
     up to the fault. ``looked`` counts the work done.
     """
-    search = _Search(compilation, inputs, levels, tolerance, progress, looked or Looked())
+    search = _Search(compilation, inputs, levels, tolerance, progress, looked or VerifiedWork())
     return search.run(execute)
 
 
@@ -155,7 +155,7 @@ def locate(
     It names the rewrite, kernel or schedule step that caused them.  ``judge`` has judged that
     stage, ``earlier`` has its state from before.  ``levels`` are the verifier's legality tables.
     """
-    search = _Search(compilation, inputs, levels, 1e-3, _silent, Looked())
+    search = _Search(compilation, inputs, levels, 1e-3, _silent, VerifiedWork())
     search.judge, search.earlier, search.records = judge, earlier, list(records)
     stage = compilation.stages[-1]
     fault = _fault(next(r for r in records if r.verdict == "failed"))
@@ -164,12 +164,14 @@ def locate(
 
 def of_import(module: Module, record: CheckRecord) -> Finding:
     """Return the finding for a failed check of the import (stage 0); ``module`` is the import."""
-    return Finding(0, "import", SEEN[record.kind], record.note, value=record.value, before=module)
+    return Finding(
+        0, "import", HOW_DETECTED[record.kind], record.note, value=record.value, before=module
+    )
 
 
 def raised_by(compilation, step, error: Exception) -> Finding:
     """Return the finding for an exception of a pass."""
-    search = _Search(compilation, (), None, 1e-3, _silent, Looked())
+    search = _Search(compilation, (), None, 1e-3, _silent, VerifiedWork())
     return search._narrow(step, compilation.module, _raised(error))
 
 
@@ -179,7 +181,7 @@ def _silent(what: str, done: int, total: int) -> None:
 
 def _fault(record: CheckRecord) -> _Fault:
     return _Fault(
-        SEEN[record.kind],
+        HOW_DETECTED[record.kind],
         record.note,
         record,
         record.value,
@@ -201,8 +203,8 @@ class _Search:
         total = len(made.steps)
         self.judge = self.earlier = self._judge_from(made.module)
         while made.next is not None:
-            step, before, place = made.next, made.module, len(made.stages)
-            self.progress(f"check {step.label}", place, total)
+            step, before, position = made.next, made.module, len(made.stages)
+            self.progress(f"check {step.label}", position, total)
             try:
                 made.step()
             except Exception as error:
@@ -211,7 +213,7 @@ class _Search:
                 return self._narrow(step, before, _raised(error))
             stage = made.stages[-1]
             self.earlier = self.judge.fork()
-            fault = self._judged(described(made, stage))
+            fault = self._judged(pass_effect(made, stage))
             if fault is not None:
                 return self._found(step, before, fault, stage.rewrites)
             self._count(step, stage)
@@ -234,10 +236,15 @@ class _Search:
         looked, error = self.looked, self.judge.error
         looked.passes += 1
         looked.verdicts.update(record.verdict for record in self.records)
-        if stage.changed and not step.pass_.anew and error is not None and error > looked.error:
+        if (
+            stage.changed
+            and not step.pass_.changes_semantics
+            and error is not None
+            and error > looked.error
+        ):
             looked.error, looked.worst_pass = error, step.label
 
-    def _judged(self, done: Made) -> _Fault | None:
+    def _judged(self, done: PassEffect) -> _Fault | None:
         """Return the first fault of the module that a pass made, or None."""
         self.records = []
         if done.changed:
@@ -249,7 +256,7 @@ class _Search:
         if record is not None:
             return _fault(record)
         error = self.judge.error
-        if done.exact or done.pass_.anew or error is None or error <= self.tolerance:
+        if done.exact or done.pass_.changes_semantics or error is None or error <= self.tolerance:
             return None
         if any(r.kind == "results" and r.verdict == "within" for r in self.records):
             return None  # right in f64: the model is ill-conditioned, not miscompiled
@@ -268,7 +275,7 @@ class _Search:
             bad = next(c for c in made if c.record.verdict == "failed")
             return self._kernel(bad)
         if kind in ("program", "memory") and step.pass_.name() == "generate_code":
-            return self._of(
+            return self._finding_in(
                 "generate_code",
                 EXECUTED,
                 fault.note,
@@ -353,7 +360,7 @@ class _Search:
             return True
         kept, self.judge = self.judge, self.earlier.fork()
         try:
-            made = Made(before, after, step.pass_, rewrites, self.made.facts, whole=False)
+            made = PassEffect(before, after, step.pass_, rewrites, self.made.facts, whole=False)
             return self._judged(made) is not None
         finally:
             self.judge = kept
@@ -392,7 +399,7 @@ class _Search:
         scheduled = self.made.facts["schedules"][check.kernel]
         found = first_bad_step(launch, scheduled, self.judge.checker.evaluator)
         if found is None:
-            return self._of("generate_code", EXECUTED, record.note, **where)
+            return self._finding_in("generate_code", EXECUTED, record.note, **where)
         if found.number:
             return self._step(scheduled, found, EXECUTED, **where)
         return self._outlined(check.kernel, EXECUTED, found.note, **where)
@@ -402,7 +409,7 @@ class _Search:
         rewrites = self._stage_of("outline_kernels").rewrites
         number = next((i for i, r in enumerate(rewrites) if r.note == kernel), None)
         rewrite = None if number is None else rewrites[number]
-        return self._of("outline_kernels", how, note, number, rewrite, **where)
+        return self._finding_in("outline_kernels", how, note, number, rewrite, **where)
 
     def _loops(self, fault: _Fault) -> Finding:
         """Return the finding for a kernel whose plain loops differ from its region.
@@ -431,22 +438,22 @@ class _Search:
             if found is not None:
                 value = launch.operands[launch["reads"]]
                 return self._step(scheduled, found, CHECKED, value=value, error=found.error)
-        return self._of("schedule_kernels", CHECKED, fault.note, value=fault.value)
+        return self._finding_in("schedule_kernels", CHECKED, fault.note, value=fault.value)
 
     def _step(self, scheduled, found: BadStep, how: str, **where) -> Finding:
         step = scheduled.steps[found.number]
         # Steps of schedules are not rewrites of the pass: they are many and are recomputed on
         # demand.
-        told = f"schedule of {scheduled.function.name}"
-        rewrite = Rewrite(step.name, "", (), (), {}, step.kernel, None, told)
-        return self._of("schedule_kernels", how, found.note, found.number, rewrite, **where)
+        note = f"schedule of {scheduled.function.name}"
+        rewrite = Rewrite(step.name, "", (), (), {}, step.kernel, None, note)
+        return self._finding_in("schedule_kernels", how, found.note, found.number, rewrite, **where)
 
     def _stage_of(self, pass_name: str):
         """Return the last stage made by the pass of this name, or else the last of all."""
         stages = [s for s in self.made.stages if s.step and s.step.pass_.name() == pass_name]
         return (stages or self.made.stages)[-1]
 
-    def _of(
+    def _finding_in(
         self,
         pass_name: str,
         how: str,

@@ -49,35 +49,37 @@ class BufferMachine:
         extents = {ops[begin]["loop"]: (begin, end) for begin, end in loops(ops)}
         #: The enclosing loops of the current op that are in a second or later iteration.
         self.again: set[int] = set()
-        left: dict[int, int] = {}  # remaining iterations of the counted loops
-        at = asked = repeated = 0
-        while at < len(ops):
-            op = ops[at]
+        remaining_trips: dict[int, int] = {}  # remaining iterations of the counted loops
+        position = tests = repeated = 0
+        while position < len(ops):
+            op = ops[position]
             if op.kind == TEST:
-                asked += 1
-                self._bound(asked)
+                tests += 1
+                self._bound(tests)
                 go = bool(self.array(op.operands[0]).item())
-                at = at + 1 if go else self._after(*extents[op["loop"]])
+                position = position + 1 if go else self._leave_loop(*extents[op["loop"]])
             elif op.kind == LOOP and "trips" in op.attributes:
-                left[op["loop"]] = op["trips"]
-                at = at + 1 if op["trips"] else self._after(*extents[op["loop"]])
+                remaining_trips[op["loop"]] = op["trips"]
+                position = position + 1 if op["trips"] else self._leave_loop(*extents[op["loop"]])
             elif op.kind == REPEAT:
                 begin, end = extents[op["loop"]]
                 self.again.add(op["loop"])
                 if "trips" not in ops[begin].attributes:
                     repeated += 1
                     self._bound(repeated)
-                left[op["loop"]] = left.get(op["loop"], 0) - 1
-                at = self._after(begin, end) if left[op["loop"]] == 0 else begin + 1
+                remaining_trips[op["loop"]] = remaining_trips.get(op["loop"], 0) - 1
+                position = (
+                    self._leave_loop(begin, end) if remaining_trips[op["loop"]] == 0 else begin + 1
+                )
             else:
                 if op.kind != LOOP:
                     getattr(self, "_" + op.kind.split(".")[1])(op)
-                at += 1
+                position += 1
         return [self.outputs[v] for v in self.module.main.outputs]
 
     def _bound(self, rounds: int) -> None:
         """Raise InternalError if a `while` loop ran more iterations than in the reference."""
-        if 0 < self.evaluator.asked < rounds:
+        if 0 < self.evaluator.loop_evaluations < rounds:
             raise InternalError("a loop runs more iterations than in the reference")
 
     def array(self, value: Value) -> np.ndarray:
@@ -89,29 +91,29 @@ class BufferMachine:
 
     def _fill(self, value: Value, array: np.ndarray) -> None:
         self.array(value)[...] = array
-        self._tell(value, array)
+        self._report(value, array)
 
-    def _tell(self, value: Value, array: np.ndarray) -> None:
+    def _report(self, value: Value, array: np.ndarray) -> None:
         if not self.again:
             self.seen(value, array)
 
-    def _after(self, begin: int, end: int) -> int:
+    def _leave_loop(self, begin: int, end: int) -> int:
         """Leave a loop and return the position of the next op."""
         op = self.module.main.body.ops[begin]
         self.again.discard(op["loop"])
         for value in op.operands:
-            self._tell(value, self.array(value))
+            self._report(value, self.array(value))
         return end + 1
 
-    def _own(self, value: Value) -> None:
+    def _allocate(self, value: Value) -> None:
         self.memory[value] = np.full(value.type.bytes, 0xA5, np.uint8)
 
     def _input(self, op: Op) -> None:
-        self._own(op.result)
+        self._allocate(op.result)
         self._fill(op.result, self.inputs[op.operands[0]])
 
     def _constant(self, op: Op) -> None:
-        self._own(op.result)
+        self._allocate(op.result)
         self._fill(op.result, as_array(op["value"], self.module.weights))
 
     def _alloc(self, op: Op) -> None:
@@ -119,11 +121,11 @@ class BufferMachine:
             start = op["offset"]
             self.memory[op.result] = self.arena[start : start + op.result.type.bytes]
         else:
-            self._own(op.result)
+            self._allocate(op.result)
 
     def _view(self, op: Op) -> None:
         self.memory[op.result] = self.memory[op.operands[0]]
-        self._tell(op.result, self.array(op.result))
+        self._report(op.result, self.array(op.result))
 
     def _copy(self, op: Op) -> None:
         source, to = op.operands

@@ -12,7 +12,7 @@ import numpy as np
 
 from core_compiler.debug.bits import same_bits
 from core_compiler.debug.evaluate import Evaluator, Values
-from core_compiler.debug.parts import bare_facts, differentiated, settled, step_results
+from core_compiler.debug.parts import bare_facts, differentiated, part_interface, step_results
 from core_compiler.debug.recipes import RECIPES
 from core_compiler.ir import Block, DType, Module, Op, TensorType, Value, tensor
 from core_compiler.ops.base import REGISTRY, infer
@@ -70,17 +70,19 @@ class Cutter:
         ops, results = found
         made = {v for op in ops for v in op.results}
         outside = (*(v for op in ops for v in op.uses()), *(v for v, _ in results))
-        taken_in = dict.fromkeys(v for v in outside if v not in made)
+        inputs_of_part = dict.fromkeys(v for v in outside if v not in made)
         order = {v: i for i, v in enumerate((*body.arguments, *self._in_order()))}
-        taken, facts = settled(main, results, sorted(taken_in, key=order.__getitem__))
+        arguments, facts = part_interface(
+            main, results, sorted(inputs_of_part, key=order.__getitem__)
+        )
         arrays = None
         if self.values is not None:
             try:
-                arrays = tuple(np.ascontiguousarray(self.values[v]) for v in taken)
+                arrays = tuple(np.ascontiguousarray(self.values[v]) for v in arguments)
             except Exception:  # an op that the reference does not support
                 return None
-            arrays = tuple(a.reshape(v.type.shape) for a, v in zip(arrays, taken, strict=True))
-        block = Block(taken, ops, tuple(v for v, _ in results))
+            arrays = tuple(a.reshape(v.type.shape) for a, v in zip(arrays, arguments, strict=True))
+        block = Block(arguments, ops, tuple(v for v, _ in results))
         return Case(_with_body(self.case.module, block, facts), arrays)
 
     def _in_order(self) -> Iterator[Value]:
@@ -101,16 +103,18 @@ def around(body: Block, seeds: Sequence[Op], reach: int) -> list[Op]:
     """Return the seeds and all ops within ``reach`` ops of them, in program order."""
     producers, users = body.producers(), body.users()
     found = dict.fromkeys(seeds)
-    edge = list(seeds)
+    frontier = list(seeds)
     for _ in range(reach):
-        beside = [producers[v] for op in edge for v in op.uses() if v in producers]
-        beside += [u for op in edge for v in op.results for u in users.get(v, ())]
-        edge = [op for op in dict.fromkeys(beside) if op not in found and op.kind != CONSTANT]
-        found.update(dict.fromkeys(edge))
+        neighbours = [producers[v] for op in frontier for v in op.uses() if v in producers]
+        neighbours += [u for op in frontier for v in op.results for u in users.get(v, ())]
+        frontier = [
+            op for op in dict.fromkeys(neighbours) if op not in found and op.kind != CONSTANT
+        ]
+        found.update(dict.fromkeys(frontier))
     return [op for op in body.ops if op in found]
 
 
-def bare(case: Case) -> Case | None:
+def without_facts(case: Case) -> Case | None:
     """Return the case without main's attributes on arguments and results, or None if it has none.
 
     These are memory aliases and the roles in a training step.
@@ -122,17 +126,17 @@ def bare(case: Case) -> Case | None:
     return replace(case, module=case.module.with_function(main.with_(attributes=facts)))
 
 
-def only_outputs(case: Case, places: Sequence[int]) -> Case:
+def only_outputs(case: Case, indices: Sequence[int]) -> Case:
     """Return the case with fewer results; a training step keeps the loss."""
     body = case.module.main.body
-    places = sorted({*places, *differentiated(case.module.main)})
-    return _swept(case, body.with_(outputs=tuple(body.outputs[i] for i in places)), places)
+    indices = sorted({*indices, *differentiated(case.module.main)})
+    return _swept(case, body.with_(outputs=tuple(body.outputs[i] for i in indices)), indices)
 
 
-def _swept(case: Case, body: Block, places: Sequence[int]) -> Case:
+def _swept(case: Case, body: Block, indices: Sequence[int]) -> Case:
     """Return the case with main ``body``, without unused ops and arguments.
 
-    Its results are those at these ``places`` of main.
+    Its results are those at these ``indices`` of main.
     """
     live = set(body.outputs)
     ops: list[Op] = []
@@ -142,12 +146,12 @@ def _swept(case: Case, body: Block, places: Sequence[int]) -> Case:
             ops.append(op)
     main = case.module.main
     read = [v for v in body.arguments if v in live]
-    taken, facts = settled(main, list(zip(body.outputs, places, strict=True)), read)
+    arguments, facts = part_interface(main, list(zip(body.outputs, indices, strict=True)), read)
     arrays = None
     if case.inputs is not None:
-        given = dict(zip(body.arguments, case.inputs, strict=True))
-        arrays = tuple(given[v] for v in taken)
-    block = Block(taken, tuple(reversed(ops)), body.outputs)
+        array_of = dict(zip(body.arguments, case.inputs, strict=True))
+        arrays = tuple(array_of[v] for v in arguments)
+    block = Block(arguments, tuple(reversed(ops)), body.outputs)
     return Case(_with_body(case.module, block, facts), arrays)
 
 
@@ -174,7 +178,7 @@ def _with_body(module: Module, body: Block, facts: Mapping | None = None) -> Mod
 # -- numbers ---------------------------------------------------------------------------------------
 
 
-def places(case: Case) -> list[int | Op]:
+def value_slots(case: Case) -> list[int | Op]:
     """Return everything that holds values: the inputs by position, and the constants."""
     inputs: list[int | Op] = [] if case.inputs is None else list(range(len(case.inputs)))
     return inputs + [op for op in case.module.main.body.ops if op.kind == CONSTANT]
@@ -190,26 +194,26 @@ def arrays_of(case: Case) -> list[tuple[np.ndarray, DType]]:
     return found
 
 
-def is_no_recipe(held: tuple[np.ndarray, DType]) -> bool:
-    array, kind = held
+def needs_simplifying(array_and_type: tuple[np.ndarray, DType]) -> bool:
+    array, kind = array_and_type
     return not any(same_bits(make(array.shape, kind), array) for make in RECIPES.values())
 
 
-def with_numbers(case: Case, numbers: Sequence[int], recipe) -> Case | None:
+def with_values(case: Case, numbers: Sequence[int], recipe) -> Case | None:
     """Return the case with these inputs or constants set by ``recipe``, or None if unchanged."""
     body, store = case.module.main.body, case.module.weights
     arrays = None if case.inputs is None else list(case.inputs)
-    spots, held = places(case), arrays_of(case)
+    slots, arrays_and_types = value_slots(case), arrays_of(case)
     ops = dict(zip(body.ops, body.ops, strict=True))
     changed = False
     for number in numbers:
-        place, (old, kind) = spots[number], held[number]
+        slot, (old, kind) = slots[number], arrays_and_types[number]
         new = recipe(old.shape, kind)
         changed |= not same_bits(old, new)
-        if not isinstance(place, int):
-            ops[place] = place.with_(attributes={"value": store.add(new)})
+        if not isinstance(slot, int):
+            ops[slot] = slot.with_(attributes={"value": store.add(new)})
         elif arrays is not None:
-            arrays[place] = new
+            arrays[slot] = new
     if not changed:
         return None
     module = case.module.with_main(body.with_(ops=tuple(ops.values())))
@@ -295,24 +299,24 @@ def _remade(op: Op, operands: tuple[Value, ...], attributes: Mapping) -> Op | No
     return op.with_(operands=operands, attributes=attributes, results=tuple(results))
 
 
-def plainer(op: Op, name: str) -> list:
+def simpler_values(op: Op, name: str) -> list:
     """Return the values to try for an attribute, simplest first."""
     declared = REGISTRY[op.kind].attributes.get(name) if op.kind in REGISTRY else None
-    given = op.attributes.get(name)
+    current = op.attributes.get(name)
     if declared is None or name in SIZES or op.kind == CONSTANT:
         return []
     tries = [] if declared.is_required or declared.default is None else [declared.default]
-    if isinstance(given, tuple) and given and all(type(i) is int for i in given):
-        tries += [(0,) * len(given), (1,) * len(given)]
-    if type(given) is float:
+    if isinstance(current, tuple) and current and all(type(i) is int for i in current):
+        tries += [(0,) * len(current), (1,) * len(current)]
+    if type(current) is float:
         tries += [1.0]
-    for stop, plain in enumerate(tries):
-        if plain == given:
+    for stop, candidate in enumerate(tries):
+        if candidate == current:
             return tries[:stop]
     return tries
 
 
-def with_attribute(case: Case, place: int, name: str, plain) -> Case | None:
+def with_attribute(case: Case, position: int, name: str, value) -> Case | None:
     """Return the case with one attribute changed and the types after it inferred again, or None."""
     body = case.module.main.body
     if any(op.regions for op in body.ops):
@@ -321,11 +325,11 @@ def with_attribute(case: Case, place: int, name: str, plain) -> Case | None:
     ops: list[Op] = []
     for number, op in enumerate(body.ops):
         attributes = dict(op.attributes)
-        if number == place:
-            attributes[name] = plain
+        if number == position:
+            attributes[name] = value
         operands = tuple(values.get(v, v) for v in op.operands)
         made = op
-        if number == place or operands != op.operands:
+        if number == position or operands != op.operands:
             again = _remade(op, operands, attributes)
             if again is None:
                 return None

@@ -48,11 +48,11 @@ def worst_error(old: np.ndarray, new: np.ndarray) -> tuple[float, tuple[int, ...
     distance = np.zeros_like(a)
     np.subtract(b, a, out=distance, where=finite)
     np.abs(distance, out=distance)
-    place = int(np.argmax(distance))
+    flat_index = int(np.argmax(distance))
     scale = float(np.max(np.abs(a), where=finite, initial=0.0))
-    worst = float(distance.reshape(-1)[place])
+    worst = float(distance.reshape(-1)[flat_index])
     error = 0.0 if worst == 0.0 else (worst / scale if scale else float("inf"))
-    return error, tuple(map(int, np.unravel_index(place, old.shape)))
+    return error, tuple(map(int, np.unravel_index(flat_index, old.shape)))
 
 
 def numbers(old: np.ndarray, new: np.ndarray, index: tuple[int, ...]) -> dict[str, float]:
@@ -88,7 +88,7 @@ class Checker:
         self.values = Values(self.evaluator, dict(zip(arguments, inputs, strict=True)))
         self.values.learn(module.main.body.ops)
         self.adversary = Adversary(module.weights, self.values)
-        self._began = time.perf_counter()
+        self._start_time = time.perf_counter()
         try:
             self.reference = [self.values[v] for v in module.main.outputs]
         except InternalError as problem:
@@ -97,18 +97,18 @@ class Checker:
             raise UserError(
                 f"cannot check the model: {problem}", "check", "compile it without checking"
             ) from None
-        for value, held in zip(module.main.outputs, self.reference, strict=True):
-            if isinstance(held, tuple):
+        for value, reference in zip(module.main.outputs, self.reference, strict=True):
+            if isinstance(reference, tuple):
                 raise UserError(
                     f"cannot check the model: its result {value.name!r} is a sequence",
                     "check",
                     "check it with the frontend 'onnx', which returns its tensors",
                 )
-        if self.evaluator.asked:  # a broken loop condition must not run for ever
-            self.evaluator.limit = 2 * self.evaluator.asked + 16
+        if self.evaluator.loop_evaluations:  # a broken loop condition must not run for ever
+            self.evaluator.limit = 2 * self.evaluator.loop_evaluations + 16
         #: The values of the last stage before buffers, and the values that each buffer holds.
-        self.sealed = self.values
-        self.stands_for: dict[Value, Value] = {}
+        self.values_before_buffers = self.values
+        self.value_of_buffer: dict[Value, Value] = {}
         #: The last stage on buffers, with the outputs of main.
         self._outputs: tuple[Module | None, list[np.ndarray]] = None, []
 
@@ -118,13 +118,13 @@ class Checker:
         exact: bool,
         before: Module,
         after: Module,
-        anew: bool = False,
+        changes_semantics: bool = False,
     ) -> list[CheckRecord]:
         """Check the rewrites of the pass that made ``after`` from ``before``, in order.
 
         A pass that declares itself ``exact`` must have bitwise rewrites.  If ``after`` is
         bufferized it is run on real memory, and the contents of each buffer when written are
-        compared with the value that it stands for.  A pass that changes the semantics (``anew``)
+        compared with the value that it stands for.  A pass with ``changes_semantics``
         must only keep the bounds that its rules declare.  Changes that no event describes are
         checked as a rewrite of their own.
         """
@@ -134,13 +134,13 @@ class Checker:
             self._follow_values(rewrites)
         if after.main.level == "target":
             if before.main.level != "target":
-                self.sealed = self.values_of(before)
+                self.values_before_buffers = self.values_of(before)
             return [*self._buffers(rewrites, after), *self.unlogged(before, after, rewrites)]
         # The values of another level are known for the example inputs only.
-        alike = before.main.level == after.main.level
+        same_level = before.main.level == after.main.level
         for rewrite in rewrites:
             self._learn(rewrite)
-            results.append(self._checked(rewrite, exact, anew, alike))
+            results.append(self._checked(rewrite, exact, changes_semantics, same_level))
             self.adversary.follow(rewrite)
         return [*results, *self.unlogged(before, after, rewrites)]
 
@@ -154,7 +154,9 @@ class Checker:
         self.values.learn(rewrite.new)
         self.adversary.learn(rewrite.new)
 
-    def _checked(self, rewrite: Rewrite, exact: bool, anew: bool, alike: bool) -> CheckRecord:
+    def _checked(
+        self, rewrite: Rewrite, exact: bool, changes_semantics: bool, same_level: bool
+    ) -> CheckRecord:
         if exact and rewrite.tolerance is not None:
             note = "an exact pass used a rule that may change bits"
             return CheckRecord(rewrite, "failed", note=note)
@@ -162,18 +164,18 @@ class Checker:
         if unproven(rewrite) and record.verdict in ("bitwise", "within"):
             note = f"unproven: one event replaces {len(rewrite.old)} ops; as a whole it is equal"
             record = replace(record, verdict="unchecked", note=note)
-        tried = alike and not anew and rewrite.claim is None
-        if tried and record.verdict in ("bitwise", "within"):
-            record = self._tried(rewrite, record)
+        needs_adversary = same_level and not changes_semantics and rewrite.claim is None
+        if needs_adversary and record.verdict in ("bitwise", "within"):
+            record = self._try_adversary(rewrite, record)
         stated = rewrite.tolerance is not None or rewrite.claim is not None
-        if anew and record.verdict == "failed" and not stated:
+        if changes_semantics and record.verdict == "failed" and not stated:
             note = "the pass changes semantics intentionally"
             record = replace(record, verdict="unchecked", note=note)
         return record
 
-    def _tried(self, rewrite: Rewrite, record: CheckRecord) -> CheckRecord:
+    def _try_adversary(self, rewrite: Rewrite, record: CheckRecord) -> CheckRecord:
         """Return ``record``, or a failed one if the rewrite differs on adversarial values."""
-        spent = time.perf_counter() - self._began
+        spent = time.perf_counter() - self._start_time
         adversary = self.adversary
         fault = adversary.find(rewrite, max(LEAST_SECONDS, PART * (spent - adversary.seconds)))
         if fault is None:
@@ -198,29 +200,29 @@ class Checker:
         The verdict is ``failed`` if values differ or cannot be compared, else ``bitwise`` or
         ``within`` the rounding of f32.
         """
-        found = self._moved_arguments(before, after)
+        found = self._check_argument_positions(before, after)
         for difference in differences(before, after, rewrites):
             record = CheckRecord(difference.rewrite, "unchecked")
             if difference.rewrite is not None and after.main.level != "target":
                 self.values.learn(difference.rewrite.new)
                 record = self._rewrite(difference.rewrite)
-            said = "the values are equal"
+            outcome = "the values are equal"
             if record.verdict == "unchecked":
-                said = record.note or "no values to compare"
+                outcome = record.note or "no values to compare"
             elif record.verdict != "bitwise":
-                said = f"the values differ: relative error {record.worst_error:.3g} (of max abs)"
-            note = f"{difference.note} (no event explains it); {said}"
+                outcome = f"the values differ: relative error {record.worst_error:.3g} (of max abs)"
+            note = f"{difference.note} (no event explains it); {outcome}"
             found.append(replace(record, note=note, kind="unlogged"))
         return found
 
-    def _moved_arguments(self, before: Module, after: Module) -> list[CheckRecord]:
+    def _check_argument_positions(self, before: Module, after: Module) -> list[CheckRecord]:
         """Check that main's arguments keep their positions, by which callers pass them."""
         known = self.values.known
-        for place, (old, new) in enumerate(
+        for position, (old, new) in enumerate(
             zip(before.main.arguments, after.main.arguments, strict=False)
         ):
             if new is not old and known.get(new) is not known.get(old):
-                note = f"argument {place} of @main changed from {old.name} to {new.name}: "
+                note = f"argument {position} of @main changed from {old.name} to {new.name}: "
                 note += "callers pass arguments by position"
                 return [CheckRecord(None, "failed", note=note, kind="unlogged")]
         return []
@@ -238,48 +240,60 @@ class Checker:
         """
         for rewrite in rewrites:
             for old, new in rewrite.values.items():
-                held = self.values[old]
-                if isinstance(held, np.ndarray) and held.shape == new.type.shape:
-                    self.values.known.setdefault(new, held)
+                array = self.values[old]
+                if isinstance(array, np.ndarray) and array.shape == new.type.shape:
+                    self.values.known.setdefault(new, array)
 
     def _buffers(self, rewrites: Sequence[Rewrite], module: Module) -> list[CheckRecord]:
         started = time.perf_counter()
         for rewrite in rewrites:
             for old, new in rewrite.values.items():
                 if isinstance(new.type, BufferType):
-                    self.stands_for.setdefault(new, self.stands_for.get(old, old))
+                    self.value_of_buffer.setdefault(new, self.value_of_buffer.get(old, old))
         arguments = {v: self.values.known[v] for v in module.main.arguments}
-        held, outputs = contents(module, arguments, self.evaluator, list(self.stands_for))
+        buffer_contents, outputs = contents(
+            module, arguments, self.evaluator, list(self.value_of_buffer)
+        )
         self._outputs = module, outputs
         spent = (time.perf_counter() - started) / max(len(rewrites), 1)
-        records = [self._held(rewrite, held, spent) for rewrite in rewrites]
+        records = [
+            self._check_buffer_contents(rewrite, buffer_contents, spent) for rewrite in rewrites
+        ]
         if all(r.verdict != "failed" for r in records):
             # Memory moved by one rewrite may overwrite a buffer that no rewrite mentions.
-            wrong = self._wrong(held, held)
+            wrong = self._wrong(buffer_contents, buffer_contents)
             if wrong is not None:
                 records.append(CheckRecord(None, "failed", **wrong, note=_WRONG_MEMORY))
         return records
 
-    def _held(
-        self, rewrite: Rewrite, held: Mapping[Value, np.ndarray], spent: float
+    def _check_buffer_contents(
+        self, rewrite: Rewrite, buffer_contents: Mapping[Value, np.ndarray], spent: float
     ) -> CheckRecord:
         """Check that the buffers mentioned by a rewrite held the values that they stand for."""
         if not rewrite.old and not rewrite.new:
             note = "a step of a schedule; kernels are checked against their semantics"
             return CheckRecord(rewrite, "unchecked", note=note, seconds=spent)
-        touched = [v for op in rewrite.new for v in (*op.operands, *op.results) if v in held]
-        wrong = self._wrong(dict.fromkeys([*rewrite.values.values(), *touched]), held)
+        accessed = [
+            v for op in rewrite.new for v in (*op.operands, *op.results) if v in buffer_contents
+        ]
+        wrong = self._wrong(dict.fromkeys([*rewrite.values.values(), *accessed]), buffer_contents)
         if wrong is not None:
             return CheckRecord(rewrite, "failed", **wrong, seconds=spent, note=_WRONG_MEMORY)
         return CheckRecord(rewrite, "bitwise", seconds=spent)
 
-    def _wrong(self, buffers: Iterable[Value], held: Mapping[Value, np.ndarray]) -> dict | None:
+    def _wrong(
+        self, buffers: Iterable[Value], buffer_contents: Mapping[Value, np.ndarray]
+    ) -> dict | None:
         """Return the first of ``buffers`` that held other values than it stands for, or None."""
         for buffer_ in buffers:
-            value = self.stands_for.get(buffer_)
-            if buffer_ not in held or value is None or not isinstance(value.type, TensorType):
+            value = self.value_of_buffer.get(buffer_)
+            if (
+                buffer_ not in buffer_contents
+                or value is None
+                or not isinstance(value.type, TensorType)
+            ):
                 continue
-            old, new = self.sealed[value], held[buffer_]
+            old, new = self.values_before_buffers[value], buffer_contents[buffer_]
             if not same_bits(old, new):
                 error, index = worst_error(old, new)
                 return {
@@ -290,11 +304,11 @@ class Checker:
                 }
         return None
 
-    def held(self, buffer_: Value) -> np.ndarray | None:
+    def tensor_of_buffer(self, buffer_: Value) -> np.ndarray | None:
         """Return the tensor that a buffer of a bufferized stage stands for, or None if unknown."""
-        value = self.stands_for.get(buffer_)
+        value = self.value_of_buffer.get(buffer_)
         try:
-            found = None if value is None else self.sealed[value]
+            found = None if value is None else self.values_before_buffers[value]
         except (KeyError, InternalError):
             return None
         return found if isinstance(found, np.ndarray) else None
@@ -347,7 +361,7 @@ class Checker:
             return record("unchecked", note=f"no tensor value: {error}")
         worst, value = 0.0, pairs[0][0]
         where: tuple[int, ...] = ()
-        there: dict[str, float] = {}
+        elements: dict[str, float] = {}
         bitwise = True
         for kept, a, b in _tensors(pairs, old, new, rewrite.room):
             if a.shape != b.shape or a.dtype != b.dtype:
@@ -365,7 +379,7 @@ class Checker:
                 if found == 0.0:
                     index = tuple(map(int, np.argwhere(differing(a, b))[0]))
                 worst, where, value = found, index, kept
-                there = numbers(a, b, index)
+                elements = numbers(a, b, index)
         if bitwise:
             return record("bitwise", tolerance=rewrite.tolerance or 0.0, value=value)
         allowed = rewrite.tolerance
@@ -382,7 +396,7 @@ class Checker:
             value=value,
             index=where,
             note=note,
-            **there,
+            **elements,
         )
 
     def _algebra(self, rewrite: Rewrite) -> str | None:
@@ -404,7 +418,7 @@ class Checker:
             off = distance(one, counting(value, made, one, other))
             if off.relative <= max(ALGEBRA, rewrite.in_f64):
                 continue
-            if off.relative > MOVED * pair.moved(given, value):
+            if off.relative > MOVED * pair.sensitivity(given, value):
                 return (
                     f"{rewrite.rule} differs in f64 too: off by {off.relative:.3g} of the largest "
                     "value, so rounding does not explain the difference"

@@ -28,14 +28,14 @@ def check_claim(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecord:
 _OF = ("after.", "before.")
 
 
-def check_carried(rewrites: Sequence[Rewrite], main: Function) -> Iterator[CheckRecord]:
+def check_next_state(rewrites: Sequence[Rewrite], main: Function) -> Iterator[CheckRecord]:
     """Check that a training step carries on the values that the updates compute.
 
     The next value of each updated argument must be the new value that the formula computes for it.
     Yields a failed record for each argument that violates this.
     """
     roles = Roles.of(main)
-    places = {v: i for i, v in enumerate(main.arguments)}
+    position_of = {v: i for i, v in enumerate(main.arguments)}
     following = {
         of: v for (role, of), v in zip(roles.results, main.outputs, strict=True) if role == "next"
     }
@@ -44,10 +44,10 @@ def check_carried(rewrites: Sequence[Rewrite], main: Function) -> Iterator[Check
             continue
         for name, value in rewrite.claim.made.items():
             given = rewrite.claim.given.get(name.replace(*_OF))
-            place = None if given is None else places.get(given)
-            if place is None or roles.arguments[place][0] not in STATE:
+            position = None if given is None else position_of.get(given)
+            if position is None or roles.arguments[position][0] not in STATE:
                 continue
-            if following.get(place) is not value:
-                role, name, _ = roles.arguments[place]
+            if following.get(position) is not value:
+                role, name, _ = roles.arguments[position]
                 note = f"the next value of the {role} {name} is not the result of {rewrite.rule}"
                 yield CheckRecord(rewrite, "failed", value=value, note=note)

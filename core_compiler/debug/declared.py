@@ -30,15 +30,15 @@ def checks(module: Module, others: Iterable[Module] = ()) -> list[CheckRecord]:
     The ops are those of ``module``, an import, and of the modules made from it.
     """
     found, own = [], set(module.walk())
-    asked: dict[tuple[str, str], Op] = {}
+    first_ops: dict[tuple[str, str], Op] = {}
     for each in (module, *others):
         for op in each.walk():
             declared = REGISTRY.get(op.kind)
             if declared is not None and "commutative" in declared.traits:
                 a, b = (v.type for v in op.operands)
                 if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is b.dtype:
-                    asked.setdefault((op.kind, a.dtype.name), op)
-    for key, op in asked.items():
+                    first_ops.setdefault((op.kind, a.dtype.name), op)
+    for key, op in first_ops.items():
         pair = exchanged(*key)
         if pair is not None:
             (a, b), (one, other) = pair
@@ -76,5 +76,5 @@ def exchanged(kind: str, dtype: str) -> tuple[tuple, tuple] | None:
         one, other = (evaluate(op, pair)[0] for pair in ((a, b), (b, a)))
     if same_bits(one, other):
         return None
-    place = int(np.argmax(differing(one, other)))
-    return (a[place], b[place]), (one[place], other[place])
+    index = int(np.argmax(differing(one, other)))
+    return (a[index], b[index]), (one[index], other[index])

@@ -28,9 +28,9 @@ def certain(module: Module) -> list[Diagnostic]:
     for op in _nested(module.main.body.ops):
         makers.update(dict.fromkeys(op.results, op))
         if divides_integers(op):
-            held = _constant(makers.get(op.operands[1]), makers, module.weights)
-            if held is not None and not held.all():
-                zeros[op] = held.size - int(np.count_nonzero(held)), held.size
+            divisor = _constant(makers.get(op.operands[1]), makers, module.weights)
+            if divisor is not None and not divisor.all():
+                zeros[op] = divisor.size - int(np.count_nonzero(divisor)), divisor.size
     return warnings(zeros)
 
 
@@ -40,7 +40,7 @@ def warnings(zeros: Mapping[Op, tuple[int, int]], seen: str = "") -> list[Diagno
     ``zeros`` maps an op to (zeros, elements) of its divisor; ``seen`` says where they were found.
     A floored division is several ops of one line, which is reported once.
     """
-    told: dict[object, Diagnostic] = {}
+    diagnostics: dict[object, Diagnostic] = {}
     for op, (count, size) in zeros.items():
         where = where_of(op)
         part = "" if size == 1 else f" at {count:,} of {size:,} elements"
@@ -48,8 +48,8 @@ def warnings(zeros: Mapping[Op, tuple[int, int]], seen: str = "") -> list[Diagno
             f"integer division by zero{seen}: the divisor is 0{part}; quotient and "
             "remainder are 0 there"
         )
-        told.setdefault(where or op, Diagnostic(WARNING, message, "main", op, where))
-    return list(told.values())
+        diagnostics.setdefault(where or op, Diagnostic(WARNING, message, "main", op, where))
+    return list(diagnostics.values())
 
 
 def _nested(ops: Iterable[Op]) -> Iterator[Op]:

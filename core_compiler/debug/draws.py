@@ -18,7 +18,9 @@ CHANCE = 1e-12
 ULPS = 8
 
 
-def unlike(ours: np.ndarray, theirs: np.ndarray, operand: np.ndarray | None = None) -> str:
+def distribution_difference(
+    ours: np.ndarray, theirs: np.ndarray, operand: np.ndarray | None = None
+) -> str:
     """Return the evidence that two random tensors differ in distribution; "" if there is none.
 
     ``operand`` is the tensor whose elements were kept or dropped, if it has their shape.
@@ -33,20 +35,20 @@ def unlike(ours: np.ndarray, theirs: np.ndarray, operand: np.ndarray | None = No
         present = np.isfinite(np.asarray(operand, np.float64)) & (operand != 0)
         dropped = [float(np.mean(x[present] == 0)) if present.any() else 0.0 for x in (a, b)]
         if all(0 < part < 1 for part in dropped):
-            kept = present & (a != 0) & (b != 0)
-            off = np.abs(a - b)[kept] > ULPS * epsilon(ours.dtype) * np.abs(b)[kept]
+            kept_by_both = present & (a != 0) & (b != 0)
+            off = np.abs(a - b)[kept_by_both] > ULPS * epsilon(ours.dtype) * np.abs(b)[kept_by_both]
             if off.any():
-                place = int(np.argmax(off))
+                index = int(np.argmax(off))
                 return (
-                    f"an element that both keep is {a[kept][place]:.6g}, expected "
-                    f"{b[kept][place]:.6g}"
+                    f"an element that both keep is {a[kept_by_both][index]:.6g}, expected "
+                    f"{b[kept_by_both][index]:.6g}"
                 )
-    apart = _farthest(a.ravel(), b.ravel())
+    difference = _farthest(a.ravel(), b.ravel())
     # The two-sample Kolmogorov-Smirnov test, with Massart's bound on its probability.
     allowed = math.sqrt(-math.log(CHANCE / 2) / ours.size)
-    if apart > allowed:
+    if difference > allowed:
         return (
-            f"the distributions differ by {apart:.2g}, more than {allowed:.2g}, the bound for "
+            f"the distributions differ by {difference:.2g}, more than {allowed:.2g}, the bound for "
             f"{ours.size} draws"
         )
     return ""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.remembered import Remembered
+from core_compiler.debug.remembered import PassedChecks
 from core_compiler.ir import DType, Module, Op, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernel_ir.scalars import code_name
@@ -133,34 +133,36 @@ def used(module: Module) -> dict[tuple[str, str], Op]:
 @functools.cache
 def wrong(name: str, dtype: str) -> Fault | None:
     """Return the fault of a function in f32 or f64, or None if it keeps its bound."""
-    remembered, key = Remembered("functions", _SOURCES), f"{name}_{dtype}"
-    if key in remembered:
+    passed, key = PassedChecks("functions", _SOURCES), f"{name}_{dtype}"
+    if key in passed:
         return None
     function = _functions()[name]
     random = np.random.default_rng(11)
     faults = [
-        _worst(name, dtype, arguments, beside)
-        for arguments, beside in _cases(
+        _worst(name, dtype, arguments, extra_ulps)
+        for arguments, extra_ulps in _cases(
             name, np.dtype(f"f{int(dtype[1:]) // 8}"), function.arity, random
         )
     ]
     found = max((f for f in faults if f is not None), key=lambda f: f.ulps, default=None)
     if found is None:
-        remembered.add(key)
+        passed.add(key)
     return found
 
 
-def _worst(name: str, dtype: str, arguments: tuple[np.ndarray, ...], beside: float) -> Fault | None:
-    """Return the largest error on argument arrays beyond the bound and ``beside``, or None."""
+def _worst(
+    name: str, dtype: str, arguments: tuple[np.ndarray, ...], extra_ulps: float
+) -> Fault | None:
+    """Return the largest error on argument arrays beyond the bound and ``extra_ulps``, or None."""
     got = apply(name, *arguments)
     want, slack = _oracle(name, arguments)
     error = _ulps(got, want)
-    allowed = _functions()[name].bounds[dtype] + max(slack, beside)
-    place = int(np.argmax(error))
-    if error[place] <= allowed:
+    allowed = _functions()[name].bounds[dtype] + max(slack, extra_ulps)
+    index = int(np.argmax(error))
+    if error[index] <= allowed:
         return None
-    at = tuple(float(a[place]) for a in arguments)
-    return Fault(float(error[place]), at, float(want[place]), float(got[place]))
+    at = tuple(float(a[index]) for a in arguments)
+    return Fault(float(error[index]), at, float(want[index]), float(got[index]))
 
 
 def _oracle(name: str, arguments: tuple[np.ndarray, ...]) -> tuple[np.ndarray, float]:

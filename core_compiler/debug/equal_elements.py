@@ -34,20 +34,20 @@ def finder(value: Value, maker: Callable[[Value], Op | None]) -> list[Op]:
 
 
 def are_ties(
-    chain: list[Op], x: np.ndarray, ours: np.ndarray, theirs: np.ndarray, apart: float = 0.0
+    chain: list[Op], x: np.ndarray, ours: np.ndarray, theirs: np.ndarray, tolerance: float = 0.0
 ) -> bool:
     """Return whether two results of ``chain`` differ only between equal elements.
 
     ``chain`` is the result of :func:`finder`, the results are positions in ``x``.  Elements count
-    as equal if they differ by at most ``apart``.
+    as equal if they differ by at most ``tolerance``.
     """
-    found, *handed_on = chain
+    found, *views = chain
     axis = view(found).axis
     if axis < 0 or theirs.shape != ours.shape or theirs.size == 0:
         return False
     if theirs.min() < 0 or theirs.max() >= x.shape[axis]:
         return False
-    rows = _rows(found, handed_on, x.shape)
+    rows = _rows(found, views, x.shape)
     if rows.shape != theirs.shape:
         return False
     if len(np.unique(np.stack([rows.ravel(), theirs.ravel()]), axis=1).T) != theirs.size:
@@ -55,9 +55,9 @@ def are_ties(
     lines = np.moveaxis(x, axis, -1).reshape(-1, x.shape[axis])
     at_ours, at_theirs = (lines[rows, i.astype(np.int64)] for i in (ours, theirs))
     same = (at_ours == at_theirs) | ((at_ours != at_ours) & (at_theirs != at_theirs))
-    if apart:
+    if tolerance:
         with np.errstate(invalid="ignore"):
-            same |= np.abs(at_ours.astype(np.float64) - at_theirs.astype(np.float64)) <= apart
+            same |= np.abs(at_ours.astype(np.float64) - at_theirs.astype(np.float64)) <= tolerance
     return bool(same.all())
 
 

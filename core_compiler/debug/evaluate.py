@@ -22,7 +22,7 @@ from core_compiler.support.errors import InternalError
 _SAMPLED = 1024
 
 
-class _Kept:
+class _ResultCache:
     """A cache of results of at most ``most`` bytes.
 
     When it is full, results are evicted that took the least time for their bytes and were not used
@@ -86,10 +86,10 @@ class Evaluator:
         self.zero_divisors: dict[Op, tuple[int, int]] = {}
         #: Number of evaluated regions of loops and branches.  No correct program on the same values
         #: evaluates more loop conditions.
-        self.asked = 0
+        self.loop_evaluations = 0
         #: Limit on the evaluations of one loop; None: no limit.
         self.limit: int | None = None
-        self._kept = _Kept(keep_bytes)
+        self._cache = _ResultCache(keep_bytes)
         self._arrays: WeakValueDictionary[tuple, np.ndarray] = WeakValueDictionary()
 
     def op(
@@ -108,11 +108,11 @@ class Evaluator:
         if op.kind in CONTROL_FLOW:
             execute = definition(op).execute
             assert execute is not None
-            before = self.asked
+            before = self.loop_evaluations
 
             def run(block: Block, given: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-                self.asked += 1
-                if self.limit is not None and self.asked - before > self.limit:
+                self.loop_evaluations += 1
+                if self.limit is not None and self.loop_evaluations - before > self.limit:
                     raise InternalError(f"{op} has not ended after {self.limit // 2} iterations")
                 return self.block(block, given, outer)
 
@@ -121,13 +121,13 @@ class Evaluator:
             return evaluate(op, arrays, self.weights, outer)
         if divides_integers(op) and not arrays[1].all():
             size = arrays[1].size
-            met = size - int(np.count_nonzero(arrays[1])), size
-            self.zero_divisors[op] = max(self.zero_divisors.get(op, met), met)
+            zeros = size - int(np.count_nonzero(arrays[1])), size
+            self.zero_divisors[op] = max(self.zero_divisors.get(op, zeros), zeros)
         key = (op.kind, attributes_key(op.attributes.items()), tuple(map(id, arrays)))
-        found = self._kept.get(key)
+        found = self._cache.get(key)
         if found is not None:
             return found
-        began = time.perf_counter()
+        started = time.perf_counter()
         declared = definition(op)
         if declared.reference is None and declared.decompose is not None:
             from core_compiler.ops.builder import decomposed
@@ -136,7 +136,7 @@ class Evaluator:
         else:
             results = evaluate(op, arrays, self.weights)
         results = tuple(map(self.shared, results))
-        self._kept.put(key, tuple(arrays), results, time.perf_counter() - began)
+        self._cache.put(key, tuple(arrays), results, time.perf_counter() - started)
         return results
 
     def shared(self, array: np.ndarray) -> np.ndarray:

@@ -22,26 +22,26 @@ ROWS, COLUMNS, TERMS, CHANNELS = 17, 37, 261, 37
 FEW_POINTS = 4096
 
 
-def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
+def reduced_sizes(kernel: Function, sizes: Sequence[int]) -> list[int]:
     """Return values for an unscheduled kernel's index arguments that leave few points to compute.
 
     Extents of loops shrink; strides and bounds stay, so every access stays inside the buffers.
     """
     bounds, capped, other = read_extents(kernel)
     bounds.update(dict.fromkeys(capped - other - bounds.keys(), "sequential"))
-    given, sizes = sizes, list(sizes)
+    full_sizes, sizes = sizes, list(sizes)
     parallel = [i for i, loop in bounds.items() if loop == "parallel"]
     terms = [i for i, loop in bounds.items() if loop != "parallel"]
 
     def points() -> int:
         return math.prod(max(sizes[i], 1) for i in bounds)
 
-    def shrink(places: Sequence[int], least: int) -> None:
-        """Shrink extents while necessary: outer ones to 2, the last to leave ``least`` points."""
-        for i in places:
-            rest = math.prod(max(sizes[j], 1) for j in places if j != i)
+    def shrink(positions: Sequence[int], count: int) -> None:
+        """Shrink extents while necessary: outer ones to 2, the last to leave ``count`` points."""
+        for i in positions:
+            rest = math.prod(max(sizes[j], 1) for j in positions if j != i)
             if points() > MOST_POINTS:
-                sizes[i] = min(sizes[i], 2 if i != places[-1] else -(-least // rest))
+                sizes[i] = min(sizes[i], 2 if i != positions[-1] else -(-count // rest))
 
     shrink(parallel[:-1], ROWS)
     # A tap's extent is small and stays; the remaining terms are channels, or those of a sum alone.
@@ -51,16 +51,16 @@ def part(kernel: Function, sizes: Sequence[int]) -> list[int]:
     for count, end, chunk in _chunked(kernel):
         sizes[count] = min(sizes[count], -(-sizes[end] // chunk))
     # Scratch memory of a reduced size holds less for the loops that read a part of it.
-    place = {v: i for i, v in enumerate(index_arguments(kernel))}
+    position_of = {v: i for i, v in enumerate(index_arguments(kernel))}
     for a in {
-        place[v]
+        position_of[v]
         for op in kernel.body.walk()
         if op.kind == "kernel.alloc"
         for v in op.operands
-        if v in place
+        if v in position_of
     }:
         for i in bounds:
-            if sizes[a] < given[a] and given[i] <= given[a]:
+            if sizes[a] < full_sizes[a] and full_sizes[i] <= full_sizes[a]:
                 sizes[i] = min(sizes[i], sizes[a])
     return sizes
 
@@ -71,35 +71,39 @@ def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
     Each is (index argument of the number of chunks, index argument of the end of the last chunk,
     terms of a chunk).
     """
-    place = {v: i for i, v in enumerate(index_arguments(kernel))}
+    position_of = {v: i for i, v in enumerate(index_arguments(kernel))}
     ops = list(kernel.body.walk())
     makers = {v: op for op in ops for v in op.results}
     counted = {
-        op.regions[0].arguments[0]: place[op.operands[1]]
+        op.regions[0].arguments[0]: position_of[op.operands[1]]
         for op in ops
-        if op.kind == "kernel.for" and op.operands[1] in place
+        if op.kind == "kernel.for" and op.operands[1] in position_of
     }
     found = []
     for op in ops:
-        if op.kind != "kernel.min" or op.operands[1] not in place:
+        if op.kind != "kernel.min" or op.operands[1] not in position_of:
             continue
-        behind = makers.get(op.operands[0])  # the start of the next chunk
-        start = makers.get(behind.operands[0]) if behind and behind.kind == "kernel.add" else None
+        next_start = makers.get(op.operands[0])  # the start of the next chunk
+        start = (
+            makers.get(next_start.operands[0])
+            if next_start and next_start.kind == "kernel.add"
+            else None
+        )
         if start and start.kind == "kernel.mul" and start.operands[0] in counted:
             chunk = makers.get(start.operands[1])
             if chunk and chunk.kind == "kernel.constant":
                 count = counted[start.operands[0]]
-                found.append((count, place[op.operands[1]], chunk["value"]))
+                found.append((count, position_of[op.operands[1]], chunk["value"]))
     return found
 
 
-def least(kernel: Function, sizes: Sequence[int]) -> list[int]:
+def minimal_sizes(kernel: Function, sizes: Sequence[int]) -> list[int]:
     """Return ``sizes`` with the extents of purely parallel loops reduced to at most 3."""
     free = only_parallel(kernel)
     return [min(n, 3) if i in free else n for i, n in enumerate(sizes)]
 
 
-def fewer(kernel: Function, sizes: Sequence[int]) -> list[int]:
+def smaller_sizes(kernel: Function, sizes: Sequence[int]) -> list[int]:
     """Return ``sizes`` with smaller extents (3 or more) of purely parallel loops.
 
     At most :data:`FEW_POINTS` points remain if that is possible.
@@ -123,18 +127,18 @@ def read_extents(kernel: Function) -> tuple[dict[int, str], set[int], set[int]]:
     reads (it cuts the last chunk of a sum); and those that are used otherwise or bound loops of
     several kinds.
     """
-    place = {v: i for i, v in enumerate(index_arguments(kernel))}
+    position_of = {v: i for i, v in enumerate(index_arguments(kernel))}
     bounds: dict[int, str] = {}
     capped: set[int] = set()
     other: set[int] = set()
     for op in kernel.body.walk():
         for number, value in enumerate(op.operands):
-            if value not in place:
+            if value not in position_of:
                 continue
             if op.kind != "kernel.for" or number != 1:
-                (capped if op.kind == "kernel.min" else other).add(place[value])
-            elif bounds.setdefault(place[value], op["loop"]) != op["loop"]:
-                other.add(place[value])
+                (capped if op.kind == "kernel.min" else other).add(position_of[value])
+            elif bounds.setdefault(position_of[value], op["loop"]) != op["loop"]:
+                other.add(position_of[value])
     return bounds, capped, other
 
 
@@ -147,6 +151,6 @@ def only_parallel(kernel: Function) -> list[int]:
     return [i for i, loop in bounds.items() if loop == "parallel" and i not in capped | other]
 
 
-def whole(launch: Op) -> list[int]:
+def launch_sizes(launch: Op) -> list[int]:
     """Return the sizes of a launch."""
     return [n for kind, n in launch["arguments"] if kind == "size"]

@@ -13,7 +13,7 @@ from core_compiler.ir.core import structure_key
 from core_compiler.kernel_ir.verifier import KernelError, verify
 from core_compiler.lowering.element_expressions import CannotLower
 from core_compiler.lowering.lower import lower_group
-from core_compiler.passes.base import CONTROL_FLOW, makes_nothing
+from core_compiler.passes.base import CONTROL_FLOW, has_only_empty_results
 from core_compiler.passes.decompose import not_composite
 from core_compiler.passes.grouping import GROUP, is_free_view, make_group
 from core_compiler.passes.layouts import Order, normal
@@ -33,7 +33,7 @@ NONE_OF: Mapping[str, Callable[[Op], bool]] = {
 }
 
 
-def broken(module: Module, ensures: Collection[str], target: Any) -> list[str]:
+def unfulfilled(module: Module, ensures: Collection[str], target: Any) -> list[str]:
     """Return the ops that must not occur after a pass that ``ensures`` this, one line each."""
     unwanted = [NONE_OF[fact] for fact in ensures if fact in NONE_OF]
     return [
@@ -95,30 +95,30 @@ def not_constants(before: Module, module: Module) -> list[str]:
             wrong += [
                 f"kernel {op['kernel']} takes a constant of the model, but is launched with "
                 f"{value.name or 'a value'}, which is computed"
-                for value in _taken_for_constants(op, module)
+                for value in _treated_as_constants(op, module)
                 if value not in constant
             ]
     return wrong
 
 
-def _taken_for_constants(launch: Op, module: Module) -> list[Value]:
+def _treated_as_constants(launch: Op, module: Module) -> list[Value]:
     """Return the operands or results of a launch that its kernel treats as constants."""
     kernel = module.functions.get(launch["kernel"])
     buffers = [a for a in launch["arguments"] if a[0] != "size"]
-    found = (buffers[place] for place in kernel.attributes.get("constants", ())) if kernel else ()
+    found = (buffers[index] for index in kernel.attributes.get("constants", ())) if kernel else ()
     return [(launch.operands if kind == "operand" else launch.results)[n] for kind, n in found]
 
 
-def relaid(before: Module, module: Module) -> list[str]:
+def layout_mismatches(before: Module, module: Module) -> list[str]:
     """Return the loops that carry a value in another layout than their regions read, one line each.
 
     Memory is carried byte by byte.
     """
-    had = set(_relaid(before))
-    return [complaint for complaint in _relaid(module) if complaint not in had]
+    earlier = set(_layout_mismatches(before))
+    return [complaint for complaint in _layout_mismatches(module) if complaint not in earlier]
 
 
-def _relaid(module: Module) -> list[str]:
+def _layout_mismatches(module: Module) -> list[str]:
     return [
         f"a loop carries a {value.type}, but its region reads it as {argument.type}"
         for op in _ops(module.main.body)
@@ -147,7 +147,7 @@ def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
     for op in module.main.body.ops:
         if op.kind != GROUP or op in known or (target is not None and target.claims(op)):
             continue
-        if makes_nothing(op):  # becomes constants, not a kernel
+        if has_only_empty_results(op):  # becomes constants, not a kernel
             continue
         key = _shape_of(op.regions[0])
         if key in tried:
@@ -156,20 +156,20 @@ def unlowerable(before: Module, module: Module, target: Any) -> list[str]:
         try:
             lower_group(op)
         except CannotLower as error:
-            if not _falls_alone(op):
+            if not _fails_by_itself(op):
                 wrong.append(f"a group cannot be lowered to a kernel: {error}")
         except Exception as error:
-            if not _falls_alone(op):
+            if not _fails_by_itself(op):
                 wrong.append(f"lowering a group raises {type(error).__name__}: {error}")
     return wrong
 
 
-def _falls_alone(group: Op) -> bool:
+def _fails_by_itself(group: Op) -> bool:
     """Return whether lowering also fails for a single op of the group, or supports none of them.
 
     Then the grouping is not at fault, and the pass that lowers it will raise.
     """
-    taken = False
+    lowered = False
     for op in group.regions[0].ops:
         try:
             lower_group(make_group((op,), op.results))
@@ -177,8 +177,8 @@ def _falls_alone(group: Op) -> bool:
             continue
         except Exception:
             return True
-        taken = True
-    return not taken
+        lowered = True
+    return not lowered
 
 
 def _shape_of(block: Block) -> tuple:
@@ -204,7 +204,7 @@ def _shape_of(block: Block) -> tuple:
     )
 
 
-def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:
+def schedule_errors(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """Return missing or inconsistent facts of schedules, one line each.
 
     A launched kernel needs its schedule, the kernels that it invokes, and those that pack its
@@ -219,19 +219,21 @@ def misfits(module: Module, facts: Mapping[str, Any]) -> list[str]:
             wrong.append(f"launched kernel {name} has no schedule")
             continue
         expected = {name: scheduled.function, **scheduled.cores}
-        for place, pack in scheduled.launch.pack.items() if scheduled.launch is not None else ():
-            packer = packers.get((name, place))
+        for index, pack in scheduled.launch.pack.items() if scheduled.launch is not None else ():
+            packer = packers.get((name, index))
             if packer is None:
-                wrong.append(f"buffer {place} of kernel {name} has no packing kernel")
+                wrong.append(f"buffer {index} of kernel {name} has no packing kernel")
             else:
                 expected[packer] = pack
-        for own, function in expected.items():
-            there = module.functions.get(own)
-            if there is None:
-                wrong.append(f"kernel {own}, which kernel {name} needs, is missing from the module")
-            elif there is not function and _key(there) != _key(function):
+        for needed, function in expected.items():
+            actual = module.functions.get(needed)
+            if actual is None:
                 wrong.append(
-                    f"kernel {own} differs from the result of the schedule of kernel {name}"
+                    f"kernel {needed}, which kernel {name} needs, is missing from the module"
+                )
+            elif actual is not function and _key(actual) != _key(function):
+                wrong.append(
+                    f"kernel {needed} differs from the result of the schedule of kernel {name}"
                 )
     return wrong
 

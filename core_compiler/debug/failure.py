@@ -22,14 +22,14 @@ from core_compiler.debug.bisect import (
     CHECKED,
     END_TO_END,
     EXECUTED,
+    HOW_DETECTED,
     INVALID,
     NEVER_ENDS,
     RAISED,
-    SEEN,
     locate,
 )
 from core_compiler.debug.deadline import Expired, deadline
-from core_compiler.debug.judge import Judge, Made
+from core_compiler.debug.judge import Judge, PassEffect
 from core_compiler.ir import Module, Rewrite, Value
 from core_compiler.ir.claims import Formula, Gradient
 from core_compiler.ir.events import CheckRecord, Diagnostic
@@ -49,7 +49,7 @@ class Failure:
     """A single failure, named as ``--check`` names it.
 
     ``pass_label``; ``how`` it showed (``raised``, ``invalid``, ``check``, ``end to end``, ``never
-    ends``); ``what`` it is within that; ``place`` is the line of the pass for an exception;
+    ends``); ``what`` it is within that; ``location`` is the line of the pass for an exception;
     ``adversarial`` means that a rule is right on the given values and wrong on adversarial ones.
     ``note`` is a message for the user.  ``near`` are the values concerned, if known.
     """
@@ -57,7 +57,7 @@ class Failure:
     pass_label: str
     how: str
     what: str
-    place: str = ""
+    location: str = ""
     note: str = field(default="", compare=False)
     near: tuple[Value, ...] = field(default=(), compare=False, repr=False)
     adversarial: bool = False
@@ -88,12 +88,12 @@ class _Ran:
     def module(self) -> Module:
         return self.stages[-1].module
 
-    def judged(self, stage: _Stage) -> Made:
+    def judged(self, stage: _Stage) -> PassEffect:
         """Return the description of a stage for the judge."""
         assert stage.step is not None and stage.before is not None
         last = stage is self.stages[-1]
         flops = module_flops(stage.module) if last else 0.0
-        return Made(
+        return PassEffect(
             stage.before,
             stage.module,
             stage.step.pass_,
@@ -217,7 +217,7 @@ class Trial:
         except Exception:  # a candidate lacks a pass whose facts are read
             return
         for record in found:
-            if record.verdict != "failed" or how not in (None, SEEN[record.kind]):
+            if record.verdict != "failed" or how not in (None, HOW_DETECTED[record.kind]):
                 continue
             if record.kind not in _NARROWED:
                 yield _checked(step, record)
@@ -246,7 +246,7 @@ def _missing(steps: Sequence[Step]) -> set[str]:
     holds: set[str] = set()
     for step in steps:
         missing |= step.pass_.requires - holds
-        holds = (holds | step.pass_.ensures) - step.pass_.ends
+        holds = (holds | step.pass_.ensures) - step.pass_.invalidates
     return missing
 
 
@@ -265,9 +265,9 @@ def module_flops(module: Module) -> float:
 def _raised(step: Step, error: Exception) -> Failure:
     text = " ".join(str(error).split())[:300]
     name = type(error).__name__
-    place = _line_in(step.pass_, error)
-    note = f"raised {name}{f' at {place}' if place else ''}: {text}".rstrip(": ")
-    return Failure(step.label, RAISED, name, place, note)
+    location = _line_in(step.pass_, error)
+    note = f"raised {name}{f' at {location}' if location else ''}: {text}".rstrip(": ")
+    return Failure(step.label, RAISED, name, location, note)
 
 
 def _line_in(pass_: Pass, error: BaseException) -> str:
@@ -286,13 +286,13 @@ def _returned(step: Step, after: Any) -> Failure | None:
 
 
 def _checked(step: Step, record: CheckRecord) -> Failure:
-    rewrite, how = record.rewrite, SEEN[record.kind]
+    rewrite, how = record.rewrite, HOW_DETECTED[record.kind]
     note = record.note or "a check failed"
     if rewrite is None:
         # Which call of a program is wrong may depend on the earlier contents of memory.
         what = record.kind if record.kind == "program" else _of_kernel(note)
-        beside = () if record.value is None else (record.value,)
-        return Failure(step.label, how, what, "", note, beside)
+        values = () if record.value is None else (record.value,)
+        return Failure(step.label, how, what, "", note, values)
     equal = record.kind == "unlogged" and not record.worst_error
     rule = f"{rewrite.rule} of equal values" if equal else rewrite.rule
     near = tuple(

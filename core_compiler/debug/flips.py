@@ -18,30 +18,30 @@ _LADDER = (-2048.0, -32.0, -1.0, 0.0, 0.5, 1.0, 32.0, 2048.0)
 _STEPS = 72
 
 
-def flip(answer: Callable[[np.ndarray], Any], array: np.ndarray) -> list[np.ndarray] | None:
-    """Return the last array before ``answer`` changes and the first after it, or None.
+def flip(predicate: Callable[[np.ndarray], Any], array: np.ndarray) -> list[np.ndarray] | None:
+    """Return the last array before ``predicate`` changes and the first after it, or None.
 
     They are found by bisection over ``array`` times a factor of its dtype; for a scalar, over its
     value. None if no change is seen.
     """
 
-    def of(number: np.generic) -> np.ndarray:
+    def scaled(number: np.generic) -> np.ndarray:
         return np.full_like(array, number) if array.size == 1 else array * number
 
     ladder = [array.dtype.type(number) for number in _LADDER]
-    answers = [answer(of(number)) for number in ladder]
-    for (low, high), (one, other) in zip(
-        itertools.pairwise(ladder), itertools.pairwise(answers), strict=True
+    outcomes = [predicate(scaled(number)) for number in ladder]
+    for (low, high), (before, after) in zip(
+        itertools.pairwise(ladder), itertools.pairwise(outcomes), strict=True
     ):
-        if one == other:
+        if before == after:
             continue
         for _ in range(_STEPS):
             middle = array.dtype.type((float(low) + float(high)) / 2)
             if middle in (low, high):
                 break
-            if answer(of(middle)) == one:
+            if predicate(scaled(middle)) == before:
                 low = middle
             else:
                 high = middle
-        return [of(low), of(high)]
+        return [scaled(low), scaled(high)]
     return None

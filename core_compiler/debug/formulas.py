@@ -19,7 +19,7 @@ import numpy as np
 
 from core_compiler.debug.evaluate import Recorded
 from core_compiler.debug.metric import distance
-from core_compiler.debug.wide import Wide, widened
+from core_compiler.debug.wide import F64Evaluator, widened
 from core_compiler.ir import Rewrite, Value
 from core_compiler.ir.claims import Formula
 from core_compiler.ir.events import CheckRecord
@@ -59,17 +59,17 @@ def _sgd(o: Any, r: Rounded, p, g, s, n) -> tuple[np.ndarray, Named]:
     if not o.momentum:
         return p - n["rate"] * g, {}
     first = bool(n["first"]) and o.dampening != 0
-    held = g if first else r(o.momentum) * s["momentum_buffer"] + r(1 - o.dampening) * g
-    step = g + r(o.momentum) * held if o.nesterov else held
-    return p - n["rate"] * step, {"momentum_buffer": held}
+    momentum_buffer = g if first else r(o.momentum) * s["momentum_buffer"] + r(1 - o.dampening) * g
+    step = g + r(o.momentum) * momentum_buffer if o.nesterov else momentum_buffer
+    return p - n["rate"] * step, {"momentum_buffer": momentum_buffer}
 
 
 def _mean(r: Rounded, beta: float, old, new) -> np.ndarray:
     """Return the average ``beta * old + (1 - beta) * new``; the smaller factor is rounded."""
     if 1 - beta < 0.5:
         return (1 - r(1 - beta)) * old + r(1 - beta) * new
-    held = r(1 - (1 - beta))
-    return held * old + (1 - held) * new
+    weight = r(1 - (1 - beta))
+    return weight * old + (1 - weight) * new
 
 
 def _adam(o: Any, r: Rounded, p, g, s, n, decoupled: bool = False) -> tuple[np.ndarray, Named]:
@@ -297,7 +297,7 @@ def check_formula(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckRecor
         for inputs in _inputs(claim, values):
             known = {claim.given[name]: array for name, array in inputs.items()}
             with np.errstate(all="ignore"):
-                made = evaluated(Wide(narrow), rewrite, known, values)
+                made = evaluated(F64Evaluator(narrow), rewrite, known, values)
                 wanted = FORMULAS[claim.name](inputs, options)
             for name, want in wanted.items():
                 if name not in claim.made:
@@ -340,7 +340,7 @@ def _float(array: Any) -> np.ndarray:
 
 
 def evaluated(
-    wide: Wide, rewrite: Rewrite, known: Mapping[Value, np.ndarray], values: Recorded
+    wide: F64Evaluator, rewrite: Rewrite, known: Mapping[Value, np.ndarray], values: Recorded
 ) -> dict[Value, np.ndarray]:
     """Return the results of an event's new ops in f64 for ``known``, else for recorded values."""
     made = dict(known)

@@ -23,8 +23,8 @@ import numpy as np
 from core_compiler.debug.adversarial_nodes import Adversary
 from core_compiler.debug.alone import (
     KEPT,
-    Alone,
-    Known,
+    ComputedTensor,
+    IsolatedOps,
     as_wide,
     cut,
     form,
@@ -32,7 +32,7 @@ from core_compiler.debug.alone import (
     random_values,
 )
 from core_compiler.debug.bits import same_bits
-from core_compiler.debug.draws import unlike
+from core_compiler.debug.draws import distribution_difference
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import Distance, distance, largest
 from core_compiler.debug.verdict import Judgement, judge, worst
@@ -44,7 +44,7 @@ from core_compiler.ir.text import print_op
 
 
 @dataclass(frozen=True)
-class Beyond:
+class FirstDifference:
     """The first node that differs.
 
     ``node`` of the framework, ``op`` of ours as text, ``line`` of the model ("" if unknown),
@@ -72,7 +72,7 @@ class Compared:
     records: list[FrameworkRecord] = field(default_factory=list)
     left_out: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    beyond: Beyond | None = None
+    beyond: FirstDifference | None = None
     tried: int = 0
 
     @property
@@ -98,7 +98,7 @@ def compare(
     """
     all_values = nodes.values
     if imported is not None:
-        all_values = _there(all_values, imported, module)
+        all_values = _counterparts(all_values, imported, module)
     once = _once(all_values)
     sized = {
         name: [() if v is None else nodes.sized.get(v, ()) for v in values]
@@ -106,24 +106,24 @@ def compare(
     }
     comparison = _Comparison(module, inputs, nodes, all_values, once, sized)
     adversary = Adversary(module, inputs, nodes, all_values, own)
-    told = 0
+    count = 0
 
-    def tell(
+    def on_node(
         name: str,
         arrays: Sequence[np.ndarray | None],
         in_f64: InF64,
         iterations: Sequence[Iteration] = (),
         /,
     ) -> list[bool]:
-        nonlocal told
-        progress(told, len(all_values))
-        told += 1
+        nonlocal count
+        progress(count, len(all_values))
+        count += 1
         if name not in all_values:
             return [False] * len(arrays)
         adversary.keep(name, arrays)
         return comparison.node(name, all_values[name], once[name], arrays, in_f64, iterations)
 
-    made = nodes.run([np.array(a) for a in inputs[:own]], tell)  # it may write its inputs
+    made = nodes.run([np.array(a) for a in inputs[:own]], on_node)  # it may write its inputs
     outputs = (module if imported is None else imported).main.outputs
     comparison.results(made, {i: nodes.sized.get(outputs[i], ()) for i in made if i < len(outputs)})
     if comparison.found.beyond is None:
@@ -148,7 +148,7 @@ class _Comparison:
         self.found, self.sized = Compared(), sized
         self.module, self.inputs, self.framework = module, inputs, nodes.framework
         self.whole = _Ours(module, inputs, once)
-        self.alone = Alone(module, inputs, values)
+        self.isolated = IsolatedOps(module, inputs, values)
         self._constants, self._open_ties = nodes.constants, nodes.open_ties
         self._declared, self._parts = nodes.declared, nodes.parts
         self._errors: dict[Value, tuple[str, float]] = {}
@@ -167,54 +167,58 @@ class _Comparison:
     ) -> list[bool]:
         """Judge the results of a node; return for each whether evaluation continues from it."""
         wide = cache(in_f64)
-        known = {v: self.alone.make(v) for v in values if v is not None}
+        known = {v: self.isolated.make(v) for v in values if v is not None}
         by_step = self._by_step(values, known, iterations)
         # Some torch kernels return narrower results than their nodes declare: they are judged as
         # they are.
-        told = [
+        widened_arrays = [
             as_wide(a, known[v]) if self._declared and v is not None else a
             for v, a in zip(values, arrays, strict=False)
         ]
-        there = dict(zip(values, told, strict=False))
-        rows = zip(values, once, told, arrays, strict=False)
-        for place, (value, first, theirs, kept) in enumerate(rows):
+        array_of = dict(zip(values, widened_arrays, strict=False))
+        rows = zip(values, once, widened_arrays, arrays, strict=False)
+        for index, (value, first, theirs, original) in enumerate(rows):
             if value is None:
                 continue
-            mine = self.whole.take(first) if first is not None else None
+            whole_value = self.whole.take(first) if first is not None else None
             made = known[value]
             drawn = value in self._drawn
-            draws = drawn and made is not None and self.alone.draws(made)
-            if made is None or theirs is None or kept is None or draws:
+            draws = drawn and made is not None and self.isolated.draws(made)
+            if made is None or theirs is None or original is None or draws:
                 self.found.left_out += 1
                 self.found.counts["not_compared"] += 1
                 if draws and made is not None and theirs is not None:
-                    self._drawn_alike(name, value, made, theirs)
+                    self._judge_random_values(name, value, made, theirs)
                 continue
             if form(made.array) != form(theirs):
-                axes = self.sized[name][place]
+                axes = self.sized[name][index]
                 if axes and _has_room(made.array, theirs, axes):
-                    if mine is not None and not drawn and _has_room(mine, theirs, axes):
-                        self._record(value, name, cut(mine, theirs.shape), theirs)
-                    self._judge(name, value, made, theirs, partial(nth, wide, place))
+                    if (
+                        whole_value is not None
+                        and not drawn
+                        and _has_room(whole_value, theirs, axes)
+                    ):
+                        self._record(value, name, cut(whole_value, theirs.shape), theirs)
+                    self._judge(name, value, made, theirs, partial(nth, wide, index))
                 else:
                     self.judged(name, value, made, _other_form(made.array, theirs))
                 continue
-            if mine is not None and not drawn:
-                other = there.get(self._parts[value]) if value in self._parts else None
-                self._record(value, name, mine, theirs, other)
+            if whole_value is not None and not drawn:
+                other = array_of.get(self._parts[value]) if value in self._parts else None
+                self._record(value, name, whole_value, theirs, other)
             if by_step is None:
-                self._judge(name, value, made, kept, partial(nth, wide, place))
+                self._judge(name, value, made, original, partial(nth, wide, index))
             else:
                 self.judged(name, value, made, by_step)
         return [
-            value is not None and self.alone.told(value, known[value], theirs)
-            for value, theirs in zip(values, told, strict=False)
+            value is not None and self.isolated.record(value, known[value], theirs)
+            for value, theirs in zip(values, widened_arrays, strict=False)
         ]
 
     def _by_step(
         self,
         values: Sequence[Value | None],
-        known: Mapping[Value, Known | None],
+        known: Mapping[Value, ComputedTensor | None],
         iterations: Sequence[Iteration],
     ) -> Judgement | None:
         """Return the verdict on a loop judged iteration by iteration, or None.
@@ -227,32 +231,37 @@ class _Comparison:
         loop = found[0] if found else None
         if not iterations or loop is None or loop.op is None or loop.op.kind != "core.while":
             return None
-        begun = [loop.uses[v].array for v in loop.op.operands]
+        initial = [loop.uses[v].array for v in loop.op.operands]
         if list(values) != list(loop.op.results) or not all(
-            map(same_bits, begun, iterations[0].operands)
+            map(same_bits, initial, iterations[0].operands)
         ):
             return None
         judged = []
         for step in iterations:
             part = "condition" if step.region == 0 else "body"
-            said = f"{part} of the loop, iteration {step.number}: "
+            prefix = f"{part} of the loop, iteration {step.number}: "
             judged += [
-                replace(j, note=j.note and said + j.note) for j in self.alone.iteration(loop, step)
+                replace(j, note=j.note and prefix + j.note)
+                for j in self.isolated.iteration(loop, step)
             ]
         verdict = worst(j.verdict for j in judged)
         return next(j for j in judged if j.verdict == verdict)
 
-    def _drawn_alike(self, node: str, value: Value, made: Known, theirs: np.ndarray) -> None:
+    def _judge_random_values(
+        self, node: str, value: Value, made: ComputedTensor, theirs: np.ndarray
+    ) -> None:
         """Judge random numbers by their form and distribution."""
         if form(made.array) != form(theirs):
             self.judged(node, value, made, _other_form(made.array, theirs))
             return
-        operands = [k.array for k in self.alone.given(made) if k.array.shape == theirs.shape]
+        operands = [k.array for k in self.isolated.given(made) if k.array.shape == theirs.shape]
         floats = [a for a in operands if a.dtype.kind not in "biu"]
-        said = unlike(made.array, theirs, floats[0] if len(floats) == 1 else None)
-        if said:
-            off = Distance(math.inf, ulps=None, note=said)
-            self.judged(node, value, made, Judgement("differs", off, note=said))
+        difference = distribution_difference(
+            made.array, theirs, floats[0] if len(floats) == 1 else None
+        )
+        if difference:
+            off = Distance(math.inf, ulps=None, note=difference)
+            self.judged(node, value, made, Judgement("differs", off, note=difference))
 
     def _record(
         self,
@@ -263,8 +272,8 @@ class _Comparison:
         other: np.ndarray | None = None,
     ) -> None:
         """Record a verdict; ``other`` is the other part of the framework's complex tensor."""
-        part_of = 0.0 if other is None else largest([other], np.zeros(other.shape, bool))
-        record = _record(value, self.framework, node, ours, theirs, part_of)
+        whole_scale = 0.0 if other is None else largest([other], np.zeros(other.shape, bool))
+        record = _record(value, self.framework, node, ours, theirs, whole_scale)
         self.found.records.append(record)
         self._errors[value] = value.name or node, record.error
         if value in self.module.main.outputs:
@@ -274,22 +283,25 @@ class _Comparison:
         self,
         node: str,
         value: Value,
-        made: Known,
+        made: ComputedTensor,
         theirs: np.ndarray,
         wide: Callable[[], np.ndarray | None],
     ) -> None:
         constants, open_ties = self._constants.get(node, 0.0), node in self._open_ties
-        self.judged(node, value, made, self.alone.judge(made, theirs, wide, constants, open_ties))
+        self.judged(
+            node, value, made, self.isolated.judge(made, theirs, wide, constants, open_ties)
+        )
 
-    def judged(self, node: str, value: Value, made: Known, judged: Judgement) -> None:
+    def judged(self, node: str, value: Value, made: ComputedTensor, judged: Judgement) -> None:
         """Count a verdict on a node alone, and keep the first that differs."""
         self.found.counts[judged.verdict] += 1
         if judged.verdict == "differs" and self.found.beyond is None:
-            op = made.op if made.op is not None else self.alone.makers.get(value)
+            op = made.op if made.op is not None else self.isolated.makers.get(value)
             inputs = tuple(
-                self._errors.get(v, (v.name or "an input", 0.0)) for v in self.alone.boundary(made)
+                self._errors.get(v, (v.name or "an input", 0.0))
+                for v in self.isolated.boundary(made)
             )
-            self.found.beyond = Beyond(node, *described(op), True, judged, inputs)
+            self.found.beyond = FirstDifference(node, *describe_op(op), True, judged, inputs)
 
     def results(self, made: Mapping[int, np.ndarray], sized: Mapping[int, Collection[int]]) -> None:
         """Judge the model's results and final state as a whole if every node is right alone.
@@ -299,31 +311,37 @@ class _Comparison:
         if self.found.beyond is not None:
             return
         whole, outputs = Whole(self.module, self.inputs), self.module.main.outputs
-        for place, theirs in sorted(made.items()):
-            if place >= len(outputs):
+        for index, theirs in sorted(made.items()):
+            if index >= len(outputs):
                 judged = Judgement("differs", note=f"the import has {len(outputs)} results")
-                self.found.beyond = Beyond(result_name(self.module, place), "", "", False, judged)
+                self.found.beyond = FirstDifference(
+                    result_name(self.module, index), "", "", False, judged
+                )
                 return
-            value = outputs[place]
+            value = outputs[index]
             ours = None if value in self._drawn else self.whole.take(value)
             if ours is None:
                 continue
-            node, told = self._results.get(value) or ("", None)
-            if form(ours) == form(theirs) or _has_room(ours, theirs, sized.get(place, ())):
+            node, node_array = self._results.get(value) or ("", None)
+            if form(ours) == form(theirs) or _has_room(ours, theirs, sized.get(index, ())):
                 # It is not the tensor of that node, so the two have not been compared yet.
-                same = told is not None and told.shape == theirs.shape and same_bits(told, theirs)
-                judged = self._result(whole, place, ours, theirs, same)
+                same = (
+                    node_array is not None
+                    and node_array.shape == theirs.shape
+                    and same_bits(node_array, theirs)
+                )
+                judged = self._result(whole, index, ours, theirs, same)
                 node = node if same else ""
             else:
                 judged = _other_form(ours, theirs)
             if judged.verdict == "differs":
-                op = self.alone.makers.get(value)
-                name = node or result_name(self.module, place)
-                self.found.beyond = Beyond(name, *described(op), False, judged)
+                op = self.isolated.makers.get(value)
+                name = node or result_name(self.module, index)
+                self.found.beyond = FirstDifference(name, *describe_op(op), False, judged)
                 return
 
     def _result(
-        self, whole: Whole, place: int, ours: np.ndarray, theirs: np.ndarray, same: bool
+        self, whole: Whole, index: int, ours: np.ndarray, theirs: np.ndarray, same: bool
     ) -> Judgement:
         """Judge a result.
 
@@ -331,30 +349,30 @@ class _Comparison:
         """
 
         def counted(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-            return [cut(a, theirs.shape) if i == place else a for i, a in enumerate(arrays)]
+            return [cut(a, theirs.shape) if i == index else a for i, a in enumerate(arrays)]
 
         ours = cut(ours, theirs.shape)
         if same and theirs.dtype.kind not in "biu":
             # If it overflowed and ours did not, its f64 has shown which is right.
             with np.errstate(invalid="ignore"):
                 theirs = np.where(~np.isfinite(theirs) & np.isfinite(ours), ours, theirs)
-        judged = judge(theirs, ours, whole.evidence(place, same_algebra=same, counted=counted))
+        judged = judge(theirs, ours, whole.evidence(index, same_algebra=same, counted=counted))
         if same and judged.verdict == "differs" and theirs.dtype.kind in "biu":
             # It is right on the framework's operands, so earlier rounding explains the difference.
             return replace(judged, verdict="within")
         return judged
 
 
-def result_name(module: Module, place: int) -> str:
+def result_name(module: Module, index: int) -> str:
     """Return the name of a result of main: the state's if it becomes an argument."""
     arguments = module.main.arguments
     for result, argument in module.main.attributes.get("aliases", ()):
-        if result == place:
+        if result == index:
             return f"{arguments[argument].name}, the state after a call"
-    return f"result {place} of the model"
+    return f"result {index} of the model"
 
 
-def described(op: Op | None) -> tuple[str, str]:
+def describe_op(op: Op | None) -> tuple[str, str]:
     """Return an op as text, and its line of the model (``file:line``; "" if unknown)."""
     if op is None:
         return "", ""
@@ -363,11 +381,16 @@ def described(op: Op | None) -> tuple[str, str]:
 
 
 def _record(
-    value: Value, framework: str, node: str, ours: np.ndarray, theirs: np.ndarray, part_of: float
+    value: Value,
+    framework: str,
+    node: str,
+    ours: np.ndarray,
+    theirs: np.ndarray,
+    whole_scale: float,
 ) -> FrameworkRecord:
     if same_bits(theirs, ours):
         return FrameworkRecord(value, framework, node)
-    off = distance(theirs, ours, theirs.dtype, part_of=part_of)
+    off = distance(theirs, ours, theirs.dtype, whole_scale=whole_scale)
     return FrameworkRecord(
         value, framework, node, False, off.relative, off.index, off.want, off.got
     )
@@ -403,25 +426,28 @@ def _other_form(ours: np.ndarray, theirs: np.ndarray) -> Judgement:
     return Judgement("differs", Distance(math.inf, ulps=None, note=note), note=note)
 
 
-def _there(
+def _counterparts(
     values: Mapping[str, Sequence[Value | None]], imported: Module, module: Module
 ) -> dict[str, list[Value | None]]:
     """Return the values of ``module`` at the positions of those of ``imported``."""
-    mine, theirs = module.main.body.ops, imported.main.body.ops
-    same = len(mine) == len(theirs) and all(
+    ops, imported_ops = module.main.body.ops, imported.main.body.ops
+    same = len(ops) == len(imported_ops) and all(
         a.kind == b.kind and [r.type for r in a.results] == [r.type for r in b.results]
-        for a, b in zip(mine, theirs, strict=True)
+        for a, b in zip(ops, imported_ops, strict=True)
     )
     if not same:
         raise ValueError("the two imports are of different models")
     pairs = zip(
-        (v for op in theirs for v in op.results),
-        (v for op in mine for v in op.results),
+        (v for op in imported_ops for v in op.results),
+        (v for op in ops for v in op.results),
         strict=True,
     )
-    place = dict(pairs) | dict(zip(imported.main.arguments, module.main.arguments, strict=True))
+    counterpart = dict(pairs) | dict(
+        zip(imported.main.arguments, module.main.arguments, strict=True)
+    )
     return {
-        name: [None if v is None else place.get(v) for v in found] for name, found in values.items()
+        name: [None if v is None else counterpart.get(v) for v in found]
+        for name, found in values.items()
     }
 
 

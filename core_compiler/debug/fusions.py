@@ -65,7 +65,7 @@ def closest(
         count = len(refused.about)
         text = f"the path from {{{count}}} to {{{count + 1}}} goes through {{{count + 2}}}: "
         about = (*refused.about, path[0], path[-1], consumer)
-        refused = Refusal(refused.condition, text + refused.text, about, refused.asked)
+        refused = Refusal(refused.condition, text + refused.text, about, refused.code_location)
     return Closest(refused, held, (producer, consumer))
 
 
@@ -87,43 +87,43 @@ def _between(
     for value in consumer.operands:
         fed = feeder(value, rewriter)
         if isinstance(fed, Refusal):
-            broken = broken or (fed if _leads(value, producer, rewriter) else None)
+            broken = broken or (fed if _comes_from(value, producer, rewriter) else None)
         elif fed[0] is producer:
             views = fed[1]
             break
     if views is None:
         return broken or _unconnected(producer, consumer, rewriter), 1
-    pair, refused = _asked(fusion, producer, consumer, changes, claims)
+    pair, refused = _last_tested_pair(fusion, producer, consumer, changes, claims)
     if pair is None:  # the pass did not reach it
         position = {op: n for n, op in enumerate(rewriter.ops)}
         pair = Pair(producer, views, consumer)
         refused = fusion.refusal(pair, rewriter, position, claims)
-    return (HOLDS, 4) if refused is None else (refused, _held(fusion, pair, refused))
+    return (HOLDS, 4) if refused is None else (refused, _count_held(fusion, pair, refused))
 
 
-def _asked(
+def _last_tested_pair(
     fusion: Fusion, producer: Op, consumer: Op, changes: Changes, claims: Claims
 ) -> tuple[Pair | None, Refusal | None]:
     """Return the last tested pair that grew into these two units, and its refusal."""
     merges = {r.old: r.new[0] for r in changes.rewrites if len(r.new) == 1}
-    grown = {op: new for old, new in merges.items() for op in old}
-    last: list[tuple[Pair, Refusal | None]] = []
-    started = next(op for op in _ancestors(producer, merges) if op in changes.before.home)
-    name, block = changes.before.home[started]
+    merged_into = {op: new for old, new in merges.items() for op in old}
+    tested: list[tuple[Pair, Refusal | None]] = []
+    first_ancestor = next(op for op in _ancestors(producer, merges) if op in changes.before.home)
+    name, block = changes.before.home[first_ancestor]
     replay = Rewriter(block, name)
 
     def decide(pair: Pair, position: dict[Op, int]) -> Op | None:
         group = merges.get(pair.units)
         if (
             group is None
-            and _grows(pair.producer, producer, grown)
-            and (_grows(pair.consumer, consumer, grown))
+            and _merges_into(pair.producer, producer, merged_into)
+            and (_merges_into(pair.consumer, consumer, merged_into))
         ):
-            last[:] = [(pair, fusion.refusal(pair, replay, position, claims))]
+            tested[:] = [(pair, fusion.refusal(pair, replay, position, claims))]
         return group
 
     fusion.apply(replay, claims, decide)
-    return last[0] if last else (None, None)
+    return tested[0] if tested else (None, None)
 
 
 def _ancestors(op: Op, merges: Mapping[tuple[Op, ...], Op]) -> list[Op]:
@@ -135,10 +135,10 @@ def _ancestors(op: Op, merges: Mapping[tuple[Op, ...], Op]) -> list[Op]:
     return found
 
 
-def _grows(op: Op, end: Op, grown: Mapping[Op, Op]) -> bool:
+def _merges_into(op: Op, end: Op, merged_into: Mapping[Op, Op]) -> bool:
     """Return whether ``op`` is ``end`` or grew into it by the recorded merges."""
     while op is not end and (key(op) is not key(end) or parts(op) != parts(end)):
-        new = grown.get(op)
+        new = merged_into.get(op)
         if new is None or new is op:
             return False
         op = new
@@ -147,36 +147,36 @@ def _grows(op: Op, end: Op, grown: Mapping[Op, Op]) -> bool:
 
 def _path(rewriter: Rewriter, starts: Sequence[Op], ends: Sequence[Op]) -> list[Op] | None:
     """Return the shortest path along values from one of ``starts`` to one of ``ends``, or None."""
-    came: dict[Op, Op | None] = dict.fromkeys(starts)
+    came_from: dict[Op, Op | None] = dict.fromkeys(starts)
     queue = list(starts)
     goal = set(ends)
     for op in queue:  # the list grows
         if op in goal:
             path = [op]
-            while (before := came[path[-1]]) is not None:
+            while (before := came_from[path[-1]]) is not None:
                 path.append(before)
             return path[::-1]
         for value in op.results:
             for user in rewriter.users(value):
-                if user not in came:
-                    came[user] = op
+                if user not in came_from:
+                    came_from[user] = op
                     queue.append(user)
     return None
 
 
 def readers(unit: Op, rewriter: Rewriter) -> list[Op]:
     """Return the ops that read the results of ``unit``, also through free views."""
-    front = [u for value in unit.results for u in rewriter.users(value)]
+    worklist = [u for value in unit.results for u in rewriter.users(value)]
     found: dict[Op, None] = {}
-    for op in front:  # the list grows
+    for op in worklist:  # the list grows
         if is_free_view(op):
-            front += rewriter.users(op.result)
+            worklist += rewriter.users(op.result)
         else:
             found[op] = None
     return list(found)
 
 
-def _leads(value: Value, producer: Op, rewriter: Rewriter) -> bool:
+def _comes_from(value: Value, producer: Op, rewriter: Rewriter) -> bool:
     """Return whether ``value`` comes from ``producer`` through free views alone."""
     maker = rewriter.producer(value)
     while maker is not None and maker is not producer and is_free_view(maker):
@@ -203,9 +203,9 @@ def _unconnected(first: Op, second: Op, rewriter: Rewriter) -> Refusal:
     return Refusal("producer and consumer", text, about if about[2] else about[:2], where)
 
 
-def _held(fusion: Fusion, pair: Pair, refused: Refusal) -> int:
+def _count_held(fusion: Fusion, pair: Pair, refused: Refusal) -> int:
     """Return the number of a fusion's conditions that held."""
     if refused.condition == "not claimed":
         return 2
-    wanted = fusion.wanted(pair.producer, pair.consumer)
-    return 3 if wanted is not None else 4 if refused.condition == "no cycle" else 5
+    kind_refusal = fusion.kind_refusal(pair.producer, pair.consumer)
+    return 3 if kind_refusal is not None else 4 if refused.condition == "no cycle" else 5

@@ -34,42 +34,42 @@ def check_gradient(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckReco
     claim = rewrite.claim
     assert isinstance(claim, Gradient)
     if not claim.forward:
-        return _own(rewrite, record, values, narrow)
+        return _check_initial_cotangent(rewrite, record, values, narrow)
     key = canonical(rewrite)
     known = kept(key)
     if known is not None:
         return record("within", worst_error=known[0], tolerance=SLOPE, note=known[1])
     try:
         check = GradientCheck(rewrite, values, narrow)
-        found, worst, looked, left_out, count = [], 0.0, 0, 0, 0
+        found, worst, tested, left_out, count = [], 0.0, 0, 0, 0
         for number, point in enumerate(check.points()):
             slope = check.slope(point, number)
             if slope.error > SLOPE:
                 return record("failed", **_failure(check, point, slope))
             if slope.left_out < slope.count or not slope.count:
-                looked += 1
+                tested += 1
             left_out, count = left_out + slope.left_out, count + slope.count
             worst = max(worst, slope.error)
             found.append(point)
         peers = []
         for peer in (ties.compare, torch_gradients.compare):
-            said = peer(check, found)
-            if said is not None and said.failure is not None:
-                return record("failed", **said.failure)
-            if said is not None:
-                worst = max(worst, said.error)
-                peers.append(said.note)
+            result = peer(check, found)
+            if result is not None and result.failure is not None:
+                return record("failed", **result.failure)
+            if result is not None:
+                worst = max(worst, result.error)
+                peers.append(result.note)
     except NotEvaluated as problem:
         return record("unchecked", note=f"not differentiated numerically: {problem}")
-    if not looked:
+    if not tested:
         if not peers:
             return record(
                 "unchecked", note="no element of the result is differentiable at the tested points"
             )
         note = "; ".join(peers)
     else:
-        many = "point" if looked == 1 else "points"
-        note = f"central differences in f64 at {looked} {many}"
+        noun = "point" if tested == 1 else "points"
+        note = f"central differences in f64 at {tested} {noun}"
         if left_out:
             note += f" ({left_out} of {count} elements skipped: not differentiable)"
         note = "; ".join([note, *peers])
@@ -77,7 +77,9 @@ def check_gradient(rewrite: Rewrite, values: Recorded, narrow: Any) -> CheckReco
     return record("within", worst_error=worst, tolerance=SLOPE, note=note)
 
 
-def _own(rewrite: Rewrite, record: Any, values: Recorded, narrow: Any) -> CheckRecord:
+def _check_initial_cotangent(
+    rewrite: Rewrite, record: Any, values: Recorded, narrow: Any
+) -> CheckRecord:
     """Check that the cotangent of the differentiated value itself is 1."""
     ((value, _, after),) = rewrite.claim.sums  # type: ignore[union-attr]
     assert isinstance(after, Value)
@@ -122,15 +124,15 @@ def canonical(rewrite: Rewrite) -> str:
     def number(value: Value | None) -> Any:
         if value is None:
             return None
-        fresh = value not in numbers
-        place = numbers.setdefault(value, len(numbers))
-        return (place, str(value.type)) if fresh else place
+        is_new = value not in numbers
+        index = numbers.setdefault(value, len(numbers))
+        return (index, str(value.type)) if is_new else index
 
     def block(one: Block) -> Any:
         arguments = tuple(map(number, one.arguments))
-        return arguments, tuple(map(told, one.ops)), tuple(map(number, one.outputs))
+        return arguments, tuple(map(op_key, one.ops)), tuple(map(number, one.outputs))
 
-    def told(op: Op) -> Any:
+    def op_key(op: Op) -> Any:
         operands = tuple(map(number, op.operands))
         regions = tuple(map(block, op.regions))
         key = attributes_key(op.attributes.items())
@@ -140,10 +142,10 @@ def canonical(rewrite: Rewrite) -> str:
     assert isinstance(claim, Gradient)
     text = repr(
         (
-            tuple(map(told, claim.forward)),
+            tuple(map(op_key, claim.forward)),
             tuple((number(a), number(b)) for a, b in claim.given),
             tuple((number(a), number(b)) for a, b, _ in claim.sums),
-            tuple(map(told, rewrite.new)),
+            tuple(map(op_key, rewrite.new)),
             tuple(number(after) for _, _, after in claim.sums),
         )
     )
@@ -165,17 +167,17 @@ def kept(key: str) -> tuple[float, str] | None:
         found = _folder(default_root()).get(_FOLDER, key, "verdict.json")
         if found is None:
             return None
-        held = json.loads(found)
-        _KNOWN[key] = held["error"], held["note"]
+        verdict = json.loads(found)
+        _KNOWN[key] = verdict["error"], verdict["note"]
     return _KNOWN[key]
 
 
 def keep(key: str, error: float, note: str) -> None:
     """Cache a good verdict; a cache that cannot be written is ignored."""
     _KNOWN[key] = error, note
-    told = json.dumps({"error": error, "note": note}).encode()
+    content = json.dumps({"error": error, "note": note}).encode()
     with suppress(UserError):
-        _folder(default_root()).put(_FOLDER, key, {"verdict.json": told})
+        _folder(default_root()).put(_FOLDER, key, {"verdict.json": content})
 
 
 @cache

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from core_compiler.debug.evaluate import Recorded
-from core_compiler.debug.wide import Wide, widened
+from core_compiler.debug.wide import F64Evaluator, widened
 from core_compiler.ir import Op, Rewrite, TensorType, Value
 from core_compiler.ir.claims import Gradient
 from core_compiler.ops import typed
@@ -111,7 +111,7 @@ class Slope:
 
 
 @dataclass(frozen=True)
-class Said:
+class PeerResult:
     """The result of a comparison with a peer.
 
     The largest ``error``, a ``note``, and the facts of the record if it failed.
@@ -137,19 +137,19 @@ class GradientCheck:
         claim = rewrite.claim
         assert isinstance(claim, Gradient)
         self.rewrite, self.claim, self.values = rewrite, claim, values
-        self.wide = Wide(narrow)
+        self.wide = F64Evaluator(narrow)
         self.varied = [v for v, _, _ in claim.sums]
         own = {v for op in claim.forward for v in op.results}
         if any(c in own or c in self.varied for _, c in claim.given):
             raise NotEvaluated("a cotangent is a value of the forward pass itself")
         self._fixed: Arrays = {}
-        self._often: Arrays = {}
-        self._heavy = self._is_heavy()
+        self._duplicates: Arrays = {}
+        self._expensive = self._is_expensive()
         self.scale = math.prod(SHARED[op.kind](op) for op in claim.forward if op.kind in SHARED)
 
     # -- evaluation ------------------------------------------------------------------------------
 
-    def _is_heavy(self) -> bool:
+    def _is_expensive(self) -> bool:
         work = 0
         for op in self.claim.forward:
             sizes = [
@@ -173,12 +173,12 @@ class GradientCheck:
         """Return the recorded value of an operand that does not vary."""
         if value not in self._fixed:
             try:
-                held = self.values[value]
+                recorded = self.values[value]
             except KeyError as error:
                 raise NotEvaluated(str(error)) from None
-            if not isinstance(held, np.ndarray | np.generic):
+            if not isinstance(recorded, np.ndarray | np.generic):
                 raise NotEvaluated(f"{value} is not a tensor")
-            self._fixed[value] = widened(np.asarray(held))
+            self._fixed[value] = widened(np.asarray(recorded))
         return self._fixed[value]
 
     def _run(self, ops: Sequence[Op], known: Mapping[Value, np.ndarray]) -> Arrays:
@@ -220,7 +220,7 @@ class GradientCheck:
     def points(self) -> Iterator[Point]:
         """Yield the points to check; for an expensive op only the cheapest sufficient ones."""
         yield self._point("near the recorded values", 1, self._near)
-        if not self._heavy:
+        if not self._expensive:
             yield self._point("the recorded values", 0, lambda v, random: self.fixed(v))
             yield self._point("normal values", 2, self._normal)
             if any(_distinguishes(op) for op in self.rewrite.new):
@@ -243,16 +243,16 @@ class GradientCheck:
         return Point(name, x, cotangents, made)
 
     def _near(self, value: Value, random: np.random.Generator) -> np.ndarray:
-        held = self.fixed(value)
-        size = _scale(held)
+        array = self.fixed(value)
+        size = _scale(array)
         with np.errstate(invalid="ignore"):
-            return held * (1 + 0.25 * random.uniform(-1, 1, held.shape)) + (
-                1e-3 * size * random.uniform(-1, 1, held.shape)
+            return array * (1 + 0.25 * random.uniform(-1, 1, array.shape)) + (
+                1e-3 * size * random.uniform(-1, 1, array.shape)
             )
 
     def _normal(self, value: Value, random: np.random.Generator) -> np.ndarray:
-        held = self.fixed(value)
-        return min(_scale(held), 4.0) * random.standard_normal(held.shape)
+        array = self.fixed(value)
+        return min(_scale(array), 4.0) * random.standard_normal(array.shape)
 
     def _sparse(self, value: Value, random: np.random.Generator) -> np.ndarray:
         made = self._normal(value, random)
@@ -314,24 +314,24 @@ class GradientCheck:
                     # do not.
                     kink |= np.abs(a - b) > allowed
                     kink |= np.abs(bend - near_bend / PART) > allowed
-                slopes[result] = np.where(kink, 0.0, _at_once(a, b))
-            bad[result] = kink | self._met_often(result)
+                slopes[result] = np.where(kink, 0.0, _extrapolated(a, b))
+            bad[result] = kink | self._duplicate_targets(result)
         count = sum(b.size for b in bad.values())
         left_out = int(sum(b.sum() for b in bad.values()))
         used = 0.5 if exact else step
         return Slope(direction, slopes, used, left_out=left_out, count=count), bad
 
-    def _met_often(self, result: Value) -> np.ndarray | bool:
-        """Return the scatter result elements that several updates replace, :func:`met_often`.
+    def _duplicate_targets(self, result: Value) -> np.ndarray | bool:
+        """Return the scatter result elements that several updates replace.
 
         Their declared gradient is compared in :mod:`core_compiler.debug.ties`.
         """
         op = next(op for op in self.claim.forward if result in op.results)
-        if not replaces(op):
+        if not replaces_elements(op):
             return False
-        if result not in self._often:
-            self._often[result] = met_often(op, self.fixed(op.operands[1]), self.wide)
-        return self._often[result]
+        if result not in self._duplicates:
+            self._duplicates[result] = duplicate_targets(op, self.fixed(op.operands[1]), self.wide)
+        return self._duplicates[result]
 
     def _difference(
         self, point: Point, direction: Arrays, step: float
@@ -342,8 +342,8 @@ class GradientCheck:
         made = {}
         with np.errstate(all="ignore"):
             for result, _ in self.claim.given:
-                up, down, here = ahead[result], back[result], point.made[result]
-                slope, bend = (up - down) / (2 * step), ((up - here) - (here - down)) / step
+                up, down, centre = ahead[result], back[result], point.made[result]
+                slope, bend = (up - down) / (2 * step), ((up - centre) - (centre - down)) / step
                 made[result] = slope, bend
         return made
 
@@ -409,17 +409,19 @@ class GradientCheck:
         off = self._off(point, slope, found, value)
         while len(inside) > 1:
             part = inside[: len(inside) // 2]
-            here = self._off(point, slope, found, value, part)
+            part_error = self._off(point, slope, found, value, part)
             rest = inside[len(part) :]
-            there = self._off(point, slope, found, value, rest) if here < off / 2 else 0.0
-            inside, off = (part, here) if here >= there else (rest, there)
-        place = int(inside[0]) if len(inside) else 0
-        index = tuple(map(int, np.unravel_index(place, shape))) if shape else ()
-        size = float(np.abs(slope.direction[value].reshape(-1)[place])) or 1.0
+            rest_error = (
+                self._off(point, slope, found, value, rest) if part_error < off / 2 else 0.0
+            )
+            inside, off = (part, part_error) if part_error >= rest_error else (rest, rest_error)
+        flat_index = int(inside[0]) if len(inside) else 0
+        index = tuple(map(int, np.unravel_index(flat_index, shape))) if shape else ()
+        size = float(np.abs(slope.direction[value].reshape(-1)[flat_index])) or 1.0
         one = np.zeros(shape).reshape(-1)
-        one[place] = size
+        one[flat_index] = size
         want = self._numerical(point, {value: one.reshape(shape)}, slope) / size
-        return value, index, want, float(found[value].reshape(-1)[place])
+        return value, index, want, float(found[value].reshape(-1)[flat_index])
 
     def _off(self, point, slope, found, value: Value, part: np.ndarray | None = None) -> float:
         whole = slope.direction[value]
@@ -443,7 +445,7 @@ class GradientCheck:
         total = 0.0
         for result, cotangent in self.claim.given:
             g = point.cotangents[cotangent]
-            d = np.where(g == 0, 0.0, _at_once(a[result][0], b[result][0]))
+            d = np.where(g == 0, 0.0, _extrapolated(a[result][0], b[result][0]))
             total += float(np.sum(g * d))
         return total * self.scale
 
@@ -453,24 +455,24 @@ def _distinguishes(op: Op) -> bool:
     return op.kind == "core.select" or has_trait(op, "comparison")
 
 
-def replaces(op: Op) -> bool:
+def replaces_elements(op: Op) -> bool:
     """Return whether an op is a scatter whose updates replace the elements that they meet."""
     return op.kind in SCATTERS and view(op).mode == "set"
 
 
-def met_often(op: Op, places: np.ndarray, wide: Wide) -> np.ndarray:
+def duplicate_targets(op: Op, indices: np.ndarray, wide: F64Evaluator) -> np.ndarray:
     """Return the elements of such a scatter's result that several updates meet.
 
     The last update counts, and by convention, as in torch, each of them gets the cotangent, which
     is not a derivative.
     """
     x, _, updates = op.operands
-    counting = op.with_(attributes={**op.attributes, "mode": "add"})
-    (count,) = wide.op(counting, [np.zeros(x.type.shape), places, np.ones(updates.type.shape)])
+    counting_op = op.with_(attributes={**op.attributes, "mode": "add"})
+    (count,) = wide.op(counting_op, [np.zeros(x.type.shape), indices, np.ones(updates.type.shape)])
     return count > 1
 
 
-def _at_once(wide: np.ndarray, near: np.ndarray) -> np.ndarray:
+def _extrapolated(wide: np.ndarray, near: np.ndarray) -> np.ndarray:
     """Return the slope without the error that grows with the square of the step."""
     square = PART * PART
     return (near - square * wide) / (1 - square)
@@ -499,10 +501,10 @@ def failure(
     ``want`` is the value of ``peer``.
     """
     op = check.claim.forward[-1]
-    place = op.uses().index(value)
-    said = f"operand {place}" if value in op.operands else f"{value}, which its region reads,"
+    number = op.uses().index(value)
+    subject = f"operand {number}" if value in op.operands else f"{value}, which its region reads,"
     at = f" at element {list(index)}" if index else ""
-    note = f"the gradient of {op.kind} for {said}{at} is {got:.6g}, {peer} is {want:.6g}"
+    note = f"the gradient of {op.kind} for {subject}{at} is {got:.6g}, {peer} is {want:.6g}"
     return {
         "worst_error": error,
         "tolerance": SLOPE,

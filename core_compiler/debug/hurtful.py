@@ -101,25 +101,27 @@ def floats(
         return (-0.5 - np.abs(normal)).astype(dtype)
     if class_ == "denormals":
         return (least * random.integers(-40, 41, shape)).astype(dtype)
-    few = random.random(shape) < 0.1
+    is_special = random.random(shape) < 0.1
     if class_ == "full":  # windows and rows without a finite number, of either sign
         half = np.arange(count).reshape(shape) < count // 2
-        return np.where(few, normal, np.where(half, -np.inf, np.inf)).astype(dtype)
+        return np.where(is_special, normal, np.where(half, -np.inf, np.inf)).astype(dtype)
     if class_ == "nan":
-        return np.where(few, random.choice([np.nan, -np.nan], shape), normal).astype(dtype)
+        return np.where(is_special, random.choice([np.nan, -np.nan], shape), normal).astype(dtype)
     if class_ == "infinities":
-        return np.where(few, random.choice([np.inf, -np.inf], shape), normal).astype(dtype)
+        return np.where(is_special, random.choice([np.inf, -np.inf], shape), normal).astype(dtype)
     if class_ == "largest":
-        return np.where(few, random.choice([largest, -largest], shape), normal).astype(dtype)
-    beside = []
+        return np.where(is_special, random.choice([largest, -largest], shape), normal).astype(dtype)
+    near_constants = []
     for constant in constants:
         if np.dtype(type(constant)).kind == "f" and np.isfinite(constant):
             with np.errstate(over="ignore"):
-                held = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
-            up, down = (np.nextafter(held, np.array(e, held.dtype)) for e in (np.inf, -np.inf))
-            beside += [float(held), float(up), float(down), -float(held)]
+                rounded = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
+            up, down = (
+                np.nextafter(rounded, np.array(e, rounded.dtype)) for e in (np.inf, -np.inf)
+            )
+            near_constants += [float(rounded), float(up), float(down), -float(rounded)]
     if class_ in OF_NODES:
-        beside = [v for v in beside if not 0 < abs(v) < tiny]
+        near_constants = [v for v in near_constants if not 0 < abs(v) < tiny]
     common = [0.0, -0.0, 1.0, -1.0, 0.5]
     pool = [
         *common,
@@ -135,12 +137,12 @@ def floats(
         2.0,
         -2.0,
         3.7,
-        *beside,
+        *near_constants,
     ]
     if class_ == "bounds":
-        pool = [*common, -0.5, 1.5, -1.5, 2.5, -2.5, 3.7, -3.7, *_HALFWAY, *beside]
+        pool = [*common, -0.5, 1.5, -1.5, 2.5, -2.5, 3.7, -3.7, *_HALFWAY, *near_constants]
     elif class_ == "open":
-        pool = [*common, np.inf, -np.inf, np.nan, *beside]
+        pool = [*common, np.inf, -np.inf, np.nan, *near_constants]
     with np.errstate(over="ignore", invalid="ignore"):
         return random.choice(np.array(pool, np.float64), shape).astype(dtype)
 

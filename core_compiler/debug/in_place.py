@@ -23,11 +23,11 @@ from core_compiler.training.graph.roles import Roles
 
 def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """Return the errors of results that reuse the memory of an argument, one line each."""
-    taking = [op for op in module.main.body.ops if op.kind == OUTPUT and "takes" in op.attributes]
-    if not taking:
+    reusing = [op for op in module.main.body.ops if op.kind == OUTPUT and "takes" in op.attributes]
+    if not reusing:
         return []
     state = _State(module, facts["schedules"])
-    return [line for op in taking for line in state.complaints(op)]
+    return [line for op in reusing for line in state.complaints(op)]
 
 
 class _State:
@@ -39,20 +39,22 @@ class _State:
         self.executed: dict[tuple, list[str]] = {}
         self.root = roots(self.ops)
         self.inputs = {op["index"]: op.result for op in self.ops if op.kind == INPUT}
-        self.around = loops(self.ops)
+        self.loop_ranges = loops(self.ops)
         loss = Roles.of(module.main).results.index(("loss", -1))
-        (known,) = [op for op in self.ops if op.kind == OUTPUT and op["index"] == loss]
-        made = [
-            at for at, op in enumerate(self.ops) if self._of(known.operands[0]) in self._written(op)
+        (loss_op,) = [op for op in self.ops if op.kind == OUTPUT and op["index"] == loss]
+        writers = [
+            at
+            for at, op in enumerate(self.ops)
+            if self._of(loss_op.operands[0]) in self._written_buffers(op)
         ]
-        met = [at for at, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
+        exchanges = [at for at, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
         #: The launch after which the iteration can no longer be abandoned.
-        self.certain = max([*(made or [len(self.ops)]), *met])
+        self.commit_point = max([*(writers or [len(self.ops)]), *exchanges])
 
     def _of(self, value: Value) -> Value:
         return self.root.get(value, value)
 
-    def _written(self, op: Op) -> set[Value]:
+    def _written_buffers(self, op: Op) -> set[Value]:
         if op.kind not in (LAUNCH, COPY):
             return set()
         return {self._of(v) for v in op.operands[op["reads"] if op.kind == LAUNCH else 1 :]}
@@ -67,28 +69,28 @@ class _State:
             yield f"{what}: {to.type} does not fit {old.type}"
         if not any(o.kind == ALLOC and o.result is to for o in self.ops):
             yield f"{what}: {to} is not an allocation"
-        writers = [at for at, o in enumerate(self.ops) if to in self._written(o)]
+        writers = [at for at, o in enumerate(self.ops) if to in self._written_buffers(o)]
         if len(writers) != 1:
             yield f"{what}: {len(writers)} launches write to it"
             return
         (at,) = writers
-        touching = (LAUNCH, COPY)
+        accesses = (LAUNCH, COPY)
         readers = [
             i
             for i, o in enumerate(self.ops)
-            if o.kind in touching and old in map(self._of, o.operands)
+            if o.kind in accesses and old in map(self._of, o.operands)
         ]
         if any(i > at for i in readers):
             yield f"{what}: {old} is read after it is written"
-        if at <= self.certain:
+        if at <= self.commit_point:
             yield f"{what}: it is written before the loss is known"
-        if any(begin < at < end for begin, end in self.around):
+        if any(begin < at < end for begin, end in self.loop_ranges):
             yield f"{what}: it is written in a loop"
         launch = self.ops[at]
         if at in readers and launch.kind == LAUNCH:
-            yield from (f"{what}: {line}" for line in self._alike(launch, to, old))
+            yield from (f"{what}: {line}" for line in self._check_shared_memory(launch, to, old))
 
-    def _alike(self, launch: Op, to: Value, old: Value) -> list[str]:
+    def _check_shared_memory(self, launch: Op, to: Value, old: Value) -> list[str]:
         """Check that the launch's kernel computes the same with ``to`` in the memory of ``old``."""
         case = LaunchCase(launch, self.schedules[launch["kernel"]])
         read = [i for i, v in enumerate(case.buffers) if self._of(v) is old]

@@ -29,11 +29,11 @@ LIMIT = 60.0
 _OK, _RAISED = "ok", "raised"
 
 
-class Ended(Exception):
+class ProcessDied(Exception):
     """The program ended its process or did not finish; the text says how."""
 
 
-class Unable(Exception):
+class CannotExecute(Exception):
     """The program could not be executed in the subprocess, through no fault of its own."""
 
 
@@ -51,8 +51,8 @@ class _Process:
             if child is None or child.poll() is not None:
                 child = self._child = subprocesses.start(__name__)
             assert child.stdin is not None and child.stdout is not None
-            late, started = threading.Timer(LIMIT, child.kill), time.monotonic()
-            late.start()
+            timer, started = threading.Timer(LIMIT, child.kill), time.monotonic()
+            timer.start()
             try:
                 pickle.dump(request, child.stdin, 5)
                 child.stdin.flush()
@@ -61,15 +61,15 @@ class _Process:
                 code = child.wait()
                 self._child = None
                 if time.monotonic() - started >= LIMIT:
-                    raise Ended(f"did not finish within {LIMIT:.0f} seconds") from None
-                raise Ended(f"crashed its process ({_told(code)})") from None
+                    raise ProcessDied(f"did not finish within {LIMIT:.0f} seconds") from None
+                raise ProcessDied(f"crashed its process ({_describe_exit(code)})") from None
             except BaseException:  # Ctrl-C: a later request must not get this answer
                 self.close()
                 raise
             finally:
-                late.cancel()
+                timer.cancel()
         if verdict == _RAISED:
-            raise Unable(found)
+            raise CannotExecute(found)
         return found
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class _Process:
         self._lock, self._child = threading.Lock(), None
 
 
-def _told(code: int) -> str:
+def _describe_exit(code: int) -> str:
     with suppress(ValueError):
         return signal.Signals(-code).name
     return f"exit code {code}"
@@ -103,8 +103,8 @@ def execute(
 ) -> list[np.ndarray]:
     """Return the outputs of a CPU program whose kernels are in the kernel cache at ``cache``.
 
-    Raises :class:`Ended` if it ends its process or does not finish, :class:`Unable` if it cannot be
-    executed in another process (a cache that cannot be written).
+    Raises :class:`ProcessDied` if it ends its process or does not finish, :class:`CannotExecute` if
+    it cannot be executed in another process (a cache that cannot be written).
     """
     return _PROCESS.execute(program, dict(constants), list(arrays), threads, cache)
 
@@ -115,7 +115,7 @@ def main() -> None:
     from core_compiler.runtime.cpu import CpuDevice
     from core_compiler.runtime.kernel_cache import KernelCache
 
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    requests, responses = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may be written between the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     devices: dict[tuple[int, Path], CpuDevice] = {}
@@ -124,17 +124,17 @@ def main() -> None:
             program, constants, arrays, *key = pickle.load(requests)
         except EOFError:
             return
-        answer: tuple[str, Any]
+        response: tuple[str, Any]
         try:
             threads, cache = key
             if (threads, cache) not in devices:
                 devices[threads, cache] = CpuDevice(threads, KernelCache(CacheFolder(cache)))
             outputs = devices[threads, cache].load(program, constants)(*arrays)
-            answer = _OK, [np.array(a) for a in outputs]
+            response = _OK, [np.array(a) for a in outputs]
         except Exception as error:
-            answer = _RAISED, f"{type(error).__name__}: {error}"
-        pickle.dump(answer, answers, 5)
-        answers.flush()
+            response = _RAISED, f"{type(error).__name__}: {error}"
+        pickle.dump(response, responses, 5)
+        responses.flush()
 
 
 if __name__ == "__main__":

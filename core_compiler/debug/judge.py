@@ -28,13 +28,13 @@ from core_compiler.debug import in_place
 from core_compiler.debug.adversarial import ALGEBRA, MOVED
 from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.check import SEEDS, Checker
-from core_compiler.debug.claims import check_carried
+from core_compiler.debug.claims import check_next_state
 from core_compiler.debug.facts import (
-    broken,
+    layout_mismatches,
     malformed,
-    misfits,
     not_constants,
-    relaid,
+    schedule_errors,
+    unfulfilled,
     unlowerable,
 )
 from core_compiler.debug.kernels import KernelCheck, check_kernels
@@ -45,15 +45,15 @@ from core_compiler.debug.memory import complaints, mismarked, unplaced
 from core_compiler.debug.metric import Distance, distance, epsilon, largest, masks
 from core_compiler.debug.results import counting, matched, reference
 from core_compiler.debug.steps import check_schedules
-from core_compiler.debug.wide import Wide, moved_by_an_ulp, nudged, rerounded, widened
+from core_compiler.debug.wide import F64Evaluator, moved_by_an_ulp, nudged, rerounded, widened
 from core_compiler.ir import Function, Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.numerics.reference.collective import tree_sum
 from core_compiler.ops import typed
-from core_compiler.passes.base import is_our_own
-from core_compiler.runtime.device import Executable, Unending
+from core_compiler.passes.base import is_builtin
+from core_compiler.runtime.device import Executable, LoopLimitExceeded
 from core_compiler.runtime.shards import Shards
 from core_compiler.scheduling.schedules.steps import Scheduled, Step
 from core_compiler.support.errors import InternalError, UserError
@@ -69,7 +69,7 @@ MOST_WIDE = 2_000_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
+class PassEffect:
     """The effect of a pass, in the form in which it is judged.
 
     The ``module`` made from ``before``, its log, its facts, and the ``flops`` of the module.
@@ -90,19 +90,19 @@ class Made:
         return self.module is not self.before or bool(self.rewrites)
 
     @property
-    def anew(self) -> bool:
-        return bool(self.pass_.anew) and bool(self.rewrites)
+    def changes_semantics(self) -> bool:
+        return bool(self.pass_.changes_semantics) and bool(self.rewrites)
 
     @property
     def exact(self) -> bool:
         return bool(self.pass_.exact) or not self.rewrites
 
 
-def described(compilation: Any, stage: Any) -> Made:
+def pass_effect(compilation: Any, stage: Any) -> PassEffect:
     """Return the description of a compilation's stage for the judge."""
     later = compilation.steps[stage.index : stage.index + 1]
     ends = stage.step.half == "meaning" and not (later and later[0].half == "meaning")
-    return Made(
+    return PassEffect(
         stage.before,
         stage.module,
         stage.step.pass_,
@@ -143,11 +143,11 @@ class Judge:
 
     def fork(self) -> Judge:
         """Return a copy of this judge that judges independently from here on."""
-        twin = copy.copy(self)
-        twin.checker = copy.copy(self.checker)
-        twin.checker.stands_for = dict(self.checker.stands_for)
-        twin._folded = dict(self._folded)
-        return twin
+        duplicate = copy.copy(self)
+        duplicate.checker = copy.copy(self.checker)
+        duplicate.checker.value_of_buffer = dict(self.checker.value_of_buffer)
+        duplicate._folded = dict(self._folded)
+        return duplicate
 
     def _begin(self, module: Module) -> None:
         """Compare later stages with the results of ``module``."""
@@ -158,15 +158,15 @@ class Judge:
         self.error: float | None = None
         self.condition: float | None = None
         #: For each result of the reference, the module and position that it comes from.
-        self._sources = [(module, place) for place in range(len(self.reference))]
+        self._sources = [(module, index) for index in range(len(self.reference))]
         self._wide: dict[int, tuple[Module, list[np.ndarray]]] = {}
         self._folded: dict[Value, tuple[Rewrite, Value]] = {}
 
     # -- stages ----------------------------------------------------------------------------------
 
-    def follow(self, made: Made) -> None:
+    def follow(self, made: PassEffect) -> None:
         """Take over a stage that was made before judging begins."""
-        if made.anew:
+        if made.changes_semantics:
             self._begin(made.module)
             return
         if made.module.main.level == "target":
@@ -175,16 +175,16 @@ class Judge:
         self._note_constants(made.rewrites)
         outputs = self._evaluated(made.module)
         if isinstance(outputs, list):
-            self._go_on(made, outputs)
+            self._advance(made, outputs)
 
-    def stage(self, made: Made) -> list[CheckRecord]:
+    def stage(self, made: PassEffect) -> list[CheckRecord]:
         """Return all checks of a stage, the first cause first."""
         found = list(self._records(made))
-        if made.anew:
+        if made.changes_semantics:
             self._begin(made.module)
         return found
 
-    def _records(self, made: Made) -> Iterator[CheckRecord]:
+    def _records(self, made: PassEffect) -> Iterator[CheckRecord]:
         failed = False
         if made.changed:
             for record in self._rewrites(made):
@@ -198,15 +198,15 @@ class Judge:
             raise
         except Exception as error:  # a broken program raises any kind of exception
             failed = True
-            yield replace(_cannot(error), kind="program")
+            yield replace(_evaluation_failure(error), kind="program")
         if "updated" in made.pass_.ensures and made.changed:
-            yield from check_carried(made.rewrites, made.module.main)
+            yield from check_next_state(made.rewrites, made.module.main)
         if made.changed:
             yield from self._results(made, failed)
         if "gradients" in made.pass_.ensures and made.changed and not failed:
             yield from self._gradients(made)
 
-    def _gradients(self, made: Made) -> Iterator[CheckRecord]:
+    def _gradients(self, made: PassEffect) -> Iterator[CheckRecord]:
         """Check the backward pass as a whole if two more evaluations in f64 are affordable."""
         if made.flops > MOST_WIDE:
             note = "the slope of the loss is not compared: evaluating it in f64 takes too long"
@@ -214,33 +214,33 @@ class Judge:
             return
         yield from check_loss(made.before, made.module, self.inputs, self.checker.evaluator)
 
-    def _rewrites(self, made: Made) -> Iterator[CheckRecord]:
-        exact, ours = bool(made.pass_.exact), is_our_own(made.pass_)
+    def _rewrites(self, made: PassEffect) -> Iterator[CheckRecord]:
+        exact, is_own = bool(made.pass_.exact), is_builtin(made.pass_)
         try:
             found = self.checker.stage(
-                made.rewrites, exact, made.before, made.module, made.pass_.anew
+                made.rewrites, exact, made.before, made.module, made.pass_.changes_semantics
             )
         except Exception as error:  # a module that cannot be evaluated raises any kind of exception
-            yield _cannot(error)
+            yield _evaluation_failure(error)
             return
         self._note_constants(made.rewrites)
         for record in found:
-            if record.kind == "unlogged" and ours and record.verdict != "failed":
+            if record.kind == "unlogged" and is_own and record.verdict != "failed":
                 yield replace(record, verdict="failed")  # for a user's pass it is a finding
             else:
                 yield record
 
     # -- what targets make -----------------------------------------------------------------------
 
-    def _of_target(self, made: Made) -> Iterator[CheckRecord]:
+    def _of_target(self, made: PassEffect) -> Iterator[CheckRecord]:
         """Check memory, schedules and machine code."""
         facts, name = made.facts or {}, made.pass_.name()
         if made.whole:
-            for complaint in broken(made.module, made.pass_.ensures, self.target):
+            for complaint in unfulfilled(made.module, made.pass_.ensures, self.target):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
         wrong = [
             complaint
-            for check in (malformed, relaid, not_constants)
+            for check in (malformed, layout_mismatches, not_constants)
             for complaint in check(made.before, made.module)
         ]
         wrong += unlowerable(made.before, made.module, self.target) if made.changed else []
@@ -258,11 +258,14 @@ class Judge:
                 yield CheckRecord(None, "failed", note=complaint, kind="memory")
         yield from self._edited_kernels(made, facts)
         if name == "schedule_kernels":
-            for complaint in misfits(made.module, facts):
+            for complaint in schedule_errors(made.module, facts):
                 yield CheckRecord(None, "failed", note=complaint, kind="results")
             loops = list(
                 check_loops(
-                    made.module, facts["schedules"], self.checker.evaluator, self.checker.held
+                    made.module,
+                    facts["schedules"],
+                    self.checker.evaluator,
+                    self.checker.tensor_of_buffer,
                 )
             )
             yield from loops
@@ -274,24 +277,26 @@ class Judge:
         if name == "generate_code" and self.target is not None and not self.target.available():
             yield from self._machine_code(made, facts)
 
-    def _edited_kernels(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
+    def _edited_kernels(self, made: PassEffect, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         """Check kernels changed by a pass that makes no schedules."""
-        was, schedules = made.before.functions, facts.get("schedules")
+        old_functions, schedules = made.before.functions, facts.get("schedules")
         edited = {
             name: function
             for name, function in made.module.functions.items()
-            if function.level == "kernel" and _differs(function, was.get(name))
+            if function.level == "kernel" and _has_changed(function, old_functions.get(name))
         }
         if not edited or "schedules" in made.pass_.ensures:
             return
         if schedules is None:
             plain = {name: Scheduled.of(function) for name, function in edited.items()}
-            found = check_loops(made.module, plain, self.checker.evaluator, self.checker.held)
+            found = check_loops(
+                made.module, plain, self.checker.evaluator, self.checker.tensor_of_buffer
+            )
         else:
             found = check_schedules(
                 made.module,
                 {
-                    name: _gone_on(schedules[name], function, made.pass_.name())
+                    name: _with_step(schedules[name], function, made.pass_.name())
                     for name, function in edited.items()
                     if name in schedules
                 },
@@ -299,7 +304,7 @@ class Judge:
         for record in found:
             yield replace(record, kind="results")
 
-    def _machine_code(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
+    def _machine_code(self, made: PassEffect, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         for complaint in complaints(made.module, facts):
             yield CheckRecord(None, "failed", note=complaint, kind="memory")
         # If the code is wrong on a part, or the kernel was wrong before code generation, it must
@@ -318,7 +323,7 @@ class Judge:
         if not wrong:
             yield from self._program(made, facts)
 
-    def _program(self, made: Made, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
+    def _program(self, made: PassEffect, facts: Mapping[str, Any]) -> Iterator[CheckRecord]:
         """Check the linked program, executed as a caller does.
 
         It runs once, a second time, and after a call on other inputs.  One of several shards runs
@@ -326,31 +331,31 @@ class Judge:
         """
         started = time.perf_counter()
         loaded = self.target.load(made.module, facts, threads=self.threads)
-        loaded.asked = self.checker.evaluator.asked or None
+        loaded.loop_evaluations = self.checker.evaluator.loop_evaluations or None
         shards = {one.shards for op in made.module.walk() if (one := typed.AllReduce.match(op))}
-        execute = _as_one_of(shards.pop(), loaded) if shards else loaded
+        execute = _as_single_shard(shards.pop(), loaded) if shards else loaded
         outputs: Sequence[np.ndarray] = ()
         for time_ in _TIMES:
             if time_ is _AFTER_ANOTHER:
                 # Memory used before may contain the right values, which must not hide a missing
                 # write.
                 others = (np.ascontiguousarray(np.roll(a, 1)).reshape(a.shape) for a in self.inputs)
-                with suppress(Unending):  # loops may run longer there
+                with suppress(LoopLimitExceeded):  # loops may run longer there
                     execute(*others)
             for output in outputs:  # a result that is not written is then wrong
-                held = output.reshape(-1).view(np.uint8)
-                np.invert(held, out=held)
+                output_bytes = output.reshape(-1).view(np.uint8)
+                np.invert(output_bytes, out=output_bytes)
             # Copies, because a training step updates its state in place.
             outputs = execute(*(np.array(a) for a in self.inputs), out=dict(enumerate(outputs)))
-            for place, (value, want, got) in enumerate(
+            for index, (value, want, got) in enumerate(
                 zip(made.module.main.outputs, self.outputs, outputs, strict=True)
             ):
                 if not same_bits(want, got):
                     note = (
-                        f"every launch is correct alone, but result {place} of the program is "
+                        f"every launch is correct alone, but result {index} of the program is "
                         f"not{time_}: addresses, order, or memory left by another call"
                     )
-                    yield _differ(value, want, got, note, "program", started)
+                    yield _difference_record(value, want, got, note, "program", started)
                     return
         spent = time.perf_counter() - started
         yield CheckRecord(
@@ -359,72 +364,79 @@ class Judge:
 
     # -- results as a whole ----------------------------------------------------------------------
 
-    def _results(self, made: Made, failed: bool) -> Iterator[CheckRecord]:
+    def _results(self, made: PassEffect, failed: bool) -> Iterator[CheckRecord]:
         started = time.perf_counter()
         outputs = self._evaluated(made.module)
         if isinstance(outputs, Exception):
             if not failed:
-                yield _cannot(outputs)
+                yield _evaluation_failure(outputs)
             return
         same = matched(made.before, made.module)
         if same is None:
             note = f"{len(self.outputs)} results became {len(outputs)}"
             yield CheckRecord(None, "failed", note=note, kind="results")
             return
-        if not made.pass_.anew and not failed:  # else the cause is known
+        if not made.pass_.changes_semantics and not failed:  # else the cause is known
             records = list(self._judged(made, same, outputs, started))
             failed = any(r.verdict == "failed" for r in records)
             yield from records
-        self._go_on(made, outputs)
+        self._advance(made, outputs)
         if failed:  # later stages are not blamed for it
             self.reference = list(outputs)
-            self._sources = [(made.module, place) for place in range(len(outputs))]
+            self._sources = [(made.module, index) for index in range(len(outputs))]
 
-    def _go_on(self, made: Made, outputs: list[np.ndarray]) -> None:
+    def _advance(self, made: PassEffect, outputs: list[np.ndarray]) -> None:
         """Compare the next stage with this one, and with the references of this one."""
-        sources = [(made.module, place) for place in range(len(outputs))]
-        for there, here in matched(made.before, made.module) or ():
-            if self.reference[there].shape == outputs[here].shape:
-                sources[here] = self._sources[there]
+        sources = [(made.module, index) for index in range(len(outputs))]
+        for old_index, new_index in matched(made.before, made.module) or ():
+            if self.reference[old_index].shape == outputs[new_index].shape:
+                sources[new_index] = self._sources[old_index]
         self.reference = reference(made.before, made.module, self.reference, outputs)
         self._imported = reference(made.before, made.module, self._imported, outputs)
         self.outputs, self._sources = outputs, sources
         pairs = zip(self._imported, outputs, strict=True)
-        if made.module is not made.before and not made.anew:
+        if made.module is not made.before and not made.changes_semantics:
             self.error = max((distance(a, b).relative for a, b in pairs if a is not b), default=0.0)
 
     def _judged(self, made, same, outputs, started) -> Iterator[CheckRecord]:
-        for there, here in same:
-            record = self._same_type(made, there, here, outputs)
+        for old_index, new_index in same:
+            record = self._same_type(made, old_index, new_index, outputs)
             if record is not None:
                 yield record
                 return
         judged = self._bits if made.exact else self._arithmetic
         yield from judged(made, same, outputs, started)
 
-    def _same_type(self, made, there: int, here: int, outputs) -> CheckRecord | None:
-        kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
-        old = self.outputs[there]
-        new = counting(kept, value, old, outputs[here], _room(made))
+    def _same_type(self, made, old_index: int, new_index: int, outputs) -> CheckRecord | None:
+        old_value, value = made.before.main.outputs[old_index], made.module.main.outputs[new_index]
+        old = self.outputs[old_index]
+        new = counting(old_value, value, old, outputs[new_index], _room(made))
         if old.shape == new.shape and old.dtype == new.dtype:
             return None
-        note = f"result {here} is {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}"
+        note = (
+            f"result {new_index} is {new.dtype}{list(new.shape)}, was {old.dtype}{list(old.shape)}"
+        )
         return CheckRecord(None, "failed", float("inf"), value=value, note=note, kind="results")
 
     def _bits(self, made, same, outputs, started) -> Iterator[CheckRecord]:
-        for there, here in same:
-            kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
-            old = self.outputs[there]
-            new = counting(kept, value, old, outputs[here], _room(made))
+        for old_index, new_index in same:
+            old_value, value = (
+                made.before.main.outputs[old_index],
+                made.module.main.outputs[new_index],
+            )
+            old = self.outputs[old_index]
+            new = counting(old_value, value, old, outputs[new_index], _room(made))
             if not same_bits(old, new):
-                note = f"result {here} changed, but the pass is bit-exact"
-                yield _differ(value, old, new, note, "results", started)
+                note = f"result {new_index} changed, but the pass is bit-exact"
+                yield _difference_record(value, old, new, note, "results", started)
                 return
 
-    def _counting(self, made, there: int, here: int, outputs) -> np.ndarray:
+    def _counting(self, made, old_index: int, new_index: int, outputs) -> np.ndarray:
         """Return the part of a result that has a counterpart in the reference."""
-        kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
-        return counting(kept, value, self.reference[there], outputs[here], _room(made))
+        old_value, value = made.before.main.outputs[old_index], made.module.main.outputs[new_index]
+        return counting(
+            old_value, value, self.reference[old_index], outputs[new_index], _room(made)
+        )
 
     def _arithmetic(self, made, same, outputs, started) -> Iterator[CheckRecord]:
         """Check (a) and (b) of the module's docstring for every result."""
@@ -434,37 +446,43 @@ class Judge:
             return
         try:
             wide = self._wide_outputs(made.module) if self._is_affordable(made) else None
-            truth = {here: self._true(there) for there, here in same}
+            truth = {new_index: self._reference_in_f64(old_index) for old_index, new_index in same}
         except (KeyError, InternalError) as problem:  # a frontend's own ops
             yield CheckRecord(
                 None, "unchecked", note=f"not evaluated in f64: {problem}", kind="results"
             )
             return
         worst: CheckRecord | None = None
-        for there, here in same:
-            kept, value = made.before.main.outputs[there], made.module.main.outputs[here]
-            old, true = self.reference[there], truth[here]
-            new = counts(there, here)
-            aside = masks(old, new)
-            apart = partial(distance, aside=aside, beside=largest((old, new), aside))
+        for old_index, new_index in same:
+            old_value, value = (
+                made.before.main.outputs[old_index],
+                made.module.main.outputs[new_index],
+            )
+            old, true = self.reference[old_index], truth[new_index]
+            new = counts(old_index, new_index)
+            ignored = masks(old, new)
+            measure = partial(
+                distance, ignored=ignored, fallback_scale=largest((old, new), ignored)
+            )
             if wide is not None:
-                off = apart(true, counting(kept, value, true, wide[here], _room(made)))
+                off = measure(true, counting(old_value, value, true, wide[new_index], _room(made)))
                 if off.relative > ALGEBRA and not (
-                    self._sensitive(there, off, apart) or self._rounded(made, here, off, apart)
+                    self._is_explained_by_ulp(old_index, off, measure)
+                    or self._is_explained_by_constants(made, new_index, off, measure)
                 ):
                     note = (
-                        f"result {here} is off by {off.relative:.3g} of its largest value in "
+                        f"result {new_index} is off by {off.relative:.3g} of its largest value in "
                         "f64 too: rounding does not explain the difference"
                     )
                     yield _record(value, off, "failed", ALGEBRA, note, started)
                     return
-            before, after = (apart(true, a, a.dtype) for a in (old, new))
+            before, after = (measure(true, a, a.dtype) for a in (old, new))
             allowed = GROWTH * max(before.relative, epsilon(new.dtype))
             if after.relative > allowed:
-                allowed = max(allowed, GROWTH * self._condition(there, apart))
+                allowed = max(allowed, GROWTH * self._condition(old_index, measure))
             if after.relative > allowed:
                 note = (
-                    f"result {here} is off by {after.relative:.3g} of its largest value, the "
+                    f"result {new_index} is off by {after.relative:.3g} of its largest value, the "
                     f"import by {before.relative:.3g}: more than {GROWTH:g} times"
                 )
                 yield _record(value, after, "failed", allowed, note, started)
@@ -475,12 +493,12 @@ class Judge:
         if worst:
             yield worst
 
-    def _is_affordable(self, made: Made) -> bool:
+    def _is_affordable(self, made: PassEffect) -> bool:
         return made.last or made.flops <= MOST_WIDE
 
-    def _true(self, place: int) -> np.ndarray:
+    def _reference_in_f64(self, index: int) -> np.ndarray:
         """Return a result of the reference in f64."""
-        module, number = self._sources[place]
+        module, number = self._sources[index]
         return self._wide_outputs(module)[number]
 
     def _wide_outputs(self, module: Module) -> list[np.ndarray]:
@@ -509,9 +527,9 @@ class Judge:
                 wide = rerounded(self.checker.evaluator.op(op, ())[0], random, seed)
             return moved(wide)
 
-        return self._of(module, constant, lambda array: moved(widened(array)))
+        return self._outputs_with(module, constant, lambda array: moved(widened(array)))
 
-    def _of(
+    def _outputs_with(
         self,
         module: Module,
         constant: Callable[[Op], np.ndarray],
@@ -523,8 +541,8 @@ class Judge:
         inputs = [given(np.asarray(a)) for a in self.inputs]
         return list(self._evaluator_in_f64().block(body, inputs, known=known))
 
-    def _evaluator_in_f64(self) -> Wide:
-        return Wide(self.checker.evaluator, self.checker.values.__getitem__)
+    def _evaluator_in_f64(self) -> F64Evaluator:
+        return F64Evaluator(self.checker.evaluator, self.checker.values.__getitem__)
 
     def _constant(self, value: Value, op: Op) -> np.ndarray:
         """Return a constant in f64: evaluated from its sources if folded, else its own values."""
@@ -563,25 +581,27 @@ class Judge:
                 if new in fresh and isinstance(new.type, TensorType) and new.type.dtype.is_float:
                     self._folded.setdefault(new, (rewrite, old))
 
-    def _sensitive(self, place: int, off: Distance, apart: Callable[..., Distance]) -> bool:
+    def _is_explained_by_ulp(
+        self, index: int, off: Distance, measure: Callable[..., Distance]
+    ) -> bool:
         """Return whether an ulp of inputs and weights explains a difference in f64."""
-        module, number = self._sources[place]
-        true, moved = self._true(place), 0.0
+        module, number = self._sources[index]
+        true, moved = self._reference_in_f64(index), 0.0
         for seed in range(SEEDS):
             other = self._in_f64(module, seed)[number]
-            moved = max(moved, apart(true, other).relative)
+            moved = max(moved, measure(true, other).relative)
             if off.relative <= MOVED * moved:
                 return True
         return False
 
-    def _rounded(
-        self, made: Made, here: int, off: Distance, apart: Callable[..., Distance]
+    def _is_explained_by_constants(
+        self, made: PassEffect, index: int, off: Distance, measure: Callable[..., Distance]
     ) -> bool:
         """Return whether a difference in f64 is within the rounding of the pass's own constants.
 
         They move by an ulp of their own dtype: no event gives their sources, and they are rounded.
         """
-        fresh = {
+        own_constants = {
             v
             for r in made.rewrites
             for op in r.new
@@ -589,30 +609,32 @@ class Judge:
             for v in op.results
             if v not in self._folded
         }
-        if not fresh:
+        if not own_constants:
             return False
-        wide, moved = self._wide_outputs(made.module)[here], 0.0
+        wide, moved = self._wide_outputs(made.module)[index], 0.0
         for seed in range(SEEDS):
             random = np.random.default_rng(seed)
 
             def constant(op: Op, random=random) -> np.ndarray:
-                if op.results[0] not in fresh:
+                if op.results[0] not in own_constants:
                     return self._constant(op.results[0], op)
                 return moved_by_an_ulp(self.checker.evaluator.op(op, ())[0], random)
 
-            moved = max(moved, apart(wide, self._of(made.module, constant)[here]).relative)
+            moved = max(
+                moved, measure(wide, self._outputs_with(made.module, constant)[index]).relative
+            )
             if off.relative <= GROWTH * moved:
                 return True
         return False
 
-    def _condition(self, place: int, apart: Callable[..., Distance]) -> float:
+    def _condition(self, index: int, measure: Callable[..., Distance]) -> float:
         """Return the relative change of a reference result when inputs and weights move by an ulp.
 
         The ulp is of their own dtype; the largest change over 8 seeds, relative to the largest
         value.
         """
-        module, number = self._sources[place]
-        true, most = self._true(place), 0.0
+        module, number = self._sources[index]
+        true, largest = self._reference_in_f64(index), 0.0
         for seed in range(SEEDS):
             random = np.random.default_rng(seed)
 
@@ -620,10 +642,10 @@ class Judge:
                 array = self.checker.evaluator.op(op, ())[0]
                 return moved_by_an_ulp(array, random) if array.ndim else widened(array)
 
-            found = self._of(module, constant, partial(moved_by_an_ulp, random=random))
-            most = max(most, apart(true, found[number]).relative)
-        self.condition = max(self.condition or 0.0, most)
-        return most
+            found = self._outputs_with(module, constant, partial(moved_by_an_ulp, random=random))
+            largest = max(largest, measure(true, found[number]).relative)
+        self.condition = max(self.condition or 0.0, largest)
+        return largest
 
     def _evaluated(self, module: Module) -> list[np.ndarray] | Exception:
         """Return the results of a stage, or the exception of evaluating it."""
@@ -633,18 +655,18 @@ class Judge:
             return error
 
 
-def _as_one_of(shards: int, loaded: Executable) -> Callable[..., Sequence[np.ndarray]]:
+def _as_single_shard(shards: int, loaded: Executable) -> Callable[..., Sequence[np.ndarray]]:
     """Return a callable for the program of one shard, among ``shards`` that hold the same."""
 
-    def alone(brought: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
-        (arrays,) = brought
+    def join_alone(contributions: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        (arrays,) = contributions
         return [tree_sum([array] * shards) for array in arrays]
 
-    running = Shards(lambda: loaded, (0,), alone)
+    running = Shards(lambda: loaded, (0,), join_alone)
     return lambda *arrays, out=None: running([arrays], out)
 
 
-def _room(made: Made) -> frozenset[Value]:
+def _room(made: PassEffect) -> frozenset[Value]:
     return frozenset().union(*(rewrite.room for rewrite in made.rewrites))
 
 
@@ -652,31 +674,31 @@ def _any_failed(found: Sequence[KernelCheck]) -> bool:
     return any(each.record.verdict == "failed" for each in found)
 
 
-def _differs(function: Function, was: Function | None) -> bool:
+def _has_changed(function: Function, old: Function | None) -> bool:
     """Return whether a function has changed; False if there was none before."""
-    if was is None or was is function:
+    if old is None or old is function:
         return False
     one, other = (
-        structure_key(Module({"kernel": f.with_(name="kernel")})) for f in (was, function)
+        structure_key(Module({"kernel": f.with_(name="kernel")})) for f in (old, function)
     )
     return one != other
 
 
-def _gone_on(scheduled: Scheduled, function: Function, label: str) -> Scheduled:
+def _with_step(scheduled: Scheduled, function: Function, label: str) -> Scheduled:
     """Return a schedule with one more step: ``function``, made from its kernel by ``label``."""
     step = Step(label, scheduled.steps[0].kernel, function)
     return replace(scheduled, function=function, steps=(*scheduled.steps, step))
 
 
-def _cannot(error: Exception) -> CheckRecord:
+def _evaluation_failure(error: Exception) -> CheckRecord:
     text = " ".join(str(error).split())
-    known = isinstance(error, InternalError)
-    said = text if known else f"{type(error).__name__}: {text}"
-    note = f"the module cannot be evaluated: {said}"
+    is_internal = isinstance(error, InternalError)
+    reason = text if is_internal else f"{type(error).__name__}: {text}"
+    note = f"the module cannot be evaluated: {reason}"
     return CheckRecord(None, "failed", note=note, kind="results")
 
 
-def _differ(value, old, new, note: str, kind: str, started: float) -> CheckRecord:
+def _difference_record(value, old, new, note: str, kind: str, started: float) -> CheckRecord:
     off = distance(old, new)
     if off.relative == 0.0 and old.shape == new.shape:  # +0 and -0
         index = tuple(map(int, np.argwhere(differing(old, new))[0]))

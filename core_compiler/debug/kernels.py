@@ -43,7 +43,7 @@ class KernelCheck:
     record: CheckRecord
 
 
-def apart(module: Module) -> Module:
+def with_unshared_buffers(module: Module) -> Module:
     """Return the planned module with unshared temporaries: nothing is overwritten.
 
     The ops inside loops run once and loop-carried buffers keep their initial values, so that every
@@ -51,7 +51,7 @@ def apart(module: Module) -> Module:
     """
     offset, ops = 0, []
     carried: set[Value] = set()
-    given = _given(module)
+    output_numbers = _output_numbers(module)
     for op in module.main.body.ops:
         if op.kind == LOOP:
             carried.update(op.operands)
@@ -59,8 +59,12 @@ def apart(module: Module) -> Module:
             continue
         if op.kind == ALLOC or TAKES in op.attributes:
             size = op.result.type.bytes
-            place = {"output": given[op.result]} if op.result in given else {"offset": offset}
-            ops.append(Op(ALLOC, (), op.results, {"size": size, **place}, (), op.origin))
+            location = (
+                {"output": output_numbers[op.result]}
+                if op.result in output_numbers
+                else {"offset": offset}
+            )
+            ops.append(Op(ALLOC, (), op.results, {"size": size, **location}, (), op.origin))
             offset += -(-size // ALIGNMENT) * ALIGNMENT
         if TAKES in op.attributes:
             ops.append(Op(COPY, (*op.operands, *op.results), (), {"reason": op[TAKES]}))
@@ -69,7 +73,7 @@ def apart(module: Module) -> Module:
     return module.with_main(module.main.body.with_(ops=tuple(ops)))
 
 
-def _given(module: Module) -> dict[Value, int]:
+def _output_numbers(module: Module) -> dict[Value, int]:
     """Return the output buffers with their numbers.
 
     A view that takes over memory (``takes``) counts as a buffer of its own.
@@ -93,10 +97,10 @@ def check_kernels(
     threads: int = 0,
 ) -> list[KernelCheck]:
     """Run the program once and compare every launch, in program order."""
-    separate = apart(module)
+    separate = with_unshared_buffers(module)
     program = target.link(separate, facts, {})
     executable = target.load(separate, {**facts, "program": program}, threads)
-    executable.asked = evaluator.asked or None
+    executable.loop_evaluations = evaluator.loop_evaluations or None
     outputs = executable(*inputs)
     memory = _Contents(separate, executable, inputs, outputs)
     found = []
@@ -113,16 +117,25 @@ def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
     expected = evaluator.block(op.regions[0], arrays)
     record = CheckRecord(None, "bitwise", note=f"kernel {op['kernel']}")
     for value, want in zip(op.operands[reads:], expected, strict=True):
-        have = memory[value]
-        if same_bits(want, have):
+        got = memory[value]
+        if same_bits(want, got):
             continue
-        error, index = worst_error(want, have)
+        error, index = worst_error(want, got)
         if error == 0.0:
-            index = tuple(map(int, np.argwhere(differing(want, have))[0]))
+            index = tuple(map(int, np.argwhere(differing(want, got))[0]))
         note = f"kernel {op['kernel']} differs bitwise from its semantics"
-        there = numbers(want, have, index)
+        elements = numbers(want, got, index)
         record = CheckRecord(
-            None, "failed", error, 0.0, value, index, 0.0, note, there.get("old"), there.get("new")
+            None,
+            "failed",
+            error,
+            0.0,
+            value,
+            index,
+            0.0,
+            note,
+            elements.get("old"),
+            elements.get("new"),
         )
         break
     spent = time.perf_counter() - started

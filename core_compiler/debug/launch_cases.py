@@ -12,13 +12,13 @@ import numpy as np
 from core_compiler.debug import hurtful
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.extents import (
-    fewer,
-    least,
+    launch_sizes,
+    minimal_sizes,
     only_parallel,
-    part,
     points,
     read_extents,
-    whole,
+    reduced_sizes,
+    smaller_sizes,
 )
 from core_compiler.debug.flips import flip
 from core_compiler.ir import Function, Module, Op, Value
@@ -32,18 +32,18 @@ from core_compiler.support.arrays import strided
 
 #: The values of a case as reported to the user, besides seeded random floats and the integers 0 and
 #: 1.
-NEGATED, HURTFUL = "floats negated", "NaN, infinities and other special values among the floats"
+NEGATED, ADVERSARIAL = "floats negated", "NaN, infinities and other special values among the floats"
 LOWEST, HIGHEST = "nearly all floats -inf", "nearly all floats inf"
 INTEGERS = "integers of all sizes"
 LEAST, LARGEST = "integers near the minimum", "integers near the maximum"
 SEEDS, _SEED = "a seed with bits in every byte", 0x1234_5678_9ABC_DEF0
 #: Kinds that choose the integers, too.
 CHOSEN_INTEGERS = frozenset({INTEGERS, LEAST, LARGEST, SEEDS})
-#: A result of at most ``FEW_ANSWERS`` truth values says little about the floats that it depends on.
-#: It is tried on floats on both sides of the point where it changes, if finding them takes at most
-#: ``MOST_ASKED`` terms at a time.
-BEFORE, BEHIND = "the last floats before a result changes", "the first floats after"
-FEW_ANSWERS, MOST_ASKED = 16, 5000
+#: A result of at most ``MAX_CONDITIONS`` truth values says little about the floats that it depends
+#: on. It is tried on floats on both sides of the point where it changes, if finding them takes at
+#: most ``MAX_CONDITION_TERMS`` terms at a time.
+BEFORE, AFTER = "the last floats before a result changes", "the first floats after"
+MAX_CONDITIONS, MAX_CONDITION_TERMS = 16, 5000
 _COMPARISONS = frozenset({"kernel.lt", "kernel.le", "kernel.gt", "kernel.ge"})
 _EXTREMES = _COMPARISONS | {"kernel.max", "kernel.min"}
 
@@ -53,19 +53,19 @@ def cases(launch: Op, scheduled: Any) -> Iterator[LaunchCase]:
 
     The first has full tiles and their edges, the second is so small that it consists of edges.  If
     a result depends on which of two floats is larger, the smaller part is repeated with all floats
-    negated.  Then come those of :func:`hurtful_cases`.
+    negated.  Then come those of :func:`adversarial_cases`.
     """
     first = LaunchCase(launch, scheduled)
     yield first
-    sizes = least(first.first, first.sizes)
+    sizes = minimal_sizes(first.first, first.sizes)
     if sizes != first.sizes:
         yield LaunchCase(launch, scheduled, sizes)
     if _has(first.first, _COMPARISONS, "is_float"):
         yield LaunchCase(launch, scheduled, sizes, NEGATED)
-    yield from hurtful_cases(launch, scheduled, first.sizes)
+    yield from adversarial_cases(launch, scheduled, first.sizes)
 
 
-def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[LaunchCase]:
+def adversarial_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[LaunchCase]:
     """Yield adversarial cases of at most ``sizes``.
 
     If a launch reads floats: special values among them, and for a maximum or minimum, almost all of
@@ -73,7 +73,7 @@ def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[
     all of them near one limit.  If it draws random numbers: a large seed.
     """
     kernel = scheduled.steps[0].function
-    few = fewer(kernel, sizes)
+    few = smaller_sizes(kernel, sizes)
     reduces = len(only_parallel(kernel)) < len(read_extents(kernel)[0])
     if _seeds(launch):
         yield LaunchCase(launch, scheduled, few, SEEDS)
@@ -81,23 +81,23 @@ def hurtful_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Iterator[
         yield LaunchCase(launch, scheduled, few, INTEGERS)
         if reduces and _has(kernel, _EXTREMES, "is_integer"):
             for kind in (LEAST, LARGEST):
-                yield LaunchCase(launch, scheduled, least(kernel, few), kind)
+                yield LaunchCase(launch, scheduled, minimal_sizes(kernel, few), kind)
     if not any(v.type.dtype.is_float for v in launch.operands[: launch["reads"]]):
         return
-    yield LaunchCase(launch, scheduled, few, HURTFUL)
-    if any(map(_is_answer, launch.operands[launch["reads"] :])) and (
-        points(kernel, sizes) <= MOST_ASKED
+    yield LaunchCase(launch, scheduled, few, ADVERSARIAL)
+    if any(map(_is_condition, launch.operands[launch["reads"] :])) and (
+        points(kernel, sizes) <= MAX_CONDITION_TERMS
     ):
-        for kind in (BEFORE, BEHIND):
+        for kind in (BEFORE, AFTER):
             yield LaunchCase(launch, scheduled, sizes, kind)
     if reduces and _has(kernel, _EXTREMES, "is_float"):
         for kind in (LOWEST, HIGHEST):
-            yield LaunchCase(launch, scheduled, least(kernel, few), kind)
+            yield LaunchCase(launch, scheduled, minimal_sizes(kernel, few), kind)
 
 
-def _is_answer(value: Value) -> bool:
+def _is_condition(value: Value) -> bool:
     """Return whether a result is a few truth values (a loop's condition)."""
-    return value.type.dtype.name == "i1" and value.type.elements <= FEW_ANSWERS
+    return value.type.dtype.name == "i1" and value.type.elements <= MAX_CONDITIONS
 
 
 def _has(function: Function, kinds: frozenset[str], of: str) -> bool:
@@ -132,9 +132,9 @@ def _calculates(launch: Op) -> bool:
 def _seeds(launch: Op) -> list[Value]:
     """Return the operands of a launch that random numbers are drawn from."""
     region = launch.regions[0]
-    place = {v: i for i, v in enumerate(region.arguments)}
+    position_of = {v: i for i, v in enumerate(region.arguments)}
     drawn = (op.operands[0] for op in region.walk() if has_trait(op, "random"))
-    return [launch.operands[place[seed]] for seed in drawn if seed in place]
+    return [launch.operands[position_of[seed]] for seed in drawn if seed in position_of]
 
 
 def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
@@ -150,37 +150,37 @@ class LaunchCase:
     """The data of one launch: each buffer's memory in its own layout.
 
     ``sizes``: the values of its index arguments, at most those of the launch; by default those of a
-    ``part``.  ``kind``: the kind of values (:data:`NEGATED`, :data:`HURTFUL`...; "": ordinary
-    ones).
+    ``reduced_sizes``.  ``kind``: the kind of values (:data:`NEGATED`, :data:`ADVERSARIAL`...; "":
+    ordinary ones).
     """
 
     def __init__(self, launch: Op, scheduled, sizes: Sequence[int] | None = None, kind: str = ""):
         self.launch, self.scheduled, self.kind = launch, scheduled, kind
         self.first = scheduled.steps[0].function
-        self.given = whole(launch)
-        self.sizes = part(self.first, self.given) if sizes is None else list(sizes)
+        self.full_sizes = launch_sizes(launch)
+        self.sizes = reduced_sizes(self.first, self.full_sizes) if sizes is None else list(sizes)
         reads = launch["reads"]
-        places = [
+        slots = [
             (kind, n if kind == "operand" else reads + n)
             for kind, n in launch["arguments"]
             if kind != "size"
         ]
-        self.buffers = [launch.operands[n] for _, n in places]
-        self.outputs = [i for i, (kind, _) in enumerate(places) if kind == "result"]
+        self.buffers = [launch.operands[n] for _, n in slots]
+        self.outputs = [i for i, (kind, _) in enumerate(slots) if kind == "result"]
         #: Maps results that a kernel writes only in part to their earlier contents.
         self.over = {
             launch.operands[reads + result]: launch.operands[number]
             for result, number in launch.get(OVER, ())
         }
 
-    def hold(self, value: Value, array: np.ndarray) -> None:
+    def set_contents(self, value: Value, array: np.ndarray) -> None:
         """Set the contents of a buffer that the launch reads."""
         _tensor(self.memory[value], value.type)[...] = array
 
     def extents(self) -> str:
         """Return the reduced extents as text for the user."""
         names = [v.name for v in index_arguments(self.first)]
-        changed = zip(names, self.given, self.sizes, strict=True)
+        changed = zip(names, self.full_sizes, self.sizes, strict=True)
         smaller = [f"{name} = {new} of {old}" for name, old, new in changed if new != old]
         smaller += [self.kind] if self.kind else []
         return ", ".join(smaller) or "whole launch"
@@ -198,8 +198,8 @@ class LaunchCase:
                 made[value] = _chosen_integers(self.kind, array, random)
         for value in _seeds(self.launch) if self.kind == SEEDS else ():
             made[value][...] = np.array(_SEED, np.uint64).astype(made[value].dtype)
-        if self.kind in (BEFORE, BEHIND):
-            made.update(self._beside(made))
+        if self.kind in (BEFORE, AFTER):
+            made.update(self._near_flip(made))
         return made
 
     def _floats(self, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -207,30 +207,30 @@ class LaunchCase:
 
         A rare value occurs once among the terms of a result.
         """
-        if self.kind in (*CHOSEN_INTEGERS, BEFORE, BEHIND):
+        if self.kind in (*CHOSEN_INTEGERS, BEFORE, AFTER):
             return array
         if self.kind == NEGATED:
             return -array
         free = math.prod(max(self.sizes[i], 1) for i in only_parallel(self.first))
         rare = random.random(array.shape) < min(0.5, free / points(self.first, self.sizes))
-        if self.kind == HURTFUL:
+        if self.kind == ADVERSARIAL:
             return np.where(rare, hurtful.floats("mixed", array.shape, array.dtype, random), array)
         return np.where(rare, array, array.dtype.type(-np.inf if self.kind == LOWEST else np.inf))
 
-    def _beside(self, made: dict[Value, np.ndarray]) -> dict[Value, np.ndarray]:
+    def _near_flip(self, made: dict[Value, np.ndarray]) -> dict[Value, np.ndarray]:
         """Return floats of one buffer close to where a few truth values change.
 
         The truth values are those of the plain loops; the smallest buffer that they depend on is
         varied. Empty if they do not change.
         """
         reads = self.launch.operands[: self.launch["reads"]]
-        told = [i for i in self.outputs if _is_answer(self.buffers[i])]
+        conditions = [i for i in self.outputs if _is_condition(self.buffers[i])]
         sizes = self.sizes[: len(index_arguments(self.first))]
         for value in sorted(dict.fromkeys(reads), key=lambda v: made[v].size):
             if not value.type.dtype.is_float or value in self.over.values():
                 continue
 
-            def answer(array: np.ndarray, value: Value = value) -> list[bytes]:
+            def evaluate_conditions(array: np.ndarray, value: Value = value) -> list[bytes]:
                 buffers = [
                     np.zeros_like(made[v])
                     if i in self.outputs
@@ -240,12 +240,12 @@ class LaunchCase:
                     for i, v in enumerate(self.buffers)
                 ]
                 interpret(self.first, buffers, sizes)
-                return [buffers[i].tobytes() for i in told]
+                return [buffers[i].tobytes() for i in conditions]
 
             with np.errstate(all="ignore"):
-                found = flip(answer, made[value])
+                found = flip(evaluate_conditions, made[value])
             if found is not None:
-                return {value: found[self.kind == BEHIND]}
+                return {value: found[self.kind == AFTER]}
         return {}
 
     def loops(self) -> list[np.ndarray] | KernelFault:
@@ -303,11 +303,11 @@ class LaunchCase:
             self.fresh(v) if i in self.outputs else self.memory[v]
             for i, v in enumerate(self.buffers)
         ]
-        for place, pack in plan.pack.items() if plan is not None else ():
-            if buffer_arguments(function)[place].type != buffer_arguments(self.first)[place].type:
-                packed = np.zeros(plan.packed_elements(self.sizes), buffers[place].dtype)
-                interpret(pack, [buffers[place], packed], plan.pack_arguments(place, self.sizes))
-                buffers[place] = packed
+        for index, pack in plan.pack.items() if plan is not None else ():
+            if buffer_arguments(function)[index].type != buffer_arguments(self.first)[index].type:
+                packed = np.zeros(plan.packed_elements(self.sizes), buffers[index].dtype)
+                interpret(pack, [buffers[index], packed], plan.pack_arguments(index, self.sizes))
+                buffers[index] = packed
         interpret(function, buffers, sizes[: len(index_arguments(function))], functions=known)
         return [buffers[i] for i in self.outputs]
 

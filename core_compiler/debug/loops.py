@@ -18,15 +18,15 @@ import numpy as np
 
 from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.debug.extents import only_parallel, read_extents, whole
+from core_compiler.debug.extents import launch_sizes, only_parallel, read_extents
 from core_compiler.debug.launch_cases import (
     CHOSEN_INTEGERS,
     LaunchCase,
+    adversarial_cases,
     first_launches,
-    hurtful_cases,
 )
 from core_compiler.debug.metric import distance
-from core_compiler.debug.remembered import KERNEL_SOURCES, Remembered
+from core_compiler.debug.remembered import KERNEL_SOURCES, PassedChecks
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
@@ -54,36 +54,36 @@ def check_loops(
     module: Module,
     schedules: Mapping[str, Any],
     evaluator: Evaluator,
-    held: Callable[[Value], np.ndarray | None] = lambda buffer: None,
+    tensor_of_buffer: Callable[[Value], np.ndarray | None] = lambda buffer: None,
 ) -> Iterator[CheckRecord]:
     """Yield one record per kernel, for its first launch.
 
     The verdict is ``bitwise``, ``failed``, or ``unchecked`` if it has too many terms to interpret.
-    ``held`` returns the tensor that a buffer holds in the model, if known.  Integers are taken from
-    there (an op may accept only positions that another one computes), floats are random.  A kernel
-    that only calculates with integers is also tried on integers of all sizes.
+    ``tensor_of_buffer`` returns the tensor that a buffer holds in the model, if known.  Integers
+    are taken from there (an op may accept only positions that another one computes), floats are
+    random.  A kernel that only calculates with integers is also tried on integers of all sizes.
     """
-    remembered = Remembered("loops", _SOURCES)
+    passed = PassedChecks("loops", _SOURCES)
     for launch in first_launches(module, schedules):
         kernel = launch["kernel"]
         started = time.perf_counter()
         scheduled = schedules[kernel]
         value = launch.operands[launch["reads"]]
-        integers = _integers(launch, held)
+        integers = _integers(launch, tensor_of_buffer)
         key = _key(launch, scheduled.steps[0].function, integers)
         verdict, note, off = (
             "bitwise",
             f"kernel {kernel}: its plain loops, against its region",
             None,
         )
-        if key not in remembered:
+        if key not in passed:
             try:
-                verdict, note, off = _compared(launch, scheduled, evaluator, integers, note)
+                verdict, note, off = _check_launch(launch, scheduled, evaluator, integers, note)
             except Exception as error:  # a malformed kernel raises any kind of exception
                 verdict = "failed"
                 note = f"kernel {kernel}: its plain loops: {type(error).__name__}: {error}"
             if verdict == "bitwise":
-                remembered.add(key)
+                passed.add(key)
         spent = time.perf_counter() - started
         yield CheckRecord(
             None,
@@ -100,32 +100,35 @@ def check_loops(
         )
 
 
-def _integers(launch: Op, held: Callable[[Value], Any]) -> dict[Value, np.ndarray]:
+def _integers(launch: Op, tensor_of_buffer: Callable[[Value], Any]) -> dict[Value, np.ndarray]:
     """Return the integer tensors that a launch reads, if known."""
     read = launch.operands[: launch["reads"]]
-    found = {v: held(v) for v in read if v.type.dtype.is_integer}
+    found = {v: tensor_of_buffer(v) for v in read if v.type.dtype.is_integer}
     return {v: a for v, a in found.items() if a is not None and a.shape == v.type.shape}
 
 
-def _compared(launch: Op, scheduled: Any, evaluator: Evaluator, integers: Mapping, note: str):
+def _check_launch(launch: Op, scheduled: Any, evaluator: Evaluator, integers: Mapping, note: str):
     kernel = launch["kernel"]
-    sizes = _small(scheduled.steps[0].function, whole(launch))
+    sizes = _small(scheduled.steps[0].function, launch_sizes(launch))
     if sizes is None:
         return "unchecked", f"kernel {kernel}: too many terms for the interpreter", None
     found = "bitwise", note, None
-    left_out = _left_out(LaunchCase(launch, scheduled, sizes))
-    if left_out:
-        return "failed", f"kernel {kernel}: {left_out}", None
-    for case in (LaunchCase(launch, scheduled, sizes), *hurtful_cases(launch, scheduled, sizes)):
+    unwritten = _unwritten_elements(LaunchCase(launch, scheduled, sizes))
+    if unwritten:
+        return "failed", f"kernel {kernel}: {unwritten}", None
+    for case in (
+        LaunchCase(launch, scheduled, sizes),
+        *adversarial_cases(launch, scheduled, sizes),
+    ):
         for value, array in integers.items() if case.kind not in CHOSEN_INTEGERS else ():
-            case.hold(value, array)
-        found = _of(case, evaluator, note)
+            case.set_contents(value, array)
+        found = _compare_case(case, evaluator, note)
         if found[0] != "bitwise":
             break
     return found
 
 
-def _of(case: LaunchCase, evaluator: Evaluator, note: str):
+def _compare_case(case: LaunchCase, evaluator: Evaluator, note: str):
     kernel = case.launch["kernel"]
     try:
         runs = [case.loops_over(pattern) for pattern in _PATTERNS]
@@ -137,23 +140,23 @@ def _of(case: LaunchCase, evaluator: Evaluator, note: str):
     for buffer, first, second, want in zip(results, *runs, wanted, strict=True):
         bits = np.dtype(f"u{first.dtype.itemsize}")
         written = first.view(bits) == second.view(bits)
-        left = ~written & case.elements(buffer)
-        if case.sizes == case.given and buffer not in case.over and left.any():
-            place = int(np.argmax(left))
-            return "failed", f"kernel {kernel}: its plain loops do not write element {place}", None
+        unwritten = ~written & case.elements(buffer)
+        if case.sizes == case.full_sizes and buffer not in case.over and unwritten.any():
+            index = int(np.argmax(unwritten))
+            return "failed", f"kernel {kernel}: its plain loops do not write element {index}", None
         want, got = want[written], first[written]
         if not same_bits(want, got):
             off = distance(want, got)
-            place = int(np.argmax(differing(want, got)))
-            said = f"kernel {kernel}: its plain loops differ bitwise from its region"
-            said += f" ({case.kind})" if case.kind else ""
+            index = int(np.argmax(differing(want, got)))
+            message = f"kernel {kernel}: its plain loops differ bitwise from its region"
+            message += f" ({case.kind})" if case.kind else ""
             if not off.relative:
-                off = type(off)(0.0, (place,), float(want[place]), float(got[place]), 0)
-            return "failed", said, off
+                off = type(off)(0.0, (index,), float(want[index]), float(got[index]), 0)
+            return "failed", message, off
     return "bitwise", note, None
 
 
-def _left_out(case: LaunchCase) -> str:
+def _unwritten_elements(case: LaunchCase) -> str:
     """Return which elements the launch's loops at its own sizes do not write; "" if none.
 
     A store reaches as many elements as the loops that its indices depend on have iterations.
@@ -161,7 +164,7 @@ def _left_out(case: LaunchCase) -> str:
     """
     function = case.first
     made, loops = producers(function), {}
-    known = dict(zip(index_arguments(function), case.given, strict=False))
+    known = dict(zip(index_arguments(function), case.full_sizes, strict=False))
     results = {buffer_arguments(function)[i]: case.buffers[i] for i in case.outputs}
     reached: dict[Value, float] = dict.fromkeys(results, 0)
     for op in function.body.walk():
@@ -182,10 +185,10 @@ def _left_out(case: LaunchCase) -> str:
     return ""
 
 
-def _small(function: Function, given: list[int]) -> list[int] | None:
+def _small(function: Function, full_sizes: list[int]) -> list[int] | None:
     """Return the sizes of a launch with small parallel extents; None if too many terms remain."""
     bounds, *_ = read_extents(function)
-    sizes = list(given)
+    sizes = list(full_sizes)
 
     def terms() -> int:
         return math.prod(max(sizes[i], 1) for i in bounds)

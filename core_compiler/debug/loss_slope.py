@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.gradients import SEED, met_often, replaces
-from core_compiler.debug.wide import Wide, widened
+from core_compiler.debug.gradients import SEED, duplicate_targets, replaces_elements
+from core_compiler.debug.wide import F64Evaluator, widened
 from core_compiler.ir import Block, Module, Op, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.weights import WeightStore
@@ -42,18 +42,20 @@ class LossSlope:
     def __init__(self, before: Module, after: Module, inputs: Sequence[np.ndarray], narrow: Any):
         roles = Roles.of(before.main)
         scaled = roles.result("scaled")
-        place = roles.result("loss") if scaled is None else scaled
-        assert place is not None
+        loss_index = roles.result("loss") if scaled is None else scaled
+        assert loss_index is not None
         self.names = {
             before.main.arguments[i]: name
             for i, (role, name, _) in enumerate(roles.arguments)
             if role == "parameter"
         }
-        self.wide = Wide(narrow)
+        self.wide = F64Evaluator(narrow)
         arguments = before.main.arguments
         self.x: Arrays = {v: widened(np.asarray(a)) for v, a in zip(arguments, inputs, strict=True)}
-        loss = before.main.outputs[place]
-        self.block = self._declared(Block(arguments, _leading_to(before.main.body, loss), (loss,)))
+        loss = before.main.outputs[loss_index]
+        self.block = self._declared(
+            Block(arguments, _ops_leading_to(before.main.body, loss), (loss,))
+        )
         own = Roles.of(after.main).gradients()
         self.wanted = {after.main.arguments[i]: after.main.outputs[o] for i, o in own.items()}
         self.backward = after.main.body.with_(outputs=tuple(self.wanted.values()))
@@ -61,15 +63,21 @@ class LossSlope:
 
     def _declared(self, block: Block) -> Block:
         """Return ``block`` with the declared slopes where updates of a scatter meet."""
-        found = [op for op in block.ops if replaces(op) and op.result.type.dtype.is_float]
+        found = [op for op in block.ops if replaces_elements(op) and op.result.type.dtype.is_float]
         if not found:
             return block
         wanted = block.with_(outputs=tuple(op.operands[1] for op in found))
-        places = self.wide.block(wanted, list(self.x.values()))
-        meeting = {
-            op for op, at in zip(found, places, strict=True) if met_often(op, at, self.wide).any()
+        indices = self.wide.block(wanted, list(self.x.values()))
+        with_duplicates = {
+            op
+            for op, at in zip(found, indices, strict=True)
+            if duplicate_targets(op, at, self.wide).any()
         }
-        ops = (o for op in block.ops for o in (_with_all(op) if op in meeting else (op,)))
+        ops = (
+            o
+            for op in block.ops
+            for o in (_with_all_updates(op) if op in with_duplicates else (op,))
+        )
         return block.with_(ops=tuple(ops))
 
     def _begin(self) -> None:
@@ -135,25 +143,25 @@ class LossSlope:
         return b, ours, abs(b - ours) / size, max(TOLERANCE, 16 * (abs(a - b) + bend) / size)
 
 
-def _with_all(op: Op) -> list[Op]:
+def _with_all_updates(op: Op) -> list[Op]:
     """Return ops of a scatter's result that has the slopes of all updates meeting in an element.
 
     The value is that of the last update, as the ops add the change of the others.
     """
     b = Builder(WeightStore())
-    x, places, updates = op.operands
-    moved, none = b.sub(updates, b.stop_gradient(updates)), b.scalar_like(0.0, x)
+    x, indices, updates = op.operands
+    moved, zero = b.sub(updates, b.stop_gradient(updates)), b.scalar_like(0.0, x)
     last, every = (
-        b.op(op.kind, (none, places, moved), **{**op.attributes, "mode": mode})
+        b.op(op.kind, (zero, indices, moved), **{**op.attributes, "mode": mode})
         for mode in ("set", "add")
     )
-    alone = b.op(op.kind, op.operands, **op.attributes)
-    b.add(alone, b.sub(every, last))
+    scattered = b.op(op.kind, op.operands, **op.attributes)
+    b.add(scattered, b.sub(every, last))
     *ops, result = b.ops
     return [*ops, result.with_(results=op.results)]
 
 
-def _leading_to(block: Block, value: Value) -> tuple[Op, ...]:
+def _ops_leading_to(block: Block, value: Value) -> tuple[Op, ...]:
     makers = block.producers()
     found: set[Op] = set()
     work = [value]
@@ -221,11 +229,11 @@ def check_loss(
 def _worst(whole: LossSlope, direction: Arrays, want: float, got: float, off: float):
     """Return the parameter whose gradient has the largest error."""
     worst: tuple[Value | None, float, float, float] = None, want, got, off
-    most = 0.0
+    largest = 0.0
     for value, own in list(direction.items())[:MOST]:
-        there, ours, off, allowed = whole.off({value: own})
-        if off > allowed and abs(there - ours) > most:
-            most, worst = abs(there - ours), (value, there, ours, off)
+        numerical, ours, off, allowed = whole.off({value: own})
+        if off > allowed and abs(numerical - ours) > largest:
+            largest, worst = abs(numerical - ours), (value, numerical, ours, off)
     return worst
 
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from core_compiler.debug.bits import differing, same_bits
 from core_compiler.debug.check import numbers, worst_error
-from core_compiler.debug.isolated_execution import Ended, Unable, execute
+from core_compiler.debug.isolated_execution import CannotExecute, ProcessDied, execute
 from core_compiler.debug.kernels import KernelCheck
 from core_compiler.debug.launch_cases import LaunchCase, cases, first_launches
-from core_compiler.debug.remembered import KERNEL_SOURCES, Remembered
+from core_compiler.debug.remembered import KERNEL_SOURCES, PassedChecks
 from core_compiler.ir import Block, Function, Module, Op, Value, buffer, dense
 from core_compiler.ir.events import CheckRecord
 from core_compiler.kernel_ir.interpreter import KernelFault
@@ -56,7 +56,7 @@ def check_code(
     ``loops`` are the results of the plain loops, from
     :func:`~core_compiler.debug.steps.check_schedules`; they are computed here if missing.
     """
-    remembered = Remembered("code", _SOURCES)
+    passed = PassedChecks("code", _SOURCES)
     for launch in first_launches(module, facts["schedules"]):
         if is_exchange(launch):
             continue  # shards execute it together
@@ -64,12 +64,13 @@ def check_code(
         kernel, scheduled = launch["kernel"], facts["schedules"][launch["kernel"]]
         value = launch.operands[launch["reads"]]
         key = _key(launch, facts)
-        note = f"kernel {kernel}: machine code on parts of its launch, {_told(THREADS)} threads"
+        threads = _list_threads(THREADS)
+        note = f"kernel {kernel}: machine code on parts of its launch, {threads} threads"
         fault = None
-        if key not in remembered:
+        if key not in passed:
             fault = _fault(launch, scheduled, module, facts, target, loops.get(kernel, ()))
             if fault is None:
-                remembered.add(key)
+                passed.add(key)
         spent = time.perf_counter() - started
         record = CheckRecord(None, "bitwise", 0.0, 0.0, value, (), spent, note)
         if fault is not None:
@@ -77,50 +78,56 @@ def check_code(
         yield KernelCheck(launch, kernel, record)
 
 
-def _told(threads: Sequence[int]) -> str:
+def _list_threads(threads: Sequence[int]) -> str:
     return " and ".join(map(str, threads))
 
 
-def _fault(launch, scheduled, module, facts, target, known: Sequence) -> dict[str, Any] | None:
+def _fault(
+    launch, scheduled, module, facts, target, precomputed: Sequence
+) -> dict[str, Any] | None:
     """Return the fault on the first wrong part, or None."""
     for number, case in enumerate(cases(launch, scheduled)):
-        wanted = known[number] if number < len(known) else case.loops()
+        wanted = precomputed[number] if number < len(precomputed) else case.loops()
         if isinstance(wanted, KernelFault):
             return None  # the schedule's check reports it
-        program = Alone(case, module)
+        program = IsolatedLaunch(case, module)
         for threads in THREADS:
-            told = f"kernel {launch['kernel']}: its machine code on {case.extents()}, on {threads} "
-            told += "thread" if threads == 1 else "threads"
+            subject = (
+                f"kernel {launch['kernel']}: its machine code on {case.extents()}, on {threads} "
+            )
+            subject += "thread" if threads == 1 else "threads"
             try:
                 got, guards = program.executed(facts, target, threads)
-            except Ended as how:
+            except ProcessDied as how:
                 value = case.buffers[case.outputs[0]]
-                return {"worst_error": float("inf"), "value": value, "note": f"{told}, {how}"}
-            for place, want, have in zip(case.outputs, wanted, got, strict=True):
-                buffer_ = case.buffers[place]
-                if not same_bits(want, have):
-                    return _differ(want, have, buffer_, f"{told}, differs from its plain loops")
-            for place, guard in zip(case.outputs, guards, strict=True):
+                return {"worst_error": float("inf"), "value": value, "note": f"{subject}, {how}"}
+            for index, want, actual in zip(case.outputs, wanted, got, strict=True):
+                buffer_ = case.buffers[index]
+                if not same_bits(want, actual):
+                    return _differ(
+                        want, actual, buffer_, f"{subject}, differs from its plain loops"
+                    )
+            for index, guard in zip(case.outputs, guards, strict=True):
                 if not guard:
-                    note = f"{told}, writes past the end of its result"
-                    return {"worst_error": float("inf"), "value": case.buffers[place], "note": note}
+                    note = f"{subject}, writes past the end of its result"
+                    return {"worst_error": float("inf"), "value": case.buffers[index], "note": note}
     return None
 
 
-def _differ(want: np.ndarray, have: np.ndarray, value: Value, note: str) -> dict[str, Any]:
-    error, index = worst_error(want, have)
+def _differ(want: np.ndarray, got: np.ndarray, value: Value, note: str) -> dict[str, Any]:
+    error, index = worst_error(want, got)
     if error == 0.0:
-        index = tuple(map(int, np.argwhere(differing(want, have))[0]))
+        index = tuple(map(int, np.argwhere(differing(want, got))[0]))
     return {
         "worst_error": error,
         "value": value,
         "index": index,
         "note": note,
-        **numbers(want, have, index),
+        **numbers(want, got, index),
     }
 
 
-class Alone:
+class IsolatedLaunch:
     """A launch as a planned module of its own.
 
     Everything that it reads is an input (data packed by its schedule: a constant), and each result
@@ -131,18 +138,18 @@ class Alone:
         launch = case.launch
         reads = launch["reads"]
         packed = case.scheduled.launch.pack if case.scheduled.launch is not None else ()
-        constants = {case.buffers[place] for place in packed}
+        constants = {case.buffers[position] for position in packed}
         self.case, self.ops = case, []
         self.inputs: list[np.ndarray] = []
         self.arguments: list[Value] = []
         self.results: list[Value] = []
-        here: dict[Value, Value] = {}
+        copies: dict[Value, Value] = {}
         for value in launch.operands[:reads]:
-            if value not in here:
+            if value not in copies:
                 array = case.memory[value]
-                here[value] = self._constant(array) if value in constants else self._input(array)
+                copies[value] = self._constant(array) if value in constants else self._input(array)
         made = {value: self._result(value) for value in launch.operands[reads:]}
-        operands = [here[v] for v in launch.operands[:reads]]
+        operands = [copies[v] for v in launch.operands[:reads]]
         operands += [made[v] for v in launch.operands[reads:]]
         sizes = iter(case.sizes)
         arguments = tuple(
@@ -155,7 +162,7 @@ class Alone:
                 operands=tuple(operands), attributes={**attributes, "arguments": arguments}
             )
         )
-        self.places = [self.results.index(made[case.buffers[i]]) for i in case.outputs]
+        self.positions = [self.results.index(made[case.buffers[i]]) for i in case.outputs]
         for index, value in enumerate(self.results):
             self.ops.append(Op(OUTPUT, (value,), (), {"index": index}))
         body = Block(tuple(self.arguments), tuple(self.ops), tuple(self.results))
@@ -189,14 +196,14 @@ class Alone:
         """Return each output's memory, and whether its guard area kept its bits."""
         program = target.link(self.module, facts, {"threads": threads})
         found = None
-        if target.apart:
-            with suppress(Unable):
+        if target.runs_in_subprocess:
+            with suppress(CannotExecute):
                 linked, constants = program[:2]
                 found = execute(linked, constants, self.inputs, threads, target.cache.folder.root)
         if found is None:
             load = target.load(self.module, {**facts, "program": program}, threads=threads)
             found = load(*self.inputs)
-        arrays = [found[place] for place in self.places]
+        arrays = [found[position] for position in self.positions]
         kept = [np.all(a[-GUARD:].view(np.uint8) == 0xA5) for a in arrays]
         return [a[:-GUARD] for a in arrays], kept
 
@@ -211,10 +218,10 @@ def _key(launch: Op, facts: Mapping[str, Any]) -> str:
     It covers the code of its kernels and packers, its sizes and its buffers.
     """
     compiled, scheduled = facts["compiled"], facts["schedules"][launch["kernel"]]
-    places = scheduled.launch.pack if scheduled.launch is not None else ()
-    packers = [facts["packers"][launch["kernel"], place] for place in places]
+    packed = scheduled.launch.pack if scheduled.launch is not None else ()
+    packers = [facts["packers"][launch["kernel"], index] for index in packed]
     names = (launch["kernel"], *scheduled.cores, *packers)
     keys = [compiled[name].ref.key for name in names if name in compiled]
     types = [str(v.type) for v in launch.operands]
-    said = repr((keys, launch["arguments"], launch.get(OVER, ()), types))
-    return hashlib.sha256(said.encode()).hexdigest()
+    text = repr((keys, launch["arguments"], launch.get(OVER, ()), types))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -34,7 +34,7 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     Offsets are checked only if memory is planned.
     """
     ops = module.main.body.ops
-    wrong = [*_unreceived(ops), *_spoiled(ops)]
+    wrong = [*_not_received(ops), *_overwritten(ops)]
     if not any(op.kind == ALLOC and "size" in op.attributes for op in ops):
         return wrong
     placed = [op for op in ops if op.kind == ALLOC and "offset" in op.attributes]
@@ -92,11 +92,11 @@ def _program(facts: Mapping[str, Any], peak: int) -> list[str]:
     linked = facts.get("program")
     if linked is None:
         return []
-    held = linked[0].arena_bytes
-    return [f"the arena has {held} bytes, the ops need {peak}"] if held < peak else []
+    reserved = linked[0].arena_bytes
+    return [f"the arena has {reserved} bytes, the ops need {peak}"] if reserved < peak else []
 
 
-def _unreceived(ops: tuple[Op, ...]) -> list[str]:
+def _not_received(ops: tuple[Op, ...]) -> list[str]:
     """Check that the caller gets each result in its own memory, in the order of its elements."""
     root, wrong = roots(ops), []
     taken: dict[Value, int] = {}
@@ -119,10 +119,12 @@ def _unreceived(ops: tuple[Op, ...]) -> list[str]:
     return wrong
 
 
-def _spoiled(ops: tuple[Op, ...]) -> list[str]:
+def _overwritten(ops: tuple[Op, ...]) -> list[str]:
     """Check that inputs (the caller's) and constants (shared by all calls) are not written."""
     root = roots(ops)
-    kept = {op.result: op.kind.rpartition(".")[2] for op in ops if op.kind in (INPUT, CONSTANT)}
+    read_only = {
+        op.result: op.kind.rpartition(".")[2] for op in ops if op.kind in (INPUT, CONSTANT)
+    }
     wrong = []
     for op in ops:
         written: Sequence[Value] = ()
@@ -132,10 +134,10 @@ def _spoiled(ops: tuple[Op, ...]) -> list[str]:
             written = op.operands[1:]
         for value in written:
             source = root.get(value, value)
-            if source in kept:
+            if source in read_only:
                 wrong.append(
                     f"{op.kind} writes to {value}, which is the memory of the "
-                    f"{kept[source]} {source}"
+                    f"{read_only[source]} {source}"
                 )
     return wrong
 
@@ -182,15 +184,18 @@ def _spans(ops: tuple[Op, ...]) -> dict[Value, tuple[int, int]]:
     for at, op in enumerate(ops):
         if op.kind == VIEW:
             continue
-        touched = (*op.operands, *(() if op.kind == ALLOC else op.results))
-        for value in touched:
+        accessed = (*op.operands, *(() if op.kind == ALLOC else op.results))
+        for value in accessed:
             uses.setdefault(root.get(value, value), []).append(at)
-    around = loops(ops)
+    loop_ranges = loops(ops)
     found = {}
-    for value, places in uses.items():
-        first, last = min(places), max(places)
-        for begin, end in around:  # inner loops first: an outer one may extend the span further
-            inside = any(begin <= p <= end for p in places)
+    for value, positions in uses.items():
+        first, last = min(positions), max(positions)
+        for (
+            begin,
+            end,
+        ) in loop_ranges:  # inner loops first: an outer one may extend the span further
+            inside = any(begin <= p <= end for p in positions)
             if inside and (first < begin or last > end or _carried(ops[begin], value, root)):
                 first, last = min(first, begin), max(last, end)
         found[value] = first, last + 1

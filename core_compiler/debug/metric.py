@@ -57,62 +57,62 @@ def distance(
     want: np.ndarray,
     got: np.ndarray,
     dtype: np.dtype | None = None,
-    aside: np.ndarray | None = None,
-    beside: float = 0.0,
-    part_of: float = 0.0,
+    ignored: np.ndarray | None = None,
+    fallback_scale: float = 0.0,
+    whole_scale: float = 0.0,
 ) -> Distance:
     """Return the distance of ``got`` from ``want``.
 
-    ``dtype`` determines the ulps (default: the dtype of ``got``); ``aside`` are elements that do
-    not count; ``beside`` is the largest magnitude if ``want`` is 0 everywhere, ``part_of`` that of
-    the whole of which ``want`` is a part.
+    ``dtype`` determines the ulps (default: the dtype of ``got``); ``ignored`` are elements that do
+    not count; ``fallback_scale`` is the largest magnitude if ``want`` is 0 everywhere,
+    ``whole_scale`` that of the whole of which ``want`` is a part.
     """
-    if aside is not None and want.shape == got.shape and aside.any():
+    if ignored is not None and want.shape == got.shape and ignored.any():
         dtype = got.dtype if dtype is None else dtype
-        want, got = (np.where(aside, np.zeros((), x.dtype), x) for x in (want, got))
+        want, got = (np.where(ignored, np.zeros((), x.dtype), x) for x in (want, got))
     if want.shape != got.shape:
         note = f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
         return Distance(math.inf, ulps=None, note=note)
     if want.size == 0:
         return Distance()
     if want.dtype.kind in "biu" or got.dtype.kind in "biu":
-        return _of_integers(want, got)
+        return _integer_distance(want, got)
     kind = got.dtype if dtype is None else dtype
     a, b = want.astype(np.float64), got.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
     agree = finite | (np.isnan(a) & np.isnan(b)) | (a == b)
     if not agree.all():
-        place = int(np.argmin(agree))
-        return _at(math.inf, place, a, b, None, "values that are not finite differ")
-    off = np.zeros_like(a)
+        flat_index = int(np.argmin(agree))
+        return _distance_at(math.inf, flat_index, a, b, None, "values that are not finite differ")
+    difference = np.zeros_like(a)
     with np.errstate(over="ignore"):
-        np.subtract(b, a, out=off, where=finite)
-    np.abs(off, out=off)
-    place = int(np.argmax(off))
-    worst = float(off.reshape(-1)[place])
-    scale = max(float(np.max(np.abs(a), where=finite, initial=0.0)), part_of) or beside
+        np.subtract(b, a, out=difference, where=finite)
+    np.abs(difference, out=difference)
+    flat_index = int(np.argmax(difference))
+    worst = float(difference.reshape(-1)[flat_index])
+    scale = max(float(np.max(np.abs(a), where=finite, initial=0.0)), whole_scale) or fallback_scale
     if worst == 0.0:
-        return _at(0.0, place, a, b, 0)
+        return _distance_at(0.0, flat_index, a, b, 0)
     if scale == 0.0:
-        return _at(math.inf, place, a, b, None, "all values are 0")
-    return _at(worst / scale, place, a, b, _ulps(a, off, scale, kind))
+        return _distance_at(math.inf, flat_index, a, b, None, "all values are 0")
+    return _distance_at(worst / scale, flat_index, a, b, _ulps(a, difference, scale, kind))
 
 
-def largest(arrays: Iterable[np.ndarray], aside: np.ndarray) -> float:
-    """Return the largest finite magnitude of ``arrays``, ignoring the elements ``aside``."""
+def largest(arrays: Iterable[np.ndarray], ignored: np.ndarray) -> float:
+    """Return the largest finite magnitude of ``arrays``, ignoring the elements ``ignored``."""
     wide = (np.abs(a.astype(np.float64)) for a in arrays)
-    return max(float(np.max(a, where=np.isfinite(a) & ~aside, initial=0.0)) for a in wide)
+    return max(float(np.max(a, where=np.isfinite(a) & ~ignored, initial=0.0)) for a in wide)
 
 
-def _at(relative, place, a, b, ulps, note: str = "") -> Distance:
-    index = tuple(map(int, np.unravel_index(place, a.shape)))
+def _distance_at(relative, flat_index, a, b, ulps, note: str = "") -> Distance:
+    index = tuple(map(int, np.unravel_index(flat_index, a.shape)))
     return Distance(relative, index, float(a[index]), float(b[index]), ulps, note)
 
 
-def _of_integers(want: np.ndarray, got: np.ndarray) -> Distance:
+def _integer_distance(want: np.ndarray, got: np.ndarray) -> Distance:
     bad = np.asarray(want != got)
-    place = int(np.argmax(bad))
-    index = tuple(map(int, np.unravel_index(place, bad.shape)))
+    flat_index = int(np.argmax(bad))
+    index = tuple(map(int, np.unravel_index(flat_index, bad.shape)))
     relative = math.inf if bad.any() else 0.0
     return Distance(relative, index, float(want[index]), float(got[index]), None)
 

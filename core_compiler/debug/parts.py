@@ -56,18 +56,18 @@ def step_results(
     what it is, computed in the part or an input.  None if nothing would be left to differentiate.
     """
     roles = _roles(main)
-    places = {v: i for i, v in reversed(list(enumerate(main.outputs)))}
-    places |= {main.outputs[i]: i for i, _ in main.attributes.get("aliases", ())}
+    position_of = {v: i for i, v in reversed(list(enumerate(main.outputs)))}
+    position_of |= {main.outputs[i]: i for i, _ in main.attributes.get("aliases", ())}
     if roles is None:
-        return tuple(ops), [(v, places.get(v)) for v in live]
+        return tuple(ops), [(v, position_of.get(v)) for v in live]
     made = {v for op in ops for v in op.results}
     rows: list[Result] = [
         (v, i)
         for i, ((role, _), v) in enumerate(zip(roles.results, main.outputs, strict=True))
         if role in _ALWAYS or v in made
     ]
-    spoken = {v for v, _ in rows}
-    rest = [v for v in live if v not in spoken]
+    included = {v for v, _ in rows}
+    rest = [v for v in live if v not in included]
     if not _is_forward(roles):
         return tuple(ops), [*rows, *((v, None) for v in rest)]
     scaled = roles.result("scaled")
@@ -98,7 +98,7 @@ def _total(b: Builder, value: Value, like: TensorType) -> Value:
     return total if total.type.dtype is like.dtype else b.cast(total, dtype=like.dtype)
 
 
-def settled(
+def part_interface(
     main: Function, results: Sequence[Result], read: Iterable[Value]
 ) -> tuple[tuple[Value, ...], dict[str, Any]]:
     """Return the arguments and the facts of a part of ``main`` with these ``results``.
@@ -139,9 +139,9 @@ def settled(
         rows = (
             ("metric", i) if p is None else roles.results[p] for i, (_, p) in enumerate(results)
         )
-        facts["results"] = tuple((role, _moved(role, of, at)) for role, of in rows)
+        facts["results"] = tuple((role, _renumbered(role, of, at)) for role, of in rows)
     return arguments, facts
 
 
-def _moved(role: str, of: int, at: Mapping[int, int]) -> int:
+def _renumbered(role: str, of: int, at: Mapping[int, int]) -> int:
     return of if role == "metric" else at.get(of, -1)

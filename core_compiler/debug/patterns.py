@@ -8,7 +8,7 @@ from typing import Any
 
 from core_compiler.ir import Op, Rewriter
 from core_compiler.ir.refusal import Refusal
-from core_compiler.passes.base import Scene
+from core_compiler.passes.base import RefusalContext
 from core_compiler.passes.rules import MOVES, Either, Match, Node, Rule, view_of
 from core_compiler.support.errors import UserError
 
@@ -57,7 +57,9 @@ def kinds_of(rule: Rule) -> set[str]:
     return found | (MOVES if any(node.through for node in nodes(rule.pattern)) else frozenset())
 
 
-def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) -> Closest | None:
+def closest(
+    rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: RefusalContext
+) -> Closest | None:
     """Return the attempt that got furthest with one op of each set, or None.
 
     ``rows`` are the variants of one rule; None if no variant has ops of their kinds.  A rule is
@@ -67,12 +69,12 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
     view = view_of(rows, scene.rewriter, scene.module.weights)
     given = {op for some in sets for op in some}
     best: tuple[tuple[int, int, int], Refusal, Rule] | None = None
-    asked = False
+    is_applicable = False
     for rule in rows:
         kinds = kinds_of(rule)
         if not all(any(op.kind in kinds for op in some) for some in sets):
             continue
-        asked = True
+        is_applicable = True
         for root in _roots(rule, sets, scene.rewriter, kinds):
             try:
                 found = rule.attempt(root, view)
@@ -83,34 +85,34 @@ def closest(rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene) ->
                     continue
                 text = "the whole pattern matches at {0} in the pass's result: it stopped before"
                 text += " this (a limit on its rewrites), or the rewrite itself declined"
-                found = Refusal("a rewrite left", text, (root,), rule.row, 1_001, found.ops)
+                found = Refusal("a rewrite left", text, (root,), rule.location, 1_001, found.ops)
             # The rule is not about ops whose kind does not occur in the pattern.
-            spoken = set(found.matched) | (
+            concerned = set(found.matched) | (
                 set() if found.condition == "pattern" else set(found.ops)
             )
-            touched = given & spoken
-            if not all(any(op in spoken for op in some) for some in sets) and len(sets) == 2:
+            reached = given & concerned
+            if not all(any(op in concerned for op in some) for some in sets) and len(sets) == 2:
                 continue
-            score = len(touched), len(found.matched), found.depth
+            score = len(reached), len(found.matched), found.depth
             if best is None or score > best[0]:
                 best = score, found, rule
     if best is None:
-        if not asked or len(sets) == 2:
+        if not is_applicable or len(sets) == 2:
             return None
         roots = " or ".join(sorted({rule.pattern.kind for rule in rows}))
         text = "the root of the rule is {1}, and {0} feeds none within reach"
         return Closest(
             "refused",
-            Refusal("pattern", text, (sets[0][0], roots), rows[0].row),
+            Refusal("pattern", text, (sets[0][0], roots), rows[0].location),
             0,
             tuple(sets[0][:1]),
         )
     _, refused, rule = best
-    return _told(refused, rule)
+    return _describe(refused, rule)
 
 
 def matched(
-    rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: Scene, roots: Container
+    rows: Sequence[Rule], sets: Sequence[Sequence[Op]], scene: RefusalContext, roots: Container
 ) -> Op | None:
     """Return the one of ``roots`` at which one of ``rows`` matches an op of each set, or None."""
     view = view_of(rows, scene.rewriter, scene.module.weights)
@@ -128,7 +130,7 @@ def matched(
     return None
 
 
-def _told(refused: Refusal, rule: Rule) -> Closest:
+def _describe(refused: Refusal, rule: Rule) -> Closest:
     """Return the refusal with the number of ops that had matched."""
     matched = tuple(dict.fromkeys(refused.matched))
     whole, wanted = size(rule.pattern), {node.kind for node in nodes(rule.pattern)}
@@ -139,8 +141,10 @@ def _told(refused: Refusal, rule: Rule) -> Closest:
     count = len(refused.about)
     text = f"matched {{{count}}} ({{{count + 1}}} of {{{count + 2}}} ops): {refused.text}"
     about = (*refused.about, kinds, min(held, whole), whole)
-    told = Refusal(refused.condition, text, about, refused.asked, refused.depth, refused.matched)
-    return Closest("refused", told, len(refused.matched), matched)
+    with_counts = Refusal(
+        refused.condition, text, about, refused.code_location, refused.depth, refused.matched
+    )
+    return Closest("refused", with_counts, len(refused.matched), matched)
 
 
 def _roots(rule: Rule, sets, rewriter: Rewriter, kinds: set[str]) -> list[Op]:
@@ -152,15 +156,15 @@ def _roots(rule: Rule, sets, rewriter: Rewriter, kinds: set[str]) -> list[Op]:
     found: dict[Op, None] | None = None
     for some in sets:
         near = dict.fromkeys(op for op in some if op in rewriter and op.kind in kinds)
-        front = list(near)
+        frontier = list(near)
         for _ in range(reach):
-            front = [
+            frontier = [
                 user
-                for op in front
+                for op in frontier
                 for value in op.results
                 for user in rewriter.users(value)
                 if user not in near and user.kind in kinds
             ]
-            near |= dict.fromkeys(front)
+            near |= dict.fromkeys(frontier)
         found = near if found is None else {op: None for op in found if op in near}
     return [op for op in found or () if op.kind == rule.pattern.kind]

@@ -73,8 +73,8 @@ def wrong() -> tuple[str, float, float] | None:
     ):
         drawn = draw((_COUNT,), 5)
         off = np.abs(drawn - exact)
-        place = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
-        if not off[place] <= error:
-            note = f"a {name} number is {drawn[place]:.9g}; its formula gives {exact[place]:.9g}"
-            return note, float(exact[place]), float(drawn[place])
+        worst = int(np.argmax(np.where(np.isfinite(off), off, np.inf)))
+        if not off[worst] <= error:
+            note = f"a {name} number is {drawn[worst]:.9g}; its formula gives {exact[worst]:.9g}"
+            return note, float(exact[worst]), float(drawn[worst])
     return None

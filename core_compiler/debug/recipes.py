@@ -1,7 +1,7 @@
 """Arrays that one line of Python generates, for reduced inputs and weights.
 
-Each recipe is a function of ``(shape, dtype)``; the simplest come first.  ``spelled`` finds the
-line for an array, and a reproducer's file calls the functions here with a type's text.
+Each recipe is a function of ``(shape, dtype)``; the simplest come first.  ``expression_for`` finds
+the line for an array, and a reproducer's file calls the functions here with a type's text.
 """
 
 from __future__ import annotations
@@ -90,28 +90,28 @@ def stored(path: Path | str, name: str, type_: str) -> np.ndarray:
     The file holds it as bytes.
     """
     kind = _type(type_)
-    with np.load(path, allow_pickle=False) as held:
-        return np.frombuffer(held[name].tobytes(), kind.dtype.numpy).reshape(_shape(kind))
+    with np.load(path, allow_pickle=False) as archive:
+        return np.frombuffer(archive[name].tobytes(), kind.dtype.numpy).reshape(_shape(kind))
 
 
-def spelled(held: np.ndarray, name: str, dtype: DType) -> tuple[str, bool]:
-    """Return the expression for ``held``, and whether its bytes must be stored under ``name``."""
-    kind = tensor(held.shape, dtype)
+def expression_for(values: np.ndarray, name: str, dtype: DType) -> tuple[str, bool]:
+    """Return the expression for ``values``, and whether its bytes must be stored under ``name``."""
+    kind = tensor(values.shape, dtype)
     text = f'"{_short(kind)}"'
     for recipe, make in RECIPES.items():
-        if same_bits(make(held.shape, dtype), held):
+        if same_bits(make(values.shape, dtype), values):
             return f"{recipe}({text})", False
-    finite = held.dtype.kind in "biu" or bool(np.isfinite(held.astype(np.float64)).all())
-    if held.size <= INLINE and finite:
-        return f"array({text}, {_numbers(held)})", False
+    finite = values.dtype.kind in "biu" or bool(np.isfinite(values.astype(np.float64)).all())
+    if values.size <= INLINE and finite:
+        return f"array({text}, {_numbers(values)})", False
     return f'stored(STORED, "{name}", {text})', True
 
 
-def _numbers(held: np.ndarray) -> Any:
-    if held.dtype.kind in "biu":
-        return held.tolist()
+def _numbers(values: np.ndarray) -> Any:
+    if values.dtype.kind in "biu":
+        return values.tolist()
     # Every float format here is a subset of f64, whose shortest decimal restores the bits.
-    return held.astype(np.float64).tolist()
+    return values.astype(np.float64).tolist()
 
 
 def _short(kind: TensorType) -> str:

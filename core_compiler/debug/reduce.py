@@ -22,16 +22,16 @@ from core_compiler.debug.candidates import (
     Cutter,
     around,
     arrays_of,
-    bare,
     bypassed,
-    is_no_recipe,
+    needs_simplifying,
     only_outputs,
-    places,
-    plainer,
     resized,
+    simpler_values,
     sizes_of,
+    value_slots,
     with_attribute,
-    with_numbers,
+    with_values,
+    without_facts,
 )
 from core_compiler.debug.failure import NUMBERS, Failure, Trial
 from core_compiler.debug.recipes import RECIPES
@@ -194,7 +194,7 @@ class _Search:
     def facts(self) -> None:
         """Remove main's facts of arguments and results, which every part must keep otherwise."""
         self.doing = "state attributes of main"
-        self.fails(bare(self.case))
+        self.fails(without_facts(self.case))
 
     def passes(self) -> None:
         """Remove passes before the suspect that no later pass needs."""
@@ -237,9 +237,9 @@ class _Search:
         """Minimise the results."""
         self.doing = "fewer results"
         case = self.case
-        places = list(range(len(case.module.main.outputs)))
-        if len(places) > 1:
-            _minimise(places, lambda kept: bool(kept) and self.fails(only_outputs(case, kept)))
+        indices = list(range(len(case.module.main.outputs)))
+        if len(indices) > 1:
+            _minimise(indices, lambda kept: bool(kept) and self.fails(only_outputs(case, kept)))
 
     def bypass(self) -> None:
         """Replace an op's result by an operand of the same type."""
@@ -251,8 +251,8 @@ class _Search:
     def numbers(self) -> None:
         """Simplify inputs and weights: zeros, ones, small integers, seeded values."""
         self.doing = "simpler values"
-        count = len(places(self.case))
-        if count > 1 and any(map(is_no_recipe, arrays_of(self.case))):
+        count = len(value_slots(self.case))
+        if count > 1 and any(map(needs_simplifying, arrays_of(self.case))):
             self._simplified(range(count))
         for number in range(count):
             self._simplified([number])
@@ -260,7 +260,7 @@ class _Search:
     def _simplified(self, numbers: Sequence[int]) -> None:
         """Try recipes on these arrays together, simplest first, down to the current one."""
         for recipe in RECIPES.values():
-            case = with_numbers(self.case, numbers, recipe)
+            case = with_values(self.case, numbers, recipe)
             if case is None or self.fails(case):
                 return
 
@@ -276,10 +276,10 @@ class _Search:
     def attributes(self) -> None:
         """Set attributes to their defaults, or to all zeros or ones."""
         self.doing = "default attributes"
-        for place, op in enumerate(self.case.module.main.body.ops):
+        for position, op in enumerate(self.case.module.main.body.ops):
             for name in op.attributes:
-                tries = plainer(self.case.module.main.body.ops[place], name)
-                any(self.fails(with_attribute(self.case, place, name, v)) for v in tries)
+                values = simpler_values(self.case.module.main.body.ops[position], name)
+                any(self.fails(with_attribute(self.case, position, name, v)) for v in values)
 
 
 # -- sets of ops -----------------------------------------------------------------------------------

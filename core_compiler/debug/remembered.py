@@ -17,7 +17,7 @@ from core_compiler.runtime.kernel_cache import digest_of
 KERNEL_SOURCES = ("numerics/**/*.py", "kernel_ir/*.py", "lowering/*.py", "scheduling/**/*.py")
 
 
-class Remembered:
+class PassedChecks:
     """The keys (hexadecimal digests) of one ``kind`` of check that passed.
 
     ``sources`` are patterns of our own files whose text affects the verdicts.
@@ -38,11 +38,11 @@ class Remembered:
         self._keys.add(key)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            place = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
-                os.write(place, f"{key}\n".encode())
+                os.write(descriptor, f"{key}\n".encode())
             finally:
-                os.close(place)
+                os.close(descriptor)
         except OSError:
             pass
 

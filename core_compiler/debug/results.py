@@ -21,13 +21,15 @@ def matched(before: Module, after: Module) -> list[tuple[int, int]] | None:
     """
     old, new = _roles(before), _roles(after)
     if old is None or new is None:
-        count, now = len(before.main.outputs), len(after.main.outputs)
-        same = count <= now if _is_import(before, after) else count == now
-        return [(i, i) for i in range(count)] if same else None
-    places = {row: place for place, row in reversed(list(enumerate(new)))}
-    if any(row not in places and row[0] not in _BETWEEN for row in old):
+        old_count, new_count = len(before.main.outputs), len(after.main.outputs)
+        same = old_count <= new_count if _is_import(before, after) else old_count == new_count
+        return [(i, i) for i in range(old_count)] if same else None
+    new_positions = {row: position for position, row in reversed(list(enumerate(new)))}
+    if any(row not in new_positions and row[0] not in _BETWEEN for row in old):
         return None
-    return [(place, places[row]) for place, row in enumerate(old) if row in places]
+    return [
+        (position, new_positions[row]) for position, row in enumerate(old) if row in new_positions
+    ]
 
 
 def _is_import(before: Module, after: Module) -> bool:
@@ -64,7 +66,7 @@ def reference(
     A result that is new, or has room for more, is its own reference (``new``).
     """
     made = list(new)
-    for there, here in matched(before, after) or ():
-        if old[there].shape == made[here].shape:
-            made[here] = old[there]
+    for old_index, new_index in matched(before, after) or ():
+        if old[old_index].shape == made[new_index].shape:
+            made[new_index] = old[old_index]
     return made

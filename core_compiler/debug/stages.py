@@ -70,11 +70,11 @@ class Stages:
         return made(**{k: v for k, v in row.options.items() if k in names})
 
     @property
-    def last_asked(self) -> int:
+    def last_testable(self) -> int:
         """Return the last stage whose pass has conditions to test (or is unknown here)."""
         for number in range(self.count - 1, 0, -1):
             pass_ = self.pass_(number)
-            if pass_ is None or pass_.asks or pass_.table() or pass_.fusion() is not None:
+            if pass_ is None or pass_.refusal_arity or pass_.table() or pass_.fusion() is not None:
                 return number
         return 0
 
@@ -116,21 +116,21 @@ class Stages:
         except KeyError:
             return None
 
-    def name(self, value: Value, number: int, asked: int) -> str:
-        """Return a value as spelled in the text of stage ``asked``.
+    def name(self, value: Value, number: int, query_stage: int) -> str:
+        """Return a value as spelled in the text of stage ``query_stage``.
 
         If it is not there: as in the stage before pass ``number``, or after it.  Recordings number
         unnamed values by their ids.  Elsewhere each stage's text numbers its own: the third value
-        of another stage than ``asked`` is ``%3@21``.
+        of another stage than ``query_stage`` is ``%3@21``.
         """
-        for stage in (asked, number - 1, number):
+        for stage in (query_stage, number - 1, number):
             if stage not in self._names:
                 module = self.index(stage).module
                 numbers = _Ids(self._given) if self._recorded else None
                 self._names[stage] = value_names(module.main, numbers)
             found = self._names[stage].get(value)
             if found is not None:
-                counted = stage != asked and not value.name and not self._recorded
+                counted = stage != query_stage and not value.name and not self._recorded
                 return f"{found}@{stage}" if counted else found
         return f"%{value.name or '?'}"
 

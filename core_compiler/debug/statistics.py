@@ -67,8 +67,8 @@ def statistics(value: Value, array: np.ndarray, stage: int = 0) -> TensorStats:
         inf = flat.size - int(np.count_nonzero(finite)) - nan
         flat = flat[finite]
     if not flat.size:
-        none = float("nan")
-        return TensorStats(value, none, none, none, nan, inf, ((), ()), stage)
+        undefined = float("nan")
+        return TensorStats(value, undefined, undefined, undefined, nan, inf, ((), ()), stage)
     low, high = float(flat.min()), float(flat.max())
     with np.errstate(over="ignore"):
         mean = float(flat.mean(dtype=np.float64))
@@ -82,7 +82,7 @@ def _histogram(flat: np.ndarray, low: float, high: float) -> tuple[list[float], 
         return [low, high], [sample.size]
     if not math.isfinite(width):
         return [], []
-    place = np.minimum(((sample - low) / width * BINS).astype(np.int64), BINS - 1)
-    counts = np.bincount(place, minlength=BINS)
+    bin_numbers = np.minimum(((sample - low) / width * BINS).astype(np.int64), BINS - 1)
+    counts = np.bincount(bin_numbers, minlength=BINS)
     edges = [float(f"{edge:.6g}") for edge in np.linspace(low, high, BINS + 1)]
     return edges, counts.tolist()

@@ -20,9 +20,9 @@ import numpy as np
 from core_compiler.debug.bits import same_bits
 from core_compiler.debug.check import worst_error
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.debug.extents import whole
+from core_compiler.debug.extents import launch_sizes
 from core_compiler.debug.launch_cases import LaunchCase, cases, first_launches, states
-from core_compiler.debug.remembered import KERNEL_SOURCES, Remembered
+from core_compiler.debug.remembered import KERNEL_SOURCES, PassedChecks
 from core_compiler.ir import Module, Op
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
@@ -42,7 +42,7 @@ _SOURCES = (
     "debug/hurtful.py",
 )
 #: The name of the step if the unscheduled loops are wrong already.
-NOT_THE_MEANING = "the plain loops"
+PLAIN_LOOPS = "the plain loops"
 
 
 def check_schedules(
@@ -53,7 +53,7 @@ def check_schedules(
     Yields one record per kernel; a failed one names the first step that changed a bit.  ``loops``
     is filled with the results of the plain loops: for each kernel a list, one entry per part.
     """
-    remembered = Remembered("schedules", _SOURCES)
+    passed = PassedChecks("schedules", _SOURCES)
     for launch in first_launches(module, schedules):
         kernel = launch["kernel"]
         started = time.perf_counter()
@@ -61,7 +61,7 @@ def check_schedules(
         tried = list(cases(launch, scheduled))
         key = _key(launch, scheduled, tried)
         found = None
-        for case in tried if key not in remembered else ():
+        for case in tried if key not in passed else ():
             wanted = case.loops()
             if loops is not None:
                 loops.setdefault(kernel, []).append(wanted)
@@ -71,8 +71,8 @@ def check_schedules(
         value = launch.operands[launch["reads"]]
         spent = time.perf_counter() - started
         if found is None:
-            if key not in remembered:
-                remembered.add(key)
+            if key not in passed:
+                passed.add(key)
             note = f"kernel {kernel}: {len(scheduled.steps) - 1} schedule steps, "
             note += "; ".join(case.extents() for case in tried)
             yield CheckRecord(None, "bitwise", 0.0, 0.0, value, (), spent, note)
@@ -89,14 +89,14 @@ def _key(launch: Op, scheduled: Any, tried: Sequence[LaunchCase]) -> str:
     first, plan = scheduled.steps[0].function, scheduled.launch
     parts = [("plain", first), ("scheduled", scheduled.function), *scheduled.cores.items()]
     if plan is not None:
-        parts += [(f"pack {place}", pack) for place, pack in plan.pack.items()]
+        parts += [(f"pack {index}", pack) for index, pack in plan.pack.items()]
     kernels = Module({name: function.with_(name=name) for name, function in parts})
     sizes = [
         (c.sizes, c.kind, plan.more_sizes(c.sizes, 1) if plan is not None else ()) for c in tried
     ]
     types = [str(v.type) for v in launch.operands]
-    said = repr((structure_key(kernels), sizes, types, launch["arguments"], launch.get(OVER, ())))
-    return hashlib.sha256(said.encode()).hexdigest()
+    text = repr((structure_key(kernels), sizes, types, launch["arguments"], launch.get(OVER, ())))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def first_bad_step(
     """
     flops = sum(cost(op).flops for op in launch.regions[0].ops if op.kind != "core.constant")
     if evaluator is not None and flops <= MOST_FLOPS:
-        case = LaunchCase(launch, scheduled, whole(launch))
+        case = LaunchCase(launch, scheduled, launch_sizes(launch))
         return _first_bad(case, case.meaning(evaluator))
     tried = (_first_bad(case, case.loops()) for case in cases(launch, scheduled))
     return next((found for found in tried if found is not None), None)
@@ -133,21 +133,21 @@ def first_bad_step(
 def _first_bad(case: LaunchCase, wanted: list[np.ndarray] | KernelFault) -> BadStep | None:
     scheduled = case.scheduled
     after = states(scheduled)
-    told = f"kernel {scheduled.function.name}"
+    subject = f"kernel {scheduled.function.name}"
     if isinstance(wanted, KernelFault):
-        return BadStep(0, f"{told}: {NOT_THE_MEANING}: {wanted}")
+        return BadStep(0, f"{subject}: {PLAIN_LOOPS}: {wanted}")
 
-    def fault(place: int) -> BadStep | None:
-        number = min(place, len(scheduled.steps) - 1)
+    def fault(position: int) -> BadStep | None:
+        number = min(position, len(scheduled.steps) - 1)
         try:
-            results = case.interpreted(*after[place])
+            results = case.interpreted(*after[position])
         except KernelFault as error:
-            return BadStep(number, f"{told}: {error}")
+            return BadStep(number, f"{subject}: {error}")
         if all(map(same_bits, wanted, results)):
             return None
         worst = max(worst_error(a, b)[0] for a, b in zip(wanted, results, strict=True))
-        name = NOT_THE_MEANING if place == 0 else scheduled.steps[number].name
-        return BadStep(number, f"{told}: {name} changed the bits of its results", worst)
+        name = PLAIN_LOOPS if position == 0 else scheduled.steps[number].name
+        return BadStep(number, f"{subject}: {name} changed the bits of its results", worst)
 
     good, bad = -1, len(after) - 1
     found = fault(bad)
@@ -155,9 +155,9 @@ def _first_bad(case: LaunchCase, wanted: list[np.ndarray] | KernelFault) -> BadS
         return None
     while bad - good > 1:
         middle = (good + bad) // 2
-        here = fault(middle)
-        if here is None:
+        middle_fault = fault(middle)
+        if middle_fault is None:
             good = middle
         else:
-            bad, found = middle, here
+            bad, found = middle, middle_fault
     return found

@@ -20,10 +20,10 @@ from core_compiler.debug.gradients import (
     SLOPE,
     Arrays,
     GradientCheck,
+    PeerResult,
     Point,
-    Said,
     failure,
-    replaces,
+    replaces_elements,
 )
 from core_compiler.debug.metric import distance
 from core_compiler.ops import typed
@@ -113,8 +113,8 @@ def _standard_deviation(op: typed.StandardDeviation, xs: Sequence[np.ndarray], g
     square = np.sum(centred * centred, axis=axes, keepdims=True)
     if count <= 0:
         return [None]
-    there = np.where(square == 0, np.inf, np.sqrt(square * count))
-    return [np.expand_dims(g, axes) * centred / there]
+    denominator = np.where(square == 0, np.inf, np.sqrt(square * count))
+    return [np.expand_dims(g, axes) * centred / denominator]
 
 
 def _binary_cross_entropy(op: typed.BinaryCrossEntropy, xs: Sequence[np.ndarray], g: np.ndarray):
@@ -125,14 +125,14 @@ def _binary_cross_entropy(op: typed.BinaryCrossEntropy, xs: Sequence[np.ndarray]
     return [g * (x - y) / np.maximum((1 - x) * x, 1e-12), g * (other - one)]
 
 
-def _met(
-    op: typed.Scatter, x: np.ndarray, places: np.ndarray
+def _targets(
+    op: typed.Scatter, x: np.ndarray, indices: np.ndarray
 ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Return which updates of a scatter are inside of ``x``, and the places of these."""
-    at = list(np.moveaxis(places, -1, 0))
+    at = list(np.moveaxis(indices, -1, 0))
     if isinstance(op, typed.ScatterAlong):
-        at = list(np.indices(places.shape))
-        at[op.axis] = places
+        at = list(np.indices(indices.shape))
+        at[op.axis] = indices
     sizes = zip(at, x.shape, strict=False)
     inside = np.logical_and.reduce([(i >= 0) & (i < size) for i, size in sizes])
     return inside, tuple(i[inside] for i in at)
@@ -146,20 +146,20 @@ def _scattered(
     Replaced elements do not contribute to the result; each update gets the cotangent of its
     element, although only one of several counts.  Equal extremes share it.
     """
-    x, places, updates = xs
-    inside, kept = _met(op, x, places)
+    x, indices, updates = xs
+    inside, targets = _targets(op, x, indices)
     of_x, of_updates = g.copy(), np.zeros(updates.shape)
     if op.mode == "set":
-        of_x[kept] = 0.0
-        of_updates[inside] = g[kept]
+        of_x[targets] = 0.0
+        of_updates[inside] = g[targets]
         return [of_x, None, of_updates]
     result = x.copy()
-    _EXTREMES[op.mode].at(result, kept, updates[inside])
-    own, theirs = x == result, updates[inside] == result[kept]
+    _EXTREMES[op.mode].at(result, targets, updates[inside])
+    own, theirs = x == result, updates[inside] == result[targets]
     count = own.astype(np.float64)
-    np.add.at(count, kept, theirs)
+    np.add.at(count, targets, theirs)
     share = g / np.maximum(count, 1)
-    of_updates[inside] = share[kept] * theirs
+    of_updates[inside] = share[targets] * theirs
     return [share * own, None, of_updates]
 
 
@@ -220,13 +220,13 @@ BROKEN: dict[str, Callable[[Any, np.ndarray], np.ndarray]] = {
 }
 
 
-def tied(check: GradientCheck) -> Point | None:
+def point_of_ties(check: GradientCheck) -> Point | None:
     """Return a point full of ties, or None for smooth ops."""
     op = check.claim.forward[-1]
     if len(check.claim.forward) > 1 or not (op.kind in FORMULAS or op.kind in BROKEN):
         return None
     own: Any = view(op)
-    if op.kind in SCATTERS and not (replaces(op) or own.mode in _EXTREMES):  # smooth
+    if op.kind in SCATTERS and not (replaces_elements(op) or own.mode in _EXTREMES):  # smooth
         return None
     random = np.random.default_rng([SEED, 11])
     grid = set(GRIDS.get(op.kind, {-1.0, 0.0, 1.0, 2.0}))
@@ -237,39 +237,43 @@ def tied(check: GradientCheck) -> Point | None:
         x[value] = random.choice(sorted(grid), value.type.shape)
         other = next((v for v in op.operands if v not in check.varied), None)
         if other is not None and op.kind in ("core.max", "core.min"):
-            there = check.fixed(other)
-            x[value] = np.where(random.random(value.type.shape) < 0.5, there, there + x[value])
+            fixed_values = check.fixed(other)
+            x[value] = np.where(
+                random.random(value.type.shape) < 0.5, fixed_values, fixed_values + x[value]
+            )
         if op.kind == "core.standard_deviation":  # along some slices all elements are equal
             axes = range(x[value].ndim)
             first = tuple(slice(0, 1) if a in own.axes else slice(None) for a in axes)
             slice_ = x[value][first]
             x[value] = np.where(random.random(slice_.shape) < 0.5, slice_, x[value])
-    if op.kind in SCATTERS and not replaces(op):
-        _meet(own, x, check, random)
+    if op.kind in SCATTERS and not replaces_elements(op):
+        _tie_updates(own, x, check, random)
     return check.point_of("ties", x)
 
 
-def _meet(op: typed.Scatter, x: Arrays, check: GradientCheck, random: np.random.Generator) -> None:
+def _tie_updates(
+    op: typed.Scatter, x: Arrays, check: GradientCheck, random: np.random.Generator
+) -> None:
     """Let about half of the updates of a scatter equal the elements that they meet."""
-    of, places, updates = (x[v] if v in x else check.fixed(v) for v in op.operands)
-    inside, kept = _met(op, of, places)
+    of, indices, updates = (x[v] if v in x else check.fixed(v) for v in op.operands)
+    inside, targets = _targets(op, of, indices)
     half = random.random(updates[inside].shape) < 0.5
     if op.operands[2] in x:
-        updates[inside] = np.where(half, of[kept], updates[inside])
+        updates[inside] = np.where(half, of[targets], updates[inside])
     else:
-        of[kept] = np.where(half, updates[inside], of[kept])
+        of[targets] = np.where(half, updates[inside], of[targets])
 
 
-def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
+def compare(check: GradientCheck, points: Sequence[Point]) -> PeerResult | None:
     """Compare the event at ties with the declared subgradient; None if there are no ties."""
-    point = tied(check)
+    point = point_of_ties(check)
     if point is None:
         return None
     forward = check.claim.forward[-1]
     op: OpView = view(forward)
     found = check.contributions(point)
     if op.kind in BROKEN:
-        return _broken(check, point, op, found)
+        return _compare_beside_ties(check, point, op, found)
     ((_, cotangent),) = check.claim.given
     arrays = [point.x[v] if v in point.x else check.fixed(v) for v in op.operands]
     declared: Arrays = {}
@@ -281,21 +285,23 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
     return _compared(check, declared, found)
 
 
-def _broken(check: GradientCheck, point: Point, op: OpView, found: Arrays) -> Said:
+def _compare_beside_ties(
+    check: GradientCheck, point: Point, op: OpView, found: Arrays
+) -> PeerResult:
     """Check that the event's gradient at ties equals that beside them, where it was checked."""
     (value,) = check.varied
-    beside = check.point_of("beside ties", {value: BROKEN[op.kind](op, point.x[value])})
-    beside.cotangents = point.cotangents
-    return _compared(check, {value: check.contributions(beside)[value]}, found)
+    nearby = check.point_of("beside ties", {value: BROKEN[op.kind](op, point.x[value])})
+    nearby.cotangents = point.cotangents
+    return _compared(check, {value: check.contributions(nearby)[value]}, found)
 
 
-def _compared(check: GradientCheck, declared: Arrays, found: Arrays) -> Said:
+def _compared(check: GradientCheck, declared: Arrays, found: Arrays) -> PeerResult:
     worst = 0.0
     for value, want in declared.items():
         off = distance(want, found[value])
         if off.relative > SLOPE:
             wanted, got = (math.nan if n is None else n for n in (off.want, off.got))
-            return Said(
+            return PeerResult(
                 off.relative,
                 "",
                 failure(
@@ -309,4 +315,4 @@ def _compared(check: GradientCheck, declared: Arrays, found: Arrays) -> Said:
                 ),
             )
         worst = max(worst, off.relative)
-    return Said(worst, "the declared subgradient at ties")
+    return PeerResult(worst, "the declared subgradient at ties")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.debug.gradients import SLOPE, GradientCheck, Point, Said, failure
+from core_compiler.debug.gradients import SLOPE, GradientCheck, PeerResult, Point, failure
 from core_compiler.debug.metric import distance
-from core_compiler.debug.ties import tied
+from core_compiler.debug.ties import point_of_ties
 from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ops import typed
 from core_compiler.ops.base import view
@@ -144,7 +144,7 @@ COUNTERPARTS: dict[str, Callable[[Any, Any, Sequence[Any]], Any]] = {
 }
 
 
-def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
+def compare(check: GradientCheck, points: Sequence[Point]) -> PeerResult | None:
     """Compare the contributions at ``points`` and at ties with torch's; None if no counterpart."""
     op = check.claim.forward[-1]
     counterpart = COUNTERPARTS.get(op.kind)
@@ -154,7 +154,7 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
         return None
     import torch
 
-    at_ties = tied(check)
+    at_ties = point_of_ties(check)
     worst, compared = 0.0, 0
     for point in [*points, *([] if at_ties is None else [at_ties])]:
         theirs = _autograd(torch, check, counterpart, op, point)
@@ -170,7 +170,7 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
             if off.relative > SLOPE and np.max(np.abs(a - b), initial=0.0) > SLOPE * (
                 size or 1e-12
             ):
-                return Said(
+                return PeerResult(
                     off.relative,
                     "",
                     failure(
@@ -184,7 +184,7 @@ def compare(check: GradientCheck, points: Sequence[Point]) -> Said | None:
                     ),
                 )
             worst = max(worst, off.relative if np.isfinite(off.relative) else 0.0)
-    return Said(worst, "torch's autograd") if compared else None
+    return PeerResult(worst, "torch's autograd") if compared else None
 
 
 def _autograd(torch, check, counterpart, op: Op, point: Point) -> dict[Value, np.ndarray] | None:

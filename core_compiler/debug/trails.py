@@ -32,7 +32,7 @@ def parts(op: Op) -> tuple[Op, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpLocation:
     """An op of a stage by its key; ``member`` is the index of one of its members (None: all)."""
 
     key: Key
@@ -63,9 +63,9 @@ class Index:
                     self._enter(region, f"{name}/{op.kind}")
 
     @cached_property
-    def _members(self) -> dict[Op, Place]:
+    def _members(self) -> dict[Op, OpLocation]:
         return {
-            member: Place(key(op), number)
+            member: OpLocation(key(op), number)
             for op in self.home
             if op.kind in HOLDERS
             for number, member in enumerate(parts(op))
@@ -79,21 +79,21 @@ class Index:
             found[id(op.origin), op.kind].append(op)
         return found
 
-    def place(self, op: Op) -> Place | None:
+    def location(self, op: Op) -> OpLocation | None:
         """Return the place of an op of this module, or None for other ops."""
-        return Place(key(op)) if op in self.home else self._members.get(op)
+        return OpLocation(key(op)) if op in self.home else self._members.get(op)
 
-    def ops(self, places: Iterable[Place]) -> list[Op]:
+    def ops(self, locations: Iterable[OpLocation]) -> list[Op]:
         """Return the ops of the blocks that contain these places, each once."""
-        found = (self.top.get(place.key) for place in places)
+        found = (self.top.get(location.key) for location in locations)
         return list(dict.fromkeys(op for op in found if op is not None))
 
-    def shown(self, place: Place) -> Op | None:
+    def shown(self, location: OpLocation) -> Op | None:
         """Return the op at a place itself, or the member if it names one."""
-        op = self.top.get(place.key)
-        if op is None or place.member is None:
+        op = self.top.get(location.key)
+        if op is None or location.member is None:
             return op
-        return parts(op)[place.member]
+        return parts(op)[location.member]
 
 
 class Changes:
@@ -109,80 +109,88 @@ class Changes:
             for op in rewrite.new:
                 self._by_new[key(op)].append(number)
 
-    def forward(self, places: Iterable[Place], until: int | None = None) -> list[Place]:
+    def forward(
+        self, locations: Iterable[OpLocation], until: int | None = None
+    ) -> list[OpLocation]:
         """Return the same ops after the pass, or after rewrite ``until`` within it."""
-        return self.trace(places, until)[0]
+        return self.trace(locations, until)[0]
 
     def trace(
-        self, places: Iterable[Place], until: int | None = None
-    ) -> tuple[list[Place], list[int]]:
+        self, locations: Iterable[OpLocation], until: int | None = None
+    ) -> tuple[list[OpLocation], list[int]]:
         """Return :meth:`forward` and the rewrites on the way."""
         end = len(self.rewrites) if until is None else until + 1
-        done: dict[Place, None] = {}
+        done: dict[OpLocation, None] = {}
         through: set[int] = set()
-        work = [(place, -1) for place in places]
-        for place in places:
-            op = self.before.top.get(place.key)
-            if op is not None and place.member is None:
+        work = [(location, -1) for location in locations]
+        for location in locations:
+            op = self.before.top.get(location.key)
+            if op is not None and location.member is None:
                 copies = self._copies.get((id(op.origin), op.kind), ())
                 work += [(copy, number) for number, copy in copies if number < end]
                 through |= {number for number, _ in copies if number < end}
-        for place, since in work:  # the list grows
-            number = next((n for n in self._by_old.get(place.key, ()) if since < n < end), None)
+        for location, since in work:  # the list grows
+            number = next((n for n in self._by_old.get(location.key, ()) if since < n < end), None)
             if number is None:
-                done[place] = None
+                done[location] = None
                 continue
             through.add(number)
-            work += [(p, number) for p in _became(self.rewrites[number], place)]
+            work += [(p, number) for p in _moved_to(self.rewrites[number], location)]
         if until is None:
-            done = {place: None for place in done if place.key in self.after.top}
+            done = {location: None for location in done if location.key in self.after.top}
         return list(done), sorted(through)
 
-    def backward(self, places: Iterable[Place]) -> list[Place]:
+    def backward(self, locations: Iterable[OpLocation]) -> list[OpLocation]:
         """Return the same ops before the pass."""
-        done: dict[Place, None] = {}
-        work = [(place, len(self.rewrites)) for place in places]
+        done: dict[OpLocation, None] = {}
+        work = [(location, len(self.rewrites)) for location in locations]
         seen = set(work)
-        for place, since in work:  # the list grows
-            number = next((n for n in reversed(self._by_new.get(place.key, ())) if n < since), None)
+        for location, since in work:  # the list grows
+            number = next(
+                (n for n in reversed(self._by_new.get(location.key, ())) if n < since), None
+            )
             if number is None:
-                if place.key in self.before.top:
-                    done[place] = None
+                if location.key in self.before.top:
+                    done[location] = None
                 continue
-            for found in self._was(self.rewrites[number], place):
+            for found in self._trace_back(self.rewrites[number], location):
                 if (found, number) not in seen:
                     seen.add((found, number))
                     work.append((found, number))
         return list(done)
 
     @cached_property
-    def _copies(self) -> dict[tuple[int, str], list[tuple[int, Place]]]:
+    def _copies(self) -> dict[tuple[int, str], list[tuple[int, OpLocation]]]:
         """Return members that a rewrite copied into a group, by origin and kind."""
-        found: dict[tuple[int, str], list[tuple[int, Place]]] = defaultdict(list)
+        found: dict[tuple[int, str], list[tuple[int, OpLocation]]] = defaultdict(list)
         for number, rewrite in enumerate(self.rewrites):
-            for place in range(max(0, _copied(rewrite) or 0)):
+            for number_in_group in range(max(0, _copied(rewrite) or 0)):
                 (group,) = rewrite.new
-                member = parts(group)[place]
-                found[id(member.origin), member.kind].append((number, Place(key(group), place)))
+                member = parts(group)[number_in_group]
+                found[id(member.origin), member.kind].append(
+                    (number, OpLocation(key(group), number_in_group))
+                )
         return found
 
-    def _was(self, rewrite: Rewrite, place: Place) -> list[Place]:
+    def _trace_back(self, rewrite: Rewrite, location: OpLocation) -> list[OpLocation]:
         copied = _copied(rewrite)
-        if copied is not None and place.member is not None:
-            if place.member < copied:
-                member = parts(rewrite.new[0])[place.member]
+        if copied is not None and location.member is not None:
+            if location.member < copied:
+                member = parts(rewrite.new[0])[location.member]
                 known = self.before.by_origin.get((id(member.origin), member.kind), ())
-                return [Place(key(op)) for op in known[:1]]
-            number = place.member - copied
+                return [OpLocation(key(op)) for op in known[:1]]
+            number = location.member - copied
             for op in rewrite.old:
                 if number < len(parts(op)):
-                    return [Place(key(op), number if op.kind in HOLDERS else None)]
+                    return [OpLocation(key(op), number if op.kind in HOLDERS else None)]
                 number -= len(parts(op))
-        new = next(op for op in rewrite.new if key(op) == place.key)
+        new = next(op for op in rewrite.new if key(op) == location.key)
         kept = _same_holder(new, rewrite.old)
         if kept is not None:
-            return [Place(key(kept), place.member)]
-        return [Place(key(op)) for op in _relatives(new, rewrite.new, rewrite.old, rewrite, True)]
+            return [OpLocation(key(kept), location.member)]
+        return [
+            OpLocation(key(op)) for op in _relatives(new, rewrite.new, rewrite.old, rewrite, True)
+        ]
 
 
 def _copied(rewrite: Rewrite) -> int | None:
@@ -196,9 +204,9 @@ def _copied(rewrite: Rewrite) -> int | None:
     return more if more >= 0 else None
 
 
-def _became(rewrite: Rewrite, place: Place) -> list[Place]:
-    """Return where a rewrite moved the op at ``place``, which it replaced."""
-    old = next(op for op in rewrite.old if key(op) == place.key)
+def _moved_to(rewrite: Rewrite, location: OpLocation) -> list[OpLocation]:
+    """Return where a rewrite moved the op at ``location``, which it replaced."""
+    old = next(op for op in rewrite.old if key(op) == location.key)
     copied = _copied(rewrite)
     if copied is not None:
         (group,) = rewrite.new
@@ -207,15 +215,15 @@ def _became(rewrite: Rewrite, place: Place) -> list[Place]:
             if op is old:
                 break
             start += len(parts(op))
-        numbers = range(len(parts(old))) if place.member is None else (place.member,)
-        return [Place(key(group), start + n) for n in numbers]
+        numbers = range(len(parts(old))) if location.member is None else (location.member,)
+        return [OpLocation(key(group), start + n) for n in numbers]
     kept = _same_holder(old, rewrite.new)
     if kept is not None:
-        return [Place(key(kept), place.member)]
+        return [OpLocation(key(kept), location.member)]
     if not rewrite.new:  # equal to another op, which its values were replaced by
-        went = (rewrite.values.get(v) for v in old.results)
-        return [Place(v) for v in went if v is not None]
-    return [Place(key(op)) for op in _relatives(old, rewrite.old, rewrite.new, rewrite, False)]
+        replacements = (rewrite.values.get(v) for v in old.results)
+        return [OpLocation(v) for v in replacements if v is not None]
+    return [OpLocation(key(op)) for op in _relatives(old, rewrite.old, rewrite.new, rewrite, False)]
 
 
 def _same_holder(op: Op, others: Sequence[Op]) -> Op | None:

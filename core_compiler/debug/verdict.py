@@ -133,9 +133,9 @@ def judge(theirs: Array, ours: Array, evidence: Evidence) -> Judgement:
         note = f"{ours.dtype}{list(ours.shape)} instead of {theirs.dtype}{list(theirs.shape)}"
         return Judgement("differs", off, note=note)
     if evidence.exact():
-        return _chosen(theirs, ours, off)
+        return _judge_unrounded(theirs, ours, off)
     if theirs.dtype.kind in "biu":
-        return _integers(theirs, ours, off, evidence)
+        return _judge_integers(theirs, ours, off, evidence)
     return _Floats(theirs, ours, off, evidence).judged()
 
 
@@ -152,7 +152,7 @@ def by_tolerance(theirs: Array, ours: Array, tolerance: float) -> Judgement:
 # -- what does not round --------------------------------------------------------------------------
 
 
-def _chosen(theirs: Array, ours: Array, off: Distance) -> Judgement:
+def _judge_unrounded(theirs: Array, ours: Array, off: Distance) -> Judgement:
     """Return the verdict on values that no op rounds.
 
     Zeros of either sign are equal, and so are NaNs; nothing else excuses an element.
@@ -161,15 +161,15 @@ def _chosen(theirs: Array, ours: Array, off: Distance) -> Judgement:
         same = np.asarray((theirs == ours) | ((theirs != theirs) & (ours != ours)))
     if same.all():
         return Judgement("within", off)
-    place = tuple(map(int, np.unravel_index(int(np.argmin(same)), same.shape)))
-    off = replace(off, index=place, want=float(theirs[place]), got=float(ours[place]))
+    index = tuple(map(int, np.unravel_index(int(np.argmin(same)), same.shape)))
+    off = replace(off, index=index, want=float(theirs[index]), got=float(ours[index]))
     return Judgement("differs", off, note="the values differ, but its ops do not round")
 
 
 # -- integers -------------------------------------------------------------------------------------
 
 
-def _integers(theirs: Array, ours: Array, off: Distance, evidence: Evidence) -> Judgement:
+def _judge_integers(theirs: Array, ours: Array, off: Distance, evidence: Evidence) -> Judgement:
     """Return the verdict on integers and booleans.
 
     They must be equal, unless rounding decides between the two: moving the operands by an ulp turns
@@ -177,26 +177,32 @@ def _integers(theirs: Array, ours: Array, off: Distance, evidence: Evidence) -> 
     """
     differ = np.asarray(theirs != ours)
     wanted, made = theirs[differ], ours[differ]
-    there = [a[differ] for a in evidence.others() if a.shape == ours.shape]
-    settled = _among(made, there)
+    theirs_moved = [a[differ] for a in evidence.others() if a.shape == ours.shape]
+    explained = _occurs_among(made, theirs_moved)
     truth = evidence.truth()
-    if truth is not None and not settled.all():
-        here = [truth, *(evidence.moved(seed) for seed in range(2 * SEEDS))]
-        here = [a[differ] for a in here if a.shape == ours.shape]
+    if truth is not None and not explained.all():
+        ours_moved = [truth, *(evidence.moved(seed) for seed in range(2 * SEEDS))]
+        ours_moved = [a[differ] for a in ours_moved if a.shape == ours.shape]
         own = evidence.own()
-        by_us = np.ones(made.shape, bool) if own is None else _among(made, [own[differ], *here])
-        settled |= by_us & _among(wanted, here)
-    if settled.all():
+        by_us = (
+            np.ones(made.shape, bool)
+            if own is None
+            else _occurs_among(made, [own[differ], *ours_moved])
+        )
+        explained |= by_us & _occurs_among(wanted, ours_moved)
+    if explained.all():
         return Judgement(
             "within", off, note="within rounding: moving the operands by an ulp gives either value"
         )
-    place = tuple(int(axis[int(np.argmin(settled))]) for axis in np.nonzero(np.atleast_1d(differ)))
-    place = place if theirs.ndim else ()
-    off = replace(off, index=place, want=float(theirs[place]), got=float(ours[place]))
+    index = tuple(
+        int(axis[int(np.argmin(explained))]) for axis in np.nonzero(np.atleast_1d(differ))
+    )
+    index = index if theirs.ndim else ()
+    off = replace(off, index=index, want=float(theirs[index]), got=float(ours[index]))
     return Judgement("differs", off, note="integers differ, and rounding does not explain it")
 
 
-def _among(wanted: Array, found: Sequence[Array]) -> Array:
+def _occurs_among(wanted: Array, found: Sequence[Array]) -> Array:
     among = np.zeros(wanted.shape, bool)
     for each in found:
         among |= each == wanted
@@ -215,9 +221,9 @@ class _Floats:
         self.ulp = epsilon(self.dtype)
         self._condition: float | None = None
         #: Elements that are not informative; the ops in f64.
-        self.aside, self.truth = masks(theirs, ours), np.zeros(theirs.shape)
-        if self.aside.any():
-            self.off = self._off(self.aside)
+        self.ignored, self.truth = masks(theirs, ours), np.zeros(theirs.shape)
+        if self.ignored.any():
+            self.off = self._off(self.ignored)
 
     def judged(self) -> Judgement:
         if self.evidence.wide is None and self.off.relative <= (GROWTH - 1) * self.ulp:
@@ -229,16 +235,16 @@ class _Floats:
                 return self._within(self.off.relative)
             return self._differs(allowed, "more than the spread of the framework itself")
         self.truth = truth
-        aside = self._set_aside()
-        if aside is None:
+        ignored = self._uninformative()
+        if ignored is None:
             return self._differs(0.0, "NaN or infinity, where the framework has another value")
-        self.aside = aside
+        self.ignored = ignored
         found = self._by_f64()
         if found.verdict == "differs" or (
             max(self.off.relative, self._condition or 0.0) <= EACH_ULPS * self.ulp
         ):
             return found
-        return self._each(found)
+        return self._judge_each_element(found)
 
     def _by_f64(self) -> Judgement:
         broken = None if self.evidence.same_algebra else self._algebra()
@@ -246,38 +252,38 @@ class _Floats:
 
     # -- each element ----------------------------------------------------------------------------
 
-    def _each(self, found: Judgement) -> Judgement:
+    def _judge_each_element(self, found: Judgement) -> Judgement:
         """Return ``found``, or that an element differs beyond its own rounding."""
         top = float(np.max(np.abs(self.truth), where=np.isfinite(self.truth), initial=0.0))
-        alone = self._alone(JUMP * top)
-        if alone.any():
-            self.off = self._off(~alone)
+        isolated = self._isolated_errors(JUMP * top)
+        if isolated.any():
+            self.off = self._off(~isolated)
             note = (
                 "ours matches the framework if the operands move by an ulp to either side, but "
                 "not here, or nothing rounds there"
             )
             return self._differs(JUMP, note)
-        aside, whole, judged = self.aside, self.off, found
+        ignored, whole, judged = self.ignored, self.off, found
         for seeds in (SEEDS, 4 * SEEDS):  # a step that few seeds miss, many hit
-            self.aside, self.off, self._condition = aside, whole, None
+            self.ignored, self.off, self._condition = ignored, whole, None
             moves = self._moves(seeds)
-            counted = np.sort(moves[self._counts()])
+            counted = np.sort(moves[self._informative()])
             usual = TYPICAL * counted[(counted.size - 1) // 2] if counted.size else 0.0
-            jumps = self._counts() & (moves > max(usual, EACH_ULPS * self.ulp))
+            jumps = self._informative() & (moves > max(usual, EACH_ULPS * self.ulp))
             if not jumps.any():
                 return found
-            judged = self._alone_in(jumps, moves) or self._but_for(jumps)
+            judged = self._judge_jumps(jumps, moves) or self._judge_without(jumps)
             if judged.verdict != "differs":
                 break
         return judged
 
-    def _but_for(self, jumps: Array) -> Judgement:
+    def _judge_without(self, jumps: Array) -> Judgement:
         """Return the verdict on all elements except ``jumps``."""
-        self.aside, self._condition = self.aside | jumps, None
-        self.off = self._off(self.aside)
+        self.ignored, self._condition = self.ignored | jumps, None
+        self.off = self._off(self.ignored)
         return self._by_f64()
 
-    def _alone_in(self, jumps: Array, moves: Array) -> Judgement | None:
+    def _judge_jumps(self, jumps: Array, moves: Array) -> Judgement | None:
         """Return the verdict that an element which an ulp moves far is off by more, or None."""
         ours, theirs = (self._errors(a) for a in (self.ours, self.theirs))
         sums = self.evidence.terms() ** 0.5
@@ -296,13 +302,13 @@ class _Floats:
 
     def _errors(self, array: Array) -> Array:
         """Return the error of each element against the truth, relative to the largest value."""
-        top = float(np.max(np.abs(self.truth), where=self._counts(), initial=0.0)) or 1.0
+        top = float(np.max(np.abs(self.truth), where=self._informative(), initial=0.0)) or 1.0
         with np.errstate(invalid="ignore", over="ignore"):
-            apart = np.abs(array.astype(np.float64) - self.truth) / top
-        return np.where(self._counts() & np.isfinite(apart), apart, 0.0)
+            error = np.abs(array.astype(np.float64) - self.truth) / top
+        return np.where(self._informative() & np.isfinite(error), error, 0.0)
 
-    def _counts(self) -> Array:
-        return ~self.aside & np.isfinite(self.truth)
+    def _informative(self) -> Array:
+        return ~self.ignored & np.isfinite(self.truth)
 
     def _moves(self, seeds: int) -> Array:
         """Return the effect of an ulp of the operands, or of f64, on each element.
@@ -322,15 +328,15 @@ class _Floats:
     def _spreads(self) -> Array:
         """Return the change of the framework's results when its inputs move by an ulp."""
         others = [a for a in self.evidence.others() if a.shape == self.theirs.shape]
-        top = float(np.max(np.abs(self.truth), where=self._counts(), initial=0.0)) or 1.0
+        top = float(np.max(np.abs(self.truth), where=self._informative(), initial=0.0)) or 1.0
         found = np.zeros(self.truth.shape)
         for other in others:
             with np.errstate(invalid="ignore", over="ignore"):
-                apart = np.abs(other.astype(np.float64) - self.theirs.astype(np.float64)) / top
-            found = np.maximum(found, np.where(np.isfinite(apart), apart, 0.0))
+                change = np.abs(other.astype(np.float64) - self.theirs.astype(np.float64)) / top
+            found = np.maximum(found, np.where(np.isfinite(change), change, 0.0))
         return found
 
-    def _alone(self, much: float) -> Array:
+    def _isolated_errors(self, threshold: float) -> Array:
         """Return elements where ours is wrong although it is right an ulp above or below.
 
         Ours is neither its value an ulp above nor an ulp below, and theirs is one of the two: not a
@@ -340,20 +346,22 @@ class _Floats:
         found = np.zeros(self.truth.shape, bool)
         if self.evidence.stepped is None:
             return found
-        here, there = (a.astype(np.float64) for a in (self.ours, self.theirs))
+        ours, theirs = (a.astype(np.float64) for a in (self.ours, self.theirs))
         with np.errstate(invalid="ignore"):
-            apart = np.abs(here - there)
-            found |= ~self.aside & (apart > much)
+            difference = np.abs(ours - theirs)
+            found |= ~self.ignored & (difference > threshold)
             if found.any():
-                found &= ~self._cancels(apart)
-            plain = self._unrounded(there)
+                found &= ~self._cancellations(difference)
+            plain = self._unrounded(theirs)
             if (found & plain).any():
                 return found & plain
             sides = [self.evidence.stepped(up) for up in (1, -1)]
-            found &= np.logical_and.reduce([np.abs(side - here) > much for side in sides])
-            return found & np.logical_or.reduce([np.abs(side - there) <= much for side in sides])
+            found &= np.logical_and.reduce([np.abs(side - ours) > threshold for side in sides])
+            return found & np.logical_or.reduce(
+                [np.abs(side - theirs) <= threshold for side in sides]
+            )
 
-    def _cancels(self, apart: Array) -> Array:
+    def _cancellations(self, difference: Array) -> Array:
         """Return elements of a smooth function that differ only by rounding of the operands.
 
         All else cancels there.  A smaller step of the operands (in f64 a larger one) moves such
@@ -362,20 +370,22 @@ class _Floats:
         """
         fine, near = self.evidence.nudged, self.evidence.nearby
         if fine is None or near is None:
-            return np.zeros(apart.shape, bool)
+            return np.zeros(difference.shape, bool)
 
         def other(seed: int) -> Array:
             return near(seed)[1] if self.dtype == np.float64 else fine(seed)
 
         step = FURTHER if self.dtype == np.float64 else epsilon(np.dtype(np.float64))
         with np.errstate(invalid="ignore"):
-            here, there = (
+            by_ulp, by_other_step = (
                 np.maximum.reduce([np.abs(move(seed) - self.truth) for seed in range(SEEDS)])
                 for move in (self.evidence.moved, other)
             )
-            alike = here * (step / self.ulp)
-            smooth = (there <= alike * IN_PROPORTION) & (there >= alike / IN_PROPORTION)
-            return (apart <= MARGIN * here) & smooth & (here > 0)
+            proportional = by_ulp * (step / self.ulp)
+            smooth = (by_other_step <= proportional * IN_PROPORTION) & (
+                by_other_step >= proportional / IN_PROPORTION
+            )
+            return (difference <= MARGIN * by_ulp) & smooth & (by_ulp > 0)
 
     def _unrounded(self, theirs: Array) -> Array:
         """Return the elements for which nothing rounds, in ours or theirs."""
@@ -384,9 +394,9 @@ class _Floats:
             return np.zeros(theirs.shape, bool)
         return (wide == theirs) & self.evidence.unrounded()
 
-    def _off(self, aside: Array) -> Distance:
+    def _off(self, ignored: Array) -> Distance:
         """Return the distance of ours from theirs, ignoring some elements."""
-        return distance(self.theirs, self.ours, self.dtype, aside)
+        return distance(self.theirs, self.ours, self.dtype, ignored)
 
     # -- 1: the same formula ---------------------------------------------------------------------
 
@@ -395,36 +405,38 @@ class _Floats:
             return self._algebra_of_f64()
         wide = None if self.evidence.wide is None else self.evidence.wide()
         if wide is not None and wide.shape == self.truth.shape and wide.dtype == np.float64:
-            apart = self._apart(wide, self.truth)
-            most = max(ALGEBRA, self.evidence.constants)
-            if apart <= most:
+            difference = self._relative_distance(wide, self.truth)
+            allowed_difference = max(ALGEBRA, self.evidence.constants)
+            if difference <= allowed_difference:
                 return None
-            sensitive = MARGIN * self._sensitivity(apart / MARGIN)
-            if apart <= sensitive:
+            sensitive = MARGIN * self._sensitivity(difference / MARGIN)
+            if difference <= sensitive:
                 return None
             # Its f64 is only trusted if it computes the same as in its own dtype.
-            if not self._is_rounded(wide) and self._is_near(self._apart(wide, self.theirs)):
+            if not self._is_rounded(wide) and self._is_near(
+                self._relative_distance(wide, self.theirs)
+            ):
                 note = (
-                    f"off by {apart:.3g} of the largest value in f64 too: "
+                    f"off by {difference:.3g} of the largest value in f64 too: "
                     "rounding does not explain the difference"
                 )
-                return self._differs(max(most, sensitive), note)
-        error = self._apart(self.truth, self.theirs)
+                return self._differs(max(allowed_difference, sensitive), note)
+        error = self._relative_distance(self.truth, self.theirs)
         if self._is_near(error) or self._rounds_on_the_way(self.theirs, MARGIN):
             return None
         note = (
             f"the framework is off by {error:.3g} of the largest value from our ops in f64, "
             "more than rounding explains"
         )
-        return self._differs(MARGIN * self._unit(), note)
+        return self._differs(MARGIN * self._error_scale(), note)
 
     def _algebra_of_f64(self) -> Judgement | None:
         """Return the verdict if ours is the truth: the framework may be off by rounding alone."""
-        error = self._apart(self.truth, self.theirs)
+        error = self._relative_distance(self.truth, self.theirs)
         if self._is_near(error):
             return None
         sums = self._conditioned() * self.evidence.terms() ** 0.5
-        allowed = MARGIN * max(self._unit(), sums, self._sensitivity(error / MARGIN))
+        allowed = MARGIN * max(self._error_scale(), sums, self._sensitivity(error / MARGIN))
         if error <= allowed:
             return None
         note = f"off by {error:.3g} of the largest value, more than rounding in f64 explains"
@@ -433,36 +445,36 @@ class _Floats:
     def _is_rounded(self, wide: Array) -> bool:
         """Return whether the framework's f64 is nominal: rounded to the dtype on the way."""
         with np.errstate(over="ignore", invalid="ignore"):
-            here, there = (
+            is_truth_exact, is_wide_exact = (
                 (a.astype(self.dtype).astype(np.float64) == a).all() for a in (self.truth, wide)
             )
-        return bool(there) and not bool(here)
+        return bool(is_wide_exact) and not bool(is_truth_exact)
 
     def _is_near(self, error: float) -> bool:
-        own = max(self._apart(self.truth, self.ours), self.ulp)
-        return error <= MARGIN * own or error <= MARGIN * self._unit()
+        own = max(self._relative_distance(self.truth, self.ours), self.ulp)
+        return error <= MARGIN * own or error <= MARGIN * self._error_scale()
 
-    def _unit(self) -> float:
+    def _error_scale(self) -> float:
         """Return the largest of our error, an ulp, the condition and the framework's spread."""
-        own = self._apart(self.truth, self.ours)
+        own = self._relative_distance(self.truth, self.ours)
         return max(own, self.ulp, self._conditioned(), self._spread())
 
-    def _sensitivity(self, enough: float) -> float:
+    def _sensitivity(self, limit: float) -> float:
         """Return the change of the truth by rounding in f64, of formula constants too."""
-        most = 0.0
+        largest = 0.0
         if self.evidence.nudged is None:
-            return most
+            return largest
         for seed in range(SEEDS):
-            most = max(most, self._apart(self.truth, self.evidence.nudged(seed)))
-            if most >= enough:
+            largest = max(largest, self._relative_distance(self.truth, self.evidence.nudged(seed)))
+            if largest >= limit:
                 break
-        return most
+        return largest
 
     # -- 2: rounding -----------------------------------------------------------------------------
 
     def _rounding(self) -> Judgement:
-        ours = self._apart(self.truth, self.ours)
-        theirs = self._apart(self.truth, self.theirs)
+        ours = self._relative_distance(self.truth, self.ours)
+        theirs = self._relative_distance(self.truth, self.theirs)
         if ours <= GROWTH * max(theirs, self.ulp):
             return self._within(ours)
         # Adding n terms one by one loses the root of n more than the condition, which moves each
@@ -491,7 +503,7 @@ class _Floats:
         rounded = self.evidence.rounded
         if rounded is None:
             return False
-        counts = self._counts()
+        counts = self._informative()
         with np.errstate(invalid="ignore", over="ignore"):
             moves, less = (
                 np.maximum.reduce(
@@ -527,29 +539,32 @@ class _Floats:
         if own is not None and not same_bits(own, self.ours):
             return False
         pairs = (near(seed) for seed in range(SEEDS))
-        return all(self._apart(true, found) <= allowed for found, true in pairs)
+        return all(self._relative_distance(true, found) <= allowed for found, true in pairs)
 
     # -- measures --------------------------------------------------------------------------------
 
     def _conditioned(self) -> float:
         if self._condition is None:
-            found = (self._apart(self.truth, self.evidence.moved(seed)) for seed in range(SEEDS))
+            found = (
+                self._relative_distance(self.truth, self.evidence.moved(seed))
+                for seed in range(SEEDS)
+            )
             self._condition = max(found)
         return self._condition
 
     def _spread(self) -> float:
         """Return the change of the framework's own results when its inputs move by an ulp."""
         others = [a for a in self.evidence.others() if a.shape == self.theirs.shape]
-        return max((self._apart(self.theirs, a) for a in others), default=0.0)
+        return max((self._relative_distance(self.theirs, a) for a in others), default=0.0)
 
-    def _apart(self, want: Array, got: Array) -> float:
-        found = distance(want, got, self.dtype, self.aside)
+    def _relative_distance(self, want: Array, got: Array) -> float:
+        found = distance(want, got, self.dtype, self.ignored)
         if math.isinf(found.relative):  # perhaps of a tensor that is 0 everywhere in f64
-            beside = largest((self.theirs, self.ours), self.aside)
-            found = distance(want, got, self.dtype, self.aside, beside)
+            fallback_scale = largest((self.theirs, self.ours), self.ignored)
+            found = distance(want, got, self.dtype, self.ignored, fallback_scale)
         return found.relative
 
-    def _set_aside(self) -> Array | None:
+    def _uninformative(self) -> Array | None:
         """Return elements that say nothing about rounding, or None if others are not finite.
 
         These are infinities, NaN and the huge values of masks that are equal on both sides,
@@ -559,15 +574,17 @@ class _Floats:
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         top = float(_largest(self.dtype))
         with np.errstate(invalid="ignore"):
-            huge = self.aside | (same & ~(np.abs(a) < max(top * 2.0**-64, 2.0**14)))
-            ends = [np.abs(x) >= top * (1 - 8 * self.ulp) for x in (a, b)]
-        overflows = ends[0] & ends[1] & (np.sign(a) == np.sign(b))  # one of them to infinity
-        unlike = ~np.isfinite(a) ^ ~np.isfinite(b)
-        unlike |= ~np.isfinite(a) & ~np.isfinite(b) & ~same
-        open_ = unlike & ~overflows & ~self._overflowed(a, b)
-        if open_.any() and (open_ & (~self._poles() | self._gaps(a, b))).any():
+            huge = self.ignored | (same & ~(np.abs(a) < max(top * 2.0**-64, 2.0**14)))
+            near_limit = [np.abs(x) >= top * (1 - 8 * self.ulp) for x in (a, b)]
+        overflows = (
+            near_limit[0] & near_limit[1] & (np.sign(a) == np.sign(b))
+        )  # one of them to infinity
+        differ = ~np.isfinite(a) ^ ~np.isfinite(b)
+        differ |= ~np.isfinite(a) & ~np.isfinite(b) & ~same
+        unexplained = differ & ~overflows & ~self._overflowed(a, b)
+        if unexplained.any() and (unexplained & (~self._poles() | self._gaps(a, b))).any():
             return None
-        return huge | unlike | (~np.isfinite(true) & same)
+        return huge | differ | (~np.isfinite(true) & same)
 
     def _overflowed(self, theirs: Array, ours: Array) -> Array:
         """Return elements that overflowed in the framework: its f64 has our value."""
@@ -610,9 +627,9 @@ class _Floats:
                     other = evidence.nudged(seed)
                     gaps &= ~np.isfinite(other) & (other != theirs)
         if evidence.stepped is not None and (case & ~gaps).any():
-            much = JUMP * float(np.max(np.abs(theirs), where=np.isfinite(theirs), initial=0.0))
+            threshold = JUMP * float(np.max(np.abs(theirs), where=np.isfinite(theirs), initial=0.0))
             with np.errstate(invalid="ignore"):
-                sides = [np.abs(evidence.stepped(up) - theirs) <= much for up in (1, -1)]
+                sides = [np.abs(evidence.stepped(up) - theirs) <= threshold for up in (1, -1)]
             gaps |= case & sides[0] & sides[1]
         return gaps
 

@@ -15,7 +15,7 @@ from typing import Any
 from core_compiler.ir import Module, Op, Rewrite
 from core_compiler.numerics.reference.difference import first_element
 from core_compiler.passes.base import Pass
-from core_compiler.pipelines.pipeline import PipelineEdit, Step, arrange, first_of, said_of
+from core_compiler.pipelines.pipeline import PipelineEdit, Step, arrange, entry_of, split_label
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training.audit.diverge import Difference, diverge, part
 from core_compiler.training.audit.probes import source
@@ -53,9 +53,9 @@ class Change:
     count: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        held = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        held["pass"] = held.pop("pass_label")
-        return {**held, "element": list(self.element), "how": list(self.how)}
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values["pass"] = values.pop("pass_label")
+        return {**values, "element": list(self.element), "how": list(self.how)}
 
 
 @dataclass(frozen=True)
@@ -67,48 +67,50 @@ class _Unit:
 
     kind: str
     label: str
-    here: tuple[Any, Any]
+    settings: tuple[Any, Any]
 
-    def said(self, side: int) -> str:
-        held = self.here[side]
+    def describe(self, side: int) -> str:
+        setting = self.settings[side]
         if self.kind == "skip":
-            return "skipped" if held else "runs"
+            return "skipped" if setting else "runs"
         if self.kind == "limits":
-            many = "rewrite" if held == 1 else "rewrites"
-            return "runs" if held is None else f"stops after {held} {many}"
+            noun = "rewrite" if setting == 1 else "rewrites"
+            return "runs" if setting is None else f"stops after {setting} {noun}"
         if self.kind == "cuts":
-            parts = ", ".join(map(str, held or ()))
-            return f"split into steps of {parts} rewrites and the rest" if held else "in one step"
+            parts = ", ".join(map(str, setting or ()))
+            return (
+                f"split into steps of {parts} rewrites and the rest" if setting else "in one step"
+            )
         if self.kind == "options":
-            return ", ".join(f"{k}={v}" for k, v in (held or {}).items()) or "defaults"
+            return ", ".join(f"{k}={v}" for k, v in (setting or {}).items()) or "defaults"
         if self.kind == "insert":
-            where = str(held[0]).replace(":", " ") if held else ""
+            where = str(setting[0]).replace(":", " ") if setting else ""
             where = where if " " in where else f"at {where}"
-            return f"inserted {where}" if held else "is absent"
+            return f"inserted {where}" if setting else "is absent"
         if self.kind == "repeat":
-            return "runs twice" if held else "runs once"
-        return ", ".join(held) or "the usual order"
+            return "runs twice" if setting else "runs once"
+        return ", ".join(setting) or "the usual order"
 
 
-def which_pass(a: Run, b: Run, say: Callable[[str], None] = lambda text: None) -> Change | None:
+def which_pass(a: Run, b: Run, report: Callable[[str], None] = lambda text: None) -> Change | None:
     """Return the pipeline change that separates two runs, or None if all common receipts agree.
 
     Raises UserError if something else than the pipeline differs.
     """
     other = [name for name in a.what if name in b.what and a.what[name] != b.what[name]]
     if other:
-        said = ", ".join(f"{n} {a.what[n]} and {b.what[n]}" for n in other)
+        differences = ", ".join(f"{n} {a.what[n]} and {b.what[n]}" for n in other)
         raise UserError(
-            f"the runs have different configurations: {said}",
+            f"the runs have different configurations: {differences}",
             "diverge",
             "compare runs of the same model and configuration",
         )
     found = part(a.book, b.book)
-    return None if found is None else _Search(a, b, found.iteration, say).run()
+    return None if found is None else _Search(a, b, found.iteration, report).run()
 
 
 def find(
-    a: Run, b: Run, say: Callable[[str], None] = lambda text: None
+    a: Run, b: Run, report: Callable[[str], None] = lambda text: None
 ) -> Difference | Change | None:
     """Return the first difference of two training runs.
 
@@ -116,17 +118,17 @@ def find(
     the difference of the receipts.
     """
     if a.book.identity == b.book.identity:
-        return diverge(a, b, say)
+        return diverge(a, b, report)
     try:
         for run in (a, b):
-            if run.refused is not None:
-                raise run.refused
-        return which_pass(a, b, say)
+            if run.unavailable is not None:
+                raise run.unavailable
+        return which_pass(a, b, report)
     except UserError as error:
         found = part(a.book, b.book)
         if error.exit_code != CANNOT_HERE or found is None:
             raise
-        missing = [run.refused.what if run.refused else "" for run in (a, b)]
+        missing = [run.unavailable.what if run.unavailable else "" for run in (a, b)]
         x, y = missing if any(missing) else (error.what, error.what)
         return Difference(found.iteration, found.lasting, value=found.leaf, missing=(x, y))
 
@@ -140,7 +142,7 @@ class _Search:
     a: Run
     b: Run
     iteration: int
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
     def run(self) -> Change:
         compilation = self.a.step.compilation
@@ -158,7 +160,7 @@ class _Search:
             for edit in map(_edit, (self.a, self.b))
         ]
         self.edits = [
-            _one_by_one(_edit(run), steps)
+            _with_unique_names(_edit(run), steps)
             for run, steps in zip((self.a, self.b), pipelines, strict=True)
         ]
         units = self.units(*pipelines)
@@ -169,11 +171,11 @@ class _Search:
                 "diverge",
                 "use the same version of the model and the compiler",
             )
-        self.say(
+        self.report(
             f"the runs diverge in iteration {self.iteration}; {len(units)} "
             f"change{'s' if len(units) > 1 else ''} of the pipeline tried"
         )
-        self.a.before(self.iteration)
+        self.a.restore_before(self.iteration)
         self.first = self.a.step.whole_state()
         edits = {0: self.edits[1], len(units): self.edits[0]}
         made = {n: self.outcome(edit) for n, edit in edits.items()}
@@ -195,7 +197,7 @@ class _Search:
                 low = middle
         unit = units[high - 1]
         ends = made[high], made[low]
-        found = Change(self.iteration, unit.label, (unit.said(0), unit.said(1)))
+        found = Change(self.iteration, unit.label, (unit.describe(0), unit.describe(1)))
         found = self.value(found, ends)
         return self.narrow(found, unit, (edits[high], edits[low]), ends)
 
@@ -204,7 +206,7 @@ class _Search:
         if edit is self.edits[0]:
             step, data = self.a.step, self.a.data
         else:
-            step, given = self.b.opened(edit)
+            step, given = self.b.build(edit)
             data = for_step(step, given)
         step.load_state_dict(self.first)
         recorder = Recorder(step.probes, "gradients")
@@ -218,13 +220,13 @@ class _Search:
 
     def value(self, found: Change, ends: tuple[tuple[TrainingStep, Receipt], ...]) -> Change:
         """Return the first value that differs at the end of the iteration."""
-        (one, receipt), (other, also) = ends
+        (one, receipt), (other, other_receipt) = ends
         states = one.named_state(), other.named_state()
-        name = next((n for n in receipt.state if receipt.state[n] != also.state[n]), None)
+        name = next((n for n in receipt.state if receipt.state[n] != other_receipt.state[n]), None)
         if name is None:
-            return replace(found, value=_differ(receipt, also) or "")
-        index, pair, apart, count = first_element(*(state[name] for state in states))
-        return replace(found, value=name, element=index, numbers=pair, ulps=apart, count=count)
+            return replace(found, value=_differ(receipt, other_receipt) or "")
+        index, pair, ulps, count = first_element(*(state[name] for state in states))
+        return replace(found, value=name, element=index, numbers=pair, ulps=ulps, count=count)
 
     # -- the changes -----------------------------------------------------------------------------
 
@@ -232,28 +234,28 @@ class _Search:
         """Return the differences of the pipelines: inserted passes, then the others in order."""
         found = []
         inserted = [
-            {_key(place, pass_): (place, pass_) for place, pass_ in edit.insert}
+            {_key(position, pass_): (position, pass_) for position, pass_ in edit.insert}
             for edit in self.edits
         ]
         for key in dict.fromkeys([*inserted[0], *inserted[1]]):
             if (key in inserted[0]) != (key in inserted[1]):
-                held = inserted[0].get(key), inserted[1].get(key)
-                side = 0 if held[0] is not None else 1
+                settings = inserted[0].get(key), inserted[1].get(key)
+                side = 0 if settings[0] is not None else 1
                 row = inserted[side][key]
                 label = _label_of(row, self.edits[side], (one, other)[side])
-                found.append(_Unit("insert", label, held))
+                found.append(_Unit("insert", label, settings))
         for label in dict.fromkeys([*one, *other]):
-            if label not in one or label not in other or first_of(label)[1]:
+            if label not in one or label not in other or split_label(label)[1]:
                 continue
             pair = one[label], other[label]
-            for kind, here, there in (
+            for kind, setting, other_setting in (
                 ("skip", *(s.skipped or None for s in pair)),
                 ("limits", *(s.limit for s in pair)),
                 ("options", *map(_options, pair)),
             ):
-                if here != there:
-                    found.append(_Unit(str(kind), label, (here, there)))
-            cuts = tuple(said_of(s, e.cuts) for s, e in zip(pair, self.edits, strict=True))
+                if setting != other_setting:
+                    found.append(_Unit(str(kind), label, (setting, other_setting)))
+            cuts = tuple(entry_of(s, e.cuts) for s, e in zip(pair, self.edits, strict=True))
             if cuts[0] != cuts[1]:
                 found.append(_Unit("cuts", label, (cuts[0], cuts[1])))
         both = self.edits
@@ -267,7 +269,7 @@ class _Search:
         """Return the second run's pipeline with the first ``count`` changes of the first run."""
         made = self.edits[1]
         for unit in units[:count]:
-            made = _with(made, unit, unit.here[0], self.edits[0])
+            made = _with(made, unit, unit.settings[0], self.edits[0])
         return made
 
     # -- the rewrite -----------------------------------------------------------------------------
@@ -299,7 +301,7 @@ class _Search:
             return found
         while high - low > 1:
             middle = (low + high) // 2
-            self.say(f"{unit.label} with {middle} of {total} rewrites")
+            self.report(f"{unit.label} with {middle} of {total} rewrites")
             if same(middle):
                 low = middle
             else:
@@ -317,26 +319,26 @@ class _Search:
         )
 
 
-def _with(edit: PipelineEdit, unit: _Unit, held: Any, source: PipelineEdit) -> PipelineEdit:
-    """Return ``edit`` with one setting replaced by ``held``.
+def _with(edit: PipelineEdit, unit: _Unit, setting: Any, source: PipelineEdit) -> PipelineEdit:
+    """Return ``edit`` with one setting replaced by ``setting``.
 
     An inserted pass comes from ``source`` with all its settings there, and is removed with them.
     """
     name = _exact(unit.label)
     if unit.kind == "skip":
         skip = tuple(n for n in edit.skip if n != name)
-        return replace(edit, skip=(*skip, name) if held else skip)
+        return replace(edit, skip=(*skip, name) if setting else skip)
     if unit.kind in ("limits", "options", "cuts"):
         rows = {n: v for n, v in getattr(edit, unit.kind).items() if n != name}
-        changed: dict[str, Any] = {unit.kind: rows if held is None else {**rows, name: held}}
+        changed: dict[str, Any] = {unit.kind: rows if setting is None else {**rows, name: setting}}
         return replace(edit, **changed)
     if unit.kind == "insert":
-        key = _key(*(held or unit.here[1]))
+        key = _key(*(setting or unit.settings[1]))
         insert = tuple(row for row in edit.insert if _key(*row) != key)
-        of = source if held else PipelineEdit()
+        of = source if setting else PipelineEdit()
         return replace(
             edit,
-            insert=(*insert, held) if held else insert,
+            insert=(*insert, setting) if setting else insert,
             skip=_moved(edit.skip, of.skip, name),
             repeat=_moved(edit.repeat, of.repeat, name),
             limits=_moved_rows(edit.limits, of.limits, name),
@@ -345,8 +347,8 @@ def _with(edit: PipelineEdit, unit: _Unit, held: Any, source: PipelineEdit) -> P
         )
     if unit.kind == "repeat":
         repeat = tuple(n for n in edit.repeat if n != unit.label)
-        return replace(edit, repeat=(*repeat, unit.label) if held else repeat)
-    return replace(edit, order=held)
+        return replace(edit, repeat=(*repeat, unit.label) if setting else repeat)
+    return replace(edit, order=setting)
 
 
 def _edit(run: Run) -> PipelineEdit:
@@ -362,10 +364,10 @@ def _moved_rows(rows: Mapping[str, Any], of: Mapping[str, Any], name: str) -> di
     return {n: v for n, v in rows.items() if n != name} | {n: of[n] for n in of if n == name}
 
 
-def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
+def _with_unique_names(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
     """Return ``edit`` with a unique name for every pass."""
     options: dict[str, Mapping[str, str]] = {}
-    once = [step for step in steps.values() if not first_of(step.label)[1]]
+    once = [step for step in steps.values() if not split_label(step.label)[1]]
     for step in once:
         for name in (step.pass_.name(), _exact(step.label)):
             if name in edit.options:
@@ -376,7 +378,7 @@ def _one_by_one(edit: PipelineEdit, steps: Mapping[str, Step]) -> PipelineEdit:
         options=options,
         skip=tuple(_exact(s.label) for s in once if s.skipped),
         limits={_exact(s.label): s.limit for s in once if s.limit is not None},
-        cuts={_exact(s.label): said_of(s, edit.cuts) for s in once if said_of(s, edit.cuts)},
+        cuts={_exact(s.label): entry_of(s, edit.cuts) for s in once if entry_of(s, edit.cuts)},
     )
 
 
@@ -389,11 +391,11 @@ def _options(step: Step) -> Mapping[str, str]:
     return {name: str(value) for name, value in step.pass_.options().items()}
 
 
-def _key(place: int | str, pass_: Pass) -> tuple:
+def _key(position: int | str, pass_: Pass) -> tuple:
     """Return the identity of an inserted pass: position, class (for a text: its hash), options."""
     kind = type(pass_)
     options = tuple(sorted((n, str(v)) for n, v in pass_.options().items()))
-    return place, kind.__module__, kind.__qualname__, options
+    return position, kind.__module__, kind.__qualname__, options
 
 
 def _label_of(row: tuple[int | str, Pass], edit: PipelineEdit, steps: Mapping[str, Step]) -> str:
@@ -401,11 +403,11 @@ def _label_of(row: tuple[int | str, Pass], edit: PipelineEdit, steps: Mapping[st
 
     Passes of one name are numbered in the edit's order.
     """
-    alike = [each for each in edit.insert if each[1].name() == row[1].name()]
-    place = next(i for i, each in enumerate(alike) if each[1] is row[1])
-    own = [s for s in steps.values() if s.own and not first_of(s.label)[1]]
+    same_name = [each for each in edit.insert if each[1].name() == row[1].name()]
+    position = next(i for i, each in enumerate(same_name) if each[1] is row[1])
+    own = [s for s in steps.values() if s.own and not split_label(s.label)[1]]
     labels = [s.label for s in own if s.pass_.name() == row[1].name()]
-    return sorted(labels, key=lambda label: int(label.partition("#")[2] or 1))[place]
+    return sorted(labels, key=lambda label: int(label.partition("#")[2] or 1))[position]
 
 
 def _stage(step: TrainingStep, label: str) -> Any:

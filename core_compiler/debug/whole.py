@@ -25,7 +25,7 @@ from core_compiler.debug.equal_elements import are_ties, finder
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.metric import distance, epsilon
 from core_compiler.debug.verdict import EACH_ULPS, MARGIN, VAGUE, Evidence, Judgement, judge
-from core_compiler.debug.wide import Wide, widened
+from core_compiler.debug.wide import F64Evaluator, widened
 from core_compiler.ir import Block, Module, Op
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.ops.base import TypeRuleError
@@ -54,65 +54,65 @@ class Whole:
 
     def evidence(
         self,
-        place: int,
+        index: int,
         others: Callable[[], Sequence[np.ndarray]] = lambda: (),
         same_algebra: bool = False,
         counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
     ) -> Evidence:
-        """Return the evidence for the result at ``place``; see :func:`judge_results`."""
+        """Return the evidence for the result at ``index``; see :func:`judge_results`."""
 
         def truth() -> np.ndarray | None:
             try:
-                return counted(self._results(None))[place]
+                return counted(self._results(None))[index]
             except _NO_MEANING:
                 return None
 
         def moved(seed: int, zeros: bool = True) -> np.ndarray:
-            return counted(self._results(seed, zeros))[place]
+            return counted(self._results(seed, zeros))[index]
 
-        kind = self._module.main.outputs[place].type.dtype
+        kind = self._module.main.outputs[index].type.dtype
         ulp = epsilon(kind.numpy) if kind.is_float else 0.0
 
         def near(seed: int) -> tuple[np.ndarray, np.ndarray]:
             own, wide = self._nearby(seed)
-            return counted(own)[place], counted(wide)[place]
+            return counted(own)[index], counted(wide)[index]
 
         return Evidence(
             truth,
             moved,
             others=others,
             same_algebra=same_algebra,
-            own=lambda: self.own(place, counted),
+            own=lambda: self.own(index, counted),
             terms=lambda: terms(self._module.main.body.ops),
-            rounded=lambda seed, size: counted(self._rounded(seed, ulp, size))[place],
+            rounded=lambda seed, size: counted(self._rounded(seed, ulp, size))[index],
             nearby=near,
         )
 
     def own(
         self,
-        place: int,
+        index: int,
         counted: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]] = list,
     ) -> np.ndarray | None:
-        """Return the result at ``place`` by the references, or None if an op has none.
+        """Return the result at ``index`` by the references, or None if an op has none.
 
         Exact passes keep it bit for bit.
         """
         try:
-            return counted(self._by_references())[place]
+            return counted(self._by_references())[index]
         except _NO_MEANING:
             return None
 
     def _evaluated_nearby(self, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         move = nearby(seed)
         inputs, body = [move(a) for a in self._inputs], self._module.main.body
-        wide = Wide(self._evaluator).block(body, [widened(a) for a in inputs])
+        wide = F64Evaluator(self._evaluator).block(body, [widened(a) for a in inputs])
         return list(self._evaluator.block(body, inputs)), list(wide)
 
     def _evaluated(
-        self, seed: int | None, zeros: bool = True, within: Wide | None = None
+        self, seed: int | None, zeros: bool = True, within: F64Evaluator | None = None
     ) -> list[np.ndarray]:
         move = widened if seed is None else moved(seed, zeros)
-        wide, body, known = within or Wide(self._evaluator), self._module.main.body, {}
+        wide, body, known = within or F64Evaluator(self._evaluator), self._module.main.body, {}
         for op in body.ops:
             if op.kind in CONSTANTS:
                 array = self._evaluator.op(op, ())[0]
@@ -141,41 +141,43 @@ def judge_results(
     whole, drawn = Whole(module, inputs), random_values(module)
     moved_results = cache(others)
 
-    def judged(place: int, mine: np.ndarray, there: np.ndarray) -> Judgement:
-        random = module.main.outputs[place] in drawn
+    def judged(index: int, our_result: np.ndarray, their_result: np.ndarray) -> Judgement:
+        random = module.main.outputs[index] in drawn
         if random:
             found = Judgement("not_compared", note="it depends on random numbers")
         else:
-            evidence = whole.evidence(place, partial(_each, moved_results, place), counted=counted)
-            found = judge(there, mine, evidence)
-        if found.verdict == "differs" and _are_near_ties(module, inputs, place, mine, there):
+            evidence = whole.evidence(index, partial(_each, moved_results, index), counted=counted)
+            found = judge(their_result, our_result, evidence)
+        if found.verdict == "differs" and _are_near_ties(
+            module, inputs, index, our_result, their_result
+        ):
             note = "positions of values that rounding may make equal"
             found = replace(found, verdict="within", note=note)
-        if found.verdict == "equal" or _is_near(found, mine):
+        if found.verdict == "equal" or _is_near(found, our_result):
             return found
-        own = whole.own(place, counted)
+        own = whole.own(index, counted)
         if own is None:
             return found
-        if same_bits(own, mine):
+        if same_bits(own, our_result):
             if found.verdict == "differs" and nodes_right:
                 note = "the bits of the import, whose nodes are each correct alone"
                 found = replace(found, verdict="within", note=note)
             return replace(found, kept=True)
         if found.verdict == "differs" or random:
             return found
-        beside = judge(own, mine, whole.evidence(place, counted=counted))
-        if beside.verdict == "differs":
-            return replace(beside, note=f"compared with the import: {beside.note}")
+        against_import = judge(own, our_result, whole.evidence(index, counted=counted))
+        if against_import.verdict == "differs":
+            return replace(against_import, note=f"compared with the import: {against_import.note}")
         return found
 
     return [
-        judged(place, mine, there)
-        for place, (mine, there) in enumerate(zip(ours, theirs, strict=True))
+        judged(index, our_result, their_result)
+        for index, (our_result, their_result) in enumerate(zip(ours, theirs, strict=True))
     ]
 
 
 def _are_near_ties(
-    module: Module, inputs: Sequence[np.ndarray], place: int, ours: np.ndarray, theirs: np.ndarray
+    module: Module, inputs: Sequence[np.ndarray], index: int, ours: np.ndarray, theirs: np.ndarray
 ) -> bool:
     """Return whether a result of positions differs from the framework's only at near ties.
 
@@ -184,7 +186,7 @@ def _are_near_ties(
     if ours.dtype.kind not in "iu":
         return False
     makers = {v: op for op in module.main.body.ops for v in op.results}
-    chain = finder(module.main.outputs[place], makers.get)
+    chain = finder(module.main.outputs[index], makers.get)
     if not chain or not chain[0].operands[0].type.dtype.is_float:
         return False
     main = module.main
@@ -195,26 +197,27 @@ def _are_near_ties(
     if x is None or truth is None:
         return False
     condition = max(distance(truth, evidence.moved(seed)).relative for seed in range(SEEDS))
-    apart = MARGIN * max(epsilon(x.dtype), condition)
+    tolerance = MARGIN * max(epsilon(x.dtype), condition)
     top = float(np.max(np.abs(truth), where=np.isfinite(truth), initial=0.0))
-    return are_ties(chain, x, ours, theirs, min(apart, VAGUE) * top)
+    return are_ties(chain, x, ours, theirs, min(tolerance, VAGUE) * top)
 
 
 def judge_state(
-    module: Module, inputs: Sequence[np.ndarray], left: Sequence[np.ndarray]
+    module: Module, inputs: Sequence[np.ndarray], final_state: Sequence[np.ndarray]
 ) -> dict[int, Judgement]:
     """Return the verdict on each part of the state after a call of a program on ``inputs``.
 
-    ``left`` is that state, ``module`` the import that it is compared with; the keys are positions
-    in ``main.outputs``.  Parts that depend on random numbers or have no reference are left out.
+    ``final_state`` is that state, ``module`` the import that it is compared with; the keys are
+    positions in ``main.outputs``.  Parts that depend on random numbers or have no reference are
+    left out.
     """
     whole, drawn = Whole(module, inputs), random_values(module)
     aliases = module.main.attributes.get("aliases", ())
     found = {}
-    for (place, _), mine in zip(aliases, left, strict=True):
-        own = None if module.main.outputs[place] in drawn else whole.own(place)
+    for (index, _), our_state in zip(aliases, final_state, strict=True):
+        own = None if module.main.outputs[index] in drawn else whole.own(index)
         if own is not None:
-            found[place] = judge(own, mine, whole.evidence(place))
+            found[index] = judge(own, our_state, whole.evidence(index))
     return found
 
 
@@ -227,8 +230,8 @@ def _is_near(found: Judgement, ours: np.ndarray) -> bool:
     )
 
 
-def _each(made: Callable[[], Sequence[Sequence[np.ndarray]]], place: int) -> list[np.ndarray]:
-    return [results[place] for results in made()]
+def _each(results_of: Callable[[], Sequence[Sequence[np.ndarray]]], index: int) -> list[np.ndarray]:
+    return [results[index] for results in results_of()]
 
 
 def moved_inputs(inputs: Sequence[np.ndarray], seeds: int = SEEDS) -> list[list[np.ndarray]]:
@@ -240,7 +243,7 @@ def moved_inputs(inputs: Sequence[np.ndarray], seeds: int = SEEDS) -> list[list[
     return made
 
 
-def maker(module: Module, place: int) -> Op | None:
+def maker(module: Module, index: int) -> Op | None:
     """Return the op that defines a result of ``main``, or None for an input that is passed on."""
-    value = module.main.outputs[place]
+    value = module.main.outputs[index]
     return next((op for op in module.main.body.ops if value in op.results), None)

@@ -17,10 +17,10 @@ from typing_extensions import override
 
 from core_compiler.debug import fusions, patterns
 from core_compiler.debug.stages import Stages
-from core_compiler.debug.trails import HOLDERS, Place, key, parts
+from core_compiler.debug.trails import HOLDERS, OpLocation, key, parts
 from core_compiler.ir import Op, Rewriter, Value
 from core_compiler.ir.refusal import Refusal
-from core_compiler.passes.base import Pass, Scene
+from core_compiler.passes.base import Pass, RefusalContext
 from core_compiler.passes.grouping import Fusion, family, feeder, is_copied
 from core_compiler.passes.rules import Rule
 from core_compiler.support.errors import UserError, nearest
@@ -99,9 +99,9 @@ def first_stage(recording_or_stages: Any, *ops: Op | int) -> int:
 
 def summary(answers: Sequence[Answer]) -> str:
     """Return the answers in one sentence: where the ops were fused, else the closest attempt."""
-    told = [a for outcome in (FUSED, APPLIED) for a in answers if a.outcome == outcome]
-    if told:
-        done = told[0]
+    successes = [a for outcome in (FUSED, APPLIED) for a in answers if a.outcome == outcome]
+    if successes:
+        done = successes[0]
         return f"{done.outcome} by {done.pass_label} (stage {done.stage}): {done.sentence}"
     refused = [a for a in answers if a.outcome == REFUSED]
     if not refused:
@@ -143,20 +143,20 @@ class WhyNot:
         """See :func:`why_not`."""
         self.stages.refresh()
         if rule is not None:
-            self._known_rule(rule)
-        places = [self._place(stage, op) for op in (first, second) if op is not None]
-        if len(places) == 2 and places[0] == places[1]:
+            self._check_rule_name(rule)
+        locations = [self._locate(stage, op) for op in (first, second) if op is not None]
+        if len(locations) == 2 and locations[0] == locations[1]:
             raise UserError("both ops are the same", "why not", "name another op, or a rule")
         answers: list[Answer] = []
-        for number, sets in self._trail(stage, places):
+        for number, sets in self._trail(stage, locations):
             step = _Step(self, number, sets, stage)
             found = list(step.pair(rule) if second is not None else step.single(rule))
             answers += found
             if number > stage and any(a.outcome == FUSED for a in found):
                 break
-            gone = step.gone()
-            if gone is not None:
-                answers += [gone] if number > stage else []
+            removal = step.removal()
+            if removal is not None:
+                answers += [removal] if number > stage else []
                 break
         return answers
 
@@ -166,7 +166,7 @@ class WhyNot:
         found = [self.stages.op(op) if isinstance(op, int) else op for op in ops]
         for number in range(self.stages.count):
             index = self.stages.index(number)
-            if all(index.place(op) is not None for op in found):
+            if all(index.location(op) is not None for op in found):
                 return number
         raise UserError(
             f"no stage contains {'both ops' if len(ops) == 2 else 'the op'}",
@@ -174,62 +174,62 @@ class WhyNot:
             "choose ops of one stage (a pass that rebuilds an op makes a new one)",
         )
 
-    def _place(self, stage: int, op: Op | int) -> Place:
+    def _locate(self, stage: int, op: Op | int) -> OpLocation:
         if not 0 <= stage < self.stages.count:
             last = self.stages.count - 1
             raise UserError(
                 f"stage {stage} not found", "why not", f"choose a stage from 0 to {last}"
             )
         found = self.stages.op(op) if isinstance(op, int) else op
-        place = self.stages.index(stage).place(found)
-        if place is None:
+        location = self.stages.index(stage).location(found)
+        if location is None:
             name = op if isinstance(op, int) else found.kind
             raise UserError(
                 f"op {name} not found in stage {stage} ({self.stages.label(stage)})",
                 "why not",
                 "choose an op of this stage, or the stage that contains the op",
             )
-        return place
+        return location
 
-    def _trail(self, stage: int, places: Sequence[Place]) -> Iterator[tuple[int, list]]:
+    def _trail(self, stage: int, locations: Sequence[OpLocation]) -> Iterator[tuple[int, list]]:
         """Yield (stage, the places of each op before it), in pass order, once all ops exist."""
-        before = [[[place] for place in places]]
+        before = [[[location] for location in locations]]
         for number in range(stage, 0, -1):
-            was = [self.stages.changes(number).backward(s) for s in before[-1]]
-            before.append([self._weighty(number - 1, s) for s in was])
+            earlier = [self.stages.changes(number).backward(s) for s in before[-1]]
+            before.append([self._significant(number - 1, s) for s in earlier])
         sets = before[-1]
-        for number in range(1, self.stages.last_asked + 1):
+        for number in range(1, self.stages.last_testable + 1):
             if number <= stage + 1:
                 sets = before[stage + 1 - number]
             else:
                 sets = [
-                    self._weighty(number - 1, self.stages.changes(number - 1).forward(s))
+                    self._significant(number - 1, self.stages.changes(number - 1).forward(s))
                     for s in sets
                 ]
             if all(sets):
                 yield number, sets
 
-    def _weighty(self, number: int, places: list[Place]) -> list[Place]:
+    def _significant(self, number: int, locations: list[OpLocation]) -> list[OpLocation]:
         """Return an op's successors without its constants and broadcasts, if there are others."""
         index = self.stages.index(number)
-        kept = [p for p in places if not _is_light(index.shown(p))]
-        return kept or places
+        significant = [p for p in locations if not _is_insignificant(index.shown(p))]
+        return significant or locations
 
-    def core(self, number: int, places: Sequence[Place]) -> Sequence[Place]:
+    def core(self, number: int, locations: Sequence[OpLocation]) -> Sequence[OpLocation]:
         """Return an op's successors that are products and reductions, if it has such.
 
         All other successors are secondary.
         """
         index = self.stages.index(number)
-        return [p for p in places if _has_loops(index.shown(p))] or places
+        return [p for p in locations if _has_loops(index.shown(p))] or locations
 
-    def _known_rule(self, rule: str) -> None:
+    def _check_rule_name(self, rule: str) -> None:
         known: dict[str, None] = {}
         for number in range(1, self.stages.count):
             known |= dict.fromkeys(self._names(number))
-        if not any(_is_meant(rule, name) for name in known):
-            say = f"choose from {', '.join(list(known)[:12])}, ..."
-            raise UserError(f"unknown rule or pass {rule!r}", "rule", nearest(rule, known, say))
+        if not any(_name_matches(rule, name) for name in known):
+            choices = f"choose from {', '.join(list(known)[:12])}, ..."
+            raise UserError(f"unknown rule or pass {rule!r}", "rule", nearest(rule, known, choices))
 
     def _names(self, number: int) -> list[str]:
         """Return the names by which a user may refer to the pass of a stage, and to its rules."""
@@ -249,11 +249,13 @@ class WhyNot:
             self._rewriters[known] = Rewriter(block, name)
         return self._rewriters[known]
 
-    def scene(self, number: int, op: Op) -> Scene:
-        return Scene(self.stages.index(number).module, self.rewriter(number, op), self.claims)
+    def scene(self, number: int, op: Op) -> RefusalContext:
+        return RefusalContext(
+            self.stages.index(number).module, self.rewriter(number, op), self.claims
+        )
 
 
-def _is_light(op: Op | None) -> bool:
+def _is_insignificant(op: Op | None) -> bool:
     return op is None or op.kind == "core.constant" or is_copied(op)
 
 
@@ -261,64 +263,66 @@ def _has_loops(op: Op | None) -> bool:
     return op is not None and op.kind.startswith("core.") and family(op) != "map"
 
 
-def _is_meant(wanted: str, name: str) -> bool:
+def _name_matches(wanted: str, name: str) -> bool:
     return wanted.lower() in name.lower()
 
 
 class _Step:
-    """A pass and the places of the ops before it; ``asked`` is the stage of the question."""
+    """A pass and the places of the ops before it; ``query_stage`` is the stage of the question."""
 
-    def __init__(self, asker: WhyNot, number: int, sets: Sequence[Sequence[Place]], asked: int):
-        self.asker, self.number, self.sets, self.asked = asker, number, sets, asked
+    def __init__(
+        self, asker: WhyNot, number: int, sets: Sequence[Sequence[OpLocation]], query_stage: int
+    ):
+        self.asker, self.number, self.sets, self.query_stage = asker, number, sets, query_stage
         self.stages = asker.stages
         self.label = self.stages.label(number)
         self.before, self.after = self.stages.index(number - 1), self.stages.index(number)
         self.changes = self.stages.changes(number)
-        self.now = [asker._weighty(number, self.changes.forward(s)) for s in sets]
+        self.now = [asker._significant(number, self.changes.forward(s)) for s in sets]
         self.core = [asker.core(number - 1, s) for s in sets]
 
     def names(self, value: Value) -> str:
-        return self.stages.name(value, self.number, self.asked)
+        return self.stages.name(value, self.number, self.query_stage)
 
     # -- answers ---------------------------------------------------------------------------------
 
     def answer(
         self, rule: str, outcome: str, refused: Refusal, held: int = 0, ops: Iterable[Op] = ()
     ) -> Answer:
-        told = dict.fromkeys((*ops, *refused.ops))
+        concerned = dict.fromkeys((*ops, *refused.ops))
         return Answer(
             self.label,
             rule,
             outcome,
             refused.condition,
             refused.sentence(self.names),
-            refused.place,
-            tuple(self.told(op) for op in told),
+            refused.location,
+            tuple(self.describe_op(op) for op in concerned),
             self.number,
             held,
         )
 
-    def told(self, op: Op) -> dict[str, Any]:
+    def describe_op(self, op: Op) -> dict[str, Any]:
         value = self.names(op.results[0]) if op.results else ""
         return {"op": self.stages.op_id(op), "kind": op.kind, "value": value}
 
-    def gone(self) -> Answer | None:
+    def removal(self) -> Answer | None:
         """Return the rewrite that removed an op, if it no longer exists after the pass."""
-        for places, now in zip(self.sets, self.now, strict=True):
-            if places and not now:
-                (op, *_) = self.before.ops(places)
-                _, through = self.changes.trace(places)
+        for locations, now in zip(self.sets, self.now, strict=True):
+            if locations and not now:
+                (op, *_) = self.before.ops(locations)
+                _, through = self.changes.trace(locations)
                 by = [self.changes.rewrites[n] for n in through]
                 rule = by[-1].rule if by else ""
                 text = "{0} does not exist after this pass: {1}"
                 about = op, rule or "nothing replaces it"
-                refused = Refusal("still there", text, about, self._written())
+                refused = Refusal("still there", text, about, self._pass_source())
                 return self.answer(rule, NOT_APPLICABLE, refused)
         return None
 
-    def meant(self, rule: str | None, *names: str) -> bool:
+    def is_requested(self, rule: str | None, *names: str) -> bool:
         names = (self.label, *names)
-        return rule is None or any(_is_meant(rule, name) for name in names)
+        return rule is None or any(_name_matches(rule, name) for name in names)
 
     # -- two ops ---------------------------------------------------------------------------------
 
@@ -329,25 +333,25 @@ class _Step:
             return
         fused = self._fused()
         if fused is not None:
-            if self.meant(rule, fused.rule):
+            if self.is_requested(rule, fused.rule):
                 yield fused
             return
         pass_ = self.stages.pass_(self.number)
         if pass_ is None or not all(self.now):
             return
-        both = self._took_both()
-        if both is not None and self.meant(rule, both.rule):
+        both = self._replaced_both()
+        if both is not None and self.is_requested(rule, both.rule):
             yield both
             return
         fusion = pass_.fusion()
-        if fusion is not None and self.meant(rule, fusion.rule):
+        if fusion is not None and self.is_requested(rule, fusion.rule):
             units = [self.after.ops(s) for s in self.now]
             if set(units[0]) & set(units[1]):  # parts of the two are already one, but not the core
                 units = [self.after.ops(self.asker.core(self.number, s)) for s in self.now]
             yield self.fusion(fusion, *units)
         yield from self.rules(pass_, rule)
-        if pass_.asks == 2 and self.meant(rule):
-            yield from self._asked_of_two(pass_)
+        if pass_.refusal_arity == 2 and self.is_requested(rule):
+            yield from self._pair_answers(pass_)
 
     def _fused(self) -> Answer | None:
         """Return the rewrite of this pass that made one of two ops, or None."""
@@ -367,29 +371,29 @@ class _Step:
         text = "{0} and {1} were fused by the rule `{2}`" + (
             "; the group contains {4}" if words else " into {3}"
         )
-        told = Refusal("", text, (*shown, rewrite.rule, made, words), rewrite.source)
-        if not told.asked:
-            told.asked = self._written()
-        return self.answer(rewrite.rule, FUSED, told)
+        refusal = Refusal("", text, (*shown, rewrite.rule, made, words), rewrite.source)
+        if not refusal.code_location:
+            refusal.code_location = self._pass_source()
+        return self.answer(rewrite.rule, FUSED, refusal)
 
-    def _took_both(self) -> Answer | None:
+    def _replaced_both(self) -> Answer | None:
         """Return the rewrite of this pass that took both ops and made several of them, or None."""
         one, two = (set(self.changes.trace(s)[1]) for s in self.core)
         for number in sorted(one & two):
             rewrite = self.changes.rewrites[number]
             shown = tuple(self.before.shown(s[0]) for s in self.core)
             text = "the rule `{1}` replaced {0} by {2}"
-            told = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
-            told.asked = told.asked or self._written()
-            return self.answer(rewrite.rule, APPLIED, told)
+            refusal = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
+            refusal.code_location = refusal.code_location or self._pass_source()
+            return self.answer(rewrite.rule, APPLIED, refusal)
         return None
 
-    def _written(self) -> Any:
+    def _pass_source(self) -> Any:
         """Return the source of the pass, for rewrites that do not name theirs."""
         pass_ = self.stages.pass_(self.number)
         return (type(pass_).run.__code__, 0) if pass_ is not None else ""
 
-    def _asked_of_two(self, pass_: Pass) -> Iterator[Answer]:
+    def _pair_answers(self, pass_: Pass) -> Iterator[Answer]:
         """Yield the answers of a pass with its own condition on two ops, if each is still one."""
         ops = [self.after.ops(s) for s in self.now]
         pair = pass_.pair(*(some[0] for some in ops)) if [len(s) for s in ops] == [1, 1] else None
@@ -412,9 +416,9 @@ class _Step:
             return
         yield from self.rules(pass_, rule)
         fusion = pass_.fusion()
-        if fusion is not None and self.meant(rule, fusion.rule):
+        if fusion is not None and self.is_requested(rule, fusion.rule):
             yield from self._neighbours(fusion)
-        if pass_.asks == 1 and rule is not None and self.meant(rule):
+        if pass_.refusal_arity == 1 and rule is not None and self.is_requested(rule):
             done = self._applied(lambda made: True)
             ops = self.after.ops(self.now[0])
             if done is not None:
@@ -425,16 +429,16 @@ class _Step:
 
     def _applied(self, is_it: Callable[[str], bool]) -> Answer | None:
         """Return the first rewrite of the pass that took the op (for two ops: either), or None."""
-        for places in self.sets:
-            for number in self.changes.trace(places)[1]:
+        for locations in self.sets:
+            for number in self.changes.trace(locations)[1]:
                 rewrite = self.changes.rewrites[number]
                 if is_it(rewrite.rule):
-                    shown = self.before.shown(places[0])
+                    shown = self.before.shown(locations[0])
                     done = "replaced {0} by {2}" if rewrite.new else "removed {0}"
                     text = "the rule `{1}` " + done
-                    told = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
-                    told.asked = told.asked or self._written()
-                    return self.answer(rewrite.rule, APPLIED, told)
+                    refusal = Refusal("", text, (shown, rewrite.rule, rewrite.new), rewrite.source)
+                    refusal.code_location = refusal.code_location or self._pass_source()
+                    return self.answer(rewrite.rule, APPLIED, refusal)
         return None
 
     def _matched(self, rows: Sequence[Rule]) -> Answer | None:
@@ -450,9 +454,9 @@ class _Step:
             return None
         rewrite = roots[found]
         text = "the rule `{1}` matched {0} and created {2}"
-        told = Refusal("", text, (tuple(s[0] for s in sets), rewrite.rule, rewrite.new))
-        told.asked = rewrite.source or self._written()
-        return self.answer(rewrite.rule, APPLIED, told)
+        refusal = Refusal("", text, (tuple(s[0] for s in sets), rewrite.rule, rewrite.new))
+        refusal.code_location = rewrite.source or self._pass_source()
+        return self.answer(rewrite.rule, APPLIED, refusal)
 
     def _neighbours(self, fusion: Fusion) -> Iterator[Answer]:
         """Yield the answers of a fusion about one op: its fusions, and each unfused neighbour."""
@@ -475,7 +479,7 @@ class _Step:
         """Yield each rule that could have taken the ops: fired, or how far its pattern matched."""
         by_name: dict[str, list] = {}
         for row in pass_.table():
-            if rule is None or self.meant(rule, row.name):
+            if rule is None or self.is_requested(rule, row.name):
                 by_name.setdefault(row.name, []).append(row)
         for name, rows in by_name.items():
             done = None if len(self.sets) == 2 else self._applied(name.__eq__)
@@ -493,7 +497,9 @@ class _Step:
             if found is None and rule == name:
                 kinds = tuple(dict.fromkeys(n.kind for n in patterns.nodes(rows[0].pattern)))
                 text = "the rule applies to {1}, not to {0}"
-                told = Refusal("pattern", text, (sets[0][0], " and ".join(kinds)), rows[0].row)
-                yield self.answer(name, NOT_APPLICABLE, told)
+                refusal = Refusal(
+                    "pattern", text, (sets[0][0], " and ".join(kinds)), rows[0].location
+                )
+                yield self.answer(name, NOT_APPLICABLE, refusal)
             if found is not None:
                 yield self.answer(name, found.outcome, found.refusal, found.held, found.ops)

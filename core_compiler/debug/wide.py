@@ -67,16 +67,18 @@ def _narrowed(array: np.ndarray, kind: Any) -> np.ndarray:
         return array.astype(kind.dtype.numpy)
 
 
-class Wide:
+class F64Evaluator:
     """An evaluator of ops in f64.
 
     ``narrow`` evaluates what f64 says nothing about: constants, random numbers, bit casts.
-    ``held`` has the narrow tensors of values whose types have no dtype, as at a frontend's level
-    before type inference.
+    ``narrow_tensor_of`` has the narrow tensors of values whose types have no dtype, as at a
+    frontend's level before type inference.
     """
 
-    def __init__(self, narrow: Evaluator, held: Callable[[Value], Any] = lambda value: None):
-        self.narrow, self.held = narrow, held
+    def __init__(
+        self, narrow: Evaluator, narrow_tensor_of: Callable[[Value], Any] = lambda value: None
+    ):
+        self.narrow, self.narrow_tensor_of = narrow, narrow_tensor_of
 
     def op(
         self, op: Op, arrays: Sequence[np.ndarray], outer: Mapping[Value, np.ndarray] | None = None
@@ -120,7 +122,11 @@ class Wide:
             made = array = np.asarray(given[value])
             if array.dtype == np.float64:
                 known = value.type if isinstance(value.type, TensorType) else None
-                kind = known.dtype.numpy if known else getattr(self.held(value), "dtype", None)
+                kind = (
+                    known.dtype.numpy
+                    if known
+                    else getattr(self.narrow_tensor_of(value), "dtype", None)
+                )
                 if kind is None:
                     raise InternalError(
                         f"{op.kind} cannot be evaluated in f64: its types are unknown"
@@ -149,8 +155,8 @@ class Wide:
     def _in_f64(self, op: Op, declared: Any, arrays: Sequence[np.ndarray]) -> tuple | None:
         """Return the results of the op's reference on f64, or None if its type rule has no f64."""
         attributes = {
-            name: F64 if isinstance(held, DType) and held.is_float else held
-            for name, held in op.attributes.items()
+            name: F64 if isinstance(attribute, DType) and attribute.is_float else attribute
+            for name, attribute in op.attributes.items()
         }
         types = [_wide_type(v.type) for v in op.operands]
         try:

@@ -39,12 +39,12 @@ from core_compiler.ir.verifier import verify
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.ops.positions import Positions
-from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, is_our_own, run_pass
+from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, is_builtin, run_pass
 from core_compiler.pipelines.edit_data import edit_facts
 from core_compiler.pipelines.pipeline import (
-    AT_FIRST,
-    AT_LEVEL,
+    INITIAL_FACTS,
     LEVEL,
+    LEVEL_FACTS,
     PipelineEdit,
     Step,
     build,
@@ -157,7 +157,7 @@ class Compilation:
         assert_no_flush_to_zero()  # passes fold constants, and check, with the reference
         self._stop_if_cancelled()
         if step.half == "implementation" and not self.identity:
-            self._seal_meaning()
+            self._set_identity()
         stage = self._run(step)
         self._position += 1
         self.stages.append(stage)
@@ -173,7 +173,7 @@ class Compilation:
             self.observer.progress(self.next.label, self._position, total)
             self.step()
         if not self.identity:
-            self._seal_meaning()
+            self._set_identity()
         self.observer.progress("done", total, total)
         return self
 
@@ -209,11 +209,11 @@ class Compilation:
         self.names, self.about, self.positions = old.names, old.about, old.positions
         self.written = old.written
         trim, self.leaves = old._plain or (old.trim, old.leaves)
-        self.trim = trim if self.level == "tensor" else self._cut
+        self.trim = trim if self.level == "tensor" else self._trim_results
         if old.state:
             self.keep(old.state)
 
-    def _cut(self, results: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    def _trim_results(self, results: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         """Return the results of a graph; data-dependent sizes are known once it is imported."""
         return self.facts[IMPORTED].trimmed(results)
 
@@ -228,7 +228,7 @@ class Compilation:
     def _edited(self, stage: int, edit: PipelineEdit) -> list[Step]:
         """Return the steps up to ``stage`` and those of the edited pipeline after it, checked."""
         steps = [*self.steps[:stage], *self._remaining(stage, edit)]
-        begins = AT_LEVEL.get(self.level, AT_FIRST)
+        begins = LEVEL_FACTS.get(self.level, INITIAL_FACTS)
         check(steps, self.options.target.get(LEVEL, "everywhere"), begins)
         return steps
 
@@ -252,7 +252,7 @@ class Compilation:
         """The program bound to the target's device; UserError if this machine cannot execute it."""
         if "executable" not in self.facts:
             if (missing := self.not_executed) is not None:
-                raise self._cannot(missing)
+                raise self._cannot_execute(missing)
             self.facts["executable"] = self.load()
         return self.facts["executable"]
 
@@ -269,10 +269,10 @@ class Compilation:
         self.finish()
         missing = self.target.available()
         if missing:
-            raise self._cannot(missing)
+            raise self._cannot_execute(missing)
         return self.target.load(self.module, self.facts, threads=self.options.threads)
 
-    def _cannot(self, missing: str) -> UserError:
+    def _cannot_execute(self, missing: str) -> UserError:
         fix = "choose -t cpu" if self.target.available() else "train it: step(*batch)"
         return UserError(missing, f"target {self.target.name}", fix, CANNOT_HERE)
 
@@ -295,9 +295,9 @@ class Compilation:
             write_back(arrays[argument], array)
         return results[:own]
 
-    def stand_for(self, imported: Imported) -> None:
+    def bind_import(self, imported: Imported) -> None:
         """Take over the names, state and results of ``imported`` (before a pass runs)."""
-        self.call(imported.inputs, imported.outputs)
+        self.set_names(imported.inputs, imported.outputs)
         if self.level == "tensor":
             self.trim, self.positions = imported.trimmed, imported.positions
             self.written = tuple(imported.facts.get("written", ()))
@@ -315,7 +315,7 @@ class Compilation:
             self.checks[0] = found
             self.observer.check(0, found)
 
-    def call(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def set_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Set the model's names of its inputs and outputs (before a pass runs)."""
         self.names = inputs, outputs
         self.stages[0] = replace(self.stages[0], names=self._named(self.stages[0].module))
@@ -359,8 +359,8 @@ class Compilation:
         first = [np.array(each) for each in given] if self.written else given
         made = digest(self(*first))
         self.observer.figures({"digest": made, "not_executed": ""})
-        tell = partial(self.observer.progress, "time the kernels")
-        budget = TimeBudget(seconds, tell)
+        on_repeat = partial(self.observer.progress, "time the kernels")
+        budget = TimeBudget(seconds, on_repeat)
         found = profiler.profile(self.executable, given, repeats=repeats, budget=budget)
         records, figures = timing_records(found, self.facts["program"][2])
         self.observer.timings(
@@ -379,25 +379,25 @@ class Compilation:
         from core_compiler.record.recorder import Recorder
 
         with Recorder(path) as recorder:
-            self.tell(recorder)
+            self.report(recorder)
         return Path(path)
 
-    def tell(self, observer: Observer, **more: Any) -> None:
+    def report(self, observer: Observer, **more: Any) -> None:
         """Report everything so far to ``observer``.
 
         ``more`` is added to the recording's description of the compile.
         """
-        from core_compiler.driver.kernel_records import tell
+        from core_compiler.driver.kernel_records import report
 
         self._begin(observer, more)
-        tell(self, observer)
+        report(self, observer)
 
-    def finish_told(self, observer: Observer, **more: Any) -> None:
+    def finish_and_report(self, observer: Observer, **more: Any) -> None:
         """Finish and report everything to ``observer``: finished stages first, then the rest live.
 
-        ``more`` as for :meth:`tell`.
+        ``more`` as for :meth:`report`.
         """
-        from core_compiler.driver.kernel_records import tell
+        from core_compiler.driver.kernel_records import report
 
         self._begin(observer, more)
         before, self.observer = self.observer, Observers(self.observer, observer)
@@ -405,7 +405,7 @@ class Compilation:
             self.finish()
         finally:
             self.observer = before
-        tell(self, observer)
+        report(self, observer)
 
     def _begin(self, observer: Observer, more: Mapping[str, Any]) -> None:
         self.module.weights.check()
@@ -420,7 +420,7 @@ class Compilation:
                 **more,
             }
         )
-        self.log.tell(observer)
+        self.log.replay(observer)
 
     # -- in a notebook -----------------------------------------------------------------------------
 
@@ -454,36 +454,36 @@ class Compilation:
 
     @override
     def __repr__(self) -> str:
-        return self._shown()[0]
+        return self._stage_table()[0]
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         from core_compiler.ir.markup import bundle
 
-        return bundle(*self._shown())
+        return bundle(*self._stage_table())
 
-    def _shown(self) -> tuple[str, str]:
+    def _stage_table(self) -> tuple[str, str]:
         """Return the stages as a table, in text and HTML."""
         from core_compiler.exporters.notebook import table
 
         rows = []
         for stage in self.stages:
             verdicts = [r.verdict for r in self.checks.get(stage.index, ())]
-            told = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
+            check_summary = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
             ops = int(stage.figures.get("ops", 0))
             spent = f"{1e3 * stage.seconds:.1f}"
-            rows.append((stage.index, stage.name, ops, len(stage.rewrites), spent, told))
-        left = len(self.steps) - self._position
-        title = f"compiled for {self.target.name}" if not left else f"{left} passes to go"
+            rows.append((stage.index, stage.name, ops, len(stage.rewrites), spent, check_summary))
+        remaining = len(self.steps) - self._position
+        title = f"compiled for {self.target.name}" if not remaining else f"{remaining} passes to go"
         if self.identity:
             title += f", identity {self.identity[:16]}"
-        heads = ("stage", "pass", "ops", "rewrites", "ms", "checks")
-        return table(heads, rows, title, (0, 2, 3, 4))
+        headers = ("stage", "pass", "ops", "rewrites", "ms", "checks")
+        return table(headers, rows, title, (0, 2, 3, 4))
 
     # -- details -----------------------------------------------------------------------------------
 
     def _announce(self) -> None:
-        for tell in _WATCHING:
-            tell(self)
+        for callback in _WATCHING:
+            callback(self)
         for stage in self.stages:
             self.observer.stage(stage.record())
             if stage.index in self.checks:
@@ -503,7 +503,7 @@ class Compilation:
         context = self._context(self.next, dict(self.facts))
         context.progress = lambda *_: self._stop_if_cancelled()
         with suppress(Exception):  # it is raised when the pass is run
-            self._called(self.next, self.module, context)
+            self._run_pass(self.next, self.module, context)
         return context.rewrites
 
     def _context(self, step: Step, facts: dict[str, Any]) -> PassContext:
@@ -512,14 +512,14 @@ class Compilation:
             budget=Budget(step.limit),
             facts=facts,
             options=self.options.target,
-            progress=lambda what, done, total: self._tick(what, done, total),
+            progress=lambda what, done, total: self._report_progress(what, done, total),
         )
 
     def _run(self, step: Step) -> Stage:
         context = self._context(step, self.facts)
         before = self.module
         started = time.perf_counter()
-        module = self._called(step, before, context)
+        module = self._run_pass(step, before, context)
         seconds = time.perf_counter() - started
         if not isinstance(module, Module):
             raise UserError(
@@ -561,7 +561,7 @@ class Compilation:
             outputs if len(outputs) == len(main.outputs) else (),
         )
 
-    def _called(self, step: Step, before: Module, context: PassContext) -> Module:
+    def _run_pass(self, step: Step, before: Module, context: PassContext) -> Module:
         """Return the result of the pass.
 
         Raises PassRaised if a pass that is not ours raises, PassTimeout if it exceeds its time
@@ -577,22 +577,22 @@ class Compilation:
             raise
         except (Exception, SystemExit) as error:
             if self.options.check and isinstance(error, Exception):
-                raise self._failed(step, error) from error
-            if is_our_own(step.pass_):
+                raise self._check_failure(step, error) from error
+            if is_builtin(step.pass_):
                 error.add_note(f"(raised in pass {step.label})")
                 raise
             raise PassRaised(step.label, error) from error
 
-    def _failed(self, step: Step, error: Exception) -> CheckFailed:
+    def _check_failure(self, step: Step, error: Exception) -> CheckFailed:
         """Return the error for a pass that raised, after which checking ends."""
         from core_compiler.debug.bisect import raised_by
 
         if self.finding is None:
-            raised = error if is_our_own(step.pass_) else PassRaised(step.label, error)
+            raised = error if is_builtin(step.pass_) else PassRaised(step.label, error)
             self.finding = raised_by(self, step, raised)
         return CheckFailed(self.finding, step.label, error)
 
-    def _tick(self, what: str, done: int, total: int) -> None:
+    def _report_progress(self, what: str, done: int, total: int) -> None:
         self.observer.progress(what, done, total)
         self._stop_if_cancelled()
 
@@ -600,7 +600,7 @@ class Compilation:
         if self.cancelled():
             raise Cancelled
 
-    def _seal_meaning(self) -> None:
+    def _set_identity(self) -> None:
         digest = hashlib.sha256(f"contract {CONTRACT_VERSION}:".encode())
         digest.update(structure_key(self.module).encode())
         self.identity = digest.hexdigest()
@@ -682,16 +682,16 @@ _WATCHING: list[Callable[[Compilation], None]] = []
 
 
 @contextmanager
-def watched(tell: Callable[[Compilation], None]) -> Iterator[None]:
-    """Call ``tell`` in this context with every compilation of this process that begins.
+def watched(callback: Callable[[Compilation], None]) -> Iterator[None]:
+    """Call ``callback`` in this context with every compilation of this process that begins.
 
     It is called before the first pass, for :func:`start` and ``rerun``.
     """
-    _WATCHING.append(tell)
+    _WATCHING.append(callback)
     try:
         yield
     finally:
-        _WATCHING.remove(tell)
+        _WATCHING.remove(callback)
 
 
 def start(
@@ -732,6 +732,6 @@ def start(
         cancelled=cancelled,
     )
     if made.level != "tensor":
-        made.trim = made._cut
+        made.trim = made._trim_results
     made._announce()
     return made

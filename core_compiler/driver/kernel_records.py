@@ -26,7 +26,7 @@ _TIERS = {"arena": "dram", "output": "results", "input": "inputs", "constant": "
 _KINDS = {"arena": "temporary", "output": "result", "input": "argument", "constant": "weight"}
 
 
-def tell(made: Compilation, observer: Observer) -> None:
+def report(made: Compilation, observer: Observer) -> None:
     """Report the kernels and buffers of a finished compile to ``observer``."""
     if "compiled" in made.facts:
         observer.kernels(kernel_records(made.module, made.facts))

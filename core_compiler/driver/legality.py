@@ -64,9 +64,9 @@ def _levels() -> dict[str, LevelRules]:
 
 
 def _onnx_complaint(op: Op) -> str | None:
-    from core_compiler.onnx_level.legality import complaint  # onnx is imported on first use
+    from core_compiler.onnx_level.legality import find_error  # onnx is imported on first use
 
-    return complaint(op)
+    return find_error(op)
 
 
 def type_complaint(op: Op) -> str | None:
@@ -107,13 +107,13 @@ def _complaint(op: Op) -> str | None:
     got = [v.type for v in op.results]
     if len(got) != len(expected):
         return f"{op.kind} has {len(expected)} results, got {len(got)}"
-    for want, have in zip(expected, got, strict=True):
+    for want, actual in zip(expected, got, strict=True):
         if (
-            not isinstance(have, TensorType)
-            or want.shape != have.shape
-            or want.dtype is not have.dtype
+            not isinstance(actual, TensorType)
+            or want.shape != actual.shape
+            or want.dtype is not actual.dtype
         ):
-            return f"{op.kind} returns {want}, but its result has type {have}"
+            return f"{op.kind} returns {want}, but its result has type {actual}"
     if op.kind == "core.constant" and got[0].order is not None:
         return f"the bytes of a constant are row-major, but its result has type {got[0]}"
     return None

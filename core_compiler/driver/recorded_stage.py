@@ -16,7 +16,12 @@ import numpy as np
 
 from core_compiler.frontends import stand_ins
 from core_compiler.frontends.base import Imported
-from core_compiler.frontends.stand_ins import Need, filled, missing, needs
+from core_compiler.frontends.stand_ins import (
+    Requirement,
+    fill_missing_weights,
+    missing_weights,
+    requirements,
+)
 from core_compiler.ir import Module, Value, WeightStore
 from core_compiler.record.reader import Recording
 from core_compiler.support.errors import UserError
@@ -54,9 +59,9 @@ def import_file(path: str | Path, find: Find = lambda digests: {}) -> Imported:
         module = opened.module(0)
     if "main" not in module.functions or module.main.level not in _LEVELS:
         raise UserError("stage 0 is not a model", str(path), "compile the model again")
-    for digest, array in find(missing(module).keys()).items():
+    for digest, array in find(missing_weights(module).keys()).items():
         store.put(digest, array)
-    module, made_up = filled(module, "the recording")
+    module, made_up = fill_missing_weights(module, "the recording")
     main = module.main
     names = _names(meta.get("inputs"), main.arguments, "input")
     outputs = _names(meta.get("outputs"), main.outputs, "output")
@@ -92,29 +97,29 @@ def is_training(meta: Mapping[str, Any]) -> bool:
 def frontend_of(meta: Mapping[str, Any]) -> str:
     """Return the frontend that read the model in the recorded compile."""
     facts = meta.get("facts")
-    told = meta.get("frontend")
-    if told and told != FRONTEND:
-        return str(told)
+    recorded = meta.get("frontend")
+    if recorded and recorded != FRONTEND:
+        return str(recorded)
     return str(facts.get("frontend") or "") if isinstance(facts, Mapping) else ""
 
 
-def _names(told: Any, values: Sequence[Value], otherwise: str) -> tuple[str, ...]:
+def _names(recorded: Any, values: Sequence[Value], prefix: str) -> tuple[str, ...]:
     """Return the model's names of its inputs or outputs; numbered if not recorded."""
-    if isinstance(told, list) and told:
-        return tuple(map(str, told))
-    return tuple(v.name or f"{otherwise}_{i}" for i, v in enumerate(values))
+    if isinstance(recorded, list) and recorded:
+        return tuple(map(str, recorded))
+    return tuple(v.name or f"{prefix}_{i}" for i, v in enumerate(values))
 
 
-def _sizes(told: Any, outputs: Sequence[str], results: int) -> dict[str, list[tuple[int, int]]]:
+def _sizes(recorded: Any, outputs: Sequence[str], results: int) -> dict[str, list[tuple[int, int]]]:
     """Return which results hold the valid size of which output, as far as that is consistent."""
-    if not isinstance(told, Mapping):
+    if not isinstance(recorded, Mapping):
         return {}
     made = {}
-    for name, rows in told.items():
+    for name, rows in recorded.items():
         if name in outputs and isinstance(rows, list | tuple):
             pairs = [tuple(row) for row in rows if isinstance(row, list | tuple) and len(row) == 2]
-            whole = all(isinstance(n, int) for pair in pairs for n in pair)
-            if whole and all(0 <= count < results for _, count in pairs):
+            are_integers = all(isinstance(n, int) for pair in pairs for n in pair)
+            if are_integers and all(0 <= count < results for _, count in pairs):
                 made[str(name)] = pairs
     return made
 
@@ -133,7 +138,7 @@ def inputs(
     made = stand_ins.inputs(module, seed)
     if training is None:
         return made
-    random, needed = np.random.default_rng((seed, 1)), needs(module)
+    random, needed = np.random.default_rng((seed, 1)), requirements(module)
     numbers: dict[str, Any] = {
         **(training.loss_scale.state if training.loss_scale is not None else {}),
         **scalars_after(training.optimizer, ITERATIONS),
@@ -147,7 +152,7 @@ def inputs(
     for (role, name, _), value, array in rows:
         type_ = value.type
         if role == "parameter":
-            array = stand_ins.weight(random, type_, needed.get(value, Need()))
+            array = stand_ins.weight(random, type_, needed.get(value, Requirement()))
         elif role == "buffer" and type_.dtype.is_float:  # variances among them
             array = np.abs(array)
         elif role == "slot":

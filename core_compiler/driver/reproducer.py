@@ -22,7 +22,7 @@ from core_compiler import targets
 from core_compiler.debug.bisect import END_TO_END, NEVER_ENDS, RAISED
 from core_compiler.debug.candidates import CONSTANT
 from core_compiler.debug.failure import Failure, Trial
-from core_compiler.debug.recipes import RECIPES, spelled
+from core_compiler.debug.recipes import RECIPES, expression_for
 from core_compiler.debug.reduce import Reduced
 from core_compiler.driver.legality import levels
 from core_compiler.ir import Module, WeightStore, dtype
@@ -75,7 +75,7 @@ def run(
     except UserError as error:
         print(error)
         return error.exit_code
-    same = next((f for f in found if _alike(f, failure)), None)
+    same = next((f for f in found if _is_same_failure(f, failure)), None)
     if same is not None:
         print(f"FAILS: pass {same.pass_label}, {same.how}: {same.note or same.what}")
     elif found:
@@ -89,7 +89,7 @@ def run(
     return int(bool(found))
 
 
-def _alike(a: Failure, b: Failure) -> bool:
+def _is_same_failure(a: Failure, b: Failure) -> bool:
     """Return whether two failures are the same, ignoring lines of a pass that was edited."""
     return (a.pass_label, a.how, a.what) == (b.pass_label, b.how, b.what)
 
@@ -106,8 +106,8 @@ def write(folder: Path, reduced: Reduced, target: str, origin: str = "") -> list
     spelling = Spelling(reserved=NAME)
     reduced = replace(reduced, case=replace(reduced.case, module=_hashed(reduced.case.module)))
     passes = [_step(step, spelling) for step in reduced.trial.steps]
-    held: dict[str, np.ndarray] = {}
-    text = _source(reduced, target, origin, spelling, passes, held)
+    stored_arrays: dict[str, np.ndarray] = {}
+    text = _source(reduced, target, origin, spelling, passes, stored_arrays)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         made = [folder / f"{NAME}.py"]
@@ -115,10 +115,10 @@ def write(folder: Path, reduced: Reduced, target: str, origin: str = "") -> list
         for name, content in spelling.files.items():
             made.append(folder / name)
             made[-1].write_text(content, encoding="utf-8")
-        if held:
+        if stored_arrays:
             made.append(folder / f"{NAME}.npz")
             with made[-1].open("wb") as stream:
-                np.savez_compressed(stream, allow_pickle=False, **held)
+                np.savez_compressed(stream, allow_pickle=False, **stored_arrays)
     except OSError as error:
         raise UserError(
             f"cannot be written: {error.strerror}",
@@ -181,22 +181,22 @@ if __name__ == "__main__":
 '''
 
 
-def _source(reduced: Reduced, target, origin, spelling: Spelling, passes, held) -> str:
+def _source(reduced: Reduced, target, origin, spelling: Spelling, passes, stored_arrays) -> str:
     case, failure, trial_ = reduced.case, reduced.failure, reduced.trial
     inputs, weights = "None  # no number is needed", []
     if case.inputs is not None:
         kinds = [v.type.dtype for v in case.module.main.arguments]
         rows = [
-            _array(a, f"input{i}", k, held)
+            _array(a, f"input{i}", k, stored_arrays)
             for i, (a, k) in enumerate(zip(case.inputs, kinds, strict=True))
         ]
         inputs = _listed(rows)
     for digest, name in weight_names(case.module).items():
         array = case.module.weights[digest]
-        weights.append(_array(array, name, dtype(array.dtype), held))
+        weights.append(_array(array, name, dtype(array.dtype), stored_arrays))
     counted = f"{case.ops} op{'s' * (case.ops != 1)}"
     whole = f"{reduced.before} ops of {origin}" if origin else f"{reduced.before} ops"
-    files = [*spelling.files, *([f"{NAME}.npz"] if held else [])]
+    files = [*spelling.files, *([f"{NAME}.npz"] if stored_arrays else [])]
     how: dict[str, Any] = {"target": target}
     if trial_.options:
         how["options"] = dict(trial_.options)
@@ -206,20 +206,20 @@ def _source(reduced: Reduced, target, origin, spelling: Spelling, passes, held) 
         how["pass_seconds"] = trial_.pass_seconds
     used = inputs + "".join(weights)
     recipes = [n for n in (*RECIPES, "array", "stored") if f"{n}(" in used]
-    stored = '\nSTORED = Path(__file__).with_suffix(".npz")\n' if held else ""
+    stored = '\nSTORED = Path(__file__).with_suffix(".npz")\n' if stored_arrays else ""
     return _FILE.format(
         title=_clean(f"Pass {failure.pass_label} fails on {counted}: {failure.note}"),
         name=NAME,
         version=core_compiler.__version__,
         origin=_clean(f"Reduced from {whole} by `workbench reduce`."),
         beside=f" and, beside this file, {', '.join(files)}" if files else "",
-        imports=_imports(spelling, recipes, bool(held)),
+        imports=_imports(spelling, recipes, bool(stored_arrays)),
         stored=stored,
         module=_quoted(print_module(case.module)),
         inputs=inputs,
         weights=_listed(weights),
         passes="".join(passes),
-        failure=_spelled_failure(failure),
+        failure=_failure_source(failure),
         how=", ".join(f"{k}={_text(v)}" for k, v in how.items()),
     )
 
@@ -239,10 +239,10 @@ def _imports(spelling: Spelling, recipes: Sequence[str], stored: bool) -> str:
     return "\n".join([*lines, *([""] if own else []), *own]) + "\n"
 
 
-def _spelled_failure(failure: Failure) -> str:
+def _failure_source(failure: Failure) -> str:
     parts = list(map(_text, (failure.pass_label, failure.how, failure.what)))
     if failure.how == RAISED:
-        parts.append(_text(failure.place))
+        parts.append(_text(failure.location))
     if failure.adversarial:
         parts.append("adversarial=True")
     return f"Failure({', '.join(parts)})"
@@ -253,10 +253,10 @@ def _step(step: Step, spelling: Spelling) -> str:
     return f"    Step({_text(step.label)}, {spelling.of(step.pass_)}{limit}),\n"
 
 
-def _array(array: np.ndarray, name: str, kind, held: dict[str, np.ndarray]) -> str:
-    text, stored = spelled(array, name, kind)
+def _array(array: np.ndarray, name: str, kind, stored_arrays: dict[str, np.ndarray]) -> str:
+    text, stored = expression_for(array, name, kind)
     if stored:
-        held[name] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+        stored_arrays[name] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
     return text
 
 

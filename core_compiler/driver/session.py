@@ -25,7 +25,7 @@ from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.graph.joint import begin, names
+from core_compiler.training.graph.joint import build_joint, names
 from core_compiler.training.graph.losses import Loss, Own
 from core_compiler.training.graph.roles import Roles
 from core_compiler.training.run.step import TrainingStep, shard_of
@@ -100,7 +100,7 @@ def compile(
     found = targets.target(target) if isinstance(target, str) else target
     how = Options(check, True, threads, edit, dict(options or {}), pass_timeout)
     made = start(imported.module, found, how, arrays, observer)
-    made.stand_for(imported)
+    made.bind_import(imported)
     if imported.facts.get("frontend") == "jax":
         from core_compiler.frontends.stablehlo.jax import leaves
 
@@ -116,7 +116,7 @@ def finished(made: Compilation, record: str | Path | None) -> Compilation:
     from core_compiler.record.recorder import Recorder
 
     with Recorder(record) as recorder:
-        made.finish_told(recorder)
+        made.finish_and_report(recorder)
     return made
 
 
@@ -142,7 +142,7 @@ def _training_step(
     imported = opened.imported
     arrays = [*(opened.inputs or ()), *as_arrays(inputs[own:])]
     tied = imported.facts.get("tied", ())
-    joint = begin(
+    joint = build_joint(
         imported.module,
         training,
         inputs=imported.inputs,
@@ -162,15 +162,15 @@ def _training_step(
     first = [np.zeros((), np.int64)] * len(joint.roles.numbers("shard"))
     examples = [*arrays, *first, *joint.state]
     made = start(joint.module, found, how, examples, observer)
-    named = names(joint.roles)
-    called = {place: name for name, place in named.items()}
-    inputs_called = [called.get(i, a[1]) for i, a in enumerate(joint.roles.arguments)]
-    made.call(inputs_called, [])
+    indices = names(joint.roles)
+    name_at = {index: name for name, index in indices.items()}
+    input_names = [name_at.get(i, a[1]) for i, a in enumerate(joint.roles.arguments)]
+    made.set_names(input_names, [])
     made.check_import(imported)
     made.about = {
         **_about(model, imported, found.name, how),
         "mode": "training",
-        "inputs": inputs_called,
+        "inputs": input_names,
         "outputs": ["loss"],
         "training": dict(training.facts()),
     }

@@ -66,14 +66,14 @@ class Stage:
         any level). ``options`` are the format's own; see `core_compiler.driver.export`.
         """
         from core_compiler.driver.export import export
-        from core_compiler.frontends.base import distinct
+        from core_compiler.frontends.base import unique_names
 
         inputs, outputs = self.names
         body = self.module.main.body
         inputs = inputs or [v.name or f"input{i}" for i, v in enumerate(body.arguments)]
         outputs = outputs or [f"output{i}" for i in range(len(body.outputs))]
         # A model may return one value twice, or one of its inputs, under one name.
-        every = distinct([*inputs, *outputs])
+        every = unique_names([*inputs, *outputs])
         inputs, outputs = every[: len(inputs)], every[len(inputs) :]
         return export(self.module, path, inputs=inputs, outputs=outputs, **options)
 
@@ -112,7 +112,7 @@ class Stage:
             exact=pass_.exact if pass_ else True,
             tolerance_class=pass_.tolerance if pass_ else "",
             changed=self.changed,
-            options=pass_.told_options() if pass_ else {},
+            options=pass_.serializable_options() if pass_ else {},
             doc=pass_.summary() if pass_ else "The model as the frontend read it.",
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from core_compiler.debug import divisions
 from core_compiler.debug.bisect import locate
-from core_compiler.debug.judge import Judge, described
+from core_compiler.debug.judge import Judge, pass_effect
 from core_compiler.debug.statistics import stage_statistics
 from core_compiler.driver.legality import levels
 from core_compiler.driver.stage import Stage
@@ -42,12 +42,12 @@ class StageChecks:
         if self._judge is None:
             made = self._made
             done = made.stages[:-1]
-            first = next((s for s in reversed(done) if anew(s)), done[0])
+            first = next((s for s in reversed(done) if changes_semantics(s)), done[0])
             self._judge = Judge(first.module, self._inputs, made.target, made.options.threads)
             for stage in done[first.index + 1 :]:
-                self._judge.follow(described(made, stage))
-            self._tell_divisions(first, self._judge.checker.evaluator.zero_divisors)
-            self._tell_values(first, self._judge.checker.values.known)
+                self._judge.follow(pass_effect(made, stage))
+            self._report_divisions(first, self._judge.checker.evaluator.zero_divisors)
+            self._report_values(first, self._judge.checker.values.known)
         return self._judge
 
     def newest(self) -> tuple[list[CheckRecord], float | None]:
@@ -61,7 +61,7 @@ class StageChecks:
         before, stage = made.stages[-2:]
         judge = self.judge
         checker = judge.checker
-        done, earlier = described(made, stage), judge.fork()
+        done, earlier = pass_effect(made, stage), judge.fork()
         found = judge.stage(done)
         if made.finding is None and any(r.verdict == "failed" for r in found):
             made.finding = locate(made, self._inputs, judge, earlier, found, levels(made.target))
@@ -69,14 +69,17 @@ class StageChecks:
             made.facts["kernel_checks"] = judge.kernels
         if stage.step is not None and "gradients" in stage.step.pass_.ensures:
             main = stage.module.main
-            ends = [main.outputs[i] for i in Roles.of(main).gradients().values()]
-            self._tell_values(stage, {v: checker.values[v] for v in ends})
+            gradient_values = [main.outputs[i] for i in Roles.of(main).gradients().values()]
+            self._report_values(stage, {v: checker.values[v] for v in gradient_values})
         if stage.module.main.level == "target" and before.module.main.level != "target":
-            self._tell_values(before, checker.sealed.known)
-        moved = not done.exact or any(r.verdict == "failed" for r in found)
-        return found, judge.error if moved and stage.rewrites and not done.anew else None
+            self._report_values(before, checker.values_before_buffers.known)
+        may_differ = not done.exact or any(r.verdict == "failed" for r in found)
+        return (
+            found,
+            judge.error if may_differ and stage.rewrites and not done.changes_semantics else None,
+        )
 
-    def _tell_divisions(self, stage: Stage, zeros: Mapping[Op, tuple[int, int]]) -> None:
+    def _report_divisions(self, stage: Stage, zeros: Mapping[Op, tuple[int, int]]) -> None:
         """Warn about integer divisions by zero on the inputs, except for known ones."""
         noted = {d.where or d.op for d in stage.diagnostics}
         found = [
@@ -89,7 +92,7 @@ class StageChecks:
             stages[stage.index] = replace(stage, diagnostics=diagnostics)
             self._made.observer.diagnostics(stage.index, found)
 
-    def _tell_values(self, stage: Stage, known: Mapping[Value, np.ndarray]) -> None:
+    def _report_values(self, stage: Stage, known: Mapping[Value, np.ndarray]) -> None:
         """Report statistics of the values of a stage that checking has evaluated."""
         started = time.perf_counter()
         found, left = stage_statistics(stage.module, known, stage.index)
@@ -101,6 +104,6 @@ class StageChecks:
             observer.figures({f"statistics_left_out/{stage.index}": left})
 
 
-def anew(stage: Stage) -> bool:
+def changes_semantics(stage: Stage) -> bool:
     """Return whether the stage changes the semantics on purpose."""
-    return stage.step is not None and stage.step.pass_.anew and bool(stage.rewrites)
+    return stage.step is not None and stage.step.pass_.changes_semantics and bool(stage.rewrites)

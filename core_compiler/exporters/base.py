@@ -110,7 +110,7 @@ class Gap:
     reason: str
 
 
-def refuse(gaps: Sequence[Gap], form: str) -> UserError:
+def unsupported_ops_error(gaps: Sequence[Gap], form: str) -> UserError:
     """Return one error that lists each kind and reason once, with its count and locations."""
     groups: dict[tuple[str, str], list[Op]] = {}
     for gap in gaps:
@@ -120,8 +120,8 @@ def refuse(gaps: Sequence[Gap], form: str) -> UserError:
         places = list(dict.fromkeys(filter(None, map(place, ops))))
         where = ", ".join(places[:SHOWN])
         where += f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
-        told = f"{len(ops)} times" if len(ops) > 1 else "once"
-        parts.append(f"{kind} ({'; '.join(filter(None, (told, reason, where)))})")
+        times = f"{len(ops)} times" if len(ops) > 1 else "once"
+        parts.append(f"{kind} ({'; '.join(filter(None, (times, reason, where)))})")
     count = len({kind for kind, _ in groups})
     return UserError(
         f"{count} kind{'s' if count > 1 else ''} of op not supported by {form}: {'; '.join(parts)}",
@@ -234,7 +234,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
             # Without a date, so that equal arrays produce equal bytes.
-            entered = zipfile.ZipInfo(f"{name}.npy")
-            held = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
-            with archive.open(entered, "w", force_zip64=True) as part:
-                np.lib.format.write_array(part, held, allow_pickle=False)
+            zip_entry = zipfile.ZipInfo(f"{name}.npy")
+            stored = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+            with archive.open(zip_entry, "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, stored, allow_pickle=False)

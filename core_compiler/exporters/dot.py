@@ -128,21 +128,21 @@ def _block(
             yield f"{indent}subgraph cluster_{name} {{"
             yield f'{indent}  style="rounded"; color="#a9b2bd";'
             (inner,) = op.regions
-            within = dict(names)
+            inner_names = dict(names)
             for outer, argument in zip(op.operands, inner.arguments, strict=True):
                 if outer in names:
-                    within[argument] = names[outer]
-            yield from _block(inner, within, edges, f"{name}_", f"{indent}  ")
+                    inner_names[argument] = names[outer]
+            yield from _block(inner, inner_names, edges, f"{name}_", f"{indent}  ")
             yield f"{indent}}}"
             for value, made in zip(op.results, inner.outputs, strict=True):
-                if made in within:
-                    names[value] = within[made]
+                if made in inner_names:
+                    names[value] = inner_names[made]
             continue
         folded = [constants[v] for v in op.operands if v in constants]
         rows = [*(_type(v) for v in op.results), *folded]
         yield f"{indent}{name} [label={_label(op.kind.partition('.')[2], rows)}];"
-        makers = [names[value] for value in dict.fromkeys(op.operands) if value in names]
-        edges += [f"  {maker} -> {name};" for maker in makers]
+        producers = [names[value] for value in dict.fromkeys(op.operands) if value in names]
+        edges += [f"  {producer} -> {name};" for producer in producers]
         names |= dict.fromkeys(op.results, name)
 
 
@@ -162,19 +162,19 @@ def _type(value: Value) -> str:
 
 
 def _label(title: str, rows: list[str]) -> str:
-    small = "".join(f'<br/><font point-size="8">{escape(row)}</font>' for row in rows)
-    return f"<<b>{escape(title)}</b>{small}>"
+    detail_rows = "".join(f'<br/><font point-size="8">{escape(row)}</font>' for row in rows)
+    return f"<<b>{escape(title)}</b>{detail_rows}>"
 
 
 def _svg(dot: str) -> str:
-    laid_out_by = graphviz()
-    if laid_out_by == "pygraphviz":
+    layout_program = graphviz()
+    if layout_program == "pygraphviz":
         import pygraphviz
 
         made = pygraphviz.AGraph(string=dot).draw(format="svg", prog="dot").decode("utf-8")
-    elif laid_out_by:
+    elif layout_program:
         made = subprocess.run(
-            [laid_out_by, "-Tsvg"], input=dot, capture_output=True, text=True, check=True
+            [layout_program, "-Tsvg"], input=dot, capture_output=True, text=True, check=True
         ).stdout
     else:
         raise UserError(

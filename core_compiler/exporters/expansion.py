@@ -56,36 +56,36 @@ class Expansion:
     of: dict[Op, Op] = field(default_factory=dict)
     missing: list[Missing] = field(default_factory=list)
 
-    def block(self, block: Block, whole: Op | None = None) -> Block:
-        """Return a block whose ops, also in regions, the format has; ``whole`` contains it.
+    def block(self, block: Block, outer_op: Op | None = None) -> Block:
+        """Return a block whose ops, also in regions, the format has; ``outer_op`` contains it.
 
         Ops that no output depends on are left out.
         """
         made: list[Op] = []
         renamed: dict[Value, Value] = {}
         for op in _needed(block.ops, block.outputs):
-            self._expand(op.substitute(renamed), made, renamed, whole)
+            self._expand(op.substitute(renamed), made, renamed, outer_op)
         outputs = tuple(renamed.get(v, v) for v in block.outputs)
         return Block(block.arguments, tuple(_needed(made, outputs)), outputs)
 
     def _expand(
-        self, op: Op, made: list[Op], renamed: dict[Value, Value], whole: Op | None
+        self, op: Op, made: list[Op], renamed: dict[Value, Value], outer_op: Op | None
     ) -> None:
         if op.regions:
-            op = op.with_(regions=tuple(self.block(region, whole) for region in op.regions))
+            op = op.with_(regions=tuple(self.block(region, outer_op) for region in op.regions))
         reason = self.vocabulary.lacks(op)
-        refused = self.vocabulary.refuses(op)
+        refusal = self.vocabulary.refuses(op)
         builder = Builder(self.weights, op.origin)
-        parts = None if not reason or refused else self._parts(op, builder)
+        parts = None if not reason or refusal else self._parts(op, builder)
         if parts is None:
-            if reason or refused:
-                self.missing.append(Missing(op, refused or reason, whole or op))
-            if whole is not None:
-                self.of[op] = whole
+            if reason or refusal:
+                self.missing.append(Missing(op, refusal or reason, outer_op or op))
+            if outer_op is not None:
+                self.of[op] = outer_op
             made.append(op)
             return
         for part in builder.ops:
-            self._expand(part.substitute(renamed), made, renamed, whole or op)
+            self._expand(part.substitute(renamed), made, renamed, outer_op or op)
         inner = {v for part in builder.ops for v in part.results}
         for old, new in zip(op.results, parts, strict=True):
             if new in inner and not new.name:
@@ -95,13 +95,13 @@ class Expansion:
     def _parts(self, op: Op, builder: Builder) -> Sequence[Value] | None:
         """Build the composition of an op; return its results, or None if there is none."""
         declared = definition(op)
-        formula = self.vocabulary.composed.get(op.kind)
-        if formula is None and declared.decompose is not None:
+        composition = self.vocabulary.composed.get(op.kind)
+        if composition is None and declared.decompose is not None:
             return tuple(declared.decompose(builder, op))
-        formula = formula or declared.expand
-        if formula is None:
+        composition = composition or declared.expand
+        if composition is None:
             return None
-        found = formula(builder, declared.view(op))
+        found = composition(builder, declared.view(op))
         return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 

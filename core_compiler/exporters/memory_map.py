@@ -11,9 +11,9 @@ from core_compiler.exporters.notebook import table
 from core_compiler.ir.markup import bundle, escape
 
 #: The size of the map in pixels, and the maximum number of rectangles (the largest are kept).
-WIDTH, HEIGHT, MOST = 640, 260, 600
+WIDTH, HEIGHT, MAX_RECTANGLES = 640, 260, 600
 #: The number of buffers in the table, largest first.
-LISTED = 12
+MAX_ROWS = 12
 _FILL = "rgba(60,140,110,.55)"
 
 
@@ -57,14 +57,14 @@ class MemoryMap:
     def _table(self) -> tuple[str, str]:
         title = f"arena {self.peak:,} B, {len(self.buffers)} buffers, planner {self.planner}: "
         if self.peak > self.lower_bound:
-            above = f"{self.peak / self.lower_bound - 1:.1%}" if self.lower_bound else ""
-            title += f"{above} above the lower bound of {self.lower_bound:,} B"
+            excess = f"{self.peak / self.lower_bound - 1:.1%}" if self.lower_bound else ""
+            title += f"{excess} above the lower bound of {self.lower_bound:,} B"
         else:
             title += "the minimum"
         largest = sorted(self.buffers, key=lambda b: (-b.size, b.start))
-        rows = [(b.name, b.maker, b.size, b.offset, b.start, b.end) for b in largest[:LISTED]]
-        if len(largest) > LISTED:
-            title += f"; the {LISTED} largest:"
+        rows = [(b.name, b.maker, b.size, b.offset, b.start, b.end) for b in largest[:MAX_ROWS]]
+        if len(largest) > MAX_ROWS:
+            title += f"; the {MAX_ROWS} largest:"
         heads = ("buffer", "made by", "bytes", "offset", "from", "until")
         return table(heads, rows, title, numbers=(2, 3, 4, 5))
 
@@ -72,14 +72,16 @@ class MemoryMap:
         if not self.buffers or not self.peak:
             return ""
         steps = max(b.end for b in self.buffers)
-        across, down = WIDTH / max(1, steps), HEIGHT / self.peak
-        drawn = sorted(self.buffers, key=lambda b: -b.size * (b.end - b.start))[:MOST]
+        x_scale, y_scale = WIDTH / max(1, steps), HEIGHT / self.peak
+        shown_buffers = sorted(self.buffers, key=lambda b: -b.size * (b.end - b.start))[
+            :MAX_RECTANGLES
+        ]
         parts = [
-            f'<rect x="{b.start * across:.1f}" y="{HEIGHT - (b.offset + b.size) * down:.1f}" '
-            f'width="{(b.end - b.start) * across:.1f}" height="{b.size * down:.1f}" '
+            f'<rect x="{b.start * x_scale:.1f}" y="{HEIGHT - (b.offset + b.size) * y_scale:.1f}" '
+            f'width="{(b.end - b.start) * x_scale:.1f}" height="{b.size * y_scale:.1f}" '
             f'fill="{_FILL}" stroke="rgba(128,128,128,.8)" stroke-width=".5">'
             f"<title>{escape(f'{b.name} of {b.maker}, {b.size:,} B')}</title></rect>"
-            for b in drawn
+            for b in shown_buffers
         ]
         label = f"{len(self.buffers)} buffers in {self.peak:,} B: address up, program right"
         return (

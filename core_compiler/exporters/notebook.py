@@ -19,7 +19,7 @@ from core_compiler.ir.unified import AFTER, BEFORE, GAP, unified
 from core_compiler.support.errors import UserError
 
 #: The maximum number of ops in a drawing.
-DRAWN = 40
+MAX_DRAWN_OPS = 40
 _SHADES = {
     BEFORE: "background:rgba(220,60,50,.16)",
     AFTER: "background:rgba(40,160,80,.18)",
@@ -34,7 +34,7 @@ def drawn(module: Module) -> str:
     try:
         if not dot.available():
             return ""
-        picture = dot.draw(module, most=DRAWN)
+        picture = dot.draw(module, most=MAX_DRAWN_OPS)
     except UserError:
         return ""
     # Namespaces are implied inside HTML; removing them leaves nothing that looks like an address.
@@ -139,20 +139,20 @@ def table(
 ) -> tuple[str, str]:
     """Return a table as text and as HTML; ``numbers`` are the right-aligned columns."""
     cells = [[str(c) for c in row] for row in rows]
-    right = set(numbers)
+    right_aligned = set(numbers)
     widths = [max(len(r[i]) for r in [list(heads), *cells]) for i in range(len(heads))]
 
     def line(row: Sequence[str]) -> str:
         parts = [
-            c.rjust(w) if i in right else c.ljust(w)
+            c.rjust(w) if i in right_aligned else c.ljust(w)
             for i, (c, w) in enumerate(zip(row, widths, strict=True))
         ]
         return "  ".join(parts).rstrip()
 
     text = "\n".join([*([title] if title else []), line(heads), *map(line, cells)])
 
-    def cell(tag: str, place: int, value: str) -> str:
-        side = "right" if place in right else "left"
+    def cell(tag: str, column: int, value: str) -> str:
+        side = "right" if column in right_aligned else "left"
         style = f"text-align:{side};padding:1px 10px;white-space:nowrap"
         return f'<{tag} style="{style}">{escape(value)}</{tag}>'
 

@@ -33,7 +33,7 @@ def groups(wide: Sequence[Any], narrow: Sequence[Any]) -> list[list[int]] | None
     return made
 
 
-def kept_of(
+def kept_ranges(
     shape: Sequence[Any], low: Sequence[int], extents: Sequence[Any], interior: Sequence[int]
 ) -> list[tuple[int, int, int]]:
     """Return where ``core.pad`` puts a tensor in a padded one of ``extents``.

@@ -27,7 +27,7 @@ from core_compiler.record.tables import BATCH, BOOLEAN, INTEGER, REAL, TEXT, Tab
 from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: The number of rows in a row group of a Parquet file.
-GROUP = 30 * BATCH
+ROW_GROUP_SIZE = 30 * BATCH
 #: The first characters of text that spreadsheets interpret as a formula
 #: (owasp.org/www-community/attacks/CSV_Injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -82,15 +82,17 @@ def write_csv(table: Table, path: Path) -> Written:
     cells = [_CELLS[column.kind] for column in table.columns]
     texts = [at for at, column in enumerate(table.columns) if column.kind == TEXT]
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-        _put(stream, [[_text(column.name) for column in table.columns]])
+        _write_rows(stream, [[_text(column.name) for column in table.columns]])
         for batch in _batches(table, BATCH):
-            _put(stream, ([cell(v) for cell, v in zip(cells, row, strict=True)] for row in batch))
+            _write_rows(
+                stream, ([cell(v) for cell, v in zip(cells, row, strict=True)] for row in batch)
+            )
             count += len(batch)
             formulas += sum((row[at] or "").startswith(_FORMULA) for row in batch for at in texts)
     return Written(count, formulas)
 
 
-def _put(stream: IO[str], rows: Iterable[list[str]]) -> None:
+def _write_rows(stream: IO[str], rows: Iterable[list[str]]) -> None:
     stream.write("".join(",".join(row) + "\r\n" for row in rows))
 
 
@@ -141,14 +143,14 @@ def write_parquet(table: Table, path: Path) -> Written:
         path.open("wb") as stream,
         parquet.ParquetWriter(stream, layout, compression="zstd") as writer,
     ):
-        for batch in _batches(table, GROUP):
+        for batch in _batches(table, ROW_GROUP_SIZE):
             columns = [
                 pyarrow.array(map(_ARROW[field.kind], column), kind)
                 for field, kind, column in zip(
                     table.columns, layout.types, zip(*batch, strict=True), strict=True
                 )
             ]
-            writer.write_batch(pyarrow.record_batch(columns, schema=layout), GROUP)
+            writer.write_batch(pyarrow.record_batch(columns, schema=layout), ROW_GROUP_SIZE)
             count += len(batch)
     return Written(count)
 
@@ -178,15 +180,15 @@ def _float(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
 _ARROW: dict[str, Callable[[Any], Any]] = {
-    INTEGER: _same,
+    INTEGER: _identity,
     REAL: _float,
     TEXT: _utf8,
-    BOOLEAN: _same,
+    BOOLEAN: _identity,
 }
 
 #: File extension -> writer.

@@ -27,18 +27,18 @@ def trace(recording: Recording) -> dict[str, Any]:
     facts = ("model", "frontend", "target", "mode", "workbench", "contract")
     other = {name: str(meta[name]) for name in facts if name in meta}
     if execution is not None:
-        other["placed"] = told(execution)
+        other["placed"] = describe_placement(execution)
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
 
 
-def told(execution: Timeline) -> str:
+def describe_placement(execution: Timeline) -> str:
     """Return how the positions of the spans were determined."""
     if execution.repeat is None:
         return (
             "launches placed end to end, each with its median: no complete execution was recorded"
         )
-    said = f"execution {execution.repeat + 1} of {execution.repeats}, the one nearest the median"
-    return f"{said}; of loops only the last iteration" if execution.last_iterations else said
+    text = f"execution {execution.repeat + 1} of {execution.repeats}, the one nearest the median"
+    return f"{text}; of loops only the last iteration" if execution.last_iterations else text
 
 
 def _execution(recording: Recording, execution: Timeline) -> Iterator[dict[str, Any]]:
@@ -69,7 +69,7 @@ def _execution(recording: Recording, execution: Timeline) -> Iterator[dict[str, 
 
 
 def _arguments(recording: Recording, timing) -> dict[str, Any]:
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "launch": timing.launch,
         "flops": timing.flops,
         "bytes": timing.bytes,
@@ -78,11 +78,11 @@ def _arguments(recording: Recording, timing) -> dict[str, Any]:
         "p95_us": timing.p95_us,
     }
     if timing.op is not None:
-        known["op"] = timing.op
+        fields["op"] = timing.op
         place = _place(recording.op(timing.op))
         if place:
-            known["model_line"] = place
-    return known
+            fields["model_line"] = place
+    return fields
 
 
 def _place(op: Op) -> str:

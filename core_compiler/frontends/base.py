@@ -17,12 +17,12 @@ from core_compiler.support.errors import UserError, one_line
 
 #: The maximum number of elements of an array that an import creates for a size that a model
 #: declares: positions, weights of windows, matrices of transforms.
-MADE_ELEMENTS = 1 << 24
+MAX_CREATED_ELEMENTS = 1 << 24
 #: The maximum number of copies that an import emits for one op: taps of a window, parts.
-WRITTEN_OUT = 1 << 14
+MAX_EXPANDED_COPIES = 1 << 14
 
 
-def need_small(count: int, what: str, most: int = MADE_ELEMENTS) -> None:
+def need_small(count: int, what: str, most: int = MAX_CREATED_ELEMENTS) -> None:
     """Raise ValueError if ``count`` items, which an import would expand, are too many."""
     if count > most:
         raise ValueError(f"{count} {what} (at most {most} are supported)")
@@ -69,11 +69,11 @@ class Imported:
         sizes = self.facts.get("run_time_sizes") or {}
         made = list(results)
         for name, axes in sizes.items():
-            place = self.outputs.index(name)
+            index = self.outputs.index(name)
             for axis, count in axes:
-                box = [slice(None)] * made[place].ndim
+                box = [slice(None)] * made[index].ndim
                 box[axis] = slice(int(results[count]))
-                made[place] = made[place][tuple(box)]
+                made[index] = made[index][tuple(box)]
         return made[: len(made) - sum(map(len, sizes.values()))]
 
 
@@ -81,23 +81,23 @@ class Imported:
 class Unsupported:
     """A node without a translation: the op, the reason, and its origin in the model.
 
-    ``misfit``: it has a translation, but shapes, types or attributes contradict the op's
+    ``mismatch``: it has a translation, but shapes, types or attributes contradict the op's
     definition. ``crashed``: its translation raised an error of Python's.
     """
 
     kind: str
     reason: str
     node: FrontendNode
-    misfit: bool = False
+    mismatch: bool = False
     crashed: bool = False
 
     @property
     def wrong(self) -> bool:
         """Return whether its translation is at fault: a decomposition would only hide it."""
-        return self.misfit or self.crashed
+        return self.mismatch or self.crashed
 
 
-def refuse(found: Sequence[Unsupported], where: str) -> UserError:
+def unsupported_ops_error(found: Sequence[Unsupported], where: str) -> UserError:
     """Return one error that lists all unsupported nodes, grouped, with the model's source lines."""
     groups: dict[tuple[str, str], list[FrontendNode]] = {}
     for item in found:
@@ -113,7 +113,7 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
         )
         parts.append(f"{kind} ({reason}; {shown})" if reason else f"{kind} ({shown})")
     count = len(groups)
-    if all(item.misfit for item in found):
+    if all(item.mismatch for item in found):
         return UserError(
             f"{count} op{'s have' if count > 1 else ' has'} invalid inputs or attributes: "
             f"{'; '.join(parts)}",
@@ -127,17 +127,17 @@ def refuse(found: Sequence[Unsupported], where: str) -> UserError:
     )
 
 
-def distinct(names: Sequence[str]) -> list[str]:
+def unique_names(names: Sequence[str]) -> list[str]:
     """Return the names, with a number appended to repeated ones."""
     seen: set[str] = set()
     made = []
     for name in names:
-        own, number = name, 1
-        while own in seen:
+        unique, number = name, 1
+        while unique in seen:
             number += 1
-            own = f"{name}_{number}"
-        seen.add(own)
-        made.append(own)
+            unique = f"{name}_{number}"
+        seen.add(unique)
+        made.append(unique)
     return made
 
 

@@ -96,7 +96,7 @@ def pytorch() -> Coverage:
     """Return the ops that torch tags as core ATen."""
     import torch
 
-    from core_compiler.frontends.pytorch.decompositions import decomposable, known
+    from core_compiler.frontends.pytorch.decompositions import decomposable, has_translation
 
     entries = []
     # dir(torch.ops.aten) only lists the ops that have been used so far.
@@ -106,7 +106,9 @@ def pytorch() -> Coverage:
         packet, _, overload = name.removeprefix("aten::").partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
         if op is not None and torch.Tag.core in op.tags:
-            status = SUPPORTED if known(str(op)) else COMPOSED if decomposable(op) else MISSING
+            status = (
+                SUPPORTED if has_translation(str(op)) else COMPOSED if decomposable(op) else MISSING
+            )
             entries.append(Entry(str(op), "core ATen", 0, status))
     return Coverage("pytorch", f"torch {version('torch')}", _sorted(entries))
 

@@ -20,11 +20,11 @@ def number_trips(ops: Iterable[Op]) -> tuple[Op, ...]:
     """Return the ``ops`` of main with a trip number for random ops inside loops."""
     made: list[Op] = []
     for op in ops:
-        made += _loop(op, None)[0] if op.kind == LOOP and _draws(op) else [_inside(op)]
+        made += _loop(op, None)[0] if op.kind == LOOP and _draws(op) else [_number_branch(op)]
     return tuple(made)
 
 
-def _inside(op: Op) -> Op:
+def _number_branch(op: Op) -> Op:
     """Return a branch outside of loops with its loops numbered."""
     if not op.regions or not _draws(op):
         return op
@@ -45,18 +45,18 @@ def _builder(op: Op) -> Builder:
 def _loop(op: Op, trip: Value | None) -> tuple[Sequence[Op], Value]:
     """Return the loop with a count that starts at ``trip`` (None: 0), and the count after it."""
     before = _builder(op)
-    begun = before.constant(0, "i64") if trip is None else trip
+    start = before.constant(0, "i64") if trip is None else trip
     condition, body = op.regions
-    tested, number, after = (Value(tensor((), "i64")) for _ in range(3))
-    asked, _ = _block(condition.ops, tested)
+    condition_number, number, after = (Value(tensor((), "i64")) for _ in range(3))
+    condition_ops, _ = _block(condition.ops, condition_number)
     ops, last = _block(body.ops, number)
     end = _builder(op)
-    following = end.add(last, end.constant(1, "i64"))
+    next_number = end.add(last, end.constant(1, "i64"))
     regions = (
-        Block((*condition.arguments, tested), asked, condition.outputs),
-        Block((*body.arguments, number), (*ops, *end.ops), (*body.outputs, following)),
+        Block((*condition.arguments, condition_number), condition_ops, condition.outputs),
+        Block((*body.arguments, number), (*ops, *end.ops), (*body.outputs, next_number)),
     )
-    made = op.with_(operands=(*op.operands, begun), results=(*op.results, after), regions=regions)
+    made = op.with_(operands=(*op.operands, start), results=(*op.results, after), regions=regions)
     return (*before.ops, made), after
 
 
@@ -67,8 +67,8 @@ def _block(ops: Iterable[Op], trip: Value) -> tuple[tuple[Op, ...], Value]:
         if not _draws(op):
             made.append(op)
         elif op.kind == LOOP:
-            placed, trip = _loop(op, trip)
-            made += placed
+            numbered_ops, trip = _loop(op, trip)
+            made += numbered_ops
         elif op.kind == BRANCH:
             branch, trip = _branch(op, trip)
             made.append(branch)

@@ -52,7 +52,7 @@ def frontend_of(path: Path) -> str | None:
     if is_saved_model(path):
         return "tensorflow"
     found = FILES.get(path.suffix.lower())
-    return "ir" if found == "stablehlo" and text.is_ours(path) else found
+    return "ir" if found == "stablehlo" and text.contains_core_ir(path) else found
 
 
 def open_model(
@@ -78,17 +78,17 @@ def open_model(
     if isinstance(model, Imported):
         return Opened(model, _arrays(inputs))
     if isinstance(model, Module):
-        return Opened(_of_module(model), _arrays(inputs))
-    wanted = _Wanted(inputs, name, training, trust, as_is)
+        return Opened(_wrap_module(model), _arrays(inputs))
+    request = _OpenRequest(inputs, name, training, trust, as_is)
     if isinstance(model, str | Path):
-        return wanted.file(Path(model))
-    owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+        return request.file(Path(model))
+    packages = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     # A Keras model may be a torch module too.
     for framework in ("keras", "torch", "tensorflow", "onnx"):
-        if framework in owners:
-            return getattr(wanted, framework)(model)
+        if framework in packages:
+            return getattr(request, framework)(model)
     if callable(model):
-        return wanted.jax(model)
+        return request.jax(model)
     raise UserError(
         f"{type(model).__name__} is not a supported model",
         "compile",
@@ -106,7 +106,7 @@ def name_of(model: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _OpenRequest:
     """A request to open a model, with a method for each framework."""
 
     inputs: Sequence | None
@@ -150,7 +150,7 @@ class _Wanted:
         made = import_exported(
             program, name=str(path), sizes=sizes, read_files=self.trust, training=self.training
         )
-        return Opened(made, _arrays(_own_examples(program)) if arrays is None else arrays)
+        return Opened(made, _arrays(_program_examples(program)) if arrays is None else arrays)
 
     def _keras_file(self, path: Path) -> Opened:
         from core_compiler.frontends.keras import read_file
@@ -177,7 +177,7 @@ class _Wanted:
 
         given = _arrays(self.inputs)
         if given is None:
-            given = _drawn(example_shapes(model))
+            given = _draw_inputs(example_shapes(model))
         made = import_model(model, given, name=self.name or model.name, training=self.training)
         return Opened(made, given, on_arrays(model))
 
@@ -186,9 +186,9 @@ class _Wanted:
 
         given = _arrays(self.inputs)
         if given is None and hasattr(function, "structured_input_signature"):
-            given = _drawn(example_shapes(function))
+            given = _draw_inputs(example_shapes(function))
         if given is None:
-            raise self._without_inputs(function, "them: compile(function, (x,))")
+            raise self._missing_inputs_error(function, "them: compile(function, (x,))")
         made = import_function(function, given, name=self.name or name_of(function))
         return Opened(made, given, on_arrays(function))
 
@@ -198,7 +198,9 @@ class _Wanted:
 
         given = self.inputs
         if given is None:
-            raise self._without_inputs(function, "its arguments: compile(function, (params, x))")
+            raise self._missing_inputs_error(
+                function, "its arguments: compile(function, (params, x))"
+            )
         made = import_function(function, given, name=self.name or name_of(function))
         return Opened(made, leaves(given), on_leaves(function, given))
 
@@ -207,13 +209,13 @@ class _Wanted:
 
         name = self.name or type(model).__name__
         if hasattr(model, "graph_signature"):  # an ExportedProgram
-            arrays = _arrays(_own_examples(model) if self.inputs is None else self.inputs)
+            arrays = _arrays(_program_examples(model) if self.inputs is None else self.inputs)
             sizes = {} if self.inputs is None else _sizes(model, arrays)
             made = import_exported(model, name=name, sizes=sizes, training=self.training)
             return Opened(made, arrays)
         given = self.inputs
         if given is None:
-            raise self._without_inputs(model, "them: compile(model, (x,))")
+            raise self._missing_inputs_error(model, "them: compile(model, (x,))")
         import torch
 
         arrays = _arrays(given) or ()
@@ -232,18 +234,18 @@ class _Wanted:
             for part, mode in modes:  # the module belongs to the caller
                 part.training = mode
 
-    def _without_inputs(self, model: Any, what: str) -> UserError:
+    def _missing_inputs_error(self, model: Any, what: str) -> UserError:
         name = self.name or name_of(model)
         return UserError(f"{name} needs example inputs", "compile", f"pass {what}")
 
 
-def _of_module(module: Module) -> Imported:
+def _wrap_module(module: Module) -> Imported:
     body = module.main.body
     inputs = tuple(v.name or f"input{i}" for i, v in enumerate(body.arguments))
     return Imported(module, inputs, tuple(f"output{i}" for i in range(len(body.outputs))))
 
 
-def _own_examples(program: Any) -> Sequence | None:
+def _program_examples(program: Any) -> Sequence | None:
     """Return the example inputs of an exported program; None if it has keywords or no examples."""
     found = getattr(program, "example_inputs", None)
     return found[0] if found and not found[1] else None
@@ -262,10 +264,10 @@ def _sizes(program: Any, arrays: Sequence[np.ndarray] | None) -> dict[str, int]:
     return found
 
 
-def _drawn(shapes: Sequence[tuple[Sequence[int], str]]) -> tuple[np.ndarray, ...]:
+def _draw_inputs(shapes: Sequence[tuple[Sequence[int], str]]) -> tuple[np.ndarray, ...]:
     """Return seeded example inputs: normal floats, integers of 0 and 1."""
     random = np.random.default_rng(0)
-    return tuple(stand_ins.drawn(random, tensor(tuple(shape), kind)) for shape, kind in shapes)
+    return tuple(stand_ins.draw(random, tensor(tuple(shape), kind)) for shape, kind in shapes)
 
 
 def _arrays(inputs: Sequence | None) -> tuple[np.ndarray, ...] | None:
@@ -275,12 +277,12 @@ def _arrays(inputs: Sequence | None) -> tuple[np.ndarray, ...] | None:
 def as_arrays(inputs: Sequence) -> tuple[np.ndarray, ...]:
     """Return copies of example inputs as NumPy arrays; raise UserError if one is not dense."""
     made = []
-    for place, given in enumerate(inputs):
+    for index, given in enumerate(inputs):
         try:
             made.append(np.array(numbers(given)))
         except ValueError as error:
             raise UserError(
-                f"example input {place}: {error}",
+                f"example input {index}: {error}",
                 "compile",
                 "pass dense tensors of numbers, of known sizes; for sequences of "
                 "tensors use the frontend's import_file",

@@ -57,13 +57,13 @@ class Draws:
         the others are 0.  ``shape`` is the drawn shape: sizes of 1 share their number (whole
         channels are dropped).
         """
-        drawn = tuple(x.type.shape if shape is None else shape)
+        mask_shape = tuple(x.type.shape if shape is None else shape)
         if ratio == 1:  # nothing is drawn
-            return b.mul(x, b.scalar_like(0, x)), b.expand(b.constant(False), drawn)
-        kept = b.ge(u := self.numbers(b, "uniform", drawn, F32), b.scalar_like(ratio, u))
-        mask = b.select(kept, b.scalar_like(1 / (1 - ratio), u), b.scalar_like(0, u))
+            return b.mul(x, b.scalar_like(0, x)), b.expand(b.constant(False), mask_shape)
+        kept_mask = b.ge(u := self.numbers(b, "uniform", mask_shape, F32), b.scalar_like(ratio, u))
+        mask = b.select(kept_mask, b.scalar_like(1 / (1 - ratio), u), b.scalar_like(0, u))
         if mask.type.dtype is not x.type.dtype:
             mask = b.cast(mask, dtype=x.type.dtype)
-        if drawn != x.type.shape:
+        if mask_shape != x.type.shape:
             mask = b.broadcast(mask, shape=x.type.shape, dims=tuple(range(x.type.rank)))
-        return b.mul(x, mask), kept
+        return b.mul(x, mask), kept_mask

@@ -29,10 +29,12 @@ def lanczos(x: np.ndarray) -> np.ndarray:
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)
 
 
-def weighted(b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.ndarray) -> Value:
-    """Sum ``weights[i]`` times the slices of ``x`` at ``places[i]``, both [taps, out]."""
+def weighted_sum(
+    b: Builder, x: Value, axis: int, positions: np.ndarray, weights: np.ndarray
+) -> Value:
+    """Sum ``weights[i]`` times the slices of ``x`` at ``positions[i]``, both [taps, out]."""
     total = None
-    for at, factors in zip(places, weights, strict=True):
+    for at, factors in zip(positions, weights, strict=True):
         if not np.any(factors):
             continue
         part = b.take(x, b.constant(at.astype(np.int64)), axis=axis)
@@ -43,13 +45,13 @@ def weighted(b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.nd
     return total
 
 
-def weighted_in_fixed_point(
-    b: Builder, x: Value, axis: int, places: np.ndarray, weights: np.ndarray
+def weighted_sum_in_fixed_point(
+    b: Builder, x: Value, axis: int, positions: np.ndarray, weights: np.ndarray
 ) -> Value:
-    """Compute :func:`weighted` on bytes as Pillow and ATen do: 16-bit weights, rounded once."""
-    digits = _digits(float(weights.max()))
+    """Compute :func:`weighted_sum` on bytes as Pillow and ATen do: 16-bit weights, rounded once."""
+    digits = _fraction_bits(float(weights.max()))
     factors = np.trunc(weights * 2.0**digits + np.where(weights < 0, -0.5, 0.5))
-    total = weighted(b, b.cast(x, dtype="i32"), axis, places, factors)
+    total = weighted_sum(b, b.cast(x, dtype="i32"), axis, positions, factors)
     total = b.shr(
         b.add(total, b.scalar_like(1 << digits >> 1, total)), b.scalar_like(digits, total)
     )
@@ -57,7 +59,7 @@ def weighted_in_fixed_point(
     return b.cast(total, dtype=x.type.dtype)
 
 
-def _digits(largest: float) -> int:
+def _fraction_bits(largest: float) -> int:
     """Return the number of binary digits after the point that fit into 16 bits (at most 22)."""
     digits = 0
     while digits < 22 and int(0.5 + largest * (1 << (digits + 1))) < 1 << 15:

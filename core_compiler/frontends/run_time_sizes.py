@@ -25,7 +25,7 @@ I64 = dtype("i64")
 Counts = Mapping[int, Value]
 
 
-class NotAtRunTime(ValueError):
+class UnsupportedRunTimeSize(ValueError):
     """An op does not support a size that is only known at run time."""
 
 
@@ -109,7 +109,7 @@ class SizedBuilder(Builder):
         settled = definition(kind).fill(attributes)
         rule = _rule(kind)
         if rule is None or regions:
-            raise NotAtRunTime(f"{kind} of a tensor whose size depends on data")
+            raise UnsupportedRunTimeSize(f"{kind} of a tensor whose size depends on data")
         made, counts = rule(self, kind, tuple(operands), found, settled)
         for value, of in zip(made if isinstance(made, tuple) else (made,), counts, strict=True):
             self.sizes.mark(value, of)
@@ -120,31 +120,31 @@ class SizedBuilder(Builder):
         given = {name: value for name, value in attributes.items() if value is not None}
         return super().op(kind, operands, **given)
 
-    def counted(self, x: Value, axis: int) -> Value:
+    def valid_mask(self, x: Value, axis: int) -> Value:
         """Return a mask of the valid elements of ``x`` along ``axis``, with the shape of ``x``."""
         count = self.sizes.of(x)[axis]
         place = self.iota(shape=x.type.shape, axis=axis, dtype=I64)
         return self.lt(place, self.expand(count, x.type.shape))
 
-    def only_counted(self, x: Value, axes: Sequence[int], number) -> Value:
+    def mask_invalid(self, x: Value, axes: Sequence[int], number) -> Value:
         """Return ``x`` with ``number`` for elements that are invalid along one of ``axes``."""
         for axis in axes:
             if axis in self.sizes.of(x):
-                x = self.select(self.counted(x, axis), x, self.scalar_like(number, x))
+                x = self.select(self.valid_mask(x, axis), x, self.scalar_like(number, x))
         return x
 
-    def compacted(self, held: Value, *arrays: Value) -> tuple[Value, ...]:
-        """Move the elements of ``arrays`` (n, ...) with a true ``held`` (n,) to the front.
+    def compact(self, mask: Value, *arrays: Value) -> tuple[Value, ...]:
+        """Move the elements of ``arrays`` (n, ...) with a true ``mask`` (n,) to the front.
 
         Their order is kept, and each result is marked with their number.
         """
-        size = held.type.shape[0]
-        if self.sizes.of(held):
-            held = self.plain("core.and", (held, self.counted(held, 0)), {})
-        flags = self.cast(held, dtype=I64)
+        size = mask.type.shape[0]
+        if self.sizes.of(mask):
+            mask = self.plain("core.and", (mask, self.valid_mask(mask, 0)), {})
+        flags = self.cast(mask, dtype=I64)
         place = self.sub(self.cumsum(flags, axis=0), self.scalar_like(1, flags))
         # Beyond the end, where they are dropped.
-        target = self.select(held, place, self.scalar_like(size, place))
+        target = self.select(mask, place, self.scalar_like(size, place))
         row = self.iota(shape=(size,), axis=0, dtype=I64)
         order = self.scatter_along(self.scalar_like(0, row), target, row, axis=0, mode="set")
         count = self.reduce_sum(flags, axes=(0,))
@@ -166,7 +166,7 @@ def _rule(kind: str) -> Rule | None:
     return _RULES.get(kind)
 
 
-def _for(*kinds: str):
+def _register(*kinds: str):
     def enter(rule: Rule) -> Rule:
         for kind in kinds:
             _RULES[f"core.{kind}"] = rule
@@ -175,30 +175,30 @@ def _for(*kinds: str):
     return enter
 
 
-def _together(kind: str, found: Sequence[Counts], but: int | None = None) -> Counts:
-    """Return the counts of operands that share all axes except ``but``; reject different ones."""
+def _merge_counts(kind: str, found: Sequence[Counts], except_axis: int | None = None) -> Counts:
+    """Return the counts of operands that share all axes but ``except_axis``; reject others."""
     counts: dict[int, Value] = {}
     for of in found:
         for axis, count in of.items():
-            if axis != but and counts.setdefault(axis, count) is not count:
+            if axis != except_axis and counts.setdefault(axis, count) is not count:
                 raise _refuse(kind, f"joins two tensors along axis {axis}")
     return counts
 
 
-def _dropped(counts: Counts, axes: Sequence[int]) -> Counts:
+def _remove_axes(counts: Counts, axes: Sequence[int]) -> Counts:
     """Return the counts by axis after ``axes`` are removed."""
     return {a - sum(gone < a for gone in axes): c for a, c in counts.items() if a not in axes}
 
 
-def _refuse(kind: str, why: str) -> NotAtRunTime:
-    return NotAtRunTime(f"{kind} {why}, whose size depends on data")
+def _refuse(kind: str, why: str) -> UnsupportedRunTimeSize:
+    return UnsupportedRunTimeSize(f"{kind} {why}, whose size depends on data")
 
 
 def _elementwise(b, kind, operands, found, attributes):
-    return b.plain(kind, operands, attributes), [_together(kind, found)]
+    return b.plain(kind, operands, attributes), [_merge_counts(kind, found)]
 
 
-@_for("broadcast")
+@_register("broadcast")
 def _broadcast(b, kind, operands, found, attributes):
     counts = {}
     for axis, count in found[0].items():
@@ -209,21 +209,21 @@ def _broadcast(b, kind, operands, found, attributes):
     return b.plain(kind, operands, attributes), [counts]
 
 
-@_for("transpose")
+@_register("transpose")
 def _transpose(b, kind, operands, found, attributes):
     order = attributes["permutation"]
     return b.plain(kind, operands, attributes), [{order.index(a): c for a, c in found[0].items()}]
 
 
-@_for("reshape")
+@_register("reshape")
 def _reshape(b, kind, operands, found, attributes):
     """Require that an axis that depends on data remains one axis."""
     before, after = operands[0].type.shape, attributes["shape"]
     counts = {}
     for axis, count in found[0].items():
-        ahead = prod(before[:axis])
+        leading = prod(before[:axis])
         kept = [
-            i for i, size in enumerate(after) if size == before[axis] and prod(after[:i]) == ahead
+            i for i, size in enumerate(after) if size == before[axis] and prod(after[:i]) == leading
         ]
         if len(kept) != 1:
             raise _refuse(kind, f"joins or splits axis {axis}")
@@ -231,7 +231,7 @@ def _reshape(b, kind, operands, found, attributes):
     return b.plain(kind, operands, attributes), [counts]
 
 
-@_for("slice")
+@_register("slice")
 def _slice(b, kind, operands, found, attributes):
     counts = {}
     for axis, count in found[0].items():
@@ -242,7 +242,7 @@ def _slice(b, kind, operands, found, attributes):
     return b.plain(kind, operands, attributes), [counts]
 
 
-@_for("take")
+@_register("take")
 def _take(b, kind, operands, found, attributes):
     axis, rank = attributes["axis"], operands[1].type.rank
     if axis in found[0]:
@@ -252,7 +252,7 @@ def _take(b, kind, operands, found, attributes):
     return b.plain(kind, operands, attributes), [counts]
 
 
-@_for("gather_nd")
+@_register("gather_nd")
 def _gather_nd(b, kind, operands, found, attributes):
     last = operands[1].type.rank - 1
     if found[0] or last in found[1]:
@@ -263,7 +263,7 @@ def _gather_nd(b, kind, operands, found, attributes):
 _EMPTY = {"sum": 0, "prod": 1, "or": 0, "and": -1}
 
 
-def _extreme(kind: str, x: Value):
+def _ignored_extreme(kind: str, x: Value):
     """Return a value that ``kind`` never selects if there is another one."""
     low = kind.endswith(("max", "sort", "softmax", "logsumexp"))
     if x.type.dtype.is_float:
@@ -274,15 +274,15 @@ def _extreme(kind: str, x: Value):
     return (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
 
 
-@_for(*(f"reduce_{name}" for name in ("sum", "prod", "or", "and", "max", "min")))
+@_register(*(f"reduce_{name}" for name in ("sum", "prod", "or", "and", "max", "min")))
 def _reduce(b, kind, operands, found, attributes):
     name, x = kind.rsplit("_", 1)[1], operands[0]
-    number = _EMPTY[name] if name in _EMPTY else _extreme(kind, x)
-    x = b.only_counted(x, attributes["axes"], number)
-    return b.plain(kind, (x,), attributes), [_dropped(found[0], attributes["axes"])]
+    number = _EMPTY[name] if name in _EMPTY else _ignored_extreme(kind, x)
+    x = b.mask_invalid(x, attributes["axes"], number)
+    return b.plain(kind, (x,), attributes), [_remove_axes(found[0], attributes["axes"])]
 
 
-@_for("mean")
+@_register("mean")
 def _mean(b, kind, operands, found, attributes):
     x, axes = operands[0], attributes["axes"]
     total = b.reduce_sum(x, axes=axes)
@@ -294,48 +294,48 @@ def _mean(b, kind, operands, found, attributes):
     return b.plain("core.div", (total, size), {}), [b.sizes.of(total)]
 
 
-@_for("argmax", "argmin")
+@_register("argmax", "argmin")
 def _arg(b, kind, operands, found, attributes):
-    x = b.only_counted(operands[0], (attributes["axis"],), _extreme(kind, operands[0]))
-    return b.plain(kind, (x,), attributes), [_dropped(found[0], (attributes["axis"],))]
+    x = b.mask_invalid(operands[0], (attributes["axis"],), _ignored_extreme(kind, operands[0]))
+    return b.plain(kind, (x,), attributes), [_remove_axes(found[0], (attributes["axis"],))]
 
 
-@_for("softmax", "log_softmax")
+@_register("softmax", "log_softmax")
 def _softmax(b, kind, operands, found, attributes):
-    x = b.only_counted(operands[0], (attributes["axis"],), -inf)
+    x = b.mask_invalid(operands[0], (attributes["axis"],), -inf)
     return b.plain(kind, (x,), attributes), [found[0]]
 
 
-@_for("cumsum", "cumprod", "cummax", "cummin")
+@_register("cumsum", "cumprod", "cummax", "cummin")
 def _scan(b, kind, operands, found, attributes):
     if attributes.get("reverse") and attributes["axis"] in found[0]:
         raise _refuse(kind, "scans in reverse along an axis")
     return b.plain(kind, operands, attributes), [found[0]]
 
 
-@_for("sort", "argsort")
+@_register("sort", "argsort")
 def _sort(b, kind, operands, found, attributes):
     """Sort invalid elements to the end."""
     x, axis = operands[0], attributes["axis"]
-    number = _extreme("sort" if attributes["descending"] else "min", x)
-    return b.plain(kind, (b.only_counted(x, (axis,), number),), attributes), [found[0]]
+    number = _ignored_extreme("sort" if attributes["descending"] else "min", x)
+    return b.plain(kind, (b.mask_invalid(x, (axis,), number),), attributes), [found[0]]
 
 
-@_for("topk")
+@_register("topk")
 def _topk(b, kind, operands, found, attributes):
     x, axis, k = operands[0], attributes["axis"], attributes["k"]
-    number = _extreme("sort" if attributes["largest"] else "min", x)
+    number = _ignored_extreme("sort" if attributes["largest"] else "min", x)
     counts = dict(found[0])
     if axis in counts:
         counts[axis] = b.min(counts[axis], b.constant(k, I64))
-    return b.plain(kind, (b.only_counted(x, (axis,), number),), attributes), [counts, counts]
+    return b.plain(kind, (b.mask_invalid(x, (axis,), number),), attributes), [counts, counts]
 
 
-@_for("concat")
+@_register("concat")
 def _concat(b, kind, operands, found, attributes):
     """Concatenate along a data-dependent axis: each operand starts where the previous one ends."""
     axis = attributes["axis"]
-    counts = _together(kind, found, but=axis)
+    counts = _merge_counts(kind, found, except_axis=axis)
     if not any(axis in of for of in found):
         return b.plain(kind, operands, attributes), [counts]
     zero = b.constant(0, I64)
@@ -350,16 +350,16 @@ def _concat(b, kind, operands, found, attributes):
     return made, [{**counts, axis: start}]
 
 
-@_for("matmul")
+@_register("matmul")
 def _matmul(b, kind, operands, found, attributes):
     x, y = operands
     inner = x.type.rank - 1, y.type.rank - 2
-    x, y = b.only_counted(x, inner[:1], 0), b.only_counted(y, inner[1:], 0)
+    x, y = b.mask_invalid(x, inner[:1], 0), b.mask_invalid(y, inner[1:], 0)
     outer = [{a: c for a, c in of.items() if a != i} for of, i in zip(found, inner, strict=True)]
-    return b.plain(kind, (x, y), attributes), [_together(kind, outer)]
+    return b.plain(kind, (x, y), attributes), [_merge_counts(kind, outer)]
 
 
-@_for("linear")
+@_register("linear")
 def _linear(b, kind, operands, found, attributes):
     last = operands[0].type.rank - 1
     if last in found[0] or any(found[1:]):
@@ -367,14 +367,14 @@ def _linear(b, kind, operands, found, attributes):
     return b.plain(kind, operands, attributes), [found[0]]
 
 
-@_for("layer_norm", "rms_norm")
+@_register("layer_norm", "rms_norm")
 def _norm(b, kind, operands, found, attributes):
     if any(found[1:]) or any(axis >= attributes["axis"] for axis in found[0]):
         raise _refuse(kind, "normalises over an axis")
     return b.plain(kind, operands, attributes), [found[0]]
 
 
-@_for(
+@_register(
     "conv",
     "max_pool",
     "max_pool_positions",

@@ -21,13 +21,13 @@ from core_compiler.support.errors import UserError
 
 #: The maximum number of generated elements of all weights, and of all inputs, of one model: 2 GB of
 #: f32.
-MADE_UP = 1 << 29
+MAX_GENERATED_ELEMENTS = 1 << 29
 #: The standard deviation of weights with one axis, which are added to, or scale, large sums.
-BIASES = 0.05
+BIAS_STD = 0.05
 
 
 @dataclass(frozen=True)
-class Need:
+class Requirement:
     """The requirements on a value by its users.
 
     Integers are ``below`` a size (None: any), numbers are ``positive``.
@@ -36,13 +36,13 @@ class Need:
     below: int | None = None
     positive: bool = False
 
-    def joined(self, other: Need) -> Need:
+    def joined(self, other: Requirement) -> Requirement:
         sizes = [n for n in (self.below, other.below) if n is not None]
-        return Need(min(sizes, default=None), self.positive or other.positive)
+        return Requirement(min(sizes, default=None), self.positive or other.positive)
 
 
 #: Kinds of ops -> the operand that indexes into another.
-_PLACES = {
+_INDEX_OPERANDS = {
     "core.take": 1,
     "core.take_along": 1,
     "core.scatter_along": 1,
@@ -54,7 +54,7 @@ _PLACES = {
 }
 #: Kinds of ops -> the operands that must not be negative: arguments of roots and logarithms, and
 #: the scales of normalised values, which are near 1.
-_POSITIVE: Mapping[str, tuple[int, ...]] = {
+_NON_NEGATIVE_OPERANDS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(
         (
             "core.sqrt",
@@ -73,7 +73,7 @@ _POSITIVE: Mapping[str, tuple[int, ...]] = {
     "core.batch_norm": (1, 4),
 }
 #: Kinds of ops -> the operands whose values are those of the result (None: all of them).
-_PASSED_ON: Mapping[str, tuple[int, ...] | None] = {
+_FORWARDED_OPERANDS: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(
         (
             "core.reshape",
@@ -108,35 +108,39 @@ _KEEP_SIGN = frozenset(
 )
 
 
-def needs(module: Module) -> dict[Value, Need]:
+def requirements(module: Module) -> dict[Value, Requirement]:
     """Return the requirements on the values of ``main``, as far as its ops determine them."""
-    found: dict[Value, Need] = {}
+    found: dict[Value, Requirement] = {}
     for op in reversed(list(module.main.body.walk())):
-        for value, need in _asked(op, found):
-            found[value] = found.get(value, Need()).joined(need)
+        for value, need in _operand_requirements(op, found):
+            found[value] = found.get(value, Requirement()).joined(need)
     return found
 
 
-def _asked(op: Op, found: Mapping[Value, Need]) -> list[tuple[Value, Need]]:
-    asked = []
-    if op.kind in _PLACES:
+def _operand_requirements(
+    op: Op, found: Mapping[Value, Requirement]
+) -> list[tuple[Value, Requirement]]:
+    required = []
+    if op.kind in _INDEX_OPERANDS:
         size = _size(op)
-        asked += [(op.operands[_PLACES[op.kind]], Need(below=size))] if size else []
-    asked += [
-        (op.operands[i], Need(positive=True))
-        for i in _POSITIVE.get(op.kind, ())
+        required += (
+            [(op.operands[_INDEX_OPERANDS[op.kind]], Requirement(below=size))] if size else []
+        )
+    required += [
+        (op.operands[i], Requirement(positive=True))
+        for i in _NON_NEGATIVE_OPERANDS.get(op.kind, ())
         if i < len(op.operands)
     ]
     wanted = found.get(op.results[0]) if op.results else None
     if wanted is None:
-        return asked
-    if op.kind in _PASSED_ON:
-        places = _PASSED_ON[op.kind]
-        passed = op.operands if places is None else [op.operands[i] for i in places]
-        asked += [(value, wanted) for value in passed]
+        return required
+    if op.kind in _FORWARDED_OPERANDS:
+        indices = _FORWARDED_OPERANDS[op.kind]
+        forwarded = op.operands if indices is None else [op.operands[i] for i in indices]
+        required += [(value, wanted) for value in forwarded]
     elif op.kind in _KEEP_SIGN and wanted.positive and not _is_square(op):
-        asked += [(value, Need(positive=True)) for value in op.operands]
-    return asked
+        required += [(value, Requirement(positive=True)) for value in op.operands]
+    return required
 
 
 def _is_square(op: Op) -> bool:
@@ -162,7 +166,7 @@ def _size(op: Op) -> int | None:
 # -- weights ---------------------------------------------------------------------------------------
 
 
-def missing(module: Module) -> dict[str, Resource]:
+def missing_weights(module: Module) -> dict[str, Resource]:
     """Return the weights missing in the module's store, by their digests."""
     return {
         held.digest: held
@@ -172,41 +176,41 @@ def missing(module: Module) -> dict[str, Resource]:
     }
 
 
-def filled(module: Module, source: str) -> tuple[Module, int]:
+def fill_missing_weights(module: Module, source: str) -> tuple[Module, int]:
     """Return ``module``, read from ``source``, with values for missing weights, and their number.
 
     The same digest always yields the same values, under a separate digest.  Raise UserError if
     there are too many.
     """
-    absent = missing(module)
+    absent = missing_weights(module)
     if not absent:
         return module, 0
-    if sum(_elements(held.type) for held in absent.values()) > MADE_UP:
+    if sum(_elements(held.type) for held in absent.values()) > MAX_GENERATED_ELEMENTS:
         raise UserError(
-            f"more than {MADE_UP:,} weights are not in {source}",
+            f"more than {MAX_GENERATED_ELEMENTS:,} weights are not in {source}",
             "weights",
             "export the stage with its weights: stage.export",
         )
-    needed = needs(module)
-    wanted: dict[str, Need] = {}
+    needed = requirements(module)
+    wanted: dict[str, Requirement] = {}
     for op in module.main.body.walk():
         constant = op.attributes.get("value")
         if isinstance(constant, Resource) and op.results:
-            need = needed.get(op.result, Need())
-            wanted[constant.digest] = wanted.get(constant.digest, Need()).joined(need)
+            need = needed.get(op.result, Requirement())
+            wanted[constant.digest] = wanted.get(constant.digest, Requirement()).joined(need)
     change = {}
     for digest, held in absent.items():
         random = np.random.default_rng(zlib.crc32(digest.encode()))
-        array = weight(random, held.type, wanted.get(digest, Need()))
+        array = weight(random, held.type, wanted.get(digest, Requirement()))
         change[digest] = Resource(held.type, array_digest(array))
         module.weights.put(change[digest].digest, array)
     for function in module.functions.values():
-        body = _rebound(function.body, change)
+        body = _replace_weights(function.body, change)
         module = module.with_function(function.with_(body=body))
     return module, len(absent)
 
 
-def _rebound(block: Block, change: Mapping[str, Resource]) -> Block:
+def _replace_weights(block: Block, change: Mapping[str, Resource]) -> Block:
     """Return ``block`` with other weights."""
     ops = []
     for op in block.ops:
@@ -218,7 +222,7 @@ def _rebound(block: Block, change: Mapping[str, Resource]) -> Block:
         if held:
             op = op.with_(attributes={**op.attributes, **held})
         if op.regions:
-            regions = tuple(_rebound(region, change) for region in op.regions)
+            regions = tuple(_replace_weights(region, change) for region in op.regions)
             if any(a is not b for a, b in zip(regions, op.regions, strict=True)):
                 op = op.with_(regions=regions)
         ops.append(op)
@@ -226,7 +230,7 @@ def _rebound(block: Block, change: Mapping[str, Resource]) -> Block:
     return block if same else block.with_(ops=tuple(ops))
 
 
-def weight(random: np.random.Generator, type_: TensorType, need: Need) -> np.ndarray:
+def weight(random: np.random.Generator, type_: TensorType, need: Requirement) -> np.ndarray:
     """Draw normal values that preserve the magnitude of their factors, or integers.
 
     The values are around 1 if they must be positive.
@@ -234,7 +238,7 @@ def weight(random: np.random.Generator, type_: TensorType, need: Need) -> np.nda
     if not type_.dtype.is_float:
         return _integers(random, type_, need.below)
     shape = _shape(type_)
-    scale = max(prod(shape[1:]), 1) ** -0.5 if len(shape) > 1 else BIASES
+    scale = max(prod(shape[1:]), 1) ** -0.5 if len(shape) > 1 else BIAS_STD
     numbers = random.standard_normal(shape, np.float32) * np.float32(scale)
     return (numbers + np.float32(need.positive)).astype(type_.dtype.numpy)
 
@@ -268,7 +272,7 @@ def inputs(
     too many values.
     """
     random = np.random.default_rng(seed)
-    needed = needs(module)
+    needed = requirements(module)
     made, count = [], 0
     for place, value in enumerate(module.main.arguments):
         if not isinstance(value.type, TensorType):
@@ -278,21 +282,21 @@ def inputs(
                 "pass the model's inputs",
             )
         count += _elements(value.type)
-        if count > MADE_UP:
+        if count > MAX_GENERATED_ELEMENTS:
             raise UserError(
-                f"the inputs have more than {MADE_UP:,} elements",
+                f"the inputs have more than {MAX_GENERATED_ELEMENTS:,} elements",
                 "inputs",
                 "compile the model for a smaller batch",
             )
         given = like[place] if place < len(like) else None
-        made.append(drawn(random, value.type, needed.get(value, Need()), given))
+        made.append(draw(random, value.type, needed.get(value, Requirement()), given))
     return tuple(made)
 
 
-def drawn(
+def draw(
     random: np.random.Generator,
     type_: TensorType,
-    need: Need = Need(),
+    need: Requirement = Requirement(),
     like: np.ndarray | None = None,
 ) -> np.ndarray:
     """Draw values of one type, in the range of ``like`` or as required by ``need``."""

@@ -18,29 +18,29 @@ class State:
     """The state of one model by name: statistics, counters, caches."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, tuple[Value, np.ndarray]] = {}
+        self._initial: dict[str, tuple[Value, np.ndarray]] = {}
         self._next: dict[str, Value] = {}
 
-    def begin(self, name: str, array: np.ndarray, called: str = "") -> Value:
+    def add_state(self, name: str, array: np.ndarray, argument_name: str = "") -> Value:
         """Add a state ``name`` with the initial value ``array`` and return its argument.
 
-        ``called`` is the argument's name if it differs.
+        ``argument_name`` is the argument's name if it differs.
         """
-        argument = Value(tensor(array.shape, array.dtype), called or name)
-        self._begun[name] = argument, array
+        argument = Value(tensor(array.shape, array.dtype), argument_name or name)
+        self._initial[name] = argument, array
         return argument
 
     @property
-    def begun(self) -> Set[str]:
+    def names(self) -> Set[str]:
         """Return the names of the states."""
-        return self._begun.keys()
+        return self._initial.keys()
 
-    def now(self, name: str) -> Value | None:
+    def current(self, name: str) -> Value | None:
         """Return the current value of a state after all changes so far; None if it is unknown."""
-        begun = self._begun.get(name)
-        return None if begun is None else self._next.get(name, begun[0])
+        entry = self._initial.get(name)
+        return None if entry is None else self._next.get(name, entry[0])
 
-    def change(self, name: str, value: Value) -> None:
+    def set_next(self, name: str, value: Value) -> None:
         self._next[name] = value
 
     def count_iterations(self, draws: Draws) -> list[Op]:
@@ -54,37 +54,41 @@ class State:
         after = {SEED: seed, ITERATION: b.add(iteration, b.constant(1, "i64"))}
         for value in draws.given:
             name = str(value.name)
-            if name in self._begun:
+            if name in self._initial:
                 raise UserError(
                     f"buffer name {name} is reserved for the training step",
                     "training",
                     "rename the model's buffer",
                 )
-            self._begun[name] = value, np.zeros((), np.int64)
+            self._initial[name] = value, np.zeros((), np.int64)
             self._next[name] = after[name]
         return b.ops
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Return the initial values in the order of their arguments."""
-        return tuple(array for _, array in self._begun.values())
+        return tuple(array for _, array in self._initial.values())
 
     def results(self) -> dict[str, Value]:
         """Return the next value of each state, by the name of its result."""
         return {
             f"{name} (next)": self._next.get(name, argument)
-            for name, (argument, _) in self._begun.items()
+            for name, (argument, _) in self._initial.items()
         }
 
     def function(
-        self, arguments: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value], own: int
+        self,
+        arguments: Sequence[Value],
+        ops: Sequence[Op],
+        outputs: Sequence[Value],
+        result_count: int,
     ) -> Function:
-        """Return ``main`` of a model with ``own`` results; the state follows ``arguments``.
+        """Return ``main`` of a model with ``result_count`` results, its state after ``arguments``.
 
         The results in ``outputs`` after those are the ones of :meth:`results`.
         """
-        parts = tuple(value for value, _ in self._begun.values())
+        parts = tuple(value for value, _ in self._initial.values())
         block = Block((*arguments, *parts), number_trips(ops), tuple(outputs))
-        aliases = tuple((own + i, len(arguments) + i) for i in range(len(parts)))
+        aliases = tuple((result_count + i, len(arguments) + i) for i in range(len(parts)))
         facts: dict[str, Any] = {"aliases": aliases} if aliases else {}
         return Function("main", block, attributes=facts)

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from core_compiler.frontends.base import Imported
-from core_compiler.frontends.stand_ins import filled
+from core_compiler.frontends.stand_ins import fill_missing_weights
 from core_compiler.ir import WeightStore
 from core_compiler.ir.parser import parse
 from core_compiler.ir.types import TensorType
@@ -29,7 +29,7 @@ _OP = re.compile(rb'"core\.\w+"\s*\((?!\)\s*\(\{)')
 _WEIGHTS = b"{-#"
 
 
-def is_ours(path: Path) -> bool:
+def contains_core_ir(path: Path) -> bool:
     """Return whether a file holds our IR and not another dialect."""
     try:
         with open_regular(path) as stream:
@@ -73,7 +73,7 @@ def import_file(path: Path) -> Imported:
             name,
             "export a stage before the kernels",
         )
-    module, stand_ins = filled(module, "the text")
+    module, stand_ins = fill_missing_weights(module, "the text")
     body = module.main.body
     inputs = tuple(v.name or f"input_{i}" for i, v in enumerate(body.arguments))
     outputs = tuple(v.name or f"output_{i}" for i, v in enumerate(body.outputs))

@@ -21,7 +21,7 @@ from core_compiler.ops.builder import Builder
 I64 = dtype("i64")
 
 
-def least(kind) -> float | int:
+def lowest_value(kind) -> float | int:
     """Return the smallest value of a dtype, which pads a maximum."""
     if kind.is_float:
         return -math.inf
@@ -38,7 +38,7 @@ def _padded(b: Builder, x: Value, number, low: Sequence[int], high: Sequence[int
     )
 
 
-def places_of_largest(
+def positions_of_largest(
     b: Builder, x: Value, pool: Mapping[str, Any], column_major: bool = False
 ) -> Value:
     """Return the position of the largest element of each window in its plane of x (N, C, *sizes).
@@ -47,42 +47,44 @@ def places_of_largest(
     (``core.max_pool_positions``).  The elements of a plane are counted row-major or column-major.
     -1 denotes a window of padding alone.
     """
-    place = b.max_pool_positions(x, **pool)
+    position = b.max_pool_positions(x, **pool)
     sizes = x.type.shape[2:]
     if not column_major or len(sizes) == 1:
-        return place
+        return position
     steps = [prod(sizes[:i]) for i in range(len(sizes))]
-    counted = _weighted(b, _coordinates(b, place, sizes), steps)
-    return b.select(b.lt(place, b.scalar_like(0, place)), place, counted)
+    counted = _weighted(b, _coordinates(b, position, sizes), steps)
+    return b.select(b.lt(position, b.scalar_like(0, position)), position, counted)
 
 
-def largest_at(b: Builder, x: Value, places: Value, pool: Mapping[str, Any]) -> Value:
-    """Return the elements of x at the row-major ``places`` in their planes.
+def elements_at(b: Builder, x: Value, positions: Value, pool: Mapping[str, Any]) -> Value:
+    """Return the elements of x at the row-major ``positions`` in their planes.
 
     Pooling returns these next to its positions.  A window of padding alone has the lowest value.
     """
-    lead, sizes, out = x.type.shape[:2], x.type.shape[2:], places.type.shape
+    lead, sizes, out = x.type.shape[:2], x.type.shape[2:], positions.type.shape
     flat = b.reshape(x, shape=(*lead, prod(sizes)))
-    at = b.reshape(places, shape=(*lead, prod(out[2:])))
+    at = b.reshape(positions, shape=(*lead, prod(out[2:])))
     found = b.reshape(b.take_along(flat, at, axis=2), shape=out)
-    if all(_meets_all(pool, axis, size, out[2 + axis]) for axis, size in enumerate(sizes)):
+    if all(
+        _all_windows_overlap(pool, axis, size, out[2 + axis]) for axis, size in enumerate(sizes)
+    ):
         return found
-    lowest = b.scalar_like(least(x.type.dtype), found)
-    return b.select(b.lt(places, b.scalar_like(0, places)), lowest, found)
+    lowest = b.scalar_like(lowest_value(x.type.dtype), found)
+    return b.select(b.lt(positions, b.scalar_like(0, positions)), lowest, found)
 
 
-def _meets_all(pool: Mapping[str, Any], axis: int, size: int, count: int) -> bool:
+def _all_windows_overlap(pool: Mapping[str, Any], axis: int, size: int, count: int) -> bool:
     """Return whether every window has a position inside the image along a spatial axis."""
     starts = np.arange(count)[:, None] * pool["strides"][axis] - pool["low"][axis]
     reach = starts + np.arange(pool["window"][axis]) * pool["dilations"][axis]
     return bool(((reach >= 0) & (reach < size)).any(1).all())
 
 
-def _coordinates(b: Builder, place: Value, sizes: Sequence[int]) -> list[Value]:
+def _coordinates(b: Builder, position: Value, sizes: Sequence[int]) -> list[Value]:
     """Return the coordinates of row-major positions in a box of ``sizes``."""
     found = []
     for axis, size in enumerate(sizes):
-        at = b.div(place, b.scalar_like(prod(sizes[axis + 1 :]), place))
+        at = b.div(position, b.scalar_like(prod(sizes[axis + 1 :]), position))
         found.append(b.rem(at, b.scalar_like(size, at)))
     return found
 
@@ -132,7 +134,7 @@ def first_largest(b: Builder, x: Value, axis: int, name: str = "max") -> tuple[V
     return b.reshape(found, shape=at.type.shape), at
 
 
-def adaptive_places(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
+def adaptive_max_positions(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
     """Return the positions of the largest elements in ``sizes`` windows of x (N, C, *spatial).
 
     The windows are those of :func:`adaptive`, and positions refer to the planes.  Windows that are
@@ -147,10 +149,10 @@ def adaptive_places(b: Builder, x: Value, sizes: Sequence[int]) -> Value:
         x = b.take(x, b.constant(tables[-1].reshape(-1)), axis=axis + 2)
     window = tuple(table.shape[1] for table in tables)
     zero, one = (0,) * len(window), (1,) * len(window)
-    place = b.max_pool_positions(
+    position = b.max_pool_positions(
         x, window=window, strides=window, low=zero, high=zero, dilations=one
     )
-    counted = _coordinates(b, place, x.type.shape[2:])
+    counted = _coordinates(b, position, x.type.shape[2:])
     at = [
         b.take(b.constant(table.reshape(-1)), c, axis=0)
         for table, c in zip(tables, counted, strict=True)
@@ -182,12 +184,12 @@ def adaptive(b: Builder, x: Value, sizes: Sequence[int], kind: str) -> Value:
         size = x.type.shape[axis]
         start, length = _windows_along(size, n)
         reach = np.arange(length.max())
-        places = np.minimum(start[:, None] + reach, size - 1).astype(np.int64)
-        parts = b.take(x, b.constant(places), axis=axis)  # ..., n, reach, ...
+        positions = np.minimum(start[:, None] + reach, size - 1).astype(np.int64)
+        parts = b.take(x, b.constant(positions), axis=axis)  # ..., n, reach, ...
         held = b.broadcast(
             b.constant(reach < length[:, None]), shape=parts.type.shape, dims=(axis, axis + 1)
         )
-        rest = b.scalar_like(0 if kind == "mean" else least(x.type.dtype), parts)
+        rest = b.scalar_like(0 if kind == "mean" else lowest_value(x.type.dtype), parts)
         parts = b.select(held, parts, rest)
         x = (b.reduce_sum if kind == "mean" else b.reduce_max)(parts, axes=(axis + 1,))
         shape = [1] * len(sizes)

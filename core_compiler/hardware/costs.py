@@ -87,20 +87,24 @@ def kernel_cost(block: Block, reads: Sequence[Value], writes: Sequence[Value]) -
     counts that part.
     """
     flops = sum(cost(o).flops for o in block.ops if o.kind != "core.constant")
-    makers = block.producers()
+    producers = block.producers()
     moved = 0
     for value, made in dict(zip(writes, block.outputs, strict=False)).items():
-        maker = makers.get(made)
-        part = maker is not None and maker.kind == UPDATE and maker.operands[0] in block.arguments
-        moved += maker.operands[1].type.bytes if maker and part else value.type.bytes
+        producer = producers.get(made)
+        part = (
+            producer is not None
+            and producer.kind == UPDATE
+            and producer.operands[0] in block.arguments
+        )
+        moved += producer.operands[1].type.bytes if producer and part else value.type.bytes
     outer = dict(zip(block.arguments, reads, strict=False))
     for argument, users in block.users().items():
         if argument in outer:
-            moved += min(outer[argument].type.bytes, sum(_looked_up(o, argument) for o in users))
+            moved += min(outer[argument].type.bytes, sum(_bytes_read(o, argument) for o in users))
     return flops, moved
 
 
-def _looked_up(op: Op, argument: Value) -> int:
+def _bytes_read(op: Op, argument: Value) -> int:
     if op.kind == UPDATE and op.operands[0] is argument:
         return 0
     if has_trait(op, "partial_read") and op.operands[0] is argument:

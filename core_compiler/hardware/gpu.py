@@ -25,16 +25,18 @@ def machine(
     if not name:
         return base
 
-    def seen(value: float, unit: str = "") -> Figure:
+    def given_figure(value: float, unit: str = "") -> Figure:
         return Figure(value, unit, "detected")
 
-    unit = replace(base.units[0], count=seen(processors), clock=seen(clock / 1e9, "GHz"))
+    unit = replace(
+        base.units[0], count=given_figure(processors), clock=given_figure(clock / 1e9, "GHz")
+    )
     tiers: dict[str, dict[str, Any]] = {
-        "shared": {"capacity": seen(shared / 1024, "KiB")},
-        "l2": {"capacity": seen(cache / 2**20, "MiB")},
+        "shared": {"capacity": given_figure(shared / 1024, "KiB")},
+        "l2": {"capacity": given_figure(cache / 2**20, "MiB")},
         "hbm": {
-            "capacity": seen(memory / 2**30, "GiB"),
-            "bandwidth": seen(bandwidth / 1e9, "GB/s"),
+            "capacity": given_figure(memory / 2**30, "GiB"),
+            "bandwidth": given_figure(bandwidth / 1e9, "GB/s"),
         },
     }
     return base.with_(

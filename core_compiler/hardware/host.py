@@ -68,26 +68,26 @@ def machine(host: Host | None = None) -> Machine:
     host = detect() if host is None else host
     base = shipped("cpu")
 
-    def seen(value: float, unit: str = "", note: str = "") -> Figure:
+    def detected(value: float, unit: str = "", note: str = "") -> Figure:
         return Figure(value, unit, "detected", note)
 
     unit: ComputeUnit = replace(
         base.units[0],
-        count=seen(host.processors),
-        width_bytes=seen(host.vector_bytes, "B", host.llvm_name),
+        count=detected(host.processors),
+        width_bytes=detected(host.vector_bytes, "B", host.llvm_name),
     )
     tiers = [
         MemoryTier(
             f"l{c.level}",
-            seen(c.size / 1024, "KiB"),
+            detected(c.size / 1024, "KiB"),
             "core" if c.level <= 2 and c.shared_by <= 2 else "chip",
-            seen(-(-host.processors // c.shared_by)),
-            line=seen(c.line, "B"),
+            detected(-(-host.processors // c.shared_by)),
+            line=detected(c.line, "B"),
         )
         for c in host.caches
     ]
     dram = replace(
-        base.tier("dram"), capacity=seen(host.memory / 2**30, "GiB") if host.memory else None
+        base.tier("dram"), capacity=detected(host.memory / 2**30, "GiB") if host.memory else None
     )
     return base.with_(
         summary=f"{host.model}, {host.processors} processors",

@@ -17,7 +17,7 @@ Curve = tuple[tuple[int, float], ...]
 
 #: A launch above this percentage of measured limits proves them too low: two measurements of one
 #: thing on a quiet machine differ by less.
-BEYOND = 105.0
+MAX_PERCENT = 105.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Limits:
         The limit of a description has no rates per footprint and does not apply to data from a
         cache.
         """
-        return len(self.read) > 1 and percent > BEYOND
+        return len(self.read) > 1 and percent > MAX_PERCENT
 
 
 def best(one: Limits, other: Limits) -> Limits:

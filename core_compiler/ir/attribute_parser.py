@@ -48,7 +48,7 @@ class AttributeParser(Tokens):
         self._types: dict[str, Type] = {}
         #: Creates weights that the text names but does not contain; created weights by name.
         self._stand_in: StandIn | None = None
-        self._held: frozenset[str] = frozenset()
+        self._embedded: frozenset[str] = frozenset()
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class AttributeParser(Tokens):
         type_ = self.type()
         if not isinstance(type_, TensorType):
             self._fail("a resource must have a tensor type", at)
-        if self._stand_in is not None and name not in self._held:
+        if self._stand_in is not None and name not in self._embedded:
             self._digests[name] = self._stand_in(name, type_)
         digest = self._digests.get(name)
         if digest is None:

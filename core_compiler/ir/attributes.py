@@ -77,8 +77,8 @@ def attributes_key(items: Iterable[tuple[str, Attribute]]) -> tuple:
 
 
 def _exact(value: Attribute) -> Any:
-    told = _TOLD.get(value.__class__)
-    return value if told is None else told(value)
+    convert = _EXACT_KEYS.get(value.__class__)
+    return value if convert is None else convert(value)
 
 
 def _exact_tuple(values: tuple) -> tuple:
@@ -89,7 +89,7 @@ def _exact_tuple(values: tuple) -> tuple:
 
 _INTEGERS = frozenset({int})
 #: Bytes are not attributes, so these keys equal no other one, nor bytes of another length.
-_TOLD: dict[type, Callable[[Any], Any]] = {
+_EXACT_KEYS: dict[type, Callable[[Any], Any]] = {
     float: Struct("<d").pack,
     bool: Struct("?").pack,
     tuple: _exact_tuple,

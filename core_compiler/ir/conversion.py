@@ -26,7 +26,7 @@ class Conversion:
     ops: list[Op] = field(default_factory=list)
     _clock: float = field(default_factory=time.perf_counter)
 
-    def answer(
+    def replace(
         self,
         old: Op | None,
         new: Sequence[Op],

@@ -69,15 +69,15 @@ def diff(before: Module, after: Module, rewrites: Sequence[Rewrite] = ()) -> Mod
     new = {op: i for i, op in enumerate(after.walk())}
     kept = [op for op in new if op in old]
     moved = _out_of_order(kept, [old[op] for op in kept])
-    gone = [op for op in old if op not in new]
-    fresh = [op for op in new if op not in old]
-    matches = _recorded(gone, new, rewrites)
+    removed = [op for op in old if op not in new]
+    added = [op for op in new if op not in old]
+    matches = _recorded(removed, new, rewrites)
     changed, merged = _one_to_one(matches, old)
     taken_old = {m.old for m in changed}
     taken_new = {m.new for m in changed}
     changed += _guessed(
-        [op for op in gone if op not in taken_old],
-        [op for op in fresh if op not in taken_new],
+        [op for op in removed if op not in taken_old],
+        [op for op in added if op not in taken_new],
         value_map(rewrites),
     )
     taken_old.update(m.old for m in changed)
@@ -87,8 +87,8 @@ def diff(before: Module, after: Module, rewrites: Sequence[Rewrite] = ()) -> Mod
         moved,
         sorted(changed, key=lambda m: new[m.new]),
         [m for m in merged if m.old not in taken_old],
-        [op for op in gone if op not in taken_old],
-        [op for op in fresh if op not in taken_new],
+        [op for op in removed if op not in taken_old],
+        [op for op in added if op not in taken_new],
     )
 
 
@@ -117,40 +117,40 @@ def longest_increasing(numbers: Sequence[int]) -> list[int]:
     if list(numbers) == sorted(set(numbers)):
         return list(range(len(numbers)))
     tails: list[int] = []
-    places: list[int] = []
+    tail_positions: list[int] = []
     before = [-1] * len(numbers)
-    for place, number in enumerate(numbers):
+    for position, number in enumerate(numbers):
         k = bisect_left(tails, number)
         if k == len(tails):
             tails.append(number)
-            places.append(place)
+            tail_positions.append(position)
         else:
-            tails[k], places[k] = number, place
-        before[place] = places[k - 1] if k else -1
+            tails[k], tail_positions[k] = number, position
+        before[position] = tail_positions[k - 1] if k else -1
     chain = []
-    place = places[-1] if places else -1
-    while place >= 0:
-        chain.append(place)
-        place = before[place]
+    position = tail_positions[-1] if tail_positions else -1
+    while position >= 0:
+        chain.append(position)
+        position = before[position]
     return chain[::-1]
 
 
 def _out_of_order(ops: list[Op], numbers: list[int]) -> list[Op]:
-    stay = set(longest_increasing(numbers))
-    return [op for place, op in enumerate(ops) if place not in stay]
+    in_order = set(longest_increasing(numbers))
+    return [op for position, op in enumerate(ops) if position not in in_order]
 
 
 def _recorded(
-    gone: list[Op], new: Mapping[Op, int], rewrites: Sequence[Rewrite]
+    removed: list[Op], new: Mapping[Op, int], rewrites: Sequence[Rewrite]
 ) -> Iterator[Match]:
     """Yield counterparts by values: defined again by another op, or mapped by a rewrite."""
     maker = {value: op for op in new for value in op.results}
     renamed = value_map(rewrites)
-    for op in gone:
+    for op in removed:
         for value in op.results:
             target, why = renamed.get(value, (value, "same value"))
-            if (heir := maker.get(target)) is not None:
-                yield Match(op, heir, RECORDED, why)
+            if (successor := maker.get(target)) is not None:
+                yield Match(op, successor, RECORDED, why)
                 break
 
 
@@ -178,7 +178,7 @@ def _closeness(match: Match) -> tuple[bool, bool]:
 
 
 def _guessed(
-    gone: list[Op], fresh: list[Op], renamed: Mapping[Value, tuple[Value, str]]
+    removed: list[Op], added: list[Op], renamed: Mapping[Value, tuple[Value, str]]
 ) -> list[Match]:
     """Return matches by structure: equal kind and types, and equal operands or the same origin."""
 
@@ -194,16 +194,16 @@ def _guessed(
     found: list[Match] = []
     for key in (by_operands, by_origin):
         waiting: dict[object, list[Op]] = {}
-        for op in reversed(fresh):
+        for op in reversed(added):
             waiting.setdefault(key(op), []).append(op)
         rest = []
-        for op in gone:
+        for op in removed:
             candidates = waiting.get(key(op)) if key(op) is not None else None
             if candidates:
                 found.append(Match(op, candidates.pop(), GUESSED, "same structure"))
             else:
                 rest.append(op)
-        gone = rest
+        removed = rest
         taken = {m.new for m in found}
-        fresh = [op for op in fresh if op not in taken]
+        added = [op for op in added if op not in taken]
     return found

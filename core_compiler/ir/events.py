@@ -56,8 +56,8 @@ class Diagnostic:
 
     @override
     def __str__(self) -> str:
-        place = self.where or (f"@{self.function}" if self.function else "")
-        return f"{place + ': ' if place else ''}{self.severity}: {self.message}"
+        location = self.where or (f"@{self.function}" if self.function else "")
+        return f"{location + ': ' if location else ''}{self.severity}: {self.message}"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -292,47 +292,47 @@ class Log(Observer):
     """An observer that stores all events, except progress and the end, to replay them."""
 
     def __init__(self) -> None:
-        self._told: list[tuple[str, tuple]] = []
+        self._events: list[tuple[str, tuple]] = []
 
     @override
     def stage(self, stage):
-        self._told.append(("stage", (stage,)))
+        self._events.append(("stage", (stage,)))
 
     @override
     def check(self, stage_index, results):
-        self._told.append(("check", (stage_index, results)))
+        self._events.append(("check", (stage_index, results)))
 
     @override
     def diagnostics(self, stage_index, found):
-        self._told.append(("diagnostics", (stage_index, found)))
+        self._events.append(("diagnostics", (stage_index, found)))
 
     @override
     def kernels(self, kernels):
-        self._told.append(("kernels", (kernels,)))
+        self._events.append(("kernels", (kernels,)))
 
     @override
     def buffers(self, buffers, figures):
-        self._told.append(("buffers", (buffers, figures)))
+        self._events.append(("buffers", (buffers, figures)))
 
     @override
     def timings(self, timings, figures):
-        self._told.append(("timings", (timings, figures)))
+        self._events.append(("timings", (timings, figures)))
 
     @override
     def tensors(self, tensors):
-        self._told.append(("tensors", (tensors,)))
+        self._events.append(("tensors", (tensors,)))
 
     @override
     def framework(self, records):
-        self._told.append(("framework", (records,)))
+        self._events.append(("framework", (records,)))
 
     @override
     def figures(self, figures):
-        self._told.append(("figures", (figures,)))
+        self._events.append(("figures", (figures,)))
 
-    def tell(self, observer: Observer) -> None:
+    def replay(self, observer: Observer) -> None:
         """Replay all events so far, in order; the caller sends ``begin``."""
-        for method, payload in list(self._told):
+        for method, payload in list(self._events):
             getattr(observer, method)(*payload)
 
 
@@ -344,60 +344,60 @@ class Observers(Observer):
 
     @override
     def begin(self, meta):
-        self._tell("begin", meta)
+        self._forward("begin", meta)
 
     @override
     def amend(self, meta):
-        self._tell("amend", meta)
+        self._forward("amend", meta)
 
     @override
     def stage(self, stage):
-        self._tell("stage", stage)
+        self._forward("stage", stage)
 
     @override
     def check(self, stage_index, results):
-        self._tell("check", stage_index, results)
+        self._forward("check", stage_index, results)
 
     @override
     def diagnostics(self, stage_index, found):
-        self._tell("diagnostics", stage_index, found)
+        self._forward("diagnostics", stage_index, found)
 
     @override
     def kernels(self, kernels):
-        self._tell("kernels", kernels)
+        self._forward("kernels", kernels)
 
     @override
     def buffers(self, buffers, figures):
-        self._tell("buffers", buffers, figures)
+        self._forward("buffers", buffers, figures)
 
     @override
     def timings(self, timings, figures):
-        self._tell("timings", timings, figures)
+        self._forward("timings", timings, figures)
 
     @override
     def tensors(self, tensors):
-        self._tell("tensors", tensors)
+        self._forward("tensors", tensors)
 
     @override
     def framework(self, records):
-        self._tell("framework", records)
+        self._forward("framework", records)
 
     @override
     def iterations(self, rows):
-        self._tell("iterations", rows)
+        self._forward("iterations", rows)
 
     @override
     def figures(self, figures):
-        self._tell("figures", figures)
+        self._forward("figures", figures)
 
     @override
     def progress(self, what, done, total):
-        self._tell("progress", what, done, total)
+        self._forward("progress", what, done, total)
 
     @override
     def end(self, status, message=""):
-        self._tell("end", status, message)
+        self._forward("end", status, message)
 
-    def _tell(self, method: str, *payload) -> None:
+    def _forward(self, method: str, *payload) -> None:
         for observer in self._observers:
             getattr(observer, method)(*payload)

@@ -30,7 +30,7 @@ class Iteration:
     in_f64: InF64
 
 
-class TellNode(Protocol):
+class NodeCallback(Protocol):
     """A callback that receives the tensors of a framework node as soon as they are computed.
 
     It receives one array per tensor (None: the IR has no such tensor) and a function that executes
@@ -69,7 +69,11 @@ class RunNodes(Protocol):
     """The execution of a framework's graph; see :class:`Nodes`."""
 
     def __call__(
-        self, inputs: Sequence[np.ndarray], tell: TellNode, stand_ins: StandIns | None = None, /
+        self,
+        inputs: Sequence[np.ndarray],
+        on_node: NodeCallback,
+        stand_ins: StandIns | None = None,
+        /,
     ) -> Mapping[int, np.ndarray]: ...
 
 

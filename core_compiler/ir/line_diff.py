@@ -23,7 +23,7 @@ SAME, CHANGED, REMOVED, ADDED, MOVED, GAP = "same", "changed", "removed", "added
 _WORDS = re.compile(r'%[\w$.\-]+|"[^"]*"|\w+|\s+|.')
 
 
-class _Kept(NamedTuple):
+class _SharedLine(NamedTuple):
     """A line of both sides, printed on demand."""
 
     left_key: LineKey
@@ -94,40 +94,40 @@ class AlignedLines(Sequence[dict[str, Any]]):
         return len(self._rows)
 
     @overload
-    def __getitem__(self, place: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
 
     @override
-    def __getitem__(self, place):
-        if isinstance(place, slice):
-            return [self._printed(row) for row in self._rows[place]]
-        return self._printed(self._rows[place])
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self._printed(row) for row in self._rows[index]]
+        return self._printed(self._rows[index])
 
-    def _printed(self, row: _Kept | dict[str, Any]) -> dict[str, Any]:
-        return self._aligner.kept_row(row) if isinstance(row, _Kept) else row
+    def _printed(self, row: _SharedLine | dict[str, Any]) -> dict[str, Any]:
+        return self._aligner.shared_row(row) if isinstance(row, _SharedLine) else row
 
     def printed(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the rows that differ between the sides (and a few others), with their positions."""
-        return ((i, row) for i, row in enumerate(self._rows) if not isinstance(row, _Kept))
+        return ((i, row) for i, row in enumerate(self._rows) if not isinstance(row, _SharedLine))
 
     def differing(self) -> Iterator[int]:
         """Yield the positions of the rows whose two sides have different text."""
         for i, row in enumerate(self._rows):
-            if isinstance(row, _Kept) and row.names.agree:
+            if isinstance(row, _SharedLine) and row.names.agree:
                 continue
             printed = self._printed(row)
             if printed["left"] != printed["right"]:
                 yield i
 
-    def place(self, key: Any) -> int | None:
+    def index_of(self, key: Any) -> int | None:
         """Return the first row for this key on the right, or else on the left."""
         return next((i for i, keys in enumerate(self._keys()) if key in keys), None)
 
     def _keys(self) -> Iterator[tuple[Any, Any]]:
         for row in self._rows:
-            if isinstance(row, _Kept):
+            if isinstance(row, _SharedLine):
                 yield self._aligner.keys(row)
             else:
                 yield row["left_key"], row["right_key"]
@@ -142,13 +142,13 @@ class _Aligner:
         self._how = {m.old: m.how for m in found.changed}
         self._numbers, self._key = numbers, key
         self._printer = Printer()
-        self._rows: list[_Kept | dict[str, Any]] = []
+        self._rows: list[_SharedLine | dict[str, Any]] = []
         self._names = _Names({}, {}, True)
 
-    def modules(self, before: Module, after: Module) -> list[_Kept | dict[str, Any]]:
+    def modules(self, before: Module, after: Module) -> list[_SharedLine | dict[str, Any]]:
         left, right = before.functions, after.functions
         self._pair(None, None, "module {", "module {", "", _text)
-        for name in _in_both_orders(list(left), list(right)):
+        for name in _merge_orders(list(left), list(right)):
             self._function(left.get(name), right.get(name))
         self._pair(None, None, "}", "}", "", _text)
         return self._rows
@@ -171,28 +171,28 @@ class _Aligner:
             heads = left if a else None, right if b else None
             self._pair(left_key, right_key, *heads, indent[:-2], _block_head, a == b, kind, how)
         if left is right:
-            self._kept_ops(left.ops, indent)
+            self._shared_ops(left.ops, indent)
         else:
             self._ops(left.ops if left else (), right.ops if right else (), indent)
         ends = (left and (left, _end(left_key)), right and (right, _end(right_key)))
         same = bool(left and right) and left.outputs == right.outputs and ends[0][1] == ends[1][1]
         self._pair(left_key, right_key, *ends, indent, _terminator, same, kind, how)
 
-    def _kept_ops(self, ops: Sequence[Op], indent: str) -> None:
+    def _shared_ops(self, ops: Sequence[Op], indent: str) -> None:
         append, names = self._rows.append, self._names
         for op in ops:
             if op.regions:
                 self._op(op, op, indent, "")
             else:
-                append(_Kept(op, op, op, indent, names, _op_line))
+                append(_SharedLine(op, op, op, indent, names, _op_line))
 
     def _ops(self, left: Sequence[Op], right: Sequence[Op], indent: str) -> None:
-        place = {op: i for i, op in enumerate(right)}
+        index_of = {op: i for i, op in enumerate(right)}
         partners = self._partners
         pairs = [
-            (i, place[partner])
+            (i, index_of[partner])
             for i, op in enumerate(left)
-            if (partner := partners.get(op)) in place
+            if (partner := partners.get(op)) in index_of
         ]
         anchors = [pairs[k] for k in longest_increasing([j for _, j in pairs])]
         elsewhere = {left[i] for i, _ in pairs}, {right[j] for _, j in pairs}
@@ -204,7 +204,7 @@ class _Aligner:
                 self._op(None, op, indent, MOVED if op in elsewhere[1] else ADDED)
             if next_i < len(left) and next_j < len(right):
                 if left[next_i] is right[next_j]:
-                    self._kept_ops((left[next_i],), indent)
+                    self._shared_ops((left[next_i],), indent)
                 else:
                     self._op(left[next_i], right[next_j], indent, "")
             i, j = next_i + 1, next_j + 1
@@ -227,7 +227,7 @@ class _Aligner:
     def _pair(self, left_key, right_key, left, right, indent, show, same=True, kind="", how=""):
         """Add one line; ``show`` prints ``left`` and ``right`` (either may be None)."""
         if left is not None and right is not None and same:
-            self._rows.append(_Kept(left_key, right_key, left, indent, self._names, show))
+            self._rows.append(_SharedLine(left_key, right_key, left, indent, self._names, show))
         elif left is not None or right is not None:
             a, b = (
                 self._text(left, indent, self._names.left, show),
@@ -265,10 +265,10 @@ class _Aligner:
     def _keyed(self, thing: LineKey) -> Any:
         return None if thing is None else self._key(thing)
 
-    def keys(self, line: _Kept) -> tuple[Any, Any]:
+    def keys(self, line: _SharedLine) -> tuple[Any, Any]:
         return self._keyed(line.left_key), self._keyed(line.right_key)
 
-    def kept_row(self, line: _Kept) -> dict[str, Any]:
+    def shared_row(self, line: _SharedLine) -> dict[str, Any]:
         self._printer.names = line.names.left
         left = right = line.indent + line.show(self._printer, line.thing)
         if not line.names.agree:
@@ -277,7 +277,7 @@ class _Aligner:
         return self.row(SAME, left, right, line.left_key, line.right_key)
 
 
-def _in_both_orders(left: list[str], right: list[str]) -> list[str]:
+def _merge_orders(left: list[str], right: list[str]) -> list[str]:
     """Return the names of the right side in order, with the others after their predecessors."""
     names = list(right)
     known = set(right)
@@ -319,11 +319,11 @@ def _end(owner: LineKey) -> str:
     return yield_kind(owner) if isinstance(owner, Op) else FUNCTION_END
 
 
-def _is_change(row: _Kept | dict[str, Any]) -> bool:
+def _is_change(row: _SharedLine | dict[str, Any]) -> bool:
     return isinstance(row, dict) and row["kind"] != SAME
 
 
-def _chosen(rows: Sequence[_Kept | dict[str, Any]], context: int) -> list[bool]:
+def _chosen(rows: Sequence[_SharedLine | dict[str, Any]], context: int) -> list[bool]:
     """Return which rows are within ``context`` of a change."""
     shown = [False] * len(rows)
     for number, row in enumerate(rows):
@@ -338,7 +338,7 @@ def _render(rows, shown: list[bool], aligner: _Aligner) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     left = right = hidden = 0
     for row, show in zip(rows, shown, strict=True):
-        kept = isinstance(row, _Kept)
+        kept = isinstance(row, _SharedLine)
         has_left = kept or row["left"] is not None
         has_right = kept or row["right"] is not None
         left += has_left
@@ -349,7 +349,7 @@ def _render(rows, shown: list[bool], aligner: _Aligner) -> list[dict[str, Any]]:
         if hidden:
             out.append(_gap(hidden))
             hidden = 0
-        entry = aligner.kept_row(row) if kept else row
+        entry = aligner.shared_row(row) if kept else row
         entry["left_number"] = left if has_left else None
         entry["right_number"] = right if has_right else None
         out.append(entry)

@@ -47,8 +47,8 @@ def value_name(name: str) -> str:
     if _PLAIN_NAME(name):
         return f"%{name}"
     out = ["%"]
-    for place, c in enumerate(name):
-        if _PLAIN_NAME(c) or (place and c.isascii() and c.isdigit()):
+    for index, c in enumerate(name):
+        if _PLAIN_NAME(c) or (index and c.isascii() and c.isdigit()):
             out.append(c)
         else:
             out.extend(f"$x{b:02X}" for b in c.encode("utf-8", "surrogatepass"))
@@ -185,9 +185,9 @@ def resource_section(arrays: Mapping[str, np.ndarray], alignment: int) -> Iterat
     between = ""
     for name, array in arrays.items():
         yield f'{between}      {name}: "{head}'
-        held = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        for start in range(0, len(held), _CHUNK):
-            yield held[start : start + _CHUNK].hex()
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        for start in range(0, len(raw), _CHUNK):
+            yield raw[start : start + _CHUNK].hex()
         yield '"'
         between = ",\n"
     yield "\n    }\n  }\n#-}\n"

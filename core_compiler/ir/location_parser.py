@@ -39,11 +39,11 @@ class LocationParser(AttributeParser):
         if not self._accept("loc"):
             return None
         self._expect("(")
-        origin = self._place()
+        origin = self._location_body()
         self._expect(")")
         return origin
 
-    def _place(self) -> Origin | None:
+    def _location_body(self) -> Origin | None:
         token = self._tokens[self._at]
         if token[:1] == "#":
             self._at += 1
@@ -56,9 +56,9 @@ class LocationParser(AttributeParser):
         if token == "callsite":
             self._at += 1
             self._expect("(")
-            callee = self._place()
+            callee = self._location_body()
             self._expect("at")
-            caller = self._place()
+            caller = self._location_body()
             self._expect(")")
             return Origin.derived("callsite", [o for o in (callee, caller) if o is not None])
         text = self._string()
@@ -66,7 +66,7 @@ class LocationParser(AttributeParser):
             return Origin.root(FrontendNode("", "", text, self._line()))
         inner = None
         if self._accept("("):
-            inner = self._place()
+            inner = self._location_body()
             self._expect(")")
         return Origin("import", (inner,) if inner else (), FrontendNode(text, ""))
 
@@ -126,17 +126,17 @@ class LocationParser(AttributeParser):
             self._expect(">")
         self._expect("[")
         parents: list[Origin] = []
-        place: tuple[str, int] = ("", 0)
+        position: tuple[str, int] = ("", 0)
 
         def child() -> None:
-            nonlocal place
+            nonlocal position
             if self._tokens[self._at][:1] == '"' and self._tokens[self._at + 1] == ":":
                 file = self._string()
                 self._next()
-                place = (file, self._line())
+                position = (file, self._line())
                 if not isinstance(about, dict):
-                    parents.append(Origin.root(FrontendNode("", "", *place)))
-            elif (origin := self._place()) is not None:
+                    parents.append(Origin.root(FrontendNode("", "", *position)))
+            elif (origin := self._location_body()) is not None:
                 parents.append(origin)
 
         self._items("]", child)
@@ -147,7 +147,7 @@ class LocationParser(AttributeParser):
         try:
             if isinstance(node, dict):
                 scope, stack = node.get("scope", ""), tuple(node.get("stack", ()))
-                node = FrontendNode(node["name"], node["kind"], *place, scope, stack)
+                node = FrontendNode(node["name"], node["kind"], *position, scope, stack)
             return Origin(facts["rule"], tuple(parents), node, facts.get("reason", ""))
         except (KeyError, TypeError):
             self._fail("a location needs a rule, and its node a name and a kind", at)

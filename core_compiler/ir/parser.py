@@ -75,7 +75,7 @@ class _ModuleParser(LocationParser):
         if "{-#" in self._tokens:
             section = self._tokens[self._tokens.index("{-#") :]
             named = (token for token, after in pairwise(section) if after == ":")
-            self._held = frozenset(token.strip('"') for token in named)
+            self._embedded = frozenset(token.strip('"') for token in named)
 
     # -- module and functions --------------------------------------------------------------------
 
@@ -116,11 +116,11 @@ class _ModuleParser(LocationParser):
             if not token:
                 self._fail("the module is not closed", start - 1)
             depth += (token == "{") - (token == "}")
-        place = self._at
+        position = self._at
         if self._accept(")") and self._tokens[self._at] == "{":
-            self._take_digests(self._dictionary(), place)
+            self._take_digests(self._dictionary(), position)
         self._at = start
-        return place
+        return position
 
     def _take_digests(self, facts: dict, at: int) -> None:
         table = facts.get("core.weights", {})
@@ -230,22 +230,22 @@ class _ModuleParser(LocationParser):
         types_at = self._at
         self._expect(":")
         self._expect("(")
-        taken = self._items(")", self.type)
+        operand_types = self._items(")", self.type)
         self._expect("->")
         types = self._items(")", self.type) if self._accept("(") else [self.type()]
-        if len(taken) != len(operands):
-            self._fail(f"{len(operands)} operands but {len(taken)} operand types", types_at)
-        for place, (value, type_) in enumerate(zip(operands, taken, strict=True)):
+        if len(operand_types) != len(operands):
+            self._fail(f"{len(operands)} operands but {len(operand_types)} operand types", types_at)
+        for index, (value, type_) in enumerate(zip(operands, operand_types, strict=True)):
             if value.type is not type_:
-                name = self._tokens[uses_at + 2 * place]
+                name = self._tokens[uses_at + 2 * index]
                 self._fail(f"{name} has type {value.type}, not {type_}", types_at)
         if len(types) != len(names):
             self._fail(f"{len(names)} results but {len(types)} result types", types_at)
         results = [self._define(n, t, made, start) for n, t in zip(names, types, strict=True)]
         origin = self._location()
         if origin is None and self._lines:
-            named = (names[0] if names else "").lstrip("%")
-            origin = Origin.root(FrontendNode(named, kind, self._where, self._lines[start]))
+            result_name = (names[0] if names else "").lstrip("%")
+            origin = Origin.root(FrontendNode(result_name, kind, self._where, self._lines[start]))
         try:
             return Op(kind, operands, results, attributes, regions, origin)
         except TypeError as problem:

@@ -31,7 +31,7 @@ class Refusal:
                    numbers and words.  ``{0}`` is ``%12 (core.exp)`` of an op; ``{0:value}``,
                    ``{0:kind}``, ``{0:shape}``, ``{0:reduces}`` and ``{0:attributes}`` print one
                    property of it.
-    ``asked``      the location of the condition: code and instruction, or ``file:line``.
+    ``code_location``      the location of the condition: code and instruction, or ``file:line``.
     ``depth``      for a pattern: the depth of the refused operand.
     ``matched``    for a pattern: the ops that had matched, root first.
     """
@@ -39,7 +39,7 @@ class Refusal:
     condition: str
     text: str
     about: tuple[Any, ...] = ()
-    asked: tuple[CodeType, int] | str = ""
+    code_location: tuple[CodeType, int] | str = ""
     depth: int = 0
     matched: tuple[Op, ...] | list[Op] = ()
 
@@ -59,13 +59,13 @@ class Refusal:
         return tuple(found)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The location ``file:line`` of the condition, relative to the package."""
-        if isinstance(self.asked, str):
-            return self.asked
-        code, instruction = self.asked
+        if isinstance(self.code_location, str):
+            return self.code_location
+        code, instruction = self.code_location
         lines = (n for start, end, n in code.co_lines() if start <= instruction < end)
-        return place_of(code, next(lines, None))
+        return source_location(code, next(lines, None))
 
     @property
     def reason(self) -> str:
@@ -92,7 +92,7 @@ class Refusal:
             self.condition,
             self.text,
             tuple(map(other, self.about)),
-            self.asked,
+            self.code_location,
             self.depth,
             self.matched,
         )
@@ -104,7 +104,7 @@ def refuse(condition: str, text: str, *about: Any) -> Refusal:
     return Refusal(condition, text, about, (frame.f_code, frame.f_lasti))
 
 
-def place_of(code: CodeType, line: int | None = None) -> str:
+def source_location(code: CodeType, line: int | None = None) -> str:
     """Return ``file:line`` of a code object (by default its first line) within the package."""
     path = code.co_filename.replace("\\", "/")
     _, package, inside = path.rpartition("core_compiler/")
@@ -147,8 +147,8 @@ def _what(op: Op) -> str:
     if op.kind != "core.group":
         return op.kind
     kinds = dict.fromkeys(o.kind.partition(".")[2] for o in op.regions[0].ops)
-    told = [k for k in kinds if k not in ("constant", "broadcast")] or list(kinds)
-    return f"group of {', '.join(told[:_LISTED])}{', ...' if len(told) > _LISTED else ''}"
+    computing = [k for k in kinds if k not in ("constant", "broadcast")] or list(kinds)
+    return f"group of {', '.join(computing[:_LISTED])}{', ...' if len(computing) > _LISTED else ''}"
 
 
 def _shape(value: Value) -> str:
@@ -169,8 +169,8 @@ def _reduces(op: Op, names: Names) -> str:
 def _attributes(op: Op, names: Names) -> str:
     from core_compiler.ir.text import print_attribute
 
-    told = {k: print_attribute(v) for k, v in op.attributes.items()}
-    short = {k: v if len(v) <= _LONGEST else f"{v[:_LONGEST]}..." for k, v in told.items()}
+    printed = {k: print_attribute(v) for k, v in op.attributes.items()}
+    short = {k: v if len(v) <= _LONGEST else f"{v[:_LONGEST]}..." for k, v in printed.items()}
     return ", ".join(f"{k} = {v}" for k, v in short.items()) or "no attributes"
 
 

@@ -105,7 +105,7 @@ class _Replay:
         #: The scopes that events give to their new ops and to the ops inside of these (None: that
         #: of the event).
         self.scopes_new: dict[object, set[object]] = {}
-        self.put_in: dict[object, list[Op]] = {}
+        self.added_ops: dict[object, list[Op]] = {}
         for rewrite in rewrites:
             self.replaced.update(_key(part) for op in rewrite.old for part in _parts(op))
             for op in rewrite.new:
@@ -115,7 +115,7 @@ class _Replay:
                         self.scopes_new.setdefault(_key(part), set()).add(scope)
                 for part in _parts(op):
                     self._source(part)
-                    self.put_in.setdefault(_key(part), []).append(part)
+                    self.added_ops.setdefault(_key(part), []).append(part)
         self.found: list[Difference] = []
         #: Changed ops of the new stage, with the source they are compared with (None: none).
         self.changed: dict[Op, Op | None] = {}
@@ -146,23 +146,29 @@ class _Replay:
         """Check that ``op`` existed before or was added by an event."""
         candidates = self.sources.get(_key(op), ())
         if _key(op) in self.replaced:
-            candidates = self.put_in.get(_key(op), ())
+            candidates = self.added_ops.get(_key(op), ())
             if not candidates:
                 self.found.append(Difference(f"an event removed {op}, but it still exists"))
                 return
         if not any(c is op for c in candidates) and not any(self._same(c, op) for c in candidates):
             self.changed[op] = candidates[-1] if candidates else None
             return
-        was = next((self.scope_before[c] for c in candidates if c in self.scope_before), scope)
-        given = self.scopes_new.get(_key(op), ())
-        if was != scope and not {None, scope}.intersection(given) and not self._leads(was, scope):
+        old_scope = next(
+            (self.scope_before[c] for c in candidates if c in self.scope_before), scope
+        )
+        new_scopes = self.scopes_new.get(_key(op), ())
+        if (
+            old_scope != scope
+            and not {None, scope}.intersection(new_scopes)
+            and not self._scopes_correspond(old_scope, scope)
+        ):
             self.found.append(Difference(f"{op} moved to another block"))
 
-    def _leads(self, was: object, scope: object) -> bool:
-        """Return whether the op of the region ``scope`` has the meaning of that of ``was``."""
-        if not (isinstance(was, tuple) and isinstance(scope, tuple)):
+    def _scopes_correspond(self, old_scope: object, scope: object) -> bool:
+        """Return whether the op of the region ``scope`` means the same as that of ``old_scope``."""
+        if not (isinstance(old_scope, tuple) and isinstance(scope, tuple)):
             return False
-        one, other = was[0], scope[0]
+        one, other = old_scope[0], scope[0]
         if not (isinstance(one, tuple) and isinstance(other, tuple)):
             return False
         # Do not compare only the first results: a loop may have stopped carrying that one.
@@ -178,10 +184,10 @@ class _Replay:
             return False
         if not all(map(self._justified, source.operands, op.operands)):
             return False
-        same = self._alike if op.kind in MEANING_IN_REGION else self._headed
+        same = self._regions_match if op.kind in MEANING_IN_REGION else self._interfaces_match
         return all(map(same, source.regions, op.regions))
 
-    def _headed(self, old: Block, new: Block) -> bool:
+    def _interfaces_match(self, old: Block, new: Block) -> bool:
         """Return whether two regions have equal interfaces; their ops are checked one by one."""
         return (
             len(old.arguments) == len(new.arguments)
@@ -190,7 +196,7 @@ class _Replay:
             and all(map(self._justified, old.outputs, new.outputs))
         )
 
-    def _alike(self, old: Block, new: Block) -> bool:
+    def _regions_match(self, old: Block, new: Block) -> bool:
         """Return whether two regions that define an op's meaning have equal ops and data flow."""
         if old is new:
             return True
@@ -262,20 +268,20 @@ class _Replay:
         if old.symbols != new.symbols:
             self.found.append(Difference(f"symbols {old.symbols} became {new.symbols}"))
 
-    def _attributes(self, was: Function, function: Function) -> None:
+    def _attributes(self, old: Function, function: Function) -> None:
         """Compare the facts of a function; at another level only those of its results are kept."""
-        names: Iterable[str] = {**was.attributes, **function.attributes}
-        if was.level != function.level:
+        names: Iterable[str] = {**old.attributes, **function.attributes}
+        if old.level != function.level:
             names = ("aliases", "results")
-        said = {
+        recorded = {
             k: v
             for r in self.rewrites
             if r.function == function.name
             for k, v in r.attributes.items()
         }
         for key in names:
-            one, other = was.attributes.get(key), function.attributes.get(key)
-            if one != other and not (key in said and said[key] == other):
+            one, other = old.attributes.get(key), function.attributes.get(key)
+            if one != other and not (key in recorded and recorded[key] == other):
                 note = f"the attribute {key} of @{function.name} changed"
                 self.found.append(Difference(note))
 
@@ -300,24 +306,24 @@ class _Replay:
         They cover each changed op that defines a value of the old stage, and each output that is
         another value, with the ops on both sides that lead to it.
         """
-        gone = {v: op for op in vanished for v in op.results}
-        fresh = {v: op for op, source in self.changed.items() if source is None for v in op.results}
+        removed = {v: op for op in vanished for v in op.results}
+        added = {v: op for op, source in self.changed.items() if source is None for v in op.results}
         covered: set[Op] = set()
         for op, source in self.changed.items():
             if source is None:
                 continue
             values = {v: v for v in op.results}
-            old, new = _upstream([source], gone), _upstream([op], fresh)
+            old, new = _upstream([source], removed), _upstream([op], added)
             covered.update(old, new)
             self._add(source, op, old, new, values)
         for name, one, other in self.outputs:
-            old = _upstream([gone[one]], gone) if one in gone else []
-            new = _upstream([fresh[other]], fresh) if other in fresh else []
+            old = _upstream([removed[one]], removed) if one in removed else []
+            new = _upstream([added[other]], added) if other in added else []
             covered.update(old, new)
             rewrite = Rewrite(UNLOGGED, "", tuple(old), tuple(new), {one: other}, name)
             note = f"a result of @{name} changed ({one} became {other})"
             self.found.append(Difference(note, rewrite))
-        for op in (*vanished, *fresh.values()):
+        for op in (*vanished, *added.values()):
             if op in covered:
                 continue
             what = "is gone" if op in self.scope_before else "was added"

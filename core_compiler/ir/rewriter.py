@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core_compiler.ir.claims import Claim
@@ -79,7 +79,7 @@ class Rewriter:
 
     def __post_init__(self):
         self._slots: list[list[Op]] = [[op] for op in self.block.ops]
-        self._place: dict[Op, int] = {op: i for i, op in enumerate(self.block.ops)}
+        self._slot_of: dict[Op, int] = {op: i for i, op in enumerate(self.block.ops)}
         self._producer: dict[Value, Op] = self.block.producers()
         self._users: dict[Value, dict[Op, None]] = {}
         for op in self.block.ops:
@@ -97,7 +97,7 @@ class Rewriter:
         return [op for slot in self._slots for op in slot]
 
     def __contains__(self, op: Op) -> bool:
-        return op in self._place
+        return op in self._slot_of
 
     def now(self, op: Op) -> Op | None:
         """Return the current form of an op that :attr:`ops` listed before.
@@ -155,7 +155,7 @@ class Rewriter:
         old = (old,) if isinstance(old, Op) else tuple(old)
         new = (new,) if isinstance(new, Op) else tuple(new)
         for op in old:
-            if op not in self._place:
+            if op not in self._slot_of:
                 raise InternalError(f"{rule}: {op} is no longer in the block")
         origin = self._origin(rule, old, reason)
         placed = [op if op.origin is not None else op.with_(origin=origin(op)) for op in new]
@@ -170,11 +170,11 @@ class Rewriter:
         slot, index = self._anchor(at or (old[-1] if old else None))
         for op in old:
             self._unlink(op)
-            self._slots[self._place.pop(op)].remove(op)
+            self._slots[self._slot_of.pop(op)].remove(op)
         index = min(index, len(self._slots[slot]))
         self._slots[slot][index:index] = placed
         for op in placed:
-            self._place[op] = slot
+            self._slot_of[op] = slot
             self._link(op)
             for value in op.results:
                 self._producer[value] = op
@@ -233,13 +233,13 @@ class Rewriter:
         self.replace(op, (), rule=rule, note=note)
 
     def set_output(
-        self, place: int, value: Value, *, rule: str, tolerance: float | None = None
+        self, index: int, value: Value, *, rule: str, tolerance: float | None = None
     ) -> None:
-        """Make ``value`` output number ``place``; the other uses of the old output stay."""
-        old = self.outputs[place]
+        """Make ``value`` output number ``index``; the other uses of the old output stay."""
+        old = self.outputs[index]
         self.replace((), (), rule=rule, tolerance=tolerance)
-        self.events[-1].values[old] = value
-        self.outputs = (*self.outputs[:place], value, *self.outputs[place + 1 :])
+        self.events[-1] = replace(self.events[-1], values={old: value})
+        self.outputs = (*self.outputs[:index], value, *self.outputs[index + 1 :])
 
     def commit(self) -> Block:
         """Return the next block: the same object if nothing changed."""
@@ -267,7 +267,7 @@ class Rewriter:
             if not self._slots:
                 self._slots.append([])
             return len(self._slots) - 1, len(self._slots[-1])
-        slot = self._place[op]
+        slot = self._slot_of[op]
         return slot, self._slots[slot].index(op)
 
     def _link(self, op: Op) -> None:
@@ -284,13 +284,13 @@ class Rewriter:
     def _redirect(self, mapping: Mapping[Value, Value]) -> None:
         if not mapping:
             return
-        touched = dict.fromkeys(op for v in mapping for op in self._users.get(v, ()))
-        for op in touched:
+        affected = dict.fromkeys(op for v in mapping for op in self._users.get(v, ()))
+        for op in affected:
             rebuilt = op.substitute(mapping)
-            slot = self._place.pop(op)
+            slot = self._slot_of.pop(op)
             self._unlink(op)
             self._slots[slot][self._slots[slot].index(op)] = rebuilt
-            self._place[rebuilt] = slot
+            self._slot_of[rebuilt] = slot
             self._link(rebuilt)
             for value in rebuilt.results:
                 self._producer[value] = rebuilt

@@ -333,8 +333,10 @@ class Printer:
         """Return the op's last rule and the model lines that it comes from."""
         if op.origin is None:
             return ""
-        places = dict.fromkeys(f"{quoted(n.file)}:{n.line}:0" for n in op.origin.nodes() if n.file)
-        return f" loc(fused<{quoted(op.origin.rule)}>[{', '.join(places) or 'unknown'}])"
+        locations = dict.fromkeys(
+            f"{quoted(n.file)}:{n.line}:0" for n in op.origin.nodes() if n.file
+        )
+        return f" loc(fused<{quoted(op.origin.rule)}>[{', '.join(locations) or 'unknown'}])"
 
     def _full_location(self, op: Op) -> str:
         if op.origin is None:
@@ -355,7 +357,7 @@ class Printer:
             self._line(f"#loc{number} = loc({self._origin(origin)})", None)
 
     def _origin(self, origin: Origin) -> str:
-        places = [f"#loc{self._locations[p]}" for p in origin.parents]
+        locations = [f"#loc{self._locations[p]}" for p in origin.parents]
         if origin.node is None and not origin.reason:
             about = quoted(origin.rule)
         else:
@@ -365,9 +367,9 @@ class Printer:
             if origin.node is not None:
                 facts["node"] = self._node(origin.node)
                 if origin.node.file:
-                    places.append(f"{quoted(origin.node.file)}:{origin.node.line}:0")
+                    locations.append(f"{quoted(origin.node.file)}:{origin.node.line}:0")
             about = f"{{{', '.join(f'{k} = {v}' for k, v in facts.items())}}}"
-        return f"fused<{about}>[{', '.join(places) or 'unknown'}]"
+        return f"fused<{about}>[{', '.join(locations) or 'unknown'}]"
 
     def _node(self, node: FrontendNode) -> str:
         facts: dict[str, Attribute] = {"kind": node.kind, "name": node.name}

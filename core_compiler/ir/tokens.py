@@ -51,12 +51,12 @@ class Tokens:
     def run(self, rule: Callable[[Any], _Item]) -> _Item:
         """Return the result of ``rule`` if it consumes the whole text."""
         try:
-            answer = rule(self)
+            result = rule(self)
             if self._tokens[self._at]:
                 self._fail(f"unexpected {shown(self._tokens[self._at])} after the end")
         except RecursionError:
             raise UserError("nested too deeply to parse", self._where) from None
-        return answer
+        return result
 
     def _next(self) -> str:
         token = self._tokens[self._at]

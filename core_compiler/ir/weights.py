@@ -56,12 +56,12 @@ class WeightStore:
             return dense(array)
         digest = array_digest(array)
         if digest not in self._arrays:
-            held = np.ascontiguousarray(array)
+            stored = np.ascontiguousarray(array)
             # Copy arrays that their owner may still write to, but not mapped files and shared
             # tensors.
-            held = held.copy() if held is array and array.flags.writeable else held.view()
-            held.flags.writeable = False
-            self._arrays[digest] = held
+            stored = stored.copy() if stored is array and array.flags.writeable else stored.view()
+            stored.flags.writeable = False
+            self._arrays[digest] = stored
         return Resource(tensor(array.shape, array.dtype), digest)
 
     def put(self, digest: str, array: np.ndarray) -> None:
@@ -69,8 +69,8 @@ class WeightStore:
 
         Raise ValueError if the store has the digest and it is not that of this array.
         """
-        held = self._arrays.get(digest)
-        if held is not None and held is not array and array_digest(array) != digest:
+        stored = self._arrays.get(digest)
+        if stored is not None and stored is not array and array_digest(array) != digest:
             raise ValueError(f"{digest} is the digest of another array: use add")
         self._arrays[digest] = array
 

@@ -12,7 +12,7 @@ from math import prod
 
 from core_compiler.ir import BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
-from core_compiler.kernel_ir.ops import SHARED_OUT, definition, is_pure
+from core_compiler.kernel_ir.ops import DISTRIBUTED, definition, is_pure
 from core_compiler.support.errors import InternalError
 
 #: Alignment of scratch buffers, in bytes.
@@ -28,7 +28,7 @@ def parallel_nest(function: Function) -> list[Op]:
         if len(acting) != 1 or acting[0].kind != "kernel.for":
             break
         (loop,) = acting
-        if loop.get("loop") not in SHARED_OUT or _depends(loop.operands[:3], ivs, block):
+        if loop.get("loop") not in DISTRIBUTED or _depends(loop.operands[:3], ivs, block):
             break
         nest.append(loop)
         block = loop.regions[0]
@@ -67,7 +67,7 @@ def work_items(function: Function, sizes: Sequence[int]) -> int:
     nest = parallel_nest(function)
     if not nest:
         return 1
-    env = _evaluated(function, sizes)
+    env = _evaluate_indices(function, sizes)
     total = 1
     for loop in nest:
         lower, upper, step = (env[v] for v in loop.operands[:3])
@@ -79,8 +79,8 @@ def scratch_bytes(
     function: Function, sizes: Sequence[int], functions: Mapping[str, Function] | None = None
 ) -> int:
     """Return the scratch bytes of each thread, including those of invoked kernels."""
-    env = _evaluated(function, sizes)
-    total = sum(_allocated(op, env) for op in scratch_allocations(function))
+    env = _evaluate_indices(function, sizes)
+    total = sum(_allocated_bytes(op, env) for op in scratch_allocations(function))
     deepest = 0
     for op in function.body.walk():
         if op.kind == "kernel.invoke" and functions:
@@ -94,13 +94,13 @@ def _static_scratch(function: Function, functions) -> int:
     for op in scratch_allocations(function):
         if op.operands:
             raise InternalError(f"{function.name} is invoked and allocates a run-time size")
-        own += _allocated(op, {})
-    below = [
+        own += _allocated_bytes(op, {})
+    invoked = [
         _static_scratch(functions[op["callee"]], functions)
         for op in function.body.walk()
         if op.kind == "kernel.invoke"
     ]
-    return own + max(below, default=0)
+    return own + max(invoked, default=0)
 
 
 def scratch_allocations(function: Function) -> list[Op]:
@@ -112,14 +112,14 @@ def scratch_allocations(function: Function) -> list[Op]:
     ]
 
 
-def _allocated(op: Op, env: Mapping[Value, int]) -> int:
+def _allocated_bytes(op: Op, env: Mapping[Value, int]) -> int:
     sizes = iter(op.operands)
     kind = op.result.type
     elements = prod(env[next(sizes)] if isinstance(d, str) else d for d in kind.shape)
     return -(-max(elements, 0) * kind.dtype.bytes // ALIGN) * ALIGN
 
 
-def _evaluated(function: Function, sizes: Sequence[int]) -> dict[Value, int]:
+def _evaluate_indices(function: Function, sizes: Sequence[int]) -> dict[Value, int]:
     """Return the index values that do not depend on a loop, also inside the parallel nest."""
     env: dict[Value, int] = dict(zip(index_arguments(function), map(int, sizes), strict=True))
     blocks = [function.body, *(loop.regions[0] for loop in parallel_nest(function))]

@@ -130,9 +130,9 @@ class KernelBuilder:
         """Load an element, or ``width`` lanes along ``axis`` (the first ``count`` of them)."""
         operands = [source, *map(self.index, indices)]
         operands += [] if count is None else [self.index(count)]
-        asked = source.type.dtype if width is None else vector(width, source.type.dtype)
+        requested = source.type.dtype if width is None else vector(width, source.type.dtype)
         attributes = {} if axis is None else {"axis": axis}
-        return self._append("kernel.load", operands, attributes, (asked,), name=name)[0]
+        return self._append("kernel.load", operands, attributes, (requested,), name=name)[0]
 
     def store(self, value: Value, target: Value, *indices, count=None, axis=None) -> None:
         operands = [value, target, *map(self.index, indices)]

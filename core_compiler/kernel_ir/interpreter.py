@@ -20,13 +20,13 @@ from core_compiler.ir import Block, BufferType, Function, Op, Value, VectorType
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import (
-    SPREAD,
+    CONCURRENT,
     access,
     count_operand,
     definition,
     element,
     lane_axis,
-    written,
+    substitute_operands,
 )
 from core_compiler.support.arrays import strided
 from core_compiler.support.errors import InternalError
@@ -455,7 +455,7 @@ class _Translator:
         for inner, init in zip(carried, op.operands[3:], strict=True):
             self.line(f"{inner} = {self.name(init)}")
         span = f"range({lower}, {upper}, {step})"
-        if op.get("loop") in SPREAD:
+        if op.get("loop") in CONCURRENT:
             span = f"state.parallel({lower}, {upper}, {step})"
         self.line(f"for {self.name(body.arguments[0])} in {span}:", op)
         self.indent += 1
@@ -586,15 +586,15 @@ class _Translator:
         vector = isinstance(op.result.type, VectorType)
         declared = definition(op)
         if lane is INDEX:
-            return written(declared.index, arguments)
+            return substitute_operands(declared.index, arguments)
         if name == "select":
             if vector:
                 return "where({}, {}, {})".format(*arguments)
-            return written(declared.index, arguments)
+            return substitute_operands(declared.index, arguments)
         if lane.kind == "bool":
-            return written(_of_numpy(declared.logic), arguments)
+            return substitute_operands(_of_numpy(declared.logic), arguments)
         if name in _OPERATORS:
-            return written(declared.index, arguments)
+            return substitute_operands(declared.index, arguments)
         if lane.is_integer and name in _INTEGER_TEXT:
             return _INTEGER_TEXT[name].format(*arguments)
         if lane.is_float and name in _FLOAT_TEXT:

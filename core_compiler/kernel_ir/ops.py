@@ -60,8 +60,8 @@ LOOPS = ("sequential", "parallel", "vector", "unrolled", "block", "thread")
 INDEPENDENT = ("parallel", "vector", "block", "thread")
 #: The kinds of loops whose outermost ones a launch distributes, and those that all threads may run
 #: at the same time.
-SHARED_OUT = ("parallel", "block")
-SPREAD = (*SHARED_OUT, "thread")
+DISTRIBUTED = ("parallel", "block")
+CONCURRENT = (*DISTRIBUTED, "thread")
 SPACES = ("register", "scratch", "shared")
 
 
@@ -76,10 +76,10 @@ TypeRule = Callable[[str, Sequence[Type], Mapping[str, Any], Sequence[Type]], Se
 class KernelOp:
     """The declaration of a kernel op.
 
-    ``rule(kind, operand types, attributes, asked types)`` returns the result types; ``asked`` are
-    the result types that the creator of the op requests (loads, constants, allocations need them).
-    ``pure`` ops have no effect and may be moved, shared and folded. ``cost`` is the approximate
-    cost of recomputing it, in additions.
+    ``rule(kind, operand types, attributes, requested types)`` returns the result types;
+    ``requested`` are the result types that the creator of the op requests (loads, constants,
+    allocations need them). ``pure`` ops have no effect and may be moved, shared and folded.
+    ``cost`` is the approximate cost of recomputing it, in additions.
 
     The meaning of a scalar op: on indices ``index``, a Python expression of integers (of ``a``,
     ``b`` and ``c``, its operands); on i1 ``logic``, an expression with ``~``, ``&``, ``|``, ``^``;
@@ -117,14 +117,16 @@ def definition(op: Op | str) -> KernelOp:
         raise InternalError(f"unknown kernel op {kind!r}") from None
 
 
-def result_types(kind: str, operands: Sequence[Type], attributes: Mapping, asked: Sequence[Type]):
+def result_types(
+    kind: str, operands: Sequence[Type], attributes: Mapping, requested: Sequence[Type]
+):
     """Return the result types of an op; KernelTypeError if its rule is violated."""
     declared = definition(kind)
     if declared.arity is not None and len(operands) != declared.arity:
         raise KernelTypeError(f"{kind} takes {declared.arity} operands, got {len(operands)}")
-    types = tuple(declared.rule(kind, operands, attributes, asked))
-    if asked and tuple(asked) != types:
-        raise KernelTypeError(f"{kind} returns {types}, not {tuple(asked)}")
+    types = tuple(declared.rule(kind, operands, attributes, requested))
+    if requested and tuple(requested) != types:
+        raise KernelTypeError(f"{kind} returns {types}, not {tuple(requested)}")
     return types
 
 
@@ -151,7 +153,7 @@ def _arithmetic(t: Type) -> bool:
     return lane is INDEX or lane.kind != "float" or lane.name in ("f32", "f64")
 
 
-def _same(kind, operands, attributes, asked):
+def _same(kind, operands, attributes, requested):
     first = operands[0]
     _need(all(t is first for t in operands), kind, f"operands differ: {tuple(operands)}")
     _need(not isinstance(first, BufferType), kind, "works on scalars and vectors, not on buffers")
@@ -159,38 +161,38 @@ def _same(kind, operands, attributes, asked):
     return (first,)
 
 
-def _float_only(kind, operands, attributes, asked):
-    (result,) = _same(kind, operands, attributes, asked)
+def _float_only(kind, operands, attributes, requested):
+    (result,) = _same(kind, operands, attributes, requested)
     lane = element(result)
     _need(isinstance(lane, DType) and lane.is_float, kind, f"needs floats, got {result}")
     return (result,)
 
 
-def _bits_only(kind, operands, attributes, asked):
-    (result,) = _same(kind, operands, attributes, asked)
+def _bits_only(kind, operands, attributes, requested):
+    (result,) = _same(kind, operands, attributes, requested)
     lane = element(result)
     _need(lane is INDEX or not lane.is_float, kind, f"needs integers or i1, got {result}")
     return (result,)
 
 
-def _index_only(kind, operands, attributes, asked):
-    (result,) = _same(kind, operands, attributes, asked)
+def _index_only(kind, operands, attributes, requested):
+    (result,) = _same(kind, operands, attributes, requested)
     lane = element(result)
     _need(lane is INDEX or lane.is_integer, kind, f"needs integers, got {result}")
     return (result,)
 
 
-def _compare(kind, operands, attributes, asked):
-    (result,) = _same(kind, operands, attributes, asked)
+def _compare(kind, operands, attributes, requested):
+    (result,) = _same(kind, operands, attributes, requested)
     return (like(result, BOOL),)
 
 
-def _test(kind, operands, attributes, asked):
-    (result,) = _float_only(kind, operands, attributes, asked)
+def _test(kind, operands, attributes, requested):
+    (result,) = _float_only(kind, operands, attributes, requested)
     return (like(result, BOOL),)
 
 
-def _select(kind, operands, attributes, asked):
+def _select(kind, operands, attributes, requested):
     condition, yes, no = operands
     _need(yes is no, kind, f"branches differ: {yes}, {no}")
     _need(not isinstance(yes, BufferType), kind, "works on scalars and vectors")
@@ -203,13 +205,13 @@ def _select(kind, operands, attributes, asked):
     return (yes,)
 
 
-def _cast(kind, operands, attributes, asked):
+def _cast(kind, operands, attributes, requested):
     target = attributes.get("dtype")
     _need(isinstance(target, DType | IndexType), kind, "needs the attribute dtype")
     return (like(operands[0], target),)
 
 
-def _bitcast(kind, operands, attributes, asked):
+def _bitcast(kind, operands, attributes, requested):
     target, lane = attributes.get("dtype"), element(operands[0])
     _need(
         isinstance(target, DType) and isinstance(lane, DType), kind, "converts between dtypes only"
@@ -218,29 +220,35 @@ def _bitcast(kind, operands, attributes, asked):
     return (like(operands[0], target),)
 
 
-def _constant(kind, operands, attributes, asked):
-    _need(len(asked) == 1, kind, "needs its result type")
+def _constant(kind, operands, attributes, requested):
+    _need(len(requested) == 1, kind, "needs its result type")
     _need(type(attributes.get("value")) in (bool, int, float), kind, "needs a number as value")
-    return tuple(asked)
+    return tuple(requested)
 
 
-def _asked_vector(kind, operands, attributes, asked):
-    _need(len(asked) == 1 and isinstance(asked[0], VectorType), kind, "needs its vector type")
+def _asked_vector(kind, operands, attributes, requested):
+    _need(
+        len(requested) == 1 and isinstance(requested[0], VectorType), kind, "needs its vector type"
+    )
     if operands:
-        _need(asked[0].dtype is operands[0], kind, f"cannot broadcast {operands[0]} to {asked[0]}")
+        _need(
+            requested[0].dtype is operands[0],
+            kind,
+            f"cannot broadcast {operands[0]} to {requested[0]}",
+        )
     else:
-        _need(asked[0].dtype is dtype("i64"), kind, "lanes must be i64")
-    return tuple(asked)
+        _need(requested[0].dtype is dtype("i64"), kind, "lanes must be i64")
+    return tuple(requested)
 
 
-def _extract(kind, operands, attributes, asked):
+def _extract(kind, operands, attributes, requested):
     (source,) = operands
     _need(isinstance(source, VectorType), kind, f"needs a vector, got {source}")
     _need(0 <= attributes.get("lane", -1) < source.width, kind, "lane is out of range")
     return (source.dtype,)
 
 
-def _shuffle(kind, operands, attributes, asked):
+def _shuffle(kind, operands, attributes, requested):
     v, w = operands
     mask = attributes.get("mask", ())
     _need(isinstance(v, VectorType) and v is w, kind, f"needs two equal vectors, got {v}, {w}")
@@ -265,29 +273,31 @@ def _access(kind, buffer, rest, value, attributes):
         _need(-buffer.rank <= attributes.get("axis", -1) < buffer.rank, kind, "axis out of range")
 
 
-def _load(kind, operands, attributes, asked):
+def _load(kind, operands, attributes, requested):
     _need(isinstance(operands[0], BufferType), kind, f"{operands[0]} is not a buffer")
-    types = tuple(asked) or (operands[0].dtype,)
+    types = tuple(requested) or (operands[0].dtype,)
     _access(kind, operands[0], operands[1:], types[0], attributes)
     return types
 
 
-def _store(kind, operands, attributes, asked):
+def _store(kind, operands, attributes, requested):
     _access(kind, operands[1], operands[2:], operands[0], attributes)
     return ()
 
 
-def _alloc(kind, operands, attributes, asked):
-    _need(len(asked) == 1 and isinstance(asked[0], BufferType), kind, "needs its buffer type")
-    space, names = asked[0].space, [d for d in asked[0].shape if isinstance(d, str)]
+def _alloc(kind, operands, attributes, requested):
+    _need(
+        len(requested) == 1 and isinstance(requested[0], BufferType), kind, "needs its buffer type"
+    )
+    space, names = requested[0].space, [d for d in requested[0].shape if isinstance(d, str)]
     _need(space in SPACES, kind, f"unknown space {space!r}, expected one of {SPACES}")
     _need(all(t is INDEX for t in operands), kind, "sizes must be index values")
     _need(len(names) == len(operands), kind, f"expected one size for each of {names}")
     _need(space == "scratch" or not names, kind, f"a {space} buffer must have a static shape")
-    return tuple(asked)
+    return tuple(requested)
 
 
-def _view(kind, operands, attributes, asked):
+def _view(kind, operands, attributes, requested):
     memory, dropped = operands[0], attributes.get("dropped", ())
     _need(isinstance(memory, BufferType), kind, f"{memory} is not a buffer")
     _need(all(t is INDEX for t in operands[1:]), kind, "starts must be index values")
@@ -299,13 +309,13 @@ def _view(kind, operands, attributes, asked):
     return (buffer(shape, memory.dtype, strides, 0, memory.space),)
 
 
-def _call(kind, operands, attributes, asked):
+def _call(kind, operands, attributes, requested):
     _need(isinstance(attributes.get("callee"), str), kind, "needs the attribute callee")
     _need(isinstance(attributes.get("dtype"), DType), kind, "needs the attribute dtype")
     return (attributes["dtype"],)
 
 
-def _invoke(kind, operands, attributes, asked):
+def _invoke(kind, operands, attributes, requested):
     _need(isinstance(attributes.get("callee"), str), kind, "needs the attribute callee")
     buffers = [isinstance(t, BufferType) for t in operands]
     _need(buffers == sorted(buffers, reverse=True), kind, "takes buffers, then index values")
@@ -314,7 +324,7 @@ def _invoke(kind, operands, attributes, asked):
     return ()
 
 
-def _for(kind, operands, attributes, asked):
+def _for(kind, operands, attributes, requested):
     _need(
         len(operands) >= 3 and all(t is INDEX for t in operands[:3]),
         kind,
@@ -324,9 +334,9 @@ def _for(kind, operands, attributes, asked):
     return tuple(operands[3:])
 
 
-def _if(kind, operands, attributes, asked):
+def _if(kind, operands, attributes, requested):
     _need(operands[0] is BOOL, kind, f"condition must be i1, got {operands[0]}")
-    return tuple(asked)
+    return tuple(requested)
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -378,7 +388,7 @@ _LOGIC = {
 }
 
 
-def written(expression: str, operands: Sequence[str]) -> str:
+def substitute_operands(expression: str, operands: Sequence[str]) -> str:
     """Return an ``index`` or ``logic`` expression with these operands (names) in it."""
     return re.sub(r"\b[abc]\b", lambda name: operands[OPERANDS.index(name[0])], expression)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core_compiler.ir import Block, BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
-from core_compiler.kernel_ir.ops import SPREAD, KernelTypeError, access, result_types
+from core_compiler.kernel_ir.ops import CONCURRENT, KernelTypeError, access, result_types
 from core_compiler.support.errors import InternalError
 
 
@@ -72,11 +72,11 @@ def _verify_block(
 
 def _verify_op(function: Function, op: Op, top: set) -> None:
     try:
-        asked = [v.type for v in op.results]
-        types = result_types(op.kind, [v.type for v in op.operands], op.attributes, asked)
+        requested = [v.type for v in op.results]
+        types = result_types(op.kind, [v.type for v in op.operands], op.attributes, requested)
     except KernelTypeError as error:
         raise KernelError(f"{function.name}: {error}") from None
-    if list(types) != asked:
+    if list(types) != requested:
         raise KernelError(f"{function.name}: {op} should return {types}")
     if op.kind == "kernel.for":
         _verify_for(function, op)
@@ -95,19 +95,19 @@ def _verify_for(function: Function, op: Op) -> None:
         raise KernelError(f"{function.name}: {op}: the first region argument must be the index")
     if [v.type for v in body.arguments[1:]] != carried or [v.type for v in body.outputs] != carried:
         raise KernelError(f"{function.name}: {op}: carried types differ")
-    if op.get("loop") in SPREAD:
+    if op.get("loop") in CONCURRENT:
         if carried:
             raise KernelError(f"{function.name}: {op}: a {op['loop']} loop must not carry values")
         _verify_disjoint(function, op)
 
 
 def _verify_if(function: Function, op: Op) -> None:
-    asked = [v.type for v in op.results]
+    requested = [v.type for v in op.results]
     if len(op.regions) != 2:
         raise KernelError(f"{function.name}: {op}: needs two regions")
     for region in op.regions:
-        if region.arguments or [v.type for v in region.outputs] != asked:
-            raise KernelError(f"{function.name}: {op}: regions must return {asked}")
+        if region.arguments or [v.type for v in region.outputs] != requested:
+            raise KernelError(f"{function.name}: {op}: regions must return {requested}")
 
 
 def _verify_disjoint(function: Function, loop: Op) -> None:

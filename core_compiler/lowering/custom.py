@@ -54,8 +54,8 @@ class Custom:
         return made
 
     def argument(self, letter: str, number: int) -> Value:
-        place = self.counts[letter] = self.counts.get(letter, -1) + 1
-        value = self.kb.size(f"{letter}{place}")
+        index = self.counts[letter] = self.counts.get(letter, -1) + 1
+        value = self.kb.size(f"{letter}{index}")
         self.sizes[value] = number
         return value
 
@@ -79,7 +79,7 @@ class Custom:
             with self._nest(buffer, axes[1:], name, {**ivs, axes[0]: iv}, loop) as found:
                 yield found
 
-    def along(self, name: str, size: Value):
+    def row_loop(self, name: str, size: Value):
         """Emit a loop along a row whose iterations may run in any order, within the row.
 
         For a single row, which is the whole kernel, the loop is ``vector`` instead of
@@ -88,7 +88,7 @@ class Custom:
         alone = self.inputs[0].type.rank == 1
         return self.kb.loop(name, 0, size, loop="vector" if alone else "parallel")
 
-    def wide(self, value: Value) -> Value:
+    def widen(self, value: Value) -> Value:
         """Return a loaded value in its arithmetic dtype: narrow floats as f32."""
         return self.kb.cast(value, "f32") if scalars.is_narrow(value.type) else value
 
@@ -145,7 +145,7 @@ def _scan(c: Custom, op: typed.Scan, kind: str) -> None:
             end = kb.min(kb.add(chunk, CHUNK), size)
             first_chunk = kb.eq(chunk, kb.index(0))
             with kb.loop("r", chunk, end, init=[start]) as (r, local):
-                value = c.wide(kb.load(x, *at(place(r))))
+                value = c.widen(kb.load(x, *at(place(r))))
                 joined = kb.op(combine, local, value)
                 if kind in ("sum", "prod"):
                     joined = kb.select(kb.eq(r, chunk), value, joined)
@@ -170,13 +170,13 @@ def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> V
     passes = c.argument("passes", max(length - 1, 0).bit_length())
     order = kb.alloc((size.name,), "i64", size, name="order")
     merged = kb.alloc((size.name,), "i64", size, name="merged")
-    with c.along("p", size) as p:
+    with c.row_loop("p", size) as p:
         kb.store(kb.cast(p, "i64"), order, p)
     top = kb.sub(size, 1)
 
     def element(slot):
         place = kb.cast(kb.load(order, kb.min(slot, top)), INDEX)
-        return c.wide(kb.load(x, *at(place)))
+        return c.widen(kb.load(x, *at(place)))
 
     with kb.loop("level", 0, passes, init=[kb.index(1)]) as (_, run):
         pair = kb.mul(run, 2)
@@ -184,20 +184,20 @@ def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> V
             middle, upper = kb.min(kb.add(lower, run), size), kb.min(kb.add(lower, pair), size)
             with kb.loop("slot", lower, upper, init=[lower, middle]) as (slot, i, j):
                 a, b = element(i), element(j)
-                sooner = _before(kb, b, a, descending)
+                sooner = _sorts_before(kb, b, a, descending)
                 open_left, open_right = kb.lt(i, middle), kb.lt(j, upper)
                 right = kb.and_(open_right, kb.or_(kb.not_(open_left), sooner))
                 taken = kb.select(right, kb.min(j, top), kb.min(i, top))
                 kb.store(kb.load(order, taken), merged, slot)
                 step = kb.select(right, kb.index(1), kb.index(0))
                 kb.carry(kb.add(i, kb.sub(1, step)), kb.add(j, step))
-        with c.along("q", size) as q:
+        with c.row_loop("q", size) as q:
             kb.store(kb.load(merged, q), order, q)
         kb.carry(pair)
     return order
 
 
-def _before(kb: KernelBuilder, b: Value, a: Value, descending: bool) -> Value:
+def _sorts_before(kb: KernelBuilder, b: Value, a: Value, descending: bool) -> Value:
     """Return whether ``b`` sorts strictly before ``a``: NaN is greatest, -0 equals +0."""
     less = kb.gt(b, a) if descending else kb.lt(b, a)
     if not b.type.is_float:
@@ -211,7 +211,7 @@ def sort(c: Custom, op: typed.Argsort | typed.Sort) -> None:
     (x,), (y,) = c.inputs, c.outputs
     with c.rows(x, axis) as at:
         order = _sorted_positions(c, x, axis, at, op.descending)
-        with c.along("k", c.extents[x][axis]) as k:
+        with c.row_loop("k", c.extents[x][axis]) as k:
             place = kb.cast(kb.load(order, k), INDEX)
             positions = op.kind.endswith("argsort")
             value = (
@@ -227,7 +227,7 @@ def topk(c: Custom, op: typed.Topk) -> None:
     (x,), (values, positions) = c.inputs, c.outputs
     with c.rows(x, axis) as at:
         order = _sorted_positions(c, x, axis, at, op.largest)
-        with c.along("k", c.extents[values][axis]) as k:
+        with c.row_loop("k", c.extents[values][axis]) as k:
             place = kb.load(order, k)
             kb.store(kb.load(x, *at(kb.cast(place, INDEX))), values, *at(k))
             kb.store(place, positions, *at(k))
@@ -267,12 +267,12 @@ def _scatter(c: Custom, op: typed.Scatter, depth: int, target: Callable) -> None
                 rest = [w[a] for a in range(lead, lead + width)]
                 update = kb.load(updates, *(u[a] for a in range(lead)), *rest)
                 if table is not None:
-                    table.add(rest, c.wide(update))
+                    table.add(rest, c.widen(update))
                 elif mode == "set":
                     kb.store(update, y, *row, *rest)
                 else:
-                    old = c.wide(kb.load(y, *row, *rest))
-                    made = kb.op(mode, old, c.wide(update))
+                    old = c.widen(kb.load(y, *row, *rest))
+                    made = kb.op(mode, old, c.widen(update))
                     kb.store(c.narrow(made, y.type.dtype), y, *row, *rest)
     if table is not None:
         table.finish(y)
@@ -317,9 +317,9 @@ class _Totals:
                 slot = kb.load(self.used, kb.index(0))
                 kb.store(slot, self.slots, *row)
                 kb.store(kb.add(slot, kb.number(1, "i64")), self.used, kb.index(0))
-        self.row = self._kept(row)
+        self.row = self._total_index(row)
 
-    def _kept(self, row) -> list[Value]:
+    def _total_index(self, row) -> list[Value]:
         """Return the memory index of a row's total."""
         kb = self.c.kb
         return list(row) if self.slots is None else [kb.cast(kb.load(self.slots, *row), INDEX)]
@@ -351,11 +351,11 @@ class _Totals:
             row = [f[a] for a in range(self.depth)]
             seen = kb.load(self.hits, *row)
             with kb.branch(kb.gt(seen, kb.number(0, "i64"))):
-                held = self._kept(row)
+                held = self._total_index(row)
                 with c._nest(x, range(self.depth, x.type.rank), "g", {}, "vector") as g:
                     rest = [g[a] for a in range(self.depth, x.type.rank)]
                     self._fold([*held, *rest], seen)
-                    old = kb.cast(c.wide(kb.load(x, *row, *rest)), self.lane)
+                    old = kb.cast(c.widen(kb.load(x, *row, *rest)), self.lane)
                     made = kb.op(self.mode, old, kb.load(self.total, *held, *rest))
                     kb.store(c.narrow(made, y.type.dtype), y, *row, *rest)
 
@@ -388,8 +388,8 @@ def _philox(kb: KernelBuilder, counter: list[Value], key: list[Value]) -> list[V
     u32 = dtype("ui32")
 
     def product(constant: int, x: Value):
-        wide = kb.mul(kb.number(constant, "ui64"), kb.cast(x, "ui64"))
-        return kb.cast(kb.shr(wide, kb.number(32, "ui64")), u32), kb.cast(wide, u32)
+        wide_product = kb.mul(kb.number(constant, "ui64"), kb.cast(x, "ui64"))
+        return kb.cast(kb.shr(wide_product, kb.number(32, "ui64")), u32), kb.cast(wide_product, u32)
 
     c, k = list(counter), list(key)
     for _ in range(10):
@@ -428,7 +428,7 @@ def random(c: Custom, op: typed.Random) -> None:
             trip,
         ]
         words = _philox(kb, counter, key)
-        for number, value in enumerate(_numbers(kb, op.kind, words, f32)):
+        for number, value in enumerate(_values_from_words(kb, op.kind, words, f32)):
             place = kb.add(kb.mul(count, 4), number)
             if first is not None:
                 place = kb.sub(place, first)
@@ -439,7 +439,7 @@ def random(c: Custom, op: typed.Random) -> None:
                 kb.store(kb.cast(value, y.type.dtype), y, *_unravel(c, y, place))
 
 
-def _numbers(kb: KernelBuilder, kind: str, words: list[Value], f32) -> list[Value]:
+def _values_from_words(kb: KernelBuilder, kind: str, words: list[Value], f32) -> list[Value]:
     if kind.endswith("bits"):
         return words
     scale = kb.number(2.0**-24, f32)
@@ -479,5 +479,5 @@ def all_reduce(c: Custom, op: typed.AllReduce) -> None:
     (x,), (y,) = c.inputs, c.outputs
     with c.rows(x, None) as at:
         where = at()
-        total = pairwise([c.wide(kb.load(x, *where))] * op.shards, kb.add)
+        total = pairwise([c.widen(kb.load(x, *where))] * op.shards, kb.add)
         kb.store(c.narrow(total, y.type.dtype), y, *where)

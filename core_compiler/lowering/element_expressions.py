@@ -1,7 +1,7 @@
 """Conversion of a group of tensor ops to a graph of element expressions.
 
-``pull(value, index)`` returns the element of ``value`` at ``index``: a read of an input, a scalar
-op on other elements, or a reduction nest (``heavy``: a reduction, product, convolution or window,
+``inline(value, index)`` returns the element of ``value`` at ``index``: a read of an input, a scalar
+op on other elements, or a reduction nest (``nest``: a reduction, product, convolution or window,
 which needs its own loops). Index maps are folded into the indices. Nodes are shared: equal value
 and index yield the same node, so common subexpressions and row values are found here.
 """
@@ -19,7 +19,7 @@ from core_compiler.ir import Block, Dense, DType, Op, Value, dtype
 from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.types import ordered_strides
 from core_compiler.ops import hooks, index_maps, typed
-from core_compiler.ops.affine import ZERO, Axis, Data, Lin, axis_index, clamp, combine
+from core_compiler.ops.affine import ZERO, AffineExpr, Axis, Data, axis_index, clamp, combine
 from core_compiler.ops.base import definition, view
 
 #: Largest number of reduction terms that one level of lanes adds (numerics contract).
@@ -50,7 +50,7 @@ class CannotLower(Exception):
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
         if trace is not None:
-            refused.asked = trace.tb_frame.f_code, trace.tb_lasti
+            refused.code_location = trace.tb_frame.f_code, trace.tb_lasti
         return refused
 
     @override
@@ -63,8 +63,8 @@ class Node:
     """An element expression.
 
     ``kind`` is ``load`` (``value`` at linear ``address``), ``number``, ``position`` (``address`` as
-    a number), ``compute`` (scalar ``function``), ``choose`` (``conditions``) or ``heavy``
-    (``heavy``). ``index`` and ``value`` identify the element of the group (None for parts of
+    a number), ``compute`` (scalar ``function``), ``choose`` (``conditions``) or ``nest``
+    (``nest``). ``index`` and ``value`` identify the element of the group (None for parts of
     reduction nests).
     """
 
@@ -74,14 +74,14 @@ class Node:
     function: str | Callable[..., Any] = ""
     op: Op | None = None
     value: Any = None  # a Value for the kinds in the docstring
-    index: tuple[Lin, ...] = ()
-    address: Lin = ZERO
+    index: tuple[AffineExpr, ...] = ()
+    address: AffineExpr = ZERO
     number: object = None
     conditions: tuple = ()
-    heavy: Any = None  # a Heavy if ``kind`` is ``heavy``
+    nest: Any = None  # a Nest if ``kind`` is ``nest``
     axes: frozenset[Axis] = field(default=frozenset())
 
-    def walk(self, through_heavy: bool = False) -> Iterator[Node]:
+    def walk(self, through_nests: bool = False) -> Iterator[Node]:
         """Yield this node and its descendants, each once, operands first."""
         seen: set[Node] = set()
 
@@ -90,25 +90,25 @@ class Node:
                 return
             seen.add(node)
             below = node.inputs
-            if node.heavy is not None and through_heavy:
-                below = (*below, *node.heavy.terms)
+            if node.nest is not None and through_nests:
+                below = (*below, *node.nest.terms)
             for child in below:
                 yield from visit(child)
             yield node
 
         yield from visit(self)
 
-    def lins(self) -> Iterator[Lin]:
+    def index_expressions(self) -> Iterator[AffineExpr]:
         """Yield every index expression that this node itself evaluates."""
         yield self.address
         for expression, _, _ in self.conditions:
             yield expression
-        if self.heavy is not None:
-            yield from self.heavy.lins()
+        if self.nest is not None:
+            yield from self.nest.index_expressions()
 
 
 @dataclass(eq=False)
-class Heavy:
+class Nest:
     """A reduction nest: a node with its own loops.
 
     ``form`` is ``lanes`` or ``sequence`` (a reduction over ``axes[0]`` of ``terms[0]``), ``arg``,
@@ -124,30 +124,30 @@ class Heavy:
     conditions: tuple = ()
     facts: dict = field(default_factory=dict)
 
-    def lins(self) -> Iterator[Lin]:
+    def index_expressions(self) -> Iterator[AffineExpr]:
         for expression, _, _ in self.conditions:
             yield expression
 
 
-class Puller:
+class Inliner:
     """Builds nodes for one block."""
 
     def __init__(self, block: Block):
         self.block = block
-        self.makers = block.producers()
+        self.producers = block.producers()
         self.nodes: dict[tuple, Node] = {}
         self.data_values: list[Value] = []
         self._reduced = _REDUCED
 
     # -- the context that index maps see ---------------------------------------------------------
 
-    def data(self, value: Value, index, low: int, high: int) -> Lin:
+    def read_index(self, value: Value, index, low: int, high: int) -> AffineExpr:
         """Return an index read from an integer tensor, clamped to [low, high].
 
         A constant becomes an argument of the launch, so that kernels do not differ by its value.
         """
-        maker = typed.Constant.match(self.makers.get(value))
-        held = None if maker is None else maker.value
+        producer = typed.Constant.match(self.producers.get(value))
+        held = None if producer is None else producer.value
         if isinstance(held, Dense) and value.type.elements == 1:
             known = int(held.array().reshape(-1)[0])
             return combine((), min(max(known, low), max(low, high)))
@@ -160,9 +160,9 @@ class Puller:
         self._reduced += 1
         return Axis(self._reduced, size, reduced=True)
 
-    # -- pulling ---------------------------------------------------------------------------------
+    # -- inlining ---------------------------------------------------------------------------------
 
-    def pull(self, value: Value, index) -> Node:
+    def inline(self, value: Value, index) -> Node:
         index = tuple(index)
         key = (value, index)
         if key not in self.nodes:
@@ -173,7 +173,7 @@ class Puller:
         return self.nodes[key]
 
     def _make(self, value: Value, index) -> Node:
-        op = self.makers.get(value)
+        op = self.producers.get(value)
         if op is None:
             return self.load(value, index)
         hook = definition(op).lower
@@ -201,15 +201,15 @@ class Puller:
         return Node("compute", dtype_, inputs, function, op, axes=axes)
 
     def _elementwise(self, op, hook, index) -> Node:
-        inputs = [self.pull(v, index) for v in op.operands]
+        inputs = [self.inline(v, index) for v in op.operands]
         return self.compute(hook.function, op.result.type.dtype, *inputs, op=op)
 
     def _constant(self, op, hook, index) -> Node:
         kind = op.result.type.dtype
         iota = typed.Iota.match(op)
         if iota is not None:
-            place = index[iota.axis]
-            return Node("position", kind, op=op, address=place, axes=place.axes)
+            position = index[iota.axis]
+            return Node("position", kind, op=op, address=position, axes=position.axes)
         held = typed.Constant.of(op).value
         if not isinstance(held, Dense) or op.result.type.elements != 1:
             raise CannotLower(
@@ -224,7 +224,7 @@ class Puller:
         return self._read(op, hook.find(self, view(op), index))
 
     def _read(self, op, read: hooks.Read) -> Node:
-        inner = self.pull(op.operands[read.operand], read.index)
+        inner = self.inline(op.operands[read.operand], read.index)
         if read.otherwise is None:
             return inner
         other = self._read(op, read.otherwise)
@@ -242,12 +242,12 @@ class Puller:
             axes=axes,
         )
 
-    # -- heavy nodes -----------------------------------------------------------------------------
+    # -- reduction nests -------------------------------------------------------------------------
 
-    def heavy(self, form, kind, axes, terms, dtype_, op, conditions=(), **facts) -> Node:
-        made = Heavy(form, kind, tuple(axes), tuple(terms), dtype_, tuple(conditions), facts)
+    def nest(self, form, kind, axes, terms, dtype_, op, conditions=(), **facts) -> Node:
+        made = Nest(form, kind, tuple(axes), tuple(terms), dtype_, tuple(conditions), facts)
         outer = frozenset().union(*(t.axes for t in terms), *(e.axes for e, _, _ in conditions))
-        return Node("heavy", dtype_, op=op, heavy=made, axes=outer - set(axes))
+        return Node("nest", dtype_, op=op, nest=made, axes=outer - set(axes))
 
     def _reduction(self, op, hook, index) -> Node:
         if hook.kind in ("argmax", "argmin"):
@@ -259,7 +259,7 @@ class Puller:
         if hook.kind == "prod":  # products always run in sequence
             orders = ("sequence",) * len(groups)
         kept = iter(index)
-        full: list[Lin | None] = [
+        full: list[AffineExpr | None] = [
             (ZERO if x.type.shape[a] == 1 else None) if a in axes else next(kept)
             for a in range(x.type.rank)
         ]
@@ -272,11 +272,11 @@ class Puller:
             loops.append(axis)
             for a, i in zip(group, index_maps.unravel(axis_index(axis), shape), strict=True):
                 full[a] = i
-        node = self.pull(x, full)
+        node = self.inline(x, full)
         if wide is not kind:
             node = self.compute("cast", wide, node, op=op)
         for axis, order in reversed(list(zip(loops, orders, strict=True))):
-            node = self.heavy(order, hook.kind, (axis,), (node,), wide, op)
+            node = self.nest(order, hook.kind, (axis,), (node,), wide, op)
         if hook.kind == "sum" and axes and not loops and wide.is_float:
             # A sum starts from +0, so the sum of the single term -0 is +0.
             node = self.compute("add", wide, node, self._zero(wide, op), op=op)
@@ -288,11 +288,11 @@ class Puller:
         found: typed.Argmax | typed.Argmin = view(op)
         x, axis = found.x, found.axis
         loop = self.reduced_axis(x.type.shape[axis])
-        place = axis_index(loop)
-        node = self.pull(x, (*index[:axis], place, *index[axis:]))
+        position = axis_index(loop)
+        node = self.inline(x, (*index[:axis], position, *index[axis:]))
         if node.dtype.is_float and node.dtype.bits <= 16:
             node = self.compute("cast", dtype("f32"), node, op=op)
-        made = self.heavy("arg", hook.kind, (loop,), (node,), op.result.type.dtype, op)
+        made = self.nest("arg", hook.kind, (loop,), (node,), op.result.type.dtype, op)
         return made
 
     def _contraction(self, op, hook, index) -> Node:
@@ -310,18 +310,18 @@ class Puller:
         free_a = [i for i in range(a.type.rank) if i not in ca + ba]
         free_b = [i for i in range(b.type.rank) if i not in cb + bb]
         batch_index = index[: len(ba)]
-        ia = _placed(
+        ia = _assemble_index(
             a.type.rank,
             (ba, batch_index),
             (ca, k),
             (free_a, index[len(ba) : len(ba) + len(free_a)]),
         )
-        ib = _placed(
+        ib = _assemble_index(
             b.type.rank, (bb, batch_index), (cb, k), (free_b, index[len(ba) + len(free_a) :])
         )
         wide = accumulator(a.type.dtype)
-        terms = [self.widened(self.pull(v, i), wide, op) for v, i in ((a, ia), (b, ib))]
-        node = self.heavy("contraction", "fma", (axis,), terms, wide, op)
+        terms = [self.widened(self.inline(v, i), wide, op) for v, i in ((a, ia), (b, ib))]
+        node = self.nest("contraction", "fma", (axis,), terms, wide, op)
         return self.widened(node, op.result.type.dtype, op)
 
     def widened(self, node: Node, to: DType, op) -> Node:
@@ -339,11 +339,11 @@ class Puller:
         c = axis_index(channel)
         image, inside = self._image(convolution, index[2:], list(map(axis_index, tap_axes)))
         wide = accumulator(x.type.dtype)
-        source = self.pull(x, (index[0], group * w.type.shape[1] + c, *image))
+        source = self.inline(x, (index[0], group * w.type.shape[1] + c, *image))
         source = self._padded(self.widened(source, wide, op), inside, op)
-        weight = self.pull(w, (index[1], c, *map(axis_index, tap_axes)))
+        weight = self.inline(w, (index[1], c, *map(axis_index, tap_axes)))
         weight = self.widened(weight, wide, op)
-        node = self.heavy(
+        node = self.nest(
             "convolution",
             "fma",
             (channel, *tap_axes),
@@ -377,20 +377,20 @@ class Puller:
             strict=True,
         ):
             # A tap without a position is not a term; a tap with a position outside is padding.
-            place = i + low - axis_index(tap) * dilation
-            hits += [(place % stride, 0, 1)] if stride > 1 else []
-            place = place // stride
-            image.append(clamp(place, 0, max(size - 1, 0)))
-            inside.append((place, 0, size))
+            position = i + low - axis_index(tap) * dilation
+            hits += [(position % stride, 0, 1)] if stride > 1 else []
+            position = position // stride
+            image.append(clamp(position, 0, max(size - 1, 0)))
+            inside.append((position, 0, size))
         inside = [c for c in inside if c[0].range[0] < c[1] or c[0].range[1] >= c[2]]
         wide = accumulator(x.type.dtype)
         row = group * per_group + c
-        source = self.widened(self.pull(x, (index[0], row, *image)), wide, op)
+        source = self.widened(self.inline(x, (index[0], row, *image)), wide, op)
         source = self._padded(source, inside, op)
-        weight = self.pull(w, (row, within, *map(axis_index, tap_axes)))
+        weight = self.inline(w, (row, within, *map(axis_index, tap_axes)))
         weight = self.widened(weight, wide, op)
         count = convolution.taps or prod(taps)
-        node = self.heavy(
+        node = self.nest(
             "convolution",
             "fma",
             (channel, *tap_axes),
@@ -408,34 +408,34 @@ class Puller:
         x, dy, groups = product.x, product.dy, product.groups
         sizes = (dy.type.shape[0], *dy.type.shape[2:])
         axis = self.reduced_axis(prod(sizes))
-        n, *places = index_maps.unravel(axis_index(axis), sizes)
+        n, *positions = index_maps.unravel(axis_index(axis), sizes)
         group = index[0] // (dy.type.shape[1] // groups) if groups > 1 else ZERO
-        image, inside = self._image(product, places, index[2:])
+        image, inside = self._image(product, positions, index[2:])
         wide = accumulator(x.type.dtype)
         channel = group * (x.type.shape[1] // groups) + index[1]
-        source = self.widened(self.pull(x, (n, channel, *image)), wide, op)
+        source = self.widened(self.inline(x, (n, channel, *image)), wide, op)
         source = self._padded(source, inside, op)
-        given = self.widened(self.pull(dy, (n, index[0], *places)), wide, op)
-        node = self.heavy("contraction", "fma", (axis,), (source, given), wide, op)
+        given = self.widened(self.inline(dy, (n, index[0], *positions)), wide, op)
+        node = self.nest("contraction", "fma", (axis,), (source, given), wide, op)
         return self.widened(node, op.result.type.dtype, op)
 
     def _image(
         self,
         op: typed.Conv | typed.ConvWeightGradient | typed.Pool | typed.MaxPoolPositions,
-        places,
+        positions,
         taps,
     ):
-        """Return the position in x of the ``taps`` of the windows at ``places``.
+        """Return the position in x of the ``taps`` of the windows at ``positions``.
 
         It is an index that may always be read, with the conditions under which it is inside.
         """
         image, inside = [], []
         for i, tap, size, stride, low, dilation in zip(
-            places, taps, op.x.type.shape[2:], op.strides, op.low, op.dilations, strict=True
+            positions, taps, op.x.type.shape[2:], op.strides, op.low, op.dilations, strict=True
         ):
-            place = i * stride + tap * dilation - low
-            image.append(clamp(place, 0, max(size - 1, 0)))
-            inside.append((place, 0, size))
+            position = i * stride + tap * dilation - low
+            image.append(clamp(position, 0, max(size - 1, 0)))
+            inside.append((position, 0, size))
         return image, [c for c in inside if c[0].range[0] < c[1] or c[0].range[1] >= c[2]]
 
     def _padded(self, source: Node, inside, op) -> Node:
@@ -454,15 +454,15 @@ class Puller:
         image, inside = self._image(pool, index[2:], list(map(axis_index, tap_axes)))
         kind = x.type.dtype
         wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
-        node = self.widened(self.pull(x, (*index[:2], *image)), wide, op)
+        node = self.widened(self.inline(x, (*index[:2], *image)), wide, op)
         if hook.kind == "positions":
-            place = index_maps.linear(image, x.type.shape[2:])
-            here = Node("position", dtype("i64"), op=op, address=place, axes=place.axes)
-            return self.heavy(
+            position = index_maps.linear(image, x.type.shape[2:])
+            here = Node("position", dtype("i64"), op=op, address=position, axes=position.axes)
+            return self.nest(
                 "window", "positions", tap_axes, (node, here), dtype("i64"), op, inside
             )
         combine = hook.kind if hook.kind in ("max", "min") else "add"
-        total = self.heavy("window", combine, tap_axes, (node,), wide, op, inside)
+        total = self.nest("window", combine, tap_axes, (node,), wide, op, inside)
         if hook.kind == "mean":
             count = self._count(pool, x.type.shape, index[2:], wide, every=not inside)
             total = self.compute("div", wide, total, count, op=op)
@@ -473,7 +473,7 @@ class Puller:
         window: typed.MaxPoolGradient | typed.AvgPoolGradient = view(op)
         dy, shape, strides = window.dy, window.shape, window.strides
         tap_axes = [self.reduced_axis(n) for n in window.window]
-        places, hits = [], []
+        positions, hits = [], []
         for i, tap, taps, size, stride, low, dilation in zip(
             index[2:],
             tap_axes,
@@ -484,25 +484,25 @@ class Puller:
             window.dilations,
             strict=True,
         ):
-            place = i + low - (axis_index(tap) * -1 + (taps - 1)) * dilation
-            hits += [(place % stride, 0, 1)] if stride > 1 else []
-            place = place // stride
-            places.append(clamp(place, 0, max(size - 1, 0)))
-            hits.append((place, 0, size))
+            position = i + low - (axis_index(tap) * -1 + (taps - 1)) * dilation
+            hits += [(position % stride, 0, 1)] if stride > 1 else []
+            position = position // stride
+            positions.append(clamp(position, 0, max(size - 1, 0)))
+            hits.append((position, 0, size))
         kind = dy.type.dtype
         wide = dtype("f32") if kind.is_float and kind.bits <= 16 else kind
-        where = (*index[:2], *places)
-        terms = [self.widened(self.pull(dy, where), wide, op)]
+        where = (*index[:2], *positions)
+        terms = [self.widened(self.inline(dy, where), wide, op)]
         if isinstance(window, typed.MaxPoolGradient):
-            place = index_maps.linear(index[2:], shape[2:])
-            here = Node("position", dtype("i64"), op=op, address=place, axes=place.axes)
-            there = self.pull(window.positions, where)
+            position = index_maps.linear(index[2:], shape[2:])
+            here = Node("position", dtype("i64"), op=op, address=position, axes=position.axes)
+            there = self.inline(window.positions, where)
             terms.append(self.compute("eq", dtype("i1"), there, here, op=op))
         else:
-            count = self._count(window, shape, places, wide)
+            count = self._count(window, shape, positions, wide)
             terms = [self.compute("div", wide, terms[0], count, op=op)]
         most = prod(-(-k // s) for k, s in zip(window.window, strides, strict=True))
-        node = self.heavy(
+        node = self.nest(
             "window", "gradient", tap_axes, terms, wide, op, hits, chunked=most > CHUNK
         )
         return self.widened(node, kind, op)
@@ -535,21 +535,21 @@ class Puller:
 
 
 _METHODS = {
-    hooks.Elementwise: Puller._elementwise,
-    hooks.IndexMap: Puller._index_map,
-    hooks.Part: Puller._index_map,
-    hooks.Constant: Puller._constant,
-    hooks.Reduction: Puller._reduction,
-    hooks.Contraction: Puller._contraction,
-    hooks.Convolution: Puller._convolution,
-    hooks.WeightGradient: Puller._weight_gradient,
-    hooks.Window: Puller._window,
-    hooks.WindowGradient: Puller._window_gradient,
+    hooks.Elementwise: Inliner._elementwise,
+    hooks.IndexMap: Inliner._index_map,
+    hooks.Part: Inliner._index_map,
+    hooks.Constant: Inliner._constant,
+    hooks.Reduction: Inliner._reduction,
+    hooks.Contraction: Inliner._contraction,
+    hooks.Convolution: Inliner._convolution,
+    hooks.WeightGradient: Inliner._weight_gradient,
+    hooks.Window: Inliner._window,
+    hooks.WindowGradient: Inliner._window_gradient,
 }
 
 
-def _placed(rank: int, *parts) -> tuple[Lin, ...]:
-    found: list[Lin] = [ZERO] * rank
+def _assemble_index(rank: int, *parts) -> tuple[AffineExpr, ...]:
+    found: list[AffineExpr] = [ZERO] * rank
     for axes, index in parts:
         for axis, i in zip(axes, index, strict=True):
             found[axis] = i
@@ -567,10 +567,10 @@ def reduced_groups(shape, axes) -> list[tuple[int, ...]]:
     """Return the reduced axes merged into groups: adjacent ones, ignoring axes of size 1."""
     wide = [a for a in range(len(shape)) if shape[a] != 1]
     groups: list[tuple[int, ...]] = []
-    for place, axis in enumerate(wide):
+    for position, axis in enumerate(wide):
         if axis not in axes:
             continue
-        if groups and place and wide[place - 1] == groups[-1][-1]:
+        if groups and position and wide[position - 1] == groups[-1][-1]:
             groups[-1] = (*groups[-1], axis)
         else:
             groups.append((axis,))

@@ -14,14 +14,14 @@ from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.product import ATTRIBUTE, Product
 from core_compiler.lowering.element_expressions import Node
 from core_compiler.lowering.planning import Phase, Plan, Store
-from core_compiler.lowering.reduction_nests import HeavyLoops
+from core_compiler.lowering.reduction_nests import ReductionNests
 from core_compiler.ops import typed
-from core_compiler.ops.affine import Atom, Axis, Clamped, Data, Lin, Quotient
+from core_compiler.ops.affine import AffineExpr, Atom, Axis, Clamped, Data, Quotient
 
 U64 = dtype("ui64")
 
 
-class Emitter(HeavyLoops):
+class Emitter(ReductionNests):
     """Emits the kernel of a plan; ``family`` is the family of its schedule."""
 
     def __init__(self, plan: Plan, name: str, family: str):
@@ -38,7 +38,7 @@ class Emitter(HeavyLoops):
         self.counts: dict[str, int] = {}
         #: The buffer that each load reads, and the loops of a product's sum.
         self.sources: dict[Node, Value] = {}
-        self.sums: list[str] = []
+        self.sum_loops: list[str] = []
         self.names = self._axis_names()
 
     def write(self) -> tuple:
@@ -60,10 +60,10 @@ class Emitter(HeavyLoops):
     def _axis_names(self) -> dict[Axis, str]:
         """Return loop names: ``b m n`` for a product's axes, else ``i0 i1``, ``j0 j1``."""
         names: dict[Axis, str] = {}
-        for node in self.plan.heavies:
-            if node.heavy.form != "contraction":
+        for node in self.plan.nests:
+            if node.nest.form != "contraction":
                 continue
-            a, b = (t.axes for t in node.heavy.terms)
+            a, b = (t.axes for t in node.nest.terms)
             groups: dict[str, list[Axis]] = {"b": [], "m": [], "n": []}
             for axis in self.plan.rows:
                 groups["n" if axis not in a else "m" if axis not in b else "b"].append(axis)
@@ -80,16 +80,16 @@ class Emitter(HeavyLoops):
     @override
     def argument(self, letter: str, number: int) -> Value:
         """Return a new index argument ``letter`` with a number, which is ``number`` at launch."""
-        place = self.counts[letter] = self.counts.get(letter, -1) + 1
-        value = self.kb.size(f"{letter}{place}")
+        index = self.counts[letter] = self.counts.get(letter, -1) + 1
+        value = self.kb.size(f"{letter}{index}")
         self.sizes[value] = number
         return value
 
     @override
     def unique(self, name: str) -> str:
         """Return ``name``, ``name1``, ``name2``...: loops and buffers have unique names."""
-        place = self.counts[name] = self.counts.get(name, -1) + 1
-        return f"{name}{place}" if place else name
+        count = self.counts[name] = self.counts.get(name, -1) + 1
+        return f"{name}{count}" if count else name
 
     @override
     def extent(self, axis: Axis) -> Value:
@@ -119,12 +119,12 @@ class Emitter(HeavyLoops):
             return
         axis = axes[0]
         with self.kb.loop(self.names[axis], 0, self.extent(axis), loop=kind) as iv:  # noqa: SIM117
-            with self.bound({axis: iv}), self.loops(axes[1:], kind):
+            with self.bind({axis: iv}), self.loops(axes[1:], kind):
                 yield
 
     @contextmanager
     @override
-    def bound(self, axes: dict[Axis, Value]):
+    def bind(self, axes: dict[Axis, Value]):
         """Open a scope in which ``axes`` have these index values."""
         self.axes.update(axes)
         self.scopes.append({})
@@ -148,7 +148,7 @@ class Emitter(HeavyLoops):
                 return
             if node.axes <= open_ and node.kind != "number":
                 self.emit(node)
-            elif node.heavy is None:
+            elif node.nest is None:
                 for child in node.inputs:
                     visit(child)
 
@@ -159,12 +159,12 @@ class Emitter(HeavyLoops):
 
     def phase(self, phase: Phase) -> None:
         self.reuse = phase.reuse
-        if phase.heavy is not None:
-            self.kept_now = phase
+        if phase.nest is not None:
+            self.current_phase = phase
             self.hoist(phase.roots)
-            self.scopes[-1][phase.heavy] = self.heavy(phase.heavy)
+            self.scopes[-1][phase.nest] = self.nest(phase.nest)
             return
-        self.kept_now = phase
+        self.current_phase = phase
         self.hoist(phase.roots)
         with self.loops(self.plan.inner, "parallel"):
             for store in phase.stores:
@@ -205,7 +205,7 @@ class Emitter(HeavyLoops):
 
     def _emit(self, node: Node) -> Value:
         kb = self.kb
-        self._speak_for(node)
+        self._set_origin(node)
         if node in getattr(self, "reuse", ()):
             scratch, _ = self.kept[self.reuse[node]]
             (axis,) = (a for a in node.axes if a not in self.plan.rows)
@@ -220,11 +220,11 @@ class Emitter(HeavyLoops):
             return self.position(node)
         if node.kind == "choose":
             return self.choose(node)
-        if node.kind == "heavy":
-            return self.heavy(node)
+        if node.kind == "nest":
+            return self.nest(node)
         return self.compute(node)
 
-    def _speak_for(self, node: Node) -> None:
+    def _set_origin(self, node: Node) -> None:
         """Set the origin of emitted ops to the node's op, again after its operands."""
         self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
 
@@ -239,7 +239,7 @@ class Emitter(HeavyLoops):
 
     def choose(self, node: Node) -> Value:
         inside, outside = (self.emit(n) for n in node.inputs)
-        self._speak_for(node)
+        self._set_origin(node)
         return self.kb.select(self.condition(node.conditions), inside, outside)
 
     @override
@@ -261,7 +261,7 @@ class Emitter(HeavyLoops):
     def compute(self, node: Node) -> Value:
         kb, name = self.kb, node.function
         operands = [self.emit(n) for n in node.inputs]
-        self._speak_for(node)
+        self._set_origin(node)
         if name == "cast":
             cast = typed.Cast.match(node.op)  # others widen and narrow what they read and make
             return self.cast(operands[0], node.dtype, cast is None or cast.saturate)
@@ -285,7 +285,7 @@ class Emitter(HeavyLoops):
 
     # -- indices and buffers ---------------------------------------------------------------------
 
-    def index(self, e: Lin) -> Value:
+    def index(self, e: AffineExpr) -> Value:
         """Return an index expression as a value."""
         key = ("index", e.key)
         found = self._find(key)
@@ -315,8 +315,8 @@ class Emitter(HeavyLoops):
             low, high = self.number(atom.low, "low"), self.number(atom.high, "high")
             return kb.min(kb.max(self.index(atom.of), low), high)
         if isinstance(atom, Data):
-            value = self.plan.puller.data_values[atom.value]
-            node = self.plan.puller.pull(value, atom.index)
+            value = self.plan.inliner.data_values[atom.value]
+            node = self.plan.inliner.inline(value, atom.index)
             low, high = self.number(atom.low, "low"), self.number(atom.high, "high")
             raw = self.emit(node)
             if raw.type is U64:  # as an index it would wrap
@@ -325,7 +325,7 @@ class Emitter(HeavyLoops):
         name = "floordiv" if isinstance(atom, Quotient) else "mod"
         return kb.op(name, self.index(atom.of), self.number(atom.by, "divisor"))
 
-    def buffer(self, value: Value, address: Lin, argument=None) -> tuple[Value, list[Value]]:
+    def buffer(self, value: Value, address: AffineExpr, argument=None) -> tuple[Value, list[Value]]:
         """Return the buffer argument that reads ``value`` along ``address``, and its indices.
 
         Its dimensions are the terms of the address, the largest stride first.
@@ -372,7 +372,7 @@ class Emitter(HeavyLoops):
         return made
 
 
-def dimensions(address: Lin) -> list[tuple[Atom, int]]:
+def dimensions(address: AffineExpr) -> list[tuple[Atom, int]]:
     """Return the dimensions of the view that reads along an address, the largest stride first."""
     return sorted(address.terms, key=lambda t: (-abs(t[1]), t[0].key))
 
@@ -382,15 +382,15 @@ def product(emitted: Emitter) -> Product | None:
 
     Its factors are plain loads, possibly padded, and each varies along the sum.
     """
-    heavies = [n for n in emitted.plan.heavies if n.heavy.form in ("contraction", "convolution")]
-    if len(heavies) != 1 or not heavies[0].dtype.is_float or not emitted.sums:
+    nests = [n for n in emitted.plan.nests if n.nest.form in ("contraction", "convolution")]
+    if len(nests) != 1 or not nests[0].dtype.is_float or not emitted.sum_loops:
         return None
-    (node,), rows, names = heavies, emitted.plan.rows, emitted.names
-    a, b = node.heavy.terms
+    (node,), rows, names = nests, emitted.plan.rows, emitted.names
+    a, b = node.nest.terms
     load_a, load_b = _load(a), _load(b)
     if load_a is None or load_b is None:
         return None
-    if any(factor.axes.isdisjoint(node.heavy.axes) for factor in (a, b)):
+    if any(factor.axes.isdisjoint(node.nest.axes) for factor in (a, b)):
         return None
     groups: dict[tuple[bool, bool], list[Axis]] = {}
     for axis in rows:
@@ -400,21 +400,21 @@ def product(emitted: Emitter) -> Product | None:
         a, b, load_a, load_b = b, a, load_b, load_a
         groups[False, True] = groups.pop((True, False), [])
     columns = groups.get((False, True), [])
-    place = None
+    position = None
     if columns or both:  # the channels of a depthwise convolution are columns
         atoms = [atom for atom, _ in dimensions(load_b.address)]
         last = (columns or both)[-1]
-        place = atoms.index(last) if last in atoms else None
+        position = atoms.index(last) if last in atoms else None
     batch = [*both, *groups.get((False, False), [])]
     return Product(
         tuple(names[axis] for axis in batch),
         tuple(names[axis] for axis in groups.get((True, False), [])),
         tuple(names[axis] for axis in columns),
-        emitted.sums[0],
-        tuple(emitted.sums[1:]),
+        emitted.sum_loops[0],
+        tuple(emitted.sum_loops[1:]),
         str(emitted.sources[load_a].name),
         str(emitted.sources[load_b].name),
-        place,
+        position,
         shared=not any(axis in b.axes for axis in rows if axis not in columns[-1:]),
     )
 

@@ -12,7 +12,7 @@ from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.kernel_ir.ops import access, is_pure, lane_axis
 
 #: The role of a buffer (read or written), and the views that lead to it.
-Part = tuple[str, tuple]
+WatchedBuffer = tuple[str, tuple]
 
 
 def may_share(
@@ -27,84 +27,88 @@ def may_share(
     it.) ``functions`` are those that the kernel invokes.
     """
     try:
-        _Walk(functions).block(function.body, {read: ("read", ()), written: ("written", ())}, {})
-    except _Otherwise:
+        _AccessCheck(functions).block(
+            function.body, {read: ("read", ()), written: ("written", ())}, {}
+        )
+    except _UnsafeAccess:
         return False
     return True
 
 
-class _Otherwise(Exception):
+class _UnsafeAccess(Exception):
     """Raised if the memory is accessed in another way."""
 
 
 @dataclass
-class _Walk:
+class _AccessCheck:
     functions: Mapping[str, Function]
     #: Equal index computations have equal numbers.
     numbers: dict[Hashable, int] = field(default_factory=dict)
     #: The positions that each value was loaded from or depends on.
-    made_of: dict[Value, frozenset[Hashable]] = field(default_factory=dict)
+    loaded_from: dict[Value, frozenset[Hashable]] = field(default_factory=dict)
 
-    def block(self, block: Block, parts: dict[Value, Part], known: dict[Value, int]) -> None:
-        """Visit ``block``; ``parts`` are the watched buffers, ``known`` the numbers of values."""
-        touched: list[tuple[str, Hashable]] = []
+    def block(
+        self, block: Block, buffers: dict[Value, WatchedBuffer], known: dict[Value, int]
+    ) -> None:
+        """Visit ``block``; ``buffers`` are the watched buffers, ``known`` the numbers of values."""
+        accesses: list[tuple[str, Hashable]] = []
         for op in block.ops:
-            watched = [v for v in op.operands if v in parts]
+            watched = [v for v in op.operands if v in buffers]
             if op.kind == "kernel.invoke" and watched:
-                self._invoke(op, parts, known)
+                self._invoke(op, buffers, known)
             elif op.kind == "kernel.view" and watched:
-                self._view(op, parts, known)
+                self._view(op, buffers, known)
             elif watched:
-                touched.append(self._touch(op, parts, known))
+                accesses.append(self._access_of(op, buffers, known))
             for region in op.regions:
-                self.block(region, parts, known)
-            self._count(op, known)
-        _check(touched)
+                self.block(region, buffers, known)
+            self._number_results(op, known)
+        _check_order(accesses)
 
-    def _view(self, op: Op, parts: dict[Value, Part], known: dict[Value, int]) -> None:
-        which, views = parts[op.operands[0]]
+    def _view(self, op: Op, buffers: dict[Value, WatchedBuffer], known: dict[Value, int]) -> None:
+        role, views = buffers[op.operands[0]]
         starts = tuple(self._number(v, known) for v in op.operands[1:])
-        parts[op.result] = which, (*views, (starts, repr(op.get("dropped"))))
+        buffers[op.result] = role, (*views, (starts, repr(op.get("dropped"))))
 
-    def _invoke(self, op: Op, parts: dict[Value, Part], known: dict[Value, int]) -> None:
+    def _invoke(self, op: Op, buffers: dict[Value, WatchedBuffer], known: dict[Value, int]) -> None:
         callee = self.functions[op["callee"]]
         pairs = [*zip(callee.arguments, op.operands, strict=True)]
-        inner = {a: self._number(v, known) for a, v in pairs if v not in parts}
-        self.block(callee.body, {a: parts[v] for a, v in pairs if v in parts}, inner)
+        inner = {a: self._number(v, known) for a, v in pairs if v not in buffers}
+        self.block(callee.body, {a: buffers[v] for a, v in pairs if v in buffers}, inner)
 
-    def _touch(self, op: Op, parts: dict[Value, Part], known: dict[Value, int]):
+    def _access_of(self, op: Op, buffers: dict[Value, WatchedBuffer], known: dict[Value, int]):
         """Return the buffer and position that a load or a store accesses."""
         if op.kind not in ("kernel.load", "kernel.store"):
-            raise _Otherwise
+            raise _UnsafeAccess
         buffer, _ = access(op)
-        if buffer not in parts:  # the stored value is a buffer
-            raise _Otherwise
-        which, views = parts[buffer]
-        if which != {"kernel.load": "read", "kernel.store": "written"}[op.kind]:
-            raise _Otherwise
+        if buffer not in buffers:  # the stored value is a buffer
+            raise _UnsafeAccess
+        role, views = buffers[buffer]
+        if role != {"kernel.load": "read", "kernel.store": "written"}[op.kind]:
+            raise _UnsafeAccess
         after = op.operands.index(buffer) + 1
         indices = tuple(self._number(v, known) for v in op.operands[after:])
-        where = (views, indices, lane_axis(op) if buffer.type.rank else 0)
+        position = (views, indices, lane_axis(op) if buffer.type.rank else 0)
         if op.kind == "kernel.load":
-            self.made_of[op.result] = frozenset([where])
-        elif where not in self.made_of.get(op.operands[0], ()):
-            raise _Otherwise
-        return op.kind, where
+            self.loaded_from[op.result] = frozenset([position])
+        elif position not in self.loaded_from.get(op.operands[0], ()):
+            raise _UnsafeAccess
+        return op.kind, position
 
-    def _count(self, op: Op, known: dict[Value, int]) -> None:
+    def _number_results(self, op: Op, known: dict[Value, int]) -> None:
         """Number the results of an op that computes."""
         if op.results and not op.regions and is_pure(op) and op.kind != "kernel.alloc":
             sources = frozenset[Hashable]().union(
-                *(self.made_of.get(v, frozenset()) for v in op.operands)
+                *(self.loaded_from.get(v, frozenset()) for v in op.operands)
             )
-            self.made_of |= dict.fromkeys(op.results, sources)
+            self.loaded_from |= dict.fromkeys(op.results, sources)
             key = (
                 op.kind,
                 repr(dict(op.attributes)),
                 tuple(self._number(v, known) for v in op.operands),
             )
-            for place, value in enumerate(op.results):
-                known[value] = self.numbers.setdefault((key, place), len(self.numbers))
+            for index, value in enumerate(op.results):
+                known[value] = self.numbers.setdefault((key, index), len(self.numbers))
 
     def _number(self, value: Value, known: dict[Value, int]) -> int:
         if value not in known:
@@ -112,17 +116,17 @@ class _Walk:
         return known[value]
 
 
-def _check(touched: list[tuple[str, Hashable]]) -> None:
+def _check_order(accesses: list[tuple[str, Hashable]]) -> None:
     """Check that each position is read first and then written, and both happen."""
     loaded: dict[Hashable, bool] = {}  # whether it has been written since
-    for kind, where in touched:
+    for kind, position in accesses:
         if kind == "kernel.load":
-            if loaded.get(where):
-                raise _Otherwise
-            loaded[where] = False
-        elif where in loaded:
-            loaded[where] = True
+            if loaded.get(position):
+                raise _UnsafeAccess
+            loaded[position] = False
+        elif position in loaded:
+            loaded[position] = True
         else:
-            raise _Otherwise
+            raise _UnsafeAccess
     if not all(loaded.values()):
-        raise _Otherwise
+        raise _UnsafeAccess

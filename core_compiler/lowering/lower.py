@@ -1,9 +1,9 @@
 """Lowering of a group of tensor ops to an unscheduled kernel: plain loops that define the meaning.
 
 ``lower_group(op)`` lowers a ``core.group`` (or one op) to a kernel that is generic in sizes;
-``can_join`` tests for the fusion passes whether ops fit one kernel. The order of accumulation in
-the loops emitted here *is* the contract's (numerics): chunks of 256 for products and sequences, 32
-lanes and chunks of 4096 for the last axis, windows row-major. Schedules may not change it.
+``join_refusal`` tests for the fusion passes whether ops fit one kernel. The order of accumulation
+in the loops emitted here *is* the contract's (numerics): chunks of 256 for products and sequences,
+32 lanes and chunks of 4096 for the last axis, windows row-major. Schedules may not change it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def expanded(block: Block) -> Block:
     ops: list[Op] = []
     renamed: dict[Value, Value] = {}
 
-    def put(op: Op) -> None:
+    def append_op(op: Op) -> None:
         op = op.substitute(renamed)
         declared = definition(op)
         if declared.lower is not None or declared.decompose is None:
@@ -39,12 +39,12 @@ def expanded(block: Block) -> Block:
         inner = decomposed(op)
         renamed.update(zip(inner.arguments, op.operands, strict=True))
         for part in inner.ops:
-            put(part if part.origin is not None else part.with_(origin=op.origin))
+            append_op(part if part.origin is not None else part.with_(origin=op.origin))
         for old, new in zip(op.results, inner.outputs, strict=True):
             renamed[old] = renamed.get(new, new)
 
     for op in block.ops:
-        put(op)
+        append_op(op)
     return Block(block.arguments, tuple(ops), tuple(renamed.get(v, v) for v in block.outputs))
 
 
@@ -66,7 +66,7 @@ def block_of(op: Op) -> Block:
 MOST_OPS = 96
 
 
-def can_join(
+def join_refusal(
     first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()
 ) -> Refusal | None:
     """Return None if the ops of both units fit one kernel, else a :class:`Refusal`.
@@ -113,14 +113,14 @@ def lower_group(op: Op, name: str | None = None) -> Lowered:
 
 def kernel_name(block: Block) -> str:
     """Return a name like ``add_relu``: the computing ops, at most four, each once."""
-    told = [op for op in block.ops if op.operands and not has_trait(op, "shape_only")]
-    names = list(dict.fromkeys(op.kind.split(".")[-1] for op in told or block.ops[-1:]))
+    computing = [op for op in block.ops if op.operands and not has_trait(op, "shape_only")]
+    names = list(dict.fromkeys(op.kind.split(".")[-1] for op in computing or block.ops[-1:]))
     return "_".join(names if len(names) <= 4 else [*names[:3], names[-1]])
 
 
 def family(plan: Plan) -> str:
     """Return the kernel's family of schedules."""
-    forms = {h.heavy.form for h in plan.heavies}
+    forms = {h.nest.form for h in plan.nests}
     if not forms:
         return "elementwise"
     for form in ("contraction", "convolution", "window"):

@@ -15,17 +15,17 @@ from typing import Any
 from core_compiler.ir import Block, Op, Value
 from core_compiler.ir.types import ordered_strides
 from core_compiler.kernel_ir.ops import definition as kernel_op
-from core_compiler.lowering.element_expressions import CannotLower, Node, Puller
+from core_compiler.lowering.element_expressions import CannotLower, Inliner, Node
 from core_compiler.ops.affine import (
     ZERO,
+    AffineExpr,
     Axis,
     Clamped,
     Data,
-    Lin,
     Quotient,
     Remainder,
     axis_index,
-    split_wanted,
+    find_axis_split,
 )
 from core_compiler.ops.base import definition
 from core_compiler.ops.hooks import Part
@@ -41,17 +41,17 @@ class Store:
     output: int
     value: Value
     node: Node
-    address: Lin
+    address: AffineExpr
 
 
 @dataclass(eq=False)
 class Phase:
-    """A sweep over a row: the loops of a reduction nest, or the final sweep (``heavy`` None).
+    """A sweep over a row: the loops of a reduction nest, or the final sweep (``nest`` None).
 
     ``keep``: nodes that later phases read again, with the axis they run along.
     """
 
-    heavy: Node | None
+    nest: Node | None
     stores: list[Store] = field(default_factory=list)
     keep: dict[Value, Node] = field(default_factory=dict)
     reuse: dict[Node, Value] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Phase:
     @property
     def roots(self) -> tuple[Node, ...]:
         stored = tuple(s.node for s in self.stores)
-        return stored if self.heavy is None else (*self.heavy.heavy.terms, *stored)
+        return stored if self.nest is None else (*self.nest.nest.terms, *stored)
 
 
 @dataclass(eq=False)
@@ -73,69 +73,69 @@ class Plan:
 
     block: Block
     parts: dict[Value, Op]
-    puller: Puller
+    inliner: Inliner
     rows: tuple[Axis, ...]
     inner: tuple[Axis, ...]
     phases: tuple[Phase, ...]
     row_stores: tuple[Store, ...]
 
     @property
-    def heavies(self) -> tuple[Node, ...]:
-        return tuple(p.heavy for p in self.phases if p.heavy is not None)
+    def nests(self) -> tuple[Node, ...]:
+        return tuple(p.nest for p in self.phases if p.nest is not None)
 
 
 @dataclass(frozen=True)
-class Space:
+class IterationSpace:
     """``axes`` in loop order; ``dims``: each dimension of the root as an expression of them."""
 
     axes: tuple[Axis, ...]
-    dims: tuple[Lin, ...]
+    dims: tuple[AffineExpr, ...]
 
     @staticmethod
-    def of(shape: Sequence[int], order) -> Space:
+    def of(shape: Sequence[int], order) -> IterationSpace:
         order = tuple(range(len(shape))) if order is None else order
-        dims: list[Lin] = [ZERO] * len(shape)
+        dims: list[AffineExpr] = [ZERO] * len(shape)
         axes: list[Axis] = []
         for dim in order:
             if shape[dim] != 1:
                 axes.append(Axis(len(axes), shape[dim]))
                 dims[dim] = axis_index(axes[-1])
-        return Space(tuple(axes), tuple(dims))
+        return IterationSpace(tuple(axes), tuple(dims))
 
-    def replaced(self, change: dict[Axis, tuple[list[int], Callable]]) -> Space:
+    def replaced(self, change: dict[Axis, tuple[list[int], Callable]]) -> IterationSpace:
         """Replace each axis of ``change`` by axes of the given sizes, numbered in order.
 
         The function returns the old index in terms of the new ones.
         """
         axes: list[Axis] = []
-        env: dict[Axis, Lin] = {}
+        env: dict[Axis, AffineExpr] = {}
         for axis in self.axes:
             sizes, make = change.get(axis, ([axis.size], lambda i: i))
             made = [Axis(len(axes) + n, size) for n, size in enumerate(sizes)]
             axes += made
             env[axis] = make(*map(axis_index, made))
-        return Space(tuple(axes), tuple(substitute(d, env) for d in self.dims))
+        return IterationSpace(tuple(axes), tuple(substitute(d, env) for d in self.dims))
 
-    def split(self, axis: Axis, factor: int) -> Space:
+    def split(self, axis: Axis, factor: int) -> IterationSpace:
         return self.replaced({axis: ([axis.size // factor, factor], lambda a, b: a * factor + b)})
 
-    def merged(self, first: Axis) -> Space:
+    def merged(self, first: Axis) -> IterationSpace:
         """Merge ``first`` and the next axis."""
-        place = self.axes.index(first)
-        second = self.axes[place + 1]
+        position = self.axes.index(first)
+        second = self.axes[position + 1]
         whole = Axis(first.number, first.size * second.size)
         index = axis_index(whole)
         env = {first: index // second.size, second: index % second.size}
-        axes = [*self.axes[:place], whole]
-        for axis in self.axes[place + 2 :]:
+        axes = [*self.axes[:position], whole]
+        for axis in self.axes[position + 2 :]:
             axes.append(Axis(axis.number - 1, axis.size))
             env[axis] = axis_index(axes[-1])
-        return Space(tuple(axes), tuple(substitute(d, env) for d in self.dims))
+        return IterationSpace(tuple(axes), tuple(substitute(d, env) for d in self.dims))
 
 
-def substitute(e: Lin, env: dict[Axis, Lin]) -> Lin:
+def substitute(e: AffineExpr, env: dict[Axis, AffineExpr]) -> AffineExpr:
     """Return ``e`` with axes replaced by expressions (axes missing in ``env`` stay)."""
-    total = Lin((), e.constant)
+    total = AffineExpr((), e.constant)
     parts = []
     for atom, c in e.terms:
         if isinstance(atom, Axis):
@@ -173,12 +173,12 @@ def written_parts(block: Block) -> dict[Value, Op]:
     The kernel must not read such an output either; if it does, the kernel is refused, because it
     would write all of it.
     """
-    makers, users, parts = block.producers(), block.users(), {}
+    producers, users, parts = block.producers(), block.users(), {}
     for value in block.outputs:
-        op = makers.get(value)
+        op = producers.get(value)
         if op is None or not isinstance(definition(op).lower, Part):
             continue
-        before = makers.get(op.operands[0])
+        before = producers.get(op.operands[0])
         if before is not None and isinstance(definition(before).lower, Part):
             raise CannotLower(
                 "a part alone", "{0} and {1} each write a part of the same value", op, before
@@ -206,54 +206,60 @@ def _root_candidates(block: Block, parts: dict[Value, Op]) -> list[Value]:
     The others are stored in the loops of the first.
     """
     outputs = list(enumerate(block.outputs))
-    outputs.sort(key=lambda item: (-_written(item[1], parts).type.elements, -item[0]))
+    outputs.sort(key=lambda item: (-_written_tensor(item[1], parts).type.elements, -item[0]))
     return list(dict.fromkeys(v for _, v in outputs))
 
 
-def _written(value: Value, parts: dict[Value, Op]) -> Value:
+def _written_tensor(value: Value, parts: dict[Value, Op]) -> Value:
     """Return the tensor whose elements a kernel stores for an output: the box, if partial."""
     return parts[value].operands[1] if value in parts else value
 
 
 def _plan_for(block: Block, root: Value) -> Plan:
-    box = _written(root, written_parts(block))
-    space = Space.of(box.type.shape, root.type.order)
+    box = _written_tensor(root, written_parts(block))
+    space = IterationSpace.of(box.type.shape, root.type.order)
     for _ in range(24):
-        plan = _attempt(block, root, space)
-        wanted = next((w for e in _lins(plan) if (w := split_wanted(e)) is not None), None)
-        if wanted is None or wanted[0] not in space.axes:
+        plan = _plan_in_space(block, root, space)
+        axis_split = next(
+            (w for e in _index_expressions(plan) if (w := find_axis_split(e)) is not None), None
+        )
+        if axis_split is None or axis_split[0] not in space.axes:
             break
-        space = space.split(*wanted)
+        space = space.split(*axis_split)
     merging = True
     while merging:
         merging = False
         for first, second in zip(space.axes, space.axes[1:], strict=False):
             same_side = (first in plan.rows) == (second in plan.rows)
-            if same_side and second.size and all(_mergeable(e, first, second) for e in _lins(plan)):
+            if (
+                same_side
+                and second.size
+                and all(_mergeable(e, first, second) for e in _index_expressions(plan))
+            ):
                 space = space.merged(first)
-                plan = _attempt(block, root, space)
+                plan = _plan_in_space(block, root, space)
                 merging = True
                 break
-    _stage(plan)
+    _stage_row_values(plan)
     return plan
 
 
-def _lins(plan: Plan):
+def _index_expressions(plan: Plan):
     for phase in plan.phases:
         for store in phase.stores:
             yield store.address
         for root in phase.roots:
-            for node in root.walk(through_heavy=True):
-                yield from node.lins()
-        if phase.heavy is not None:
-            yield from phase.heavy.lins()
+            for node in root.walk(through_nests=True):
+                yield from node.index_expressions()
+        if phase.nest is not None:
+            yield from phase.nest.index_expressions()
     for store in plan.row_stores:
         yield store.address
-        for node in store.node.walk(through_heavy=True):
-            yield from node.lins()
+        for node in store.node.walk(through_nests=True):
+            yield from node.index_expressions()
 
 
-def _mergeable(e: Lin, first: Axis, second: Axis) -> bool:
+def _mergeable(e: AffineExpr, first: Axis, second: Axis) -> bool:
     """Return whether ``e`` uses the axes only as ``first * size(second) + second``."""
     for atom, _ in e.terms:
         if isinstance(atom, Quotient | Remainder | Clamped):
@@ -264,47 +270,47 @@ def _mergeable(e: Lin, first: Axis, second: Axis) -> bool:
     return e.coefficient(first) == e.coefficient(second) * second.size
 
 
-def _attempt(block: Block, root: Value, space: Space) -> Plan:
-    puller, parts = Puller(block), written_parts(block)
-    root_node = puller.pull(_written(root, parts), space.dims)
-    top = {root: root_node}
+def _plan_in_space(block: Block, root: Value, space: IterationSpace) -> Plan:
+    inliner, parts = Inliner(block), written_parts(block)
+    root_node = inliner.inline(_written_tensor(root, parts), space.dims)
+    root_nodes = {root: root_node}
     for value in block.outputs:
-        box = _written(value, parts)
-        if value is not root and box.type.shape == _written(root, parts).type.shape:
-            top[value] = puller.pull(box, space.dims)
-    heavies = _heavies(top.values())
-    rows = _row_axes(heavies, space)
-    _pull_row_outputs(block, puller, top, rows, parts)
-    heavies = _heavies(top.values())
-    rows = _row_axes(heavies, space)
+        box = _written_tensor(value, parts)
+        if value is not root and box.type.shape == _written_tensor(root, parts).type.shape:
+            root_nodes[value] = inliner.inline(box, space.dims)
+    nests = _find_nests(root_nodes.values())
+    rows = _row_axes(nests, space)
+    _inline_row_outputs(block, inliner, root_nodes, rows, parts)
+    nests = _find_nests(root_nodes.values())
+    rows = _row_axes(nests, space)
     inner = tuple(a for a in space.axes if a not in rows)
-    phases = [Phase(h) for h in heavies]
+    phases = [Phase(h) for h in nests]
     row_stores: list[Store] = []
     last = Phase(None)
     for number, value in enumerate(block.outputs):
         if value in block.arguments:
             raise CannotLower("work", "{0} is an input and an output: no kernel is needed", value)
-        store, phase = _place_output(number, value, puller, parts, phases, rows, space)
+        store, phase = _place_output(number, value, inliner, parts, phases, rows, space)
         if phase is None and store.address.axes <= set(rows):
             row_stores.append(store)
         else:
             (phase or last).stores.append(store)
     if last.stores:
         phases.append(last)
-    _check_fusion(heavies)
-    return Plan(block, parts, puller, rows, inner, tuple(phases), tuple(row_stores))
+    _check_fusion(nests)
+    return Plan(block, parts, inliner, rows, inner, tuple(phases), tuple(row_stores))
 
 
-def _heavies(roots) -> list[Node]:
+def _find_nests(roots) -> list[Node]:
     """Return the reduction nests in execution order, without those inside another's loops."""
     found: dict[Node, None] = {}
 
     def visit(node: Node):
         for child in node.inputs:
             visit_once(child)
-        if node.heavy is not None:
-            for term in node.heavy.terms:
-                visit_rows(term, frozenset(node.heavy.axes))
+        if node.nest is not None:
+            for term in node.nest.terms:
+                visit_rows(term, frozenset(node.nest.axes))
             found.setdefault(node)
 
     seen: set[Node] = set()
@@ -317,28 +323,28 @@ def _heavies(roots) -> list[Node]:
     def visit_rows(node: Node, loops: frozenset):
         """Collect nodes below a reduction nest that do not depend on its loops: also row values."""
         for below in node.walk():
-            if below.heavy is not None:
+            if below.nest is not None:
                 if not loops & below.axes:
                     visit_once(below)
                 else:
-                    for term in below.heavy.terms:
-                        visit_rows(term, loops | frozenset(below.heavy.axes))
+                    for term in below.nest.terms:
+                        visit_rows(term, loops | frozenset(below.nest.axes))
 
     for root in roots:
         visit_once(root)
     return list(found)
 
 
-def _row_axes(heavies: list[Node], space: Space) -> tuple[Axis, ...]:
-    if not heavies:
+def _row_axes(nests: list[Node], space: IterationSpace) -> tuple[Axis, ...]:
+    if not nests:
         return space.axes
-    rows = [set(h.axes) & set(space.axes) for h in heavies]
-    for node, axes in zip(heavies, rows, strict=True):
+    rows = [set(h.axes) & set(space.axes) for h in nests]
+    for node, axes in zip(nests, rows, strict=True):
         if axes != rows[0]:
             raise CannotLower(
                 "the same rows",
                 "they reduce different rows: {0} over {0:reduces}, {1} over {1:reduces}",
-                heavies[0].op,
+                nests[0].op,
                 node.op,
             )
         if not node.axes <= set(space.axes):
@@ -350,14 +356,14 @@ def _row_axes(heavies: list[Node], space: Space) -> tuple[Axis, ...]:
     return tuple(a for a in space.axes if a in rows[0])
 
 
-def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) -> None:
-    """Pull the remaining outputs with the shape of the rows at the row's index."""
-    reached = {value for value, _ in puller.nodes}
+def _inline_row_outputs(block, inliner: Inliner, root_nodes, rows, parts: dict[Value, Op]) -> None:
+    """Inline the remaining outputs with the shape of the rows at the row's index."""
+    reached = {value for value, _ in inliner.nodes}
     shape = tuple(a.size for a in rows)
     for value in block.outputs:
-        box = _written(value, parts)
+        box = _written_tensor(value, parts)
         wide = [d for d in box.type.shape if d != 1]
-        if value in top or box in reached:
+        if value in root_nodes or box in reached:
             continue
         if prod(wide) != prod(shape):
             raise CannotLower(
@@ -374,18 +380,18 @@ def _pull_row_outputs(block, puller: Puller, top, rows, parts: dict[Value, Op]) 
         from core_compiler.ops.index_maps import unravel
 
         index = unravel(position, box.type.shape)
-        top[value] = puller.pull(box, index)
+        root_nodes[value] = inliner.inline(box, index)
 
 
-def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, space):
+def _place_output(number, value, inliner, parts: dict[Value, Op], phases, rows, space):
     """Return the node that is an output's element, and its phase (None: the last)."""
-    box = _written(value, parts)
-    begin: Sequence[Lin] = [ZERO] * value.type.rank
+    box = _written_tensor(value, parts)
+    begin: Sequence[AffineExpr] = [ZERO] * value.type.rank
     if value in parts:
         declared = definition(parts[value])
-        begin = declared.lower.starts(puller, declared.view(parts[value]))
+        begin = declared.lower.starts(inliner, declared.view(parts[value]))
 
-    def address(index, shape) -> Lin:
+    def address(index, shape) -> AffineExpr:
         total = ZERO
         for i, stride in zip(index, ordered_strides(shape, value.type.order), strict=True):
             total = total + i * stride
@@ -397,31 +403,31 @@ def _place_output(number, value, puller, parts: dict[Value, Op], phases, rows, s
 
     candidates = [
         (address(index, box.type.shape), index, node)
-        for (v, index), node in puller.nodes.items()
+        for (v, index), node in inliner.nodes.items()
         if v is box
     ]
-    for place, index, node in candidates:
-        over = set(rows) if place.axes <= set(rows) else set(space.axes)
-        if place.axes <= over and _is_onto(place, box, over):
+    for location, index, node in candidates:
+        over = set(rows) if location.axes <= set(rows) else set(space.axes)
+        if location.axes <= over and _is_onto(location, box, over):
             return store(node, index), None
-    for place, index, node in candidates:
+    for location, index, node in candidates:
         for phase in phases:
-            loops = set(phase.heavy.heavy.axes)
-            one_sweep = phase.heavy.heavy.form in ("lanes", "sequence")
+            loops = set(phase.nest.nest.axes)
+            one_sweep = phase.nest.nest.form in ("lanes", "sequence")
             if (
                 one_sweep
-                and _is_onto(place, box, set(rows) | loops)
-                and any(n is node for t in phase.heavy.heavy.terms for n in t.walk())
+                and _is_onto(location, box, set(rows) | loops)
+                and any(n is node for t in phase.nest.nest.terms for n in t.walk())
             ):
                 return store(node, index), phase
     raise CannotLower(
         "each output element once",
         "{0} has other readers, and this kernel would not visit each of its elements exactly once",
-        puller.makers.get(value, value),
+        inliner.producers.get(value, value),
     )
 
 
-def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
+def _is_onto(address: AffineExpr, value: Value, axes: set[Axis]) -> bool:
     """Return whether ``address`` visits every element of a tensor like ``value`` exactly once."""
     if address.constant or any(not isinstance(a, Axis) for a, _ in address.terms):
         return False
@@ -437,13 +443,13 @@ def _is_onto(address: Lin, value: Value, axes: set[Axis]) -> bool:
     )
 
 
-def _check_fusion(heavies: list[Node]) -> None:
+def _check_fusion(nests: list[Node]) -> None:
     """Check that products, convolutions and windows are alone and have simple operands."""
-    for node in heavies:
-        loops = frozenset(node.heavy.axes)
-        for term in node.heavy.terms:
+    for node in nests:
+        loops = frozenset(node.nest.axes)
+        for term in node.nest.terms:
             for part in term.walk():
-                if part.heavy is not None and part.op is not node.op and part.axes & loops:
+                if part.nest is not None and part.op is not node.op and part.axes & loops:
                     raise CannotLower(
                         "loops side by side",
                         "{0} would run again inside each step of {1}: a reduction inside another's "
@@ -451,9 +457,9 @@ def _check_fusion(heavies: list[Node]) -> None:
                         part.op,
                         node.op,
                     )
-        if node.heavy.form in ("contraction", "convolution", "window"):
-            _check_once(node, heavies)
-            others = [h for h in heavies if h.op is not node.op]
+        if node.nest.form in ("contraction", "convolution", "window"):
+            _check_computed_once(node, nests)
+            others = [h for h in nests if h.op is not node.op]
             if others:
                 raise CannotLower(
                     "a product alone",
@@ -461,7 +467,7 @@ def _check_fusion(heavies: list[Node]) -> None:
                     node.op,
                     others[0].op,
                 )
-            for term in node.heavy.terms:
+            for term in node.nest.terms:
                 for part in term.walk():
                     own = part.op is node.op or part.function == "cast"
                     if part.kind == "compute" and not own:
@@ -474,9 +480,9 @@ def _check_fusion(heavies: list[Node]) -> None:
                         )
 
 
-def _check_once(node: Node, heavies: list[Node]) -> None:
+def _check_computed_once(node: Node, nests: list[Node]) -> None:
     """Refuse a product whose elements a kernel would compute more than once."""
-    if any(h.op is node.op for h in heavies if h is not node):
+    if any(h.op is node.op for h in nests if h is not node):
         raise CannotLower(
             "each product once",
             "{0} is read at several indices: each read would recompute it",
@@ -517,48 +523,48 @@ def cost(node: Node) -> int:
     return total
 
 
-def _position(node: Node, rows: set[Axis]) -> tuple[Lin, Axis, int] | None:
+def _position(node: Node, rows: set[Axis]) -> tuple[AffineExpr, Axis, int] | None:
     """Return (row part, the axis inside the row, its coefficient) of a node's position.
 
     The position is row-major, with exactly one axis inside the row.
     """
     if node.value is None or node.value.type.rank != len(node.index):
         return None
-    place = ZERO
+    position = ZERO
     for i, stride in zip(node.index, ordered_strides(node.value.type.shape, None), strict=True):
-        place = place + i * stride
-    inside = [(a, c) for a, c in place.terms if not (a.axes <= rows)]
+        position = position + i * stride
+    inside = [(a, c) for a, c in position.terms if not (a.axes <= rows)]
     if len(inside) != 1:
         return None
     axis, c = inside[0]
     if not isinstance(axis, Axis):
         return None
-    return place - axis_index(axis) * c, axis, c
+    return position - axis_index(axis) * c, axis, c
 
 
-def _stage(plan: Plan) -> None:
+def _stage_row_values(plan: Plan) -> None:
     """Mark expensive row values of earlier phases that a later phase reads back."""
     rows = set(plan.rows)
     known: dict[Value, tuple] = {}
     for phase in plan.phases:
-        if phase.heavy is not None and phase.heavy.heavy.form not in ("lanes", "sequence"):
+        if phase.nest is not None and phase.nest.nest.form not in ("lanes", "sequence"):
             continue
         for root in phase.roots:
-            _reuse(root, phase, known, rows)
+            _mark_reuse(root, phase, known, rows)
         for root in phase.roots:
             for node in root.walk():
-                place = _position(node, rows)
-                if place is not None and node.value not in known:
-                    known[node.value] = (place, node, phase)
+                position = _position(node, rows)
+                if position is not None and node.value not in known:
+                    known[node.value] = (position, node, phase)
 
 
-def _reuse(node: Node, phase: Phase, known, rows) -> None:
-    if node in phase.reuse or node.heavy is not None:
+def _mark_reuse(node: Node, phase: Phase, known, rows) -> None:
+    if node in phase.reuse or node.nest is not None:
         return
-    place = _position(node, rows) if node.value in known else None
-    if place is not None and node.kind != "load":
+    position = _position(node, rows) if node.value in known else None
+    if position is not None and node.kind != "load":
         (row, axis, c), first, owner = known[node.value]
-        same = place[0] == row and place[1].size == axis.size and place[2] == c
+        same = position[0] == row and position[1].size == axis.size and position[2] == c
         # A value that is constant along the row (a broadcast number) is not kept for each position.
         same = same and all(sum(a not in rows for a in n.axes) == 1 for n in (node, first))
         if same and owner is not phase and cost(node) >= _STAGE_COST:
@@ -566,4 +572,4 @@ def _reuse(node: Node, phase: Phase, known, rows) -> None:
             phase.reuse[node] = node.value
             return
     for child in node.inputs:
-        _reuse(child, phase, known, rows)
+        _mark_reuse(child, phase, known, rows)

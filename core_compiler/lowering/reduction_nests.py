@@ -18,55 +18,55 @@ from core_compiler.ops.affine import Axis
 LANES = 32
 
 
-class Writing(Protocol):
+class EmitterInterface(Protocol):
     """The emitter's interface for these loops, implemented by :class:`emission.Emitter`."""
 
     kb: KernelBuilder
     plan: Plan
-    sums: list[str]
+    sum_loops: list[str]
 
     def argument(self, letter: str, number: int) -> Value: ...
     def unique(self, name: str) -> str: ...
     def extent(self, axis: Axis) -> Value: ...
     def number(self, value: int, role: Any) -> Value: ...
-    def bound(self, axes: dict[Axis, Value]) -> AbstractContextManager[None]: ...
+    def bind(self, axes: dict[Axis, Value]) -> AbstractContextManager[None]: ...
     def keep(self, phase: Phase) -> None: ...
     def emit(self, node: Node) -> Value: ...
     def condition(self, conditions: Any) -> Value: ...
     def _allocate(self, phase: Phase) -> None: ...
 
 
-class HeavyLoops(Writing):
+class ReductionNests(EmitterInterface):
     """The part of :class:`emission.Emitter` that emits reduction nests."""
 
-    def heavy(self, node: Node) -> Value:
+    def nest(self, node: Node) -> Value:
         self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
-        return getattr(self, f"_{node.heavy.form}")(node)
+        return getattr(self, f"_{node.nest.form}")(node)
 
     def element(self, node: Node, k: Value, term: int = 0) -> Value:
         """Return the reduction nest's term at ``k`` (in a scope that the caller opened)."""
-        return self.emit(node.heavy.terms[term])
+        return self.emit(node.nest.terms[term])
 
     def _phase_of(self, node: Node) -> Phase:
         for phase in self.plan.phases:
-            if phase.heavy is node:
+            if phase.nest is node:
                 return phase
         return Phase(node)
 
     def _lanes(self, node: Node) -> Value:
-        heavy, axis = node.heavy, node.heavy.axes[0]
+        nest, axis = node.nest, node.nest.axes[0]
         phase = self._phase_of(node)
         self._allocate(phase)
 
         def body(k: Value) -> Value:
-            with self.bound({axis: k}):
-                made = self.emit(heavy.terms[0])
+            with self.bind({axis: k}):
+                made = self.emit(nest.terms[0])
                 self.keep(phase)
                 return made
 
-        return self._lane_levels(heavy, axis.size, self.extent(axis), body)
+        return self._lane_levels(nest, axis.size, self.extent(axis), body)
 
-    def _lane_levels(self, heavy, size: int, count: Value, element) -> Value:
+    def _lane_levels(self, nest, size: int, count: Value, element) -> Value:
         """Sum ``element`` over [0, count) in lanes.
 
         There are 32 lanes up to 4096 terms, else chunks of 4096 whose sums are added by the same
@@ -75,21 +75,21 @@ class HeavyLoops(Writing):
         """
         kb = self.kb
         if size <= LANE_CHUNK:
-            return self._lane_sum(heavy, kb.index(0), count, element)
+            return self._lane_sum(nest, kb.index(0), count, element)
         size = -(-size // LANE_CHUNK)
         chunks = self.argument("chunks", size)
-        sums = kb.alloc((chunks.name,), heavy.dtype, chunks, name=self.unique("sums"))
+        sums = kb.alloc((chunks.name,), nest.dtype, chunks, name=self.unique("sums"))
         with kb.loop(self.unique("chunk"), 0, chunks) as c:
             start = kb.mul(c, LANE_CHUNK)
             end = kb.min(kb.add(start, LANE_CHUNK), count)
-            kb.store(self._lane_sum(heavy, start, end, element), sums, c)
-        return self._lane_levels(heavy, size, chunks, lambda k: kb.load(sums, k))
+            kb.store(self._lane_sum(nest, start, end, element), sums, c)
+        return self._lane_levels(nest, size, chunks, lambda k: kb.load(sums, k))
 
-    def _lane_sum(self, heavy, lower, upper, element) -> Value:
-        kb, op = self.kb, COMBINE[heavy.kind]
-        lanes = kb.alloc((LANES,), heavy.dtype, space="register", name=self.unique("lanes"))
+    def _lane_sum(self, nest, lower, upper, element) -> Value:
+        kb, op = self.kb, COMBINE[nest.kind]
+        lanes = kb.alloc((LANES,), nest.dtype, space="register", name=self.unique("lanes"))
         with kb.loop(self.unique("start"), 0, LANES, loop="vector") as lane:
-            kb.store(identity(kb, heavy.kind, heavy.dtype), lanes, lane)
+            kb.store(identity(kb, nest.kind, nest.dtype), lanes, lane)
         with kb.loop(self.unique("k"), lower, upper, LANES) as k:
             width = kb.min(kb.sub(upper, k), LANES)
             with kb.loop(self.unique("lane"), 0, width, loop="vector") as lane:
@@ -102,54 +102,54 @@ class HeavyLoops(Writing):
         return kb.load(lanes, 0)
 
     def _sequence(self, node: Node) -> Value:
-        kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes
-        phase, op = self._phase_of(node), COMBINE[node.heavy.kind]
+        kb, nest, (axis,) = self.kb, node.nest, node.nest.axes
+        phase, op = self._phase_of(node), COMBINE[node.nest.kind]
         self._allocate(phase)
-        start, size = identity(kb, heavy.kind, heavy.dtype), self.extent(axis)
+        start, size = identity(kb, nest.kind, nest.dtype), self.extent(axis)
         with kb.loop(self.unique("chunk"), 0, size, CHUNK, init=[start]) as (chunk, total):
             end = kb.min(kb.add(chunk, CHUNK), size)
             with (
                 kb.loop(self.unique("k"), chunk, end, init=[start]) as (k, acc),
-                self.bound({axis: k}),
+                self.bind({axis: k}),
             ):
-                kb.carry(kb.op(op, acc, self.emit(heavy.terms[0])))
+                kb.carry(kb.op(op, acc, self.emit(nest.terms[0])))
                 self.keep(phase)
             kb.carry(kb.op(op, total, kb.results[0]))
         return kb.results[0]
 
     def _arg(self, node: Node) -> Value:
-        kb, heavy, (axis,) = self.kb, node.heavy, node.heavy.axes
-        term = heavy.terms[0]
-        kind = "max" if heavy.kind == "argmax" else "min"
-        init = [identity(kb, kind, term.dtype), kb.number(0, heavy.dtype)]
-        with kb.loop(self.unique("k"), 0, self.extent(axis), init=init) as (k, best, place):  # noqa: SIM117
-            with self.bound({axis: k}):
+        kb, nest, (axis,) = self.kb, node.nest, node.nest.axes
+        term = nest.terms[0]
+        kind = "max" if nest.kind == "argmax" else "min"
+        init = [identity(kb, kind, term.dtype), kb.number(0, nest.dtype)]
+        with kb.loop(self.unique("k"), 0, self.extent(axis), init=init) as (k, best, position):  # noqa: SIM117
+            with self.bind({axis: k}):
                 x = self.emit(term)
-                here = kb.cast(kb.cast(k, "i64"), heavy.dtype)
+                here = kb.cast(kb.cast(k, "i64"), nest.dtype)
                 # The first of equals (including zeros of both signs) wins, and the first NaN before
                 # all others.
                 better = kb.op("gt" if kind == "max" else "lt", x, best)
                 if term.dtype.is_float:
                     better = kb.or_(better, kb.and_(kb.ne(x, x), kb.eq(best, best)))
-                kb.carry(kb.select(better, x, best), kb.select(better, here, place))
+                kb.carry(kb.select(better, x, best), kb.select(better, here, position))
         return kb.results[1]
 
     def _contraction(self, node: Node) -> Value:
-        (axis,) = node.heavy.axes
+        (axis,) = node.nest.axes
         return self._chunks_along(node, axis)
 
     def _chunks_along(self, node: Node, axis) -> Value:
         """Sum along one axis in chunks of 256."""
-        kb, heavy = self.kb, node.heavy
-        zero, size = kb.number(0, heavy.dtype), self.extent(axis)
-        self.sums = [self.unique("chunk"), self.unique("k")]
-        with kb.loop(self.sums[0], 0, size, CHUNK, init=[zero]) as (chunk, total):
+        kb, nest = self.kb, node.nest
+        zero, size = kb.number(0, nest.dtype), self.extent(axis)
+        self.sum_loops = [self.unique("chunk"), self.unique("k")]
+        with kb.loop(self.sum_loops[0], 0, size, CHUNK, init=[zero]) as (chunk, total):
             end = kb.min(kb.add(chunk, CHUNK), size)
             with (
-                kb.loop(self.sums[1], chunk, end, init=[zero]) as (k, acc),
-                self.bound({axis: k}),
+                kb.loop(self.sum_loops[1], chunk, end, init=[zero]) as (k, acc),
+                self.bind({axis: k}),
             ):
-                a, b = (self.emit(t) for t in heavy.terms)
+                a, b = (self.emit(t) for t in nest.terms)
                 kb.carry(multiply_add(kb, a, b, acc))
             kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
         return kb.results[0]
@@ -159,58 +159,58 @@ class HeavyLoops(Writing):
 
         A chunk is ``blocks`` channel blocks.
         """
-        kb, heavy = self.kb, node.heavy
-        channel, taps = heavy.axes[0], heavy.axes[1:]
-        one = all(tap.size == 1 for tap in taps) and heavy.facts["blocks"] == 8
-        if one and not heavy.conditions:
+        kb, nest = self.kb, node.nest
+        channel, taps = nest.axes[0], nest.axes[1:]
+        one = all(tap.size == 1 for tap in taps) and nest.facts["blocks"] == 8
+        if one and not nest.conditions:
             # With one tap, 8 blocks of 32 channels in order are a product's chunk of 256.
-            with self.bound({tap: kb.index(0) for tap in taps}):
+            with self.bind({tap: kb.index(0) for tap in taps}):
                 return self._chunks_along(node, channel)
-        zero, size = kb.number(0, heavy.dtype), self.extent(channel)
-        step = self.number(32 * heavy.facts["blocks"], "chunk")
-        self.sums = [self.unique("chunk"), self.unique("block")]
-        with kb.loop(self.sums[0], 0, size, step, init=[zero]) as (chunk, total):
+        zero, size = kb.number(0, nest.dtype), self.extent(channel)
+        step = self.number(32 * nest.facts["blocks"], "chunk")
+        self.sum_loops = [self.unique("chunk"), self.unique("block")]
+        with kb.loop(self.sum_loops[0], 0, size, step, init=[zero]) as (chunk, total):
             end = kb.min(kb.add(chunk, step), size)
-            with kb.loop(self.sums[1], chunk, end, 32, init=[zero]) as (block, acc):
+            with kb.loop(self.sum_loops[1], chunk, end, 32, init=[zero]) as (block, acc):
                 stop = kb.min(kb.add(block, 32), size)
                 kb.carry(self._taps(node, taps, block, stop, acc))
             kb.carry(add_chunk(kb, chunk, total, kb.results[0]))
         return kb.results[0]
 
     def _taps(self, node: Node, taps, block, stop, acc) -> Value:
-        kb, heavy = self.kb, node.heavy
+        kb, nest = self.kb, node.nest
         if taps:
-            self.sums.append(self.unique("tap"))
-            with kb.loop(self.sums[-1], 0, self.extent(taps[0]), init=[acc]) as (tap, inner):  # noqa: SIM117
-                with self.bound({taps[0]: tap}):
+            self.sum_loops.append(self.unique("tap"))
+            with kb.loop(self.sum_loops[-1], 0, self.extent(taps[0]), init=[acc]) as (tap, inner):  # noqa: SIM117
+                with self.bind({taps[0]: tap}):
                     kb.carry(self._taps(node, taps[1:], block, stop, inner))
             return kb.results[0]
-        hit = self.condition(heavy.conditions) if heavy.conditions else None
-        self.sums.append(self.unique("c"))
+        hit = self.condition(nest.conditions) if nest.conditions else None
+        self.sum_loops.append(self.unique("c"))
         with (
-            kb.loop(self.sums[-1], block, stop, init=[acc]) as (c, inner),
-            self.bound({heavy.axes[0]: c}),
+            kb.loop(self.sum_loops[-1], block, stop, init=[acc]) as (c, inner),
+            self.bind({nest.axes[0]: c}),
         ):
-            a, b = (self.emit(t) for t in heavy.terms)
+            a, b = (self.emit(t) for t in nest.terms)
             made = multiply_add(kb, a, b, inner)
             kb.carry(made if hit is None else kb.select(hit, made, inner))
         return kb.results[0]
 
     def _window(self, node: Node) -> Value:
         """Emit positions row-major; the kind determines how each updates the carried values."""
-        kb, heavy = self.kb, node.heavy
-        zero = kb.number(0, heavy.dtype)
-        if heavy.kind == "positions":
-            init = [identity(kb, "max", heavy.terms[0].dtype), kb.number(-1, heavy.dtype)]
-            return self._positions(node, heavy.axes, init, self._place_of_largest)[1]
-        if heavy.kind != "gradient":
-            kind = "sum" if heavy.kind == "add" else heavy.kind
-            start = identity(kb, kind, heavy.dtype)
-            return self._positions(node, heavy.axes, [start], self._combined)[0]
-        if not heavy.facts["chunked"]:
-            return self._positions(node, heavy.axes, [zero], self._contribution)[0]
+        kb, nest = self.kb, node.nest
+        zero = kb.number(0, nest.dtype)
+        if nest.kind == "positions":
+            init = [identity(kb, "max", nest.terms[0].dtype), kb.number(-1, nest.dtype)]
+            return self._positions(node, nest.axes, init, self._position_of_largest)[1]
+        if nest.kind != "gradient":
+            kind = "sum" if nest.kind == "add" else nest.kind
+            start = identity(kb, kind, nest.dtype)
+            return self._positions(node, nest.axes, [start], self._combine_term)[0]
+        if not nest.facts["chunked"]:
+            return self._positions(node, nest.axes, [zero], self._add_contribution)[0]
         none = kb.number(0, "i64")
-        acc, total, seen = self._positions(node, heavy.axes, [zero, zero, none], self._in_chunks)
+        acc, total, seen = self._positions(node, nest.axes, [zero, zero, none], self._add_in_chunks)
         return kb.select(kb.le(seen, kb.number(CHUNK, "i64")), acc, kb.add(total, acc))
 
     def _positions(self, node: Node, taps, carried: list[Value], body) -> list[Value]:
@@ -219,55 +219,55 @@ class HeavyLoops(Writing):
         if not taps:
             return body(node, carried)
         with kb.loop(self.unique("tap"), 0, self.extent(taps[0]), init=carried) as (tap, *inner):  # noqa: SIM117
-            with self.bound({taps[0]: tap}):
+            with self.bind({taps[0]: tap}):
                 kb.carry(*self._positions(node, taps[1:], inner, body))
         return list(kb.results)
 
-    def _where(self, node: Node, hit: Value | None, new: list[Value], old: list[Value]):
+    def _select_carried(self, node: Node, hit: Value | None, new: list[Value], old: list[Value]):
         """Return the new carried values if the position counts, else the old ones."""
-        if node.heavy.conditions:
-            inside = self.condition(node.heavy.conditions)
+        if node.nest.conditions:
+            inside = self.condition(node.nest.conditions)
             hit = inside if hit is None else self.kb.and_(inside, hit)
         if hit is None:
             return new
         return [self.kb.select(hit, a, b) for a, b in zip(new, old, strict=True)]
 
-    def _combined(self, node: Node, carried: list[Value]) -> list[Value]:
-        made = self.kb.op(node.heavy.kind, carried[0], self.emit(node.heavy.terms[0]))
-        return self._where(node, None, [made], carried)
+    def _combine_term(self, node: Node, carried: list[Value]) -> list[Value]:
+        made = self.kb.op(node.nest.kind, carried[0], self.emit(node.nest.terms[0]))
+        return self._select_carried(node, None, [made], carried)
 
-    def _place_of_largest(self, node: Node, carried: list[Value]) -> list[Value]:
+    def _position_of_largest(self, node: Node, carried: list[Value]) -> list[Value]:
         """Update the position of the largest element.
 
         The first position always counts, and so does a NaN (the last one stays).
         """
-        kb, (best, place) = self.kb, carried
-        x, here = (self.emit(t) for t in node.heavy.terms)
-        better = kb.or_(kb.gt(x, best), kb.lt(place, kb.number(0, place.type)))
+        kb, (best, position) = self.kb, carried
+        x, here = (self.emit(t) for t in node.nest.terms)
+        better = kb.or_(kb.gt(x, best), kb.lt(position, kb.number(0, position.type)))
         if x.type.is_float:
             better = kb.or_(better, kb.ne(x, x))
-        return self._where(node, better, [x, here], carried)
+        return self._select_carried(node, better, [x, here], carried)
 
-    def _contribution(self, node: Node, carried: list[Value]) -> list[Value]:
+    def _add_contribution(self, node: Node, carried: list[Value]) -> list[Value]:
         """Add a term, starting from +0; ``terms`` has the element and whether it counts."""
-        value, *belongs = (self.emit(t) for t in node.heavy.terms)
+        value, *belongs = (self.emit(t) for t in node.nest.terms)
         made = self.kb.add(carried[0], value)
-        return self._where(node, belongs[0] if belongs else None, [made], carried)
+        return self._select_carried(node, belongs[0] if belongs else None, [made], carried)
 
-    def _in_chunks(self, node: Node, carried: list[Value]) -> list[Value]:
+    def _add_in_chunks(self, node: Node, carried: list[Value]) -> list[Value]:
         """Add a term in chunks: 256 terms end a chunk, whose sum is added to the total."""
         kb, (acc, total, seen) = self.kb, carried
-        value, *belongs = (self.emit(t) for t in node.heavy.terms)
+        value, *belongs = (self.emit(t) for t in node.nest.terms)
         none, chunk = kb.number(0, "i64"), kb.number(CHUNK, "i64")
         full = kb.and_(kb.gt(seen, none), kb.eq(kb.rem(seen, chunk), none))
         joined = kb.select(kb.eq(seen, chunk), acc, kb.add(total, acc))
-        begun = kb.select(full, kb.number(0, node.heavy.dtype), acc)
+        begun = kb.select(full, kb.number(0, node.nest.dtype), acc)
         new = [
             kb.add(begun, value),
             kb.select(full, joined, total),
             kb.add(seen, kb.number(1, "i64")),
         ]
-        return self._where(node, belongs[0] if belongs else None, new, carried)
+        return self._select_carried(node, belongs[0] if belongs else None, new, carried)
 
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or"}

@@ -1,7 +1,7 @@
 """Conversions of an op between consecutive versions of its ONNX definition.
 
 The table has a row for every definition that changed in more than the accepted types; all others
-carry over (see :func:`carried`).  The texts of the versions: https://onnx.ai/onnx/operators/.
+carry over (see :func:`carry_over`).  The texts of the versions: https://onnx.ai/onnx/operators/.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from core_compiler.onnx_level.dialect import (
 )
 
 
-class CannotSay(Exception):
+class CannotConvert(Exception):
     """The other version does not support this use of the op; the message names the feature."""
 
 
 @dataclass
-class Use:
+class NodeConversion:
     """A node that is converted to another version: its parts, and the nodes that replace it."""
 
     op: Op
     version: int  # the target definition
     nodes: Nodes
-    makers: Callable[[Value], Op | None]
+    producer_of: Callable[[Value], Op | None]
 
     def attr(self, name: str, default: Any = None) -> Any:
         return self.op.get(name, default)
@@ -56,24 +56,24 @@ class Use:
         if place >= len(self.op.operands):
             return None
         value = self.op.operands[place]
-        maker = self.makers(value)
-        return None if maker is not None and maker.kind == ABSENT else value
+        producer = self.producer_of(value)
+        return None if producer is not None and producer.kind == ABSENT else value
 
     def array(self, place: int, what: str) -> np.ndarray | None:
         """Return an input's constant value, None if omitted; raise CannotSay if it is computed."""
         value = self.input(place)
         if value is None:
             return None
-        held = constant(self.makers(value))
+        held = constant(self.producer_of(value))
         if held is None:
-            raise CannotSay(f"{what} must be constant, but is computed")
+            raise CannotConvert(f"{what} must be constant, but is computed")
         return as_array(held, self.nodes.weights)
 
     def ints(self, place: int, what: str) -> tuple[int, ...] | None:
         found = self.array(place, what)
         return None if found is None else tuple(map(int, found.reshape(-1)))
 
-    def again(self, *inputs: Value | None, without: Sequence[str] = (), **more: Any):
+    def emit(self, *inputs: Value | None, without: Sequence[str] = (), **more: Any):
         """Emit the op in its other version, with these inputs and the changed attributes."""
         own = {
             n: v
@@ -97,18 +97,18 @@ class Use:
         """Return the rank of the first input; raise CannotSay if it is unknown."""
         held = self.op.operands[0].type
         if not isinstance(held, TensorType):
-            raise CannotSay("the rank of its input is unknown (infer_shapes infers it)")
+            raise CannotConvert("the rank of its input is unknown (infer_shapes infers it)")
         return held.rank
 
     def like(self, number: float) -> Value:
         """Return a scalar of the first input's dtype."""
         held = self.op.operands[0].type
         if not isinstance(held, TensorType):
-            raise CannotSay("the type of its input is unknown (infer_shapes infers it)")
+            raise CannotConvert("the type of its input is unknown (infer_shapes infers it)")
         return self.nodes.constant(np.array(number, held.dtype.numpy))
 
 
-Adapter = Callable[[Use], Sequence[Value]]
+Adapter = Callable[[NodeConversion], Sequence[Value]]
 #: (op type, current version, target version) -> adapter.
 ADAPTERS: dict[tuple[str, int, int], Adapter] = {}
 
@@ -127,16 +127,16 @@ def adapts(op_type: str, old: int, new: int):
 def _becomes_input(op_type: str, old: int, new: int, name: str, place: int = 1) -> None:
     """Register a list of ints that was an attribute in ``old`` and is an input in ``new``."""
 
-    def up(use: Use):
-        given = use.attr(name)
-        inputs = [use.input(i) for i in range(place)]
-        held = None if given is None else use.nodes.ints(given)
-        return use.again(*inputs, held, without=[name])
+    def up(conversion: NodeConversion):
+        given = conversion.attr(name)
+        inputs = [conversion.input(i) for i in range(place)]
+        held = None if given is None else conversion.nodes.ints(given)
+        return conversion.emit(*inputs, held, without=[name])
 
-    def down(use: Use):
-        inputs = [use.input(i) for i in range(place)]
-        more: dict[str, Any] = {name: use.ints(place, name)}
-        return use.again(*inputs, **more)
+    def down(conversion: NodeConversion):
+        inputs = [conversion.input(i) for i in range(place)]
+        more: dict[str, Any] = {name: conversion.ints(place, name)}
+        return conversion.emit(*inputs, **more)
 
     ADAPTERS[op_type, old, new] = up
     ADAPTERS[op_type, new, old] = down
@@ -151,27 +151,31 @@ for _name, _old, _new, _list in (
 
 
 def _reduction(op_type: str, old: int, new: int) -> None:
-    def up(use: Use):
-        axes = use.attr("axes")
-        held = None if axes is None else use.nodes.ints(axes)
-        return use.again(use.input(0), held, without=["axes"])
+    def up(conversion: NodeConversion):
+        axes = conversion.attr("axes")
+        held = None if axes is None else conversion.nodes.ints(axes)
+        return conversion.emit(conversion.input(0), held, without=["axes"])
 
-    def down(use: Use):
-        axes = use.ints(1, "axes")
-        if not axes and use.attr("noop_with_empty_axes", 0):
-            return _each_alone(use, op_type)
-        return use.again(use.input(0), without=["noop_with_empty_axes"], axes=axes or None)
+    def down(conversion: NodeConversion):
+        axes = conversion.ints(1, "axes")
+        if not axes and conversion.attr("noop_with_empty_axes", 0):
+            return _each_alone(conversion, op_type)
+        return conversion.emit(
+            conversion.input(0), without=["noop_with_empty_axes"], axes=axes or None
+        )
 
     ADAPTERS[op_type, old, new] = up
     ADAPTERS[op_type, new, old] = down
 
 
-def _each_alone(use: Use, op_type: str):
+def _each_alone(conversion: NodeConversion, op_type: str):
     """Reduce over no axes, which applies to every element separately."""
-    x, steps = use.input(0), _ALONE.get(op_type, ("Identity",))
+    x, steps = conversion.input(0), _ALONE.get(op_type, ("Identity",))
     for step in steps:
         inputs = (x, x) if step == "Mul" else (x,)
-        x = use.nodes.one(step, *inputs, version=use.version, like=use.op.result.type)
+        x = conversion.nodes.one(
+            step, *inputs, version=conversion.version, like=conversion.op.result.type
+        )
     return (x,)
 
 
@@ -188,130 +192,147 @@ for _name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "
 
 
 @adapts("Clip", 6, 11)
-def _clip_up(use: Use):
-    low, high = use.attr("min"), use.attr("max")
-    limits = [None if limit is None else use.like(limit) for limit in (low, high)]
-    return use.again(use.input(0), *limits, without=["min", "max"])
+def _clip_up(conversion: NodeConversion):
+    low, high = conversion.attr("min"), conversion.attr("max")
+    limits = [None if limit is None else conversion.like(limit) for limit in (low, high)]
+    return conversion.emit(conversion.input(0), *limits, without=["min", "max"])
 
 
 @adapts("Clip", 11, 6)
-def _clip_down(use: Use):
-    limits = [use.array(i, name) for i, name in ((1, "min"), (2, "max"))]
+def _clip_down(conversion: NodeConversion):
+    limits = [conversion.array(i, name) for i, name in ((1, "min"), (2, "max"))]
     low, high = (None if a is None else float(a.reshape(-1)[0]) for a in limits)
-    return use.again(use.input(0), min=low, max=high)
+    return conversion.emit(conversion.input(0), min=low, max=high)
 
 
 @adapts("Dropout", 10, 12)
-def _dropout_up(use: Use):
-    ratio = use.nodes.constant(np.array(use.attr("ratio", 0.5), np.float32))
-    return _masked(use, use.again(use.input(0), ratio, without=["ratio"]), False)
+def _dropout_up(conversion: NodeConversion):
+    ratio = conversion.nodes.constant(np.array(conversion.attr("ratio", 0.5), np.float32))
+    return _masked(
+        conversion, conversion.emit(conversion.input(0), ratio, without=["ratio"]), False
+    )
 
 
 @adapts("Dropout", 12, 10)
-def _dropout_down(use: Use):
-    training = use.array(2, "training_mode")
+def _dropout_down(conversion: NodeConversion):
+    training = conversion.array(2, "training_mode")
     if training is not None and training.any():
-        raise CannotSay("it is in training mode")
-    ratio = use.array(1, "ratio")
+        raise CannotConvert("it is in training mode")
+    ratio = conversion.array(1, "ratio")
     given = None if ratio is None else float(ratio.reshape(-1)[0])
-    return _masked(use, use.again(use.input(0), without=["seed"], ratio=given), True)
+    return _masked(
+        conversion, conversion.emit(conversion.input(0), without=["seed"], ratio=given), True
+    )
 
 
-def _masked(use: Use, made: Sequence[Value], said: bool) -> Sequence[Value]:
+def _masked(conversion: NodeConversion, made: Sequence[Value], mask_value: bool) -> Sequence[Value]:
     """Return ``made`` with the mask of a Dropout that drops nothing.
 
     It is false before version 12, true from then on.
     """
-    if len(made) < 2 or use.op.results[1].type is NOTHING:
+    if len(made) < 2 or conversion.op.results[1].type is NOTHING:
         return made
-    nodes = use.nodes
-    shape = nodes.one("Shape", use.input(0), version=1)
+    nodes = conversion.nodes
+    shape = nodes.one("Shape", conversion.input(0), version=1)
     mask = nodes.one(
-        "Expand", nodes.constant(np.array([said])), shape, version=8, like=use.op.results[1].type
+        "Expand",
+        nodes.constant(np.array([mask_value])),
+        shape,
+        version=8,
+        like=conversion.op.results[1].type,
     )
     return made[0], mask
 
 
 @adapts("Pad", 2, 11)
-def _pad_up(use: Use):
-    value = use.like(use.attr("value", 0.0))
-    return use.again(
-        use.input(0), use.nodes.ints(use.attr("pads")), value, without=["pads", "value"]
+def _pad_up(conversion: NodeConversion):
+    value = conversion.like(conversion.attr("value", 0.0))
+    return conversion.emit(
+        conversion.input(0),
+        conversion.nodes.ints(conversion.attr("pads")),
+        value,
+        without=["pads", "value"],
     )
 
 
 @adapts("Pad", 11, 2)
-def _pad_down(use: Use):
-    value = use.array(2, "constant_value")
-    return use.again(
-        use.input(0),
-        pads=use.ints(1, "pads"),
+def _pad_down(conversion: NodeConversion):
+    value = conversion.array(2, "constant_value")
+    return conversion.emit(
+        conversion.input(0),
+        pads=conversion.ints(1, "pads"),
         value=None if value is None else float(value.reshape(-1)[0]),
     )
 
 
 @adapts("Pad", 18, 13)
-def _pad_without_axes(use: Use):
-    axes = use.ints(3, "axes")
+def _pad_without_axes(conversion: NodeConversion):
+    axes = conversion.ints(3, "axes")
     if axes is None:
-        return use.again(*(use.input(i) for i in range(3)))
-    rank, pads = use.rank(), use.ints(1, "pads") or ()
+        return conversion.emit(*(conversion.input(i) for i in range(3)))
+    rank, pads = conversion.rank(), conversion.ints(1, "pads") or ()
     whole = [0] * (2 * rank)
     for i, axis in enumerate(axes):
         whole[axis % rank], whole[axis % rank + rank] = pads[i], pads[i + len(axes)]
-    return use.again(use.input(0), use.nodes.ints(whole), use.input(2))
+    return conversion.emit(conversion.input(0), conversion.nodes.ints(whole), conversion.input(2))
 
 
 @adapts("Slice", 1, 10)
-def _slice_up(use: Use):
-    axes = use.attr("axes")
-    held = None if axes is None else use.nodes.ints(axes)
-    starts, ends = (use.nodes.ints(use.attr(n)) for n in ("starts", "ends"))
-    return use.again(use.input(0), starts, ends, held, without=["starts", "ends", "axes"])
+def _slice_up(conversion: NodeConversion):
+    axes = conversion.attr("axes")
+    held = None if axes is None else conversion.nodes.ints(axes)
+    starts, ends = (conversion.nodes.ints(conversion.attr(n)) for n in ("starts", "ends"))
+    return conversion.emit(
+        conversion.input(0), starts, ends, held, without=["starts", "ends", "axes"]
+    )
 
 
 @adapts("Slice", 10, 1)
-def _slice_down(use: Use):
-    steps = use.ints(4, "steps")
+def _slice_down(conversion: NodeConversion):
+    steps = conversion.ints(4, "steps")
     if steps is not None and set(steps) != {1}:
-        raise CannotSay(f"its steps are {steps}")
-    return use.again(
-        use.input(0),
-        starts=use.ints(1, "starts"),
-        ends=use.ints(2, "ends"),
-        axes=use.ints(3, "axes"),
+        raise CannotConvert(f"its steps are {steps}")
+    return conversion.emit(
+        conversion.input(0),
+        starts=conversion.ints(1, "starts"),
+        ends=conversion.ints(2, "ends"),
+        axes=conversion.ints(3, "axes"),
     )
 
 
 @adapts("TopK", 1, 10)
-def _topk_up(use: Use):
-    return use.again(use.input(0), use.nodes.ints([use.attr("k")]), without=["k"])
+def _topk_up(conversion: NodeConversion):
+    return conversion.emit(
+        conversion.input(0), conversion.nodes.ints([conversion.attr("k")]), without=["k"]
+    )
 
 
 @adapts("TopK", 10, 1)
-def _topk_down(use: Use):
-    (count,) = use.ints(1, "K") or (0,)
-    return use.again(use.input(0), k=count)
+def _topk_down(conversion: NodeConversion):
+    (count,) = conversion.ints(1, "K") or (0,)
+    return conversion.emit(conversion.input(0), k=count)
 
 
 @adapts("DFT", 17, 20)
-def _dft_up(use: Use):
-    axis = use.nodes.constant(np.array(use.attr("axis", 1), np.int64))
-    return use.again(use.input(0), use.input(1), axis, without=["axis"])
+def _dft_up(conversion: NodeConversion):
+    axis = conversion.nodes.constant(np.array(conversion.attr("axis", 1), np.int64))
+    return conversion.emit(conversion.input(0), conversion.input(1), axis, without=["axis"])
 
 
 @adapts("DFT", 20, 17)
-def _dft_down(use: Use):
-    axis = use.array(2, "axis")
-    return use.again(
-        use.input(0), use.input(1), axis=-2 if axis is None else int(axis.reshape(-1)[0])
+def _dft_down(conversion: NodeConversion):
+    axis = conversion.array(2, "axis")
+    return conversion.emit(
+        conversion.input(0),
+        conversion.input(1),
+        axis=-2 if axis is None else int(axis.reshape(-1)[0]),
     )
 
 
 @adapts("Upsample", 7, 9)
-def _upsample_up(use: Use):
-    scales = use.nodes.constant(np.array(use.attr("scales"), np.float32))
-    return use.again(use.input(0), scales, without=["scales"])
+def _upsample_up(conversion: NodeConversion):
+    scales = conversion.nodes.constant(np.array(conversion.attr("scales"), np.float32))
+    return conversion.emit(conversion.input(0), scales, without=["scales"])
 
 
 # -- changed semantics -----------------------------------------------------------------------------
@@ -323,39 +344,43 @@ def _flattened(op_type: str) -> None:
     The old version reduces over all axes from ``axis`` on, the new one over a single axis.
     """
 
-    def over_one(use: Use, axis: int) -> bool:
-        shape = use.op.operands[0].type.shape
+    def over_one(conversion: NodeConversion, axis: int) -> bool:
+        shape = conversion.op.operands[0].type.shape
         return axis == len(shape) - 1 or all(d == 1 for d in shape[axis + 1 :])
 
-    def up(use: Use):
-        axis = use.attr("axis", 1) % max(use.rank(), 1)
-        if over_one(use, axis):
-            return use.again(use.input(0), axis=axis)
-        shape = use.op.operands[0].type
+    def up(conversion: NodeConversion):
+        axis = conversion.attr("axis", 1) % max(conversion.rank(), 1)
+        if over_one(conversion, axis):
+            return conversion.emit(conversion.input(0), axis=axis)
+        shape = conversion.op.operands[0].type
         if not shape.is_static:
-            raise CannotSay("it is over several axes of unknown size")
+            raise CannotConvert("it is over several axes of unknown size")
         flat = shape.with_(shape=(prod(shape.shape[:axis]), prod(shape.shape[axis:])))
-        rows = use.nodes.one(
-            "Reshape", use.input(0), use.nodes.ints(flat.shape), version=5, like=flat
+        rows = conversion.nodes.one(
+            "Reshape", conversion.input(0), conversion.nodes.ints(flat.shape), version=5, like=flat
         )
-        made = use.nodes.one(op_type, rows, version=use.version, axis=1, like=flat)
-        return use.nodes.node(
-            "Reshape", made, use.nodes.ints(shape.shape), version=5, results=[shape]
+        made = conversion.nodes.one(op_type, rows, version=conversion.version, axis=1, like=flat)
+        return conversion.nodes.node(
+            "Reshape", made, conversion.nodes.ints(shape.shape), version=5, results=[shape]
         )
 
-    def down(use: Use):
-        rank = use.rank()
-        axis = use.attr("axis", -1) % max(rank, 1)
-        if over_one(use, axis):
-            return use.again(use.input(0), axis=axis)
+    def down(conversion: NodeConversion):
+        rank = conversion.rank()
+        axis = conversion.attr("axis", -1) % max(rank, 1)
+        if over_one(conversion, axis):
+            return conversion.emit(conversion.input(0), axis=axis)
         order = [*(i for i in range(rank) if i != axis), axis]
         back = [order.index(i) for i in range(rank)]
-        held = use.op.operands[0].type
+        held = conversion.op.operands[0].type
         moved = held.with_(shape=[held.shape[i] for i in order])
-        turned = use.nodes.one("Transpose", use.input(0), version=1, perm=tuple(order), like=moved)
-        made = use.nodes.one(op_type, turned, version=use.version, axis=rank - 1, like=moved)
-        return use.nodes.node(
-            "Transpose", made, version=1, perm=tuple(back), results=[use.op.result.type]
+        turned = conversion.nodes.one(
+            "Transpose", conversion.input(0), version=1, perm=tuple(order), like=moved
+        )
+        made = conversion.nodes.one(
+            op_type, turned, version=conversion.version, axis=rank - 1, like=moved
+        )
+        return conversion.nodes.node(
+            "Transpose", made, version=1, perm=tuple(back), results=[conversion.op.result.type]
         )
 
     ADAPTERS[op_type, 11, 13] = up
@@ -366,13 +391,13 @@ for _name in ("Softmax", "LogSoftmax", "Hardmax"):
     _flattened(_name)
 
 
-def _broadcasting_down(use: Use):
+def _broadcasting_down(conversion: NodeConversion):
     """Expand the inputs: before version 8 all of them have the same shape."""
-    types = {v.type for v in use.op.operands}
+    types = {v.type for v in conversion.op.operands}
     (held, *others) = types
     if others or not isinstance(held, TensorType) or ANY_SIZE in held.shape:
-        raise CannotSay("its inputs may have different shapes")
-    return use.again(*use.op.operands)
+        raise CannotConvert("its inputs may have different shapes")
+    return conversion.emit(*conversion.op.operands)
 
 
 for _name in ("Max", "Mean", "Min", "Sum"):
@@ -380,201 +405,225 @@ for _name in ("Max", "Mean", "Min", "Sum"):
 
 
 @adapts("RoiAlign", 10, 16)
-def _roi_align_up(use: Use):
-    return use.again(*use.op.operands, coordinate_transformation_mode="output_half_pixel")
+def _roi_align_up(conversion: NodeConversion):
+    return conversion.emit(
+        *conversion.op.operands, coordinate_transformation_mode="output_half_pixel"
+    )
 
 
 @adapts("RoiAlign", 16, 10)
-def _roi_align_down(use: Use):
-    if use.attr("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
-        raise CannotSay("it uses half_pixel coordinates")
-    return use.again(*use.op.operands, without=["coordinate_transformation_mode"])
+def _roi_align_down(conversion: NodeConversion):
+    if conversion.attr("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
+        raise CannotConvert("it uses half_pixel coordinates")
+    return conversion.emit(*conversion.op.operands, without=["coordinate_transformation_mode"])
 
 
 _SAMPLING = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
 
 
 @adapts("GridSample", 16, 20)
-def _grid_sample_up(use: Use):
-    return use.again(*use.op.operands, mode=_SAMPLING[use.attr("mode", "bilinear")])
+def _grid_sample_up(conversion: NodeConversion):
+    return conversion.emit(
+        *conversion.op.operands, mode=_SAMPLING[conversion.attr("mode", "bilinear")]
+    )
 
 
 @adapts("GridSample", 20, 16)
-def _grid_sample_down(use: Use):
+def _grid_sample_down(conversion: NodeConversion):
     names = {new: old for old, new in _SAMPLING.items()}
-    if use.rank() != 4:
-        raise CannotSay("its input does not have four dimensions")
-    return use.again(*use.op.operands, mode=names[use.attr("mode", "linear")])
+    if conversion.rank() != 4:
+        raise CannotConvert("its input does not have four dimensions")
+    return conversion.emit(*conversion.op.operands, mode=names[conversion.attr("mode", "linear")])
 
 
 @adapts("Split", 13, 18)
-def _split_up(use: Use):
-    parts = None if use.input(1) is not None else len(use.op.results)
-    return use.again(use.input(0), use.input(1), num_outputs=parts)
+def _split_up(conversion: NodeConversion):
+    parts = None if conversion.input(1) is not None else len(conversion.op.results)
+    return conversion.emit(conversion.input(0), conversion.input(1), num_outputs=parts)
 
 
 @adapts("Split", 18, 13)
-def _split_down(use: Use):
+def _split_down(conversion: NodeConversion):
     """Convert to equal parts, or to explicit sizes for a smaller last part (new in version 18)."""
-    if use.input(1) is not None:
-        return use.again(use.input(0), use.input(1))
-    axis, held, parts = use.attr("axis", 0), use.op.operands[0].type, len(use.op.results)
+    if conversion.input(1) is not None:
+        return conversion.emit(conversion.input(0), conversion.input(1))
+    axis, held, parts = (
+        conversion.attr("axis", 0),
+        conversion.op.operands[0].type,
+        len(conversion.op.results),
+    )
     sizes: list[Any] = [
-        v.type.shape[axis] if isinstance(v.type, TensorType) else None for v in use.op.results
+        v.type.shape[axis] if isinstance(v.type, TensorType) else None
+        for v in conversion.op.results
     ]
     if not all(isinstance(size, int) for size in sizes):
         size = held.shape[axis] if isinstance(held, TensorType) else None
         if not isinstance(size, int):
-            raise CannotSay("the size of the axis that it splits is unknown")
+            raise CannotConvert("the size of the axis that it splits is unknown")
         each = -(-size // parts)
         sizes = [each] * (parts - 1) + [size - each * (parts - 1)]
-    return use.again(use.input(0), use.nodes.ints(sizes), without=["num_outputs"])
+    return conversion.emit(
+        conversion.input(0), conversion.nodes.ints(sizes), without=["num_outputs"]
+    )
 
 
 @adapts("Reshape", 14, 13)
-def _reshape_down(use: Use):
-    if use.attr("allowzero", 0) and 0 in (use.ints(1, "shape") or ()):
-        raise CannotSay("a 0 in its shape means size 0")
-    return use.again(*use.op.operands, without=["allowzero"])
+def _reshape_down(conversion: NodeConversion):
+    if conversion.attr("allowzero", 0) and 0 in (conversion.ints(1, "shape") or ()):
+        raise CannotConvert("a 0 in its shape means size 0")
+    return conversion.emit(*conversion.op.operands, without=["allowzero"])
 
 
 @adapts("BatchNormalization", 7, 9)
-def _batch_norm_spatial(use: Use):
-    if not use.attr("spatial", 1):
-        raise CannotSay("it has separate statistics for every element")
-    return use.again(*use.op.operands, without=["spatial"])
+def _batch_norm_spatial(conversion: NodeConversion):
+    if not conversion.attr("spatial", 1):
+        raise CannotConvert("it has separate statistics for every element")
+    return conversion.emit(*conversion.op.operands, without=["spatial"])
 
 
 @adapts("BatchNormalization", 9, 14)
-def _batch_norm_up(use: Use):
-    if len(use.op.results) > 1:
-        raise CannotSay("it is in training mode")
-    return use.again(*use.op.operands)
+def _batch_norm_up(conversion: NodeConversion):
+    if len(conversion.op.results) > 1:
+        raise CannotConvert("it is in training mode")
+    return conversion.emit(*conversion.op.operands)
 
 
 @adapts("GroupNormalization", 18, 21)
-def _group_norm_up(use: Use):
+def _group_norm_up(conversion: NodeConversion):
     return _per_channel(
-        use, lambda each, groups: np.repeat(each, use.op.operands[0].type.shape[1] // groups)
+        conversion,
+        lambda each, groups: np.repeat(each, conversion.op.operands[0].type.shape[1] // groups),
     )
 
 
 @adapts("GroupNormalization", 21, 18)
-def _group_norm_down(use: Use):
+def _group_norm_down(conversion: NodeConversion):
     def per_group(each: np.ndarray, groups: int) -> np.ndarray:
         parts = each.reshape(groups, -1)
         if np.any(parts != parts[:, :1]):
-            raise CannotSay("its scale or bias differs within a group")
+            raise CannotConvert("its scale or bias differs within a group")
         return np.ascontiguousarray(parts[:, 0])
 
-    return _per_channel(use, per_group)
+    return _per_channel(conversion, per_group)
 
 
-def _per_channel(use: Use, change):
-    groups, shape = use.attr("num_groups"), use.op.operands[0].type
+def _per_channel(conversion: NodeConversion, change):
+    groups, shape = conversion.attr("num_groups"), conversion.op.operands[0].type
     if not isinstance(shape, TensorType) or not isinstance(shape.shape[1], int):
-        raise CannotSay("the number of channels is unknown")
-    held = [use.array(i, name) for i, name in ((1, "scale"), (2, "bias"))]
-    made = [use.nodes.constant(change(a, groups)) for a in held if a is not None]
-    return use.again(use.input(0), *made)
+        raise CannotConvert("the number of channels is unknown")
+    held = [conversion.array(i, name) for i, name in ((1, "scale"), (2, "bias"))]
+    made = [conversion.nodes.constant(change(a, groups)) for a in held if a is not None]
+    return conversion.emit(conversion.input(0), *made)
 
 
 @adapts("Upsample", 9, 10)
-def _upsample_to_resize(use: Use):
+def _upsample_to_resize(conversion: NodeConversion):
     """Replace the deprecated op by a Resize of version 10."""
-    return use.nodes.node(
+    return conversion.nodes.node(
         "Resize",
-        use.input(0),
-        use.input(1),
+        conversion.input(0),
+        conversion.input(1),
         version=10,
-        results=[v.type for v in use.op.results],
-        mode=use.attr("mode"),
+        results=[v.type for v in conversion.op.results],
+        mode=conversion.attr("mode"),
     )
 
 
 @adapts("Resize", 10, 11)
-def _resize_up(use: Use):
+def _resize_up(conversion: NodeConversion):
     nearest = "floor"
-    held = constant(use.makers(use.op.operands[1]))
-    if held is not None and use.attr("mode", "nearest") == "nearest":
-        scales = as_array(held, use.nodes.weights)
+    held = constant(conversion.producer_of(conversion.op.operands[1]))
+    if held is not None and conversion.attr("mode", "nearest") == "nearest":
+        scales = as_array(held, conversion.nodes.weights)
         nearest = "ceil" if np.any(scales < 1) else "floor"  # for an axis that shrinks
         if nearest == "ceil" and np.any(scales > 1):
-            raise CannotSay("one axis shrinks, another grows")
-    return use.again(
-        use.input(0),
-        use.nodes.constant(np.empty(0, np.float32)),
-        use.input(1),
+            raise CannotConvert("one axis shrinks, another grows")
+    return conversion.emit(
+        conversion.input(0),
+        conversion.nodes.constant(np.empty(0, np.float32)),
+        conversion.input(1),
         coordinate_transformation_mode="asymmetric",
         nearest_mode=nearest,
     )
 
 
 @adapts("Resize", 13, 11)
-def _resize_with_all_inputs(use: Use):
+def _resize_with_all_inputs(conversion: NodeConversion):
     empty = np.empty(0, np.float32)
-    roi, scales = (use.input(i) for i in (1, 2))
-    given = [v if v is not None else use.nodes.constant(empty) for v in (roi, scales)]
-    return use.again(use.input(0), *given, use.input(3))
+    roi, scales = (conversion.input(i) for i in (1, 2))
+    given = [v if v is not None else conversion.nodes.constant(empty) for v in (roi, scales)]
+    return conversion.emit(conversion.input(0), *given, conversion.input(3))
 
 
 @adapts("Resize", 18, 13)
-def _resize_all_axes(use: Use):
+def _resize_all_axes(conversion: NodeConversion):
     """Expand the scales and sizes of selected axes to all axes."""
     later = ["antialias", "axes", "keep_aspect_ratio_policy"]
-    if use.attr("antialias", 0):
-        raise CannotSay("it uses antialias")
-    axes, sizes, shape = use.attr("axes"), use.ints(3, "sizes"), use.op.operands[0].type
-    if sizes is not None and use.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise CannotSay("it keeps the aspect ratio")
+    if conversion.attr("antialias", 0):
+        raise CannotConvert("it uses antialias")
+    axes, sizes, shape = (
+        conversion.attr("axes"),
+        conversion.ints(3, "sizes"),
+        conversion.op.operands[0].type,
+    )
+    if sizes is not None and conversion.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise CannotConvert("it keeps the aspect ratio")
     if axes is None:
-        return use.again(*(use.input(i) for i in range(4)), without=later)
-    rank = use.rank()
+        return conversion.emit(*(conversion.input(i) for i in range(4)), without=later)
+    rank = conversion.rank()
     places = [axis % rank for axis in axes]
     if sizes is not None:
         if not shape.is_static:
-            raise CannotSay("it resizes some axes, and the sizes of the others are unknown")
+            raise CannotConvert("it resizes some axes, and the sizes of the others are unknown")
         whole = dict(enumerate(shape.shape)) | dict(zip(places, sizes, strict=True))
-        return use.again(
-            use.input(0), None, None, use.nodes.ints([whole[i] for i in range(rank)]), without=later
+        return conversion.emit(
+            conversion.input(0),
+            None,
+            None,
+            conversion.nodes.ints([whole[i] for i in range(rank)]),
+            without=later,
         )
-    scales = use.array(2, "scales")
-    region = use.array(1, "roi")
+    scales = conversion.array(2, "scales")
+    region = conversion.array(1, "roi")
     if scales is None or (region is not None and region.size):
-        raise CannotSay("its region is given for some axes only")
+        raise CannotConvert("its region is given for some axes only")
     every = np.ones(rank, np.float32)
     every[places] = scales
-    return use.again(use.input(0), None, use.nodes.constant(every), without=later)
+    return conversion.emit(
+        conversion.input(0), None, conversion.nodes.constant(every), without=later
+    )
 
 
 @adapts("AveragePool", 22, 19)
 @adapts("MaxPool", 22, 12)
-def _pool_down(use: Use):
-    if use.attr("ceil_mode", 0):  # the last window may start in the padding before version 22
-        raise CannotSay("it rounds its size up")
-    return use.again(use.input(0))
+def _pool_down(conversion: NodeConversion):
+    if conversion.attr(
+        "ceil_mode", 0
+    ):  # the last window may start in the padding before version 22
+        raise CannotConvert("it rounds its size up")
+    return conversion.emit(conversion.input(0))
 
 
 @adapts("OptionalGetElement", 18, 15)
 @adapts("OptionalHasElement", 18, 15)
-def _optional_down(use: Use):
-    held = use.op.operands[0].type if use.op.operands else None
+def _optional_down(conversion: NodeConversion):
+    held = conversion.op.operands[0].type if conversion.op.operands else None
     if not isinstance(held, OpaqueType) or not held.text.startswith("!onnx.opt"):
-        raise CannotSay("its input is not an optional value")
-    return use.again(use.input(0))
+        raise CannotConvert("its input is not an optional value")
+    return conversion.emit(conversion.input(0))
 
 
 @adapts("Resize", 11, 10)
-def _resize_down(use: Use):
-    mode = use.attr("mode", "nearest")
-    fits = use.attr("coordinate_transformation_mode", "half_pixel") == "asymmetric" and (
-        mode == "linear" or (mode == "nearest" and use.attr("nearest_mode") == "floor")
+def _resize_down(conversion: NodeConversion):
+    mode = conversion.attr("mode", "nearest")
+    fits = conversion.attr("coordinate_transformation_mode", "half_pixel") == "asymmetric" and (
+        mode == "linear" or (mode == "nearest" and conversion.attr("nearest_mode") == "floor")
     )
-    if not fits or use.input(3) is not None:
-        raise CannotSay("version 10 supports only asymmetric coordinates, floor and scales")
-    return use.again(
-        use.input(0),
-        use.input(2),
+    if not fits or conversion.input(3) is not None:
+        raise CannotConvert("version 10 supports only asymmetric coordinates, floor and scales")
+    return conversion.emit(
+        conversion.input(0),
+        conversion.input(2),
         without=[
             "coordinate_transformation_mode",
             "nearest_mode",
@@ -588,7 +637,7 @@ def _resize_down(use: Use):
 # -- unchanged definitions -------------------------------------------------------------------------
 
 
-def carried(op: Op, old, new) -> Op:
+def carry_over(op: Op, old, new) -> Op:
     """Return ``op`` with the definition ``new`` instead of ``old`` if they are equivalent.
 
     A default that differs is written explicitly; an attribute that ``new`` lacks is dropped if it
@@ -600,17 +649,17 @@ def carried(op: Op, old, new) -> Op:
         before, after = _default(old, name), _default(new, name)
         if name not in new.attributes:
             if name in own and own[name] != before and not _neutral(name, own[name]):
-                raise CannotSay(f"{name} is {own[name]}")
+                raise CannotConvert(f"{name} is {own[name]}")
             own.pop(name, None)
         elif name in old.attributes and name not in own and before != after:
             own[name] = before
     for name, value in own.items():
         if new.since_version < _VALUES_SINCE.get((op.kind.removeprefix(PREFIX), name, value), 0):
-            raise CannotSay(f"{name} is {value}")
+            raise CannotConvert(f"{name} is {value}")
     if not new.min_input <= len(op.operands) <= new.max_input:
-        raise CannotSay(f"it has {len(op.operands)} inputs")
+        raise CannotConvert(f"it has {len(op.operands)} inputs")
     if not new.min_output <= len(op.results) <= new.max_output:
-        raise CannotSay(f"it has {len(op.results)} results")
+        raise CannotConvert(f"it has {len(op.results)} results")
     _check_types(op, new)
     own = counted(op, new.since_version, own)
     return op.with_(attributes={**own, SINCE: new.since_version})
@@ -643,7 +692,7 @@ def counted(op: Op, version: int, attributes: Mapping[str, Any]) -> dict[str, An
             continue
         held = (op.results if op.kind in _ADD_AXES else op.operands)[0].type
         if not isinstance(held, TensorType):
-            raise CannotSay("the rank of its input is unknown (infer_shapes infers it)")
+            raise CannotConvert("the rank of its input is unknown (infer_shapes infers it)")
         places = tuple(axis % held.rank for axis in axes)
         own[name] = places if isinstance(given, tuple) else places[0]
     return own
@@ -677,9 +726,9 @@ def _check_types(op: Op, schema) -> None:
             if name and formal:
                 wanted = formal[min(place, len(formal) - 1)]
                 if name not in wanted.types and wanted.types:
-                    raise CannotSay(f"its {what} {wanted.name} is {name}")
+                    raise CannotConvert(f"its {what} {wanted.name} is {name}")
                 if wanted.is_homogeneous and bound.setdefault(wanted.type_str, name) != name:
-                    raise CannotSay(
+                    raise CannotConvert(
                         f"its {what} {wanted.name} is {name}, but others of this "
                         f"type are {bound[wanted.type_str]}"
                     )
@@ -717,8 +766,8 @@ _TYPE_NAMES = {
 }
 
 
-def adapted(
-    op: Op, version: int, weights: WeightStore, makers: Callable[[Value], Op | None]
+def apply_adapter(
+    op: Op, version: int, weights: WeightStore, producer_of: Callable[[Value], Op | None]
 ) -> tuple[list[Op], Sequence[Value]] | None:
     """Convert ``op`` to its neighbouring definition ``version``; None if the table has no row.
 
@@ -729,5 +778,5 @@ def adapted(
     if adapter is None:
         return None
     nodes = Nodes(weights)
-    values = adapter(Use(op, version, nodes, makers))
+    values = adapter(NodeConversion(op, version, nodes, producer_of))
     return nodes.ops, values

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from core_compiler.ir import Op, Rewriter, Value, WeightStore
-from core_compiler.onnx_level.adapters import CannotSay, adapted, carried
-from core_compiler.onnx_level.dialect import SINCE, is_node, newest, schema, spelled
-from core_compiler.onnx_level.inline import defined, settled
-from core_compiler.onnx_level.legality import complaint
+from core_compiler.onnx_level.adapters import CannotConvert, apply_adapter, carry_over
+from core_compiler.onnx_level.dialect import SINCE, domain_and_type, is_node, newest, schema
+from core_compiler.onnx_level.inline import expand_definition, reuse_results
+from core_compiler.onnx_level.legality import find_error
 
 #: An op and its definition in terms of other ops may differ by their rounding.
 TOLERANCE = 2e-6
@@ -20,14 +20,14 @@ TOLERANCE = 2e-6
 class Converter:
     """A converter of the ops of blocks to version ``to`` of the default domain.
 
-    ``outer`` finds the defining op of a value from outside a block.  ``refused`` collects the ops
-    that the version does not support, with reasons.
+    ``outer`` finds the defining op of a value from outside a block.  ``unsupported`` collects the
+    ops that the version does not support, with reasons.
     """
 
     to: int
     weights: WeightStore
     outer: Callable[[Value], Op | None]
-    refused: list[tuple[Op, str]] = field(default_factory=list)
+    unsupported: list[tuple[Op, str]] = field(default_factory=list)
 
     def define(self, rewriter: Rewriter) -> None:
         """Replace the ops that the version does not have yet by their definitions."""
@@ -46,13 +46,13 @@ class Converter:
         work = list(reversed(rewriter.ops))
         while work:
             op = work.pop()
-            domain, op_type = spelled(op)
+            domain, op_type = domain_and_type(op)
             if op not in rewriter or not is_node(op) or domain or SINCE not in op.attributes:
                 continue
             try:
                 work += reversed(change(op, op_type))
-            except CannotSay as reason:
-                self.refused.append((op, str(reason)))
+            except CannotConvert as reason:
+                self.unsupported.append((op, str(reason)))
 
     def _op(self, op: Op, op_type: str, rewriter: Rewriter) -> Sequence[Op]:
         """Convert ``op`` to the target version, or part of the way; return the ops to do next."""
@@ -61,41 +61,41 @@ class Converter:
             return ()  # define() has recorded it already
         current = op
         for version in path(op_type, op[SINCE], found.since_version):
-            made = adapted(current, version, self.weights, self._maker(rewriter))
+            made = apply_adapter(current, version, self.weights, self._producer_of(rewriter))
             if made is not None:
                 if current is not op:  # the versions carried over so far are a separate step
-                    (op,) = self._carry(op, current, rewriter)
+                    (op,) = self._replace_carried(op, current, rewriter)
                 return self._replace(op, made, rewriter, f"{op_type} {op[SINCE]} => {version}")
-            current = carried(
+            current = carry_over(
                 current, schema("", op_type, current[SINCE]), schema("", op_type, version)
             )
         if found.deprecated:
-            raise CannotSay(f"{op_type} is deprecated in that version")
+            raise CannotConvert(f"{op_type} is deprecated in that version")
         if current is not op:
-            self._carry(op, current, rewriter)
+            self._replace_carried(op, current, rewriter)
         return ()
 
-    def _carry(self, op: Op, carried_: Op, rewriter: Rewriter) -> list[Op]:
-        rule = f"{spelled(op)[1]} {op[SINCE]} => {carried_[SINCE]}"
-        return rewriter.replace(op, carried_.with_(origin=None), rule=rule)
+    def _replace_carried(self, op: Op, carried_op: Op, rewriter: Rewriter) -> list[Op]:
+        rule = f"{domain_and_type(op)[1]} {op[SINCE]} => {carried_op[SINCE]}"
+        return rewriter.replace(op, carried_op.with_(origin=None), rule=rule)
 
     def _replace(self, op: Op, made, rewriter: Rewriter, rule: str, tolerance=None) -> list[Op]:
         ops, values = made
-        wrong = next((text for o in ops if (text := complaint(o))), None)
-        if wrong is not None:
-            raise CannotSay(wrong)
-        ops, mapping = settled(op, values, ops)
+        error = next((text for o in ops if (text := find_error(o))), None)
+        if error is not None:
+            raise CannotConvert(error)
+        ops, mapping = reuse_results(op, values, ops)
         return rewriter.replace(op, ops, mapping, rule=rule, tolerance=tolerance)
 
     def _by_definition(self, op: Op, rewriter: Rewriter) -> list[Op]:
         """Replace an op that the version does not have yet by its definition."""
-        made = defined(op, self.weights, self._maker(rewriter))
+        made = expand_definition(op, self.weights, self._producer_of(rewriter))
         if made is None:
-            raise CannotSay("the op does not exist in that version")
-        rule = f"{spelled(op)[1]} {op[SINCE]} => its definition"
+            raise CannotConvert("the op does not exist in that version")
+        rule = f"{domain_and_type(op)[1]} {op[SINCE]} => its definition"
         return self._replace(op, made, rewriter, rule, TOLERANCE)
 
-    def _maker(self, rewriter: Rewriter) -> Callable[[Value], Op | None]:
+    def _producer_of(self, rewriter: Rewriter) -> Callable[[Value], Op | None]:
         return lambda value: rewriter.producer(value) or self.outer(value)
 
 

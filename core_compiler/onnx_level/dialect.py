@@ -76,16 +76,16 @@ def kind(domain: str, op_type: str) -> str:
     return f"{PREFIX}{op_type}" if domain in DEFAULT else f"{PREFIX}{domain}.{op_type}"
 
 
-def spelled(op: Op | str) -> tuple[str, str]:
+def domain_and_type(op: Op | str) -> tuple[str, str]:
     """Return the domain and op type of a node's kind."""
     text = op if isinstance(op, str) else op.kind
     domain, _, op_type = text.removeprefix(PREFIX).rpartition(".")
     return domain, op_type
 
 
-def called(op: Op) -> str:
+def function_name(op: Op) -> str:
     """Return the name of the function that a node calls if it exists."""
-    domain, op_type = spelled(op)
+    domain, op_type = domain_and_type(op)
     overload = op.get(OVERLOAD, "")
     return f"{domain}::{op_type}" + (f":{overload}" if overload else "")
 
@@ -133,7 +133,7 @@ def newest(domain: str = "") -> int:
 def schema_of(op: Op) -> Any:
     """Return the schema that defines an op; None for a function's op or an unknown domain."""
     since = op.get(SINCE)
-    return None if since is None else schema(*spelled(op), since)
+    return None if since is None else schema(*domain_and_type(op), since)
 
 
 def constant(op: Op | None) -> Dense | Resource | None:

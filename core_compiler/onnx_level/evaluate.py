@@ -34,9 +34,9 @@ from core_compiler.onnx_level.dialect import (
     NOTHING,
     SINCE,
     constant,
+    domain_and_type,
     is_node,
     last_version,
-    spelled,
 )
 from core_compiler.onnx_level.write import write
 from core_compiler.ops.evaluation import evaluate_block
@@ -75,7 +75,7 @@ class Budget:
 
 
 #: Inputs that select a branch or trip count; the other branch may be invalid for these shapes.
-_DECIDES = {"onnx.If": (0,), "onnx.Loop": (0, 1)}
+_DECIDING_INPUTS = {"onnx.If": (0,), "onnx.Loop": (0, 1)}
 #: A placeholder for an input that a node omits.
 ABSENT_ARRAY = np.empty(0, np.bool_)
 
@@ -121,7 +121,7 @@ def evaluate_with(
         return (ABSENT_ARRAY,)
     given = dict(zip(op.operands, arrays, strict=True))
     given |= {v: outer[v] for v in op.uses() if v not in given}
-    module, examples = _alone(op, given, weights, functions)
+    module, examples = _single_node_model(op, given, weights, functions)
     try:
         made = import_proto(
             write(module, weights=False), folder=weights, name=op.kind, inputs=examples
@@ -129,20 +129,20 @@ def evaluate_with(
     except UserError as problem:
         raise InternalError(f"{op.kind} cannot be evaluated: {problem.what}") from None
     flat = [a for held in examples.values() for a in (held if isinstance(held, Held) else (held,))]
-    return tuple(_gathered(op, made, made.trimmed(run(made.module, flat))))
+    return tuple(_gather_results(op, made, made.trimmed(run(made.module, flat))))
 
 
-def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
+def _single_node_model(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
     """Return a model of one node, and its inputs by name."""
     arguments: list[Value] = []
     first: list[Op] = []
     examples: dict[str, Any] = {}
     renamed: dict[Value, Value] = {}
-    decides = [v for i in _DECIDES.get(op.kind, ()) for v in op.operands[i : i + 1]]
+    deciding = [v for i in _DECIDING_INPUTS.get(op.kind, ()) for v in op.operands[i : i + 1]]
     for value, array in given.items():
         if array is ABSENT_ARRAY:
             first.append(_absent(value, renamed))
-        elif value in decides:
+        elif value in deciding:
             first.append(_stored(value, weights.add(array), renamed))
         else:
             known = isinstance(array, np.ndarray)
@@ -150,7 +150,7 @@ def _alone(op: Op, given: Mapping[Value, Any], weights: WeightStore, functions):
             renamed[value] = Value(exact, f"input{len(arguments)}")
             examples[f"input{len(arguments)}"] = array
             arguments.append(renamed[value])
-    body = Block(tuple(arguments), (*first, op.substitute(renamed)), _made(op))
+    body = Block(tuple(arguments), (*first, op.substitute(renamed)), _present_results(op))
     return _model(body, weights, functions), examples
 
 
@@ -202,17 +202,17 @@ def _stored(value: Value, held: Dense | Resource, renamed: dict[Value, Value]) -
 
 def _model(body: Block, weights: WeightStore, functions: Mapping[str, Function]) -> Module:
     """Return a module of level ``onnx`` whose main is ``body``."""
-    called = {n: f for n, f in functions.items() if n != "main"}
+    local_functions = {n: f for n, f in functions.items() if n != "main"}
     facts = {
         "ir_version": 10,
         "opsets": versions(body.walk(), functions),
         "graph": "node",
         "outputs": tuple(f"output{i}" for i in range(len(body.outputs))),
     }
-    return Module({"main": Function("main", body, LEVEL, facts), **called}, weights)
+    return Module({"main": Function("main", body, LEVEL, facts), **local_functions}, weights)
 
 
-def _made(op: Op) -> tuple[Value, ...]:
+def _present_results(op: Op) -> tuple[Value, ...]:
     """Return the results that a node does not omit."""
     return tuple(v for v in op.results if v.type is not NOTHING)
 
@@ -225,7 +225,7 @@ def versions(ops, functions: Mapping[str, Function]) -> tuple[tuple[str, int], .
     found: dict[str, int] = {}
     for op in ops:
         if is_node(op):
-            domain, op_type = spelled(op)
+            domain, op_type = domain_and_type(op)
             since = op.get(SINCE)
             last = 1 if since is None else last_version(domain, op_type, since)
             found[domain] = min(found.get(domain, last), last)
@@ -237,11 +237,11 @@ def versions(ops, functions: Mapping[str, Function]) -> tuple[tuple[str, int], .
     return tuple(sorted(found.items()))
 
 
-def _gathered(op: Op, made, results: Sequence[np.ndarray]):
+def _gather_results(op: Op, made, results: Sequence[np.ndarray]):
     """Return the results of ``op`` from those of its import, with sequences reassembled."""
     by_name = dict(zip(made.outputs, results, strict=False))
     found: dict[Value, Any] = {}
-    for place, value in enumerate(_made(op)):
+    for place, value in enumerate(_present_results(op)):
         name = f"output{place}"
         count = made.facts["sequences"].get(name)
         if count is None:

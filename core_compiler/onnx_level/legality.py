@@ -14,19 +14,25 @@ from core_compiler.onnx_level.dialect import (
     REGIONS,
     SINCE,
     constant,
+    domain_and_type,
     is_node,
     is_reference,
     schema_of,
-    spelled,
 )
 
 
-def complaint(op: Op) -> str | None:
+def find_error(op: Op) -> str | None:
     """Return the first error of an op; None if it is valid or has no schema."""
     if op.kind == INITIALIZER:
         held = constant(op)
-        fits = held is not None and not op.operands and [held.type] == [v.type for v in op.results]
-        return None if fits else "an initializer must contain one tensor, of the type of its result"
+        is_valid = (
+            held is not None and not op.operands and [held.type] == [v.type for v in op.results]
+        )
+        return (
+            None
+            if is_valid
+            else "an initializer must contain one tensor, of the type of its result"
+        )
     if op.kind == ABSENT:
         return None
     if not is_node(op):
@@ -34,11 +40,11 @@ def complaint(op: Op) -> str | None:
     if len(op.get(REGIONS, ())) != len(op.regions):
         return f"{len(op.regions)} subgraphs, but {len(op.get(REGIONS, ()))} names for them"
     found = schema_of(op)
-    return None if found is None else _against(op, found) or _against_subgraphs(op)
+    return None if found is None else _check_schema(op, found) or _check_subgraphs(op)
 
 
-def _against(op: Op, schema) -> str | None:
-    name = spelled(op)[1]
+def _check_schema(op: Op, schema) -> str | None:
+    name = domain_and_type(op)[1]
     given = len(op.operands)
     if not schema.min_input <= given <= schema.max_input:
         return f"{name} takes {schema.min_input} to {schema.max_input} inputs, got {given}"
@@ -57,12 +63,12 @@ def _against(op: Op, schema) -> str | None:
         return f"{name} needs the attribute {needed[0]!r}"
     for attribute in sorted(own & op.attributes.keys()):
         kind = schema.attributes[attribute].type.name
-        if not _is_of(op[attribute], kind):
+        if not _has_type(op[attribute], kind):
             return f"attribute {attribute!r} of {name} is not of type {kind}"
     return None
 
 
-def _is_of(value: Any, kind: str) -> bool:
+def _has_type(value: Any, kind: str) -> bool:
     """Return whether an attribute's value has the ``AttrType`` ``kind``."""
     if is_reference(value):
         return True
@@ -82,18 +88,18 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def _against_subgraphs(op: Op) -> str | None:
+def _check_subgraphs(op: Op) -> str | None:
     """Return an error if control flow's subgraphs have the wrong number of inputs or outputs."""
-    name = spelled(op)[1]
+    name = domain_and_type(op)[1]
     if not op.regions or name not in _SUBGRAPHS:
         return None
-    takes, more = _SUBGRAPHS[name](op)
-    makes = len(op.results) + more
+    input_count, extra_outputs = _SUBGRAPHS[name](op)
+    output_count = len(op.results) + extra_outputs
     for own, body in zip(op.get(REGIONS, ()), op.regions, strict=True):
-        if takes not in (None, len(body.arguments)):
-            return f"{own} of {name} takes {len(body.arguments)} tensors, got {takes}"
-        if len(body.outputs) != makes:
-            return f"{own} of {name} returns {len(body.outputs)} tensors, expected {makes}"
+        if input_count not in (None, len(body.arguments)):
+            return f"{own} of {name} takes {len(body.arguments)} tensors, got {input_count}"
+        if len(body.outputs) != output_count:
+            return f"{own} of {name} returns {len(body.outputs)} tensors, expected {output_count}"
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core_compiler.frontends.base import Unsupported, refuse
+from core_compiler.frontends.base import Unsupported, unsupported_ops_error
 from core_compiler.frontends.onnx.origins import LISTING, describe, scope_of
 from core_compiler.frontends.onnx.reading import (
     STORED,
@@ -44,7 +44,7 @@ from core_compiler.onnx_level.dialect import (
     schema,
     type_of,
 )
-from core_compiler.onnx_level.legality import complaint
+from core_compiler.onnx_level.legality import find_error
 from core_compiler.support.errors import UserError
 
 
@@ -77,7 +77,7 @@ def read(
     functions = [reader.function(f) for f in model.functions]
     main = reader.main()
     if reader.unsupported:
-        raise refuse(reader.unsupported, name)
+        raise unsupported_ops_error(reader.unsupported, name)
     return Module({f.name: f for f in (main, *functions)}, reader.weights)
 
 
@@ -88,7 +88,7 @@ def read_function(proto, weights: WeightStore) -> Function:
     reader = _Reader(onnx.ModelProto(), None, proto.name, weights)
     made = reader.function(proto)
     if reader.unsupported:
-        raise refuse(reader.unsupported, proto.name)
+        raise unsupported_ops_error(reader.unsupported, proto.name)
     return made
 
 
@@ -131,7 +131,7 @@ class _Reader:
         scope = {v.name or "": v for v in arguments}
         ops = self._nodes(proto.node, scope)
         # a definition may cover only some of an op's results
-        outputs = tuple(scope[n] if n in scope else self._none() for n in proto.output)
+        outputs = tuple(scope[n] if n in scope else self._absent_value() for n in proto.output)
         own = tuple((a.name, self._attribute(a, proto)) for a in proto.attribute_proto)
         made = Function(
             f"{proto.domain}::{proto.name}" + (f":{proto.overload}" if proto.overload else ""),
@@ -153,7 +153,7 @@ class _Reader:
     def _graph(self, graph, outer: Mapping[str, Value], top: bool = False) -> Block:
         if graph.sparse_initializer:
             self._refuse("initializer", "sparse tensors", graph.sparse_initializer[0].values.name)
-        around = self._types
+        outer_types = self._types
         self._types = {v.name: type_of(v.type) for v in (*graph.value_info, *graph.output)}
         held = {t.name for t in graph.initializer}
         scope = dict(outer)
@@ -171,8 +171,8 @@ class _Reader:
         overridable = {i.name for i in graph.input} & held
         ops = [self._initializer(t, scope, outer, t.name in overridable) for t in graph.initializer]
         ops += self._nodes(graph.node, scope, outer, top)
-        outputs = tuple(self._find(scope, o.name) for o in graph.output)
-        self._types = around
+        outputs = tuple(self._lookup(scope, o.name) for o in graph.output)
+        self._types = outer_types
         return Block(tuple(arguments), self._with_absent(ops) if top else tuple(ops), outputs)
 
     def _with_absent(self, ops: Sequence[Op]) -> tuple[Op, ...]:
@@ -198,12 +198,12 @@ class _Reader:
         return ops
 
     def _node(self, node, scope: dict[str, Value], outer: Mapping[str, Value]) -> Op:
-        described, gaps = describe(node, self._line), len(self.unsupported)
+        frontend_node, gaps = describe(node, self._line), len(self.unsupported)
         domain = "" if node.domain in DEFAULT else node.domain
         given = list(node.input)
         while given and not given[-1]:  # trailing omitted inputs are the same as missing ones
             given.pop()
-        operands = [self._find(scope, n) if n else self._none() for n in given]
+        operands = [self._lookup(scope, n) if n else self._absent_value() for n in given]
         regions, names, attributes = [], [], {}
         for held in node.attribute:
             if held.type == 5 and not held.ref_attr_name:
@@ -230,20 +230,22 @@ class _Reader:
             results,
             attributes,
             regions,
-            Origin.root(described),
+            Origin.root(frontend_node),
         )
-        problem = complaint(made)
+        problem = find_error(made)
         if problem and len(self.unsupported) == gaps:
-            self.unsupported.append(Unsupported(node.op_type, problem, described, misfit=True))
+            self.unsupported.append(
+                Unsupported(node.op_type, problem, frontend_node, mismatch=True)
+            )
         return made
 
-    def _none(self) -> Value:
+    def _absent_value(self) -> Value:
         if self._absent is None:
             why = Origin.synthetic("import", "represents inputs that nodes omit")
             self._absent = Op(ABSENT, (), (Value(NOTHING),), {}, (), why)
         return self._absent.result
 
-    def _find(self, scope: Mapping[str, Value], name: str) -> Value:
+    def _lookup(self, scope: Mapping[str, Value], name: str) -> Value:
         if name not in scope:
             raise UserError(
                 f"tensor {name!r} is used before it is defined",

@@ -25,7 +25,7 @@ from core_compiler.support.errors import one_line
 MEMORY, MEMORY_A_BYTE = 1 << 28, 16
 #: The CPU time limit of an inference in seconds: a base, and seconds per MiB of the model.
 SECONDS, SECONDS_A_MIB = 20, 20
-_FOUND, _REFUSED = b"+", b"-"
+_INFERRED, _REFUSED = b"+", b"-"
 _LENGTH = struct.Struct("<cQ")
 
 
@@ -33,7 +33,7 @@ class NotInferred(Exception):
     """ONNX's inference failed; the message says why."""
 
 
-class _Child:
+class _Subprocess:
     """The subprocess, started with the first model and restarted after a crash."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _Child:
         self._process: subprocess.Popen | None = None
         self._owner = 0  # a forked process starts its own subprocess
 
-    def ask(self, model: bytes) -> tuple[bytes, bytes]:
+    def infer(self, model: bytes) -> tuple[bytes, bytes]:
         """Return the kind and content of the answer; raise NotInferred if there is none."""
         with self._lock:
             process = self._process
@@ -50,7 +50,7 @@ class _Child:
                 self._owner = os.getpid()
             assert process.stdin is not None and process.stdout is not None
             try:
-                process.stdin.write(_LENGTH.pack(_FOUND, len(model)) + model)
+                process.stdin.write(_LENGTH.pack(_INFERRED, len(model)) + model)
                 process.stdin.flush()
                 head = process.stdout.read(_LENGTH.size)
                 if len(head) == _LENGTH.size:
@@ -63,25 +63,25 @@ class _Child:
             except BaseException:  # Ctrl-C: discard its answer
                 process.kill()
                 raise
-            raise NotInferred(_ending(process.wait()))
+            raise NotInferred(_exit_reason(process.wait()))
 
 
-def _ending(code: int) -> str:
+def _exit_reason(code: int) -> str:
     if code < 0:
         name = signal.Signals(-code).name
         return "it takes too long" if name == "SIGXCPU" else f"the model crashes it ({name})"
     return f"its process exited with {code}"
 
 
-_child = _Child()
+_subprocess = _Subprocess()
 
 
-def inferred(model: bytes) -> bytes:
+def infer_types(model: bytes) -> bytes:
     """Return a serialised model with the types that ONNX infers; others stay unknown.
 
     Inference is not strict.  Raise NotInferred if it fails.
     """
-    kind, content = _child.ask(model)
+    kind, content = _subprocess.infer(model)
     if kind == _REFUSED:
         raise NotInferred(content.decode())
     return content
@@ -104,12 +104,12 @@ def main() -> None:
         subprocesses.hold_to(MEMORY + MEMORY_A_BYTE * size, SECONDS + SECONDS_A_MIB * (size >> 20))
         try:
             made: Any = onnx.shape_inference.infer_shapes(model, data_prop=True)
-            kind, said = _FOUND, made if isinstance(made, bytes) else made.SerializeToString()
+            kind, answer = _INFERRED, made if isinstance(made, bytes) else made.SerializeToString()
         except onnx.shape_inference.InferenceError as problem:
-            kind, said = _REFUSED, one_line(str(problem), 300).encode()
+            kind, answer = _REFUSED, one_line(str(problem), 300).encode()
         except MemoryError:
-            kind, said = _REFUSED, b"it takes too much memory"
-        output.write(_LENGTH.pack(kind, len(said)) + said)
+            kind, answer = _REFUSED, b"it takes too much memory"
+        output.write(_LENGTH.pack(kind, len(answer)) + answer)
         output.flush()
 
 

@@ -33,18 +33,18 @@ from core_compiler.onnx_level.dialect import (
     OVERRIDABLE,
     PREFIX,
     REGIONS,
+    domain_and_type,
     element_number,
     is_reference,
     proto_of,
     schema_of,
-    spelled,
 )
 from core_compiler.support.errors import UserError
 
 #: The size in bytes above which tensors go to an external file (protobuf's limit is 2 GiB).
-MOST_INSIDE = 1 << 30
+MAX_INLINE_BYTES = 1 << 30
 #: The alignment of a tensor in the external file, so that it can be memory-mapped.
-ALIGNED = 4096
+ALIGNMENT = 4096
 
 
 def write(module: Module, *, weights: bool = True):
@@ -53,12 +53,12 @@ def write(module: Module, *, weights: bool = True):
     If ``weights`` is false, large tensors keep their position and type, but are replaced by a
     reference to the module's weights (external data called ``weights:DIGEST``).
     """
-    return _Writer(module, _inside if weights else _left_out).model()
+    return _Writer(module, _store_inline if weights else _store_reference).model()
 
 
 def named(module: Module):
     """Return the ``ModelProto`` of a module without its weights, and the names of main's values."""
-    writer = _Writer(module, _left_out)
+    writer = _Writer(module, _store_reference)
     return writer.model(), writer.main_names
 
 
@@ -73,11 +73,11 @@ def save(module: Module, path: Path | str, *, external: bool | None = None) -> l
     needed = sum(r.type.bytes for r in _resources(module))
     drafts: dict[Path, Path] = {}
     try:
-        if external or (external is None and needed > MOST_INSIDE):
+        if external or (external is None and needed > MAX_INLINE_BYTES):
             data = path.with_name(f"{path.name}.data")
             drafts[data] = _draft(data)
             with drafts[data].open("wb") as stream:
-                made = _Writer(module, _Beside(data.name, stream)).model()
+                made = _Writer(module, _ExternalStore(data.name, stream)).model()
         else:
             made = write(module)
         drafts[path] = _draft(path)
@@ -119,18 +119,18 @@ def _empty(held: TensorType, name: str):
     return onnx.TensorProto(name=name, dims=sizes, data_type=element_number(held.dtype))
 
 
-def _inside(made, held: Dense | Resource, weights: WeightStore | None) -> None:
+def _store_inline(made, held: Dense | Resource, weights: WeightStore | None) -> None:
     made.raw_data = packed(as_array(held, weights), held.type.dtype.bits)
 
 
-def _left_out(made, held: Dense | Resource, weights: WeightStore | None) -> None:
+def _store_reference(made, held: Dense | Resource, weights: WeightStore | None) -> None:
     if isinstance(held, Dense):
-        return _inside(made, held, weights)
+        return _store_inline(made, held, weights)
     made.data_location = 1
     made.external_data.add(key="location", value=f"{STORED}{held.digest}")
 
 
-class _Beside:
+class _ExternalStore:
     """A store that writes large tensors to a stream, equal ones once."""
 
     def __init__(self, name: str, stream):
@@ -139,9 +139,9 @@ class _Beside:
 
     def __call__(self, made, held: Dense | Resource, weights: WeightStore | None) -> None:
         if isinstance(held, Dense) or held.type.dtype.bits < 8:
-            return _inside(made, held, weights)
+            return _store_inline(made, held, weights)
         if held.digest not in self._places:
-            start = -(-self._stream.tell() // ALIGNED) * ALIGNED
+            start = -(-self._stream.tell() // ALIGNMENT) * ALIGNMENT
             self._stream.seek(start)
             # This is a view: memory-mapped weights go through the page cache, not through our
             # memory.
@@ -225,7 +225,7 @@ class _Writer:
             made.opset_import.add(domain=domain, version=version)
         made.graph.name = facts.get("graph") or "main"
         made.graph.doc_string = graph_doc
-        self._begin(main)
+        self._begin_function(main)
         self._graph(made.graph, main.body, main.attributes["outputs"])
         self.main_names = self._names.of
         for name, function in self.module.functions.items():
@@ -233,7 +233,7 @@ class _Writer:
                 self._function(made.functions.add(), function)
         return made
 
-    def _begin(self, function: Function) -> None:
+    def _begin_function(self, function: Function) -> None:
         """Start a function's scope of names; the names of its interface take precedence."""
         self._names, self._node_names = _Names(), _Names()
         own = {v for op in function.body.ops for v in op.results}
@@ -258,7 +258,7 @@ class _Writer:
         made.attribute.extend(function.attributes["takes"])
         for name, value in function.attributes["defaults"]:
             self._attribute(made.attribute_proto.add(), name, value, None)
-        self._begin(function)
+        self._begin_function(function)
         made.input.extend(self._names[v] for v in function.arguments)
         for op in function.body.ops:
             if op.kind == INITIALIZER:
@@ -306,16 +306,20 @@ class _Writer:
         own |= set(block.arguments if wanted else ())  # a model may return an input
         for place, value in enumerate(block.outputs):
             name = self._names[value]
-            called = wanted[place] if wanted else name
-            if name != called or name in names or value not in own:
-                called = called if wanted and called not in names else self._names.fresh(called)
+            output_name = wanted[place] if wanted else name
+            if name != output_name or name in names or value not in own:
+                output_name = (
+                    output_name
+                    if wanted and output_name not in names
+                    else self._names.fresh(output_name)
+                )
                 nodes.add(
                     op_type="Identity",
                     input=[name],
-                    output=[called],
-                    name=self._node_names.fresh(called),
+                    output=[output_name],
+                    name=self._node_names.fresh(output_name),
                 )
-            names.append(called)
+            names.append(output_name)
         return names
 
     def _info(self, made, name: str, held: Type) -> None:
@@ -332,7 +336,7 @@ class _Writer:
                 self._node(nodes.add(), op)
 
     def _node(self, made, op: Op) -> None:
-        made.domain, made.op_type = spelled(op)
+        made.domain, made.op_type = domain_and_type(op)
         made.overload = op.get(OVERLOAD, "")
         origin = op.origin.nodes() if op.origin is not None else ()
         made.name = self._node_names.fresh(origin[0].name if origin else made.op_type)
@@ -340,8 +344,8 @@ class _Writer:
         while made.input and not made.input[-1]:
             made.input.pop()
         for value in op.results:
-            left_out = value.type is NOTHING
-            made.output.append("" if left_out else self._names.name(value, made.op_type.lower()))
+            is_omitted = value.type is NOTHING
+            made.output.append("" if is_omitted else self._names.name(value, made.op_type.lower()))
         for name, value in op.attributes.items():
             if not name.startswith(PREFIX):
                 self._attribute(made.attribute.add(), name, value, op)

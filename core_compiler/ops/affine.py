@@ -1,6 +1,6 @@
 """Index expressions: linear combinations of loop axes and of a few opaque terms, with ranges.
 
-``Lin`` is ``sum(coefficient * atom) + constant`` with static integers. Atoms are loop axes,
+``AffineExpr`` is ``sum(coefficient * atom) + constant`` with static integers. Atoms are loop axes,
 quotients and remainders that do not simplify, and indices read from data. Everything compares by
 structure, so equal indices are recognised whatever chain of reshapes and transposes produced them.
 """
@@ -43,7 +43,7 @@ class Axis:
 class Quotient:
     """``floor(of / by)``."""
 
-    of: Lin
+    of: AffineExpr
     by: int
 
     @cached_property
@@ -64,7 +64,7 @@ class Quotient:
 class Remainder:
     """``of - by * floor(of / by)``."""
 
-    of: Lin
+    of: AffineExpr
     by: int
 
     @cached_property
@@ -84,7 +84,7 @@ class Remainder:
 class Clamped:
     """``min(max(of, low), high)``."""
 
-    of: Lin
+    of: AffineExpr
     low: int
     high: int
 
@@ -109,7 +109,7 @@ class Data:
     """
 
     value: int
-    index: tuple[Lin, ...]
+    index: tuple[AffineExpr, ...]
     low: int
     high: int
 
@@ -130,7 +130,7 @@ Atom = Axis | Quotient | Remainder | Clamped | Data
 
 
 @dataclass(frozen=True)
-class Lin:
+class AffineExpr:
     """``sum(c * atom for atom, c in terms) + constant``; terms sorted, no zero coefficients."""
 
     terms: tuple[tuple[Atom, int], ...] = ()
@@ -142,7 +142,7 @@ class Lin:
 
     @override
     def __eq__(self, other) -> bool:
-        return isinstance(other, Lin) and self.key == other.key
+        return isinstance(other, AffineExpr) and self.key == other.key
 
     @override
     def __hash__(self) -> int:
@@ -169,36 +169,36 @@ class Lin:
     def coefficient(self, atom: Atom) -> int:
         return next((c for a, c in self.terms if a == atom), 0)
 
-    def __add__(self, other: Lin | int) -> Lin:
+    def __add__(self, other: AffineExpr | int) -> AffineExpr:
         if isinstance(other, int):
-            return Lin(self.terms, self.constant + other)
+            return AffineExpr(self.terms, self.constant + other)
         return combine((*self.terms, *other.terms), self.constant + other.constant)
 
-    def __sub__(self, other: Lin | int) -> Lin:
-        return self + (other * -1 if isinstance(other, Lin) else -other)
+    def __sub__(self, other: AffineExpr | int) -> AffineExpr:
+        return self + (other * -1 if isinstance(other, AffineExpr) else -other)
 
-    def __mul__(self, factor: int) -> Lin:
+    def __mul__(self, factor: int) -> AffineExpr:
         if factor == 0:
-            return Lin()
-        return Lin(tuple((a, c * factor) for a, c in self.terms), self.constant * factor)
+            return AffineExpr()
+        return AffineExpr(tuple((a, c * factor) for a, c in self.terms), self.constant * factor)
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __floordiv__(self, by: int) -> Lin:
+    def __floordiv__(self, by: int) -> AffineExpr:
         return divide(self, by)[0]
 
-    def __mod__(self, by: int) -> Lin:
+    def __mod__(self, by: int) -> AffineExpr:
         return divide(self, by)[1]
 
 
-ZERO = Lin()
+ZERO = AffineExpr()
 
 
-def axis_index(axis: Axis) -> Lin:
-    return Lin(((axis, 1),)) if axis.size != 1 else ZERO
+def axis_index(axis: Axis) -> AffineExpr:
+    return AffineExpr(((axis, 1),)) if axis.size != 1 else ZERO
 
 
-def combine(terms: Iterable[tuple[Atom, int]], constant: int) -> Lin:
+def combine(terms: Iterable[tuple[Atom, int]], constant: int) -> AffineExpr:
     """Return the sum of terms, with ``k*b * (e // k) + b * (e % k)`` recognised as ``b * e``."""
     total: dict[Atom, int] = {}
     for atom, c in terms:
@@ -211,22 +211,22 @@ def combine(terms: Iterable[tuple[Atom, int]], constant: int) -> Lin:
                 rest = combine(total.items(), constant)
                 return rest + atom.of * b
     kept = sorted(((a, c) for a, c in total.items() if c), key=lambda t: t[0].key)
-    return Lin(tuple(kept), constant)
+    return AffineExpr(tuple(kept), constant)
 
 
-def divide(e: Lin, by: int) -> tuple[Lin, Lin]:
+def divide(e: AffineExpr, by: int) -> tuple[AffineExpr, AffineExpr]:
     """Return ``(e // by, e % by)``, simplified as the ranges allow."""
     if by == 1:
         return e, ZERO
-    whole = Lin(tuple((a, c // by) for a, c in e.terms if c % by == 0), e.constant // by)
-    rest = Lin(tuple((a, c) for a, c in e.terms if c % by), e.constant % by)
+    whole = AffineExpr(tuple((a, c // by) for a, c in e.terms if c % by == 0), e.constant // by)
+    rest = AffineExpr(tuple((a, c) for a, c in e.terms if c % by), e.constant % by)
     low, high = rest.range
     if low // by == high // by:
         return whole + low // by, rest - low // by * by
     return whole + combine(((Quotient(rest, by), 1),), 0), combine(((Remainder(rest, by), 1),), 0)
 
 
-def clamp(e: Lin, low: int, high: int) -> Lin:
+def clamp(e: AffineExpr, low: int, high: int) -> AffineExpr:
     """Return ``e`` clamped to [low, high]; ``e`` itself if its range is inside."""
     a, b = e.range
     if low <= a and b <= high:
@@ -234,7 +234,7 @@ def clamp(e: Lin, low: int, high: int) -> Lin:
     return combine(((Clamped(e, low, high), 1),), 0)
 
 
-def split_wanted(e: Lin) -> tuple[Axis, int] | None:
+def find_axis_split(e: AffineExpr) -> tuple[Axis, int] | None:
     """Return an axis and a split factor that would eliminate a quotient inside ``e``."""
     for atom, _ in e.terms:
         if isinstance(atom, Quotient | Remainder):
@@ -243,7 +243,7 @@ def split_wanted(e: Lin) -> tuple[Axis, int] | None:
                     factor = atom.by // c
                     if 1 < factor < axis.size and axis.size % factor == 0:
                         return axis, factor
-            found = split_wanted(atom.of)
+            found = find_axis_split(atom.of)
             if found is not None:
                 return found
     return None

@@ -74,22 +74,22 @@ def _attention(b, op: typed.Attention):
     if mask:
         scores = _masked(b, scores, mask[0], op.hidden)
     if op.causal:
-        scores = _where(b, _not_after(b, scores), scores, op.hidden)
+        scores = _hide_scores(b, _causal_mask(b, scores), scores, op.hidden)
     shares = b.softmax(scores, axis=rank - 1, empty_rows=op.empty_rows)
     return b.matmul(as_dtype(b, shares, dtype), v)
 
 
 def _masked(b, scores: Value, mask: Value, hidden: float) -> Value:
     wide = b.expand(widened(b, mask), scores.type.shape)
-    return _where(b, wide, scores, hidden) if mask.type.dtype is BOOL else b.add(scores, wide)
+    return _hide_scores(b, wide, scores, hidden) if mask.type.dtype is BOOL else b.add(scores, wide)
 
 
-def _where(b, seen: Value, scores: Value, hidden: float) -> Value:
-    """Return the scores, with ``hidden`` where not ``seen``."""
-    return b.select(seen, scores, b.scalar_like(hidden, scores))
+def _hide_scores(b, visible: Value, scores: Value, hidden: float) -> Value:
+    """Return the scores, with ``hidden`` where not ``visible``."""
+    return b.select(visible, scores, b.scalar_like(hidden, scores))
 
 
-def _not_after(b, scores: Value) -> Value:
+def _causal_mask(b, scores: Value) -> Value:
     """Return whether the key's position is at most the query's, both counted from 0."""
     shape = scores.type.shape[-2:]
     query, key = (b.iota(shape=shape, dtype="i32", axis=axis) for axis in (0, 1))

@@ -59,12 +59,14 @@ class Attr:
                 raise TypeRuleError(f"{name} = {value!r} is not a dtype") from None
         if self.type is float and type(value) is int:
             value = float(value)
-        if not _is(value, self.type):
-            raise TypeRuleError(f"{name} = {value!r} is not {_words(self.type)}")
+        if not _is_instance(value, self.type):
+            raise TypeRuleError(f"{name} = {value!r} is not {_type_names(self.type)}")
         if self.type is tuple:
             for item in value:
-                if not _is(item, self.of):
-                    raise TypeRuleError(f"{name} contains {item!r}, which is not {_words(self.of)}")
+                if not _is_instance(item, self.of):
+                    raise TypeRuleError(
+                        f"{name} contains {item!r}, which is not {_type_names(self.of)}"
+                    )
         if self.choices and value not in self.choices:
             raise TypeRuleError(f"{name} = {value!r} is not one of {', '.join(self.choices)}")
         return value
@@ -76,7 +78,7 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _is(value: Any, types: Any) -> bool:
+def _is_instance(value: Any, types: Any) -> bool:
     """Return isinstance(value, types), except that a bool is not an int."""
     types = types if isinstance(types, tuple) else (types,)
     if isinstance(value, bool):
@@ -84,7 +86,7 @@ def _is(value: Any, types: Any) -> bool:
     return isinstance(value, types)
 
 
-def _words(types: Any) -> str:
+def _type_names(types: Any) -> str:
     types = types if isinstance(types, tuple) else (types,)
     return " or ".join(t.__name__ for t in types)
 
@@ -196,7 +198,7 @@ class OpDef:
                 filled[name] = spec.default
         return filled
 
-    def settle(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def normalise(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the attributes for a new op: as :meth:`fill`, without absent optional ones."""
         return {name: v for name, v in self.fill(attributes).items() if v is not None}
 
@@ -212,19 +214,19 @@ def declare(definition: OpDef) -> OpDef:
     if definition.kind in REGISTRY:
         raise InternalError(f"{definition.kind} is declared twice")
     if definition.decompose is not None:
-        definition = replace(definition, decompose=_settled(definition))
+        definition = replace(definition, decompose=_with_normalised_attributes(definition))
     REGISTRY[definition.kind] = definition
     return definition
 
 
-def _settled(declared: OpDef) -> Callable[[Any, Op], tuple[Value, ...]]:
+def _with_normalised_attributes(declared: OpDef) -> Callable[[Any, Op], tuple[Value, ...]]:
     formula = declared.decompose
     assert formula is not None
 
     @wraps(formula)
     def decompose(builder: Any, op: Op) -> tuple[Value, ...]:
         view = REGISTRY[declared.kind].view
-        made = formula(builder, view(op.with_(attributes=declared.settle(op.attributes))))
+        made = formula(builder, view(op.with_(attributes=declared.normalise(op.attributes))))
         return (made,) if isinstance(made, Value) else tuple(made)
 
     return decompose
@@ -269,8 +271,8 @@ def infer(
     except TypeRuleError as error:
         raise TypeRuleError(f"{kind}: {error}") from None
     except Exception as error:  # any exception: a fault of the rule, or attributes that it misses
-        said = f"its type rule raises {type(error).__name__}: {error}"
-        raise TypeRuleError(f"{kind}: {said}") from error
+        problem = f"its type rule raises {type(error).__name__}: {error}"
+        raise TypeRuleError(f"{kind}: {problem}") from error
 
 
 def infer_op(op: Op) -> tuple[TensorType, ...]:

@@ -41,8 +41,8 @@ class Builder:
         types = infer(kind, [v.type for v in operands], attributes, regions)
         names = tuple(names) + (None,) * (len(types) - len(names))
         results = tuple(Value(t, n) for t, n in zip(types, names, strict=True))
-        settled = definition(kind).settle(attributes)
-        self.ops.append(Op(kind, operands, results, settled, regions, self.origin))
+        normalised = definition(kind).normalise(attributes)
+        self.ops.append(Op(kind, operands, results, normalised, regions, self.origin))
         return results[0] if len(results) == 1 else results
 
     def __getattr__(self, name: str):
@@ -84,7 +84,7 @@ class Builder:
             strides=tuple(step if i == axis else 1 for i in range(rank)),
         )
 
-    def together(self, *values: Value) -> tuple[Value, ...]:
+    def broadcast_together(self, *values: Value) -> tuple[Value, ...]:
         """Return the values broadcast to their common shape by NumPy's rules."""
         shape = broadcast_shape(*(v.type.shape for v in values))
         return tuple(self.expand(v, shape) for v in values)

@@ -32,13 +32,13 @@ def _all_reduce_rule(types, attributes):
     return (tensor(types[0].shape, types[0].dtype),)
 
 
-def of_equals(b, x, shards: int):
+def reduce_equal_shards(b, x, shards: int):
     """Return ``all_reduce`` of equal shards as additions: the tree over ``shards`` times ``x``."""
     return collective.pairwise([x] * shards, b.add)
 
 
 def _expand_all_reduce(b, op):
-    return as_dtype(b, of_equals(b, widened(b, op.x), op.shards), op.result.type.dtype)
+    return as_dtype(b, reduce_equal_shards(b, widened(b, op.x), op.shards), op.result.type.dtype)
 
 
 declare(

@@ -23,7 +23,7 @@ def add(*dims: Dim) -> Dim:
     total: _Polynomial = {}
     for dim in dims:
         _accumulate(total, _parse(dim))
-    return _spell(total)
+    return _to_text(total)
 
 
 def multiply(*dims: Dim) -> Dim:
@@ -37,7 +37,7 @@ def multiply(*dims: Dim) -> Dim:
         for left, a in previous.items():
             for right, b in factor.items():
                 _accumulate(product, {tuple(sorted(left + right)): a * b})
-    return _spell(product)
+    return _to_text(product)
 
 
 def subtract(a: Dim, b: Dim) -> Dim:
@@ -52,7 +52,7 @@ def floor_divide(a: Dim, b: int) -> Dim | None:
         if symbols and k % b:
             return None
         quotient[symbols] = k // b
-    return _spell(quotient)
+    return _to_text(quotient)
 
 
 def bind(dim: Dim, sizes: Mapping[str, int]) -> Dim:
@@ -99,7 +99,7 @@ def _parse_text(text: str) -> tuple[tuple[tuple[str, ...], int], ...]:
     return tuple(total.items())
 
 
-def _spell(total: _Polynomial) -> Dim:
+def _to_text(total: _Polynomial) -> Dim:
     terms = sorted(((t, k) for t, k in total.items() if k), key=lambda e: (-len(e[0]), e[0]))
     if not any(t for t, _ in terms):
         return sum(k for _, k in terms)

@@ -15,7 +15,7 @@ from core_compiler.ir.types import DTYPES
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
-from core_compiler.ops.precision import ANGLE, ASKED, FOLLOWS, RANGE, TAILS, WHOLE
+from core_compiler.ops.precision import ANGLE, EXPLICIT, FOLLOWS, RANGE, TAILS, WHOLE
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -267,7 +267,7 @@ declare(
             ),
         },
         traits=traits("elementwise", "multilinear"),
-        precision=ASKED,
+        precision=EXPLICIT,
         lower=hooks.Elementwise("cast"),
         gradient=RULES["cast"],
     )
@@ -296,7 +296,7 @@ declare(
         _bitcast,
         attributes={"dtype": Attr(DType, doc="the result's dtype, as wide as x's")},
         traits=traits("elementwise", "exact"),
-        precision=ASKED,
+        precision=EXPLICIT,
         flops=free,
         lower=hooks.Elementwise("bitcast"),
     )

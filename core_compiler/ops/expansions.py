@@ -55,16 +55,16 @@ def max_pool_positions(b: Builder, op: typed.MaxPoolPositions) -> Value:
     low, high, none = (0, 0, *op.low), (0, 0, *op.high), (0,) * x.type.rank
     least = -inf if kind.is_float else int(np.iinfo(kind.numpy).min)
     wide = b.pad(x, b.constant(least, kind), low=low, high=high, interior=none)
-    places = np.broadcast_to(np.arange(prod(sizes)).reshape(sizes), (*lead, *sizes))
+    positions = np.broadcast_to(np.arange(prod(sizes)).reshape(sizes), (*lead, *sizes))
     held = b.pad(
-        b.constant(np.ascontiguousarray(places)),
+        b.constant(np.ascontiguousarray(positions)),
         b.constant(-1, I64),
         low=low,
         high=high,
         interior=none,
     )
     best: Any = None
-    place: Any = None
+    position: Any = None
     for tap in itertools.product(*map(range, op.window)):
         starts = [t * d for t, d in zip(tap, op.dilations, strict=True)]
         parts = zip(starts, op.result.type.shape[2:], op.strides, strict=True)
@@ -76,15 +76,15 @@ def max_pool_positions(b: Builder, op: typed.MaxPoolPositions) -> Value:
         }
         value, here = b.slice(wide, **box), b.slice(held, **box)
         if best is None:
-            best, place = value, here
+            best, position = value, here
             continue
         better = b.gt(value, best)
         if kind.is_float:
             better = b.or_(better, b.is_nan(value))
-        better = b.or_(better, b.lt(place, b.scalar_like(0, place)))
+        better = b.or_(better, b.lt(position, b.scalar_like(0, position)))
         better = b.and_(better, b.ge(here, b.scalar_like(0, here)))
-        best, place = b.select(better, value, best), b.select(better, here, place)
-    return place
+        best, position = b.select(better, value, best), b.select(better, here, position)
+    return position
 
 
 def max_pool_gradient(b: Builder, op: typed.MaxPoolGradient) -> Value:

@@ -1,18 +1,18 @@
 """Index maps of the data movement ops: the source of the element at an output index.
 
-Each is ``(context, op, index) -> Read`` (see ``hooks.IndexMap``); ``context.data`` returns an index
-that is read from an integer tensor.
+Each is ``(context, op, index) -> Read`` (see ``hooks.IndexMap``); ``context.read_index`` returns an
+index that is read from an integer tensor.
 """
 
 from __future__ import annotations
 
 from core_compiler.ir.types import row_major
 from core_compiler.ops import typed
-from core_compiler.ops.affine import ZERO, Lin, clamp, divide
+from core_compiler.ops.affine import ZERO, AffineExpr, clamp, divide
 from core_compiler.ops.hooks import Read
 
 
-def linear(index, shape) -> Lin:
+def linear(index, shape) -> AffineExpr:
     """Return the row-major position of ``index`` in ``shape``."""
     total = ZERO
     for i, stride in zip(index, row_major(shape), strict=True):
@@ -20,9 +20,9 @@ def linear(index, shape) -> Lin:
     return total
 
 
-def unravel(position: Lin, shape) -> list[Lin]:
+def unravel(position: AffineExpr, shape) -> list[AffineExpr]:
     """Return the index of a row-major position in ``shape``; the inverse of :func:`linear`."""
-    index: list[Lin] = []
+    index: list[AffineExpr] = []
     wide = [k for k, size in enumerate(shape) if size != 1]
     for k in reversed(range(len(shape))):
         if shape[k] == 1 or 0 in shape:
@@ -45,12 +45,12 @@ def reshape(context, op: typed.Reshape, index) -> Read:
     return Read(0, reindex(index, new, old))
 
 
-def reindex(index, new, old) -> tuple[Lin, ...]:
+def reindex(index, new, old) -> tuple[AffineExpr, ...]:
     """Return the index in ``old`` of the element at ``index`` of ``new``.
 
     Runs of axes with equal products are matched first, so that unchanged axes stay as they are.
     """
-    found: list[Lin] = []
+    found: list[AffineExpr] = []
     i = j = 0
     while i < len(new) or j < len(old):
         a, b, p, q = [], [], 1, 1
@@ -86,7 +86,7 @@ def reindex(index, new, old) -> tuple[Lin, ...]:
 
 
 def transpose(context, op: typed.Transpose, index) -> Read:
-    found: list[Lin] = [ZERO] * len(index)
+    found: list[AffineExpr] = [ZERO] * len(index)
     for axis, source in enumerate(op.permutation):
         found[source] = index[axis]
     return Read(0, tuple(found))
@@ -117,14 +117,14 @@ def pad(context, op: typed.Pad, index) -> Read:
     x = op.x.type
     inside, found = [], []
     for i, size, low, gap in zip(index, x.shape, op.low, op.interior, strict=True):
-        place = i - low
+        position = i - low
         if gap:
-            inside.append((place, 0, (size - 1) * (gap + 1) + 1 if size else 0))
-            place, rest = divide(place, gap + 1)
+            inside.append((position, 0, (size - 1) * (gap + 1) + 1 if size else 0))
+            position, rest = divide(position, gap + 1)
             inside.append((rest, 0, 1))
         else:
-            inside.append((place, 0, size))
-        found.append(place)
+            inside.append((position, 0, size))
+        found.append(position)
     return _guarded(found, x.shape, inside, Read(1, ()))
 
 
@@ -133,16 +133,16 @@ def concat(context, op: typed.Concat, index) -> Read:
     parts = []
     for number, operand in enumerate(op.operands):
         size = operand.type.shape[axis]
-        place = (*index[:axis], index[axis] - start, *index[axis + 1 :])
+        position = (*index[:axis], index[axis] - start, *index[axis + 1 :])
         if size and 0 not in operand.type.shape:
-            parts.append((number, place, operand.type.shape, (index[axis], start, start + size)))
+            parts.append((number, position, operand.type.shape, (index[axis], start, start + size)))
         start += size
     if not parts:
         return Read(0, tuple(ZERO for _ in index))
-    number, place, shape, _ = parts[-1]
-    read = Read(number, tuple(_clamped(place, shape)))
-    for number, place, shape, condition in reversed(parts[:-1]):
-        read = _guarded(place, shape, [condition], read, number)
+    number, position, shape, _ = parts[-1]
+    read = Read(number, tuple(_clamped(position, shape)))
+    for number, position, shape, condition in reversed(parts[:-1]):
+        read = _guarded(position, shape, [condition], read, number)
     return read
 
 
@@ -164,13 +164,13 @@ def take(context, op: typed.Take, index) -> Read:
     x, indices = (v.type for v in op.operands)
     axis = op.axis
     where = index[axis : axis + indices.rank]
-    row = context.data(op.indices, where, 0, x.shape[axis] - 1)
+    row = context.read_index(op.indices, where, 0, x.shape[axis] - 1)
     return Read(0, (*index[:axis], row, *index[axis + indices.rank :]))
 
 
 def take_along(context, op: typed.TakeAlong, index) -> Read:
     axis = op.axis
-    row = context.data(op.indices, index, 0, op.x.type.shape[axis] - 1)
+    row = context.read_index(op.indices, index, 0, op.x.type.shape[axis] - 1)
     return Read(0, (*index[:axis], row, *index[axis + 1 :]))
 
 
@@ -179,7 +179,7 @@ def gather_nd(context, op: typed.GatherNd, index) -> Read:
     batch, depth = op.batch_dims, indices.shape[-1]
     where = index[: indices.rank - 1]
     picked = tuple(
-        context.data(op.indices, (*where, ZERO + k), 0, x.shape[batch + k] - 1)
+        context.read_index(op.indices, (*where, ZERO + k), 0, x.shape[batch + k] - 1)
         for k in range(depth)
     )
     return Read(0, (*index[:batch], *picked, *index[indices.rank - 1 :]))
@@ -187,10 +187,10 @@ def gather_nd(context, op: typed.GatherNd, index) -> Read:
 
 def box_starts(
     context, op: typed.DynamicSlice | typed.DynamicUpdateSlice, starts, sizes
-) -> tuple[Lin, ...]:
+) -> tuple[AffineExpr, ...]:
     """Return the start of a box of ``sizes`` in operand 0, clamped so that it fits."""
     return tuple(
-        context.data(start, (), 0, size - wanted) if size > wanted else ZERO
+        context.read_index(start, (), 0, size - wanted) if size > wanted else ZERO
         for start, size, wanted in zip(starts, op.x.type.shape, sizes, strict=True)
     )
 
@@ -200,7 +200,7 @@ def dynamic_slice(context, op: typed.DynamicSlice, index) -> Read:
     return Read(0, tuple(i + s for i, s in zip(index, starts, strict=True)))
 
 
-def update_starts(context, op: typed.DynamicUpdateSlice) -> tuple[Lin, ...]:
+def update_starts(context, op: typed.DynamicUpdateSlice) -> tuple[AffineExpr, ...]:
     return box_starts(context, op, op.operands[2:], op.update.type.shape)
 
 

@@ -13,7 +13,7 @@ from core_compiler.ops.composite import (
     widened,
 )
 from core_compiler.ops.gradients.table import CONSTANT, RULES
-from core_compiler.ops.precision import ASKED, LOSS
+from core_compiler.ops.precision import EXPLICIT, LOSS
 from core_compiler.ops.rules import (
     BOOL,
     FLOATS,
@@ -75,7 +75,7 @@ declare(
             "dtype": Attr(DType, I64, "the result's dtype"),
         },
         decompose=_one_hot,
-        precision=ASKED,
+        precision=EXPLICIT,
         gradient=CONSTANT,
     )
 )

@@ -29,10 +29,10 @@ from core_compiler.support.arrays import numbers
 from core_compiler.support.errors import UserError
 
 #: Maximum number of ops from positions back to the inputs.
-DEEPEST = 64
+MAX_DEPTH = 64
 #: Maximum size of the module evaluated before a call: elements per element of the inputs, plus a
 #: constant.
-FOR_EACH, BESIDE = 4, 1 << 16
+PER_ELEMENT, ALLOWANCE = 4, 1 << 16
 #: Positions, their limits (as in :class:`Read`), and a position that means none.
 Limited = tuple[Value, tuple[int, ...], int | None]
 #: Ops that preserve the elements and their order.
@@ -193,35 +193,35 @@ def positions(
     ``unknown`` returns whether a part of a value is known only at run time; ``taken``: values that
     came from example inputs, each with its value and the node that required it.
     """
-    makers = {result: op for op in main.body.ops for result in op.results}
+    producers = {result: op for op in main.body.ops for result in op.results}
     inputs = {value: i for i, value in enumerate(main.arguments[:own])}
     needed: dict[Op, None] = {}
     reads: dict[tuple[Value, Read], None] = {}
     for access in accesses:
-        op = makers.get(access.made)
+        op = producers.get(access.made)
         if op is None:  # in a branch, or unused
             continue
         parts: list[Limited] = [(value, (limit,), None) for value, limit in access.positions]
         for value, limits, ignored in parts or [_LIMITS[op.kind](view(op))]:
             # Broadcast positions.
-            while len(limits) == 1 and _kind(makers, value) == "core.broadcast":
-                value = makers[value].operands[0]
-            between = _between(value, makers, inputs, unknown)
+            while len(limits) == 1 and _kind(producers, value) == "core.broadcast":
+                value = producers[value].operands[0]
+            between = _integer_path(value, producers, inputs, unknown)
             if between is None:
                 continue
             needed |= between
-            source, wraps = _source(value, makers)
+            source, wraps = _source(value, producers)
             number = inputs.get(source)
             name = "" if number is None else str(source.name)
-            reads[value, Read(limits, ignored, number, name, wraps, *_said(op))] = None
+            reads[value, Read(limits, ignored, number, name, wraps, *_framework_name(op))] = None
     fixed: dict[Value, Fixed] = {}
     for value, held, place in taken:
-        found = _ways(value, makers, inputs)
+        found = _paths_from_inputs(value, producers, inputs)
         if found is not None and value not in fixed:
             between, sources = found
             needed |= between
-            said = ", ".join(f"input {v.name}" for v in sources)
-            fixed[value] = Fixed(held.tolist(), value.type.dtype.name, said, place)
+            input_names = ", ".join(f"input {v.name}" for v in sources)
+            fixed[value] = Fixed(held.tolist(), value.type.dtype.name, input_names, place)
     if not reads and not fixed:
         return None
     ops = tuple(op for op in main.body.ops if op in needed)
@@ -235,69 +235,71 @@ def positions(
     )
 
 
-def _ways(value: Value, makers, inputs) -> tuple[dict[Op, None], list[Value]] | None:
+def _paths_from_inputs(
+    value: Value, producers, inputs
+) -> tuple[dict[Op, None], list[Value]] | None:
     """Return all ops from the inputs to ``value``, and these inputs.
 
     Return None if it depends on none, also on something else, or on weights.
     """
     found: dict[Op, None] = {}
     sources: dict[Value, None] = {}
-    left = [value]
-    while left:
-        current = left.pop()
+    work = [value]
+    while work:
+        current = work.pop()
         if current in inputs:
             sources[current] = None
             continue
-        op = makers.get(current)
+        op = producers.get(current)
         if op is None or any(isinstance(a, Resource) for a in op.attributes.values()):
             return None
         if op not in found:
             found[op] = None
-            left += op.uses()
+            work += op.uses()
     return (found, list(sources)) if sources else None
 
 
-def _between(value: Value, makers, inputs, unknown) -> dict[Op, None] | None:
+def _integer_path(value: Value, producers, inputs, unknown) -> dict[Op, None] | None:
     """Return the ops from the inputs to ``value`` if they are integers and few.
 
     Return None if there are others, or no input.
     """
     found: dict[Op, None] = {}
     taken: dict[Value, None] = {}
-    left = [value]
-    while left:
-        current = left.pop()
+    work = [value]
+    while work:
+        current = work.pop()
         if unknown(current) or current.type.dtype.is_float:
             return None
         if current in inputs:
             taken[current] = None
             continue
-        op = makers.get(current)
-        if op is None or op.regions or len(found) == DEEPEST:
+        op = producers.get(current)
+        if op is None or op.regions or len(found) == MAX_DEPTH:
             return None
         if any(isinstance(a, Resource) for a in op.attributes.values()):
             return None
         if op not in found:
             found[op] = None
-            left += op.operands
+            work += op.operands
     if not taken:
         return None
     elements = sum(v.type.elements for op in found for v in op.results)
-    most = FOR_EACH * sum(v.type.elements for v in taken) + BESIDE
+    most = PER_ELEMENT * sum(v.type.elements for v in taken) + ALLOWANCE
     return found if elements <= most else None
 
 
-def _source(value: Value, makers) -> tuple[Value, bool]:
+def _source(value: Value, producers) -> tuple[Value, bool]:
     """Return the source of a value's elements in the same order, ignoring replaced elements.
 
     The second result is whether negative ones were counted from the end.
     """
     wraps = False
-    while (op := makers.get(value)) is not None:
+    while (op := producers.get(value)) is not None:
         if op.kind in _SAME_ORDER:
             value = op.operands[0]
             continue
-        condition = makers.get(op.operands[0]) if op.kind == "core.select" else None
+        condition = producers.get(op.operands[0]) if op.kind == "core.select" else None
         if condition is None or not condition.operands:
             break
         kept = condition.operands[0]  # select(x < 0, x + n, x), select(x != ignored, x, 0)
@@ -308,12 +310,12 @@ def _source(value: Value, makers) -> tuple[Value, bool]:
     return value, wraps
 
 
-def _kind(makers, value: Value) -> str:
-    op = makers.get(value)
+def _kind(producers, value: Value) -> str:
+    op = producers.get(value)
     return "" if op is None else op.kind
 
 
-def _said(op: Op) -> tuple[str, str]:
+def _framework_name(op: Op) -> tuple[str, str]:
     """Return the framework's name of an op, and its line in the model."""
     nodes = op.origin.nodes() if op.origin is not None else ()
     if not nodes:

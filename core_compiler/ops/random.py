@@ -13,7 +13,7 @@ from core_compiler.ir import DType, dtype, tensor
 from core_compiler.ops import hooks
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT
-from core_compiler.ops.precision import DRAWN
+from core_compiler.ops.precision import RANDOM_VALUES
 from core_compiler.ops.rules import F32, FLOATS, INTEGERS, need, need_dtype, need_rank
 from core_compiler.ops.traits import traits
 from core_compiler.support import lazy_module
@@ -97,7 +97,7 @@ for _name, _summary, _allowed, _default, _each, _generate in RANDOM:
             attributes=_attributes(_default),
             flops=_flops(_each),
             traits=traits("random"),
-            precision=DRAWN if _default.is_float else None,
+            precision=RANDOM_VALUES if _default.is_float else None,
             lower=hooks.Custom("random"),
             gradient=CONSTANT,
         )

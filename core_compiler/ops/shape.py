@@ -8,7 +8,7 @@ from core_compiler.ir import Dense, DType, Resource, tensor
 from core_compiler.ops import dims, hooks, index_maps
 from core_compiler.ops.base import Attr, OpDef, declare
 from core_compiler.ops.gradients.table import CONSTANT, RULES
-from core_compiler.ops.precision import ASKED, FOLLOWS
+from core_compiler.ops.precision import EXPLICIT, FOLLOWS
 from core_compiler.ops.rules import (
     NUMBERS,
     free,
@@ -46,7 +46,7 @@ declare(
         attributes={"value": Attr((Dense, Resource), doc="its type and its bytes or digest")},
         flops=free,
         traits=traits("exact"),
-        precision=ASKED,
+        precision=EXPLICIT,
         lower=hooks.Constant(),
         gradient=CONSTANT,
     )
@@ -82,7 +82,7 @@ declare(
         },
         flops=free,
         traits=traits("exact"),
-        precision=ASKED,
+        precision=EXPLICIT,
         lower=hooks.Constant(),
         gradient=CONSTANT,
     )

@@ -71,5 +71,5 @@ def kinds_with(*names: str) -> tuple[str, ...]:
     """
     from core_compiler.ops import REGISTRY
 
-    asked = traits(*names)
-    return tuple(kind for kind, op in REGISTRY.items() if not op.traits.isdisjoint(asked))
+    wanted = traits(*names)
+    return tuple(kind for kind, op in REGISTRY.items() if not op.traits.isdisjoint(wanted))

@@ -45,10 +45,10 @@ def _members(declared: OpDef) -> Iterator[tuple[str, str]]:
         kind = "tuple[Value, ...]" if operand[0] == "*" else "Value"
         yield operand.strip("*?"), kind + (" | None" if operand[-1] == "?" else "")
     for name, spec in declared.attributes.items():
-        yield name, _spelled(spec)
+        yield name, _type_text(spec)
 
 
-def _spelled(spec: Attr) -> str:
+def _type_text(spec: Attr) -> str:
     kinds = spec.type if isinstance(spec.type, tuple) else (spec.type,)
     items = spec.of if isinstance(spec.of, tuple) else (spec.of,)
     item = " | ".join(kind.__name__ for kind in items)

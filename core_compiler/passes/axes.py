@@ -18,17 +18,17 @@ import numpy as np
 from core_compiler.ir import Op, Value
 from core_compiler.ops import typed
 from core_compiler.ops.base import definition, view
-from core_compiler.passes.rules import MOVES, Match, Unfit, View
+from core_compiler.passes.rules import MOVES, Match, MatchFailure, View
 from core_compiler.support.errors import InternalError
 
 #: The number of an axis, or a name and a number for an axis that the reference value does not have.
-Of = int | tuple[str, int]
-Digit = tuple[Of, int, int]
+AxisId = int | tuple[str, int]
+Digit = tuple[AxisId, int, int]
 Axis = tuple[Digit, ...]
 Axes = tuple[Axis, ...]
 
 
-def whole(shape: Sequence[int]) -> Axes:
+def identity_axes(shape: Sequence[int]) -> Axes:
     """Return the axes of a value relative to itself."""
     return tuple(((axis, 1, size),) if size != 1 else () for axis, size in enumerate(shape))
 
@@ -37,7 +37,7 @@ def length(axis: Axis) -> int:
     return prod(size for _, _, size in axis)
 
 
-def flat(axes: Sequence[Axis]) -> Axis:
+def flatten_axes(axes: Sequence[Axis]) -> Axis:
     """Return all digits as one axis; neighbours that count through one axis are merged."""
     out: list[Digit] = []
     for of, stride, size in (digit for axis in axes for digit in axis):
@@ -47,28 +47,28 @@ def flat(axes: Sequence[Axis]) -> Axis:
     return tuple(out)
 
 
-def spread_over(axes: Sequence[Axis]) -> Axis:
+def canonical_digits(axes: Sequence[Axis]) -> Axis:
     """Return the digits in a canonical order, equal for axes that cover the same positions."""
     found = {digit for axis in axes for digit in axis}
-    return flat([tuple(sorted(found, key=lambda d: (repr(d[0]), -d[1])))])
+    return flatten_axes([tuple(sorted(found, key=lambda d: (repr(d[0]), -d[1])))])
 
 
-def below(op: Op, axes: Axes) -> Axes | None:
+def operand_axes(op: Op, axes: Axes) -> Axes | None:
     """Return the axes of a view's operand, given those of its result, or None.
 
     None if a reshape splits them in a way that digits cannot express.
     """
     (x,), transpose, broadcast = op.operands, typed.Transpose.match(op), typed.Broadcast.match(op)
     if transpose is not None:
-        at = {axis: place for place, axis in enumerate(transpose.permutation)}
+        at = {axis: position for position, axis in enumerate(transpose.permutation)}
         return tuple(axes[at[axis]] for axis in range(x.type.rank))
     if broadcast is not None:
         sizes = zip(broadcast.dims, x.type.shape, strict=True)
         return tuple(axes[d] if size == broadcast.shape[d] else () for d, size in sizes)
-    return cut(flat(axes), x.type.shape)
+    return split_digits(flatten_axes(axes), x.type.shape)
 
 
-def cut(digits: Axis, sizes: Sequence[int]) -> Axes | None:
+def split_digits(digits: Axis, sizes: Sequence[int]) -> Axes | None:
     """Return digits split into axes of these sizes, in order, or None.
 
     None if a digit is not divisible accordingly, or if there are no elements.
@@ -94,33 +94,33 @@ def cut(digits: Axis, sizes: Sequence[int]) -> Axes | None:
     return tuple(out) if not rest else None
 
 
-def behind(value: Value, axes: Axes, view: View, repeats: bool) -> Iterator[tuple[Value, Axes]]:
+def view_chain(value: Value, axes: Axes, view: View, repeats: bool) -> Iterator[tuple[Value, Axes]]:
     """Yield ``value`` and the values that it is a view of, each with its axes.
 
     ``repeats``: also through a broadcast that repeats elements.  It ends when it reaches a value
     again: an e-class may contain a view of itself.
     """
-    met: set[Value] = set()
-    while value not in met:
-        met.add(value)
+    seen: set[Value] = set()
+    while value not in seen:
+        seen.add(value)
         yield value, axes
-        maker = view.producer(value)
-        if maker is None or maker.kind not in MOVES:
+        producer = view.producer(value)
+        if producer is None or producer.kind not in MOVES:
             return
-        (x,) = maker.operands
+        (x,) = producer.operands
         if not repeats and x.type.elements != value.type.elements:
             return
-        found = below(maker, axes)
+        found = operand_axes(producer, axes)
         if found is None:
             return
         value, axes = x, found
 
 
-class Places:
+class AxisMap:
     """The axes of the values of a match relative to its root's result.
 
-    They are found through the elementwise ops and views of the match.  ``places[value]`` is None if
-    unknown, or if a value is read in two arrangements.
+    They are found through the elementwise ops and views of the match.  ``axis_map[value]`` is None
+    if unknown, or if a value is read in two arrangements.
     """
 
     def __init__(self, m: Match):
@@ -129,24 +129,24 @@ class Places:
         inside = set(m.ops)
         work = []
         if m.root.result.type.is_static:
-            work = [(m.root.result, whole(m.root.result.type.shape))]
+            work = [(m.root.result, identity_axes(m.root.result.type.shape))]
         while work:
             value, axes = work.pop()
             if value in self._known:
                 if self._known[value] != axes:
-                    self._clash(value, m)
+                    self._resolve_conflict(value, m)
                 continue
             self._known[value] = axes
-            maker = m.view.producer(value)
-            if maker not in inside or maker is None:
+            producer = m.view.producer(value)
+            if producer not in inside or producer is None:
                 continue
-            if "elementwise" in definition(maker).traits:
-                work += [(v, axes) for v in maker.operands]
-            elif maker.kind in MOVES:
-                found = below(maker, axes)
-                work += [(maker.operands[0], found)] if found is not None else []
+            if "elementwise" in definition(producer).traits:
+                work += [(v, axes) for v in producer.operands]
+            elif producer.kind in MOVES:
+                found = operand_axes(producer, axes)
+                work += [(producer.operands[0], found)] if found is not None else []
 
-    def _clash(self, value: Value, m: Match) -> None:
+    def _resolve_conflict(self, value: Value, m: Match) -> None:
         """Handle a value read in two arrangements: forget its axes if constant, else all axes."""
         if m.view.constant(value, through=()) is not None:
             self._known[value] = None
@@ -159,12 +159,12 @@ class Places:
             return self._known[value]
         for known, axes in list(self._known.items()):
             if axes is not None:
-                for found, its in behind(known, axes, self.view, repeats=False):
+                for found, its in view_chain(known, axes, self.view, repeats=False):
                     if found is value:
                         return its
         return None
 
-    def taken(self, reduction: Op, source: Axes | None = None) -> Axis:
+    def reduced_axes(self, reduction: Op, source: Axes | None = None) -> Axis:
         """Return the axes that a reduction removes.
 
         Raises Unfit if the result is not broadcast back to the positions of the rest of its operand
@@ -172,23 +172,23 @@ class Places:
         """
         source, back = source or self[reduction.operands[0]], self[reduction.result]
         if source is None or back is None:
-            raise Unfit("a reduction and its reader have different axis orders")
+            raise MatchFailure("a reduction and its reader have different axis orders")
         gone = view(reduction).axes
-        if flat(back) != flat([a for i, a in enumerate(source) if i not in gone]):
-            raise Unfit("a broadcast does not restore the axes of its reduction")
-        return flat([source[axis] for axis in gone])
+        if flatten_axes(back) != flatten_axes([a for i, a in enumerate(source) if i not in gone]):
+            raise MatchFailure("a broadcast does not restore the axes of its reduction")
+        return flatten_axes([source[axis] for axis in gone])
 
     def parameter(self, value: Value, wanted: Sequence[Axis]) -> Parameter | None:
         """Return ``value`` as a tensor over the axes ``wanted``; None if it varies elsewhere."""
         axes = self._known.get(value)
         if axes is None:
             return None
-        found = small(value, axes, self.view)
+        found = compact(value, axes, self.view)
         return Parameter(found, tuple(wanted)) if covers(wanted, found.axes) else None
 
 
 @dataclass(frozen=True)
-class Small:
+class CompactValue:
     """A value without the repetitions of its views.
 
     For a constant its ``array``, without the axes along which it repeats.
@@ -204,11 +204,11 @@ class Small:
         return b.constant(self.array)
 
 
-def small(value: Value, axes: Axes, view: View) -> Small:
-    *_, (value, axes) = behind(value, axes, view, repeats=True)
+def compact(value: Value, axes: Axes, view: View) -> CompactValue:
+    *_, (value, axes) = view_chain(value, axes, view, repeats=True)
     array = view.constant(value, through=())
     if array is None or not array.size:
-        return Small(value, axes, array)
+        return CompactValue(value, axes, array)
     kept = list(range(len(axes)))
     left = array
     for axis in reversed(kept[:]):
@@ -216,38 +216,38 @@ def small(value: Value, axes: Axes, view: View) -> Small:
         if np.array_equal(np.broadcast_to(first, left.shape), left):
             left = first.reshape(first.shape[:axis] + first.shape[axis + 1 :])
             kept.remove(axis)
-    return Small(value, tuple(axes[a] for a in kept), left)
+    return CompactValue(value, tuple(axes[a] for a in kept), left)
 
 
 @dataclass(frozen=True)
 class Parameter:
     """A value that varies only along ``wanted``, ready to be built over these axes."""
 
-    small: Small
+    compact: CompactValue
     wanted: Axes
 
     @property
     def axes(self) -> Axes:
-        return self.small.axes
+        return self.compact.axes
 
     def build(self, b) -> Value:
-        return rearrange(b, self.small.build(b), self.small.axes, self.wanted)
+        return rearrange(b, self.compact.build(b), self.compact.axes, self.wanted)
 
 
 def covers(wanted: Sequence[Axis], axes: Sequence[Axis]) -> bool:
     """Return whether every digit of ``axes`` is one of ``wanted``."""
-    made = refined(wanted, axes)
+    made = refine_axes(wanted, axes)
     if made is None:
         return False
     return {d for axis in made[1] for d in axis} <= {d for axis in made[0] for d in axis}
 
 
-def refined(*many: Sequence[Axis]) -> list[list[Axis]] | None:
+def refine_axes(*many: Sequence[Axis]) -> list[list[Axis]] | None:
     """Return the axes with digits split so that any two are equal or disjoint, or None.
 
     None if that is not possible.
     """
-    bounds: dict[Of, set[int]] = {}
+    bounds: dict[AxisId, set[int]] = {}
     if any(size == 0 for axes in many for axis in axes for _, _, size in axis):
         return None
     for of, stride, size in (d for axes in many for axis in axes for d in axis):
@@ -273,7 +273,7 @@ def rearrange(b, value: Value, axes: Sequence[Axis], target: Sequence[Axis]) -> 
 
     It takes at most a reshape, a transpose, a broadcast and a reshape.  ``target`` covers ``axes``.
     """
-    made = refined(axes, target)
+    made = refine_axes(axes, target)
     if made is None:
         raise InternalError(f"{value} cannot be rearranged: ask covers() first")
     own = [d for axis in made[0] for d in axis]
@@ -284,7 +284,7 @@ def rearrange(b, value: Value, axes: Sequence[Axis], target: Sequence[Axis]) -> 
     if order != tuple(range(len(order))):
         value = b.transpose(value, permutation=order)
     if len(present) < len(wanted):
-        dims = tuple(place for place, d in enumerate(wanted) if d in own)
+        dims = tuple(position for position, d in enumerate(wanted) if d in own)
         value = b.broadcast(value, shape=tuple(size for _, _, size in wanted), dims=dims)
     return _reshape(b, value, [length(axis) for axis in target])
 

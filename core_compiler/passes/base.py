@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from core_compiler.ir import Block, Function, Module, Op, Rewrite, Rewriter
 from core_compiler.ir.events import Diagnostic
 from core_compiler.ir.refusal import Refusal
@@ -120,7 +122,7 @@ def run_pass(pass_: Pass, module: Module, context: PassContext) -> Module:
         raise RuntimeError(f"a library panicked: {error}") from error
 
 
-def is_our_own(pass_: Pass) -> bool:
+def is_builtin(pass_: Pass) -> bool:
     """Return whether a pass is part of the compiler: an exception in it is a bug of ours."""
     return type(pass_).__module__.partition(".")[0] == __name__.partition(".")[0]
 
@@ -131,18 +133,27 @@ CONTROL_FLOW = frozenset({"core.if", "core.while"})
 MODEL_NODES = "onnx."
 
 
-def makes_nothing(op: Op) -> bool:
+def has_only_empty_results(op: Op) -> bool:
     """Return whether an op has results and all of them are empty: they are constants."""
     return bool(op.results) and all(is_empty(v.type) for v in op.results)
 
 
 @dataclass(frozen=True)
-class Scene:
+class RefusalContext:
     """The context of a condition that is tested again: a block and the target's claims."""
 
     module: Module
     rewriter: Rewriter
     claims: Callable[[Op], bool] = lambda op: False
+
+
+#: Attributes of passes that had other names in version 0.1.
+_RENAMED = {
+    "anew": "changes_semantics",
+    "asks": "refusal_arity",
+    "ends": "invalidates",
+    "rules": "table",
+}
 
 
 @dataclass(frozen=True)
@@ -156,12 +167,13 @@ class Pass:
                    before both ``source``: the model in its frontend's own ops.
     ``exact``      the bits of every result are kept; required in the implementation half.
     ``tolerance``  for a pass that is not exact: the class of change and why, for the user.
-    ``anew``       it changes the semantics on purpose (clipped gradients, a narrower precision):
-                   bisection does not compare the outputs with those before it.
+    ``changes_semantics``  it changes the semantics on purpose (clipped gradients, a narrower
+                   precision): bisection does not compare the outputs with those before it.
     ``mandatory``  the compile needs it (bisection does not remove it).
-    ``asks``       the number of ops that :meth:`refusal` is about (0: no such condition).
+    ``refusal_arity``  the number of ops that :meth:`refusal` is about (0: no such condition).
     ``requires`` / ``ensures``  names of facts about the module; the pipeline builder checks them.
-    ``ends``       facts that it invalidates (``tensor_ops`` and ``values`` hold at first).
+    ``invalidates``  the facts that no longer hold after it (at first, ``tensor_ops`` and
+                   ``values`` hold).
 
     The first line of the docstring says what the pass does; it is shown to users.
     """
@@ -169,12 +181,19 @@ class Pass:
     half: ClassVar[str] = "meaning"
     exact: ClassVar[bool] = True
     tolerance: ClassVar[str] = ""
-    anew: ClassVar[bool] = False
+    changes_semantics: ClassVar[bool] = False
     mandatory: ClassVar[bool] = False
-    asks: ClassVar[int] = 0
+    refusal_arity: ClassVar[int] = 0
     requires: ClassVar[frozenset[str]] = frozenset()
     ensures: ClassVar[frozenset[str]] = frozenset()
-    ends: ClassVar[frozenset[str]] = frozenset()
+    invalidates: ClassVar[frozenset[str]] = frozenset()
+
+    @override
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for old, new in _RENAMED.items():  # they would be ignored silently
+            if old in vars(cls) and old not in vars(cls).get("__annotations__", {}):
+                raise TypeError(f"{cls.__name__}.{old} was renamed to {new} in version 0.2.0")
 
     def run(self, module: Module, context: PassContext) -> Module:
         raise NotImplementedError(f"{type(self).__name__}.run")
@@ -199,8 +218,11 @@ class Pass:
         """
         return None
 
-    def refusal(self, ops: Sequence[Op], scene: Scene) -> Refusal | None:
-        """Return why a pass with ``asks`` leaves these ops unchanged, or None if it would not."""
+    def refusal(self, ops: Sequence[Op], context: RefusalContext) -> Refusal | None:
+        """Return why a pass with ``refusal_arity`` leaves these ops unchanged.
+
+        Return None if it would change them.
+        """
         raise NotImplementedError(f"{type(self).__name__}.refusal")
 
     @classmethod
@@ -225,11 +247,11 @@ class Pass:
     def options(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def told_options(self) -> dict[str, Any]:
+    def serializable_options(self) -> dict[str, Any]:
         """Return the options that a recording can hold: numbers and strings, and lists of them."""
         return {k: v for k, v in self.options().items() if _is_plain(v)}
 
-    def spelled(self) -> str:
+    def to_text(self) -> str:
         """Return the pass with its non-default options: ``fuse_elementwise{limit=8}``."""
         changed = {
             f.name: getattr(self, f.name)

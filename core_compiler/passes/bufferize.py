@@ -49,7 +49,7 @@ class Bufferize(Pass):
     mandatory = True
     requires = frozenset({"kernels", "values"})
     ensures = frozenset({"buffers"})
-    ends = frozenset({"values"})
+    invalidates = frozenset({"values"})
 
     @override
     def run(self, module, context):
@@ -58,48 +58,48 @@ class Bufferize(Pass):
 
 
 class _Bufferizer:
-    """A single walk over main; ``held`` maps tensor values to buffers.
+    """A single walk over main; ``buffer_of`` maps tensor values to buffers.
 
-    ``root`` maps a buffer to the op that owns its memory.
+    ``owners`` maps a buffer to the op that owns its memory.
     """
 
     def __init__(self, out: Conversion):
         self.out = out
-        self.held: dict[Value, Value] = {}
-        self.root: dict[Value, Op] = {}
+        self.buffer_of: dict[Value, Value] = {}
+        self.owners: dict[Value, Op] = {}
         self.loops = 0
         #: Maps each tensor value to its contents: itself, or the value that it is a view of.
         self.contents: dict[Value, Value] = {}
         #: Maps contents to the last op of the current block that reads them, for those whose memory
         #: the block may release: its own values, and those that its loop carries.
-        self.last: dict[Value, Op | None] = {}
+        self.last_readers: dict[Value, Op | None] = {}
 
     def run(self) -> Block:
         block = self.out.block
         for index, argument in enumerate(block.arguments):
-            buffer_ = self._hold(argument)
+            buffer_ = self._add_buffer(argument)
             op = Op(INPUT, (argument,), (buffer_,), {"index": index})
             self._own(op, None, {argument: buffer_}, "an input's memory", "the caller's array")
-        self._ops(block, ())
+        self._bufferize_block(block, ())
         return self.out.finish(self._outputs(block.outputs))
 
-    def _ops(self, block: Block, carried: Sequence[Value]) -> None:
+    def _bufferize_block(self, block: Block, carried: Sequence[Value]) -> None:
         """Process the ops of a block, which may free memory of its own and ``carried`` values."""
-        around, self.last = self.last, {}
+        around, self.last_readers = self.last_readers, {}
         for op in block.ops:
             if is_free_view(op):
-                self.contents[op.result] = self._content(op.operands[0])
+                self.contents[op.result] = self._contents_of(op.operands[0])
         ops = self._readers_first(block)
         for value in (*carried, *(v for op in block.ops for v in op.results)):
-            self.last[self._content(value)] = None
+            self.last_readers[self._contents_of(value)] = None
         for op in ops:
             self._read(op.uses(), op)
         self._read(block.outputs, None)
         for op in ops:
-            self._op(op)
-        self.last = around
+            self._bufferize_op(op)
+        self.last_readers = around
 
-    def _content(self, value: Value) -> Value:
+    def _contents_of(self, value: Value) -> Value:
         return self.contents.get(value, value)
 
     def _readers_first(self, block: Block) -> list[Op]:
@@ -109,50 +109,54 @@ class _Bufferizer:
         """
         ops = list(block.ops)
         partial = [op for op in ops if OVER in op.attributes]
-        uses = {op: {self._content(v) for v in op.uses()} for op in ops if partial}
+        uses = {op: {self._contents_of(v) for v in op.uses()} for op in ops if partial}
         for op in partial:
-            given = {self._content(op.operands[number]) for _, number in op[OVER]}
-            made = {self._content(v) for v in op.results}
-            at = last = ops.index(op)
-            for place in range(at + 1, len(ops)):
-                if not made.isdisjoint(uses[ops[place]]):
+            given = {self._contents_of(op.operands[number]) for _, number in op[OVER]}
+            made = {self._contents_of(v) for v in op.results}
+            at = end = ops.index(op)
+            for index in range(at + 1, len(ops)):
+                if not made.isdisjoint(uses[ops[index]]):
                     break
-                if not given.isdisjoint(uses[ops[place]]):
-                    last = place
-            ops[at : last + 1] = [*ops[at + 1 : last + 1], op]
+                if not given.isdisjoint(uses[ops[index]]):
+                    end = index
+            ops[at : end + 1] = [*ops[at + 1 : end + 1], op]
         return ops
 
     def _read(self, values: Sequence[Value], op: Op | None) -> None:
         for value in values:
-            held = self._content(value)
-            if held in self.last:
-                self.last[held] = op
+            content = self._contents_of(value)
+            if content in self.last_readers:
+                self.last_readers[content] = op
 
     def _may_take(self, value: Value, op: Op) -> bool:
         """Return whether the memory of ``value`` is free after its reader ``op``."""
-        held = self._content(value)
+        content = self._contents_of(value)
         read = (*op.operands, *(v for region in op.regions for v in region.free_values()))
-        once = sum(self._content(v) is held for v in read) == 1
-        return once and self.last.get(held) is op and self.root[self.held[value]].kind == ALLOC
+        once = sum(self._contents_of(v) is content for v in read) == 1
+        return (
+            once
+            and self.last_readers.get(content) is op
+            and self.owners[self.buffer_of[value]].kind == ALLOC
+        )
 
-    def _hold(self, value: Value) -> Value:
-        self.held[value] = Value(buffer_type(value.type), value.name)
-        return self.held[value]
+    def _add_buffer(self, value: Value) -> Value:
+        self.buffer_of[value] = Value(buffer_type(value.type), value.name)
+        return self.buffer_of[value]
 
     def _own(self, op: Op, old: Op | None, values, rule: str, reason: str = "") -> None:
-        self.root[op.result] = op
-        self.out.answer(old, [op], values, rule=rule, reason=reason)
+        self.owners[op.result] = op
+        self.out.replace(old, [op], values, rule=rule, reason=reason)
 
-    def _op(self, op: Op) -> None:
+    def _bufferize_op(self, op: Op) -> None:
         if op.kind == "core.constant":
-            buffer_ = self._hold(op.result)
+            buffer_ = self._add_buffer(op.result)
             new = Op(CONSTANT, (), (buffer_,), {"value": typed.Constant.of(op).value})
             self._own(new, op, {op.result: buffer_}, "a constant's memory")
         elif is_free_view(op):
-            source = self.held[op.operands[0]]
-            buffer_ = self._hold(op.result)
-            self.root[buffer_] = self.root[source]
-            self.out.answer(
+            source = self.buffer_of[op.operands[0]]
+            buffer_ = self._add_buffer(op.result)
+            self.owners[buffer_] = self.owners[source]
+            self.out.replace(
                 op,
                 [Op(VIEW, (source,), (buffer_,))],
                 {op.result: buffer_},
@@ -166,48 +170,50 @@ class _Bufferizer:
             raise InternalError(f"{op.kind} reached bufferize: expected it inside a kernel")
 
     def _launch(self, op: Op) -> None:
-        buffers = [self._hold(v) for v in op.results]
+        buffers = [self._add_buffer(v) for v in op.results]
         over = {result: op.operands[number] for result, number in op.get(OVER, ())}
         before: list[Op] = []
         for place, buffer_ in enumerate(buffers):
             if place in over:
-                before += self._begun(over[place], buffer_, op, "the launch writes a part of it")
+                before += self._initialise(
+                    over[place], buffer_, op, "the launch writes a part of it"
+                )
             else:
                 before.append(Op(ALLOC, (), (buffer_,)))
-                self.root[buffer_] = before[-1]
-        operands = (*(self.held[v] for v in op.operands), *buffers)
+                self.owners[buffer_] = before[-1]
+        operands = (*(self.buffer_of[v] for v in op.operands), *buffers)
         attributes = {**op.attributes, "reads": len(op.operands), "writes": len(buffers)}
         launch = Op(LAUNCH, operands, (), attributes, op.regions)
-        self.out.answer(
+        self.out.replace(
             op,
             [*before, launch],
             dict(zip(op.results, buffers, strict=True)),
             rule="a launch writes its buffers",
         )
 
-    def _begun(self, value: Value, buffer_: Value, op: Op, reason: str) -> list[Op]:
+    def _initialise(self, value: Value, buffer_: Value, op: Op, reason: str) -> list[Op]:
         """Return the ops that make ``buffer_`` hold ``value`` when ``op`` begins.
 
         The buffer reuses the value's memory, or gets a copy.
         """
-        source = self.held[value]
+        source = self.buffer_of[value]
         if source.type == buffer_.type and self._may_take(value, op):
-            self.root[buffer_] = self.root[source]
+            self.owners[buffer_] = self.owners[source]
             return [Op(VIEW, (source,), (buffer_,), {TAKES: reason})]
-        self.root[buffer_] = alloc = Op(ALLOC, (), (buffer_,))
+        self.owners[buffer_] = alloc = Op(ALLOC, (), (buffer_,))
         return [alloc, Op(COPY, (source, buffer_), (), {"reason": reason})]
 
     def _loop(self, op: Op) -> None:
         number, trips = {"loop": self.loops}, typed.While.of(op).trips
         self.loops += 1
-        carried = [self._hold(v) for v in op.results]
+        carried = [self._add_buffer(v) for v in op.results]
         first = [
             made
             for v, b in zip(op.operands, carried, strict=True)
-            for made in self._begun(v, b, op, "the loop begins with it")
+            for made in self._initialise(v, b, op, "the loop begins with it")
         ]
         begin = number if trips is None else {**number, "trips": trips}
-        self.out.answer(
+        self.out.replace(
             op,
             [*first, Op(LOOP, carried, (), begin)],
             dict(zip(op.results, carried, strict=True)),
@@ -215,16 +221,16 @@ class _Bufferizer:
         )
         condition, body = op.regions
         if trips is None:
-            self.held.update(zip(condition.arguments, carried, strict=True))
-            self._ops(condition, ())  # the body reads the carried values after it
-            test = Op(TEST, (self.held[condition.outputs[0]],), (), number)
-            self.out.answer(
+            self.buffer_of.update(zip(condition.arguments, carried, strict=True))
+            self._bufferize_block(condition, ())  # the body reads the carried values after it
+            test = Op(TEST, (self.buffer_of[condition.outputs[0]],), (), number)
+            self.out.replace(
                 None, [test], rule="leave a loop", reason="the loop's condition is tested"
             )
-        self.held.update(zip(body.arguments, carried, strict=True))
-        self._ops(body, body.arguments)
+        self.buffer_of.update(zip(body.arguments, carried, strict=True))
+        self._bufferize_block(body, body.arguments)
         self._carry(body.outputs, carried)
-        self.out.answer(
+        self.out.replace(
             None,
             [Op(REPEAT, carried, (), number)],
             rule="repeat a loop",
@@ -233,21 +239,21 @@ class _Bufferizer:
 
     def _carry(self, outputs: Sequence[Value], carried: Sequence[Value]) -> None:
         """Copy the results of a body to where the next iteration reads them, as if all at once."""
-        taken = {self.root[b] for b in carried}
+        taken = {self.owners[b] for b in carried}
         ops: list[Op] = []
         moves = []
         for value, to in zip(outputs, carried, strict=True):
-            source = self.held[value]
-            if self.root[source] is self.root[to] and source.type == to.type:
+            source = self.buffer_of[value]
+            if self.owners[source] is self.owners[to] and source.type == to.type:
                 continue  # it is already there
-            if self.root[source] in taken:  # the copies that follow would overwrite it
+            if self.owners[source] in taken:  # the copies that follow would overwrite it
                 kept = Value(buffer(value.type.shape, value.type.dtype), value.name)
                 why = {"reason": "its place is written next"}
                 ops += [Op(ALLOC, (), (kept,)), Op(COPY, (source, kept), (), why)]
                 source = kept
             moves.append(Op(COPY, (source, to), (), {"reason": "the next iteration reads it"}))
         if moves:
-            self.out.answer(
+            self.out.replace(
                 None,
                 [*ops, *moves],
                 rule="carry values to the next iteration",
@@ -258,8 +264,8 @@ class _Bufferizer:
         taken: set[Op] = set()
         results = []
         for index, value in enumerate(outputs):
-            source = self.held[value]
-            owner = self.root[source]
+            source = self.buffer_of[value]
+            owner = self.owners[source]
             reason = ""
             if owner.kind != ALLOC:
                 reason = f"the result is {'an input' if owner.kind == INPUT else 'a constant'}"
@@ -270,15 +276,15 @@ class _Bufferizer:
             if reason:
                 copy = Value(buffer(value.type.shape, value.type.dtype), value.name)
                 owner = Op(ALLOC, (), (copy,))
-                self.root[copy] = owner
+                self.owners[copy] = owner
                 move = Op(COPY, (source, copy), (), {"reason": reason})
-                self.out.answer(
+                self.out.replace(
                     None, [owner, move], {source: copy}, rule="copy a result", reason=reason
                 )
                 source = copy
             taken.add(owner)
             result = Value(value.type, value.name)
-            self.out.answer(
+            self.out.replace(
                 None,
                 [Op(OUTPUT, (source,), (result,), {"index": index})],
                 {source: result},

@@ -28,21 +28,23 @@ def _no_float(m: Match) -> str | None:
 
 def _no_minus_zero(m: Match) -> str | None:
     """Refuse values that may be -0, as -0 + (+0) is +0."""
-    maker = m.view.producer(m["x"])
+    producer = m.view.producer(m["x"])
     if not m["x"].type.dtype.is_float:
         return None
-    total = typed.ReduceSum.match(maker)
+    total = typed.ReduceSum.match(producer)
     if total is not None and not total.axes:
-        maker = None  # over no axes: the element itself
-    if maker is not None and has_trait(maker, "never_negative_zero"):
+        producer = None  # over no axes: the element itself
+    if producer is not None and has_trait(producer, "never_negative_zero"):
         return None
     return "-0 + (+0) is +0"
 
 
 def _canonical_nan(m: Match) -> str | None:
     """Refuse an operand whose NaN may not be canonical; a maximum or minimum makes it so."""
-    maker = m.view.producer(m["x"])
-    if not m["x"].type.dtype.is_float or (maker is not None and has_trait(maker, "canonical_nan")):
+    producer = m.view.producer(m["x"])
+    if not m["x"].type.dtype.is_float or (
+        producer is not None and has_trait(producer, "canonical_nan")
+    ):
         return None
     return "a NaN would lose its canonical form"
 
@@ -139,7 +141,7 @@ RULES = (
          check=_booleans),
     Rule("x or false => x", op("or", "x", Const("c", is_all(False), "all false")), _same,
          check=_booleans),
-    Rule("concat(x) => x", op("concat", "x", where=lambda o: len(o.operands) == 1), _same),
+    Rule("concat(x) => x", op("concat", "x"), _same),
 )  # fmt: skip
 
 

@@ -34,63 +34,65 @@ class ChooseLayouts(Pass):
     @override
     def run(self, module, context):
         def edit(rw):
-            wishes = preferences(rw)
-            laid: dict[tuple[Value, Order], Value] = {}
+            preferred = preferences(rw)
+            relaid: dict[tuple[Value, Order], Value] = {}
             for op in rw.ops:
                 op = rw.now(op)
                 if self.channels_last:
-                    op = self._relay(op, rw, laid)
-                self._place(op, rw, wishes)
+                    op = self._copy_operands(op, rw, relaid)
+                self._set_order(op, rw, preferred)
 
         return context.rewrite(module, edit)
 
-    def _relay(self, op: Op, rw, laid: dict[tuple[Value, Order], Value]) -> Op:
+    def _copy_operands(self, op: Op, rw, relaid: dict[tuple[Value, Order], Value]) -> Op:
         """Copy the operands that a product reads better in another layout, each once.
 
         These are weights that are not constants and so cannot be packed in advance.
         """
-        fresh, copies = list(op.operands), []
+        new_operands, copies = list(op.operands), []
         orders = operand_orders(op)
         if op.kind == "core.all_reduce" and rw.is_output(op.result):
             orders = {0: None}  # shards add bytes: both must have the same order in memory
-        for place, order in orders.items():
-            value = op.operands[place]
-            maker = rw.producer(value)
+        for index, order in orders.items():
+            value = op.operands[index]
+            producer = rw.producer(value)
             order = normal(order, value.type.shape)
-            if order == value.type.order or (maker is not None and maker.kind == "core.constant"):
+            if order == value.type.order or (
+                producer is not None and producer.kind == "core.constant"
+            ):
                 continue
-            if (value, order) not in laid:
+            if (value, order) not in relaid:
                 copy = Value(value.type.with_(order=order), value.name)
                 copies.append(Op("core.reshape", (value,), (copy,), {"shape": value.type.shape}))
-                laid[value, order] = copy
-            fresh[place] = laid[value, order]
-        if fresh == list(op.operands):
+                relaid[value, order] = copy
+            new_operands[index] = relaid[value, order]
+        if new_operands == list(op.operands):
             return op
-        made = op.with_(operands=tuple(fresh), origin=None)
+        made = op.with_(operands=tuple(new_operands), origin=None)
         *_, made = rw.replace(op, [*copies, made], rule="operands laid out for their product")
         return made
 
-    def _place(self, op: Op, rw, wishes: dict[Value, Order]) -> None:
+    def _set_order(self, op: Op, rw, preferred: dict[Value, Order]) -> None:
         if len(op.results) != 1 or rw.is_output(op.result):
             return
         if any(user.kind in CONTROL_FLOW for user in rw.users(op.result)):
             return  # loop-carried values have the layout of the loop's arguments
-        order, rule = self._order(op, wishes)
+        order, rule = self._order(op, preferred)
         order = normal(order, op.result.type.shape)
         if order == op.result.type.order:
             return
         value = Value(op.result.type.with_(order=order), op.result.name)
         rw.replace(op, op.with_(results=(value,), origin=None), {op.result: value}, rule=rule)
 
-    def _order(self, op: Op, wishes) -> tuple[Order, str]:
+    def _order(self, op: Op, preferred) -> tuple[Order, str]:
         rank = op.result.type.rank
         if has_trait(op, "windowed") and rank > 2 and self.channels_last:
             return (0, *range(2, rank), 1), "convolutions and pools channels-last"
         if op.kind in ("core.transpose", "core.reshape"):
             possible, order = view_order(op)
             return (order if possible else None), f"{op.kind.split('.')[1]} as a free view"
-        if op.result in wishes:
-            return wishes[op.result], "laid out for the transpose that follows"
+        if op.result in preferred:
+            return preferred[op.result], "laid out for the transpose that follows"
         if has_trait(op, "elementwise") or op.kind == "core.all_reduce":
             for value in op.operands:
                 if value.type.shape == op.result.type.shape and value.type.order is not None:
@@ -115,26 +117,26 @@ def operand_orders(op: Op) -> dict[int, Order]:
 
 def preferences(rw) -> dict[Value, Order]:
     """Return the order of each freely placed value for which its only transpose is row-major."""
-    wishes: dict[Value, Order] = {}
+    preferred: dict[Value, Order] = {}
     for op in reversed(rw.ops):
         transpose = typed.Transpose.match(op)
         if transpose is not None:
             value, order = transpose.x, transpose.permutation
-        elif has_trait(op, "elementwise") and op.result in wishes:
+        elif has_trait(op, "elementwise") and op.result in preferred:
             for value in op.operands:
-                _wish(value, wishes[op.result], rw, wishes)
+                _prefer(value, preferred[op.result], rw, preferred)
             continue
         else:
             continue
-        _wish(value, order, rw, wishes)
-    return wishes
+        _prefer(value, order, rw, preferred)
+    return preferred
 
 
-def _wish(value: Value, order: Order, rw, wishes) -> None:
-    maker = rw.producer(value)
-    if order is None or maker is None or not rw.has_one_use(value):
+def _prefer(value: Value, order: Order, rw, preferred) -> None:
+    producer = rw.producer(value)
+    if order is None or producer is None or not rw.has_one_use(value):
         return
     if value.type.rank != len(order):
         return
-    if maker.kind == "core.matmul" or has_trait(maker, "elementwise"):
-        wishes[value] = order
+    if producer.kind == "core.matmul" or has_trait(producer, "elementwise"):
+        preferred[value] = order

@@ -7,7 +7,7 @@ import numpy as np
 from core_compiler.ir import Op, Rewriter, WeightStore
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
-from core_compiler.passes.rules import adopt
+from core_compiler.passes.rules import reuse_results
 
 #: Maximum number of parts that one kernel concatenates: it tests for each element which part it
 #: belongs to, in an expression as deep as there are parts.
@@ -25,9 +25,9 @@ def write_parts(op: Op, rewriter: Rewriter, weights: WeightStore) -> None:
     zero = b.constant(np.int64(0))
     for part in op.operands:
         if part.type.elements:
-            place = b.constant(np.int64(start))
-            starts = [place if a == axis else zero for a in range(kind.rank)]
+            index = b.constant(np.int64(start))
+            starts = [index if a == axis else zero for a in range(kind.rank)]
             made = b.dynamic_update_slice(made, part, *starts)
         start += part.type.shape[axis]
-    new, values = adopt(op, (made,), b.ops)
+    new, values = reuse_results(op, (made,), b.ops)
     rewriter.replace(op, new, values, rule="concat of many parts => each written into its place")

@@ -12,7 +12,7 @@ from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import adopt
+from core_compiler.passes.rules import reuse_results
 from core_compiler.support.errors import InternalError
 
 
@@ -24,7 +24,7 @@ def expand(op: Op, rewriter: Rewriter, weights) -> None:
         raise InternalError(f"{op.kind} is not a composite")
     made: Any = decompose(builder, op)
     results = tuple(made) if isinstance(made, list | tuple) else (made,)
-    new, values = adopt(op, results, builder.ops)
+    new, values = reuse_results(op, results, builder.ops)
     rewriter.replace(op, new, values, rule=f"decompose {op.kind}")
 
 
@@ -35,7 +35,7 @@ class Decompose(Pass):
     ``kinds`` lists them, separated by commas, without the ``core.`` prefix.
     """
 
-    asks = 1
+    refusal_arity = 1
     kinds: str = "linear,logsumexp,celu,softmin"
 
     @override
@@ -50,7 +50,7 @@ class Decompose(Pass):
         return context.rewrite(module, edit)
 
     @override
-    def refusal(self, ops, scene):
+    def refusal(self, ops, context):
         return refused(ops[0], self._wanted())
 
     def _wanted(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ class EliminateCommonSubexpressions(Pass):
     narrow float: repeating them costs less than keeping their results.
     """
 
-    asks = 2
+    refusal_arity = 2
 
     @override
     def run(self, module, context):
@@ -50,8 +50,8 @@ class EliminateCommonSubexpressions(Pass):
         return (one, other) if one.kind == other.kind else None
 
     @override
-    def refusal(self, ops, scene):
-        return differ(*ops)
+    def refusal(self, ops, context):
+        return signature_difference(*ops)
 
 
 def widens(op: Op) -> bool:
@@ -75,7 +75,7 @@ def signature(op: Op) -> tuple:
     return op.kind, operands, attributes_key(op.attributes.items()), types
 
 
-def differ(first: Op, second: Op) -> Refusal | None:
+def signature_difference(first: Op, second: Op) -> Refusal | None:
     """Return the difference of the signatures of two ops, or None if they are equal."""
     held = next((op for op in (first, second) if op.regions or not op.results), None)
     if held is not None:
@@ -93,8 +93,8 @@ def differ(first: Op, second: Op) -> Refusal | None:
             "{0} reads {2} and {1} reads {3}",
             first,
             second,
-            _other(first, second),
-            _other(second, first),
+            _differing_operand(first, second),
+            _differing_operand(second, first),
         )
     if not attributes:
         return refuse(
@@ -105,7 +105,7 @@ def differ(first: Op, second: Op) -> Refusal | None:
     return None
 
 
-def _other(op: Op, than: Op) -> Value:
+def _differing_operand(op: Op, than: Op) -> Value:
     """Return the first operand of ``op`` that differs from that of ``than``."""
     pairs = zip(op.operands, (*than.operands, *[None] * len(op.operands)), strict=False)
     return next((a for a, b in pairs if a is not b), op.operands[0])

@@ -15,25 +15,25 @@ from core_compiler.passes.base import Pass
 class EliminateDeadCode(Pass):
     """Remove ops whose results are never used (the tensor level is pure)."""
 
-    asks = 1
+    refusal_arity = 1
 
     @override
     def run(self, module, context):
-        return context.rewrite(module, erase_unread)
+        return context.rewrite(module, erase_unused)
 
     @override
-    def refusal(self, ops, scene):
-        return still_read(ops[0], scene.rewriter)
+    def refusal(self, ops, context):
+        return refuse_if_used(ops[0], context.rewriter)
 
 
-def erase_unread(rewriter: Rewriter) -> None:
+def erase_unused(rewriter: Rewriter) -> None:
     """Remove the ops of a block whose results are not used."""
     for op in reversed(rewriter.ops):
-        if still_read(op, rewriter) is None:
+        if refuse_if_used(op, rewriter) is None:
             rewriter.erase(op, rule=f"unused {op.kind}")
 
 
-def still_read(op: Op, rewriter: Rewriter) -> Refusal | None:
+def refuse_if_used(op: Op, rewriter: Rewriter) -> Refusal | None:
     """Return a refusal if an op's results are used."""
     for value in op.results:
         if rewriter.users(value):

@@ -15,7 +15,7 @@ from core_compiler.passes.layouts import is_free_view
 
 
 @dataclass(frozen=True)
-class Life:
+class LiveInterval:
     """The live interval [start, end) of a piece of memory, in program positions, and its space.
 
     The space is ``arena``, ``output``, ``input`` or ``constant``; ``index`` numbers the output or
@@ -47,18 +47,23 @@ class FindLifetimes(Pass):
     @override
     def run(self, module, context):
         def edit(rw):
-            for life in lifetimes(rw.ops):
-                if life.op.kind == ALLOC:
-                    marks = {"start": life.start, "end": life.end}
-                    op = life.op.with_(attributes={**life.op.attributes, **marks}, origin=None)
+            for interval in lifetimes(rw.ops):
+                if interval.op.kind == ALLOC:
+                    marks = {"start": interval.start, "end": interval.end}
+                    op = interval.op.with_(
+                        attributes={**interval.op.attributes, **marks}, origin=None
+                    )
                     rw.replace(
-                        life.op, op, rule="first and last use", note=f"{life.start} to {life.end}"
+                        interval.op,
+                        op,
+                        rule="first and last use",
+                        note=f"{interval.start} to {interval.end}",
                     )
 
         return context.rewrite(module, edit, level="target")
 
 
-def root_of(ops) -> dict[Value, Value]:
+def memory_owners(ops) -> dict[Value, Value]:
     """Map each buffer to the buffer that owns its memory (views are followed to the end)."""
     roots: dict[Value, Value] = {}
     for op in ops:
@@ -79,13 +84,13 @@ def loop_extents(ops: Sequence[Op]) -> list[tuple[int, int]]:
     return [(begins[op["loop"]], i) for i, op in enumerate(ops) if op.kind == REPEAT]
 
 
-def lifetimes(ops) -> list[Life]:
+def lifetimes(ops) -> list[LiveInterval]:
     """Return the live intervals of all allocations, inputs and constants of a bufferized block.
 
     They are in program order.
     """
     ops = list(ops)
-    roots = root_of(ops)
+    roots = memory_owners(ops)
     first: dict[Value, int] = {}
     last: dict[Value, int] = {}
     results: dict[Value, int] = {}
@@ -102,7 +107,7 @@ def lifetimes(ops) -> list[Life]:
         for root, at in last.items():
             if first[root] < begin < at < end:  # the next iteration reads it again
                 last[root] = end
-    lives = []
+    intervals = []
     for op in ops:
         if op.kind not in (ALLOC, INPUT, CONSTANT):
             continue
@@ -110,15 +115,19 @@ def lifetimes(ops) -> list[Life]:
         size = value.type.bytes
         if op.kind != ALLOC:
             index = op["index"] if op.kind == INPUT else -1
-            lives.append(Life(value, op, size, 0, len(ops), op.kind.split(".")[1], index))
+            intervals.append(
+                LiveInterval(value, op, size, 0, len(ops), op.kind.split(".")[1], index)
+            )
         elif value in results:
-            lives.append(Life(value, op, size, first[value], len(ops), "output", results[value]))
+            intervals.append(
+                LiveInterval(value, op, size, first[value], len(ops), "output", results[value])
+            )
         else:
-            lives.append(Life(value, op, size, first[value], last[value] + 1, "arena"))
-    return lives
+            intervals.append(LiveInterval(value, op, size, first[value], last[value] + 1, "arena"))
+    return intervals
 
 
-def values_alive(block: Block) -> list[Life]:
+def values_alive(block: Block) -> list[LiveInterval]:
     """Return the live intervals of a block of any stage, as if its ops were executed one by one.
 
     Before ``bufferize`` every result has memory of its own from its op through its last use (free
@@ -142,7 +151,7 @@ def values_alive(block: Block) -> list[Life]:
                 made[value] = op, i
     results = {roots.get(v, v): n for n, v in enumerate(block.outputs)}
     return [
-        Life(
+        LiveInterval(
             value,
             op,
             value.type.bytes,
@@ -161,13 +170,13 @@ def _space(op: Op, result: bool) -> str:
     return "output" if result else "arena"
 
 
-def live_peak(lives: Sequence[Life], space: str = "arena") -> tuple[int, int]:
+def live_peak(intervals: Sequence[LiveInterval], space: str = "arena") -> tuple[int, int]:
     """Return the peak of live bytes in ``space``, and the first step that reaches it."""
     change: dict[int, int] = {}
-    for life in lives:
-        if life.space == space:
-            change[life.start] = change.get(life.start, 0) + life.size
-            change[life.end] = change.get(life.end, 0) - life.size
+    for interval in intervals:
+        if interval.space == space:
+            change[interval.start] = change.get(interval.start, 0) + interval.size
+            change[interval.end] = change.get(interval.end, 0) - interval.size
     most = at = total = 0
     for step in sorted(change):
         total += change[step]

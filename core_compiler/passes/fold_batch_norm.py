@@ -43,7 +43,7 @@ def _shift_is_per_channel(m: Match) -> str | None:
     return None if dims == (1,) else "the addend is not one number per channel"
 
 
-_CONV = op("conv", "x", Const("w"), name="conv", once=True)
+_CONV = op("conv", "x", Const("w"), name="conv", one_use=True)
 
 #: The scaled weights are smaller or larger, so sums overflow for other inputs.
 _OVERFLOWS = ("infinities", "largest")
@@ -61,7 +61,7 @@ RULES = (
         "batch_norm(conv(x, w) + shift) => conv(x, w * s) + b",
         op(
             "batch_norm",
-            op("add", _CONV, op("broadcast", Any_("shift"), name="cast"), once=True),
+            op("add", _CONV, op("broadcast", Any_("shift"), name="cast"), one_use=True),
             *_STATISTICS,
             where=_channel_is_axis_1,
         ),

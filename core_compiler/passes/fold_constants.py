@@ -12,7 +12,7 @@ from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ir.types import is_empty
 from core_compiler.ops.base import definition
 from core_compiler.ops.evaluation import constant_array, evaluate
-from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
+from core_compiler.passes.base import CONTROL_FLOW, Pass, has_only_empty_results
 
 #: Ops that become views of their operand's memory: copying a large constant would have no benefit.
 _FREE_VIEWS = frozenset({"core.transpose", "core.reshape"})
@@ -29,7 +29,7 @@ class FoldConstants(Pass):
     views of the same memory.  Random ops are never folded.
     """
 
-    asks = 1
+    refusal_arity = 1
     growth: float = 1.0
 
     @override
@@ -44,15 +44,15 @@ class FoldConstants(Pass):
                     for v in op.results
                 ]
                 for made in rw.replace(op, new, rule=f"fold {op.kind}", note="evaluated"):
-                    known.settle(made)
+                    known.add_constant(made)
 
         return context.rewrite(module, edit)
 
     @override
-    def refusal(self, ops, scene):
+    def refusal(self, ops, context):
         (wanted,) = ops
-        known = _Known(scene.rewriter, scene.module.weights)
-        for op in scene.rewriter.ops:
+        known = _Known(context.rewriter, context.module.weights)
+        for op in context.rewriter.ops:
             refused = self._refused(op, known)
             if op is wanted:
                 return refused
@@ -61,17 +61,17 @@ class FoldConstants(Pass):
     def _refused(self, op: Op, known: _Known) -> Refusal | None:
         if op.kind == "core.constant":
             return refuse("constant operands", "{0} is already a constant", op)
-        return known.learn(op) or self._not_worth(op, known)
+        return known.learn(op) or self._refuse_if_too_large(op, known)
 
-    def _not_worth(self, op: Op, known: _Known) -> Refusal | None:
+    def _refuse_if_too_large(self, op: Op, known: _Known) -> Refusal | None:
         """Return a refusal if the constant would be much larger than those it is computed from."""
-        if makes_nothing(op):
+        if has_only_empty_results(op):
             return None
         after = sum(v.type.bytes for v in op.results)
         if op.kind in _FREE_VIEWS and after > _SMALL:
             text = "{0} becomes a view of its operand's memory; a copy of {1} bytes gains nothing"
             return refuse("worth a constant", text, op, after)
-        before = sum(known.roots(v) for v in op.operands)
+        before = sum(known.source_bytes(v) for v in op.operands)
         if after <= max(256, self.growth * before):
             return None
         return refuse(
@@ -92,25 +92,25 @@ class _Known:
 
     def __init__(self, rw, weights):
         self.weights = weights
-        self.makers: dict = {}
+        self.producers: dict = {}
         self.arrays: dict = {}
         for op in rw.ops:
             if op.kind == "core.constant":
-                self.settle(op)
+                self.add_constant(op)
 
-    def settle(self, op: Op) -> None:
+    def add_constant(self, op: Op) -> None:
         """Record that ``op`` is a constant in the module."""
-        self.makers[op.result] = op
+        self.producers[op.result] = op
 
     def learn(self, op: Op) -> Refusal | None:
         """Record ``op``'s results as known, or return why they are not.
 
         Results of random ops and control flow are never known.
         """
-        if op.kind not in CONTROL_FLOW and not op.regions and makes_nothing(op):
-            self.makers.update(dict.fromkeys(op.results, op))
+        if op.kind not in CONTROL_FLOW and not op.regions and has_only_empty_results(op):
+            self.producers.update(dict.fromkeys(op.results, op))
             return None
-        unknown = next((v for v in op.operands if v not in self.makers), None)
+        unknown = next((v for v in op.operands if v not in self.producers), None)
         if unknown is not None:
             return refuse(
                 "constant operands", "{0} reads {1}, which is not a constant", op, unknown
@@ -121,11 +121,11 @@ class _Known:
             return refuse("one result always", "{0} draws random numbers", op)
         if not all(isinstance(v.type, TensorType) and v.type.is_static for v in op.results):
             return refuse("static shapes", "{0} has an unknown size", op)
-        self.makers.update(dict.fromkeys(op.results, op))
+        self.producers.update(dict.fromkeys(op.results, op))
         return None
 
     def array(self, value):
-        op = self.makers[value]
+        op = self.producers[value]
         if op.kind == "core.constant":
             return constant_array(op, self.weights)
         if is_empty(value.type):
@@ -135,11 +135,11 @@ class _Known:
             self.arrays.update(zip(op.results, evaluate(op, arrays, self.weights), strict=True))
         return self.arrays[value]
 
-    def roots(self, value) -> int:
+    def source_bytes(self, value) -> int:
         """Return the bytes of the constants that a value is computed from."""
         if is_empty(value.type):
             return 0
-        op = self.makers[value]
+        op = self.producers[value]
         if op.kind == "core.constant":
             return value.type.bytes
-        return sum(self.roots(v) for v in op.operands)
+        return sum(self.source_bytes(v) for v in op.operands)

@@ -12,7 +12,7 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
 
 
-def wanted(producer: Op, consumer: Op) -> Refusal | None:
+def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
     """Return a refusal unless both are elementwise ops or index maps."""
     for unit in (producer, consumer):
         kind = family(unit)
@@ -26,7 +26,7 @@ def wanted(producer: Op, consumer: Op) -> Refusal | None:
     return None
 
 
-FUSION = Fusion("elementwise ops share one loop nest", wanted)
+FUSION = Fusion("elementwise ops share one loop nest", kind_refusal)
 
 
 @dataclass(frozen=True)

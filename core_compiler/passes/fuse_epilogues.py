@@ -12,7 +12,7 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
 
 
-def wanted(producer: Op, consumer: Op) -> Refusal | None:
+def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
     """Return a refusal unless elementwise ops follow a product or convolution."""
     kinds = family(producer), family(consumer)
     if kinds == ("contraction", "map"):
@@ -28,7 +28,7 @@ def wanted(producer: Op, consumer: Op) -> Refusal | None:
     )
 
 
-FUSION = Fusion("epilogue on the output tile", wanted)
+FUSION = Fusion("epilogue on the output tile", kind_refusal)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from core_compiler.passes.base import Pass
 from core_compiler.passes.grouping import FAMILY_WORDS, Fusion, family
 
 
-def wanted(producer: Op, consumer: Op) -> Refusal | None:
+def kind_refusal(producer: Op, consumer: Op) -> Refusal | None:
     """Return a refusal unless there is a reduction, and only reductions and elementwise ops."""
     units = {producer: family(producer), consumer: family(consumer)}
     for unit, kind in units.items():
@@ -28,7 +28,7 @@ def wanted(producer: Op, consumer: Op) -> Refusal | None:
     return refuse("reductions", "neither of {0} and {1} is a reduction", producer, consumer)
 
 
-FUSION = Fusion("reductions over the same rows share one kernel", wanted)
+FUSION = Fusion("reductions over the same rows share one kernel", kind_refusal)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Groups, the units that become kernels, and the shared mechanics of growing them.
 
 A ``core.group`` holds a block of tensor ops that uses nothing but its arguments.  The kernel level
-decides what may share a kernel (:func:`core_compiler.lowering.lower.can_join`); this module decides
-what may merge without a cycle, and what to copy instead of share.
+decides what may share a kernel (:func:`core_compiler.lowering.lower.join_refusal`); this module
+decides what may merge without a cycle, and what to copy instead of share.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Rewriter, Value
 from core_compiler.ir.refusal import Refusal, refuse
-from core_compiler.lowering.lower import can_join
+from core_compiler.lowering.lower import join_refusal
 from core_compiler.ops import hooks
 from core_compiler.ops.base import definition
 from core_compiler.passes.base import CONTROL_FLOW
@@ -91,7 +91,7 @@ def flattened(unit: Op) -> tuple[Op, ...]:
     )
 
 
-def cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | None:
+def cycle_refusal(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | None:
     """Return a refusal if another op lies on a path from the producer to the consumer."""
     inside = set(pair.units)
     end = position.get(pair.consumer, 1 << 60)
@@ -117,7 +117,7 @@ def cycle(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | 
     return None
 
 
-def kept_wide(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | None:
+def widening_refusal(pair: Pair, rewriter: Rewriter, position: dict[Op, int]) -> Refusal | None:
     """Return a refusal if f32 values would be kept instead of their narrow sources.
 
     That is the case if the producer precedes the loss of a training step and the consumer follows
@@ -159,19 +159,19 @@ def absorb_copies(unit: Op, rewriter: Rewriter) -> Op | Refusal:
     copies: dict[Value, Op] = {}
 
     def visit(value: Value) -> None:
-        maker = rewriter.producer(value)
-        if value in made or value in copies or maker is None or not is_copied(maker):
+        producer = rewriter.producer(value)
+        if value in made or value in copies or producer is None or not is_copied(producer):
             return
-        for operand in maker.operands:
+        for operand in producer.operands:
             visit(operand)
-        copies[value] = maker
+        copies[value] = producer
 
     for op in ops:
         for value in op.uses():
             visit(value)
     if not copies:
         return refuse("copies", "{0} has no operand that is copied", unit)
-    refused = joinable(tuple(copies.values()), ops, unit.results)
+    refused = cached_join_refusal(tuple(copies.values()), ops, unit.results)
     if refused is not None:
         return refused.renamed(_members_by_value([(unit, ops)]))
     return make_group([*copies.values(), unit], unit.results)
@@ -246,20 +246,20 @@ def feeder(value: Value, rewriter: Rewriter) -> tuple[Op, tuple[Op, ...]] | Refu
     The views must have no other reader.
     """
     views: tuple[Op, ...] = ()
-    maker = rewriter.producer(value)
-    while maker is not None and is_free_view(maker):
-        if not rewriter.has_one_use(maker.result):
+    producer = rewriter.producer(value)
+    while producer is not None and is_free_view(producer):
+        if not rewriter.has_one_use(producer.result):
             return refuse(
                 "views read once",
                 "{0} is a free view in between with several readers: {1}",
-                maker,
-                rewriter.users(maker.result) or "the caller",
+                producer,
+                rewriter.users(producer.result) or "the caller",
             )
-        views = (maker, *views)
-        maker = rewriter.producer(maker.operands[0])
-    if maker is None:
+        views = (producer, *views)
+        producer = rewriter.producer(producer.operands[0])
+    if producer is None:
         return refuse("a producer", "{0} is defined outside this block", value)
-    return not_a_unit(maker) or (maker, views)
+    return not_a_unit(producer) or (producer, views)
 
 
 def feeders(consumer: Op, rewriter: Rewriter) -> list[tuple[Op, tuple[Op, ...]]]:
@@ -287,12 +287,12 @@ Decide = Callable[["Pair", dict[Op, int]], Op | None]
 class Fusion:
     """A way to merge producers with their consumers.
 
-    ``rule`` names the rewrites; ``wanted(producer, consumer)`` refuses the pairs that a pass does
-    not handle; the kernel level decides what may share a kernel.
+    ``rule`` names the rewrites; ``kind_refusal(producer, consumer)`` refuses the pairs that a pass
+    does not handle; the kernel level decides what may share a kernel.
     """
 
     rule: str
-    wanted: Callable[[Op, Op], Refusal | None]
+    kind_refusal: Callable[[Op, Op], Refusal | None]
 
     def refusal(
         self, pair: Pair, rewriter: Rewriter, position, claims: Callable[[Op], bool]
@@ -300,7 +300,7 @@ class Fusion:
         """Return the first condition that keeps two units separate, or None if they merge."""
         return (
             not_claimed(pair.producer, claims)
-            or self.wanted(pair.producer, pair.consumer)
+            or self.kind_refusal(pair.producer, pair.consumer)
             or refusal(pair, rewriter, position)
         )
 
@@ -365,11 +365,11 @@ class Pair:
 
 def refusal(pair: Pair, rewriter: Rewriter, position) -> Refusal | None:
     """Return why these two units may not share a kernel, or None if they may."""
-    refused = cycle(pair, rewriter, position) or kept_wide(pair, rewriter, position)
+    refused = cycle_refusal(pair, rewriter, position) or widening_refusal(pair, rewriter, position)
     if refused is not None:
         return refused
     first, second = pair.first(), flattened(pair.consumer)
-    refused = joinable(first, second, pair.outputs(rewriter))
+    refused = cached_join_refusal(first, second, pair.outputs(rewriter))
     if refused is None:
         return None
     made = len(first) - len(pair.views)
@@ -392,19 +392,19 @@ def _members_by_value(units) -> dict[Value, Op]:
 
 
 #: Answers of the kernel level by structure: equal blocks of a network ask the same question.
-_ANSWERS: dict[str, bool] = {}
+_JOINABLE: dict[str, bool] = {}
 
 
-def joinable(
+def cached_join_refusal(
     first: Sequence[Op], second: Sequence[Op], outputs: Sequence[Value] = ()
 ) -> Refusal | None:
-    """Return ``can_join`` of the kernel level, evaluated once per structure, with its reason."""
+    """Return ``join_refusal`` of the kernel level, evaluated once per structure."""
     key = _structure(first, second, outputs)
-    if _ANSWERS.get(key):
+    if _JOINABLE.get(key):
         return None
-    refused = can_join(first, second, outputs)
+    refused = join_refusal(first, second, outputs)
     if refused is None:
-        _ANSWERS[key] = True
+        _JOINABLE[key] = True
     return refused
 
 

@@ -28,7 +28,7 @@ class InlineBroadcasts(Pass):
 
     half = "implementation"
     requires = frozenset({"no_composites", "tensor_ops"})
-    asks = 2
+    refusal_arity = 2
 
     @override
     def run(self, module, context):
@@ -52,12 +52,12 @@ class InlineBroadcasts(Pass):
         return None
 
     @override
-    def refusal(self, ops, scene):
+    def refusal(self, ops, context):
         copied, reader = ops
         refused = not_copied(copied)
         if refused is not None:
             return refused
-        group = with_copies(reader, scene.rewriter, scene.claims)
+        group = with_copies(reader, context.rewriter, context.claims)
         return group if isinstance(group, Refusal) else None
 
 

@@ -23,7 +23,7 @@ class LowerComposites(Pass):
 
     half = "implementation"
     mandatory = True
-    asks = 1
+    refusal_arity = 1
     ensures = frozenset({"no_composites"})
 
     @override
@@ -41,8 +41,8 @@ class LowerComposites(Pass):
         return context.rewrite(module, edit)
 
     @override
-    def refusal(self, ops, scene):
-        return refused(ops[0], scene.claims)
+    def refusal(self, ops, context):
+        return refused(ops[0], context.claims)
 
 
 def refused(op: Op, claims) -> Refusal | None:

@@ -41,11 +41,11 @@ class LowerControlFlow(Pass):
     def _select(self, op: Op, rw) -> None:
         condition, *captures = op.operands
         builder = Builder()
-        one, another = op.regions
-        loops = any(map(_ends_by_data, another.walk()))
-        then = _inlined(one, captures, builder, condition)
+        then_region, else_region = op.regions
+        loops = any(map(_has_dynamic_trip_count, else_region.walk()))
+        then = _inline(then_region, captures, builder, condition)
         otherwise = builder.not_(condition) if loops else condition
-        other = _inlined(another, captures, builder, otherwise)
+        other = _inline(else_region, captures, builder, otherwise)
         values = {}
         for result, yes, no in zip(op.results, then, other, strict=True):
             chosen = builder.select(builder.expand(condition, result.type.shape), yes, no)
@@ -53,27 +53,29 @@ class LowerControlFlow(Pass):
         rw.replace(op, builder.ops, values, rule="core.if => both branches and select")
 
 
-def _ends_by_data(op: Op) -> bool:
+def _has_dynamic_trip_count(op: Op) -> bool:
     loop = typed.While.match(op)
     return loop is not None and loop.trips is None
 
 
-def _guarded(op: Op, taken: Value) -> Op:
+def _guard_loops(op: Op, taken: Value) -> Op:
     """Return ``op`` with loops that run no iteration if the branch is not ``taken``.
 
     This includes nested loops.  Outside the branch their conditions might never become false.
     """
     if not op.regions:
         return op
-    regions = [r.with_(ops=tuple(_guarded(inner, taken) for inner in r.ops)) for r in op.regions]
-    if _ends_by_data(op):
-        builder, (going,) = Builder(), regions[0].outputs
-        both = builder.and_(going, taken)
+    regions = [
+        r.with_(ops=tuple(_guard_loops(inner, taken) for inner in r.ops)) for r in op.regions
+    ]
+    if _has_dynamic_trip_count(op):
+        builder, (condition,) = Builder(), regions[0].outputs
+        both = builder.and_(condition, taken)
         regions[0] = regions[0].with_(ops=(*regions[0].ops, *builder.ops), outputs=(both,))
     return op.with_(regions=tuple(regions))
 
 
-def _inlined(region: Block, captures, builder: Builder, taken: Value) -> tuple[Value, ...]:
+def _inline(region: Block, captures, builder: Builder, taken: Value) -> tuple[Value, ...]:
     """Emit the region's ops into the builder with new values, and return its outputs.
 
     New values are needed because a block may serve two branches.
@@ -81,6 +83,6 @@ def _inlined(region: Block, captures, builder: Builder, taken: Value) -> tuple[V
     known = dict(zip(region.arguments, captures, strict=True))
     for op in region.ops:
         fresh = tuple(Value(v.type, v.name) for v in op.results)
-        builder.ops.append(_guarded(op.substitute(known).with_(results=fresh), taken))
+        builder.ops.append(_guard_loops(op.substitute(known).with_(results=fresh), taken))
         known.update(zip(op.results, fresh, strict=True))
     return tuple(known.get(v, v) for v in region.outputs)

@@ -13,7 +13,7 @@ from core_compiler.ir.core import structure_key
 from core_compiler.lowering.lower import lower_group
 from core_compiler.lowering.lowered import Lowered
 from core_compiler.ops.traits import has_trait
-from core_compiler.passes.base import CONTROL_FLOW, Pass, makes_nothing
+from core_compiler.passes.base import CONTROL_FLOW, Pass, has_only_empty_results
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
 from core_compiler.passes.layouts import is_free_view
 from core_compiler.support.errors import InternalError
@@ -39,7 +39,7 @@ class OutlineKernels(Pass):
     mandatory = True
     requires = frozenset({"no_composites", "tensor_ops"})
     ensures = frozenset({"kernels", "plain_kernels"})
-    ends = frozenset({"tensor_ops"})
+    invalidates = frozenset({"tensor_ops"})
 
     @override
     def run(self, module, context):
@@ -59,14 +59,14 @@ class OutlineKernels(Pass):
                 inside = f"{name}/{op.kind}"
                 regions = [self._outlined(r, inside, library, context) for r in op.regions]
                 values = {v: v for v in op.results}
-                out.answer(op, [op.with_(regions=regions)], values, rule="a loop of launches")
+                out.replace(op, [op.with_(regions=regions)], values, rule="a loop of launches")
                 continue
             if not is_unit(op) and not claimed:
                 out.keep(op)
                 continue
-            if makes_nothing(op):
+            if has_only_empty_results(op):
                 made = [library.empty(v) for v in op.results]
-                out.answer(op, made, {v: v for v in op.results}, rule="no elements")
+                out.replace(op, made, {v: v for v in op.results}, rule="no elements")
                 continue
             group = op if op.kind == GROUP else make_group([op], op.results)
             lowered, kernel = library.lower(group, context.target.name if claimed else "")
@@ -77,7 +77,7 @@ class OutlineKernels(Pass):
                 attributes["target"] = context.target.name
             launch = Op(LAUNCH, group.operands, group.results, attributes, group.regions)
             values = {v: v for v in op.results}
-            out.answer(op, [launch], values, rule="outline a kernel", note=kernel)
+            out.replace(op, [launch], values, rule="outline a kernel", note=kernel)
         return out.finish(block.outputs)
 
 
@@ -90,7 +90,7 @@ class _Library:
         self.by_structure: dict[str, str] = {}
         self.by_group: dict[str, tuple[Lowered, str]] = {}
         self.constants: set = set()
-        self.taken = set(module.functions)
+        self.used_names = set(module.functions)
 
     def empty(self, value: Value) -> Op:
         """Return the constant of an empty ``value``."""
@@ -102,30 +102,32 @@ class _Library:
 
         ``target`` names the target that claims it (its kernels carry the name), "" for the host.
         """
-        held = tuple(i for i, v in enumerate(group.operands) if v in self.constants)
+        constant_operands = tuple(i for i, v in enumerate(group.operands) if v in self.constants)
         block = group.regions[0]
-        key = structure_key(Module({"group": Function("group", block)})) + repr((held, target))
+        key = structure_key(Module({"group": Function("group", block)})) + repr(
+            (constant_operands, target)
+        )
         if key not in self.by_group:
             lowered = lower_group(group)
-            function = _marked(lowered, group, held)
+            function = _marked(lowered, group, constant_operands)
             if target:
                 function = function.with_(attributes={**function.attributes, "target": target})
-            self.by_group[key] = lowered, self.enter(function, group)
+            self.by_group[key] = lowered, self.intern(function, group)
         return self.by_group[key]
 
-    def enter(self, function: Function, group: Op) -> str:
+    def intern(self, function: Function, group: Op) -> str:
         """Return the name of an equal kernel, or a new one."""
         key = structure_key(Module({"kernel": function.with_(name="kernel")}))
         key += repr([function.attributes.get(n) for n in ("constants", "target")])
         known = self.by_structure.get(key)
         if known is not None:
             return known
-        stem = "_".join(describe(group)) or "copy"
+        stem = "_".join(name_words(group)) or "copy"
         name, count = stem, 1
-        while name in self.taken:
+        while name in self.used_names:
             count += 1
             name = f"{stem}_{count}"
-        self.taken.add(name)
+        self.used_names.add(name)
         self.by_structure[key] = name
         self.functions[name] = function.with_(name=name)
         if self.functions[name].level != "kernel":
@@ -133,28 +135,32 @@ class _Library:
         return name
 
 
-def _marked(lowered: Lowered, group: Op, held: tuple[int, ...]) -> Function:
+def _marked(lowered: Lowered, group: Op, constant_operands: tuple[int, ...]) -> Function:
     """Mark which buffers of a product's kernel are constants (their layout may be chosen)."""
     function = lowered.function
     if function.attributes.get("family") not in ("contraction", "convolution"):
         return function
-    places = tuple(
-        place
-        for place, (kind, number) in enumerate(lowered.buffers)
-        if kind == "operand" and number in held and group.operands[number].type.rank > 1
+    positions = tuple(
+        position
+        for position, (kind, number) in enumerate(lowered.buffers)
+        if kind == "operand"
+        and number in constant_operands
+        and group.operands[number].type.rank > 1
     )
-    return function.with_(attributes={**function.attributes, "constants": places})
+    return function.with_(attributes={**function.attributes, "constants": positions})
 
 
-def describe(group: Op, most: int = 4) -> list[str]:
+def name_words(group: Op, most: int = 4) -> list[str]:
     """Return the words of a kernel's name: its heaviest ops with counts, in program order."""
-    told = [
+    computing = [
         op
         for op in members(group)
         if op.operands and op.kind != "core.cast" and not has_trait(op, "shape_only")
     ]
-    words = {op.kind.split(".", 1)[1]: op for op in told or members(group)[-1:]}
-    heavy = [w for w, op in words.items() if has_trait(op, "contraction") or w.startswith("reduce")]
-    rest = [w for w in words if w not in heavy]
-    kept = set((heavy + rest)[:most])
+    words = {op.kind.split(".", 1)[1]: op for op in computing or members(group)[-1:]}
+    heaviest = [
+        w for w, op in words.items() if has_trait(op, "contraction") or w.startswith("reduce")
+    ]
+    rest = [w for w in words if w not in heaviest]
+    kept = set((heaviest + rest)[:most])
     return [w for w in words if w in kept]

@@ -81,7 +81,7 @@ class Node:
     operands: tuple = ()
     name: str = ""
     where: Callable[[Op], bool] | None = None
-    once: bool = False
+    one_use: bool = False
     through: Through | None = None
 
     @override
@@ -105,11 +105,11 @@ def op(
     *operands,
     name: str = "",
     where=None,
-    once: bool = False,
+    one_use: bool = False,
     through: Through | None = None,
 ) -> Node:
-    """Return a pattern for ``core.<kind>``; ``once`` requires that its result has one use."""
-    return Node(f"core.{kind}", tuple(map(_pattern, operands)), name, where, once, through)
+    """Return a pattern for ``core.<kind>``; ``one_use`` requires that its result has one use."""
+    return Node(f"core.{kind}", tuple(map(_pattern, operands)), name, where, one_use, through)
 
 
 def either(*options) -> Either:
@@ -181,15 +181,15 @@ class View:
     weights: WeightStore
 
     def producer(self, value: Value) -> Op | None:
-        """Return the op that defines ``value``; of several (see :meth:`makers`), one of them."""
+        """Return the op that defines ``value``; of several (see :meth:`producers`), one of them."""
         return self.block.producer(value)
 
-    def makers(self, value: Value) -> Sequence[Op]:
+    def producers(self, value: Value) -> Sequence[Op]:
         """Return the ops that define ``value``: one in a block, all equal ones in an e-graph."""
-        maker = self.block.producer(value)
-        return () if maker is None else (maker,)
+        producer = self.block.producer(value)
+        return () if producer is None else (producer,)
 
-    def along(self, ops: Sequence[Op]) -> View:
+    def with_chosen(self, ops: Sequence[Op]) -> View:
         """Return the view in which these ops, chosen by a match, define their results."""
         return self
 
@@ -228,7 +228,7 @@ def matches(pattern: Node, root: Op, view: View) -> Iterator[Match | Refusal]:
         return
     for state in _match_node(pattern, root, Match(view), 1):
         if isinstance(state, Match):
-            state.view = view.along(state.ops)
+            state.view = view.with_chosen(state.ops)
         yield state
 
 
@@ -315,7 +315,7 @@ def _match_operands(pairs, state: Match, depth: int):
             yield from _match_operands([(option, value), *rest], state.copy(), depth)
         return
     if isinstance(pattern, Any_):
-        value, skipped = _behind(value, pattern.through, state.view)
+        value, skipped = _skip_through(value, pattern.through, state.view)
         state.ops += skipped
         bound = state.values.get(pattern.name)
         if bound is not None and bound is not value:
@@ -352,7 +352,7 @@ def _match_operands(pairs, state: Match, depth: int):
                 pattern.wanted,
                 value,
                 state.ops[-1],
-                _Told(array),
+                _PrintedConstant(array),
             )
         elif not _agrees(state, pattern.name, array):
             yield _refused(
@@ -362,22 +362,24 @@ def _match_operands(pairs, state: Match, depth: int):
                 pattern.name,
                 value,
                 state.ops[-1],
-                _Told(array),
+                _PrintedConstant(array),
             )
         else:
             state.values[pattern.name] = value
             yield from _match_operands(rest, state, depth + 1)
         return
-    for found, skipped, maker in _makers(pattern, value, state.view):
-        yield from _match_made(pattern, found, skipped, maker, rest, state, depth)
+    for found, skipped, producer in _producers(pattern, value, state.view):
+        yield from _match_producer(pattern, found, skipped, producer, rest, state, depth)
 
 
-def _match_made(pattern: Node, value: Value, skipped, maker: Op | None, rest, state: Match, depth):
-    """Match ``pattern`` at ``maker``, then the remaining operands.
+def _match_producer(
+    pattern: Node, value: Value, skipped, producer: Op | None, rest, state: Match, depth
+):
+    """Match ``pattern`` at ``producer``, then the remaining operands.
 
-    ``maker`` defines ``value`` and was reached by skipping the ops ``skipped``.
+    ``producer`` defines ``value`` and was reached by skipping the ops ``skipped``.
     """
-    if maker is None:
+    if producer is None:
         yield _refused(
             state,
             depth,
@@ -387,7 +389,7 @@ def _match_made(pattern: Node, value: Value, skipped, maker: Op | None, rest, st
             value,
         )
         return
-    read = [value, *(o.result for o in reversed(skipped))] if pattern.once else []
+    read = [value, *(o.result for o in reversed(skipped))] if pattern.one_use else []
     shared = next((v for v in read if not state.view.block.has_one_use(v)), None)
     if shared is not None:
         reader = skipped[-1] if skipped and shared is value else state.ops[-1]
@@ -397,19 +399,21 @@ def _match_made(pattern: Node, value: Value, skipped, maker: Op | None, rest, st
             text = (
                 "the result of this {0:kind} has other uses: {0:value} is a result, or read twice"
             )
-        matched = [*state.ops, *skipped, maker]  # up to its kind
-        yield Refusal("one use", text, (maker, others), "", depth + 1, matched)
+        matched = [*state.ops, *skipped, producer]  # up to its kind
+        yield Refusal("one use", text, (producer, others), "", depth + 1, matched)
         return
-    if maker.kind == pattern.kind:
+    if producer.kind == pattern.kind:
         state = Match(state.view, state.values, state.named, [*state.ops, *skipped])
-    for inner in _match_node(pattern, maker, state, depth + 1):
+    for inner in _match_node(pattern, producer, state, depth + 1):
         if isinstance(inner, Refusal):
             yield inner
         else:
             yield from _match_operands(rest, inner.copy(), depth + 1)
 
 
-def _makers(pattern: Node, value: Value, view: View) -> Iterator[tuple[Value, list[Op], Op | None]]:
+def _producers(
+    pattern: Node, value: Value, view: View
+) -> Iterator[tuple[Value, list[Op], Op | None]]:
     """Yield the definitions of ``value`` behind the ops that ``pattern`` skips.
 
     Each is the value there, the skipped ops, and the op (None: not defined in the block).
@@ -418,15 +422,19 @@ def _makers(pattern: Node, value: Value, view: View) -> Iterator[tuple[Value, li
     seen = {value}
     while work:
         value, skipped = work.pop()
-        makers = view.makers(value)
-        if not makers:
+        producers = view.producers(value)
+        if not producers:
             yield value, skipped, None
-        for maker in makers:
-            if maker.kind == pattern.kind or pattern.through is None or not pattern.through(maker):
-                yield value, skipped, maker
-            elif maker.operands[0] not in seen:
-                seen.add(maker.operands[0])
-                work.append((maker.operands[0], [*skipped, maker]))
+        for producer in producers:
+            if (
+                producer.kind == pattern.kind
+                or pattern.through is None
+                or not pattern.through(producer)
+            ):
+                yield value, skipped, producer
+            elif producer.operands[0] not in seen:
+                seen.add(producer.operands[0])
+                work.append((producer.operands[0], [*skipped, producer]))
 
 
 def _agrees(state: Match, name: str, array: np.ndarray) -> bool:
@@ -440,14 +448,19 @@ def _agrees(state: Match, name: str, array: np.ndarray) -> bool:
     return bool(np.all(bound == first) and np.all(array == first))
 
 
-def _behind(value: Value, through: Through | None, view: View) -> tuple[Value, list[Op]]:
+def _skip_through(value: Value, through: Through | None, view: View) -> tuple[Value, list[Op]]:
     """Return the value behind all ops that ``through`` skips, and these ops."""
     skipped: list[Op] = []
-    maker = view.producer(value) if through else None
-    while maker is not None and through is not None and through(maker) and maker not in skipped:
-        skipped.append(maker)
-        value = maker.operands[0]
-        maker = view.producer(value)
+    producer = view.producer(value) if through else None
+    while (
+        producer is not None
+        and through is not None
+        and through(producer)
+        and producer not in skipped
+    ):
+        skipped.append(producer)
+        value = producer.operands[0]
+        producer = view.producer(value)
     return value, skipped
 
 
@@ -457,7 +470,7 @@ def code_of(function: Callable) -> tuple[CodeType, int] | str:
     return "" if code is None else (code, 0)
 
 
-class _Told:
+class _PrintedConstant:
     """A constant as printed in a sentence."""
 
     __slots__ = ("array",)
@@ -520,17 +533,17 @@ def one_wide_float(found: DType, ops: Sequence[Op]) -> str | None:
     return f"these ops compute in {other.name} and in {found.name}; the rule has one dtype for all"
 
 
-class Unfit(Exception):
+class MatchFailure(Exception):
     """The reason that a match does not satisfy a rule, raised from deep inside its check."""
 
 
 def fits(read: Callable[[Match], Any]) -> Callable[[Match], str | None]:
-    """Return a check that ``read`` succeeds, i.e. raises no :class:`Unfit`."""
+    """Return a check that ``read`` succeeds, i.e. raises no :class:`MatchFailure`."""
 
     def check(m: Match) -> str | None:
         try:
             read(m)
-        except Unfit as reason:
+        except MatchFailure as reason:
             return str(reason)
         return None
 

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from core_compiler.passes.base import Pass
 from core_compiler.passes.bufferize import ALLOC
-from core_compiler.passes.find_lifetimes import Life, lifetimes
+from core_compiler.passes.find_lifetimes import LiveInterval, lifetimes
 from core_compiler.placement.planner import PLANNERS, plan
 from core_compiler.placement.problem import ALIGNMENT, Lifetime
 from core_compiler.placement.verify import verify
@@ -44,36 +44,43 @@ class PlanMemory(Pass):
                 f"choose {' or '.join(map(str, ALIGNMENTS))}",
             )
         ops = module.main.body.ops
-        lives = lifetimes(ops)
-        temporaries = [life for life in lives if life.space == "arena"]
+        intervals = lifetimes(ops)
+        temporaries = [interval for interval in intervals if interval.space == "arena"]
         problem = [
-            Lifetime(str(i), life.size, life.start, life.end, self.alignment)
-            for i, life in enumerate(temporaries)
+            Lifetime(str(i), interval.size, interval.start, interval.end, self.alignment)
+            for i, interval in enumerate(temporaries)
         ]
         made = plan(problem, self.planner)
-        clash = verify(made)
-        if clash:
-            raise InternalError(f"memory plan: {clash}")
-        offsets = dict(zip((life.value for life in temporaries), made.offsets, strict=True))
+        problems = verify(made)
+        if problems:
+            raise InternalError(f"memory plan: {problems}")
+        offsets = dict(zip((interval.value for interval in temporaries), made.offsets, strict=True))
         context.facts["plan"] = made
-        context.facts["lifetimes"] = [(life, offsets.get(life.value)) for life in lives]
+        context.facts["lifetimes"] = [
+            (interval, offsets.get(interval.value)) for interval in intervals
+        ]
 
         def edit(rw):
-            for life in lives:
-                if life.op.kind != ALLOC:
+            for interval in intervals:
+                if interval.op.kind != ALLOC:
                     continue
-                place = {"size": life.size, "tier": "dram"}
-                if life.space == "arena":
-                    place["offset"] = int(offsets[life.value])
+                placement = {"size": interval.size, "tier": "dram"}
+                if interval.space == "arena":
+                    placement["offset"] = int(offsets[interval.value])
                 else:
-                    place["output"] = life.index
-                op = life.op.with_(attributes={**life.op.attributes, **place}, origin=None)
-                rw.replace(life.op, op, rule="place a buffer", note=_told(life, offsets))
+                    placement["output"] = interval.index
+                op = interval.op.with_(
+                    attributes={**interval.op.attributes, **placement}, origin=None
+                )
+                rw.replace(
+                    interval.op, op, rule="place a buffer", note=_describe(interval, offsets)
+                )
 
         return context.rewrite(module, edit, level="target")
 
 
-def _told(life: Life, offsets) -> str:
-    if life.space == "output":
-        return f"result {life.index}, {life.size} bytes"
-    return f"{life.size} bytes at {offsets[life.value]}, steps {life.start} to {life.end - 1}"
+def _describe(interval: LiveInterval, offsets) -> str:
+    if interval.space == "output":
+        return f"result {interval.index}, {interval.size} bytes"
+    offset, steps = offsets[interval.value], f"{interval.start} to {interval.end - 1}"
+    return f"{interval.size} bytes at {offset}, steps {steps}"

@@ -17,7 +17,7 @@ from core_compiler.ir import Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.passes.base import Pass
-from core_compiler.passes.find_lifetimes import Life, live_peak, values_alive
+from core_compiler.passes.find_lifetimes import LiveInterval, live_peak, values_alive
 from core_compiler.passes.layouts import is_free_view
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.support.errors import UserError
@@ -47,39 +47,39 @@ class Rematerialise(Pass):
         before = _peak(rewriter)
         with suppress(RewriteLimit):
             for _ in range(self.launches):
-                if not _lower(rewriter):
+                if not _lower_peak(rewriter):
                     break
         context.note("note", f"the peak is {_peak(rewriter):,} bytes, was {before:,}")
         return module.with_main(rewriter.commit())
 
 
-def _lives(rewriter: Rewriter, ops=None) -> list[Life]:
+def _live_intervals(rewriter: Rewriter, ops=None) -> list[LiveInterval]:
     return values_alive(rewriter.block.with_(ops=tuple(rewriter.ops if ops is None else ops)))
 
 
 def _peak(rewriter: Rewriter, ops=None) -> int:
-    return live_peak(_lives(rewriter, ops))[0]
+    return live_peak(_live_intervals(rewriter, ops))[0]
 
 
-def _lower(rewriter: Rewriter) -> bool:
+def _lower_peak(rewriter: Rewriter) -> bool:
     """Recompute one value; return False if that lowers no peak."""
     ops = list(rewriter.ops)
-    lives = _lives(rewriter)
-    peak, at = live_peak(lives)
-    for life in sorted(_waiting(lives, ops, at), key=lambda each: -each.size):
-        first = next(i for i in range(at + 1, len(ops)) if life.value in ops[i].uses())
-        again = _second(life.op)
-        change = dict(zip(life.op.results, again.results, strict=True))
+    intervals = _live_intervals(rewriter)
+    peak, at = live_peak(intervals)
+    for interval in sorted(_candidates(intervals, ops, at), key=lambda each: -each.size):
+        first = next(i for i in range(at + 1, len(ops)) if interval.value in ops[i].uses())
+        clone = _clone_launch(interval.op)
+        change = dict(zip(interval.op.results, clone.results, strict=True))
         later = {
             i: ops[i].substitute(change)
             for i in range(first, len(ops))
             if change.keys() & set(ops[i].uses())
         }
-        tried = [*ops[:first], again, *(later.get(i, ops[i]) for i in range(first, len(ops)))]
+        tried = [*ops[:first], clone, *(later.get(i, ops[i]) for i in range(first, len(ops)))]
         lower = _peak(rewriter, tried)
         if lower < peak:
             for i, op in later.items():
-                new = [again, op] if i == first else [op]
+                new = [clone, op] if i == first else [op]
                 rewriter.replace(
                     ops[i],
                     new,
@@ -90,7 +90,7 @@ def _lower(rewriter: Rewriter) -> bool:
     return False
 
 
-def _waiting(lives: list[Life], ops: list[Op], at: int) -> Iterator[Life]:
+def _candidates(intervals: list[LiveInterval], ops: list[Op], at: int) -> Iterator[LiveInterval]:
     """Yield values that are live at the op ``at``, unused by it, and recomputable after it."""
     views: dict[Value, Value] = {}
     for op in ops:
@@ -99,15 +99,19 @@ def _waiting(lives: list[Life], ops: list[Op], at: int) -> Iterator[Life]:
     here = {views.get(v, v) for v in ops[at].uses()} | set(ops[at].results)
     early = {v for op in ops[: at + 1] for v in op.results if v in views}
     # A view made before the peak and read after it keeps the memory of its operand.
-    held = {views[v] for op in ops[at + 1 :] for v in op.uses() if v in early}
-    for life in lives:
-        if life.space != "arena" or not life.start < at < life.end or life.value in here | held:
+    viewed = {views[v] for op in ops[at + 1 :] for v in op.uses() if v in early}
+    for interval in intervals:
+        if (
+            interval.space != "arena"
+            or not interval.start < at < interval.end
+            or interval.value in here | viewed
+        ):
             continue
-        if life.op.kind == LAUNCH and not is_exchange(life.op):
-            yield life
+        if interval.op.kind == LAUNCH and not is_exchange(interval.op):
+            yield interval
 
 
-def _second(op: Op) -> Op:
+def _clone_launch(op: Op) -> Op:
     parents = [] if op.origin is None else [op.origin]
     return op.with_(
         results=tuple(Value(v.type, v.name) for v in op.results),

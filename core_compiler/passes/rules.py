@@ -25,8 +25,8 @@ from core_compiler.passes.patterns import (
     Const,
     Either,
     Match,
+    MatchFailure,
     Node,
-    Unfit,
     View,
     all_of,
     code_of,
@@ -45,13 +45,36 @@ from core_compiler.passes.patterns import (
 from core_compiler.support.errors import InternalError
 
 __all__ = [  # the vocabulary of a table of rules
-    "LEVELS", "MOVES", "Any_", "Check", "Const", "Either", "Match", "Node", "Rule", "Unfit", "View",
-    "adopt", "all_of", "apply_at", "apply_rules", "dying", "either", "explain", "fits", "is_all",
-    "is_float", "one_wide_float", "op", "view_of", "views", "wide",
+    "LEVELS",
+    "MOVES",
+    "Any_",
+    "Check",
+    "Const",
+    "Either",
+    "Match",
+    "MatchFailure",
+    "Node",
+    "Rule",
+    "View",
+    "all_of",
+    "apply_at",
+    "apply_rules",
+    "dead_ops",
+    "either",
+    "explain",
+    "fits",
+    "is_all",
+    "is_float",
+    "one_wide_float",
+    "op",
+    "reuse_results",
+    "view_of",
+    "views",
+    "wide",
 ]  # fmt: skip
 
 
-def _row() -> tuple[CodeType, int]:
+def _caller_location() -> tuple[CodeType, int]:
     """Return the source position of a rule: the caller of the dataclass's ``__init__``."""
     frame = sys._getframe(2)
     return frame.f_code, frame.f_lasti
@@ -63,7 +86,8 @@ class Rule:
 
     ``check(match)`` returns None, or the reason to refuse.  ``tolerance`` is the relative bound of
     a rule that changes values (None: exact, bit for bit; 0.0: equal numbers, as +0 and -0).
-    ``kink``: the result has another subgradient where the branches of the original meet.
+    ``changes_subgradient``: the result has another subgradient where the branches of the original
+    meet.
     ``except_for``: classes of values for which it differs (``nan``, ``infinities``, ``largest``:
     see `debug.adversarial.CLASSES`); every other class is tried whenever the rule fires.
     ``in_f64``: the difference of both sides in f64 if one approximates the other.
@@ -74,21 +98,23 @@ class Rule:
     rewrite: Callable[[Any, Match], Any]
     check: Callable[[Match], str | None] | None = None
     tolerance: float | None = None
-    kink: bool = False
+    changes_subgradient: bool = False
     except_for: tuple[str, ...] = ()
     in_f64: float = 0.0
     #: The position of the row: code and instruction.
-    row: tuple[CodeType, int] | str = field(default_factory=_row, compare=False, repr=False)
+    code_location: tuple[CodeType, int] | str = field(
+        default_factory=_caller_location, compare=False, repr=False
+    )
 
     @property
     def source(self) -> str:
         """Return ``file:line`` of the rewrite function, relative to the package."""
-        return Refusal("", "", asked=code_of(inspect.unwrap(self.rewrite))).place
+        return Refusal("", "", code_location=code_of(inspect.unwrap(self.rewrite))).location
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Return ``file:line`` of the row."""
-        return Refusal("", "", asked=self.row).place
+        return Refusal("", "", code_location=self.code_location).location
 
     def attempt(self, root: Op, view: View) -> Match | Refusal:
         """Return the first match at ``root`` that the check accepts, else the best refusal.
@@ -101,12 +127,19 @@ class Rule:
                 reason = self.check(found) if self.check is not None else None
                 if not reason:
                     return found
-                place = code_of(self.check) if self.check is not None else ""
-                found = Refusal("check", "{0}", (reason, root), place or self.row, 1_000, found.ops)
+                check_location = code_of(self.check) if self.check is not None else ""
+                found = Refusal(
+                    "check",
+                    "{0}",
+                    (reason, root),
+                    check_location or self.location,
+                    1_000,
+                    found.ops,
+                )
             best = furthest(best, found)
         if best is None:
-            return Refusal("pattern", "{0} does not match", (root,), self.row)
-        best.asked = best.asked or self.row
+            return Refusal("pattern", "{0} does not match", (root,), self.location)
+        best.code_location = best.code_location or self.location
         return best
 
 
@@ -120,11 +153,11 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
     if result is None:
         return None
     results = (result,) if isinstance(result, Value) else tuple(result)
-    new, values = adopt(root, results, builder.ops)
+    new, values = reuse_results(root, results, builder.ops)
     # A pattern may bind a matched op's own result (a in ``a + (-b)`` may be that ``-b``).
     needed = {v for o in new for v in o.uses()} | set(values.values())
     return rewriter.replace(
-        dying(found.ops, rewriter, needed),
+        dead_ops(found.ops, rewriter, needed),
         new,
         values,
         rule=rule.name,
@@ -136,7 +169,7 @@ def apply_at(rule: Rule, root: Op, rewriter: Rewriter, view: View) -> list[Op] |
     )
 
 
-def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], Mapping]:
+def reuse_results(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], Mapping]:
     """Let the new ops define ``root``'s own values if types agree, so its users do not change."""
     renamed = {}
     made = {v for op_ in ops for v in op_.results}
@@ -152,7 +185,7 @@ def adopt(root: Op, results: Sequence[Value], ops: list[Op]) -> tuple[list[Op], 
     return ops, {old: renamed.get(new, new) for old, new in zip(root.results, results, strict=True)}
 
 
-def dying(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list[Op]:
+def dead_ops(matched: Sequence[Op], rewriter: Rewriter, needed: set[Value]) -> list[Op]:
     """Return the matched ops that become dead once the root is gone, root last.
 
     They are in program order; ``needed`` are values that the replacement reads.
@@ -195,20 +228,20 @@ def apply_rules(rewriter: Rewriter, rules: Sequence[Rule], weights: WeightStore)
         for rule in table.get(current.kind, ()):
             users = [u for v in current.results for u in rewriter.users(v)]
             feeders = [p for v in current.uses() if (p := rewriter.producer(v)) is not None]
-            placed = apply_at(rule, current, rewriter, view)
-            if placed is None:
+            new_ops = apply_at(rule, current, rewriter, view)
+            if new_ops is None:
                 continue
             count += 1
             if count > limit:
                 raise InternalError(f"rules do not terminate (last: {rule.name})")
-            fresh = [*placed, *feeders]
-            for op_ in placed or ():
-                fresh += [u for v in op_.results for u in rewriter.users(v)]
+            candidates = [*new_ops, *feeders]
+            for op_ in new_ops or ():
+                candidates += [u for v in op_.results for u in rewriter.users(v)]
             for user in users:
-                fresh += [user] if user in rewriter else []
+                candidates += [user] if user in rewriter else []
             for value in rewriter.events[-1].values.values():
-                fresh += rewriter.users(value)
-            for op_ in reversed(fresh):  # before later ops, which may match them
+                candidates += rewriter.users(value)
+            for op_ in reversed(candidates):  # before later ops, which may match them
                 if op_ in rewriter and op_ not in queued:
                     work.appendleft(op_)
                     queued.add(op_)

@@ -26,7 +26,7 @@ class ScheduleKernels(Pass):
     mandatory = True
     requires = frozenset({"buffers", "plain_kernels"})
     ensures = frozenset({"schedules"})
-    ends = frozenset({"plain_kernels"})
+    invalidates = frozenset({"plain_kernels"})
 
     @override
     def run(self, module, context):
@@ -66,9 +66,9 @@ class _Packers:
     def enter(self, kernel: str, scheduled) -> None:
         if scheduled.launch is None:
             return
-        for place, function in scheduled.launch.pack.items():
+        for position, function in scheduled.launch.pack.items():
             alike = function.with_(name="pack")
             digest = structure_key(Module({"pack": alike}))[:10]
             name = f"pack_{digest}"
             self.functions[name] = function.with_(name=name)
-            self.names[kernel, place] = name
+            self.names[kernel, position] = name

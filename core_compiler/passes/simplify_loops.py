@@ -39,7 +39,11 @@ class SimplifyLoops(Pass):
         def edit(rw: Rewriter) -> None:
             for op in rw.ops:
                 if op.kind == LOOP and not context.claims(op) and (loop := rw.now(op)) is not None:
-                    _count(_hoist(_unchanged(_unread(loop, rw), rw), rw), rw, known)
+                    _set_trip_count(
+                        _hoist(_drop_unchanged_values(_drop_unread_values(loop, rw), rw), rw),
+                        rw,
+                        known,
+                    )
 
         return context.rewrite(module, edit)
 
@@ -47,10 +51,10 @@ class SimplifyLoops(Pass):
 # -- what is carried -------------------------------------------------------------------------------
 
 
-def _unread(op: Op, rw: Rewriter) -> Op:
+def _drop_unread_values(op: Op, rw: Rewriter) -> Op:
     """Carry only the values that the condition or a used result depends on."""
     wanted = [i for i, v in enumerate(op.results) if rw.users(v) or rw.is_output(v)]
-    kept = places_read(op, wanted)
+    kept = needed_positions(op, wanted)
     if len(kept) == len(op.operands) or not kept:
         return op
     rest = len(op.operands) - len(kept)
@@ -64,7 +68,7 @@ def _unread(op: Op, rw: Rewriter) -> Op:
     return placed
 
 
-def _unchanged(op: Op, rw: Rewriter) -> Op:
+def _drop_unchanged_values(op: Op, rw: Rewriter) -> Op:
     """Read values from outside that the body passes on unchanged."""
     body = op.regions[1]
     rows = list(zip(body.arguments, body.outputs, strict=True))
@@ -85,20 +89,20 @@ def _unchanged(op: Op, rw: Rewriter) -> Op:
     return placed
 
 
-def places_read(op: Op, wanted: Iterable[int]) -> list[int]:
+def needed_positions(op: Op, wanted: Iterable[int]) -> list[int]:
     """Return the positions of carried values that the condition and the results ``wanted`` need."""
     condition, body = op.regions
-    read = set(_reached(condition, condition.outputs)[1])
+    read = set(_reachable(condition, condition.outputs)[1])
     kept = {*wanted, *(i for i, v in enumerate(condition.arguments) if v in read)}
     while True:
-        read = set(_reached(body, [body.outputs[i] for i in kept])[1])
+        read = set(_reachable(body, [body.outputs[i] for i in kept])[1])
         more = {i for i, v in enumerate(body.arguments) if v in read} - kept
         if not more:
             return sorted(kept)
         kept |= more
 
 
-def _reached(block: Block, outputs: Iterable[Value]) -> tuple[tuple[Op, ...], dict[Value, None]]:
+def _reachable(block: Block, outputs: Iterable[Value]) -> tuple[tuple[Op, ...], dict[Value, None]]:
     """Return the ops that define ``outputs``, and the values that these read or are."""
     read = dict.fromkeys(outputs)
     ops = []
@@ -109,10 +113,10 @@ def _reached(block: Block, outputs: Iterable[Value]) -> tuple[tuple[Op, ...], di
     return tuple(reversed(ops)), read
 
 
-def _part(block: Block, arguments: Sequence[int], outputs: Sequence[int]) -> Block:
+def _subregion(block: Block, arguments: Sequence[int], outputs: Sequence[int]) -> Block:
     """Return the part of a region between some of its arguments and some of its outputs."""
     made = tuple(block.outputs[i] for i in outputs)
-    ops, _ = _reached(block, made)
+    ops, _ = _reachable(block, made)
     return Block(tuple(block.arguments[i] for i in arguments), ops, made)
 
 
@@ -125,8 +129,8 @@ def _carrying(
     """
     condition, body = op.regions
     regions = (
-        _part(condition.substitute(tested), kept, [0]),
-        _part(body.substitute(repeated), kept, kept),
+        _subregion(condition.substitute(tested), kept, [0]),
+        _subregion(body.substitute(repeated), kept, kept),
     )
     return op.with_(
         operands=tuple(op.operands[i] for i in kept),
@@ -139,17 +143,17 @@ def _carrying(
 def _hoist(op: Op, rw: Rewriter) -> Op:
     """Hoist ops that compute the same in each iteration."""
     condition, body = op.regions
-    makers = body.producers()
+    producers = body.producers()
     changing = set(body.arguments)
     moved: dict[Op, None] = {}
     for inner in body.ops:
         if inner.regions or has_trait(inner, "random") or (not changing.isdisjoint(inner.uses())):
             changing.update(inner.results)
-        elif not _stays(inner):
-            moved.update(dict.fromkeys((*_below(inner, makers), inner)))
+        elif not _must_stay(inner):
+            moved.update(dict.fromkeys((*_dependencies(inner, producers), inner)))
     if not moved:
         return op
-    stay = {o for o in moved if _stays(o)}
+    stay = {o for o in moved if _must_stay(o)}
     fresh = {v: Value(v.type, v.name) for o in stay for v in o.results}  # these are in both places
     ops = []
     for inner in moved:
@@ -166,20 +170,20 @@ def _hoist(op: Op, rw: Rewriter) -> Op:
     return placed
 
 
-def _below(op: Op, makers: Mapping[Value, Op]) -> list[Op]:
+def _dependencies(op: Op, producers: Mapping[Value, Op]) -> list[Op]:
     """Return the ops of the body that ``op`` depends on, in program order."""
     found: list[Op] = []
     for value in op.operands:
-        maker = makers.get(value)
-        if maker is not None and maker not in found:
-            found += [o for o in (*_below(maker, makers), maker) if o not in found]
+        producer = producers.get(value)
+        if producer is not None and producer not in found:
+            found += [o for o in (*_dependencies(producer, producers), producer) if o not in found]
     return found
 
 
 # -- how often -------------------------------------------------------------------------------------
 
 
-def _count(op: Op, rw: Rewriter, known: Known) -> None:
+def _set_trip_count(op: Op, rw: Rewriter, known: Known) -> None:
     """Set the trip count of a loop."""
     trips = trips_of(op, known) if typed.While.of(op).trips is None else None
     if trips is not None:
@@ -193,11 +197,11 @@ class Known:
 
     body: Block
     weights: WeightStore
-    makers: dict[Value, Op] = field(init=False)
+    producers: dict[Value, Op] = field(init=False)
     arrays: dict[Value, np.ndarray | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.makers = {v: op for op in self.body.walk() for v in op.results}
+        self.producers = {v: op for op in self.body.walk() for v in op.results}
 
     def array(self, value: Value) -> np.ndarray | None:
         """Return its elements, or None if unknown or too many."""
@@ -206,7 +210,7 @@ class Known:
         return self.arrays[value]
 
     def _array(self, value: Value) -> np.ndarray | None:
-        op = self.makers.get(value)
+        op = self.producers.get(value)
         if op is None or not _is_small(op):
             return None
         given = [self.array(v) for v in op.operands]
@@ -216,7 +220,7 @@ class Known:
         return made[op.results.index(value)]
 
 
-def _stays(op: Op) -> bool:
+def _must_stay(op: Op) -> bool:
     """Return whether an op stays in a loop although it depends on nothing in it.
 
     Kernels take copies of it, or it is only an indexing.
@@ -238,12 +242,12 @@ def trips_of(op: Op, known: Known) -> int | None:
 
     None if it depends on data or on more than a small part of the body, or exceeds ``MOST_TRIPS``.
     """
-    places = places_read(op, [])
+    positions = needed_positions(op, [])
     condition, body = op.regions
-    test, step = _part(condition, places, [0]), _part(body, places, places)
+    test, step = _subregion(condition, positions, [0]), _subregion(body, positions, positions)
     if not all(map(_is_small, (*test.ops, *step.ops))):
         return None
-    carried = [known.array(op.operands[i]) for i in places]
+    carried = [known.array(op.operands[i]) for i in positions]
     outer = {v: known.array(v) for block in (test, step) for v in block.free_values()}
     if any(a is None for a in (*carried, *outer.values())):
         return None

@@ -13,7 +13,7 @@ from typing_extensions import override
 from core_compiler.ir import Op
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
-from core_compiler.passes.axes import Axes, below, rearrange, whole
+from core_compiler.passes.axes import Axes, identity_axes, operand_axes, rearrange
 from core_compiler.passes.base import Pass
 from core_compiler.passes.canonicalise import _identity_slice, _same
 from core_compiler.passes.rules import Any_, Const, Match, Rule, apply_rules, op
@@ -98,29 +98,29 @@ def _needs_progress(m: Match) -> str | None:
     return _inserted_ones_only(m)
 
 
-def _places_in_a_row(m: Match) -> str | None:
+def _indices_are_evenly_spaced(m: Match) -> str | None:
     """Check that the indices of a take are evenly spaced, ascending positions of its axis."""
-    places = m.array("i").reshape(-1).astype(np.int64)
-    if places.size != m["i"].type.elements:
+    indices = m.array("i").reshape(-1).astype(np.int64)
+    if indices.size != m["i"].type.elements:
         return "the indices are one repeated number"
-    if places[0] < 0 or places[-1] >= m["x"].type.shape[typed.Take.of(m.root).axis]:
+    if indices[0] < 0 or indices[-1] >= m["x"].type.shape[typed.Take.of(m.root).axis]:
         return "some indices are out of range"
-    steps = np.diff(places)
+    steps = np.diff(indices)
     if np.any(steps != steps[:1]) or np.any(steps < 1):
         return "the indices are not ascending and evenly spaced"
     return None
 
 
 def _take_as_slice(b, m: Match):
-    places, axis = m.array("i").reshape(-1), typed.Take.of(m.root).axis
+    indices, axis = m.array("i").reshape(-1), typed.Take.of(m.root).axis
     shape = m["x"].type.shape
-    first, last = int(places[0]), int(places[-1])
+    first, last = int(indices[0]), int(indices[-1])
     cut = b.slice(
         m["x"],
         starts=tuple(first if a == axis else 0 for a in range(len(shape))),
         limits=tuple(last + 1 if a == axis else size for a, size in enumerate(shape)),
         strides=tuple(
-            int(places[1]) - first if a == axis and places.size > 1 else 1
+            int(indices[1]) - first if a == axis and indices.size > 1 else 1
             for a in range(len(shape))
         ),
     )
@@ -137,14 +137,14 @@ def _moved(m: Match) -> tuple[Axes, Axes] | None:
     """
     if 0 in m.root.result.type.shape:  # an empty value has no positions
         return None
-    target = whole(m.root.result.type.shape)
-    axes = below(m.root, target)
+    target = identity_axes(m.root.result.type.shape)
+    axes = operand_axes(m.root, target)
     for op_ in m.ops[1:]:
-        axes = None if axes is None else below(op_, axes)
+        axes = None if axes is None else operand_axes(op_, axes)
     return None if axes is None else (axes, target)
 
 
-def _fewer(m: Match) -> str | None:
+def _takes_fewer_ops(m: Match) -> str | None:
     """Check that fewer reshapes and transposes do the same."""
     if not m["x"].type.is_static:
         return "a size is unknown"
@@ -185,14 +185,14 @@ RULES = (
          op("broadcast", op("reshape", "x", name="inner")), _broadcast_through_reshape,
          check=_needs_progress),
     Rule("reshape(reshapes and transposes) => fewer of them", op("reshape", _CHAIN), _rearranged,
-         check=_fewer),
+         check=_takes_fewer_ops),
     Rule("transpose(reshapes and transposes) => fewer of them", op("transpose", _CHAIN),
-         _rearranged, check=_fewer),
+         _rearranged, check=_takes_fewer_ops),
     Rule("slice(slice(x)) => slice(x)",
          op("slice", op("slice", "x", name="inner")), _compose_slices),
     Rule("take of places in a row => slice",
-         op("take", "x", Const("i", lambda places: places.size > 0, "one place at least")),
-         _take_as_slice, check=_places_in_a_row),
+         op("take", "x", Const("i", lambda indices: indices.size > 0, "one place at least")),
+         _take_as_slice, check=_indices_are_evenly_spaced),
 )  # fmt: skip
 
 

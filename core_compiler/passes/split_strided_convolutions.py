@@ -16,7 +16,7 @@ from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.typed import ConvTranspose
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import adopt
+from core_compiler.passes.rules import reuse_results
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ def phases(size: int, window: int, stride: int, low: int, dilation: int) -> list
     made = []
     shared = gcd(dilation, stride)
     for first in range(min(stride, size)):
-        met = [t for t in range(window) if (first + low - t * dilation) % stride == 0]
-        at = (first + low - met[0] * dilation) // stride if met else 0
+        matching_taps = [t for t in range(window) if (first + low - t * dilation) % stride == 0]
+        at = (first + low - matching_taps[0] * dilation) // stride if matching_taps else 0
         made.append(
             Phase(
                 first,
                 -(-(size - first) // stride),
-                met[0] if met else 0,
+                matching_taps[0] if matching_taps else 0,
                 stride // shared,
-                len(met),
+                len(matching_taps),
                 dilation // shared,
                 at,
             )
@@ -66,7 +66,7 @@ class SplitStridedConvolutions(Pass):
     """
 
     half = "implementation"
-    asks = 1
+    refusal_arity = 1
     requires = frozenset({"tensor_ops"})
 
     @override
@@ -75,13 +75,13 @@ class SplitStridedConvolutions(Pass):
             for op in rw.ops:
                 if refused(op) is None and not context.claims(op):
                     builder = Builder(module.weights)
-                    new, values = adopt(op, (split(builder, op),), builder.ops)
+                    new, values = reuse_results(op, (split(builder, op),), builder.ops)
                     rw.replace(op, new, values, rule="a transposed convolution by phases")
 
         return context.rewrite(module, edit)
 
     @override
-    def refusal(self, ops, scene):
+    def refusal(self, ops, context):
         return refused(ops[0])
 
 
@@ -121,9 +121,9 @@ def split(b: Builder, op: Op) -> Value:
     # Interleave the phases, last axis first.
     for axis in reversed(range(spatial)):
         joined: dict[tuple[int, ...], Value] = {}
-        for place in dict.fromkeys(key[:axis] for key in parts):
-            row = [v for key, v in parts.items() if key[:axis] == place]
-            joined[place] = _interleaved(b, row, axis + 2)
+        for prefix in dict.fromkeys(key[:axis] for key in parts):
+            row = [v for key, v in parts.items() if key[:axis] == prefix]
+            joined[prefix] = _interleaved(b, row, axis + 2)
         parts = joined
     (made,) = parts.values()
     if made.type.shape != shape:

@@ -17,7 +17,7 @@ from core_compiler.ops.builder import Builder
 from core_compiler.ops.rules import F32, F64
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import MOVES, adopt
+from core_compiler.passes.rules import MOVES, reuse_results
 from core_compiler.support.errors import UserError
 
 #: Ops whose operands may cancel.
@@ -65,7 +65,7 @@ class WidenSums(Pass):
         made: dict[Value, Value] = {}
         operands = [self._wide(builder, v, rw, made, self.depth) for v in op.operands]
         total = builder.op(op.kind, operands, **op.attributes)
-        new, values = adopt(op, [builder.cast(total, dtype=F32)], builder.ops)
+        new, values = reuse_results(op, [builder.cast(total, dtype=F32)], builder.ops)
         # If digits cancelled, the result may change by as much as its own size.
         rw.replace(
             op,
@@ -103,12 +103,12 @@ def can_widen(op: Op, producer) -> bool:
     """
     if op.kind not in SUMS or op.result.type.dtype is not F32:
         return False
-    makers = [producer(v) for v in op.operands]
-    while any(m is not None and m.kind in MOVES for m in makers):
-        makers = [
-            producer(m.operands[0]) if m is not None and m.kind in MOVES else m for m in makers
+    producers = [producer(v) for v in op.operands]
+    while any(m is not None and m.kind in MOVES for m in producers):
+        producers = [
+            producer(m.operands[0]) if m is not None and m.kind in MOVES else m for m in producers
         ]
-    return any(m is not None and _is_arithmetic(m) for m in makers)
+    return any(m is not None and _is_arithmetic(m) for m in producers)
 
 
 def _is_arithmetic(op: Op) -> bool:

@@ -46,7 +46,7 @@ def pass_facts(pass_: Pass, with_text: bool = True) -> dict[str, Any]:
     An importable module is stored by name, anything else by its text (only if ``with_text``).
     """
     kind = type(pass_)
-    item: dict[str, Any] = {"pass": pass_.spelled()}
+    item: dict[str, Any] = {"pass": pass_.to_text()}
     changed = {
         f.name: str(getattr(pass_, f.name))
         for f in fields(pass_)
@@ -88,6 +88,6 @@ def _text_of(kind: type, home: types.ModuleType | None) -> dict[str, str]:
 
 def _of_main(kind: type) -> str:
     with suppress(UserError):
-        if len(text := python_text.alone(kind)) <= MAX_TEXT:
+        if len(text := python_text.standalone(kind)) <= MAX_TEXT:
             return text
     return _IMPORTS + python_text.definition(kind)  # its dependencies cannot be written

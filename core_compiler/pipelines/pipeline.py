@@ -116,12 +116,12 @@ def _label(pass_: Pass, taken: Sequence[str]) -> str:
     return name if count == 1 else f"{name}#{count}"
 
 
-def again(label: str, times: int) -> str:
+def label_of_run(label: str, times: int) -> str:
     """Return the label of a pass that has already run ``times`` times."""
     return label + (_MORE if times else "") + (str(times) if times > 1 else "")
 
 
-def first_of(label: str) -> tuple[str, int]:
+def split_label(label: str) -> tuple[str, int]:
     """Return the label of a pass's first run, and the number of runs before ``label``."""
     first, more, times = label.partition(_MORE)
     return first, int(times or 1) if more else 0
@@ -157,9 +157,9 @@ LEVELS = ("everywhere", "run_to_run", "not_guaranteed")
 #: The halves in order; the first exists only for a model in its frontend's own ops.
 HALVES = ("source", "meaning", "implementation")
 #: The facts that hold for the initial module of a pipeline; see ``Pass.requires``.
-AT_FIRST = ("tensor_ops", "values")
+INITIAL_FACTS = ("tensor_ops", "values")
 #: The facts that hold for a module in its frontend's own ops, by level.
-AT_LEVEL = {"onnx": ("onnx_nodes", "values")}
+LEVEL_FACTS = {"onnx": ("onnx_nodes", "values")}
 
 
 #: Frontends that return a model in its own ops -> its level.
@@ -192,7 +192,7 @@ def build(
     Raises UserError with the error of the edit.
     """
     steps = [s for s in arrange(target, options, edit, level, training) if not s.skipped]
-    check(steps, options.get(LEVEL, "everywhere"), AT_LEVEL.get(level, AT_FIRST))
+    check(steps, options.get(LEVEL, "everywhere"), LEVEL_FACTS.get(level, INITIAL_FACTS))
     return steps
 
 
@@ -232,7 +232,7 @@ def arrange(
     _check_names(edit, steps, own)
     steps = [made for step in _ordered(steps, edit.order) for made in _edited(step, edit)]
     for (place, _), step in zip(edit.insert, own, strict=True):
-        at = _place(place, steps)
+        at = _insertion_index(place, steps)
         halves_there = {s.half for s in steps[max(0, at - 1) : at + 1]}
         half = halves_there.pop() if len(halves_there) == 1 else step.half
         steps[at:at] = _edited(replace(step, half=half), edit)
@@ -288,7 +288,7 @@ def _ordered(steps: list[Step], order: Sequence[str]) -> list[Step]:
     return [next(queues[s.half]) if s in wanted else s for s in steps]
 
 
-def said_of(step: Step, rows: Mapping[str, Any]) -> Any:
+def entry_of(step: Step, rows: Mapping[str, Any]) -> Any:
     """Return the entry of ``step`` in a part of an edit, by its unique or shared name, or None."""
     return next((rows[name] for name in reversed(_names(step)) if name in rows), None)
 
@@ -300,8 +300,8 @@ def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
     for name in both:
         if name in edit.options:
             pass_ = with_options(pass_, edit.options[name])
-    limit: int | None = said_of(step, edit.limits)
-    cuts: tuple[int, ...] = said_of(step, edit.cuts) or ()
+    limit: int | None = entry_of(step, edit.limits)
+    cuts: tuple[int, ...] = entry_of(step, edit.cuts) or ()
     parts = _parts(limit, cuts)
     if parts[0] is not None and pass_.mandatory:
         raise UserError(
@@ -315,7 +315,7 @@ def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
     if any(name in edit.repeat for name in both):
         parts.append(limit)
     return [
-        replace(step, label=again(step.label, i), pass_=pass_, limit=part, skipped=skipped)
+        replace(step, label=label_of_run(step.label, i), pass_=pass_, limit=part, skipped=skipped)
         for i, part in enumerate(parts)
     ]
 
@@ -323,16 +323,16 @@ def _edited(step: Step, edit: PipelineEdit) -> list[Step]:
 def _parts(limit: int | None, cuts: Sequence[int]) -> list[int | None]:
     """Return the limits of the parts of a pass that makes up to ``limit`` rewrites in total."""
     made: list[int | None] = []
-    for cut in cuts:
+    for size in cuts:
         if limit == 0:
             break
-        part = cut if limit is None else min(cut, limit)
+        part = size if limit is None else min(size, limit)
         made.append(part)
         limit = None if limit is None else limit - part
     return made if made and limit == 0 else [*made, limit]
 
 
-def cut(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
+def split_step(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
     """Return ``edit`` with ``step`` limited to ``count`` rewrites and the rest in a part after it.
 
     Raises UserError if it is the repetition of a pass or has too many parts.
@@ -349,7 +349,7 @@ def cut(edit: PipelineEdit, step: Step, count: int) -> PipelineEdit:
     return replace(edit, cuts={**edit.cuts, name: made})
 
 
-def leave(edit: PipelineEdit, step: Step) -> PipelineEdit:
+def without_step(edit: PipelineEdit, step: Step) -> PipelineEdit:
     """Return ``edit`` without ``step``; for a pass in parts, without the parts from there on.
 
     Raises UserError if it is the repetition of a pass.
@@ -363,9 +363,9 @@ def leave(edit: PipelineEdit, step: Step) -> PipelineEdit:
 
 def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
     """Return the unique name of the pass that ``step`` is a part of, its cuts, and the part."""
-    label, part = first_of(step.label)
+    label, part = split_label(step.label)
     first = replace(step, label=label)
-    cuts: tuple[int, ...] = said_of(first, edit.cuts) or ()
+    cuts: tuple[int, ...] = entry_of(first, edit.cuts) or ()
     if part > len(cuts):
         raise UserError(
             f"{step.label} repeats {label} and cannot run in parts", "pipeline", "run it as a whole"
@@ -373,7 +373,7 @@ def _part(edit: PipelineEdit, step: Step) -> tuple[str, tuple[int, ...], int]:
     return _names(first)[1], cuts, part
 
 
-def _place(place: int | str, steps: Sequence[Step]) -> int:
+def _insertion_index(place: int | str, steps: Sequence[Step]) -> int:
     """Return the index in ``steps`` for an inserted pass; passes at one place keep their order."""
     if isinstance(place, int):
         live = [i for i, step in enumerate(steps) if not step.skipped]
@@ -388,13 +388,13 @@ def _place(place: int | str, steps: Sequence[Step]) -> int:
         return at
     first = steps[at].label
     at += 1
-    while at < len(steps) and (steps[at].own or first_of(steps[at].label)[0] == first):
+    while at < len(steps) and (steps[at].own or split_label(steps[at].label)[0] == first):
         at += 1
     return at
 
 
 def check(
-    steps: Sequence[Step], level: str = "everywhere", holds: Sequence[str] = AT_FIRST
+    steps: Sequence[Step], level: str = "everywhere", holds: Sequence[str] = INITIAL_FACTS
 ) -> None:
     """Raise UserError if a pipeline violates the rules of the halves or a pass's requirements.
 
@@ -439,7 +439,7 @@ def check(
                 "pipeline",
                 "restore the pass that was skipped or moved",
             )
-        for name in sorted(pass_.ends):
+        for name in sorted(pass_.invalidates):
             facts.pop(name, None)
             ended[name] = step.label
         facts |= dict.fromkeys(sorted(pass_.ensures), step.label)

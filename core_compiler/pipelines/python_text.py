@@ -1,7 +1,7 @@
 """Python source for objects: the expression that recreates a pass, and its imports.
 
 A file of the user's is named, to be copied beside the source; code from a notebook cell becomes
-part of the source, and so does the running script if the source must work :func:`alone`.
+part of the source, and so does the running script if the source must work :func:`standalone`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Spelling:
     """The dependencies of the spelled objects.
 
     ``files`` are texts of files by name; ``lines()`` the imports and cells.  ``reserved`` is a
-    module name that is taken.  ``alone``: the running script is treated like a cell.
+    module name that is taken.  ``standalone``: the running script is treated like a cell.
     """
 
-    def __init__(self, reserved: str = "", *, alone: bool = False):
+    def __init__(self, reserved: str = "", *, standalone: bool = False):
         self.files: dict[str, str] = {}
         self._imports: dict[str, dict[str, None]] = {}
         self._modules: dict[str, str] = {}
         self._cells: dict[str, str] = {}
         self._reserved = reserved
-        self._alone = alone
+        self._standalone = standalone
 
     def of(self, value: Any) -> str:
         """Return the expression for ``value``; raise UserError if it has none."""
@@ -72,10 +72,10 @@ class Spelling:
             )
         changed = []
         for each in fields(value):
-            given = getattr(value, each.name)
-            told = each.init and each.compare  # not compared: not part of the value
-            if told and not (given is each.default or given == each.default):
-                changed.append(f"{each.name}={self.of(given)}")
+            field_value = getattr(value, each.name)
+            is_shown = each.init and each.compare  # not compared: not part of the value
+            if is_shown and not (field_value is each.default or field_value == each.default):
+                changed.append(f"{each.name}={self.of(field_value)}")
         return f"{self.of(type(value))}({', '.join(changed)})"
 
     def _global(self, value: Any) -> tuple[str, str] | None:
@@ -99,7 +99,7 @@ class Spelling:
         top = name.partition(".")[0]
         if module == "builtins":
             return name
-        in_file = getattr(sys.modules.get(module), "__file__", None) and not self._alone
+        in_file = getattr(sys.modules.get(module), "__file__", None) and not self._standalone
         if module == "__main__" and not in_file:
             self._cell_of(value, name)
             return name
@@ -151,13 +151,13 @@ class Spelling:
 _MISSING = object()
 
 
-def alone(value: type | Callable) -> str:
+def standalone(value: type | Callable) -> str:
     """Return a class or function of ``__main__`` as a standalone text.
 
     It includes the imports and the parts of the notebook or script that it uses.  Raises UserError
     if something cannot be written.
     """
-    spelling = Spelling(alone=True)
+    spelling = Spelling(standalone=True)
     spelling.of(value)
     return "\n".join(spelling.lines()).lstrip() + "\n"
 

@@ -18,18 +18,20 @@ class Network:
     """A flow network; nodes are numbers from 0, and :meth:`edge` adds capacity between two."""
 
     nodes: int
-    _to: list[int] = field(default_factory=list)
-    _room: list[int] = field(default_factory=list)  # residual capacities; the reverse is edge ^ 1
+    _targets: list[int] = field(default_factory=list)
+    _residual: list[int] = field(
+        default_factory=list
+    )  # residual capacities; the reverse is edge ^ 1
     _edges: list[list[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._edges = [[] for _ in range(self.nodes)]
 
     def edge(self, source: int, to: int, capacity: int) -> None:
-        for a, b, room in ((source, to, capacity), (to, source, 0)):
-            self._edges[a].append(len(self._to))
-            self._to.append(b)
-            self._room.append(room)
+        for a, b, residual in ((source, to, capacity), (to, source, 0)):
+            self._edges[a].append(len(self._targets))
+            self._targets.append(b)
+            self._residual.append(residual)
 
     def cut(self, source: int, sink: int) -> tuple[int, set[int]]:
         """Return the value of a minimum cut and its smallest source side.  Uses the network up."""
@@ -38,7 +40,7 @@ class Network:
             level = self._levels(source)
             if level[sink] < 0:
                 return total, {n for n, at in enumerate(level) if at >= 0}
-            total += self._fill(source, sink, level)
+            total += self._augment(source, sink, level)
 
     def _levels(self, source: int) -> list[int]:
         """Return the distance of each node from ``source`` over residual edges; -1: unreachable."""
@@ -48,38 +50,38 @@ class Network:
         while queue:
             node = queue.popleft()
             for edge in self._edges[node]:
-                to = self._to[edge]
-                if self._room[edge] and level[to] < 0:
+                to = self._targets[edge]
+                if self._residual[edge] and level[to] < 0:
                     level[to] = level[node] + 1
                     queue.append(to)
         return level
 
-    def _fill(self, source: int, sink: int, level: list[int]) -> int:
+    def _augment(self, source: int, sink: int, level: list[int]) -> int:
         """Saturate all shortest paths and return the additional flow."""
-        way: list[int] = []
+        path: list[int] = []
         total, next_edge, node = 0, [0] * self.nodes, source
         while True:
             if node == sink:
-                flow = min(self._room[e] for e in way)
+                flow = min(self._residual[e] for e in path)
                 total += flow
-                for edge in way:
-                    self._room[edge] -= flow
-                    self._room[edge ^ 1] += flow
-                full = next(i for i, e in enumerate(way) if not self._room[e])
-                node = self._to[way[full] ^ 1]
-                del way[full:]
+                for edge in path:
+                    self._residual[edge] -= flow
+                    self._residual[edge ^ 1] += flow
+                full = next(i for i, e in enumerate(path) if not self._residual[e])
+                node = self._targets[path[full] ^ 1]
+                del path[full:]
                 continue
             edges = self._edges[node]
             while next_edge[node] < len(edges):
                 edge = edges[next_edge[node]]
-                if self._room[edge] and level[self._to[edge]] == level[node] + 1:
-                    way.append(edge)
-                    node = self._to[edge]
+                if self._residual[edge] and level[self._targets[edge]] == level[node] + 1:
+                    path.append(edge)
+                    node = self._targets[edge]
                     break
                 next_edge[node] += 1
             else:
                 if node == source:
                     return total
-                edge = way.pop()
-                node = self._to[edge ^ 1]
+                edge = path.pop()
+                node = self._targets[edge ^ 1]
                 next_edge[node] += 1

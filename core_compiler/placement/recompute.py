@@ -89,17 +89,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class Choice:
-    """The ``plan`` for a ``limit`` of held bytes, and the plan ``without`` recomputation.
+    """The ``plan`` for a ``limit`` of held bytes, and the one without recomputation (``baseline``).
 
-    ``bound``: no plan within the limit has less ``extra``.  ``offers``: the Pareto-optimal plans in
-    held bytes and extra, from the most bytes to the fewest; the chosen one is among them.
+    ``bound``: no plan within the limit has less ``extra``.  ``alternatives``: the Pareto-optimal
+    plans in held bytes and extra, from the most bytes to the fewest; the chosen one is among them.
     """
 
     plan: Plan
-    without: Plan
+    baseline: Plan
     limit: int
     bound: int
-    offers: tuple[Plan, ...]
+    alternatives: tuple[Plan, ...]
 
     @property
     def fits(self) -> bool:
@@ -165,10 +165,10 @@ def measure(problem: Problem, again: frozenset[int]) -> Plan:
             saved += size if first <= border else 0
             change[max(first, border + 1)] += size
             change[last + 1] -= size
-    return Plan(frozenset(done), saved, _most(change), _most(all_change), extra)
+    return Plan(frozenset(done), saved, _peak_of(change), _peak_of(all_change), extra)
 
 
-def _most(change: Sequence[int]) -> int:
+def _peak_of(change: Sequence[int]) -> int:
     most = total = 0
     for step in change:
         total += step
@@ -181,15 +181,15 @@ def choose(problem: Problem, part: float) -> Choice:
 
     If there is none, the plan that holds the fewest bytes.
     """
-    without = measure(problem, frozenset())
-    limit = int(part * without.saved)
-    found = {without.again: without}
+    baseline = measure(problem, frozenset())
+    limit = int(part * baseline.saved)
+    found = {baseline.again: baseline}
     bound = 0
     for segments in SEGMENTS:
         if segments > 1 and 2 * segments > problem.forward:
             break
         borders = _borders(problem, segments)
-        for price in _prices(problem, without):
+        for price in _prices(problem, baseline):
             value, again = _cut(problem, price, borders)
             if segments == 1:  # held is at least saved
                 bound = max(bound, int((value - limit) / price))
@@ -200,7 +200,9 @@ def choose(problem: Problem, part: float) -> Choice:
         better = climb.improved(plan)
         found[better.again] = better
     best = min(found.values(), key=climb.rank)
-    return Choice(best, without, limit, min(bound, best.extra), _offers([*found.values()], best))
+    return Choice(
+        best, baseline, limit, min(bound, best.extra), _pareto_front([*found.values()], best)
+    )
 
 
 @dataclass(frozen=True)
@@ -221,11 +223,11 @@ class _Climb:
     def improved(self, plan: Plan) -> Plan:
         """Return ``plan`` with single steps added or removed as long as that is better."""
         steps = self.problem.steps[: self.problem.forward]
-        dear = sorted((k for k, s in enumerate(steps) if s.again), key=lambda k: -steps[k].cost)
+        by_cost = sorted((k for k, s in enumerate(steps) if s.again), key=lambda k: -steps[k].cost)
         left, moved = EFFORT // (STARTS * len(self.problem.steps)), True
         while moved and left > 0:
             moved = False
-            for step in dear:
+            for step in by_cost:
                 if step not in plan.again and plan.held <= self.limit:
                     continue  # it would only cost more
                 left -= 1
@@ -237,7 +239,7 @@ class _Climb:
         return plan
 
 
-def _offers(plans: Sequence[Plan], chosen: Plan) -> tuple[Plan, ...]:
+def _pareto_front(plans: Sequence[Plan], chosen: Plan) -> tuple[Plan, ...]:
     kept: list[Plan] = []
     for plan in sorted(plans, key=lambda p: (p.extra, p.held, p is not chosen)):
         if not kept or plan.held < kept[-1].held:
@@ -245,10 +247,10 @@ def _offers(plans: Sequence[Plan], chosen: Plan) -> tuple[Plan, ...]:
     return tuple(kept)
 
 
-def _prices(problem: Problem, without: Plan) -> list[float]:
+def _prices(problem: Problem, baseline: Plan) -> list[float]:
     """Return the bytes that a unit of cost is worth, from few to many."""
     cost = sum(s.cost for s in problem.steps[: problem.forward])
-    even = max(without.saved, 1) / max(cost, 1)
+    even = max(baseline.saved, 1) / max(cost, 1)
     return [even * 4.0**power for power in PRICES]
 
 
@@ -260,7 +262,7 @@ def _borders(problem: Problem, segments: int) -> frozenset[int]:
     """
     if segments == 1:
         return frozenset()
-    alive = _crossing(problem)
+    alive = _live_after(problem)
     weight = [sum(problem.sizes[v] for v in values) for values in alive]
     costs = [s.cost for s in problem.steps[: problem.forward]]
     share, reached, places = sum(costs) / segments, 0, [0]
@@ -276,7 +278,7 @@ def _borders(problem: Problem, segments: int) -> frozenset[int]:
     return frozenset(kept)
 
 
-def _crossing(problem: Problem) -> list[set[int]]:
+def _live_after(problem: Problem) -> list[set[int]]:
     """Return, for each forward step, the values that later ones read."""
     last: dict[int, int] = {}
     for number, step in enumerate(problem.steps[: problem.forward]):

@@ -147,22 +147,22 @@ def edits(old: Sequence[int], new: Sequence[int]) -> list[int]:
 
     It has runs of ``keep from, keep count, insert count, ids...``.
     """
-    place = dict(zip(old, range(len(old)), strict=True))
-    places = np.array([place.get(number, -1) for number in new], np.int64)
-    at = np.flatnonzero(places >= 0)
-    stay = longest_increasing(places[at].tolist())
-    if len(stay) < len(at):
-        at = at[stay]
+    index_of = dict(zip(old, range(len(old)), strict=True))
+    old_indices = np.array([index_of.get(number, -1) for number in new], np.int64)
+    at = np.flatnonzero(old_indices >= 0)
+    unmoved = longest_increasing(old_indices[at].tolist())
+    if len(unmoved) < len(at):
+        at = at[unmoved]
     if not len(at):
         return [0, 0, len(new), *new]
     # Runs of kept numbers that are contiguous on both sides.
-    breaks = 1 + np.flatnonzero((np.diff(at) != 1) | (np.diff(places[at]) != 1))
+    breaks = 1 + np.flatnonzero((np.diff(at) != 1) | (np.diff(old_indices[at]) != 1))
     firsts = at[np.concatenate(([0], breaks))].tolist()
     lengths = np.diff(np.concatenate(([0], breaks, [len(at)]))).tolist()
     script: list[int] = [0, 0, firsts[0], *new[: firsts[0]]] if firsts[0] else []
     for first, length, end in zip(firsts, lengths, [*firsts[1:], len(new)], strict=True):
         inserted = new[first + length : end]
-        script += [int(places[first]), length, len(inserted), *inserted]
+        script += [int(old_indices[first]), length, len(inserted), *inserted]
     return script
 
 

@@ -98,8 +98,8 @@ class RecordingFile:
 
     def damaged(self, problem: object) -> UserError:
         # The bare text of some exceptions (a key, an index) says little without its type.
-        told = isinstance(problem, (sqlite3.Error, UserError, ValueError)) and str(problem)
-        detail = str(problem) if told else repr(problem)
+        has_message = isinstance(problem, (sqlite3.Error, UserError, ValueError)) and str(problem)
+        detail = str(problem) if has_message else repr(problem)
         # SQLite returns undecodable bytes unchanged.
         shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in detail[:200])
         what = f"the recording is damaged or was altered ({shown})"

@@ -55,7 +55,7 @@ def op_history(rows: Rows, loader: Loader, links: Links, op: int) -> OpHistory:
     """Return the history of one op id; ``rows`` runs a statement on the recording."""
     earlier = _walk(op, lambda key: _before(rows, loader, links, key), "old")
     later = _walk(op, lambda key: _after(rows, loader, links, key), "new")
-    heirs = [op, *dict.fromkeys(step.new for step in later)]
+    successors = [op, *dict.fromkeys(step.new for step in later)]
     (made,) = loader.load_ops([op])
     return OpHistory(
         op,
@@ -66,10 +66,10 @@ def op_history(rows: Rows, loader: Loader, links: Links, op: int) -> OpHistory:
             _ids(
                 rows,
                 "SELECT DISTINCT kernel FROM kernel_op WHERE op IN ({}) ORDER BY kernel",
-                heirs,
+                successors,
             )
         ),
-        tuple(_buffers(rows, links, heirs)),
+        tuple(_buffers(rows, links, successors)),
         made.origin.nodes() if made.origin is not None else (),
     )
 
@@ -126,12 +126,14 @@ def _before(rows: Rows, loader: Loader, links: Links, op: int) -> list[HistorySt
 
 
 def _after(rows: Rows, loader: Loader, links: Links, op: int) -> list[HistoryStep]:
-    taken = links.removed_by.get(op, ())
-    found = [_step(loader, row, op, new) for row in taken for new in row.new if new != op]
+    removing_rewrites = links.removed_by.get(op, ())
+    found = [
+        _step(loader, row, op, new) for row in removing_rewrites for new in row.new if new != op
+    ]
     # Merging equal ops creates no op: values move to an op that existed before.
     found += [
         _step(loader, row, op, maker)
-        for row in taken
+        for row in removing_rewrites
         if not row.new
         for maker in _makers(links, (row.mapped.get(v) for v in links.results.get(op, ())))
         if maker != op

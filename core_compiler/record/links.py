@@ -41,12 +41,12 @@ def carriers(rows: Rows, stage: int) -> dict[int, int]:
         if old != new
     }
     final: dict[int, int] = {}
-    for value, there in step.items():
+    for value, target in step.items():
         seen = {value}
-        while there in step and there not in seen:
-            seen.add(there)
-            there = step[there]
-        final[value] = there
+        while target in step and target not in seen:
+            seen.add(target)
+            target = step[target]
+        final[value] = target
     return final
 
 

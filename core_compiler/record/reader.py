@@ -374,7 +374,7 @@ class Recording:
             " FROM check_result WHERE stage = ? ORDER BY id",
             (stage,),
         )
-        told = self._rows(
+        figure_rows = self._rows(
             "ttt",
             "SELECT section, name, value FROM figure"
             " WHERE section IN ('check', 'check_kind') AND stage = ?",
@@ -382,10 +382,12 @@ class Recording:
         )
         numbers: dict[int, Sequence[float | None]] = {
             int(check): [float(number) for number in text.split(" ")]
-            for section, check, text in told
+            for section, check, text in figure_rows
             if section == "check"
         }
-        kinds = {int(check): text for section, check, text in told if section == "check_kind"}
+        kinds = {
+            int(check): text for section, check, text in figure_rows if section == "check_kind"
+        }
         self._loader.load_values(row[4] for row in rows if row[4] is not None)
         nan = float("nan")
         return [

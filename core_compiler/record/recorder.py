@@ -68,14 +68,14 @@ class Recorder(Observer):
         self._functions: dict[str, Function] = {}
         self._present: dict[str, set[int]] = {}
         self._kernels = self._checks = 0
-        self._began = time.time()
+        self._start_time = time.time()
         self._last_progress = 0.0
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = self._create()
         self._file = _file_id(self.path)
 
     def _create(self) -> sqlite3.Connection:
-        self._refuse_what_others_write()
+        self._refuse_if_being_written()
         db = None
         try:
             self._remove()
@@ -93,20 +93,20 @@ class Recorder(Observer):
                 db.close()
                 with suppress(OSError):
                     self._remove()
-            said = getattr(problem, "strerror", None) or problem
+            reason = getattr(problem, "strerror", None) or problem
             fix = "choose a writable folder with free disk space"
-            raise UserError(f"cannot write a recording: {said}", str(self.path), fix) from None
+            raise UserError(f"cannot write a recording: {reason}", str(self.path), fix) from None
         return db
 
-    def _refuse_what_others_write(self) -> None:
+    def _refuse_if_being_written(self) -> None:
         try:
             with closing(RecordingFile(self.path)) as file:
                 meta = {k: json.loads(v) for k, v in file.rows("tt", "SELECT * FROM meta")}
         except (UserError, ValueError):  # not a recording, or not one to keep
             return
         writer, here = str(meta.get("writer")), machine_id()
-        others = writer.endswith(f"@{here}") and writer != writer_id()
-        if meta.get("status") == "recording" and others and is_running(writer, here):
+        is_other_process = writer.endswith(f"@{here}") and writer != writer_id()
+        if meta.get("status") == "recording" and is_other_process and is_running(writer, here):
             raise UserError(
                 "the recording is being written by another process",
                 str(self.path),
@@ -138,12 +138,12 @@ class Recorder(Observer):
     def begin(self, meta: Mapping[str, Any]) -> None:
         meta = dict(meta)
         sources = meta.pop("sources", {})
-        facts = {"status": "recording", "writer": writer_id(), "began": self._began, **meta}
+        facts = {"status": "recording", "writer": writer_id(), "began": self._start_time, **meta}
         with self._transaction():
             self._meta(facts)
             if self._source_text:
                 rows = [(clean(name), self._ids.blob(text)) for name, text in sources.items()]
-                self._many("INSERT OR REPLACE INTO source_file VALUES (?, ?)", rows)
+                self._queue_rows("INSERT OR REPLACE INTO source_file VALUES (?, ?)", rows)
 
     @override
     def amend(self, meta: Mapping[str, Any]) -> None:
@@ -166,13 +166,13 @@ class Recorder(Observer):
                 stage.tolerance_class,
                 stage.changed,
                 stage.seconds,
-                time.time() - self._began,
+                time.time() - self._start_time,
                 ids_json(functions),
                 _encode({k: list(v) for k, v in module.symbols.items()}),
                 ids_json(sorted(added)),
                 ids_json(sorted(removed)),
             )
-            self._many(f"INSERT INTO stage VALUES ({', '.join('?' * 14)})", [row])
+            self._queue_rows(f"INSERT INTO stage VALUES ({', '.join('?' * 14)})", [row])
             self._figures(stage.index, "stage", stage.figures)
             self._diagnostics(stage.index, stage.diagnostics)
             self._write_rewrites(stage.index, stage.rewrites)
@@ -196,7 +196,7 @@ class Recorder(Observer):
             (stage, d.severity, clean(d.message), clean(d.function), self._op(d.op), clean(d.where))
             for d in diagnostics
         ]
-        self._many("INSERT INTO diagnostic VALUES (NULL, ?, ?, ?, ?, ?, ?)", rows)
+        self._queue_rows("INSERT INTO diagnostic VALUES (NULL, ?, ?, ?, ?, ?, ?)", rows)
 
     def _write_rewrites(self, stage: int, rewrites: Sequence[Rewrite]) -> None:
         ids, known, ops = self._ids, self._rewrites, self._ids.ops
@@ -210,7 +210,7 @@ class Recorder(Observer):
             mapped = str([[ids.value(a), ids.value(b)] for a, b in rewrite.values.items()])
             function = clean(rewrite.function)
             rows.append((key, stage, number, rule, source, function, *facts, old, new, mapped))
-        self._many(f"INSERT INTO rewrite VALUES ({', '.join('?' * 12)})", rows)
+        self._queue_rows(f"INSERT INTO rewrite VALUES ({', '.join('?' * 12)})", rows)
 
     @override
     def check(self, stage_index: int, results: Sequence[CheckRecord]) -> None:
@@ -236,7 +236,7 @@ class Recorder(Observer):
                     numbers[str(self._checks)] = f"{r.old!r} {r.new!r}"
                 if r.kind != "rewrite":
                     kinds[str(self._checks)] = r.kind
-            self._many(f"INSERT INTO check_result VALUES ({', '.join('?' * 10)})", rows)
+            self._queue_rows(f"INSERT INTO check_result VALUES ({', '.join('?' * 10)})", rows)
             self._figures(stage_index, "check", numbers)
             self._figures(stage_index, "check_kind", kinds)
 
@@ -269,14 +269,14 @@ class Recorder(Observer):
             _encode(dict(kernel.facts)),
             _encode([list(pair) for pair in kernel.intermediate_map]),
         )
-        self._many(f"INSERT INTO kernel VALUES ({', '.join('?' * 13)})", [row])
+        self._queue_rows(f"INSERT INTO kernel VALUES ({', '.join('?' * 13)})", [row])
         for role, ops in (("computes", kernel.ops), ("launch", kernel.launches)):
-            rows = [(key, role, place, ids.op(op)) for place, op in enumerate(ops)]
-            self._many("INSERT INTO kernel_op VALUES (?, ?, ?, ?)", rows)
+            rows = [(key, role, index, ids.op(op)) for index, op in enumerate(ops)]
+            self._queue_rows("INSERT INTO kernel_op VALUES (?, ?, ?, ?)", rows)
         steps = [
             (key, n, clean(name), ids.blob(text)) for n, (name, text) in enumerate(kernel.steps)
         ]
-        self._many("INSERT INTO kernel_step VALUES (?, ?, ?, ?)", steps)
+        self._queue_rows("INSERT INTO kernel_step VALUES (?, ?, ?, ?)", steps)
 
     @override
     def buffers(self, buffers: Sequence[BufferRecord], figures: Mapping[str, float]) -> None:
@@ -296,13 +296,13 @@ class Recorder(Observer):
                 )
                 for b in buffers
             ]
-            self._many(f"INSERT INTO buffer VALUES (NULL, {', '.join('?' * 10)})", rows)
+            self._queue_rows(f"INSERT INTO buffer VALUES (NULL, {', '.join('?' * 10)})", rows)
             self._figures(None, "memory", figures)
 
     @override
     def timings(self, timings: Sequence[TimingRecord], figures: Mapping[str, Any]) -> None:
         with self._transaction():
-            self._many(
+            self._queue_rows(
                 "INSERT INTO execution VALUES ((SELECT coalesce(max(id), 0) + 1 FROM execution),"
                 " ?, ?, ?, ?, ?, ?)",
                 [self._execution(timings, figures)],
@@ -325,7 +325,7 @@ class Recorder(Observer):
                     )
                 )
             newest = "(SELECT max(id) FROM execution)"
-            self._many(
+            self._queue_rows(
                 f"INSERT INTO launch_time VALUES (NULL, {newest}, {', '.join('?' * 10)})", rows
             )
             rest = {k: v for k, v in figures.items() if k not in _OF_EXECUTION}
@@ -366,12 +366,12 @@ class Recorder(Observer):
                         *stored,
                     )
                 )
-            self._many(f"INSERT INTO tensor_stats VALUES (NULL, {', '.join('?' * 12)})", rows)
+            self._queue_rows(f"INSERT INTO tensor_stats VALUES (NULL, {', '.join('?' * 12)})", rows)
 
     @override
     def framework(self, records: Sequence[FrameworkRecord]) -> None:
         with self._transaction():
-            self._many(
+            self._queue_rows(
                 f"INSERT INTO framework_value VALUES (NULL, {', '.join('?' * 8)})",
                 [
                     (
@@ -391,7 +391,7 @@ class Recorder(Observer):
     @override
     def iterations(self, rows: Sequence[IterationRecord]) -> None:
         with self._transaction():
-            self._many(
+            self._queue_rows(
                 "INSERT OR REPLACE INTO iteration VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (r.number, float(r.loss), r.seconds, r.root, r.rate, r.loss_scale, r.skipped)
@@ -406,7 +406,7 @@ class Recorder(Observer):
 
     def _figures(self, stage: int | None, section: str, figures: Mapping[str, Any]) -> None:
         rows = [(stage, section, clean(name), _scalar(value)) for name, value in figures.items()]
-        self._many("INSERT INTO figure VALUES (?, ?, ?, ?)", rows)
+        self._queue_rows("INSERT INTO figure VALUES (?, ?, ?, ?)", rows)
 
     @override
     def progress(self, what: str, done: int, total: int) -> None:
@@ -420,7 +420,9 @@ class Recorder(Observer):
         if self._db is None:
             return
         with self._transaction():
-            self._meta({"status": status, "message": message, "seconds": time.time() - self._began})
+            self._meta(
+                {"status": status, "message": message, "seconds": time.time() - self._start_time}
+            )
         self._event("end", {"status": status, "message": message})
         self.close()
 
@@ -437,17 +439,17 @@ class Recorder(Observer):
             self._rewrites, self._functions, self._present = {}, {}, {}
             try:
                 if _file_id(self.path) == self._file:  # else the -wal at this path is another's
-                    self._into_one(db)
+                    self._merge_files(db)
             finally:
                 db.close()
 
-    def _into_one(self, db: sqlite3.Connection) -> None:
+    def _merge_files(self, db: sqlite3.Connection) -> None:
         try:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             deadline = time.monotonic() + CLOSE_PATIENCE
             # A reader may delay this for a moment; the file is complete by now, and only its -wal
             # and -shm companions remain.
-            while not _alone(db) and time.monotonic() <= deadline:
+            while not _try_merge(db) and time.monotonic() <= deadline:
                 time.sleep(0.02)
         except sqlite3.Error as problem:
             raise UserError(
@@ -461,18 +463,18 @@ class Recorder(Observer):
     def _transaction(self) -> _Transaction:
         return _Transaction(self)
 
-    def _many(self, statement: str, rows: Sequence[tuple]) -> None:
+    def _queue_rows(self, statement: str, rows: Sequence[tuple]) -> None:
         if rows:
             self._pending.append((statement, rows))
 
     def _meta(self, facts: Mapping[str, Any]) -> None:
         rows = [(key, _encode(value)) for key, value in facts.items()]
-        self._many("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+        self._queue_rows("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
 
     def _event(self, kind: str, payload: Mapping[str, Any]) -> None:
         with self._transaction():
-            row = (time.time() - self._began, kind, _encode(payload))
-            self._many("INSERT INTO event VALUES (NULL, ?, ?, ?)", [row])
+            row = (time.time() - self._start_time, kind, _encode(payload))
+            self._queue_rows("INSERT INTO event VALUES (NULL, ?, ?, ?)", [row])
 
     def _op(self, op: Op | None) -> int | None:
         return None if op is None else self._ids.op(op)
@@ -518,7 +520,7 @@ class _Transaction:
         self._recorder._end_rows(write=kind is None)
 
 
-def _alone(db: sqlite3.Connection) -> bool:
+def _try_merge(db: sqlite3.Connection) -> bool:
     """Merge into one file; return whether no other process had it open, as that requires."""
     try:
         db.execute("PRAGMA journal_mode = DELETE")

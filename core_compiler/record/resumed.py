@@ -25,7 +25,7 @@ from core_compiler.support.errors import UserError
 Accept = Callable[[Mapping[str, Any]], None]
 
 
-class Reopened(Recorder):
+class AppendingRecorder(Recorder):
     """A recorder that adds to the recording at ``path``.
 
     ``identity``: the numerics identity of the compile ("" if it is not compared); ``what``
@@ -48,25 +48,25 @@ class Reopened(Recorder):
                 "v", "SELECT value FROM figure WHERE section = 'run' AND name = 'identity'"
             )
         where = str(self.path)
-        elsewhere = "or record to another file"
+        alternative = "or record to another file"
         if meta.get("status") == "recording" and is_running(str(meta.get("writer")), machine_id()):
             raise UserError(
                 "the recording is being written by another process",
                 where,
-                f"wait for that run to end, {elsewhere}",
+                f"wait for that run to end, {alternative}",
             )
         if not recorded:
             raise UserError(
                 "the recording ends before its compile finished",
                 where,
-                f"delete it and record again, {elsewhere}",
+                f"delete it and record again, {alternative}",
             )
         self._accept(meta)
         if self._identity and recorded[-1:] != [(self._identity,)]:
             raise UserError(
                 f"the recording is of a different {self._what}",
                 where,
-                f"pass the recording of this {self._what}, {elsewhere}",
+                f"pass the recording of this {self._what}, {alternative}",
             )
         db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
@@ -112,7 +112,7 @@ class Reopened(Recorder):
         pass
 
 
-class Resumed(Reopened):
+class ResumedTrainingRecorder(AppendingRecorder):
     """A recorder that adds iterations, figures and the end of a run to a training recording."""
 
     def __init__(self, path: str | Path, identity: str, accept: Accept = lambda meta: None):
@@ -123,7 +123,7 @@ class Resumed(Reopened):
         super().begin({**meta, "message": ""})  # an earlier end no longer applies
 
 
-class Executed(Reopened):
+class ExecutionRecorder(AppendingRecorder):
     """A recorder that adds an execution of the recorded program to its recording.
 
     ``module`` is the program compiled again, whose ops correspond to the recorded ones.

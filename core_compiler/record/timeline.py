@@ -117,9 +117,13 @@ def live_bytes(recording: Recording, timings: Sequence[Timing]) -> np.ndarray | 
     if not buffers or not recording.stage_count():
         return None
     body = recording.module(recording.stage_count() - 1).main.body.ops
-    places: Mapping[int | None, int] = {recording.op_id(op): place for place, op in enumerate(body)}
+    position_of: Mapping[int | None, int] = {
+        recording.op_id(op): position for position, op in enumerate(body)
+    }
     curve = live_curve(buffers, len(body))
-    return np.array([curve[places[t.op]] if t.op in places else 0 for t in timings], np.int64)
+    return np.array(
+        [curve[position_of[t.op]] if t.op in position_of else 0 for t in timings], np.int64
+    )
 
 
 def live_curve(buffers: Sequence[Buffer], positions: int) -> np.ndarray:

@@ -17,11 +17,11 @@ WARMING = 0.25
 class TimeBudget:
     """A budget of ``seconds`` for one series of measurements, starting at its creation.
 
-    ``tell(done, wanted)`` is called for each that begins.
+    ``report(done, wanted)`` is called for each that begins.
     """
 
     def __init__(
-        self, seconds: float = inf, tell: Callable[[int, int], None] = lambda done, wanted: None
+        self, seconds: float = inf, report: Callable[[int, int], None] = lambda done, wanted: None
     ):
         if not seconds > 0:
             raise UserError(
@@ -29,20 +29,20 @@ class TimeBudget:
                 "budget",
                 "pass a number of seconds above 0",
             )
-        self.seconds, self._tell = seconds, tell
-        self._began = self._last = time.monotonic()
+        self.seconds, self._report = seconds, report
+        self._start_time = self._last = time.monotonic()
         self._longest = 0.0
 
     @property
     def left(self) -> float:
         """Return the remaining seconds, 0 if they are used up."""
-        return max(0.0, self.seconds - (time.monotonic() - self._began))
+        return max(0.0, self.seconds - (time.monotonic() - self._start_time))
 
-    def warms(self, done: int, wanted: int) -> bool:
+    def allows_warmup(self, done: int, wanted: int) -> bool:
         """Return whether to do another untimed run."""
-        return done < wanted and time.monotonic() - self._began < WARMING * self.seconds
+        return done < wanted and time.monotonic() - self._start_time < WARMING * self.seconds
 
-    def goes_on(self, done: int, wanted: int) -> bool:
+    def allows_repeat(self, done: int, wanted: int) -> bool:
         """Return whether to measure again after ``done`` of ``wanted``; called before each.
 
         The first is always made, another if it fits when it takes as long as the longest so far.
@@ -53,10 +53,10 @@ class TimeBudget:
         self._last = now
         if done >= wanted or (done and self.left < self._longest):
             return False
-        self._tell(done, wanted)
+        self._report(done, wanted)
         return True
 
 
-def said(done: int, wanted: int, seconds: float, what: str = "repeats") -> str:
+def describe_cutoff(done: int, wanted: int, seconds: float, what: str = "repeats") -> str:
     """Return ``3 of 20 repeats in 60 s`` if the budget ended a measurement; else ""."""
     return f"{done} of {wanted} {what} in {seconds:g} s" if done < wanted else ""

@@ -67,7 +67,7 @@ class CacheFolder:
     def __init__(self, root: Path | str | None = None, limit: int | None = None):
         self.root = Path(root) if root is not None else default_root()
         self.limit = default_limit() if limit is None else limit
-        self._written = self.limit  # measure at the first write of a process
+        self._bytes_written = self.limit  # measure at the first write of a process
 
     def path(self, kind: str, key: str) -> Path:
         """Return the path of the entry's folder, which need not exist."""
@@ -129,8 +129,8 @@ class CacheFolder:
             ) from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        self._written += sum(map(len, files.values()))
-        if self._written >= self.limit * MEASURE_EVERY:
+        self._bytes_written += sum(map(len, files.values()))
+        if self._bytes_written >= self.limit * MEASURE_EVERY:
             self.trim()
         return folder
 
@@ -150,7 +150,7 @@ class CacheFolder:
         """Remove entries, least recently read first, down to ``limit``; return the bytes freed."""
         limit = self.limit if limit is None else limit
         entries = sorted(self._entries())
-        self._written, excess, freed = 0, sum(size for _, size, _ in entries) - limit, 0
+        self._bytes_written, excess, freed = 0, sum(size for _, size, _ in entries) - limit, 0
         for _, size, folder in entries:
             if freed >= excess:
                 break
@@ -172,12 +172,12 @@ class CacheFolder:
 
     def _discard(self, folder: Path) -> None:
         try:
-            grave = Path(tempfile.mkdtemp(prefix=".gone-", dir=self.root))
-            os.rename(folder, grave / folder.name)
+            trash = Path(tempfile.mkdtemp(prefix=".gone-", dir=self.root))
+            os.rename(folder, trash / folder.name)
         except OSError:
             pass  # another process removed it
         else:
-            shutil.rmtree(grave, ignore_errors=True)
+            shutil.rmtree(trash, ignore_errors=True)
 
     def _entries(self) -> list[tuple[float, int, Path]]:
         """Return ``(last read, bytes, folder)`` of each entry."""
@@ -202,15 +202,15 @@ class CacheFolder:
 
     def _remove_old_drafts(self) -> None:
         """Remove drafts of killed processes that are at least a day old."""
-        for left in _listed(self.root):
+        for leftover in _listed(self.root):
             try:
-                if not left.name.startswith((".draft-", ".gone-")):
+                if not leftover.name.startswith((".draft-", ".gone-")):
                     continue
-                old = time.time() - left.stat().st_mtime > 86400
+                old = time.time() - leftover.stat().st_mtime > 86400
             except OSError:
                 continue
             if old:
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _listed(folder: Path) -> list[Path]:

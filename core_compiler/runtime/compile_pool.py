@@ -163,7 +163,7 @@ class _Worker:
             self.end()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise KernelCompileError(
-                f"crashed its compiler process ({how}{_last_words(log)})",
+                f"crashed its compiler process ({how}{_most_informative_line(log)})",
                 job.name,
                 "report it with the kernel's source; other kernels are not affected",
                 log,
@@ -191,7 +191,7 @@ def _first_line(text: str) -> str:
     return text.strip().splitlines()[0][:200] if text.strip() else "no reason given"
 
 
-def _last_words(log: str) -> str:
+def _most_informative_line(log: str) -> str:
     """Return the most informative line of a log.
 
     LLVM's error, Python's fatal error, else the last line.

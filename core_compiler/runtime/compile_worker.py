@@ -29,10 +29,10 @@ def main() -> None:
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # prints go to the log, not into the replies
     while (request := read(requests)) is not None:
-        write(replies, answer(request))
+        write(replies, respond(request))
 
 
-def answer(request: dict) -> dict:
+def respond(request: dict) -> dict:
     """Return ``{"files", "seconds"}`` of a compile request, or ``{"error", "trace"}``.
 
     The latter also has ``refused`` (what and fix) if the compiler cannot do it on this machine.

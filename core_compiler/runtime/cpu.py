@@ -17,8 +17,8 @@ from core_compiler.runtime.device import (
     Buffer,
     Device,
     Executable,
+    LoopLimitExceeded,
     Parts,
-    Unending,
     check_inputs,
 )
 from core_compiler.runtime.driver import RECORD
@@ -132,15 +132,15 @@ class CpuExecutable(Executable):
                     for x in exchanges
                 ]
                 for exchange in exchanges:
-                    self._tell(exchange.launch, buffers)
+                    self._notify_watcher(exchange.launch, buffers)
                 at = exchanges[-1].launch + 1
             if whole:
                 self._run(buffers, first=at)
         return outputs
 
-    def _tell(self, launch: int, buffers: Sequence[np.ndarray]) -> None:
+    def _notify_watcher(self, launch: int, buffers: Sequence[np.ndarray]) -> None:
         if self.watch is not None:
-            self.watch.ended(launch, lambda ref, size: self._bytes_at(ref, buffers)[:size])
+            self.watch.after_launch(launch, lambda ref, size: self._bytes_at(ref, buffers)[:size])
 
     def _array(self, ref: Ref, exchange: Exchange, buffers: Sequence[np.ndarray]) -> np.ndarray:
         kind = find_dtype(exchange.dtype)
@@ -177,13 +177,13 @@ class CpuExecutable(Executable):
         loops = Iterations(repeats, shape[0]) if self.program.loops else None
         budget, done = budget or TimeBudget(), 0
         for number in range(warmup):
-            if budget.warms(number, warmup):
+            if budget.allows_warmup(number, warmup):
                 self(*arrays)
-        while budget.goes_on(done, repeats):
+        while budget.allows_repeat(done, repeats):
             _, buffers = self._prepare(arrays)
             with self._lock:
-                told = None if loops is None else partial(loops.add, done)
-                self._run(buffers, times[done], told)
+                on_run = None if loops is None else partial(loops.add, done)
+                self._run(buffers, times[done], on_run)
             done += 1
         return Samples(self.program, times, self.device.threads, loops).first(done)
 
@@ -191,33 +191,36 @@ class CpuExecutable(Executable):
         self,
         buffers: Sequence[np.ndarray],
         times: np.ndarray | None = None,
-        ran: Callable[[int, np.ndarray], None] | None = None,
+        on_run: Callable[[int, np.ndarray], None] | None = None,
         first: int = 0,
         last: int | None = None,
     ) -> None:
         """Run the program.
 
-        ``times``: those of the last run of each launch; ``ran`` is called with those of every run.
+        ``times``: those of the last run of each launch; ``on_run`` is called with those of every
+        run.
         """
-        self._launches.place(buffers)
+        self._launches.set_addresses(buffers)
         if not self.program.loops and self.watch is None:
             last = len(self.program.launches) if last is None else last
             self._launches.run(self._team, first, last, times)
             return
 
-        left = self.asked
+        remaining_tests = self.loop_evaluations
 
         def holds(flag: Ref) -> bool:
-            nonlocal left
-            if left is not None:
-                left -= 1
-                if left < 0:
-                    raise Unending(f"a loop has not ended after {self.asked} iterations in total")
+            nonlocal remaining_tests
+            if remaining_tests is not None:
+                remaining_tests -= 1
+                if remaining_tests < 0:
+                    raise LoopLimitExceeded(
+                        f"a loop has not ended after {self.loop_evaluations} iterations in total"
+                    )
             return bool(self._bytes_at(flag, buffers)[0])
 
         def run(start: int, end: int, trips: int) -> None:
-            seen = self.watch is not None and self.watch.stops(start, end)
-            if trips > 1 and times is None and not seen:
+            is_watched = self.watch is not None and self.watch.stops(start, end)
+            if trips > 1 and times is None and not is_watched:
                 self._launches.repeat(self._team, start, end, trips)
                 return
             for _ in range(trips):
@@ -228,11 +231,11 @@ class CpuExecutable(Executable):
                 times[start:end] = 0  # a thread that is idle now may have had a part before
             for stop in self.watch.stops(start, end) if self.watch is not None else ():
                 self._launches.run(self._team, start, stop + 1, times)
-                self._tell(stop, buffers)
+                self._notify_watcher(stop, buffers)
                 start = stop + 1
             self._launches.run(self._team, start, end, times)
-            if times is not None and ran is not None:
-                ran(start, times[start:end])
+            if times is not None and on_run is not None:
+                on_run(start, times[start:end])
 
         self.program.execute(run, holds, first, last)
 
@@ -247,7 +250,7 @@ class CpuExecutable(Executable):
     def _prepare(self, arrays, out: Mapping[int, np.ndarray] = MappingProxyType({})):
         inputs = check_inputs(self.program, arrays)
         outputs = tuple(
-            out[i] if i in out and _is_one_of_ours(out[i], argument) else _new(argument)
+            out[i] if i in out and _can_hold_output(out[i], argument) else _new(argument)
             for i, argument in enumerate(self.program.outputs)
         )
         for argument, output in zip(self.program.outputs, outputs, strict=True):
@@ -298,16 +301,18 @@ class _Bound:
 
     def _make_records(self, launches, code, starts, threads) -> np.ndarray:
         records = np.zeros((len(launches), len(RECORD)), np.int64)
-        alone = [launch.max_threads == 1 or launch.work_items <= 1 for launch in launches]
+        is_serial = [launch.max_threads == 1 or launch.work_items <= 1 for launch in launches]
         for i, launch in enumerate(launches):
             # Two launches that only the first thread runs need no rendezvous between them.
-            meet = threads > 1 and not (alone[i] and i + 1 < len(launches) and alone[i + 1])
-            limit = 1 if alone[i] else min(launch.max_threads or threads, launch.work_items)
+            needs_barrier = threads > 1 and not (
+                is_serial[i] and i + 1 < len(launches) and is_serial[i + 1]
+            )
+            limit = 1 if is_serial[i] else min(launch.max_threads or threads, launch.work_items)
             arguments = self._arguments.ctypes.data + 8 * int(starts[i])
-            records[i] = (code[launch.kernel], arguments, launch.work_items, limit, meet)
+            records[i] = (code[launch.kernel], arguments, launch.work_items, limit, needs_barrier)
         return records
 
-    def place(self, buffers: Sequence[np.ndarray]) -> None:
+    def set_addresses(self, buffers: Sequence[np.ndarray]) -> None:
         """Set the addresses of the inputs and outputs of the next run."""
         if len(self._words):
             bases = np.array([b.ctypes.data for b in buffers], np.int64)
@@ -364,7 +369,7 @@ def _external(program: Program, ref: Ref) -> int:
     raise InternalError(f"unknown space {ref.space}")
 
 
-def _is_one_of_ours(array: np.ndarray, argument) -> bool:
+def _can_hold_output(array: np.ndarray, argument) -> bool:
     """Return whether an array can hold an output: shape, dtype, and memory layout."""
     fits = array.shape == argument.shape and array.dtype == argument.numpy
     return (

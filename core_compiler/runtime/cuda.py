@@ -18,8 +18,8 @@ from core_compiler.runtime.cuda_driver import Driver, DriverError
 from core_compiler.runtime.device import (
     Buffer,
     Device,
+    DeviceArray,
     Executable,
-    Held,
     Parts,
     check_count,
     check_input,
@@ -63,7 +63,7 @@ class CudaDevice(Device):
             try:
                 memory = _Memory(self.driver, max(size, ALIGN))
             except DriverError as error:
-                raise self._too_small(
+                raise self._out_of_memory(
                     size, what, f"no free block is that large ({error})"
                 ) from None
             return Buffer(memory.address, size, memory)
@@ -71,18 +71,20 @@ class CudaDevice(Device):
     def require(self, size: int, what: str) -> None:
         """Raise UserError (exit code 3) if ``size`` bytes are not free on the GPU."""
         if size > self.driver.free_bytes():
-            raise self._too_small(size, what)
+            raise self._out_of_memory(size, what)
 
-    def _too_small(self, size: int, what: str, why: str = "") -> UserError:
-        asked, free = _mebibytes(size), _mebibytes(self.driver.free_bytes())
-        said = f"needs {asked} of GPU memory, {free} are free{f', but {why}' if why else ''}"
-        return UserError(said, what, "free GPU memory, or choose -t cpu", CANNOT_HERE)
+    def _out_of_memory(self, size: int, what: str, why: str = "") -> UserError:
+        needed, free = _mebibytes(size), _mebibytes(self.driver.free_bytes())
+        problem = f"needs {needed} of GPU memory, {free} are free{f', but {why}' if why else ''}"
+        return UserError(problem, what, "free GPU memory, or choose -t cpu", CANNOT_HERE)
 
     @override
     def copy(self, to: Buffer | np.ndarray, source: Buffer | np.ndarray) -> None:
-        size, have = (b.size if isinstance(b, Buffer) else b.nbytes for b in (to, source))
-        if size != have:
-            raise UserError(f"cannot copy {have} bytes to {size} bytes", "copy", "use equal sizes")
+        size, source_size = (b.size if isinstance(b, Buffer) else b.nbytes for b in (to, source))
+        if size != source_size:
+            raise UserError(
+                f"cannot copy {source_size} bytes to {size} bytes", "copy", "use equal sizes"
+            )
         if isinstance(to, np.ndarray) and not to.flags.c_contiguous:
             raise UserError("the array is not contiguous", "copy", "pass a contiguous array")
         with self.driver.visit():
@@ -127,11 +129,11 @@ class CudaDevice(Device):
                 facts["arguments"],
                 facts["registers"],
                 facts["shared"],
-                self._place(kernel),
+                self._source_position(kernel),
             )
         return self._functions[kernel.key]
 
-    def _place(self, kernel: KernelRef) -> str:
+    def _source_position(self, kernel: KernelRef) -> str:
         """Return the position of a kernel's function in its generated source."""
         source = self.kernels.file(kernel, "source.py").decode().splitlines()
         line = next((n for n, text in enumerate(source, 1) if text.startswith("def ")), 1)
@@ -158,7 +160,7 @@ class Function:
     """A loaded kernel.
 
     ``threads`` per block, the number of its ``arguments``, ``registers`` per thread, ``shared``
-    bytes per block, and its ``place`` in the generated source.
+    bytes per block, and its ``source_position`` in the generated source.
     """
 
     code: Any
@@ -166,7 +168,7 @@ class Function:
     arguments: int
     registers: int
     shared: int
-    place: str
+    source_position: str
 
 
 class _Memory:
@@ -198,7 +200,7 @@ class _Events:
         try:
             with self.driver.visit():
                 for event in self._made:
-                    self.driver.forget(event)
+                    self.driver.destroy_event(event)
         except Exception:  # the process ends, and its context with it
             pass
 
@@ -220,11 +222,15 @@ class CudaExecutable(Executable):
         self.device: CudaDevice
         self.program, self.device, self._lock = program, device, threading.RLock()
         self._functions = {k.name: device.function(k) for k in program.kernels if k.key != BUILTIN}
-        places, size = _laid_out(program)
-        self._block = device.allocate(size, f"program {program.name} ({_parts(places, size)})")
-        self._places = {name: [self._block.address + p for p in at] for name, at in places.items()}
+        offsets, size = _lay_out(program)
+        self._block = device.allocate(
+            size, f"program {program.name} ({_describe_parts(offsets, size)})"
+        )
+        self._addresses = {
+            name: [self._block.address + p for p in at] for name, at in offsets.items()
+        }
         self._aliases = {a.alias: i for i, a in enumerate(program.outputs) if a.alias >= 0}
-        for constant, address in zip(program.constants, self._places["constant"], strict=True):
+        for constant, address in zip(program.constants, self._addresses["constant"], strict=True):
             device.driver.upload(address, _constant(constants, constant))
         for launch in program.prepack:
             self._start(self._bind(launch))
@@ -244,15 +250,17 @@ class CudaExecutable(Executable):
         """
         out = out or {}
         with self._lock, self.device.driver.visit():
-            self._upload(self._given(arrays, out))
-            self._run(self._launch, self._tell)
+            self._upload(self._checked_inputs(arrays, out))
+            self._run(self._launch, self._notify_watcher)
             return self._results(out)
 
     @override
-    def hold(self, number: int, array: np.ndarray) -> Held:
+    def keep_on_device(self, number: int, array: np.ndarray) -> DeviceArray:
         return _Resident(self, number, array)
 
-    def _given(self, arrays: Sequence, out: Mapping[int, Any]) -> list[np.ndarray | _Resident]:
+    def _checked_inputs(
+        self, arrays: Sequence, out: Mapping[int, Any]
+    ) -> list[np.ndarray | _Resident]:
         """Return the inputs, checked.
 
         A held input is passed as a copy if an output that is not its own next content reuses its
@@ -261,9 +269,9 @@ class CudaExecutable(Executable):
         check_count(self.program, arrays)
         found: list[np.ndarray | _Resident] = []
         for number, (argument, array) in enumerate(zip(self.program.inputs, arrays, strict=True)):
-            taken = self._aliases.get(number)
-            own = isinstance(array, _Resident) and array.place == (self, number)
-            if own and (taken is None or out.get(taken) is array):
+            reusing_output = self._aliases.get(number)
+            own = isinstance(array, _Resident) and array.slot == (self, number)
+            if own and (reusing_output is None or out.get(reusing_output) is array):
                 found.append(array)
             else:
                 found.append(check_input(argument, array, self.program.name))
@@ -280,7 +288,7 @@ class CudaExecutable(Executable):
                 self._upload(inputs)
             for exchanges in self.program.rounds():
                 with driver.visit():
-                    self._run(self._launch, self._tell, at, exchanges[0].launch)
+                    self._run(self._launch, self._notify_watcher, at, exchanges[0].launch)
                     targets = [np.empty(x.elements, dtype(x.dtype).numpy) for x in exchanges]
                     sources = [
                         self._read(x.source, target.nbytes).view(target.dtype)
@@ -292,24 +300,26 @@ class CudaExecutable(Executable):
                         driver.upload(self._address(exchange.target), target)
                     driver.wait()
                     at = exchanges[-1].launch + 1
-                    self._tell(exchanges[0].launch, at)
+                    self._notify_watcher(exchanges[0].launch, at)
             if not whole:
                 return ()
             with driver.visit():
-                self._run(self._launch, self._tell, at)
+                self._run(self._launch, self._notify_watcher, at)
                 return self._results()
 
     def _results(self, out: Mapping[int, Any] | None = None) -> tuple:
         """Return the outputs; one that stays held is moved to its input's memory if needed."""
         driver, made = self.device.driver, list[Any]()
         for number, (argument, address) in enumerate(
-            zip(self.program.outputs, self._places["output"], strict=True)
+            zip(self.program.outputs, self._addresses["output"], strict=True)
         ):
-            kept = (out or {}).get(number)
-            if isinstance(kept, _Resident) and self._held.get(kept.number) is kept:
-                if argument.alias != kept.number:
-                    driver.move(self._address(Ref("input", kept.number)), address, argument.bytes)
-                made.append(kept)
+            resident = (out or {}).get(number)
+            if isinstance(resident, _Resident) and self._held.get(resident.number) is resident:
+                if argument.alias != resident.number:
+                    driver.move(
+                        self._address(Ref("input", resident.number)), address, argument.bytes
+                    )
+                made.append(resident)
             else:
                 made.append(np.empty(argument.shape, argument.numpy))
                 driver.download(made[-1], address)
@@ -318,12 +328,12 @@ class CudaExecutable(Executable):
 
     def _read(self, ref: Ref, size: int) -> np.ndarray:
         """Return bytes from a reference on, once all earlier launches have ended."""
-        held = np.empty(size, np.uint8)
-        self.device.driver.download(held, self._address(ref))
+        copy = np.empty(size, np.uint8)
+        self.device.driver.download(copy, self._address(ref))
         self.device.driver.wait()
-        return held
+        return copy
 
-    def _tell(self, start: int, end: int) -> None:
+    def _notify_watcher(self, start: int, end: int) -> None:
         """Call the watcher with copies; its changes to one are written back before the next."""
         if self.watch is None:
             return
@@ -332,19 +342,19 @@ class CudaExecutable(Executable):
 
         def write_back() -> None:
             while seen:
-                ref, held = seen.pop()
-                self.device.driver.upload(self._address(ref), held)
+                ref, copy = seen.pop()
+                self.device.driver.upload(self._address(ref), copy)
                 self.device.driver.wait()
 
         def memory(ref: Ref, size: int) -> np.ndarray:
             write_back()
-            held = self._read(ref, size)
+            copy = self._read(ref, size)
             if writes:
-                seen.append((ref, held))
-            return held
+                seen.append((ref, copy))
+            return copy
 
         for number in self.watch.stops(start, end):
-            self.watch.ended(number, memory)
+            self.watch.after_launch(number, memory)
             write_back()
 
     def _run(
@@ -386,7 +396,7 @@ class CudaExecutable(Executable):
         """Return the temporaries' bytes as the last run left them (a copy)."""
         made = np.empty(self.program.arena_bytes, np.uint8)
         with self._lock, self.device.driver.visit():
-            self.device.driver.download(made, self._places["arena"][0])
+            self.device.driver.download(made, self._addresses["arena"][0])
             self.device.driver.wait()
         return made
 
@@ -435,14 +445,14 @@ class CudaExecutable(Executable):
                     loops.add(row, start, times[row, start:end])
 
             def run(row: int) -> None:
-                self._run(self._launch, _nothing)
+                self._run(self._launch, _do_nothing)
                 driver.record(origin)
                 self._run(timed, partial(read, row))
 
             for number in range(warmup):
-                if budget.warms(number, warmup):
+                if budget.allows_warmup(number, warmup):
                     run(-1)
-            while budget.goes_on(done, repeats):
+            while budget.allows_repeat(done, repeats):
                 run(done)
                 done += 1
         return Samples(self.program, times, 0, loops).first(done)
@@ -485,7 +495,7 @@ class CudaExecutable(Executable):
                     f"cannot be launched ({error.state}): {launch.grid} blocks of "
                     f"{function.threads} threads, {function.registers} registers each, "
                     f"{function.shared} bytes of shared memory",
-                    function.place,
+                    function.source_position,
                     "compile with the option tiles=small, or choose -t cpu",
                     CANNOT_HERE,
                 ) from None
@@ -493,8 +503,8 @@ class CudaExecutable(Executable):
     def _address(self, ref: Ref) -> int:
         """Return the address of a reference; an input whose memory an output reuses is there."""
         if ref.space == "input" and ref.index in self._aliases:
-            return self._places["output"][self._aliases[ref.index]] + ref.offset
-        return self._places[ref.space][ref.index] + ref.offset
+            return self._addresses["output"][self._aliases[ref.index]] + ref.offset
+        return self._addresses[ref.space][ref.index] + ref.offset
 
     def _bind(self, launch: Launch) -> _Bound:
         addresses = [self._address(ref) for ref in launch.buffers]
@@ -505,14 +515,14 @@ class CudaExecutable(Executable):
         function = self._functions[launch.kernel]
         values = [*addresses, *launch.indices]
         if function.arguments > len(values):
-            values.append(self._places["scratch"][0])
+            values.append(self._addresses["scratch"][0])
         if function.arguments != len(values):
             wanted = f"{launch.kernel} takes {function.arguments}"
             raise InternalError(f"{launch.name}: {len(values)} arguments, {wanted}")
         return _Bound(function, launch.work_items, self.device.driver.arguments(values))
 
 
-class _Resident(Held):
+class _Resident(DeviceArray):
     """A held array, which is in an input's memory, or in the host's while another array is there.
 
     It stays in the host's memory until it is used again.
@@ -524,7 +534,7 @@ class _Resident(Held):
         self.host: np.ndarray | None = array
 
     @property
-    def place(self) -> tuple[CudaExecutable, int]:
+    def slot(self) -> tuple[CudaExecutable, int]:
         return self.executable, self.number
 
     @override
@@ -540,11 +550,11 @@ class _Resident(Held):
         self.host = array
 
 
-def _nothing(start: int, end: int) -> None:
+def _do_nothing(start: int, end: int) -> None:
     """Do nothing after a stretch of launches."""
 
 
-def _laid_out(program: Program) -> tuple[dict[str, list[int]], int]:
+def _lay_out(program: Program) -> tuple[dict[str, list[int]], int]:
     """Return the offsets of the buffers of each space in one block, and the block's size.
 
     ``scratch`` is the largest need of a launch for all its blocks together.
@@ -552,18 +562,18 @@ def _laid_out(program: Program) -> tuple[dict[str, list[int]], int]:
     sizes = program.space_sizes()
     every = (*program.prepack, *program.launches)
     sizes["scratch"] = [max((x.work_items * x.scratch_bytes for x in every), default=0)]
-    places: dict[str, list[int]] = {}
+    offsets: dict[str, list[int]] = {}
     end = 0
     for space, parts in sizes.items():
-        places[space] = []
+        offsets[space] = []
         for size in parts:
-            places[space].append(end)
+            offsets[space].append(end)
             end += max(-(-size // ALIGN), 1) * ALIGN
-    return places, end
+    return offsets, end
 
 
 #: The contents of a program's spaces, in words.
-_HELD = {
+_SPACE_CONTENTS = {
     "arena": "temporaries",
     "constant": "weights",
     "packed": "packed weights",
@@ -573,11 +583,14 @@ _HELD = {
 }
 
 
-def _parts(places: Mapping[str, list[int]], size: int) -> str:
+def _describe_parts(offsets: Mapping[str, list[int]], size: int) -> str:
     """Return the parts of a block of memory as text, the largest first."""
-    starts = [(at[0], space) for space, at in places.items() if at]
+    starts = [(at[0], space) for space, at in offsets.items() if at]
     ends = [*(start for start, _ in starts[1:]), size]
-    parts = [(end - start, _HELD[space]) for (start, space), end in zip(starts, ends, strict=True)]
+    parts = [
+        (end - start, _SPACE_CONTENTS[space])
+        for (start, space), end in zip(starts, ends, strict=True)
+    ]
     named = sorted(parts, key=lambda part: -part[0])
     return ", ".join(
         f"{words} {_mebibytes(n)}" for n, words in named if n > ALIGN or len(named) < 2

@@ -91,9 +91,9 @@ def missing(ordinal: int = 0) -> str | None:
     if state.value:
         return f"the NVIDIA driver cannot start ({state.name})"
     _, number = driver.cuDriverGetVersion()
-    if (have := (number // 1000, number % 1000 // 10)) < OLDEST_DRIVER:
-        spelled = [".".join(map(str, v)) for v in (have, OLDEST_DRIVER)]
-        return f"the NVIDIA driver supports CUDA {spelled[0]}, expected {spelled[1]} or newer"
+    if (supported := (number // 1000, number % 1000 // 10)) < OLDEST_DRIVER:
+        versions = [".".join(map(str, v)) for v in (supported, OLDEST_DRIVER)]
+        return f"the NVIDIA driver supports CUDA {versions[0]}, expected {versions[1]} or newer"
     _, count = driver.cuDeviceGetCount()
     if ordinal >= count:
         return "the NVIDIA driver finds no GPU" if not count else f"GPU {ordinal} not found"
@@ -110,10 +110,10 @@ def gpu(ordinal: int = 0) -> GPU | None:
         return None
     from cuda.bindings import driver
 
-    return _described(driver, _answer(driver, "cuDeviceGet", ordinal))
+    return _described(driver, _call_driver(driver, "cuDeviceGet", ordinal))
 
 
-def _answer(cuda, name: str, *arguments):
+def _call_driver(cuda, name: str, *arguments):
     """Call the driver; DriverError names the call and its result."""
     state, *results = getattr(cuda, name)(*arguments)
     if state.value:
@@ -124,15 +124,15 @@ def _answer(cuda, name: str, *arguments):
 def _described(cuda, device) -> GPU:
     def number(name: str) -> int:
         kind = getattr(cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-        return _answer(cuda, "cuDeviceGetAttribute", kind, device)
+        return _call_driver(cuda, "cuDeviceGetAttribute", kind, device)
 
-    name = _answer(cuda, "cuDeviceGetName", 128, device)
-    version = _answer(cuda, "cuDriverGetVersion")
+    name = _call_driver(cuda, "cuDeviceGetName", 128, device)
+    version = _call_driver(cuda, "cuDriverGetVersion")
     return GPU(
         name.split(b"\0")[0].decode(),
         (number("COMPUTE_CAPABILITY_MAJOR"), number("COMPUTE_CAPABILITY_MINOR")),
         number("MULTIPROCESSOR_COUNT"),
-        _answer(cuda, "cuDeviceTotalMem", device),
+        _call_driver(cuda, "cuDeviceTotalMem", device),
         1000 * number("CLOCK_RATE"),
         1000 * number("MEMORY_CLOCK_RATE"),
         number("GLOBAL_MEMORY_BUS_WIDTH"),
@@ -153,18 +153,18 @@ class Driver:
     image = OBJECT
 
     def __init__(self, ordinal: int = 0):
-        lacking = missing(ordinal)
-        if lacking:
+        reason = missing(ordinal)
+        if reason:
             raise UserError(
-                f"cannot execute: {lacking}", "target cuda", "choose -t cpu", CANNOT_HERE
+                f"cannot execute: {reason}", "target cuda", "choose -t cpu", CANNOT_HERE
             )
         from cuda.bindings import driver
 
         self._cuda = driver
-        self._device = self._ask("cuDeviceGet", ordinal)
+        self._device = self._call("cuDeviceGet", ordinal)
         self.gpu = _described(driver, self._device)
         try:
-            self._context = self._ask("cuDevicePrimaryCtxRetain", self._device)
+            self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
         except DriverError as error:
             why = _NO_CONTEXT.get(error.state, "it cannot be used")
             raise UserError(
@@ -176,10 +176,10 @@ class Driver:
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._modules: list = []
         with self.visit():
-            self._stream = self._ask("cuStreamCreate", flags)
+            self._stream = self._call("cuStreamCreate", flags)
 
-    def _ask(self, name: str, *arguments):
-        return _answer(self._cuda, name, *arguments)
+    def _call(self, name: str, *arguments):
+        return _call_driver(self._cuda, name, *arguments)
 
     @contextmanager
     def visit(self) -> Iterator[None]:
@@ -188,57 +188,57 @@ class Driver:
         Other parts of the process may use another GPU.  All methods below except :meth:`arguments`
         need it.
         """
-        self._ask("cuCtxPushCurrent", self._context)
+        self._call("cuCtxPushCurrent", self._context)
         try:
             yield
         finally:
-            self._ask("cuCtxPopCurrent")
+            self._call("cuCtxPopCurrent")
 
     def __del__(self) -> None:
         try:
             with self.visit():
                 self.wait()
                 for module in self._modules:
-                    self._ask("cuModuleUnload", module)
-                self._ask("cuStreamDestroy", self._stream)
+                    self._call("cuModuleUnload", module)
+                self._call("cuStreamDestroy", self._stream)
         except Exception:  # it was not created, or the process ends, and its context with it
             pass
 
     # -- memory ------------------------------------------------------------------------------------
 
     def free_bytes(self) -> int:
-        free, _ = self._ask("cuMemGetInfo")
+        free, _ = self._call("cuMemGetInfo")
         return int(free)
 
     def allocate(self, size: int) -> int:
-        return int(self._ask("cuMemAlloc", size))
+        return int(self._call("cuMemAlloc", size))
 
     def release(self, address: int) -> None:
-        self._ask("cuMemFree", address)
+        self._call("cuMemFree", address)
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """Copy a contiguous host array to device memory, after all earlier launches."""
         if array.nbytes:
-            place = array.ctypes.data
-            self._ask("cuMemcpyHtoDAsync", address, place, array.nbytes, self._stream)
+            host_address = array.ctypes.data
+            self._call("cuMemcpyHtoDAsync", address, host_address, array.nbytes, self._stream)
 
     def download(self, array: np.ndarray, address: int) -> None:
         """Copy device memory to a contiguous host array; complete after :meth:`wait`."""
         if array.nbytes:
-            place = array.ctypes.data
-            self._ask("cuMemcpyDtoHAsync", place, address, array.nbytes, self._stream)
+            host_address = array.ctypes.data
+            self._call("cuMemcpyDtoHAsync", host_address, address, array.nbytes, self._stream)
 
     def move(self, to: int, source: int, size: int) -> None:
         if size:
-            self._ask("cuMemcpyDtoDAsync", to, source, size, self._stream)
+            self._call("cuMemcpyDtoDAsync", to, source, size, self._stream)
 
     # -- code --------------------------------------------------------------------------------------
 
     def function(self, image: bytes, symbol: str):
         """Return a kernel of a module (cubin); the module stays loaded with this driver."""
-        module = self._ask("cuModuleLoadData", image)
+        module = self._call("cuModuleLoadData", image)
         self._modules.append(module)
-        return self._ask("cuModuleGetFunction", module, symbol.encode())
+        return self._call("cuModuleGetFunction", module, symbol.encode())
 
     def arguments(self, values: Sequence[int]) -> np.ndarray:
         """Return 64-bit kernel arguments, each behind its address, as :meth:`launch` takes them.
@@ -252,24 +252,24 @@ class Driver:
 
     def launch(self, function, grid: int, threads: int, arguments: np.ndarray) -> None:
         table = arguments.ctypes.data + 4 * arguments.size
-        self._ask("cuLaunchKernel", function, grid, 1, 1, threads, 1, 1, 0, self._stream, table, 0)
+        self._call("cuLaunchKernel", function, grid, 1, 1, threads, 1, 1, 0, self._stream, table, 0)
 
     # -- time --------------------------------------------------------------------------------------
 
     def event(self):
-        return self._ask("cuEventCreate", self._cuda.CUevent_flags.CU_EVENT_DEFAULT)
+        return self._call("cuEventCreate", self._cuda.CUevent_flags.CU_EVENT_DEFAULT)
 
-    def forget(self, event) -> None:
+    def destroy_event(self, event) -> None:
         """Free an event."""
-        self._ask("cuEventDestroy", event)
+        self._call("cuEventDestroy", event)
 
     def record(self, event) -> None:
-        self._ask("cuEventRecord", event, self._stream)
+        self._call("cuEventRecord", event, self._stream)
 
     def nanoseconds(self, start, end) -> int:
         """Return the time between two completed events; the driver counts half microseconds."""
-        return round(1e6 * self._ask("cuEventElapsedTime", start, end))
+        return round(1e6 * self._call("cuEventElapsedTime", start, end))
 
     def wait(self) -> None:
         """Wait for everything that was started; InternalError if a kernel failed."""
-        self._ask("cuStreamSynchronize", self._stream)
+        self._call("cuStreamSynchronize", self._stream)

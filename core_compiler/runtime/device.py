@@ -48,12 +48,12 @@ class Watcher(Protocol):
     def stops(self, first: int, last: int) -> Sequence[int]:
         """Return the launches from ``first`` up to ``last`` after which it is called, in order."""
 
-    def ended(self, launch: int, memory: Callable[[Ref, int], np.ndarray]) -> None:
+    def after_launch(self, launch: int, memory: Callable[[Ref, int], np.ndarray]) -> None:
         """Handle the end of a launch; ``memory(ref, size)`` returns bytes from a reference on."""
 
 
-class Held(ABC):
-    """An array that stays on a device between calls (:meth:`Executable.hold`).
+class DeviceArray(ABC):
+    """An array that stays on a device between calls (:meth:`Executable.keep_on_device`).
 
     NumPy reads a copy of it.
     """
@@ -73,7 +73,7 @@ class Held(ABC):
         """Set it to an array of its shape and dtype."""
 
 
-class Unending(InternalError):
+class LoopLimitExceeded(InternalError):
     """A loop exceeded the caller's limit on iterations."""
 
 
@@ -82,7 +82,7 @@ class Executable(ABC):
 
     The order is that of ``program.inputs`` and ``program.outputs``; calls from several threads are
     safe. ``out``: for some outputs, by number, arrays of the caller's (of an earlier call) that may
-    be written instead of new ones; or the :class:`Held` input whose next content they are.
+    be written instead of new ones; or the :class:`DeviceArray` input whose next content they are.
     """
 
     program: Program
@@ -90,15 +90,15 @@ class Executable(ABC):
     #: Called with launches that have ended; None has no overhead.
     watch: Watcher | None = None
     #: Maximum number of evaluations of data-dependent loop conditions in a run (the CPU's), after
-    #: which it raises :class:`Unending`.
-    asked: int | None = None
+    #: which it raises :class:`LoopLimitExceeded`.
+    loop_evaluations: int | None = None
 
     @abstractmethod
     def __call__(
         self, *arrays: np.ndarray, out: Mapping[int, np.ndarray] | None = None
     ) -> tuple[np.ndarray, ...]: ...
 
-    def hold(self, number: int, array: np.ndarray) -> np.ndarray | Held:
+    def keep_on_device(self, number: int, array: np.ndarray) -> np.ndarray | DeviceArray:
         """Return the object to pass as input ``number`` from now on, to avoid repeated transfers.
 
         On a device that shares the host's memory, it is the array itself.

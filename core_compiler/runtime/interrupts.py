@@ -10,21 +10,21 @@ from typing import Any
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     """Defer an interrupt (SIGINT) until the end of the block.
 
     Threads other than the main one are never interrupted; there it does nothing.
     """
-    before = signal.getsignal(signal.SIGINT)
+    handler = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()
-    if not main or not callable(before):
+    if not main or not callable(handler):
         yield
         return
-    heard: list[tuple[int, Any]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: heard.append((number, frame)))
+    received: list[tuple[int, Any]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-    if heard:
-        before(*heard[0])
+        signal.signal(signal.SIGINT, handler)
+    if received:
+        handler(*received[0])

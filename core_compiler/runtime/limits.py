@@ -61,26 +61,26 @@ def limits(threads: int, folder: CacheFolder | None = None, again: bool = False)
     ``again``, and after :func:`doubt`.
     """
     folder = CacheFolder() if folder is None else folder
-    kept = _kept(threads, folder)
-    if kept is not None and not again and not kept.doubted:
-        return kept.limits
+    stored = _load(threads, folder)
+    if stored is not None and not again and not stored.doubted:
+        return stored.limits
     found, times = measure(threads), 1
-    if kept is not None:
-        found, times = best(kept.limits, found), kept.times + 1
-    _keep(_Kept(found, times), folder)
+    if stored is not None:
+        found, times = best(stored.limits, found), stored.times + 1
+    _store(_StoredLimits(found, times), folder)
     return found
 
 
 def doubt(threads: int, folder: CacheFolder | None = None) -> None:
     """Record that a launch exceeded the limits: the next request measures them again."""
     folder = CacheFolder() if folder is None else folder
-    kept = _kept(threads, folder)
-    if kept is not None and not kept.doubted and kept.times < MOST:
-        _keep(_Kept(kept.limits, kept.times, doubted=True), folder)
+    stored = _load(threads, folder)
+    if stored is not None and not stored.doubted and stored.times < MOST:
+        _store(_StoredLimits(stored.limits, stored.times, doubted=True), folder)
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _StoredLimits:
     """Limits in the cache folder, with the number of measurements (``times``).
 
     And whether they are to be measured again.
@@ -95,17 +95,17 @@ def _key(threads: int) -> str:
     return hashlib.sha256(f"{VERSION}|{threads}|{detect().identity}".encode()).hexdigest()
 
 
-def _kept(threads: int, folder: CacheFolder) -> _Kept | None:
+def _load(threads: int, folder: CacheFolder) -> _StoredLimits | None:
     stored = folder.get("limits", _key(threads), "limits.json")
     if stored is None:
         return None
     more = json.loads(stored)
-    return _Kept(from_json(stored), int(more.get("times", 1)), bool(more.get("doubted")))
+    return _StoredLimits(from_json(stored), int(more.get("times", 1)), bool(more.get("doubted")))
 
 
-def _keep(kept: _Kept, folder: CacheFolder) -> None:
-    text = json.dumps({**asdict(kept.limits), "times": kept.times, "doubted": kept.doubted})
-    key = _key(kept.limits.threads)
+def _store(stored: _StoredLimits, folder: CacheFolder) -> None:
+    text = json.dumps({**asdict(stored.limits), "times": stored.times, "doubted": stored.doubted})
+    key = _key(stored.limits.threads)
     folder.remove("limits", key)  # an existing entry would not be replaced
     folder.put("limits", key, {"limits.json": text.encode()})
 
@@ -147,7 +147,7 @@ def _bandwidth(workers: Team, kernel: str, footprint: int) -> float:
     memory = aligned(arrays * chunk * _ITEMS)
     memory[:] = 1  # touched, so that its pages are mapped
     source = memory.ctypes.data
-    touched = arrays * chunk * _ITEMS
+    traffic = arrays * chunk * _ITEMS
     repeats = 1
     while True:
         block = np.array([source + (arrays - 1) * chunk * _ITEMS, source, chunk, repeats], np.int64)
@@ -155,7 +155,7 @@ def _bandwidth(workers: Team, kernel: str, footprint: int) -> float:
         if seconds >= DURATION / 4 or repeats >= 1 << 20:
             break
         repeats *= 2 if seconds <= 0 else max(2, min(64, int(DURATION / 2 / seconds)))
-    return touched * repeats / _seconds(workers, kernel, block, _ITEMS, REPEATS)
+    return traffic * repeats / _seconds(workers, kernel, block, _ITEMS, REPEATS)
 
 
 def _seconds(workers: Team, kernel: str, block: np.ndarray, items: int, repeats: int) -> float:

@@ -66,20 +66,20 @@ def compare(
     budget = budget or TimeBudget()
     for run in contenders.values():
         for number in range(warmup):
-            if budget.warms(number, warmup):
+            if budget.allows_warmup(number, warmup):
                 run()
     done = 0
-    while budget.goes_on(done, rounds):
+    while budget.allows_repeat(done, rounds):
         for name, run in contenders.items():
             time.sleep(PAUSE)
-            began = time.perf_counter()
+            round_start = time.perf_counter()
             for number in range(-1, runs):
                 start = time.perf_counter_ns()
                 run()
-                took = (time.perf_counter_ns() - start) / 1e3
+                elapsed = (time.perf_counter_ns() - start) / 1e3
                 if number >= 0:
-                    samples[name].append(took)
-                each = (time.perf_counter() - began) / (number + 2)
+                    samples[name].append(elapsed)
+                each = (time.perf_counter() - round_start) / (number + 2)
                 if samples[name] and each * len(contenders) > budget.left:
                     break
         done += 1

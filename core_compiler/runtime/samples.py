@@ -37,14 +37,14 @@ class Iterations:
     """The runs in each timed execution of a program with loops.
 
     ``spent`` and ``ran``, ``int64[repeats, launches]``, are the nanoseconds and the number of all
-    runs of a launch, ``begun``, ``int64[repeats]``, is the start of the first.  ``parts`` has all
-    runs of each repeat, in order: the number of a first launch, and ``int64[launches, threads, 2]``
-    for it and the following ones; empty if there are more than ``MOST_SPANS``.
+    runs of a launch, ``first_start``, ``int64[repeats]``, is the start of the first.  ``parts`` has
+    all runs of each repeat, in order: the number of a first launch, and ``int64[launches, threads,
+    2]`` for it and the following ones; empty if there are more than ``MOST_SPANS``.
     """
 
     def __init__(self, repeats: int, launches: int):
         self.spent, self.ran = np.zeros((2, repeats, launches), np.int64)
-        self.begun = np.full(repeats, _NEVER)
+        self.first_start = np.full(repeats, _NEVER)
         self.parts: list[list[tuple[int, np.ndarray]]] = [[] for _ in range(repeats)]
         self._spans = [0] * repeats
 
@@ -52,7 +52,7 @@ class Iterations:
         """Return those of the first ``repeats`` executions."""
         made = Iterations(repeats, self.spent.shape[1])
         made.spent, made.ran = self.spent[:repeats], self.ran[:repeats]
-        made.begun, made.parts = self.begun[:repeats], self.parts[:repeats]
+        made.first_start, made.parts = self.first_start[:repeats], self.parts[:repeats]
         made._spans = self._spans[:repeats]
         return made
 
@@ -62,7 +62,9 @@ class Iterations:
         self.spent[repeat, own] += durations(times)
         self.ran[repeat, own] += 1
         starts = times[..., 0]
-        self.begun[repeat] = min(self.begun[repeat], starts[starts > 0].min(initial=_NEVER))
+        self.first_start[repeat] = min(
+            self.first_start[repeat], starts[starts > 0].min(initial=_NEVER)
+        )
         self._spans[repeat] += starts.size
         if self._spans[repeat] > MOST_SPANS:
             self.parts[repeat].clear()
@@ -116,8 +118,10 @@ class Samples:
         flat = (self.times.shape[0], -1)
         if not self.times.any():
             return np.zeros(self.times.shape[0], np.int64)
-        begun = starts.reshape(flat).min(axis=1) if self.loops is None else self.loops.begun
-        return self.times[..., 1].reshape(flat).max(axis=1) - begun
+        first_start = (
+            starts.reshape(flat).min(axis=1) if self.loops is None else self.loops.first_start
+        )
+        return self.times[..., 1].reshape(flat).max(axis=1) - first_start
 
     @property
     def imbalance(self) -> np.ndarray:

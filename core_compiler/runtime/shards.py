@@ -56,7 +56,7 @@ class Tree:
         return [tree_sum(pair, out=pair[0]) for pair in zip(left, right, strict=True)]
 
 
-def join_here(given: Iterable[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
+def join_locally(given: Iterable[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
     """Return the sums of a round in which all shards are the caller's."""
     tree = Tree()
     for arrays in given:
@@ -74,7 +74,9 @@ class Shards:
     #: Called with launches that have ended, and the number of their shard.
     watch: ShardWatcher | None = None
 
-    def __init__(self, load: Callable[[], Executable], own: Sequence[int], join: Join = join_here):
+    def __init__(
+        self, load: Callable[[], Executable], own: Sequence[int], join: Join = join_locally
+    ):
         first, count = load(), len(own)
         self.rounds = len(first.program.rounds())
         if not self.rounds:
@@ -90,19 +92,19 @@ class Shards:
         Outputs after an exchange are the same for all shards; others are those of the first.
         """
         if self.rounds == 1:
-            return self._in_turn(given, out)
-        return self._together(given, out)
+            return self._run_sequentially(given, out)
+        return self._run_in_lockstep(given, out)
 
     def _listen(self, executable: Executable, shard: int) -> None:
         executable.watch = self.watch
         if self.watch is not None:
             self.watch.shard = shard
 
-    def _in_turn(self, given, out) -> tuple[np.ndarray, ...]:
+    def _run_sequentially(self, given, out) -> tuple[np.ndarray, ...]:
         """Run the shards one after another in one memory."""
         running: list[tuple[Parts, list[np.ndarray]]] = []
 
-        def brought() -> Iterator[list[np.ndarray]]:
+        def contributions() -> Iterator[list[np.ndarray]]:
             for number, arrays in zip(self.own, given, strict=True):
                 while running:
                     running.pop()[0].close()
@@ -113,44 +115,42 @@ class Shards:
                 yield [source for source, _ in pairs]
 
         try:
-            sums = self.join(brought())
+            sums = self.join(contributions())
             parts, targets = running[0]
-            _place(sums, targets)
-            return _finished(parts)
+            _store_sums(sums, targets)
+            return _finish(parts)
         finally:
             for parts, _ in running:
                 parts.close()
 
-    def _together(self, given, out) -> tuple[np.ndarray, ...]:
+    def _run_in_lockstep(self, given, out) -> tuple[np.ndarray, ...]:
         """Run all shards together, from exchange to exchange."""
-        every = [
+        runs = [
             executable.parts(arrays, out, whole=executable is self.executables[0])
             for executable, arrays in zip(self.executables, given, strict=True)
         ]
         try:
             for _ in range(self.rounds):
-                met = []
-                for number, executable, parts in zip(
-                    self.own, self.executables, every, strict=True
-                ):
+                exchanged = []
+                for number, executable, parts in zip(self.own, self.executables, runs, strict=True):
                     self._listen(executable, number)
-                    met.append(next(parts))
-                sums = self.join([source for source, _ in pairs] for pairs in met)
-                for pairs in met:
-                    _place(sums, [target for _, target in pairs])
+                    exchanged.append(next(parts))
+                sums = self.join([source for source, _ in pairs] for pairs in exchanged)
+                for pairs in exchanged:
+                    _store_sums(sums, [target for _, target in pairs])
             self._listen(self.executables[0], self.own[0])
-            return _finished(every[0])
+            return _finish(runs[0])
         finally:
-            for parts in every:
+            for parts in runs:
                 parts.close()
 
 
-def _place(sums: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
+def _store_sums(sums: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
     for target, made in zip(targets, sums, strict=True):
         target[...] = made
 
 
-def _finished(parts: Parts) -> tuple[np.ndarray, ...]:
+def _finish(parts: Parts) -> tuple[np.ndarray, ...]:
     """Run the rest and return the outputs."""
     try:
         next(parts)

@@ -100,11 +100,11 @@ class SteppedExecutable(Executable):
         times = np.zeros((repeats, len(self.program.launches), 1, 2), np.int64)
         budget, done = budget or TimeBudget(), 0
         for number in range(warmup):
-            if budget.warms(number, warmup):
+            if budget.allows_warmup(number, warmup):
                 self(*arrays)
         loops = Iterations(*times.shape[:2]) if self.program.loops else None
         for repeat, row in enumerate(times):
-            if not budget.goes_on(repeat, repeats):
+            if not budget.allows_repeat(repeat, repeats):
                 break
             done = repeat + 1
 
@@ -134,7 +134,9 @@ class SteppedExecutable(Executable):
                 self._step(self.program.launches[number], given)
                 stamp(number, 1)
                 if self.watch is not None and self.watch.stops(number, number + 1):
-                    self.watch.ended(number, lambda ref, size: self._bytes_at(ref, given)[:size])
+                    self.watch.after_launch(
+                        number, lambda ref, size: self._bytes_at(ref, given)[:size]
+                    )
 
         with self._lock:
             self.program.execute(run, lambda flag: bool(self._bytes_at(flag, given)[0]))

@@ -25,17 +25,17 @@ def as_numpy(given: Any) -> np.ndarray:
     """
     if not any((b.__module__, b.__name__) == ("torch", "Tensor") for b in type(given).__mro__):
         return np.asarray(given)
-    held = given.detach().cpu().resolve_neg()
-    if held.dtype.is_complex:
-        return held.resolve_conj().numpy()
-    held = held.contiguous()
-    name = str(held.dtype).removeprefix("torch.")
+    tensor = given.detach().cpu().resolve_neg()
+    if tensor.dtype.is_complex:
+        return tensor.resolve_conj().numpy()
+    tensor = tensor.contiguous()
+    name = str(tensor.dtype).removeprefix("torch.")
     if name in _NARROW:
         import torch
 
         bits, kind = _NARROW[name]
-        return held.view(getattr(torch, bits)).numpy().view(kind)
-    return held.numpy(force=True)  # a tensor of zeros may have no memory
+        return tensor.view(getattr(torch, bits)).numpy().view(kind)
+    return tensor.numpy(force=True)  # a tensor of zeros may have no memory
 
 
 def widened(array: np.ndarray) -> np.ndarray:
@@ -66,8 +66,8 @@ def numbers(given: Any) -> np.ndarray:
     try:
         made = as_numpy(given)
     except Exception as error:  # sparse, without data, of several shapes
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"not an array ({said[:160]})") from None
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"not an array ({message[:160]})") from None
     if made.dtype.kind in "OUSMm":
         raise ValueError(f"expected numbers, got dtype {made.dtype}")
     return made
@@ -84,11 +84,11 @@ def write_back(given: Any, array: np.ndarray) -> None:
         given[...] = array
 
 
-def to_torch(held: np.ndarray) -> Any:
+def to_torch(array: np.ndarray) -> Any:
     """Return an array as a torch tensor with the same bits, sharing memory if possible."""
     import torch
 
     for name, (bits, kind) in _NARROW.items():
-        if held.dtype == kind:
-            return torch.from_numpy(held.view(bits)).view(getattr(torch, name))
-    return torch.from_numpy(held)
+        if array.dtype == kind:
+            return torch.from_numpy(array.view(bits)).view(getattr(torch, name))
+    return torch.from_numpy(array)

@@ -60,9 +60,10 @@ class PassTimeout(UserError):
     """A pass exceeded its time limit of ``seconds``."""
 
     def __init__(self, label: str, seconds: float, stopped: BaseException):
-        place = raised_at(stopped).partition(" at ")[2]
+        location = raised_at(stopped).partition(" at ")[2]
         super().__init__(
-            f"the pass did not finish in {seconds:g} s{f' (stopped at {place})' if place else ''}",
+            f"the pass did not finish in {seconds:g} s"
+            f"{f' (stopped at {location})' if location else ''}",
             f"pass {label}",
             "the stages before it are kept; fix the pass, or raise the time limit",
         )
@@ -78,11 +79,11 @@ def one_line(text: str, most: int) -> str:
 
     Unprintable characters are escaped in hexadecimal.
     """
-    told = "".join(
+    line = "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode()
         for c in " ".join(text[: 4 * most].split())
     )
-    return told if len(told) <= most else f"{told[: most - 1]}…"
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -99,14 +100,16 @@ def raised_at(error: BaseException) -> str:
     is omitted if there is none.  Notes added to the exception are appended.
     """
     message = (str(error).strip().splitlines() or [""])[0][:200]
-    place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else ""
+    location = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else ""
     if isinstance(error, SyntaxError):
         message = error.msg
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not place and not frame.filename.startswith(_NOT_THEIRS):
-            place = f"{frame.filename}:{frame.lineno}"
-    said = f"{type(error).__name__}{f' at {place}' if place else ''}: {message}".rstrip(": ")
-    return ", ".join([said, *getattr(error, "__notes__", ())])
+        if not location and not frame.filename.startswith(_NOT_THEIRS):
+            location = f"{frame.filename}:{frame.lineno}"
+    description = (
+        f"{type(error).__name__}{f' at {location}' if location else ''}: {message}".rstrip(": ")
+    )
+    return ", ".join([description, *getattr(error, "__notes__", ())])
 
 
 def raised_inside(error: BaseException, *packages: str) -> str:

@@ -33,8 +33,8 @@ def need_regular(path: Path, fix: str = "check the path", where: str = "") -> os
     except FileNotFoundError:
         raise UserError("file not found", where, fix) from None
     except (OSError, ValueError) as error:  # a loop of links, a name too long, a NUL
-        said = getattr(error, "strerror", None) or str(error)
-        raise UserError(f"cannot be read ({said})", where, fix) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"cannot be read ({reason})", where, fix) from None
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a special file")
         raise UserError(

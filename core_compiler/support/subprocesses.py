@@ -16,8 +16,8 @@ from typing import IO
 def start(module: str, errors: int | IO = subprocess.DEVNULL) -> subprocess.Popen:
     """Start ``python -m module``, with pipes to its standard input and output."""
     # The import path of this process, and never (-P) the current folder.
-    places = (str(Path(__file__).resolve().parents[2]), *sys.path)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in places if p)}
+    search_path = (str(Path(__file__).resolve().parents[2]), *sys.path)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in search_path if p)}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module],
         stdin=subprocess.PIPE,

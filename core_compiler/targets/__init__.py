@@ -32,7 +32,7 @@ class Target:
     summary = ""
     host: Target | None = None
     #: Whether a subprocess can execute the target's programs from the kernel cache alone.
-    apart = False
+    runs_in_subprocess = False
 
     @property
     def machine(self):

@@ -21,7 +21,7 @@ class CPU(Target):
 
     name = "cpu"
     summary = "Numba kernels on this machine's processor"
-    apart = True
+    runs_in_subprocess = True
     options = MappingProxyType(
         {
             "vector_width": "lanes of a vector, 16 or 8; not given: as many as this processor has",

@@ -167,11 +167,9 @@ class CUDA(Target):
     def available(self) -> str | None:
         from core_compiler.runtime.cuda_driver import missing
 
-        lacking = missing()
+        reason = missing()
         return (
-            f"{lacking}: kernels are compiled and can be read, but not executed"
-            if lacking
-            else None
+            f"{reason}: kernels are compiled and can be read, but not executed" if reason else None
         )
 
 

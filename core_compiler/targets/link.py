@@ -207,13 +207,13 @@ class Linker:
         given = plan.pack_arguments(place, sizes)
         raw = self.place[value]
         function = self.functions[packer]
-        own = (packer, raw, *given)
-        if own not in self.packed:
-            self.packed[own] = len(self.packed)
+        key = (packer, raw, *given)
+        if key not in self.packed:
+            self.packed[key] = len(self.packed)
             self.packed_bytes.append(plan.packed_elements(sizes) * value.type.dtype.bytes)
-            refs = (raw, Ref("packed", self.packed[own]))
+            refs = (raw, Ref("packed", self.packed[key]))
             self.prepack.append(self._launch_of(packer, function, refs, given))
-        return Ref("packed", self.packed[own])
+        return Ref("packed", self.packed[key])
 
 
 def launch_cost(op: Op) -> tuple[int, int]:

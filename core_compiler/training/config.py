@@ -9,7 +9,7 @@ from typing import Any
 
 from core_compiler.ops.collective import MOST
 from core_compiler.support.errors import UserError
-from core_compiler.training.graph.initializers import rows_of
+from core_compiler.training.graph.initializers import initializer_rows
 from core_compiler.training.graph.losses import loss
 from core_compiler.training.graph.precision import narrow_dtype
 from core_compiler.training.optimisers.loss_scale import LossScale, loss_scale
@@ -78,7 +78,7 @@ class Training:
         object.__setattr__(self, "optimizer", optimizer(self.optimizer))
         freeze = (self.freeze,) if isinstance(self.freeze, str) else tuple(self.freeze)
         object.__setattr__(self, "freeze", freeze)
-        object.__setattr__(self, "initialize", rows_of(self.initialize))
+        object.__setattr__(self, "initialize", initializer_rows(self.initialize))
         self._check_numbers()
         narrow_dtype(self.precision)
         object.__setattr__(self, "loss_scale", self._loss_scale())

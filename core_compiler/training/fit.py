@@ -9,7 +9,7 @@ from typing import Any
 
 from core_compiler.ir.events import Observer
 from core_compiler.numerics.jit import assert_no_flush_to_zero
-from core_compiler.runtime.interrupts import held_back
+from core_compiler.runtime.interrupts import deferred_interrupts
 from core_compiler.support.errors import UserError
 from core_compiler.training.audit import receipts
 from core_compiler.training.audit.inject import Injection
@@ -19,7 +19,7 @@ from core_compiler.training.run import checkpoint, files, run_file
 from core_compiler.training.run.data import Data, for_step
 from core_compiler.training.run.iterate import iterate
 from core_compiler.training.run.plan import History, Plan, Watch
-from core_compiler.training.run.reporting import Telling
+from core_compiler.training.run.reporting import RunReporter
 from core_compiler.training.run.resume import DATA, restore, save
 from core_compiler.training.run.step import TrainingStep
 from core_compiler.training.run.stream import Stream
@@ -43,7 +43,7 @@ def fit(
     scheduler: str | None = None,
     observer: Observer | None = None,
     leaves: str = "fast",
-    begun: Callable[[], None] | None = None,
+    on_start: Callable[[], None] | None = None,
     task: str = "",
 ) -> History:
     """Run ``step`` until ``iterations`` are done.
@@ -57,12 +57,12 @@ def fit(
     only on the iteration, so a resumed run ends with the bits of an uninterrupted one. A run with
     other seeds, shards or another version of the numerics contract is rejected (:func:`restore`).
 
-    ``begun``: called when all checks have passed, before anything in the folder changes; it stores
-    there how to repeat the run. Without it, ``fit`` does so for a run with receipts: ``task`` names
-    a function ``package.module:function`` that takes ``edit`` (a ``PipelineEdit`` to compile with)
-    and returns the compiled step and its data, so that ``workbench verify`` and ``diverge`` can
-    repeat an iteration of the run. Without ``task`` they use only the receipts, and :meth:`Run.of
-    <core_compiler.training.audit.replay.Run.of>` takes the function itself.
+    ``on_start``: called when all checks have passed, before anything in the folder changes; it
+    stores there how to repeat the run. Without it, ``fit`` does so for a run with receipts:
+    ``task`` names a function ``package.module:function`` that takes ``edit`` (a ``PipelineEdit`` to
+    compile with) and returns the compiled step and its data, so that ``workbench verify`` and
+    ``diverge`` can repeat an iteration of the run. Without ``task`` they use only the receipts, and
+    :meth:`Run.of <core_compiler.training.audit.replay.Run.of>` takes the function itself.
 
     ``receipts``: ``state`` or ``gradients``, what is hashed in every iteration; ``ops_every`` N:
     all values that are in memory are hashed in every N-th iteration (see
@@ -82,86 +82,92 @@ def fit(
     """
     assert_no_flush_to_zero()
     workers = whole("fit", "workers", workers, 1, 2**31, "pass 1 or more")
-    place = None if folder is None else Path(folder)
+    path = None if folder is None else Path(folder)
     inject = Injection.of(inject) if isinstance(inject, str) else inject
-    plan = Plan(iterations, batch, seed, place, every, receipts, ops_every, inject, leaves)
+    plan = Plan(iterations, batch, seed, path, every, receipts, ops_every, inject, leaves)
     if task:
         run_file.check_task(task)
-    held = for_step(step, data)
+    source = for_step(step, data)
     plan.check_folder(resume)
     history = History(step.iteration)
     with ExitStack() as stack:
         if plan.folder is not None:
-            stack.enter_context(files.alone(plan.folder))
+            stack.enter_context(files.lock_folder(plan.folder))
             plan.check_folder(resume)  # another run may have ended there in the meantime
         if observer is not None:
             facts = {**plan.facts(), "workers": workers}
-            history.hear = stack.enter_context(Telling(observer, step, facts)).add
+            history.on_iteration = stack.enter_context(RunReporter(observer, step, facts)).add
         found = checkpoint.newest(plan.folder) if resume and plan.folder is not None else None
         if found is not None:
-            held.begin_at(restore(step, found, seed).get(DATA))
+            source.resume_at(restore(step, found, seed).get(DATA))
         history.first = step.iteration
-        _check(step, held, plan)
+        _check(step, source, plan)
         _check_injected(plan, step.iteration)
-        if begun is not None:
-            begun()
+        if on_start is not None:
+            on_start()
         elif plan.folder is not None and (task or plan.has_receipts):
-            _keep(step, plan.folder, plan, task, resume)
+            _store_run_file(step, plan.folder, plan, task, resume)
         try:
             if workers > 1 or scheduler is not None:
                 from core_compiler.training.distributed.workers import run
 
-                run(step, held, history, plan, watch, workers=workers, scheduler=scheduler)
+                run(step, source, history, plan, watch, workers=workers, scheduler=scheduler)
             else:
-                iterate(step, held, history, plan, watch)
+                iterate(step, source, history, plan, watch)
                 history.peak_bytes = step.peak_bytes
         except KeyboardInterrupt:
             if plan.folder is None:
                 raise
-            raise _stopped(step, plan.folder, plan.seed, held, history) from None
+            raise _save_stopped(step, plan.folder, plan.seed, source, history) from None
         except UserError:  # a loss that is not finite, or lost workers
             if plan.folder is not None:
-                _save_done(step, plan.folder, plan.seed, held, history)
+                _save_finished(step, plan.folder, plan.seed, source, history)
             raise
     return history
 
 
-def _keep(step: TrainingStep, folder: Path, plan: Plan, task: str, resume: bool) -> None:
+def _store_run_file(step: TrainingStep, folder: Path, plan: Plan, task: str, resume: bool) -> None:
     """Store how to repeat the run; a resumed run without a task keeps the stored one."""
     if task or not resume or not (folder / run_file.FILE).exists():
-        run_file.write(folder, run_file.of_python(step, plan.facts(), task))
+        run_file.write(folder, run_file.describe_python_run(step, plan.facts(), task))
 
 
 class Stopped(KeyboardInterrupt):
     """An interrupted run.
 
-    ``iteration`` is the last finished iteration, ``kept`` that of the newest checkpoint (0: none),
-    and ``problem`` the reason why the last checkpoint could not be written.
+    ``iteration`` is the last finished iteration, ``checkpoint_iteration`` that of the newest
+    checkpoint (0: none), and ``problem`` the reason why the last checkpoint could not be written.
     """
 
-    def __init__(self, iteration: int, kept: int, problem: str = ""):
-        self.iteration, self.kept, self.problem = iteration, kept, problem
-        said = f"stopped after iteration {iteration}, kept up to iteration {kept}"
-        super().__init__(f"{said}: {problem}" if problem else said)
+    def __init__(self, iteration: int, checkpoint_iteration: int, problem: str = ""):
+        self.iteration, self.checkpoint_iteration, self.problem = (
+            iteration,
+            checkpoint_iteration,
+            problem,
+        )
+        message = (
+            f"stopped after iteration {iteration}, kept up to iteration {checkpoint_iteration}"
+        )
+        super().__init__(f"{message}: {problem}" if problem else message)
 
 
-def _stopped(
+def _save_stopped(
     step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
 ) -> Stopped:
-    problem = _save_done(step, folder, seed, data, history)
-    return Stopped(step.iteration, max(checkpoint.all_of(folder), default=0), problem)
+    problem = _save_finished(step, folder, seed, data, history)
+    return Stopped(step.iteration, max(checkpoint.list_checkpoints(folder), default=0), problem)
 
 
-def _save_done(
+def _save_finished(
     step: TrainingStep, folder: Path, seed: int, data: Data | Stream, history: History
 ) -> str:
     """Save the iterations since the newest checkpoint; return the error if that fails."""
     path = folder / checkpoint.name_of(step.iteration)
     if step.iteration <= history.first or path.exists():
         return ""
-    with held_back():
+    with deferred_interrupts():
         try:
-            save(step, path, seed, data.place)
+            save(step, path, seed, data.position)
         except UserError as error:
             return str(error)
     return ""
@@ -180,7 +186,7 @@ def _check(step: TrainingStep, data: Data | Stream, plan: Plan) -> None:
         receipts.need_gradients(step.probes)
     path = plan.folder / receipts.FILE
     if step.iteration and path.exists():
-        receipts.check_head(path, step.identity, plan.leaves)
+        receipts.check_header(path, step.identity, plan.leaves)
 
 
 def _check_injected(plan: Plan, done: int) -> None:
@@ -188,12 +194,12 @@ def _check_injected(plan: Plan, done: int) -> None:
     if not done or plan.folder is None:
         return
     try:
-        said = run_file.read(plan.folder).get("inject")
-        begun = Injection.of(str(said)) if said else None
+        text = run_file.read(plan.folder).get("inject")
+        recorded = Injection.of(str(text)) if text else None
     except UserError:  # the start of the run is not recorded
         return
     before, now = (
-        i if i is not None and i.iteration <= done else None for i in (begun, plan.inject)
+        i if i is not None and i.iteration <= done else None for i in (recorded, plan.inject)
     )
     if before != now:
         was, given = ("none" if i is None else str(i) for i in (before, now))

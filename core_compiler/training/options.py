@@ -25,10 +25,10 @@ def number(
     """Return a real number (also NumPy's) for which ``holds``; NaN is always rejected."""
     try:
         made = given if type(given) in (bool, int, float) else _float(given)
-        good = not math.isnan(made) and holds(made)
+        is_valid = not math.isnan(made) and holds(made)
     except OverflowError:  # an integer beyond the range of f64
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise UserError(f"invalid value {one_line(repr(given), _SHOWN)} for {name}", where, fix)
     return made
 
@@ -57,9 +57,9 @@ def flag(where: str, name: str, given: Any) -> bool:
     return bool(given)
 
 
-def from_zero(value: float) -> bool:
+def is_non_negative(value: float) -> bool:
     return 0 <= value < math.inf
 
 
-def below_one(value: float) -> bool:
+def is_below_one(value: float) -> bool:
     return 0 <= value < 1

@@ -360,7 +360,7 @@ def test_options_reach_the_pass(network):
     made = start(network, edit=PipelineEdit(options={"choose_layouts": {"channels_last": "false"}}))
     (step,) = [s for s in made.steps if s.label == "choose_layouts"]
     assert step.pass_.channels_last is False
-    assert step.pass_.spelled() == "choose_layouts{channels_last=False}"
+    assert step.pass_.to_text() == "choose_layouts{channels_last=False}"
 
 
 def test_limits_stop_a_pass_after_so_many_rewrites(network, arrays):

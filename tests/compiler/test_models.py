@@ -31,7 +31,7 @@ def agrees(name: str, frontend: str, sizes: dict) -> None:
         peer = peers.peer(model, framework, 2)
         found = compare(model, made, ours, peer, framework)
         assert found["verdict"] in ("equal", "within"), (framework, found["beyond"])
-    values = peers.values(model, peers.HOME[frontend])(lambda done, total: None)
+    values = peers.values(model, peers.FRAMEWORK_OF_FRONTEND[frontend])(lambda done, total: None)
     assert values.verdict in ("equal", "within"), values.beyond
 
 

@@ -22,10 +22,10 @@ from core_compiler.pipelines.pipeline import (
     Step,
     arrange,
     build,
-    cut,
     labels,
-    leave,
     meaning,
+    split_step,
+    without_step,
 )
 from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
@@ -183,19 +183,21 @@ def test_what_is_left_of_a_pass_is_cut_and_left_out():
         return next(s for s in build(CPU(), {}, edit) if s.label == label)
 
     edit = PipelineEdit()
-    edit = cut(edit, step(edit, "fold_constants#2"), 2)
-    edit = cut(edit, step(edit, "fold_constants#2+"), 1)
+    edit = split_step(edit, step(edit, "fold_constants#2"), 2)
+    edit = split_step(edit, step(edit, "fold_constants#2+"), 1)
     assert edit.cuts == {"fold_constants#2": (2, 1)}
-    assert cut(edit, step(edit, "fold_constants#2"), 1).cuts == {"fold_constants#2": (1, 1, 1)}
-    left = leave(edit, step(edit, "fold_constants#2+"))
+    assert split_step(edit, step(edit, "fold_constants#2"), 1).cuts == {
+        "fold_constants#2": (1, 1, 1)
+    }
+    left = without_step(edit, step(edit, "fold_constants#2+"))
     found = [s for s in build(CPU(), {}, left) if s.label.startswith("fold_constants#2")]
     assert [(s.label, s.limit) for s in found] == [("fold_constants#2", 2)]
     assert "fold_constants" not in {
-        s.label for s in build(CPU(), {}, leave(edit, step(edit, "fold_constants")))
+        s.label for s in build(CPU(), {}, without_step(edit, step(edit, "fold_constants")))
     }
     edit = PipelineEdit(repeat=("recompose",))
     with pytest.raises(UserError, match="recompose\\+ repeats recompose"):
-        cut(edit, step(edit, "recompose+"), 1)
+        split_step(edit, step(edit, "recompose+"), 1)
 
 
 # -- order -----------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class SimulatedDriver:
     def event(self) -> list[int]:
         return [0]
 
-    def forget(self, event: list[int]) -> None:
+    def destroy_event(self, event: list[int]) -> None:
         pass
 
     def record(self, event: list[int]) -> None:

@@ -98,7 +98,7 @@ def _other(call):
 
 
 def test_a_large_recording_is_left_out_with_its_size(tmp_path):
-    row = gpu_recordings.record(TINY, tmp_path, SimulatedCUDA(), **QUICK, most_bytes=1000)
+    row = gpu_recordings.record(TINY, tmp_path, SimulatedCUDA(), **QUICK, max_bytes=1000)
     assert row["equal"] and row["recording"] is None
     assert "bytes, more than 1,000" in row["left_out"]
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ from core_compiler.codegen.cuda import toolchain
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
 from core_compiler.runtime import cuda_driver
-from core_compiler.runtime.compile_worker import answer
+from core_compiler.runtime.compile_worker import respond
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.targets.cuda import CUDA
 from tests.cuda.simulated_driver import SimulatedDriver
@@ -63,5 +63,5 @@ def test_a_gpu_that_is_too_old(monkeypatch):
 def test_what_a_compile_process_refuses_is_told_with_its_fix():
     source = 'NAME = "k"\nBUFFERS = 0\nARGUMENTS = 0\nTHREADS = 1\n\n\ndef kernel():\n    return\n'
     asked = {"compiler": "core_compiler.codegen.cuda.worker:sm_91", "name": "k", "source": source}
-    what, fix = answer(asked)["refused"]
+    what, fix = respond(asked)["refused"]
     assert "sm_91" in what and fix == "choose another compute capability"

@@ -60,7 +60,7 @@ def test_a_loop_ends_when_a_byte_on_the_gpu_says_so(name):
 def test_everything_lies_in_one_aligned_block(made):
     executable = made.executable
     assert len(executable.device.driver.memory.buffers) == 1
-    addresses = [a for places in executable._places.values() for a in places]
+    addresses = [a for places in executable._addresses.values() for a in places]
     assert all(a % ALIGN == 0 for a in addresses)
     assert len(set(addresses)) == len(addresses)
     assert executable.arena.size == executable.program.arena_bytes

@@ -38,7 +38,7 @@ def test_results_do_not_depend_on_what_is_kept(kinds, most, times):
     for _ in range(times):
         for want, got in zip(wanted, evaluator.block(block, [array]), strict=True):
             np.testing.assert_array_equal(want, got)
-    assert evaluator._kept.bytes <= max(most, array.nbytes)
+    assert evaluator._cache.bytes <= max(most, array.nbytes)
 
 
 def test_what_follows_equal_bits_is_not_evaluated_again():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_compiler.debug.draws import unlike
+from core_compiler.debug.draws import distribution_difference
 from core_compiler.debug.framework import compare
 from core_compiler.debug.metric import distance, masks
 from core_compiler.debug.verdict import Evidence, judge
@@ -395,7 +395,7 @@ def test_masks_hide_nothing(mask):
     evidence = Evidence(lambda: truth, lambda seed, zeros=True: truth)
     assert list(masks(theirs, ours)) == [True, False, False]
     assert judge(theirs, ours, evidence).verdict == "differs"
-    assert distance(theirs, ours, aside=masks(theirs, ours)).relative == 1.0
+    assert distance(theirs, ours, ignored=masks(theirs, ours)).relative == 1.0
     near = np.float32([mask, 0.25, np.nextafter(np.float32(-0.5), np.float32(0))])
     assert judge(theirs, near, evidence).verdict == "within"
 
@@ -454,12 +454,12 @@ def test_what_dropout_keeps_is_what_the_framework_makes_of_it():
     x = random.standard_normal(400).astype(np.float32)
     kept = [random.random(400) < 0.7 for _ in range(2)]
     ours, theirs = (np.where(k, x / np.float32(0.7), np.float32(0)) for k in kept)
-    assert not unlike(ours, theirs, x)
-    assert "an element that both keep" in unlike(ours * np.float32(0.7), theirs, x)
+    assert not distribution_difference(ours, theirs, x)
+    assert "an element that both keep" in distribution_difference(ours * np.float32(0.7), theirs, x)
     few = np.where(random.random(400) < 0.2, theirs, np.float32(0))
-    assert "distributions differ" in unlike(few, theirs)
-    assert "draws nothing" in unlike(ours, x, x)
-    assert not unlike(np.zeros(0, np.float32), np.zeros(0, np.float32))
+    assert "distributions differ" in distribution_difference(few, theirs)
+    assert "draws nothing" in distribution_difference(ours, x, x)
+    assert not distribution_difference(np.zeros(0, np.float32), np.zeros(0, np.float32))
 
 
 def test_nothing_is_kept_of_what_a_framework_leaves_unset():

@@ -65,7 +65,7 @@ def test_an_update_before_the_loss_is_known_is_found(monkeypatch):
 
     def sure_at_once(state, module):
         made(state, module)
-        state.sure = -1
+        state.commit_point = -1
 
     monkeypatch.setattr(update_in_place._State, "__init__", sure_at_once)
     batch = torch.ones(4, 2, 6), torch.zeros(4, dtype=torch.int64)

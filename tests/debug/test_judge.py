@@ -17,7 +17,7 @@ from core_compiler.debug import isolated_execution
 from core_compiler.debug.adversarial import Adversary
 from core_compiler.debug.check import Checker
 from core_compiler.debug.evaluate import Evaluator
-from core_compiler.debug.judge import Judge, Made
+from core_compiler.debug.judge import Judge, PassEffect
 from core_compiler.debug.memory import complaints, mismarked
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import CheckFailed, Compilation, Options
@@ -37,7 +37,7 @@ from core_compiler.passes import (
     simplify_loops,
 )
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.passes.rules import Const, Rule, adopt, apply_rules, is_all, op
+from core_compiler.passes.rules import Const, Rule, apply_rules, is_all, op, reuse_results
 from core_compiler.runtime.program import Ref
 from core_compiler.scheduling.schedules import simd
 from core_compiler.targets.cpu import CPU
@@ -570,7 +570,7 @@ def judged(rule: Rule, build, *types: str):
         random.uniform(1.0, 2.0, v.type.shape).astype(v.type.dtype.numpy)
         for v in module.main.arguments
     ]
-    found = Judge(module, arrays).stage(Made(module, after, pass_, context.rewrites))
+    found = Judge(module, arrays).stage(PassEffect(module, after, pass_, context.rewrites))
     return next((r for r in found if r.verdict == "failed"), None)
 
 
@@ -594,7 +594,7 @@ class ThroughTheArgument(Pass):
 
     def _by(self, rw, old, make):
         builder = Builder(WeightStore())
-        new, values = adopt(old, (make(builder),), builder.ops)
+        new, values = reuse_results(old, (make(builder),), builder.ops)
         rw.replace(old, new, values, rule=f"another {old.kind}")
 
 
@@ -613,7 +613,7 @@ def test_both_sides_of_a_rewrite_are_tried_on_what_earlier_rewrites_made_one():
     module, context, pass_ = program(build, "1x7xf32"), PassContext(), ThroughTheArgument()
     after = pass_.run(module, context)
     array = np.linspace(-1, 1, 7, dtype=np.float32).reshape(1, 7)
-    found = Judge(module, [array]).stage(Made(module, after, pass_, context.rewrites))
+    found = Judge(module, [array]).stage(PassEffect(module, after, pass_, context.rewrites))
     assert [r.note for r in found if r.verdict == "failed"] == []
     assert sum(r.verdict == "bitwise" and r.rewrite is not None for r in found) == 3
 
@@ -629,7 +629,7 @@ class Doubled(Pass):
             *_, turned, again, last = rw.ops
             builder = Builder(module.weights)
             made = builder.add(turned.result, turned.result)
-            new, values = adopt(last, (made,), builder.ops)
+            new, values = reuse_results(last, (made,), builder.ops)
             rw.replace([again, last], new, values, rule="twice the same")
 
         return context.rewrite(module, edit)
@@ -645,7 +645,7 @@ def test_what_one_side_reads_of_the_other_s_values_is_computed_on_both():
     module, context, pass_ = program(build, "1x7xf32"), PassContext(), Doubled()
     after = pass_.run(module, context)
     array = np.linspace(-1, 1, 7, dtype=np.float32).reshape(1, 7)
-    found = Judge(module, [array]).stage(Made(module, after, pass_, context.rewrites))
+    found = Judge(module, [array]).stage(PassEffect(module, after, pass_, context.rewrites))
     assert [r.note for r in found if r.verdict == "failed"] == []
     assert [r.verdict for r in found if r.rewrite is not None] == ["bitwise"]
 

@@ -75,7 +75,7 @@ def shown(start: Callable[[bool], Compilation], fault: Callable, folder: Path) -
             fresh.options,
             1e-3,
         )
-        data, _ = reducing.written(suspect, folder, 60.0, lambda what, done, total: None)
+        data, _ = reducing.reduce_and_write(suspect, folder, 60.0, lambda what, done, total: None)
         broken = alone(folder / "reproducer.py")
     return Shown(row, data, broken, alone(folder / "reproducer.py"))
 

@@ -326,8 +326,8 @@ def test_a_refusal_builds_no_text_until_it_is_read():
 
     refused = refuse("a condition", "it is {0}", Loud())
     assert refused.condition == "a condition"
-    assert refused.place.startswith("tests/debug/test_why_not.py:") or (
-        Path(refused.place.rpartition(":")[0]).name == "test_why_not.py"
+    assert refused.location.startswith("tests/debug/test_why_not.py:") or (
+        Path(refused.location.rpartition(":")[0]).name == "test_why_not.py"
     )
     with pytest.raises(AssertionError, match="somebody reads it"):
         refused.sentence(str)

@@ -34,7 +34,7 @@ def composed(case: Sample) -> tuple[np.ndarray, ...]:
     op, store = case.op(), WeightStore()
     builder = Builder(store)
     declared = definition(op)
-    settled = op.with_(attributes=declared.settle(op.attributes))
+    settled = op.with_(attributes=declared.normalise(op.attributes))
     made = COMPOSED[case.kind](builder, declared.view(settled))
     outputs = tuple(made) if isinstance(made, (tuple, list)) else (made,)
     block = Block(op.operands, tuple(builder.ops), outputs)
@@ -186,11 +186,11 @@ def test_updates_are_set_apart(rows, mode):
     places = np.array([rows], np.int32)
     arguments = tuple(Value(tensor(a.shape, a.dtype)) for a in (table, places, updates))
     builder = Builder()
-    outputs = scatters.apart(builder, *arguments, mode=mode)
+    outputs = scatters.make_rows_distinct(builder, *arguments, mode=mode)
     block = Block(arguments, tuple(builder.ops), outputs)
-    apart, joined = evaluate_block(block, (table, places, updates))
-    assert len(set(apart[0])) == w
+    make_rows_distinct, joined = evaluate_block(block, (table, places, updates))
+    assert len(set(make_rows_distinct[0])) == w
     wide = np.concatenate([table[0], np.zeros((w, 2), np.float32)])
-    wide[apart[0]] = joined[0]
+    wide[make_rows_distinct[0]] = joined[0]
     scatter = sample("scatter_nd", table[0], places[0][:, None], updates[0], oracle=None, mode=mode)
     np.testing.assert_array_equal(wide[:k], evaluate(scatter.op(), scatter.operands)[0])

@@ -345,7 +345,7 @@ def test_of_functions_of_one_name_the_overload_that_is_called_is_taken():
 
 
 def test_functions_that_multiply_without_end_are_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("core_compiler.frontends.onnx.importer.NODES", 1000)
+    monkeypatch.setattr("core_compiler.frontends.onnx.importer.MAX_NODES", 1000)
     functions = [
         helper.make_function(
             "own",

@@ -171,7 +171,7 @@ def test_how_a_process_ended_is_told(code: int, kind, said: str, tmp_path: Path)
     path = tmp_path / "m.mlir"
     path.write_text("")
     with pytest.raises(kind, match=said):
-        raise isolated.ended(code, path, "Traceback of a bug")
+        raise isolated.exit_error(code, path, "Traceback of a bug")
 
 
 def test_nothing_is_imported_from_the_folder_of_the_model(tmp_path: Path, monkeypatch) -> None:
@@ -198,7 +198,7 @@ def test_memory_beyond_the_limit_is_told(tmp_path: Path, monkeypatch) -> None:
 def test_a_long_text_is_counted_before_it_is_parsed(tmp_path, monkeypatch):
     ops = "\n".join(f"  %v{i} = stablehlo.abs %x : tensor<4xf32>" for i in range(60))
     body = f"{ops}\n  %y = stablehlo.abs %v59 : tensor<4xf32>"
-    monkeypatch.setattr(reading, "SHORT", 100)
+    monkeypatch.setattr(reading, "COUNT_OPS_ABOVE", 100)
     monkeypatch.setattr(reading, "OPS", 60)
     assert "the program has 61 ops, at most 60" in str(refusal(tmp_path, main(body)))
     monkeypatch.setattr(reading, "OPS", 61)

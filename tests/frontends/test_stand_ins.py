@@ -91,10 +91,12 @@ def test_weights_keep_the_size_of_numbers_and_variances_are_positive():
         return b.matmul(y, b.constant(WEIGHT))
 
     module = without_weights(program(build, "2x400x1x1xf32"))
-    held, count = stand_ins.filled(module, "the test")
-    assert count == 5 == len(stand_ins.missing(module)) and not stand_ins.missing(held)
+    held, count = stand_ins.fill_missing_weights(module, "the test")
+    assert count == 5 == len(stand_ins.missing_weights(module)) and not stand_ins.missing_weights(
+        held
+    )
     assert held.main.outputs == module.main.outputs
-    again, _ = stand_ins.filled(without_weights(module), "the test")
+    again, _ = stand_ins.fill_missing_weights(without_weights(module), "the test")
     digests = [
         [v.digest for op in m.walk() for v in op.attributes.values() if isinstance(v, Resource)]
         for m in (held, again, module)
@@ -106,9 +108,9 @@ def test_weights_keep_the_size_of_numbers_and_variances_are_positive():
 
 def test_more_weights_than_fit_are_refused(monkeypatch):
     module = without_weights(program(lambda b, x: b.matmul(x, b.constant(WEIGHT)), "2x400xf32"))
-    monkeypatch.setattr(stand_ins, "MADE_UP", WEIGHT.size - 1)
+    monkeypatch.setattr(stand_ins, "MAX_GENERATED_ELEMENTS", WEIGHT.size - 1)
     with pytest.raises(UserError, match="more than 25,599 weights are not in the text"):
-        stand_ins.filled(module, "the text")
+        stand_ins.fill_missing_weights(module, "the text")
 
 
 # -- training --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from core_compiler.driver import compilation
 from core_compiler.frontends import text
-from core_compiler.frontends.text import import_file, is_ours
+from core_compiler.frontends.text import contains_core_ir, import_file
 from core_compiler.ir import Block, Function, Module, Value, WeightStore, tensor
 from core_compiler.ir.text import print_module
 from core_compiler.ops.builder import Builder
@@ -44,7 +44,7 @@ def test_an_exported_stage_is_a_model_with_its_weights(tmp_path, weight):
     path, x = tmp_path / "stage.mlir", np.ones((4, 32), np.float32)
     c = compilation.start(made(weight)).finish()
     c.stages[0].export(path)
-    assert is_ours(path)
+    assert contains_core_ir(path)
     again = import_file(path)
     assert again.inputs == ("x",) and again.facts["stand_ins"] == 0
     (mine,), (theirs,) = compilation.start(again.module).finish()(x), c(x)
@@ -117,4 +117,4 @@ def test_bytes_that_are_no_text(tmp_path):
     path.write_bytes(BY_HAND.encode() + b"\xff\xfe")
     with pytest.raises(UserError, match="not valid UTF-8"):
         import_file(path)
-    assert not is_ours(tmp_path / "missing.mlir")
+    assert not contains_core_ir(tmp_path / "missing.mlir")

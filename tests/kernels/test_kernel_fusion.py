@@ -6,7 +6,7 @@ import pytest
 
 from core_compiler.ir import Function, Module
 from core_compiler.ir.core import structure_key
-from core_compiler.lowering.lower import can_join, lower_group
+from core_compiler.lowering.lower import join_refusal, lower_group
 from tests.kernels.kernel_helpers import group, normal
 
 
@@ -18,7 +18,7 @@ def joined(build, *arrays, cut: int, outputs=()):
     """The answer for a group cut after its first ``cut`` ops."""
     ops = ops_of(build, *arrays)
     kept = [ops[n].result for n in outputs]
-    return can_join(ops[:cut], ops[cut:], kept)
+    return join_refusal(ops[:cut], ops[cut:], kept)
 
 
 def test_elementwise_chains_join():

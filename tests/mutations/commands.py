@@ -209,7 +209,7 @@ class InProcess:
         from core_compiler.runtime.compile_pool import KernelCompileError
 
         for job in jobs:
-            reply = compile_worker.answer(
+            reply = compile_worker.respond(
                 {"name": job.name, "source": job.source, "compiler": job.compiler}
             )
             if "refused" in reply:
@@ -240,7 +240,7 @@ def enter(module: str | None = None) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:300]
     # A child's child would import the clean sources behind the links of a mutant's tree.
-    isolated.imported = isolated.imported_here
+    isolated.import_isolated = isolated.import_in_process
     kernel_cache._pool_of = functools.cache(lambda workers, process: InProcess(workers))
     sys.argv = ["workbench"]
     return ""

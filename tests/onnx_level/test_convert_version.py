@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from core_compiler.ir.origin import Origin
-from core_compiler.onnx_level.dialect import SINCE, newest, spelled, version_of
+from core_compiler.onnx_level.dialect import SINCE, domain_and_type, newest, version_of
 from core_compiler.onnx_level.passes.convert_version import ConvertVersion
 from core_compiler.onnx_level.read import read
 from core_compiler.onnx_level.write import write
@@ -133,7 +133,7 @@ def test_said_in_another_version(row: str) -> None:
     module = read(model)
     made = applied(module, ConvertVersion(to))
     assert not invalid(made, model)
-    kinds = {spelled(op)[1] for op in made.main.body.ops}
+    kinds = {domain_and_type(op)[1] for op in made.main.body.ops}
     said = [op for op in made.main.body.ops if set(attributes) <= set(op.attributes)]
     assert any(all(op[n] == v for n, v in attributes.items()) for op in said), kinds
     given = [
@@ -162,8 +162,8 @@ def test_only_ops_whose_definition_changed_change() -> None:
     context = PassContext()
     made = ConvertVersion(17).run(module, context)
     assert [r.rule for r in context.rewrites if "=>" in r.rule] == ["ReduceMax 18 => 13"]
-    old = {spelled(op)[1]: op for op in module.main.body.ops}
-    new = {spelled(op)[1]: op for op in made.main.body.ops}
+    old = {domain_and_type(op)[1]: op for op in module.main.body.ops}
+    new = {domain_and_type(op)[1]: op for op in made.main.body.ops}
     assert new["Relu"][SINCE] == old["Relu"][SINCE] == 14
     assert isinstance(new["ReduceMax"].origin, Origin)
     assert new["ReduceMax"].origin.nodes()[0].name
@@ -172,7 +172,7 @@ def test_only_ops_whose_definition_changed_change() -> None:
 def test_an_op_that_is_too_new_becomes_its_definition() -> None:
     model = _one("Gelu", {"x": X}, opset=20)
     made = applied(read(model), ConvertVersion(17))
-    kinds = {spelled(op)[1] for op in made.main.body.ops}
+    kinds = {domain_and_type(op)[1] for op in made.main.body.ops}
     assert "Gelu" not in kinds
     assert "Erf" in kinds
     given = [X]
@@ -201,7 +201,7 @@ def test_before_version_8_inputs_of_several_shapes_have_no_word(kind: str) -> No
     with pytest.raises(UserError, match="its inputs may have different shapes"):
         applied(read(wide), ConvertVersion(7))
     made = applied(read(_one(kind, {"x": X, "c": X}, opset=13)), ConvertVersion(7))
-    assert [op[SINCE] for op in made.main.body.ops if spelled(op)[1] == kind] == [6]
+    assert [op[SINCE] for op in made.main.body.ops if domain_and_type(op)[1] == kind] == [6]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper, parser
 import core_compiler as cc
 from core_compiler.ir import Module
 from core_compiler.ir.rewriter import Budget
-from core_compiler.onnx_level.dialect import INITIALIZER, OVERRIDABLE, is_node, spelled
+from core_compiler.onnx_level.dialect import INITIALIZER, OVERRIDABLE, domain_and_type, is_node
 from core_compiler.onnx_level.passes import transformations
 from core_compiler.onnx_level.passes.clean_initializers import CleanInitializers
 from core_compiler.onnx_level.passes.eliminate_dead_nodes import EliminateDeadNodes
@@ -44,7 +44,7 @@ DRAW = np.random.default_rng(0)
 
 
 def kinds(module: Module) -> Counter:
-    return Counter(spelled(op)[1] for op in module.walk() if is_node(op))
+    return Counter(domain_and_type(op)[1] for op in module.walk() if is_node(op))
 
 
 def text(source: str, opset: int = 18) -> onnx.ModelProto:
@@ -161,9 +161,11 @@ def test_a_computed_condition_stays() -> None:
     assert applied(module, SimplifyControlFlow()) is module
     (op,) = [op for op in module.main.body.ops if op.regions]
     from core_compiler.ir import Rewriter
-    from core_compiler.passes.base import Scene
+    from core_compiler.passes.base import RefusalContext
 
-    refusal = SimplifyControlFlow().refusal([op], Scene(module, Rewriter(module.main.body)))
+    refusal = SimplifyControlFlow().refusal(
+        [op], RefusalContext(module, Rewriter(module.main.body))
+    )
     assert refusal is not None
     assert "is not a constant" in refusal.reason
 

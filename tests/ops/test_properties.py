@@ -52,7 +52,7 @@ def test_together_broadcasts_as_numpy(shape, data):
     other = tuple(data.draw(st.sampled_from([1, n])) for n in shape)
     other = other[data.draw(st.integers(0, len(other))) :]
     x, y = counted(shape), counted(other)
-    found = run(lambda b, x, y: b.add(*b.together(x, y)), x, y)
+    found = run(lambda b, x, y: b.add(*b.broadcast_together(x, y)), x, y)
     np.testing.assert_array_equal(found, x + y)
     assert broadcast_shape(shape, other) == np.broadcast_shapes(shape, other)
 

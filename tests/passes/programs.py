@@ -105,7 +105,7 @@ class _Grower:
     def binary(self):
         x, y = self.pick(), self.pick()
         try:
-            x, y = self.b.together(x, y)
+            x, y = self.b.broadcast_together(x, y)
         except ValueError:
             y = x
         self.keep(getattr(self.b, self.draw(st.sampled_from(BINARY)))(x, y))
@@ -121,7 +121,7 @@ class _Grower:
     def choose(self):
         x, y = self.pick(), self.pick()
         try:
-            x, y = self.b.together(x, y)
+            x, y = self.b.broadcast_together(x, y)
         except ValueError:
             y = self.b.neg(x)
         test = self.b.gt(x, y)

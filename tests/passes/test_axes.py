@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from core_compiler.ir import Op, Rewriter, Value, tensor
 from core_compiler.passes.axes import (
-    behind,
-    below,
+    canonical_digits,
     covers,
-    cut,
-    flat,
+    flatten_axes,
+    identity_axes,
     length,
+    operand_axes,
     rearrange,
-    refined,
-    spread_over,
-    whole,
+    refine_axes,
+    split_digits,
+    view_chain,
 )
 from core_compiler.passes.rules import View
 from tests.passes import specs
@@ -78,9 +78,9 @@ def test_a_chain_of_views_is_one_rearrangement(drawn):
     module = program(build, text(shape))
     view = View(Rewriter(module.main.body), module.weights)
     (value,) = module.main.outputs
-    target = axes = whole(value.type.shape)
+    target = axes = identity_axes(value.type.shape)
     while (maker := view.producer(value)) is not None:
-        axes = below(maker, axes)
+        axes = operand_axes(maker, axes)
         assume(axes is not None)
         assert tuple(map(length, axes)) == maker.operands[0].type.shape
         (value,) = maker.operands
@@ -93,14 +93,18 @@ def test_a_chain_of_views_is_one_rearrangement(drawn):
 
 
 def test_an_axis_that_a_reshape_cuts_has_two_digits():
-    assert cut(flat(whole((6, 4))), (2, 3, 4)) == (((0, 3, 2),), ((0, 1, 3),), ((1, 1, 4),))
-    assert cut(flat(whole((2, 3))), (6,)) == (((0, 1, 2), (1, 1, 3)),)
-    assert whole((2, 1)) == (((0, 1, 2),), ())
+    assert split_digits(flatten_axes(identity_axes((6, 4))), (2, 3, 4)) == (
+        ((0, 3, 2),),
+        ((0, 1, 3),),
+        ((1, 1, 4),),
+    )
+    assert split_digits(flatten_axes(identity_axes((2, 3))), (6,)) == (((0, 1, 2), (1, 1, 3)),)
+    assert identity_axes((2, 1)) == (((0, 1, 2),), ())
 
 
 def test_digits_that_do_not_divide_say_nothing():
-    assert cut(flat(whole((2, 3))), (3, 2)) is None
-    assert refined([((0, 2, 3),)], [((0, 3, 2),)]) is None
+    assert split_digits(flatten_axes(identity_axes((2, 3))), (3, 2)) is None
+    assert refine_axes([((0, 2, 3),)], [((0, 3, 2),)]) is None
     assert not covers([((0, 2, 3),)], [((0, 3, 2),)])
 
 
@@ -114,7 +118,7 @@ def test_digits_that_do_not_divide_say_nothing():
     ],
 )
 def test_what_axes_cover_does_not_depend_on_how_they_lie(one, other, same):
-    assert (spread_over(one) == spread_over(other)) == same
+    assert (canonical_digits(one) == canonical_digits(other)) == same
 
 
 def test_a_digit_covers_its_part():
@@ -127,4 +131,6 @@ def test_views_of_a_value_that_is_a_view_of_itself_end():
     value = Value(tensor((3,), "f32"))
     again = Op("core.reshape", (value,), (value,), {"shape": (3,)})
     view = SimpleNamespace(producer=lambda of: again)
-    assert list(behind(value, whole((3,)), view, repeats=True)) == [(value, whole((3,)))]
+    assert list(view_chain(value, identity_axes((3,)), view, repeats=True)) == [
+        (value, identity_axes((3,)))
+    ]

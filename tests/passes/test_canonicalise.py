@@ -135,7 +135,7 @@ CASES = (
     Case("x or false => x", binary("or_", like(False)), same,
          binary("or_", like(0)), "the operands are not booleans", (P,), (INT,)),
     Case("concat(x) => x", lambda b, x: b.concat(x, axis=0), same,
-         lambda b, x: b.concat(x, x, axis=0), "the attributes or types of this core.concat"),
+         lambda b, x: b.concat(x, x, axis=0), "core.concat has 2 operands, not 1"),
 )  # fmt: skip
 
 

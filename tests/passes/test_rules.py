@@ -11,8 +11,8 @@ from core_compiler.passes.rules import (
     Any_,
     Const,
     Match,
+    MatchFailure,
     Rule,
-    Unfit,
     View,
     either,
     fits,
@@ -75,7 +75,7 @@ def test_a_value_behind_views_is_bound_as_it_is_there():
 
 
 def test_a_value_that_views_share_is_used_more_than_once():
-    pattern = op("neg", op("exp", "x", through=views, once=True))
+    pattern = op("neg", op("exp", "x", through=views, one_use=True))
 
     def build(b, x):
         shared = b.reshape(b.exp(x), shape=(3, 2))
@@ -114,7 +114,7 @@ def test_an_op_named_twice_does_the_same(axes, same):
 def test_a_check_may_be_refused_from_deep_inside():
     def read(m):
         if m["x"].type.rank == 2:
-            raise Unfit("it has two axes")
+            raise MatchFailure("it has two axes")
 
     rule = Rule("-x => |x|", op("neg", "x"), lambda b, m: b.abs(m["x"]), fits(read))
     module = program(lambda b, x: b.neg(x), X)

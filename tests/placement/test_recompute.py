@@ -112,10 +112,10 @@ def test_no_plan_beats_the_bound_and_what_is_offered_is_so(problem, part):
     if fitting:
         assert choice.bound <= min(fitting) <= choice.plan.extra or not choice.fits
     assert choice.plan == measure(problem, choice.plan.again)
-    assert choice.plan in choice.offers
-    held = [p.held for p in choice.offers]
+    assert choice.plan in choice.alternatives
+    held = [p.held for p in choice.alternatives]
     assert held == sorted(held, reverse=True)
-    assert choice.without.saved == choice.without.held
+    assert choice.baseline.saved == choice.baseline.held
 
 
 def test_a_part_of_one_does_nothing_again():

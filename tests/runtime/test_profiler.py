@@ -206,7 +206,7 @@ def test_a_budget_ends_after_fewer_repeats_and_at_least_one(monkeypatch):
     def repeats(seconds: float, each: float, wanted: int = 20) -> int:
         told.clear()
         budget, done = TimeBudget(seconds, lambda *at: told.append(at)), 0
-        while budget.goes_on(done, wanted):
+        while budget.allows_repeat(done, wanted):
             clock[0] += each
             done += 1
         assert told == [(i, wanted) for i in range(done)]
@@ -217,7 +217,7 @@ def test_a_budget_ends_after_fewer_repeats_and_at_least_one(monkeypatch):
     assert repeats(60, 600) == 1  # the first is always made
     budget = TimeBudget(60)
     clock[0] += 20
-    assert not budget.warms(1, 3) and budget.left == 40
+    assert not budget.allows_warmup(1, 3) and budget.left == 40
     with pytest.raises(UserError, match="above 0"):
         TimeBudget(float("nan"))
 
@@ -230,7 +230,7 @@ def test_a_profile_says_how_many_repeats_its_time_allowed():
 
         def profile(self, arrays, *, repeats, warmup, budget):
             done = 0
-            while budget.goes_on(done, repeats):
+            while budget.allows_repeat(done, repeats):
                 done += 1
                 time.sleep(0.02)
             whole = samples()

@@ -13,14 +13,14 @@ from core_compiler.ir.verifier import verify
 from core_compiler.passes.base import PassContext
 from core_compiler.passes.simplify_loops import SimplifyLoops
 from core_compiler.training.config import Training
-from core_compiler.training.graph.joint import Joint, begin, names
+from core_compiler.training.graph.joint import Joint, build_joint, names
 from core_compiler.training.graph.roles import Roles
 from core_compiler.training.passes import pipeline
 
 
 def _begun(imported: Imported, training: Training) -> Joint:
     tied = imported.facts.get("tied", ())
-    return begin(
+    return build_joint(
         imported.module, training, inputs=imported.inputs, buffers=imported.state, tied=tied
     )
 

@@ -118,7 +118,7 @@ def test_a_parameter_without_our_gradient_is_one_that_torch_trains(capsys):
 def test_a_step_that_begins_with_other_weights_differs_at_the_start(capsys, monkeypatch):
     from core_compiler.training.graph import joint
 
-    right = joint.begin
+    right = joint.build_joint
 
     def other(*arguments, **named):
         made = right(*arguments, **named)
@@ -129,7 +129,7 @@ def test_a_step_that_begins_with_other_weights_differs_at_the_start(capsys, monk
             ),
         )
 
-    monkeypatch.setattr("core_compiler.driver.session.begin", other)
+    monkeypatch.setattr("core_compiler.driver.session.build_joint", other)
     code, found = against(capsys, "linear")
     assert (code, found["verdict"]) == (1, "differs")
     assert (found["first"]["kind"], found["first"]["name"]) == ("start", "0.weight")

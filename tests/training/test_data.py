@@ -18,11 +18,11 @@ from core_compiler.training.config import Training
 from core_compiler.training.fit import fit
 from core_compiler.training.run import checkpoint
 from core_compiler.training.run.data import Data
-from core_compiler.training.run.rows import Wanted
+from core_compiler.training.run.rows import InputSpec
 from core_compiler.training.run.stream import Stream, shuffled
 from tests.examples import examples
 
-WANTED = (Wanted("input", np.dtype(np.float32)), Wanted("targets", np.dtype(np.int64)))
+WANTED = (InputSpec("input", np.dtype(np.float32)), InputSpec("targets", np.dtype(np.int64)))
 
 
 def _arrays(count: int = 13):
@@ -99,7 +99,9 @@ def test_what_lies_in_memory_is_taken_by_name_or_in_order(what):
 
 def test_a_table_of_pandas_is_columns():
     pandas = pytest.importorskip("pandas")
-    held = Data.of(pandas.DataFrame({"y": [1, 2], "x": [0.5, 1.5]}), [Wanted("x"), Wanted("y")])
+    held = Data.of(
+        pandas.DataFrame({"y": [1, 2], "x": [0.5, 1.5]}), [InputSpec("x"), InputSpec("y")]
+    )
     assert [a.tolist() for a in held.arrays] == [[0.5, 1.5], [1, 2]]
 
 
@@ -155,9 +157,9 @@ def test_a_batch_is_the_same_whenever_it_is_asked_for(count, size, numbers):
 def test_where_the_data_stand_saves_reading_the_epochs_before():
     through, source = Data.of(Iterable()), Iterable()
     wanted = [through.batch(n, 4, 1) for n in range(9)][-1]
-    assert through.place == {"epoch": 2, "first": 6, "batch": 4}
+    assert through.position == {"epoch": 2, "first": 6, "batch": 4}
     held = Data.of(source)
-    held.begin_at(through.place)
+    held.resume_at(through.position)
     assert held.batch(8, 4, 1)[0].tobytes() == wanted[0].tobytes()
     assert source.read == 13
 
@@ -168,7 +170,7 @@ def test_where_the_data_stand_saves_reading_the_epochs_before():
 )
 def test_a_place_that_is_none_is_left_alone(place):
     held = Data.of(Iterable())
-    held.begin_at(place)
+    held.resume_at(place)
     assert held.batch(4, 4, 1)[0].tobytes() == Data.of(Iterable()).batch(4, 4, 1)[0].tobytes()
 
 
@@ -288,7 +290,7 @@ def test_a_generator_is_refused_where_it_would_be_read_again(fresh, tmp_path):
     with pytest.raises(UserError, match="and iteration 3 would start epoch 2"):
         fit(fresh, iter(Iterable()), iterations=4, batch=5, folder=tmp_path, every=1)
     assert fresh.iteration == 2
-    assert max(checkpoint.all_of(tmp_path)) == 2
+    assert max(checkpoint.list_checkpoints(tmp_path)) == 2
     with pytest.raises(UserError, match="only once, and iteration 3 is out of reach"):
         fit(fresh, iter(Iterable()), iterations=4, batch=5, folder=tmp_path, resume=True)
 

@@ -155,7 +155,7 @@ def test_a_fault_that_does_not_come_again_is_said(lab: Lab, ops_every, kind):
     """A bit that memory lost: receipts have it, the same iteration done again has not."""
     op = _op(lab, "core.conv#2")
     struck = lab.run(f"struck {ops_every}", inject=f"{op}:3", ops_every=ops_every)
-    struck = Run(struck.folder, lab.plain.plan, struck.opened)
+    struck = Run(struck.folder, lab.plain.plan, struck.build)
     sound = lab.detailed if ops_every else lab.plain
     for runs, place in (((sound, struck), 1), ((struck, sound), 0)):
         found = diverge(*runs)
@@ -183,7 +183,7 @@ def test_receipts_of_gradients_have_one_of_every_parameter(tmp_path):
     parameters = {name for role, name, _ in kept.roles.arguments if role == "parameter"}
     receipt = Book.read(tmp_path / "b" / receipts.FILE).receipts[2]
     assert receipt.gradients.keys() == parameters
-    hashed = receipts.leaf_of("fast")
+    hashed = receipts.leaf_hash("fast")
     assert receipt.gradients == {name: hashed(a) for name, a in kept.gradients.items()}
 
 
@@ -202,7 +202,7 @@ def test_a_gradient_that_no_launch_writes_as_it_is_has_a_receipt_too(tmp_path):
     )
     step = cc.compile(model, tuple(a[:BATCH] for a in data), training=Training(keep_gradients=True))
     fit(step, data, iterations=3, batch=BATCH, folder=tmp_path, receipts="gradients", ops_every=2)
-    book, hashed = Book.read(tmp_path / receipts.FILE), receipts.leaf_of("fast")
+    book, hashed = Book.read(tmp_path / receipts.FILE), receipts.leaf_hash("fast")
     assert book.receipts[3].gradients == {name: hashed(a) for name, a in step.gradients.items()}
     assert book.receipts[2].gradients.keys() == book.receipts[3].gradients.keys()
 
@@ -240,7 +240,7 @@ def test_a_run_is_verified_and_a_false_receipt_is_named(lab: Lab):
         wanted = run.book.receipts[iteration]
         assert mismatch(wanted, run.receipt(iteration)) is None
     other = lab.run("false", receipts="gradients", ops_every=3, inject="core.conv#2:3")
-    honest = Run(other.folder, run.plan, run.opened)  # a plan that injects nothing
+    honest = Run(other.folder, run.plan, run.build)  # a plan that injects nothing
     told = mismatch(honest.book.receipts[3], honest.receipt(3))
     assert told is not None
     number = int(told.rpartition("/")[2])

@@ -283,7 +283,7 @@ def test_progress_is_told_after_every_iteration(fresh):
     told = []
     fit(fresh, _data(), iterations=3, batch=5, watch=told.append)
     assert [(p.iteration, p.total) for p in told] == [(1, 3), (2, 3), (3, 3)]
-    assert told[-1].left == 0
+    assert told[-1].seconds_left == 0
 
 
 def test_what_fit_cannot_do_is_said(fresh):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
 from core_compiler.training.graph import initializers as ours
-from core_compiler.training.graph.initializers import INITIALIZERS, STREAM, Numbers
+from core_compiler.training.graph.initializers import INITIALIZERS, STREAM, RandomNumbers
 from tests.examples import examples
 from tests.training.helpers import joint_of
 
@@ -129,7 +129,7 @@ def test_gains_are_torchs(name):
 @pytest.mark.parametrize("shape", [(70, 40), (40, 70), (33, 33), (12, 5, 3)])
 def test_orthogonal_weights_are_torchs_of_the_same_numbers(shape):
     """Torch: Q of the transposed matrix where it is wide, columns turned by the sign of R's."""
-    drawn = torch.from_numpy(Numbers(shape, 5, STREAM + 1).normal(0.0, 1.0)).flatten(1)
+    drawn = torch.from_numpy(RandomNumbers(shape, 5, STREAM + 1).normal(0.0, 1.0)).flatten(1)
     wide = drawn.shape[0] < drawn.shape[1]
     q, r = torch.linalg.qr(drawn.T if wide else drawn)
     q = q * r.diagonal().sign()

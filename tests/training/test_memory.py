@@ -197,7 +197,7 @@ def test_an_interrupt_waits_for_the_iterations_end():
         def stops(self, first, last):
             return range(first, last)
 
-        def ended(self, launch, memory):
+        def after_launch(self, launch, memory):
             if launch == 3:
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -212,7 +212,7 @@ def test_an_interrupt_waits_for_the_iterations_end():
 def test_a_budget_that_cannot_be_met_is_said_and_the_best_taken():
     step = _step(recompute=0.001)
     choice = step.compilation.facts["recompute"]
-    assert not choice.fits and choice.plan.held < choice.without.held
+    assert not choice.fits and choice.plan.held < choice.baseline.held
     (note,) = [n for n in _stage(step, "recompute").diagnostics if n.severity == "warning"]
     assert note.message.startswith("no plan within")
 

@@ -360,7 +360,7 @@ def test_checking_finds_no_fault_in_what_is_meant(how):
         (name, r.note) for name, found in checks.items() for r in found if r.verdict == "failed"
     ]
     assert failed == []
-    other = {s.name for s in made.stages[1:] if s.step.pass_.anew and s.rewrites}
+    other = {s.name for s in made.stages[1:] if s.step.pass_.changes_semantics and s.rewrites}
     excused = [r for name in other for r in checks[name] if r.verdict == "unchecked" and r.rewrite]
     assert other and not excused
     formulas = {r.note for name in other for r in checks[name] if "by its formula" in r.note}

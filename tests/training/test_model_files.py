@@ -166,7 +166,7 @@ def test_weights_beside_the_model_are_files_of_the_run(tmp_path):
     )
     np.save(tmp_path / "pixels.npy", arrays()[0])
     made = Namespace(model=str(tmp_path / "m.onnx"), data=[str(tmp_path / "pixels.npy")])
-    names = [Path(p).name for p, _ in input_files.listed(made.model, made.data)]
+    names = [Path(p).name for p, _ in input_files.list_files(made.model, made.data)]
     assert names == ["m.onnx", "m.data", "pixels.npy"]
 
 

@@ -121,13 +121,13 @@ def outputs(stage, *roles: str) -> list[Value]:
 @pytest.mark.slow
 def test_the_import_has_the_model_and_the_loss(plain):
     first = plain.stages[0]
-    when = {op: plain.phases.when(op) for op in plain.ops(first)}
-    assert set(when.values()) == {FORWARD, LOSS}
-    of_model = [op for op in when if op.origin is not None and op.origin.nodes()]
-    assert of_model and all(when[op] == FORWARD for op in of_model)
+    base_phase = {op: plain.phases.base_phase(op) for op in plain.ops(first)}
+    assert set(base_phase.values()) == {FORWARD, LOSS}
+    of_model = [op for op in base_phase if op.origin is not None and op.origin.nodes()]
+    assert of_model and all(base_phase[op] == FORWARD for op in of_model)
     (loss,) = outputs(first, "loss")
-    (maker,) = [op for op in when if loss in op.results]
-    assert when[maker] == LOSS
+    (maker,) = [op for op in base_phase if loss in op.results]
+    assert base_phase[maker] == LOSS
 
 
 @pytest.mark.slow
@@ -142,10 +142,10 @@ def test_forward_is_what_the_loss_and_the_models_state_depend_on(which, request)
     gradients = leading_to(ops, outputs(stage, "gradient")) - needed
     # What is differentiated may be the loss times a factor: nothing but gradients needs that.
     before = {v for op in plain_before(found) for v in op.results}
-    assert {found.phases.when(op) for op in needed} <= {FORWARD, LOSS}
+    assert {found.phases.base_phase(op) for op in needed} <= {FORWARD, LOSS}
     for op in gradients:
         wanted = LOSS if not before.isdisjoint(op.results) else BACKWARD
-        assert found.phases.when(op) == wanted, op
+        assert found.phases.base_phase(op) == wanted, op
 
 
 def plain_before(found: Followed) -> list[Op]:
@@ -169,7 +169,7 @@ def test_what_a_pass_adds_has_its_phase(which, name, phase, request):
     stage = found.stage(name)
     before = set(found.ops(found.stages[stage.index - 1]))
     added = [op for op in found.ops(stage) if op not in before]
-    assert added and {found.phases.when(op) for op in added} == {phase}
+    assert added and {found.phases.base_phase(op) for op in added} == {phase}
 
 
 def edges(stage) -> Iterator[tuple[Op, Op]]:
@@ -201,7 +201,7 @@ def test_no_phase_reads_what_a_later_one_makes(which, request):
     rank = {FORWARD: 0, LOSS: 1, RECOMPUTED: 2, BACKWARD: 3, OPTIMIZER: 4}
     for stage in found.stages:
         for source, target in edges(stage):
-            first, then = found.phases.when(source), found.phases.when(target)
+            first, then = found.phases.base_phase(source), found.phases.base_phase(target)
             if source.kind in CONSTANTS or not first or not then:
                 continue
             later = {then} if then != LOSS else {FORWARD, LOSS}
@@ -215,22 +215,22 @@ def test_every_op_that_computes_has_a_phase(which, request):
     found = request.getfixturevalue(which)
     for stage in found.stages:
         for op in found.ops(stage):
-            mix = found.phases.mix(op)
-            assert set(mix) <= set(PHASES)
+            phase_counts = found.phases.phase_counts(op)
+            assert set(phase_counts) <= set(PHASES)
             if op.kind not in (INPUT, OUTPUT, ALLOC, *CONSTANTS, "target.copy"):
-                assert mix, (stage.name, op)
+                assert phase_counts, (stage.name, op)
             if op.kind == LAUNCH:
                 real = [m for m in members(op) if m.kind not in CONSTANTS]
-                assert sum(mix.values()) == len(real)
+                assert sum(phase_counts.values()) == len(real)
 
 
 def test_kernels_of_two_phases_say_so(plain):
     """A kernel that normalises and also makes a mask for the backward pass is of both."""
     launches = [op for op in plain.ops(plain.stages[-1]) if op.kind == LAUNCH]
-    mixes = [set(plain.phases.mix(op)) for op in launches]
+    mixes = [set(plain.phases.phase_counts(op)) for op in launches]
     assert {FORWARD, BACKWARD} in mixes and {BACKWARD, OPTIMIZER} in mixes and {FORWARD} in mixes
-    for op, mix in zip(launches, mixes, strict=True):
-        assert plain.phases.phase(op) == max(mix, key=PHASES.index)
+    for op, phase_counts in zip(launches, mixes, strict=True):
+        assert plain.phases.phase(op) == max(phase_counts, key=PHASES.index)
 
 
 def test_recomputed_launches_are_those_that_the_pass_added(shards):
@@ -240,7 +240,7 @@ def test_recomputed_launches_are_those_that_the_pass_added(shards):
     again = [
         op
         for op in shards.ops(stage)
-        if set(shards.phases.mix(op)) == {RECOMPUTED} and op.kind == LAUNCH
+        if set(shards.phases.phase_counts(op)) == {RECOMPUTED} and op.kind == LAUNCH
     ]
     assert len(again) == len(plan.again) > 0
     assert not before.intersection(again)
@@ -248,27 +248,27 @@ def test_recomputed_launches_are_those_that_the_pass_added(shards):
     for op in again:
         (original,) = shards.phases.parents[op]
         assert original in before and op["kernel"] == original["kernel"] in kernels
-        assert set(shards.phases.mix(original)) & BEFORE
+        assert set(shards.phases.phase_counts(original)) & BEFORE
 
 
 def test_widened_values_are_recomputed(half):
     stage = half.stage("recompute_widened")
     before = {v for op in half.ops(half.stages[stage.index - 1]) for v in op.results}
     fresh = [op for op in half.ops(stage) if before.isdisjoint(op.results)]
-    assert fresh and {half.phases.when(op) for op in fresh} == {RECOMPUTED}
+    assert fresh and {half.phases.base_phase(op) for op in fresh} == {RECOMPUTED}
 
 
 def test_exchanges_are_what_shards_do_together(shards):
     last = shards.stages[-1]
     launches = [op for op in shards.ops(last) if op.kind == LAUNCH]
-    together = {op for op in launches if EXCHANGE in shards.phases.mix(op)}
+    together = {op for op in launches if EXCHANGE in shards.phases.phase_counts(op)}
     assert together == {op for op in launches if is_exchange(op)}
     held = Roles.of(last.module.main).numbers("parameter")
     after = shards.stage("apply_optimizer")
     gradients = [
         op
         for op in shards.ops(after)
-        if op.kind == "core.all_reduce" and shards.phases.when(op) == BACKWARD
+        if op.kind == "core.all_reduce" and shards.phases.base_phase(op) == BACKWARD
     ]
     assert len(gradients) >= len(held)
 
@@ -295,7 +295,7 @@ def test_each_parameter_has_the_op_that_makes_its_gradient(plain):
     stage = plain.stage("differentiate")
     rows = zip(Roles.of(stage.module.main).results, stage.module.main.outputs, strict=True)
     made = {of: value for (role, of), value in rows if role == "gradient"}
-    found = {of: op for op, of in plain.derivation.makes.items()}
+    found = {of: op for op, of in plain.derivation.parameter_of.items()}
     assert found.keys() == made.keys() == set(Roles.of(stage.module.main).numbers("parameter"))
     assert all(made[of] in op.results for of, op in found.items())
 
@@ -317,7 +317,10 @@ def test_the_gradient_of_a_convolution_in_the_kernels(plain):
                 assert derivation.gradient_of[gradient] is conv
                 assert gradient in derivation.roots(launch)
         weight = [
-            op for g in derivation.gradients[conv] if g in derivation.makes for op in table[g]
+            op
+            for g in derivation.gradients[conv]
+            if g in derivation.parameter_of
+            for op in table[g]
         ]
         assert any("conv_weight_gradient" in str(op.get("kernel")) for op in weight)
 
@@ -340,10 +343,12 @@ def test_updates_are_of_the_parameter_whose_next_value_they_make(plain):
         own = [
             op
             for op in needed - others
-            if plain.phases.when(op) == OPTIMIZER and op.kind not in CONSTANTS
+            if plain.phases.base_phase(op) == OPTIMIZER and op.kind not in CONSTANTS
         ]
         assert own and all(plain.derivation.updates(op) == (of,) for op in own)
     rate = [
-        op for op in ops if plain.phases.when(op) == OPTIMIZER and not plain.derivation.updates(op)
+        op
+        for op in ops
+        if plain.phases.base_phase(op) == OPTIMIZER and not plain.derivation.updates(op)
     ]
     assert rate, "the numbers of the iteration are no parameter's"

@@ -152,7 +152,7 @@ def test_the_command_that_hashes_the_values_there(tmp_path):
         "9",
     ]
     (tmp_path / "run.json").write_text(json.dumps({"model": "digits-mlp", "command": words}))
-    assert runs.elsewhere(tmp_path, 4) == shlex.join(
+    assert runs.command_for_values(tmp_path, 4) == shlex.join(
         [
             "workbench",
             "train",

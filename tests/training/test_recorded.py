@@ -10,7 +10,7 @@ import torch
 import core_compiler as cc
 from core_compiler.ir.events import IterationRecord, Observer
 from core_compiler.record import Recorder, Recording
-from core_compiler.record.resumed import Resumed
+from core_compiler.record.resumed import ResumedTrainingRecorder
 from core_compiler.support.errors import UserError
 from core_compiler.training.audit import receipts
 from core_compiler.training.config import Training
@@ -194,7 +194,7 @@ def test_a_resumed_run_appends_and_replaces(fresh, tmp_path):
         iterations=8,
         folder=folder,
         resume=True,
-        observer=Resumed(path, fresh.identity),
+        observer=ResumedTrainingRecorder(path, fresh.identity),
         **RUN,
     )
     assert history.first == 4
@@ -213,11 +213,11 @@ def test_a_recording_that_cannot_go_on_stays_as_it_is(fresh, tmp_path):
     recorder.begin({})
     recorder.figures({"identity": fresh.identity})
     with pytest.raises(UserError, match="is being written"):
-        Resumed(path, fresh.identity)
+        ResumedTrainingRecorder(path, fresh.identity)
     recorder.end("finished")
     before = path.read_bytes()
     with pytest.raises(UserError, match="of a different training step"):
-        Resumed(path, "another")
+        ResumedTrainingRecorder(path, "another")
     assert path.read_bytes() == before
     with sqlite3.connect(path) as db:
         for table in ("iteration", "framework_value"):  # which version 3 had not
@@ -232,6 +232,6 @@ def test_a_recording_that_cannot_go_on_stays_as_it_is(fresh, tmp_path):
     with Recording.open(path) as older:
         assert older.iterations() == (0, [])
     with pytest.raises(UserError, match="has an older schema"):
-        Resumed(path, fresh.identity)
+        ResumedTrainingRecorder(path, fresh.identity)
     with pytest.raises(UserError, match="file not found"):
-        Resumed(tmp_path / "none.run", fresh.identity)
+        ResumedTrainingRecorder(tmp_path / "none.run", fresh.identity)

@@ -25,7 +25,7 @@ class Complex(nn.Module):
         return self.layer(x) + (x.to(torch.complex64) @ self.turn).abs()
 
 
-class Named(nn.Module):
+class NamedValue(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(4, 3)
@@ -44,7 +44,7 @@ def step():
     ("model", "batch", "training", "said"),
     [
         (Complex, (X, Y), {}, r"the parameter turn is complex.*freeze=\('turn',\)"),
-        (Named, ({"x": X}, Y), {}, "example input 0: expected numbers"),
+        (NamedValue, ({"x": X}, Y), {}, "example input 0: expected numbers"),
         (lambda: nn.Linear(4, 3), (None, Y), {}, "example input 0: expected numbers"),
         (lambda: nn.Linear(4, 3), (X.to_sparse(), Y), {}, r"example input 0: not an array \("),
         (

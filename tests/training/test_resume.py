@@ -128,7 +128,7 @@ def test_a_run_begun_with_something_else_is_refused(key, value, message, fresh, 
     assert receipt | {"seed": 4, "data_seed": 1, "shards": 1, "contract": 2} == receipt
     checkpoint.write(path, state, {**receipt, key: value})
     before, digest = _bytes(tmp_path), fresh.digest
-    begun = []
+    on_start = []
     with pytest.raises(UserError, match=message):
         fit(
             fresh,
@@ -138,9 +138,9 @@ def test_a_run_begun_with_something_else_is_refused(key, value, message, fresh, 
             seed=1,
             folder=tmp_path,
             resume=True,
-            begun=lambda: begun.append(1),
+            on_start=lambda: on_start.append(1),
         )
-    assert (_bytes(tmp_path), fresh.digest, begun) == (before, digest, [])
+    assert (_bytes(tmp_path), fresh.digest, on_start) == (before, digest, [])
 
 
 def test_all_that_differs_is_said_at_once(fresh, tmp_path):
@@ -199,7 +199,7 @@ def test_a_receipt_that_is_no_table_is_told_as_damage(text, step):
 
     data = save({"x": np.zeros(2)}, {checkpoint.RECEIPT: text})
     with pytest.raises(UserError, match=r"the checkpoint is damaged: .*uses the one before"):
-        checkpoint.decoded(data, "x")
+        checkpoint.decode(data, "x")
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +332,11 @@ def test_an_interrupted_run_keeps_what_was_done_and_ends_in_the_same_bits(fresh,
             observer=Recorder(tmp_path / "x.run"),
             **how,
         )
-    assert (stopped.value.iteration, stopped.value.kept, stopped.value.problem) == (3, 3, "")
+    assert (stopped.value.iteration, stopped.value.checkpoint_iteration, stopped.value.problem) == (
+        3,
+        3,
+        "",
+    )
     with Recording.open(tmp_path / "x.run") as recording:
         assert recording.status == "cancelled"
     fresh.load_state_dict(first)
@@ -353,7 +357,7 @@ def test_an_interrupt_in_an_iteration_is_heard_after_its_receipt(fresh, tmp_path
     monkeypatch.setattr(receipts.Recorder, "receipt", pressed)
     with pytest.raises(Stopped) as stopped:
         fit(fresh, _data(), iterations=4, batch=5, folder=tmp_path, receipts="state")
-    assert (stopped.value.iteration, stopped.value.kept) == (2, 2)
+    assert (stopped.value.iteration, stopped.value.checkpoint_iteration) == (2, 2)
     assert list(Book.read(tmp_path / receipts.FILE).receipts) == [1, 2]
 
 

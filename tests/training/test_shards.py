@@ -16,7 +16,7 @@ import core_compiler as cc
 from core_compiler.ir.text import print_module
 from core_compiler.numerics.reference.collective import tree_sum
 from core_compiler.numerics.reference.dtypes import DTYPES
-from core_compiler.runtime.shards import join_here
+from core_compiler.runtime.shards import join_locally
 from core_compiler.support.errors import UserError
 from core_compiler.targets.link import Linker
 from core_compiler.training.config import Training
@@ -75,7 +75,7 @@ def test_shards_that_arrive_one_after_another_are_added_by_the_tree(count, seed,
     while len(wanted) > 1:  # the definition: neighbours, the last one alone goes up
         pairs = [wanted[i] + wanted[i + 1] for i in range(0, len(wanted) - 1, 2)]
         wanted = pairs + wanted[len(wanted) - len(wanted) % 2 :]
-    (made,) = join_here([a] for a in held)
+    (made,) = join_locally([a] for a in held)
     for found in (tree_sum(held), made):
         assert found.dtype == DTYPES[dtype]
         np.testing.assert_array_equal(found, wanted[0].astype(DTYPES[dtype]))
@@ -237,7 +237,7 @@ def test_the_compiled_shards_have_the_references_bits(kind):
     stages = [s for s in step.compilation.stages if s.step is None or s.step.half == "meaning"]
     module, rows = stages[-1].module, Roles.of(stages[-1].module.main).results
     for _ in range(2):
-        every = step._given([np.asarray(b) for b in batch], range(step.shards))
+        every = step._arguments([np.asarray(b) for b in batch], range(step.shards))
         made = dict(zip(module.main.body.arguments, every[0], strict=True))
         for op, seen in walk(module, every):
             made.update(zip(op.results, seen[0][1], strict=True))
@@ -246,7 +246,7 @@ def test_the_compiled_shards_have_the_references_bits(kind):
         assert loss == float(wanted[rows.index(("loss", -1))])
         for (role, of), array in zip(rows, wanted, strict=True):
             if role == "next":
-                np.testing.assert_array_equal(step.state[of - step._first], array)
+                np.testing.assert_array_equal(step.state[of - step._state_offset], array)
 
 
 def test_what_cannot_be_cut():

@@ -98,7 +98,7 @@ STOPS = {
     floor: (["core.floor"], STEP),
     branches: (["core.round", "core.ceil"], STEP),
 }
-ON_PURPOSE = (detached, without_gradients)
+STOP_GRADIENT = (detached, without_gradients)
 
 
 def quick(every, *fast):
@@ -160,7 +160,7 @@ def told_at(step, told) -> int:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("of", ON_PURPOSE, ids=lambda of: of.__name__)
+@pytest.mark.parametrize("of", STOP_GRADIENT, ids=lambda of: of.__name__)
 def test_what_is_held_back_on_purpose_is_a_note(of):
     step, _ = step_of(Model(of))
     assert not notes(step)

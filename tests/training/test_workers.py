@@ -26,8 +26,14 @@ from core_compiler.training.audit import receipts
 from core_compiler.training.audit.inject import Injection
 from core_compiler.training.audit.receipts import Book
 from core_compiler.training.config import Training
-from core_compiler.training.distributed.rendezvous import Apart, Hub, Seat, Unreached, stride_of
-from core_compiler.training.distributed.workers import _Crew
+from core_compiler.training.distributed.rendezvous import (
+    Coordinator,
+    CoordinatorUnreachable,
+    Rank,
+    WorkerLost,
+    stride_of,
+)
+from core_compiler.training.distributed.workers import _WorkerPool
 from core_compiler.training.fit import fit
 from core_compiler.training.optimisers.optimizers import SGD
 from core_compiler.training.run import checkpoint
@@ -217,13 +223,13 @@ def test_nobody_waits_for_one_that_never_came(alone, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_workers_that_do_not_reach_the_run_say_where(monkeypatch):
-    class Elsewhere(Hub):
+    class Elsewhere(Coordinator):
         def __enter__(self):
             made = super().__enter__()
-            self.place = replace(self.place, address=("127.0.0.1", 9))
+            self.info = replace(self.info, address=("127.0.0.1", 9))
             return made
 
-    monkeypatch.setattr("core_compiler.training.distributed.workers.Hub", Elsewhere)
+    monkeypatch.setattr("core_compiler.training.distributed.workers.Coordinator", Elsewhere)
     step = _step()
     with pytest.raises(UserError, match=r"cannot reach this process at 127.+:9: .*refused"):
         fit(step, _data(), iterations=6, batch=8, workers=2)
@@ -234,17 +240,17 @@ def test_workers_that_do_not_reach_the_run_say_where(monkeypatch):
 def test_where_a_worker_does_not_come_back_the_others_state_is_kept(tmp_path, monkeypatch):
     def watch(progress):
         if progress.iteration == 3:
-            monkeypatch.setattr(_Crew, "wait", gone)
+            monkeypatch.setattr(_WorkerPool, "wait", gone)
             os.kill(next(filter(_is_worker, _processes())), signal.SIGKILL)
 
-    def gone(crew):
+    def gone(pool):
         raise UserError("expected 2 workers, found 1", "workers", "start more")
 
     step = _step()
     with pytest.raises(UserError, match="expected 2 workers, found 1"):
         fit(step, _data(), iterations=60, batch=8, seed=5, workers=2, watch=watch, folder=tmp_path)
     assert step.iteration >= 3
-    assert max(checkpoint.all_of(tmp_path)) == step.iteration
+    assert max(checkpoint.list_checkpoints(tmp_path)) == step.iteration
     again = _step()
     fit(again, _data(), iterations=step.iteration, batch=8, seed=5)
     assert again.digest == step.digest
@@ -284,7 +290,7 @@ def test_ctrl_c_reaches_all_processes_and_nothing_is_lost(tmp_path):
     os.killpg(run.pid, signal.SIGINT)
     _, said = run.communicate(timeout=120)
     assert run.returncode == STOPPED, said
-    done = max(checkpoint.all_of(tmp_path / "run"), default=0)
+    done = max(checkpoint.list_checkpoints(tmp_path / "run"), default=0)
     assert done >= 4 and f"kept up to iteration {done}" in said
     assert max(Book.read(book).receipts) == done
 
@@ -347,7 +353,7 @@ def test_more_workers_than_shards_are_refused():
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr("core_compiler.training.distributed.workers.CONNECT", 1.0)
+    monkeypatch.setattr("core_compiler.training.distributed.workers.CONNECT_TIMEOUT", 1.0)
     with pytest.raises(UserError, match="cannot reach a dask scheduler"):
         fit(_step(), _data(), iterations=1, batch=8, workers=2, scheduler="tcp://127.0.0.1:9")
 
@@ -369,14 +375,14 @@ def test_near_and_far_workers_get_the_trees_sums(shared):
     wanted = [[tree_sum([shard[i] for shard in one]) for i in (0, 1)] for one in rounds]
     found: dict[int, list] = {0: [], 1: []}
     told: list = []
-    with Hub(2, 5, stride_of([[28, 1040]]), told.append) as hub:
+    with Coordinator(2, 5, stride_of([[28, 1040]]), told.append) as coordinator:
 
         def work(number: int, own: range) -> None:
-            seat = Seat(hub.place, own, shared[number])
+            rank = Rank(coordinator.info, own, shared[number])
             for one in rounds:
-                found[number].append([np.array(a) for a in seat.join(one[i] for i in own)])
-            seat.tell(number)
-            seat.close()
+                found[number].append([np.array(a) for a in rank.all_reduce(one[i] for i in own)])
+            rank.report(number)
+            rank.close()
 
         threads = [threading.Thread(target=work, args=p) for p in ((0, range(2)), (1, range(2, 5)))]
         for thread in threads:
@@ -388,40 +394,40 @@ def test_near_and_far_workers_get_the_trees_sums(shared):
         for made, want in zip(held, wanted, strict=True):
             for a, b in zip(made, want, strict=True):
                 np.testing.assert_array_equal(a, b)
-    assert not Path(hub.place.path).exists()
+    assert not Path(coordinator.info.path).exists()
 
 
 def test_all_are_sent_home_where_one_will_not_come():
     """Those that are there already, and those that come later."""
     ended: list[str] = []
-    with Hub(3, 3, 64, print) as hub:
+    with Coordinator(3, 3, 64, print) as coordinator:
 
         def wait() -> None:
             try:
-                Seat(hub.place, range(1))
-            except (Apart, Unreached) as error:
+                Rank(coordinator.info, range(1))
+            except (WorkerLost, CoordinatorUnreachable) as error:
                 ended.append(type(error).__name__)
 
         thread = threading.Thread(target=wait)
         thread.start()
         time.sleep(0.2)  # it is there, or not yet: both end
-        hub.stop()
+        coordinator.stop()
         thread.join(20)
         wait()
-    assert len(ended) == 2 and ended[1] == "Unreached"
+    assert len(ended) == 2 and ended[1] == "CoordinatorUnreachable"
 
 
 def test_when_one_goes_the_others_are_sent_home():
     ended = []
-    with Hub(2, 2, 64, print) as hub:
+    with Coordinator(2, 2, 64, print) as coordinator:
 
         def stay() -> None:
-            with pytest.raises(Apart):
-                Seat(hub.place, range(1)).join([[np.ones(3, np.float32)]])
+            with pytest.raises(WorkerLost):
+                Rank(coordinator.info, range(1)).all_reduce([[np.ones(3, np.float32)]])
             ended.append(True)
 
         thread = threading.Thread(target=stay)
         thread.start()
-        Seat(hub.place, range(1, 2)).close()
+        Rank(coordinator.info, range(1, 2)).close()
         thread.join(20)
     assert ended == [True]

@@ -58,7 +58,7 @@ class Bench:
             made.step()
         path = self._folder / f"{len(self._runs)}.run"
         with Recorder(path) as recorder:
-            made.tell(
+            made.report(
                 recorder,
                 **{
                     "spec": "digits-mlp",
@@ -468,7 +468,7 @@ def test_the_digits_of_a_variance_are_kept_in_f64(bench, tmp_path):
         made = compilation.start(program(variance, "8x512xf32"), CPU(), options, (x,)).finish()
         path = tmp_path / f"variance-{len(edit.insert)}.run"
         with Recorder(path) as recorder:
-            made.tell(recorder, spec="digits-mlp", model="planted", target="cpu")
+            made.report(recorder, spec="digits-mlp", model="planted", target="cpu")
         (found,) = made(x)
         bench._runs.append(Run(path))
         return bench._runs[-1], float(np.abs(found - wanted).max() / wanted.max())

@@ -37,7 +37,7 @@ def record(path: Path, sums: list[float]) -> Path:
     module = program(clamped_sum, *[f"{len(sums)}xf32"] * 2)
     made = compilation.start(module, "cpu", options, inputs).finish()
     with Recorder(path) as recorder:
-        made.tell(recorder, spec="digits-mlp", model="planted", target="cpu")
+        made.report(recorder, spec="digits-mlp", model="planted", target="cpu")
     return path
 
 

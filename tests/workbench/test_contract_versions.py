@@ -58,7 +58,7 @@ def older(run_of_now, tmp_path):
     path = folder / receipts.FILE
     head, *rows = path.read_text().splitlines()
     path.write_text("\n".join([json.dumps({**json.loads(head), "contract": 1}), *rows]) + "\n")
-    for place in checkpoint.all_of(folder).values():
+    for place in checkpoint.list_checkpoints(folder).values():
         state, receipt = checkpoint.read(place)
         checkpoint.write(place, state, {**receipt, "contract": 1})
     of_version(tmp_path / "older" / "run.run", 1)
@@ -107,7 +107,7 @@ def test_receipts_alone_and_recordings_are_refused_too(older):
     with pytest.raises(UserError, match=re.escape(REASON)):
         receipts.Book.read(path)
     with pytest.raises(UserError, match=re.escape(REASON)):
-        receipts.check_head(path, identity, "fast")
+        receipts.check_header(path, identity, "fast")
     with pytest.raises(UserError, match=re.escape(REASON)):
         recorder_at(older / "run.run", SimpleNamespace(identity=identity), True)
 

@@ -14,7 +14,7 @@ from core_compiler.support.errors import BAD_INPUT
 from tests.slow import slow_but
 from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS, ViewState
-from workbench.ui.updates import Showing
+from workbench.ui.updates import UpdateTracker
 
 FAILED = "UPDATE check_result SET verdict = 'failed'"
 DAMAGES = {
@@ -63,7 +63,7 @@ def _faults(path: Path) -> dict[str, str]:
             messages: dict[str, dict] = {}
             for stage in (None, 1):
                 state = ViewState(run=path.name, panes=(name,), stage=stage)
-                for _ in Showing().updates(state, run, None, messages):
+                for _ in UpdateTracker().updates(state, run, None, messages):
                     pass
             for told in messages.values():
                 if told.get("where") == "this part of the page":

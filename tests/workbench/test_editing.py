@@ -50,7 +50,7 @@ class Watch(Pass):
 
 @pytest.fixture
 def on():
-    return pipeline_editor.ground(META, True)
+    return pipeline_editor.make_basis(META, True)
 
 
 def do(on, draft, /, **done):
@@ -203,7 +203,7 @@ def test_all_edits_are_undone(on):
     draft = do(on, draft, do="set", execute=False)
     undone = do(on, draft, do="undo")
     assert undone == {**on.base, "execute": False}
-    made = pipeline_editor.ground({**META, "edit": {"skip": ["recompose"]}}, True)
+    made = pipeline_editor.make_basis({**META, "edit": {"skip": ["recompose"]}}, True)
     assert do(made, made.base, do="undo", plain=True)["edit"]["skip"] == []
     assert do(made, made.base, do="undo")["edit"]["skip"] == ["recompose"]
 
@@ -233,7 +233,7 @@ GESTURES = st.one_of(
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(GESTURES, max_size=8))
 def test_whatever_is_done_the_rows_are_the_pipeline_that_runs(gestures):
-    on = pipeline_editor.ground(META, True)
+    on = pipeline_editor.make_basis(META, True)
     draft = on.base
     for done in gestures:
         with suppress(UserError):
@@ -254,7 +254,7 @@ def test_an_edit_told_by_positions_and_names_is_the_same_edit_told_by_labels():
         ],
         "options": {"watch": {"times": "4"}},
     }
-    on = pipeline_editor.ground({**META, "edit": told}, True)
+    on = pipeline_editor.make_basis({**META, "edit": told}, True)
     (item,) = on.base["edit"]["insert"]
     assert (item["place"], item["options"]) == ("after:fold_constants", {"times": "4"})
     draft = do(on, on.base, do="skip", label="recompose", on=True)
@@ -450,7 +450,9 @@ def test_the_template_is_a_pass_that_works():
 
 
 def test_ours_that_need_a_backward_pass_are_offered_for_training_steps():
-    on = pipeline_editor.Ground(CPU(), pipeline_editor.ground(META, True).base, training=Training())
+    on = pipeline_editor.EditBasis(
+        CPU(), pipeline_editor.make_basis(META, True).base, training=Training()
+    )
     shown = pipeline_editor.shown(on, on.base, META)["optional"]
     assert [each["name"] for each in shown][-2:] == ["rematerialise", "recompute"]
 
@@ -487,7 +489,7 @@ def test_one_of_ours_as_text_and_back(on):
     assert "from core_compiler.passes.saturation import Saturate\n" in shown["python"]
     edit = edits.from_json(draft["edit"])
     ((_, pass_),) = edit.insert
-    assert pass_.spelled() == "saturate{nodes=500}"
+    assert pass_.to_text() == "saturate{nodes=500}"
     assert edit_facts(edit)["insert"] == [
         {
             "place": "after:simplify_shapes",

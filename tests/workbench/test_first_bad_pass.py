@@ -20,7 +20,7 @@ from tests.workbench.test_cli_reduce import own
 from widgets.encode import finite
 from workbench.app import worker
 from workbench.app.library import Library
-from workbench.app.workspace import Distrust, Workspace
+from workbench.app.workspace import UntrustedCode, Workspace
 from workbench.model import edits, first_bad_pass, models
 from workbench.model.spec import read_spec
 from workbench.queries.run import Run
@@ -219,7 +219,7 @@ def test_what_may_not_run_here_is_refused(tmp_path):
     workspace = Workspace(root=tmp_path)
     path = recorded(tmp_path / "x.run", edit=insert("QuickGelu"))
     run = Run(path)
-    with pytest.raises(Distrust, match="contains custom pass code: quick_gelu"):
+    with pytest.raises(UntrustedCode, match="contains custom pass code: quick_gelu"):
         workspace.bisect(run, {})
     job = workspace.bisect(run, {"trust": True, "tolerance": "1e-4"})
     assert job["bisect"] == {

@@ -76,15 +76,15 @@ def test_recordings_of_the_same_model_that_can_be_read_are_offered(store):
     for name, model in (("a", 'the "net"'), ("b", 'the "net"'), ("c", 'the "net"'), ("d", "other")):
         store.make(name, began=ord(name), model=model.replace('"', ""))
     (store.folder / "c.run").write_bytes(b"no recording")
-    assert [entry.name for entry in store.alike('the "net"')] == ["b.run", "a.run"]
-    assert [entry.name for entry in store.alike("the net", limit=1)] == ["b.run"]
-    assert store.alike("net") == []
+    assert [entry.name for entry in store.runs_of_model('the "net"')] == ["b.run", "a.run"]
+    assert [entry.name for entry in store.runs_of_model("the net", limit=1)] == ["b.run"]
+    assert store.runs_of_model("net") == []
 
 
 def test_recordings_of_a_model_with_a_long_name_are_offered(store):
     store.make("a", model="n" * 1_000)
     store.make("b", model="n" * 100)
-    assert [entry.name for entry in store.alike("n" * 1_000)] == ["a.run"]
+    assert [entry.name for entry in store.runs_of_model("n" * 1_000)] == ["a.run"]
 
 
 def test_the_figures_of_a_run_come_from_its_recording(store):
@@ -380,16 +380,16 @@ def test_tags_that_cannot_be_searched_are_refused(store, tags):
 def test_an_uploaded_recording_is_imported_and_not_trusted(store):
     from workbench.app.workspace import Workspace
 
-    upload = store.uploads.place("mine.run")
+    upload = store.uploads.new_path("mine.run")
     upload.write_bytes(store.make("x", folder=store.root).read_bytes())
-    path = store.adopt(upload)
+    path = store.import_upload(upload)
     assert store.name(path) == "imported/mine.run" and store.find("imported/mine.run") == path
     assert not upload.parent.exists() and store.names("is:imported") == ["imported/mine"]
     assert not Workspace(root=store.root).made_here(path)
-    bad = store.uploads.place("bad.run")
+    bad = store.uploads.new_path("bad.run")
     bad.write_bytes(b"no recording")
     with pytest.raises(UserError, match="not a recording"):
-        store.adopt(bad)
+        store.import_upload(bad)
     assert not bad.exists()
     assert store.restore(store.remove("imported/mine.run").token) == "imported/mine.run"
 
@@ -402,7 +402,7 @@ def test_a_viewer_gets_nothing_to_restore_a_run_by(store):
     for viewer, given in ((False, token), (True, "")):
         (gone,) = runs.facts(store, ViewState(shelf="trash"), viewer)["trash"]
         assert gone["token"] == given
-    store.uploads.place("a.onnx").write_bytes(b"x")
+    store.uploads.new_path("a.onnx").write_bytes(b"x")
     for viewer in (False, True):
         (file,) = runs.facts(store, ViewState(shelf="uploads"), viewer)["uploads"]
         assert bool(file["token"]) is not viewer
@@ -447,12 +447,12 @@ def test_a_trend_of_long_names_has_its_runs(store):
 def test_the_first_page_shows_a_part_of_what_is_found(store):
     from workbench.app import runs
 
-    for number in range(runs.LISTED + 2):
+    for number in range(runs.PAGE_SIZE + 2):
         store.make(f"a{number:02}", 1 + number)
     store.index.refresh()
-    facts = runs.facts(store, ViewState(find="a", skip=runs.LISTED))
+    facts = runs.facts(store, ViewState(find="a", skip=runs.PAGE_SIZE))
     assert [r["name"] for r in facts["runs"]] == ["a01.run", "a00.run"]
-    assert facts["total"] == runs.LISTED + 2 and facts["pending"] == 0
+    assert facts["total"] == runs.PAGE_SIZE + 2 and facts["pending"] == 0
     assert runs.facts(store, ViewState(skip=500))["skip"] == 0, "what stood there has gone"
     assert runs.facts(store, ViewState(find="sort:x"))["problem"]["fix"]
 
@@ -497,7 +497,7 @@ def test_the_command_line_does_all_of_it(store, command):
     assert "the trash is empty" in command.text("runs", "--trash", *where)
     assert "no uploaded files" in command.text("runs", "--uploads", *where)
     for name in ("a.onnx", "b.onnx"):
-        store.uploads.place(name, "mara").write_bytes(b"12345")
+        store.uploads.new_path(name, "mara").write_bytes(b"12345")
     found = command.json("runs", "--uploads", *where)["uploads"]
     assert {(u["name"], u["by"], u["size"]) for u in found} == {
         ("a.onnx", "mara", 5),

@@ -53,7 +53,7 @@ def test_the_lines_and_what_came_from_no_line_are_all_launches(traced):
     total = found.total
     np.testing.assert_allclose((total.us, total.bytes, total.flops), measured, rtol=1e-12)
     own = [line.own for line in found.lines.values() if line.file != NODES]
-    np.testing.assert_allclose(_sum([*own, found.nowhere]), measured, rtol=1e-12)
+    np.testing.assert_allclose(_sum([*own, found.unattributed]), measured, rtol=1e-12)
     nodes = [line.own for line in found.lines.values() if line.file == NODES]
     np.testing.assert_allclose(_sum([*nodes, found.nameless]), measured, rtol=1e-12)
 
@@ -171,7 +171,7 @@ def test_what_came_from_no_line_is_counted_there(tmp_path):
     with Recording.open(tmp_path / "small.run") as recording:
         found = model_lines(recording)
     assert [(line.file, line.own.flops) for line in found.lines.values()] == [(NODES, 64)]
-    assert (found.nowhere, found.nowhere.flops) == (found.total, 2 * 64)
+    assert (found.unattributed, found.unattributed.flops) == (found.total, 2 * 64)
     assert found.nameless.flops == 64
 
 

@@ -25,7 +25,7 @@ def test_a_rule_that_fails_on_special_values_only_is_not_called_exact(tmp_path, 
     module = program(lambda b, x: b.add(b.neg(x), b.scalar_like(0.0, x)), "3x4xf32")
     with Recorder(tmp_path / "wrong.run") as recorder:
         made = compilation.start(module, "cpu", Options(check=True), inputs(module))
-        made.finish_told(recorder)
+        made.finish_and_report(recorder)
     assert summary(made.checks)["failed"] == 1
     run = Run(tmp_path / "wrong.run")
     figures = {f["label"]: f for f in overview.data((run,), ViewState())["figures"]}
@@ -41,7 +41,7 @@ def test_a_comparison_that_differs_is_a_failed_check(tmp_path, name):
     for verdict, failed in (("within", 0), ("differs", 1)):
         path = tmp_path / f"{verdict}.run"
         with Recorder(path) as recorder:
-            compilation.start(module, "cpu").finish_told(recorder)
+            compilation.start(module, "cpu").finish_and_report(recorder)
             recorder.figures({name: verdict})
         run = Run(path)
         assert overview.data((run,), ViewState())["failed"] == failed

@@ -20,7 +20,7 @@ from core_compiler.training.config import Training
 from core_compiler.training.optimisers.optimizers import SGD, RMSprop
 from tests.debug import planted
 from workbench.app import rerun, worker
-from workbench.app.workspace import Distrust, Workspace
+from workbench.app.workspace import UntrustedCode, Workspace
 from workbench.model import first_bad_pass, models, recorded_model, user_pass
 from workbench.model.spec import read_spec
 from workbench.queries.run import Run
@@ -137,7 +137,7 @@ def test_the_page_keeps_what_was_found_and_a_program_that_runs_alone(training, t
         bisect.data((run,), ViewState())["problem"] is None
         and bisect.data((run,), ViewState())["itself"]
     )
-    with pytest.raises(Distrust, match="contains custom pass code: quick_gelu"):
+    with pytest.raises(UntrustedCode, match="contains custom pass code: quick_gelu"):
         workspace.bisect(run, {})
     job = workspace.bisect(run, {"trust": True})
     assert job["model"] == str(training)

@@ -44,15 +44,15 @@ def test_a_file_beyond_the_quota_is_refused_with_the_figures(library):
     sent(uploads, "b.onnx", 1 << 20)
 
 
-@pytest.mark.parametrize("apart", [True, False])
-def test_each_user_has_a_quota_where_people_sign_in(library, apart):
-    uploads = Uploads(library, 100, apart)
+@pytest.mark.parametrize("per_user", [True, False])
+def test_each_user_has_a_quota_where_people_sign_in(library, per_user):
+    uploads = Uploads(library, 100, per_user)
     sent(uploads, "a.onnx", 80, "ann")
-    with pytest.raises(UserError, match="you have uploaded" if apart else "uploads take"):
+    with pytest.raises(UserError, match="you have uploaded" if per_user else "uploads take"):
         uploads.check("b.onnx", 80, "ann")
-    if apart:
+    if per_user:
         sent(uploads, "b.onnx", 80, "ben")
-        sent(Uploads(library, 100, apart), "c.onnx", 20, "ann")  # also after a restart
+        sent(Uploads(library, 100, per_user), "c.onnx", 20, "ann")  # also after a restart
     else:
         with pytest.raises(UserError):
             uploads.check("b.onnx", 80, "ben")
@@ -73,10 +73,10 @@ def test_what_is_still_coming_has_its_room(library):
 
 
 def test_an_imported_run_counts_until_the_trash_is_emptied(library):
-    uploads = Uploads(library, 1 << 20, apart=True)
+    uploads = Uploads(library, 1 << 20, per_user=True)
     path = recording(uploads.begin("a.run", 1000, "ann"), 1 << 20)
     uploads.end(path)
-    name = library.name(library.adopt(path))
+    name = library.name(library.import_upload(path))
     library.annotate(name, tags=["mine"])
 
     def full(user: str) -> bool:

@@ -24,7 +24,7 @@ log = logging.getLogger("workbench")
 HAZARDS: Mapping[str, Callable[[Program], Iterator[Finding]]] = {
     "unfused chain": launches.unfused,
     "layouts": launches.layouts,
-    "far from its limit": launches.far,
+    "far from its limit": launches.far_from_limit,
     "constant work": launches.constant,
     "work done twice": launches.twice,
     "sets the peak": memory.peak,
@@ -46,7 +46,7 @@ def advise(run: Run) -> list[Finding]:
     Returns [] while the recording grows.
     """
     key = "advice", run.version, run.status
-    return [] if run.live else run.kept(key, lambda: _advise(run))
+    return [] if run.live else run.cached(key, lambda: _advise(run))
 
 
 def _advise(run: Run) -> list[Finding]:

@@ -43,7 +43,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Try:
+class Suggestion:
     """A suggestion.
 
     It has a ``sentence`` and, if the pipeline can implement it, the gestures of
@@ -79,7 +79,7 @@ class Finding:
     hazard: str = ""
     cost: Cost | None = None
     evidence: tuple[Fact, ...] = ()
-    tries: tuple[Try, ...] = ()
+    tries: tuple[Suggestion, ...] = ()
     look: bool = False
 
     @property

@@ -59,9 +59,9 @@ def _ending(run: Run) -> Iterator[Finding]:
     if run.version.iterations:
         last = {"panes": ["training", "graph"]}
         what, kept, again = "training run", "Its iterations are kept.", "resume it"
-    spoiled = _not_finite(run)
-    if spoiled is not None:
-        yield spoiled
+    not_finite = _not_finite(run)
+    if not_finite is not None:
+        yield not_finite
     elif run.status == "failed":
         look = not training_run.is_training(run)
         yield Finding(ERROR, f"The {what} failed", message, last, look=look)
@@ -81,23 +81,23 @@ def _not_finite(run: Run) -> Finding | None:
     found = training_run.not_finite(run)
     if found is None:
         return None
-    told = "The state before the iteration is kept."
+    detail = "The state before the iteration is kept."
     if found["op"]:
-        told = (
+        detail = (
             f"{found['op']} is the first op to produce a non-finite value from finite inputs. "
-            f"{told}"
+            f"{detail}"
         )
     return Finding(
-        ERROR, f"The loss of iteration {found['iteration']} is not finite", told, found["go"]
+        ERROR, f"The loss of iteration {found['iteration']} is not finite", detail, found["go"]
     )
 
 
 def _import(run: Run) -> Iterator[Finding]:
     """Yield a finding for the first node of the import that differs from the framework's."""
-    told = numeric_results.framework((), run.figures())
-    if told is not None and told["beyond"]:
-        first, *lines = numeric_results.beyond_lines(told["beyond"])
-        title = f"The import differs from {told['framework']}: {first.partition(': ')[2]}"
+    comparison = numeric_results.framework((), run.figures())
+    if comparison is not None and comparison["beyond"]:
+        first, *lines = numeric_results.beyond_lines(comparison["beyond"])
+        title = f"The import differs from {comparison['framework']}: {first.partition(': ')[2]}"
         go = {"stage": 0, "panes": ["numerics", "graph"]}
         yield Finding(ERROR, title, ". ".join(line.strip() for line in lines), go)
 
@@ -113,15 +113,15 @@ def _failed(run: Run) -> Iterator[Finding]:
         yield from (_of_rule(stage, steps) for steps in by_rule.values())
         for result in run.recording.checks(stage.index):
             if result.rewrite is None and result.verdict == "failed":
-                title, said = f"{stage.pass_name} changes the result", result.note
+                title, note = f"{stage.pass_name} changes the result", result.note
                 if stage.index:
-                    said = f"error {result.worst_error:.2g}. {said}"
+                    note = f"error {result.worst_error:.2g}. {note}"
                 else:
                     title = _OF_IMPORT.get(result.kind, title)
                 yield Finding(
                     ERROR,
                     title,
-                    said,
+                    note,
                     {"stage": stage.index, "panes": ["graph", "diff"]},
                     look=True,
                 )
@@ -144,11 +144,11 @@ def _of_rule(stage: Stage, steps: list[RecordedRewrite]) -> Finding:
     if len(steps) > 1:
         title = f"{len(steps)} rewrites of {stage.pass_name} change the result"
         where = f"rewrite {worst.number}, {where}".removesuffix(", ")
-    said = worst.check.note or f"{worst.rewrite.rule}: relative error {worst.check.worst_error:.2g}"
+    note = worst.check.note or f"{worst.rewrite.rule}: relative error {worst.check.worst_error:.2g}"
     return Finding(
         ERROR,
         title,
-        f"{said}. Worst at {where}." if where else f"{said}.",
+        f"{note}. Worst at {where}." if where else f"{note}.",
         {"stage": stage.index, "rewrite": worst.number, "panes": ["graph", "diff"]},
         look=True,
     )

@@ -9,7 +9,7 @@ from core_compiler.passes.fuse_elementwise import FuseElementwise
 from core_compiler.passes.fuse_epilogues import FuseEpilogues
 from core_compiler.passes.fuse_reductions import FuseReductions
 from core_compiler.runtime.memory import show_bytes
-from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
+from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Suggestion, severity
 from workbench.advice.offers import skip, target_option
 from workbench.advice.program import Launch, Program, family_of, of_line
 from workbench.queries.kernel_table import launches as counted
@@ -21,7 +21,7 @@ from workbench.queries.numeric_results import as_count
 #: performance at lower occupancy", GTC 2010).
 OCCUPANCY = 0.25
 #: Kernels below this share of the time are not reported.
-DEAR = 0.10
+MIN_TIME_SHARE = 0.10
 #: Descriptions of the resources that limit the warps, by the calculator's names.
 _LIMITS = {
     "registers": "registers",
@@ -71,7 +71,7 @@ def occupancy(program: Program) -> Iterator[Finding]:
     """Yield findings for kernels of which few warps fit a multiprocessor at once."""
     for row in table(program.run):
         share, part = _share(row), row["occupancy"]
-        if part is None or part >= OCCUPANCY or share < DEAR:
+        if part is None or part >= OCCUPANCY or share < MIN_TIME_SHARE:
             continue
         limit = _LIMITS.get(row["occupancy_limit"], row["occupancy_limit"])
         facts = [
@@ -96,7 +96,7 @@ def grid(program: Program) -> Iterator[Finding]:
     """Yield findings for kernels with fewer blocks than the GPU has multiprocessors."""
     processors = as_count(program.run.figures().get("machine_units"))
     for row in table(program.run):
-        if row["registers"] is None or row["grid"] is None or _share(row) < DEAR:
+        if row["registers"] is None or row["grid"] is None or _share(row) < MIN_TIME_SHARE:
             continue
         if not 0 < row["grid"] < processors:
             continue
@@ -130,38 +130,38 @@ def _kernel(row: dict[str, Any]) -> Cost:
     return Cost(us, "us", how, _share(row), "of the time", not measured)
 
 
-def _tries(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
+def _tries(program: Program, kernel_launches: Sequence[Launch]) -> Iterator[Suggestion]:
     """Yield suggestions for fewer resources per kernel.
 
     They are smaller tiles for products, less fusion for fused kernels, else a sentence.
     """
-    family = family_of([op for launch in mine for op in launch.computes])
-    product = family == "contraction"
+    family = family_of([op for launch in kernel_launches for op in launch.computes])
+    is_product = family == "contraction"
     small = program.bench.target("tiles") not in ("", "default")
-    if product and not small:
-        yield Try(
+    if is_product and not small:
+        yield Suggestion(
             "Use small tiles for products: fewer registers per thread and more blocks, but "
             "operands are read more often.",
             (target_option("tiles", "small"),),
         )
         return
-    if product:
-        yield Try(
+    if is_product:
+        yield Suggestion(
             f"{EXPERIMENT}this run uses small tiles; try the default ones, which read "
             "operands less often.",
             (target_option("tiles", ""),),
         )
     name = _FUSION.get(family, "")
     row = program.bench.row(name)
-    joined = any(len(launch.kinds) > 1 for launch in mine)
-    if joined and row is not None and not row.skipped:
-        yield Try(
+    is_fused = any(len(launch.kinds) > 1 for launch in kernel_launches)
+    if is_fused and row is not None and not row.skipped:
+        yield Suggestion(
             f"{EXPERIMENT}skip {name}. The kernels then hold fewer values at once, and "
             "pass them on in memory instead of registers.",
             (skip(name),),
         )
-    elif not product:
-        yield Try(
+    elif not is_product:
+        yield Suggestion(
             f"{NOTHING}the kernel has no tiles to choose and nothing was fused into it. Give "
             "each launch more rows (a larger batch)."
         )
@@ -176,8 +176,8 @@ def _finding(
     facts: list[Fact],
     detail: str,
 ) -> Finding:
-    mine = [launch for launch in program.launches if launch.kernel == row["name"]]
-    tries = list(_tries(program, mine))
+    kernel_launches = [launch for launch in program.launches if launch.kernel == row["name"]]
+    tries = list(_tries(program, kernel_launches))
     return Finding(
         severity(cost),
         title + of_line(row["place"]),

@@ -23,8 +23,8 @@ from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.runtime.memory import show_bytes
 from core_compiler.support.errors import UserError
 from workbench.advice import trials
-from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Try, severity
-from workbench.advice.offers import last_stage, option, repeat, take_back, target_option
+from workbench.advice.finding import EXPERIMENT, NOTHING, Cost, Fact, Finding, Suggestion, severity
+from workbench.advice.offers import last_stage, option, repeat, suggest_reverting, target_option
 from workbench.advice.program import Launch, Program, at, family_of, of_line
 from workbench.queries.kernel_table import launches as counted
 from workbench.queries.kernel_table import table
@@ -32,13 +32,13 @@ from workbench.support import units
 
 #: A kernel that takes at least this share of the time is reported if it reaches less than this
 #: percentage of its limit: kernels of one machine normally reach between 30 and 90 %.
-DEAR, FAR = 0.10, 25.0
+MIN_TIME_SHARE, LOW_PERCENT = 0.10, 25.0
 #: In addition each of its launches must take this much longer (us) than its limit: caches left cold
 #: by the previous launch, and dispatch, cost about as much.
-FAR_US = 20.0
+MIN_LOSS_US = 20.0
 #: The number of launch pairs, most expensive first, for which the fusion passes are queried again:
 #: a query steps through all passes of the pipeline.
-MAX_ASKED = 8
+MAX_QUERIED = 8
 #: The most elements of a tensor that is moved to check whether two moves cancel.
 MAX_MOVED = 1 << 22
 #: The bytes of weights that folding may add: more is not worth a launch.
@@ -98,7 +98,7 @@ def unfused(program: Program) -> Iterator[Finding]:
         if cost is not None:
             found.append((cost, same))
     found.sort(key=lambda each: -each[0].value)
-    for cost, same in found[:MAX_ASKED]:
+    for cost, same in found[:MAX_QUERIED]:
         yield _unfused(program, cost, same)
     if not found:
         yield from _fused_better(program)
@@ -147,8 +147,8 @@ def _between(program: Program, value: Value, writer: Launch, reader: Launch) -> 
 def _unfused(program: Program, cost: Cost, same: Sequence[tuple[Launch, Launch, int]]) -> Finding:
     writer, reader, _ = same[0]
     readers = [r for _, r, _ in same]
-    said = _names(program.last_computing(reader))
-    title = f"{said} runs in a separate launch{at(readers)}"
+    names = _names(program.last_computing(reader))
+    title = f"{names} runs in a separate launch{at(readers)}"
     facts = [
         Fact(
             f"{reader.kernel} reads what {writer.kernel}{at([writer])} just wrote"
@@ -210,21 +210,27 @@ def _labels(program: Program) -> set[str]:
     return {s.pass_name for s in program.stages if s.pass_name.partition("#")[0] in _FUSIONS}
 
 
-def _join(program: Program, answer: Answer | None) -> list[Try]:
-    back = take_back(list(program.bench.changed(*_FUSIONS)))
-    if back:
-        return back
+def _join(program: Program, answer: Answer | None) -> list[Suggestion]:
+    reverts = suggest_reverting(list(program.bench.changed(*_FUSIONS)))
+    if reverts:
+        return reverts
     tried = trials.fusions(program)
     better = [] if tried is None else [tried.offer]
     if answer is None:
-        return better or [Try(f"{NOTHING}no built-in pass fuses two such ops, in any order.")]
+        return better or [
+            Suggestion(f"{NOTHING}no built-in pass fuses two such ops, in any order.")
+        ]
     if answer.condition == HOLDS.condition:
-        again = repeat(answer.pass_label)
-        return [Try(f"Run {answer.pass_label} twice: the ops met only after it had run.", (again,))]
-    asked = _MODEL.get(answer.condition, "Change the model so that this condition holds.")
+        rerun = repeat(answer.pass_label)
+        return [
+            Suggestion(
+                f"Run {answer.pass_label} twice: the ops met only after it had run.", (rerun,)
+            )
+        ]
+    advice = _MODEL.get(answer.condition, "Change the model so that this condition holds.")
     return [
         *better,
-        Try(asked if better else f"{NOTHING}no order of the passes fuses them. {asked}"),
+        Suggestion(advice if better else f"{NOTHING}no order of the passes fuses them. {advice}"),
     ]
 
 
@@ -277,7 +283,7 @@ def layouts(program: Program) -> Iterator[Finding]:
             [
                 Fact(
                     f"{r.kernel}{at([r])} copies {show_bytes(_moved(r))} from "
-                    f"{_laid(r.reads[0][0])} to {_laid(r.writes[0])}",
+                    f"{_layout_text(r.reads[0][0])} to {_layout_text(r.writes[0])}",
                     program.go(r),
                 )
                 for r in sorted(rest, key=lambda r: -_moved(r))[:4]
@@ -294,7 +300,7 @@ def _layout(
     cost: Cost,
     facts: list[Fact],
 ) -> Finding:
-    tries = take_back(
+    tries = suggest_reverting(
         list(program.bench.changed(ChooseLayouts.name(), SimplifyShapes.name(), *_FUSIONS))
     )
     chosen = last_stage(program.stages, ChooseLayouts)
@@ -302,7 +308,7 @@ def _layout(
         other = not dict(chosen.options).get("channels_last", True)
         words = "channels last" if other else "the model's own layout"
         tries = [
-            Try(
+            Suggestion(
                 f"Use {words} for images: these copies disappear, convolutions may be slower "
                 "or faster.",
                 (option(chosen.pass_name, "channels_last", str(other)),),
@@ -310,7 +316,7 @@ def _layout(
         ]
     if not tries:
         tries = [
-            Try(
+            Suggestion(
                 f"{NOTHING}no pass chose these layouts. Keep one order of axes in the model "
                 "between these lines."
             )
@@ -331,7 +337,7 @@ def _moved(launch: Launch) -> int:
     return sum(value.type.bytes for value in launch.writes)
 
 
-def _laid(value: Value) -> str:
+def _layout_text(value: Value) -> str:
     shape = "x".join(map(str, value.type.shape)) or "one element"
     return f"{shape} with strides {list(value.type.strides)}"
 
@@ -339,11 +345,11 @@ def _laid(value: Value) -> str:
 def _of_images(program: Program, every: Sequence[Launch]) -> bool:
     """Return whether the moved values come from a convolution or pool, or go to one."""
     for launch in every:
-        beside = [w for _, w in launch.reads if w is not None] + launch.readers
+        neighbours = [w for _, w in launch.reads if w is not None] + launch.readers
         if any(
             family_of(other.computes) in ("contraction", "window")
             and any(v.type.rank > 3 for v in other.writes)
-            for other in beside
+            for other in neighbours
         ):
             return True
     return False
@@ -372,27 +378,32 @@ def _is_identity(first: Launch, second: Launch) -> bool:
     elements = math.prod(before.shape)
     if not elements or elements > MAX_MOVED:
         return False
-    places = np.arange(elements, dtype=np.int32).reshape(before.shape)
-    moved = places
+    elements_in_order = np.arange(elements, dtype=np.int32).reshape(before.shape)
+    moved = elements_in_order
     for op in (*first.computes, *second.computes):
         transpose = typed.Transpose.match(op)
         if transpose is not None:
             moved = moved.transpose(transpose.permutation)
         elif op.kind == "core.reshape":
             moved = moved.reshape(op.result.type.shape)
-    return moved.shape == places.shape and bool((moved == places).all())
+    return moved.shape == elements_in_order.shape and bool((moved == elements_in_order).all())
 
 
 # -- kernels far from their limit ------------------------------------------------------------------
 
 
-def far(program: Program) -> Iterator[Finding]:
+def far_from_limit(program: Program) -> Iterator[Finding]:
     """Yield findings for kernels that take much time and reach little of the machine's limits."""
     for row in table(program.run):
         spent, limit, share = row["total_us"], row["predicted_us"], row["share"]
-        if share is None or limit is None or share < DEAR or row["percent"] >= FAR:
+        if (
+            share is None
+            or limit is None
+            or share < MIN_TIME_SHARE
+            or row["percent"] >= LOW_PERCENT
+        ):
             continue
-        if (spent - limit) / row["count"] < FAR_US:
+        if (spent - limit) / row["count"] < MIN_LOSS_US:
             continue
         how = f"measured {units.duration(spent)}, {units.duration(limit)} at this machine's limit"
         cost = program.above(spent, limit, how)
@@ -418,36 +429,39 @@ def far(program: Program) -> Iterator[Finding]:
         )
 
 
-def _faster(program: Program, row: dict) -> Iterator[Try]:
-    mine = [launch for launch in program.launches if launch.kernel == row["name"]]
-    bench, product = program.bench, any(family_of(m.computes) == "contraction" for m in mine)
+def _faster(program: Program, row: dict) -> Iterator[Suggestion]:
+    kernel_launches = [launch for launch in program.launches if launch.kernel == row["name"]]
+    bench, product = (
+        program.bench,
+        any(family_of(m.computes) == "contraction" for m in kernel_launches),
+    )
     target = program.run.meta().get("target")
-    given, own = bench.target("vector_width"), bench.default("vector_width")
+    width, default_width = bench.target("vector_width"), bench.default("vector_width")
     if bench.target("tiles") not in ("", "default"):
-        yield Try(
+        yield Suggestion(
             f"This run was compiled with tiles = {bench.target('tiles')}: use the default tiles.",
             (target_option("tiles", ""),),
         )
-    elif target == "cpu" and given not in ("", own):
-        yield Try(
-            f"This run was compiled with vectors of {given} lanes: use as many as the "
+    elif target == "cpu" and width not in ("", default_width):
+        yield Suggestion(
+            f"This run was compiled with vectors of {width} lanes: use as many as the "
             "processor has.",
             (target_option("vector_width", ""),),
         )
-    elif target == "cpu" and product and not given and own in ("", "16"):
-        yield Try(
+    elif target == "cpu" and product and not width and default_width in ("", "16"):
+        yield Suggestion(
             f"{EXPERIMENT}use vectors of 8 lanes. A result with few columns fills them "
             "better, and some processors clock higher.",
             (target_option("vector_width", "8"),),
         )
     elif product:
-        yield Try(
+        yield Suggestion(
             f"{EXPERIMENT}use small tiles for its products: more units of work, but operands "
             "are read more often.",
             (target_option("tiles", "small"),),
         )
     else:
-        yield Try(
+        yield Suggestion(
             f"{NOTHING}only products have tiles and widths to choose. Compare its loops "
             "with the assembly in the view Code; more rows at once (a larger batch) give it "
             "more work."
@@ -462,7 +476,7 @@ def constant(program: Program) -> Iterator[Finding]:
 
     A launch that only fills memory with a number is not work and is not reported.
     """
-    mine = [
+    constant_launches = [
         launch
         for launch in program.launches
         if launch.kinds
@@ -470,19 +484,19 @@ def constant(program: Program) -> Iterator[Finding]:
         and not program.has_loops
         and all(writer is None and v in program.constants for v, writer in launch.reads)
     ]
-    cost = program.time_of(mine)
+    cost = program.time_of(constant_launches)
     if cost is None:
         return
-    dearest = max(mine, key=lambda launch: launch.us or 0.0)
+    costliest = max(constant_launches, key=lambda launch: launch.us or 0.0)
     facts = [
         Fact(
             f"{m.kernel}{at([m])} computes {show_bytes(_moved(m))} from "
             f"{show_bytes(sum(v.type.bytes for v, _ in m.reads))} of constants",
             program.go(m),
         )
-        for m in mine[:4]
+        for m in constant_launches[:4]
     ]
-    answer = _unfolded(program, dearest)
+    answer = _unfolded(program, costliest)
     if answer is not None:
         facts.append(
             Fact(
@@ -492,13 +506,13 @@ def constant(program: Program) -> Iterator[Finding]:
         )
     yield Finding(
         severity(cost),
-        f"{counted(len(mine))} to compute constants{at(mine)}",
-        ", ".join(dict.fromkeys(m.kernel for m in mine)),
-        program.go(dearest),
+        f"{counted(len(constant_launches))} to compute constants{at(constant_launches)}",
+        ", ".join(dict.fromkeys(m.kernel for m in constant_launches)),
+        program.go(costliest),
         "constant work",
         cost,
         tuple(facts),
-        tuple(_fold(program, mine)),
+        tuple(_fold(program, constant_launches)),
     )
 
 
@@ -514,21 +528,23 @@ def _unfolded(program: Program, launch: Launch) -> Answer | None:
     return next((a for a in reversed(answers) if a.outcome == REFUSED), None)
 
 
-def _fold(program: Program, mine: Sequence[Launch]) -> Iterator[Try]:
-    back = take_back(list(program.bench.changed(FoldConstants.name())))
+def _fold(program: Program, constant_launches: Sequence[Launch]) -> Iterator[Suggestion]:
+    reverts = suggest_reverting(list(program.bench.changed(FoldConstants.name())))
     last = last_stage(program.stages, FoldConstants)
-    if back or last is None:
-        yield from back
+    if reverts or last is None:
+        yield from reverts
         return
-    growth = max(_moved(m) / max(1, sum(v.type.bytes for v, _ in m.reads)) for m in mine)
-    allowed, more = math.ceil(growth), sum(map(_moved, mine))
+    growth = max(
+        _moved(m) / max(1, sum(v.type.bytes for v, _ in m.reads)) for m in constant_launches
+    )
+    allowed, more = math.ceil(growth), sum(map(_moved, constant_launches))
     if allowed > float(dict(last.options).get("growth", 1.0)) and more <= MAX_FOLDED:
-        yield Try(
+        yield Suggestion(
             f"Allow folded constants to grow {allowed}-fold: {show_bytes(more)} more weights.",
             (option(last.pass_name, "growth", str(allowed)),),
         )
     else:
-        yield Try(
+        yield Suggestion(
             f"{NOTHING}as constants they would take {show_bytes(more)}. Make them smaller, "
             "or compute them before the model runs."
         )
@@ -539,29 +555,29 @@ def twice(program: Program) -> Iterator[Finding]:
     if any("recompute" in s.pass_name for s in program.stages) or program.has_loops:
         return  # recomputation was requested; iterations look alike
     seen: dict[tuple, Launch] = {}
-    again: list[tuple[Launch, Launch]] = []
+    repeats: list[tuple[Launch, Launch]] = []
     for launch in program.launches:
         key = launch.kernel, str(launch.op["arguments"]), launch.reads
         if seen.setdefault(key, launch) is not launch:
-            again.append((seen[key], launch))
-    second = [launch for _, launch in again]
+            repeats.append((seen[key], launch))
+    second = [launch for _, launch in repeats]
     cost = program.time_of(second)
     if cost is None:
         return
     facts = [
         Fact(f"{b.kernel}{at([b])} repeats the earlier launch{at([a])}", program.go(b))
-        for a, b in again[:4]
+        for a, b in repeats[:4]
     ]
-    back = take_back(list(program.bench.changed(EliminateCommonSubexpressions.name())))
-    tries = back or [
-        Try(
+    reverts = suggest_reverting(list(program.bench.changed(EliminateCommonSubexpressions.name())))
+    tries = reverts or [
+        Suggestion(
             f"{NOTHING}expressions with equal text are merged already. Compute "
             "it once in the model and use the result twice."
         )
     ]
     yield Finding(
         severity(cost),
-        f"{counted(len(again))} of repeated work{at(second)}",
+        f"{counted(len(repeats))} of repeated work{at(second)}",
         ", ".join(dict.fromkeys(b.kernel for b in second)),
         program.go(second[0]),
         "work done twice",

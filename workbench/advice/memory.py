@@ -16,8 +16,8 @@ from core_compiler.runtime.memory import show_bytes
 from core_compiler.training.passes.order_launches import OrderLaunches
 from core_compiler.training.passes.recompute import Recompute
 from workbench.advice import trials
-from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Try, severity
-from workbench.advice.offers import Gesture, insert, last_stage, option, skip, take_back
+from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Suggestion, severity
+from workbench.advice.offers import Gesture, insert, last_stage, option, skip, suggest_reverting
 from workbench.advice.program import PAGE, Launch, Program, at
 from workbench.queries import memory_plans
 from workbench.queries.kernel_table import launches as counted
@@ -27,7 +27,7 @@ from workbench.queries.numeric_results import as_count
 #: A plan is reported if it exceeds its lower bound by more than this.
 GAP = 0.02
 #: An idle buffer is reported if the peak would be lower by this fraction without it.
-WAITS = 0.05
+MIN_IDLE_PART = 0.05
 #: Padding above this fraction of the arena is waste: 64 bytes per buffer are needed for vectors.
 PADDING = 0.05
 #: The number of buffers at the peak that are named.
@@ -46,12 +46,12 @@ def live(buffers: Sequence[Buffer]) -> tuple[int, int]:
     for b in buffers:
         change[b.start] = change.get(b.start, 0) + b.size
         change[b.end + 1] = change.get(b.end + 1, 0) - b.size
-    now, most, where = 0, 0, 0
+    current, peak_bytes, where = 0, 0, 0
     for position in sorted(change):
-        now += change[position]
-        if now > most:
-            most, where = now, position
-    return most, where
+        current += change[position]
+        if current > peak_bytes:
+            peak_bytes, where = current, position
+    return peak_bytes, where
 
 
 def _memory(program: Program, value: float, how: str, whole: float, of: str) -> Cost | None:
@@ -65,25 +65,25 @@ def _memory(program: Program, value: float, how: str, whole: float, of: str) -> 
 def peak(program: Program) -> Iterator[Finding]:
     """Yield a finding for a buffer that is idle at the peak and raises it."""
     buffers = arena(program)
-    most, where = live(buffers)
+    peak_bytes, where = live(buffers)
     launch = next((each for each in program.launches if each.at >= where), None)
-    if launch is None or not most:
+    if launch is None or not peak_bytes:
         return
     touched = {program.run.value_id(v) for v in (*dict(launch.reads), *launch.writes)}
     alive = [b for b in buffers if b.start <= where <= b.end]
-    waiting = [b for b in alive if b.value not in touched]
-    if not waiting:
+    idle = [b for b in alive if b.value not in touched]
+    if not idle:
         return
-    largest = max(waiting, key=lambda b: b.size)
+    largest = max(idle, key=lambda b: b.size)
     without, _ = live([b for b in buffers if b is not largest])
-    how = f"counted: {show_bytes(most)} are alive at once, {show_bytes(without)} without it"
-    cost = _memory(program, most - without, how, most, "of the peak")
-    if cost is None or cost.part < WAITS:
+    how = f"counted: {show_bytes(peak_bytes)} are alive at once, {show_bytes(without)} without it"
+    cost = _memory(program, peak_bytes - without, how, peak_bytes, "of the peak")
+    if cost is None or cost.part < MIN_IDLE_PART:
         return
     makers = {each.id: each for each in program.launches}
     maker = makers.get(written_by(program.run, largest) or -1)
     last = _last_reader(program, largest)
-    said = f" from {maker.kernel}{at([maker])}" if maker else ""
+    origin = f" from {maker.kernel}{at([maker])}" if maker else ""
     until = f" until {last.kernel}{at([last])}" if last else ""
     facts = [
         Fact(
@@ -96,8 +96,8 @@ def peak(program: Program) -> Iterator[Finding]:
     ]
     yield Finding(
         severity(cost),
-        f"{show_bytes(largest.size)}{said} stay alive{until} and set the peak",
-        f"{show_bytes(most)} are alive at once",
+        f"{show_bytes(largest.size)}{origin} stay alive{until} and set the peak",
+        f"{show_bytes(peak_bytes)} are alive at once",
         {"buffer": largest.id, "panes": ["memory", "graph"]},
         "sets the peak",
         cost,
@@ -124,23 +124,23 @@ def _last_reader(program: Program, buffer: Buffer) -> Launch | None:
     return readers[-1] if readers else None
 
 
-def _lower(program: Program) -> Iterator[Try]:
-    back = take_back(list(program.bench.changed(*_FUSIONS)))
-    if back:
-        yield from back
+def _lower(program: Program) -> Iterator[Suggestion]:
+    reverts = suggest_reverting(list(program.bench.changed(*_FUSIONS)))
+    if reverts:
+        yield from reverts
         return
     plans = memory_plans.again(program.run)
     offers = (_budget(program, plans), trials.rematerialised(program))
     found = [offer for offer in offers if offer is not None]
     yield from found or [
-        Try(
+        Suggestion(
             f"{NOTHING}recomputing launches does not lower the peak. Read it "
             "earlier in the model, or run a smaller batch."
         )
     ]
 
 
-def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
+def _budget(program: Program, plans: Sequence[dict]) -> Suggestion | None:
     """Suggest holding another fraction for the backward pass, if that lowers the peak.
 
     It changes the budget of the recorded recompute pass, or adds that pass.
@@ -153,7 +153,7 @@ def _budget(program: Program, plans: Sequence[dict]) -> Try | None:
         return None
     # Rounded up, so that the plan is within the budget.
     part = min(1.0, math.ceil(best["part"] * 1000) / 1000)
-    return Try(
+    return Suggestion(
         f"Save {part:.1%} for the backward pass: the values alive at once need "
         f"{show_bytes(best['peak'])} instead of {show_bytes(chosen['peak'])}, for "
         f"{best['extra']:.1%} more work in total. To train like this: "
@@ -168,8 +168,8 @@ def _holding(program: Program, part: str) -> tuple[Gesture, ...]:
     if made is not None:
         return (option(made.pass_name, "budget", part),)
     name = Recompute.name()
-    there = program.bench.row(name) is not None
-    added = skip(name, False) if there else insert(OrderLaunches.name(), name)
+    exists = program.bench.row(name) is not None
+    added = skip(name, False) if exists else insert(OrderLaunches.name(), name)
     return added, option(name, "budget", part)
 
 
@@ -202,10 +202,10 @@ def recomputed(program: Program) -> Iterator[Finding]:
     )
 
 
-def _in_vain(program: Program, plans: Sequence[dict]) -> Iterator[Try]:
+def _in_vain(program: Program, plans: Sequence[dict]) -> Iterator[Suggestion]:
     made = last_stage(program.stages, Recompute)
     if made is not None:
-        yield Try(
+        yield Suggestion(
             "Save everything: no launch is recomputed, and the peak stays the same.",
             (skip(made.pass_name),),
         )
@@ -237,14 +237,16 @@ def plan(program: Program) -> Iterator[Finding]:
         if row["used"] or row is rows[0]
     ]
     made = last_stage(program.stages, PlanMemory)
-    tries = [Try(f"{NOTHING}no built-in planner needs less; fewer or smaller live buffers would.")]
+    tries = [
+        Suggestion(f"{NOTHING}no built-in planner needs less; fewer or smaller live buffers would.")
+    ]
     if rows and made is not None and rows[0]["bytes"] < used:
         # Of the planners that need least, prefer the default one.
         least = [row["planner"] for row in rows if row["bytes"] == rows[0]["bytes"]]
         name = PlanMemory().planner if PlanMemory().planner in least else least[0]
         saved = show_bytes(int(used - rows[0]["bytes"]))
         tries = [
-            Try(
+            Suggestion(
                 f"Plan with {name}, which needs {saved} less.",
                 (option(made.pass_name, "planner", name),),
             )
@@ -264,14 +266,14 @@ def plan(program: Program) -> Iterator[Finding]:
 def padding(program: Program) -> Iterator[Finding]:
     """Yield findings for padding between buffers, at the peak."""
     buffers = arena(program)
-    most, where = live(buffers)
+    peak_bytes, where = live(buffers)
     alive = [b for b in buffers if b.start <= where <= b.end]
     waste = sum(b.size - b.unpadded_size for b in alive)
-    if not most or waste < PADDING * most:
+    if not peak_bytes or waste < PADDING * peak_bytes:
         return
     unit = memory_plans.alignment(program.run)
     how = f"counted: {len(alive)} buffers at the peak, each padded to a multiple of {unit} bytes"
-    cost = _memory(program, waste, how, most, "of the peak")
+    cost = _memory(program, waste, how, peak_bytes, "of the peak")
     if cost is None:
         return
     worst = sorted(alive, key=lambda b: b.unpadded_size - b.size)[:4]
@@ -285,28 +287,30 @@ def padding(program: Program) -> Iterator[Finding]:
     yield Finding(
         severity(cost),
         f"{show_bytes(waste)} of padding at the peak",
-        f"{show_bytes(most - waste)} are used of {show_bytes(most)}",
+        f"{show_bytes(peak_bytes - waste)} are used of {show_bytes(peak_bytes)}",
         {"buffer": worst[0].id, "panes": ["memory", "graph"]},
         "padding",
         cost,
         tuple(facts),
-        tuple(_narrower(program, buffers, most, unit)),
+        tuple(_narrower(program, buffers, peak_bytes, unit)),
     )
 
 
-def _narrower(program: Program, buffers: Sequence[Buffer], most: int, unit: int) -> Iterator[Try]:
+def _narrower(
+    program: Program, buffers: Sequence[Buffer], peak_bytes: int, unit: int
+) -> Iterator[Suggestion]:
     """Yield a suggestion of a smaller alignment, if that reduces the memory alive at once."""
     made, least = last_stage(program.stages, PlanMemory), min(ALIGNMENTS)
     padded = [replace(b, size=-(-b.unpadded_size // least) * least) for b in buffers]
-    saved = most - live(padded)[0]
+    saved = peak_bytes - live(padded)[0]
     if made is not None and least < unit and saved > 0:
-        yield Try(
+        yield Suggestion(
             f"Pad to multiples of {least} bytes: {show_bytes(saved)} less at the peak. Two "
             "buffers may then share a cache line, which may slow down threads.",
             (option(made.pass_name, "alignment", str(least)),),
         )
         return
-    yield Try(
+    yield Suggestion(
         f"{NOTHING}a buffer takes at least {unit} bytes. Join small tensors into one (stack "
         "or concatenate them)."
     )
@@ -322,30 +326,30 @@ def unread(program: Program) -> Iterator[Finding]:
         for v in op.operands
         if v in program.roots
     }
-    lost = [(each, v) for each in program.launches for v in each.writes if v not in read]
-    nbytes = sum(v.type.bytes for _, v in lost)
+    unread_values = [(each, v) for each in program.launches for v in each.writes if v not in read]
+    nbytes = sum(v.type.bytes for _, v in unread_values)
     cost = program.traffic(nbytes, f"{show_bytes(nbytes)} written")
     if cost is None:
         return
-    every = list(dict.fromkeys(each for each, _ in lost))
+    every = list(dict.fromkeys(each for each, _ in unread_values))
     facts = [
         Fact(
             f"{each.kernel}{at([each])} writes {show_bytes(v.type.bytes)} that is never read",
             program.go(each),
         )
-        for each, v in lost[:4]
+        for each, v in unread_values[:4]
     ]
-    back = take_back(list(program.bench.changed(EliminateDeadCode.name())))
-    otherwise = Try(
+    reverts = suggest_reverting(list(program.bench.changed(EliminateDeadCode.name())))
+    suggestion = Suggestion(
         f"{NOTHING}dead code is eliminated already; these kernels compute it together "
         "with values that are read. Do not compute it in the model."
     )
-    again = last_stage(program.stages, Recompute)
-    if again is not None:
-        otherwise = Try(
+    recompute_stage = last_stage(program.stages, Recompute)
+    if recompute_stage is not None:
+        suggestion = Suggestion(
             "A launch recomputed for the backward pass writes all results of its "
             "kernel, but only some are read: save everything.",
-            (skip(again.pass_name),),
+            (skip(recompute_stage.pass_name),),
         )
     yield Finding(
         severity(cost),
@@ -355,5 +359,5 @@ def unread(program: Program) -> Iterator[Finding]:
         "never read",
         cost,
         tuple(facts),
-        tuple(back or [otherwise]),
+        tuple(reverts or [suggestion]),
     )

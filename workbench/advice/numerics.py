@@ -12,7 +12,7 @@ import numpy as np
 from core_compiler.ir import Op, Value
 from core_compiler.ir.events import TensorStats
 from core_compiler.passes.widen_sums import WidenSums, can_widen, lines_of
-from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Try, severity
+from workbench.advice.finding import NOTHING, Cost, Fact, Finding, Suggestion, severity
 from workbench.advice.offers import insert, option, skip
 from workbench.advice.program import Program, of_line
 from workbench.queries import numeric_results
@@ -47,14 +47,16 @@ def passes(program: Program) -> Iterator[Finding]:
         after = row["accumulated"]
         if after is None:
             continue
-        lost, was = after - before, before
+        increase, error_before = after - before, before
         before = after
-        if lost >= limit:
-            yield _pass(program, row, was, after, max(found))
+        if increase >= limit:
+            yield _pass(program, row, error_before, after, max(found))
 
 
-def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: float) -> Finding:
-    count, by = f"{(after - was) / eps:,.0f}", f"by {after - was:.2g}"
+def _pass(
+    program: Program, row: dict[str, Any], before: float, after: float, eps: float
+) -> Finding:
+    count, by = f"{(after - before) / eps:,.0f}", f"by {after - before:.2g}"
     detail = "relative to their largest magnitude"
     if not math.isfinite(after):
         count, by = "infinitely many", "without bound"
@@ -63,25 +65,27 @@ def _pass(program: Program, row: dict[str, Any], was: float, after: float, eps: 
         f"measured on the example inputs: outputs against the import, relative to their largest "
         f"magnitude; {count} roundings of their dtype"
     )
-    cost = Cost(after - was, "relative", how, min(after - was, 1.0))
+    cost = Cost(after - before, "relative", how, min(after - before, 1.0))
     run, stage = program.run, row["index"]
     facts = [
         Fact(
-            f"error of the outputs: {was:.2g} before {row['name']}, {after:.2g} after it",
+            f"error of the outputs: {before:.2g} before {row['name']}, {after:.2g} after it",
             {"stage": stage, "panes": ["numerics", "diff"]},
         )
     ]
-    checks = numeric_results.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
+    checks = numeric_results.checks(run.recording, stage, run.rewrites(stage), run.source_location)
     for check in [c for c in checks if c["verdict"] in ("within", "failed")][:MAX_NAMED]:
         go = {"stage": stage, "rewrite": check["rewrite"], "panes": ["graph", "diff"]}
         facts.append(Fact(_checked(check), go))
     pipeline_row = program.bench.row(row["name"])
     tries = [
-        Try(f"{NOTHING}{row['name']} is mandatory. Rescale the model's values at these lines.")
+        Suggestion(
+            f"{NOTHING}{row['name']} is mandatory. Rescale the model's values at these lines."
+        )
     ]
     if pipeline_row is not None and not pipeline_row.pass_.mandatory:
         tries = [
-            Try(
+            Suggestion(
                 f"Skip {row['name']}: the values stay as they are in the model, the time "
                 "may increase.",
                 (skip(row["name"]),),
@@ -104,9 +108,9 @@ def _checked(check: dict[str, Any]) -> str:
     line = of_line(f"{check['file']}:{check['line']}" if check["file"] else "")
     error = "unknown" if check["error"] is None else f"{check['error']:.2g}"
     allowed = check["tolerance"]
-    held = "expected bitwise equality" if allowed is None else f"allowed {allowed:.2g}"
-    far = "" if check["ulps"] is None else f", {check['ulps']:,} ulps at the worst element"
-    return f"{check['rule'] or check['note']}{line}: error {error}, {held}{far}"
+    requirement = "expected bitwise equality" if allowed is None else f"allowed {allowed:.2g}"
+    distance = "" if check["ulps"] is None else f", {check['ulps']:,} ulps at the worst element"
+    return f"{check['rule'] or check['note']}{line}: error {error}, {requirement}{distance}"
 
 
 def cancellations(program: Program) -> Iterator[Finding]:
@@ -119,7 +123,7 @@ def cancellations(program: Program) -> Iterator[Finding]:
     worst: dict[tuple[str, int], tuple[float, Op]] = {}
     for op in run.index(0).module.main.body.ops:
         error = _cancelled(op, by_value)
-        place = run.kept_place(op)
+        place = run.source_location(op)
         if error is not None and error > worst.get(place, (0.0, op))[0]:
             worst[place] = error, op
     for (file, line), (error, op) in worst.items():
@@ -155,25 +159,25 @@ _BEFORE = (
 )
 
 
-def _digits(program: Program, op: Op) -> Iterator[Try]:
+def _digits(program: Program, op: Op) -> Iterator[Suggestion]:
     """Yield suggestions that keep the digits of a sum, where its operands are computed."""
     makers, rows = program.run.index(0).module.main.body.producers(), program.stages
     line = next(iter(sorted(lines_of(op))), "")
     if len(rows) > 1 and can_widen(op, makers.get):
         name = WidenSums.name()
-        there = program.bench.row(name)
+        pipeline_row = program.bench.row(name)
         # If the ops are still those of the model, the lines are theirs.
-        done = [insert(rows[1].pass_name, name)] if there is None else []
-        chosen = [] if there is None else [there.options.get("lines", "")]
+        done = [insert(rows[1].pass_name, name)] if pipeline_row is None else []
+        chosen = [] if pipeline_row is None else [pipeline_row.options.get("lines", "")]
         wanted = ", ".join([*chosen, line]) if line else ""
-        yield Try(
+        yield Suggestion(
             "Compute this sum and the arithmetic before it in f64, and round once: it "
             "then has the accuracy of f64, but the launch takes longer.",
             (*done, option(name, "lines", wanted)),
         )
-        yield Try(f"Or {_BEFORE}.")
+        yield Suggestion(f"Or {_BEFORE}.")
         return
-    yield Try(
+    yield Suggestion(
         f"{NOTHING}its operands are rounded to {op.result.type.dtype.name} outside or by "
         f"ops that are not available in f64. In the model, {_BEFORE}."
     )

@@ -9,7 +9,7 @@ from typing import Any
 from core_compiler.passes.base import Pass
 from core_compiler.record.reader import Stage
 from core_compiler.support.errors import UserError
-from workbench.advice.finding import Try
+from workbench.advice.finding import Suggestion
 from workbench.model import edits, pipeline_editor, recorded_model
 from workbench.queries.run import Run
 
@@ -29,11 +29,11 @@ class Bench:
 
     def __init__(self, run: Run):
         self._run = run
-        self.ground: pipeline_editor.Ground | None = None
+        self.basis: pipeline_editor.EditBasis | None = None
         self._rows: Sequence[pipeline_editor.Row] = ()
         try:
-            self.ground = pipeline_editor.ground_of(run)
-            self._rows = self.ground.rows(self.ground.base)
+            self.basis = pipeline_editor.basis_of(run)
+            self._rows = self.basis.rows(self.basis.base)
         except UserError as problem:
             self._reason = f"{problem.what}; {problem.fix}"
         else:
@@ -61,27 +61,27 @@ class Bench:
 
     def target(self, name: str) -> str:
         """Return the text of a target option that this recording was made with ("": default)."""
-        return "" if self.ground is None else str(self.ground.base["target"].get(name, ""))
+        return "" if self.basis is None else str(self.basis.base["target"].get(name, ""))
 
     def default(self, name: str) -> str:
         """Return the target's default of that option ("": not recorded)."""
         return str((self._run.meta().get("target_defaults") or {}).get(name, ""))
 
-    def resolve(self, wanted: Try) -> Try:
-        """Return ``wanted`` with its draft and command, or the reason why it has none."""
-        if not wanted.done or self.ground is None:
-            return replace(wanted, reason=self.reason if wanted.done else "")
-        on = self.ground
-        draft = on.base
+    def resolve(self, suggestion: Suggestion) -> Suggestion:
+        """Return ``suggestion`` with its draft and command, or the reason why it has none."""
+        if not suggestion.done or self.basis is None:
+            return replace(suggestion, reason=self.reason if suggestion.done else "")
+        basis = self.basis
+        draft = basis.base
         try:
-            for gesture in wanted.done:
-                draft = pipeline_editor.change(on, draft, gesture)
-            shown = pipeline_editor.shown(on, draft, recorded_model.compiled_as(self._run))
+            for gesture in suggestion.done:
+                draft = pipeline_editor.change(basis, draft, gesture)
+            shown = pipeline_editor.shown(basis, draft, recorded_model.compiled_as(self._run))
         except UserError as problem:
-            return replace(wanted, reason=str(problem))
-        said = edits.words(edits.checked(draft["edit"]), draft["target"]) or "no edits"
+            return replace(suggestion, reason=str(problem))
+        summary = edits.words(edits.checked(draft["edit"]), draft["target"]) or "no edits"
         return replace(
-            wanted, draft=draft, words=said, command=shown["command"], reason=self._reason
+            suggestion, draft=draft, words=summary, command=shown["command"], reason=self._reason
         )
 
 
@@ -112,14 +112,14 @@ def target_option(name: str, text: str) -> Gesture:
     return {"do": "target", "option": name, "text": text}
 
 
-def take_back(changed: Sequence[Changed]) -> list[Try]:
+def suggest_reverting(changed: Sequence[Changed]) -> list[Suggestion]:
     """Suggest restoring the passes that the recording's own edit disabled."""
     if not changed:
         return []
-    told = "; ".join(each.words for each in changed)
+    changes = "; ".join(each.words for each in changed)
     return [
-        Try(
-            f"{told}: let {'it' if len(changed) == 1 else 'them'} run.",
+        Suggestion(
+            f"{changes}: let {'it' if len(changed) == 1 else 'them'} run.",
             tuple(each.done for each in changed),
         )
     ]

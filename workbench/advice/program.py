@@ -10,7 +10,7 @@ from typing import Any
 from core_compiler.ir import Op, Value
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.bufferize import CONSTANT, COPY, LOOP, OUTPUT
-from core_compiler.passes.find_lifetimes import root_of
+from core_compiler.passes.find_lifetimes import memory_owners
 from core_compiler.passes.grouping import family
 from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.advice.finding import Cost
@@ -95,21 +95,21 @@ class Program:
     def __init__(self, run: Run):
         self.run, self.bench = run, Bench(run)
         self.stages = run.stages()
-        self._kept: dict[str, Any] = {}
+        self._cached: dict[str, Any] = {}
         main = run.index(run.version.stages - 1).module.main if run.version.stages else None
         self.ops: Sequence[Op] = () if main is None else main.body.ops
         lowered = any(
             op.kind == OUTPUT or (op.kind == LAUNCH and "writes" in op.attributes)
             for op in self.ops
         )
-        self.roots = root_of(self.ops) if lowered else {}
+        self.roots = memory_owners(self.ops) if lowered else {}
         self.launches = self._launches() if lowered else []
 
-    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+    def cached(self, name: str, make: Callable[[], Any]) -> Any:
         """Return ``make()``, called once: several hazards may need the same trial."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+        if name not in self._cached:
+            self._cached[name] = make()
+        return self._cached[name]
 
     def _launches(self) -> list[Launch]:
         works = {w.op: w for w in work(self.run) if w.op is not None}
@@ -121,7 +121,7 @@ class Program:
             if op.kind != LAUNCH:
                 continue
             key = self.run.op_id(op)
-            file, line = self.run.kept_place(op)
+            file, line = self.run.source_location(op)
             read = tuple((self.roots[v], last.get(self.roots[v])) for v in reads(op))
             launch = Launch(
                 op,
@@ -178,7 +178,7 @@ class Program:
             return self._moved(moved, "the bytes that these launches read and write")
         spent = sum(us or 0.0 for us in times)
         measured = all(launch.work.median_us is not None for launch in launches)
-        return self._time(spent, measured, _how(len(launches), measured, self.roofs))
+        return self._time(spent, measured, _explain_time(len(launches), measured, self.roofs))
 
     def traffic(self, nbytes: float, what: str) -> Cost | None:
         """Return the time of moving ``nbytes`` at the bandwidth for that size.
@@ -191,8 +191,8 @@ class Program:
         if not nbytes:
             return None
         rate = roof.limits.bandwidth(nbytes)
-        said = "measured here" if roof.measured else f"in the description of {roof.name}"
-        how = f"{what} at {rate / 1e9:.3g} GB/s, the bandwidth {said}"
+        source = "measured here" if roof.measured else f"in the description of {roof.name}"
+        how = f"{what} at {rate / 1e9:.3g} GB/s, the bandwidth {source}"
         return self._time(1e6 * nbytes / rate, False, how)
 
     def _moved(self, nbytes: float, what: str) -> Cost | None:
@@ -229,7 +229,7 @@ class Program:
         return next((op for op in reversed(launch.computes) if not _is_light(op)), None)
 
 
-def _how(count: int, measured: bool, roof: Roofs | None) -> str:
+def _explain_time(count: int, measured: bool, roof: Roofs | None) -> str:
     each = "the launch" if count == 1 else f"its {count} launches"
     if measured:
         return f"the median of {each}" if count == 1 else f"the sum of the medians of {each}"

@@ -25,7 +25,7 @@ from core_compiler.runtime.memory import show_bytes
 from core_compiler.support.errors import UserError
 from core_compiler.training.passes.order_launches import OrderLaunches
 from core_compiler.training.passes.recompute import Recompute
-from workbench.advice.finding import Try
+from workbench.advice.finding import Suggestion
 from workbench.advice.offers import insert, move, option, repeat
 from workbench.advice.program import LEAST_PART, Program
 from workbench.queries.kernel_table import launches as counted
@@ -50,7 +50,7 @@ class Fused:
 class Better:
     """An edit of the fusions: the suggestion (``offer``), and the savings."""
 
-    offer: Try
+    offer: Suggestion
     launches: int
     bytes: int
 
@@ -60,7 +60,7 @@ def fusions(program: Program) -> Better | None:
 
     Returns None if there is none.
     """
-    return program.kept("fusions", lambda: _fusions(program))
+    return program.cached("fusions", lambda: _fusions(program))
 
 
 def _fusions(program: Program) -> Better | None:
@@ -96,10 +96,11 @@ def _fusions(program: Program) -> Better | None:
     if found is None or before.bytes - best.bytes < LEAST_PART * before.bytes:
         return None
     fewer = before.launches - best.launches
-    said = f"{counted(fewer)} fewer, " if fewer else ""
+    count_text = f"{counted(fewer)} fewer, " if fewer else ""
     less = before.bytes - best.bytes
-    offer = Try(
-        f"{found[0]}: {said}{show_bytes(less)} less read and written by launches.", tuple(found[1])
+    offer = Suggestion(
+        f"{found[0]}: {count_text}{show_bytes(less)} less read and written by launches.",
+        tuple(found[1]),
     )
     return Better(offer, fewer, less)
 
@@ -107,7 +108,9 @@ def _fusions(program: Program) -> Better | None:
 def _variants(
     program: Program, order: Sequence[int]
 ) -> Iterator[tuple[str, list[Mapping[str, Any]], Sequence[int]]]:
-    behind = next((s.pass_name for s in program.stages if s.pass_name == OutlineKernels.name()), "")
+    next_pass = next(
+        (s.pass_name for s in program.stages if s.pass_name == OutlineKernels.name()), ""
+    )
     for place, i in enumerate(order):
         yield (
             f"Run {FUSIONS[i]} twice",
@@ -115,11 +118,11 @@ def _variants(
             [*order[: place + 1], i, *order[place + 1 :]],
         )
     for other in permutations(order):
-        if list(other) != list(order) and behind:
+        if list(other) != list(order) and next_pass:
             names = [FUSIONS[i] for i in other]
             yield (
                 f"Fuse in another order ({', '.join(names)})",
-                [move(name, behind) for name in names],
+                [move(name, next_pass) for name in names],
                 other,
             )
 
@@ -139,12 +142,12 @@ def _fused(program: Program, module: Module, passes: Sequence[Pass]) -> Fused | 
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def rematerialised(program: Program) -> Try | None:
+def rematerialised(program: Program) -> Suggestion | None:
     """Suggest recomputing launches if that lowers the peak; None if it does not."""
-    return program.kept("rematerialised", lambda: _rematerialised(program))
+    return program.cached("rematerialised", lambda: _rematerialised(program))
 
 
-def _rematerialised(program: Program) -> Try | None:
+def _rematerialised(program: Program) -> Suggestion | None:
     stage = _last_launched(program.stages)
     if program.bench.reason or stage is None:
         return None
@@ -154,12 +157,12 @@ def _rematerialised(program: Program) -> Try | None:
     if not before - after:
         return None
     name, count = Rematerialise.name(), len({r.note for r in context.rewrites})
-    there = program.bench.row(name)
+    pipeline_row = program.bench.row(name)
     done = [insert(stage.pass_name, name)]
-    if there is not None:
-        more = there.options.get("launches", str(Rematerialise().launches))
+    if pipeline_row is not None:
+        more = pipeline_row.options.get("launches", str(Rematerialise().launches))
         done = [option(name, "launches", str(int(more) + Rematerialise().launches))]
-    return Try(
+    return Suggestion(
         "Recompute values where they are read instead of keeping them through the peak: the "
         f"values alive at once need {show_bytes(after)} instead of {show_bytes(before)}, for at "
         f"most {counted(count)} more.",

@@ -16,7 +16,7 @@ from core_compiler.support.errors import UserError
 
 EDITOR, VIEWER = "editor", "viewer"
 #: Matches every user who has signed in.
-EVERYBODY = "*"
+ANY_USER = "*"
 
 
 class Refused(UserError):
@@ -49,10 +49,10 @@ class Access:
         A name takes precedence over ``*``, and of two roles the lesser one wins.
         """
         if not self.sign_in:
-            return VIEWER if EVERYBODY in self.viewers else EDITOR
+            return VIEWER if ANY_USER in self.viewers else EDITOR
         if not user:
             return None
-        for name in (user, EVERYBODY):
+        for name in (user, ANY_USER):
             if name in self.viewers:
                 return VIEWER
             if name in self.editors:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from workbench.app.compiles import Compile
 
-Then = Callable[[Compile], None]
+EndCallback = Callable[[Compile], None]
 
 
-class Asides:
+class BackgroundJobs:
     """The background jobs of a page, one per view that reports it, each with an end callback."""
 
     def __init__(self) -> None:
-        self._all: dict[str, tuple[Compile, Then]] = {}  # in order of arrival
+        self._all: dict[str, tuple[Compile, EndCallback]] = {}  # in order of arrival
 
-    def begin(self, view: str, job: Compile, then: Then) -> None:
+    def begin(self, view: str, job: Compile, then: EndCallback) -> None:
         """Follow a job; ``then`` is called with it when it has ended."""
         self._all.pop(view, None)
         self._all[view] = job, then
@@ -35,7 +35,7 @@ class Asides:
         running = [(view, job) for view, (job, _) in self._all.items() if job.running]
         return running[-1] if running else None
 
-    def take_ended(self) -> tuple[Compile, Then] | None:
+    def pop_ended(self) -> tuple[Compile, EndCallback] | None:
         """Return a job that has ended, and stop following it."""
         ended = next((view for view, (job, _) in self._all.items() if not job.running), None)
         return None if ended is None else self._all.pop(ended)

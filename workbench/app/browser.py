@@ -22,7 +22,7 @@ class Browser:
     def __init__(self, document: Any, roots: Mapping[str, Any]):
         self._document, self._roots = document, roots
         self._loop = IOLoop.current()
-        self._gate = threading.Lock()
+        self._lock = threading.Lock()
         self._waiting: list[Callable[[], None]] = []
         self._maker: threading.Thread | None = None
         self._sent = False
@@ -41,13 +41,13 @@ class Browser:
     def is_making(self) -> bool:
         return self._maker is not None
 
-    def ready(self) -> None:
+    def mark_ready(self) -> None:
         """Run the callbacks that waited for the browser to connect.
 
         The bar reports the connection when it is drawn; Bokeh's own event waits for all
         components, and does not always arrive.
         """
-        with self._gate:
+        with self._lock:
             self.is_ready, waiting = True, self._waiting
             self._waiting = []
         for callback in waiting:
@@ -57,12 +57,12 @@ class Browser:
         """Run ``callback`` when the browser connects; call this only before it has."""
         self._waiting.append(callback)
 
-    def later(self, callback: Callable[[], None]) -> None:
+    def run_on_loop(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` on the loop, as soon as the browser is connected."""
         if self._maker is threading.current_thread():
             callback()
             return
-        with self._gate:
+        with self._lock:
             if not self.is_ready:
                 self._waiting.append(callback)
                 return
@@ -80,14 +80,14 @@ class Browser:
 
     def set(self, name: str, **values: Any) -> None:
         """Set parameters of a component, from the loop."""
-        with self._gate:
+        with self._lock:
             if not self.is_ready and not self.is_making:
                 self._waiting.append(partial(self.set, name, **values))
                 return
-        self.told()
+        self.mark_sent()
         self._roots[name].param.update(**values)
 
-    def told(self) -> None:
+    def mark_sent(self) -> None:
         """Note that a message was sent."""
         self._sent = True
 

@@ -18,11 +18,11 @@ from workbench.app.access import Refused
 from workbench.app.compiles import Compile
 from workbench.app.run_query import MAX_TEXT
 from workbench.app.turns import Result
-from workbench.app.workspace import Distrust
+from workbench.app.workspace import UntrustedCode
 from workbench.model import first_bad_pass
 from workbench.state.view_state import ViewState
 from workbench.ui import navigation
-from workbench.ui.updates import held, instead
+from workbench.ui.updates import lock_all, message_for_error
 from workbench.views import search
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def url(page: Page, command: Command) -> None:
     if state.run != page.view_state.run:
         page.load(state)
     elif page.run is None and page.job is None:
-        page.list_at(state.outside(), push=False)
+        page.show_library_page(state.without_run(), push=False)
     else:
         page.go(state, push=False)
 
@@ -70,11 +70,15 @@ def compare(page: Page, command: Command) -> None:
 def swap(page: Page, _command: Command) -> None:
     """Open the recording that is compared with, and compare it with this one."""
     if page.run is not None and page.other is not None:
-        here = page.view_state
-        there = ViewState(
-            run=here.other, other=here.run, panes=here.panes, fold=here.fold, views=here.views
+        current = page.view_state
+        swapped = ViewState(
+            run=current.other,
+            other=current.run,
+            panes=current.panes,
+            fold=current.fold,
+            views=current.views,
         )
-        page.load(there, push=True)
+        page.load(swapped, push=True)
 
 
 def search_for(page: Page, command: Command) -> None:
@@ -82,18 +86,18 @@ def search_for(page: Page, command: Command) -> None:
     if run is None:
         return
 
-    def look() -> None:
-        told: dict[str, Any] = {"text": text, "asking": command.get("asking"), "hits": []}
+    def run_search() -> None:
+        results: dict[str, Any] = {"text": text, "asking": command.get("asking"), "hits": []}
         try:
             with run.lock:
-                told |= asdict(search.find(run, state, text))
+                results |= asdict(search.find(run, state, text))
         except Exception as error:  # an expression that is invalid while it is typed, or a bug
-            told["problem"] = instead("search", error)
-        answer = json.dumps(told)
-        page.browser.later(lambda: page.browser.set("bar", detail=answer))
-        page.browser.later(page.show_bar)
+            results["problem"] = message_for_error("search", error)
+        answer = json.dumps(results)
+        page.browser.run_on_loop(lambda: page.browser.set("bar", detail=answer))
+        page.browser.run_on_loop(page.show_bar)
 
-    page.aside_of_views(look)
+    page.run_in_page_thread(run_search)
 
 
 # -- opening and compiling ------------------------------------------------------------------------
@@ -129,14 +133,14 @@ def take_tour(page: Page, _command: Command) -> None:
     page.problem = None
 
     def then(entries: Result) -> None:
-        suited = [e for e in entries() if tour.suits(e)]
-        if suited:
-            page.load(ViewState(run=suited[0].name), push=True)
+        suitable = [e for e in entries() if tour.is_suitable(e)]
+        if suitable:
+            page.load(ViewState(run=suitable[0].name), push=True)
         else:
             page.start(page.workspace.job(tour.MODEL, tour.OPTIONS))
         page.begin_tour()
 
-    page.in_turn(then, page.workspace.library.entries)
+    page.run_in_order(then, page.workspace.library.entries)
 
 
 def execute(page: Page, command: Command) -> None:
@@ -154,11 +158,11 @@ def execute(page: Page, command: Command) -> None:
         try:
             page.follow_execution(page.workspace.compiles.start(job(), page.user))
             page.show_bar()
-        except Distrust as error:
-            trusting = {"label": "Run that code", "name": "execute", "data": {"trust": True}}
-            page.tell({**error.to_json()["error"], "act": trusting}, error=True)
+        except UntrustedCode as error:
+            trust_action = {"label": "Run that code", "name": "execute", "data": {"trust": True}}
+            page.show_message({**error.to_json()["error"], "act": trust_action}, error=True)
 
-    page.in_turn(then, lambda: rerun.execution(page.workspace, run, command))
+    page.run_in_order(then, lambda: rerun.execution(page.workspace, run, command))
 
 
 def compile_again(page: Page, command: Command) -> None:
@@ -171,26 +175,28 @@ def compile_again(page: Page, command: Command) -> None:
         return
     command = {**command, "draft": dict(command.get("draft") or {})}
 
-    def then(wanted: Result) -> None:
+    def then(result: Result) -> None:
         try:
-            job = wanted()
+            job = result()
             if job["hold"]:  # it is shown while it runs
                 page.start(job)
                 return
             made = page.workspace.compiles.start(job, page.user)
         except UserError as error:
-            ask = isinstance(error, Distrust)
-            _tell_pipeline(page, {"state": "refused", **error.to_json(), "ask": ask})
+            ask = isinstance(error, UntrustedCode)
+            _send_edit_status(page, {"state": "refused", **error.to_json(), "ask": ask})
             return
         start = str(command["draft"].get("start", ""))
         view = "compare" if command.get("compare") else ""
-        page.asides.begin(EDITED, made, lambda ended: _edited_ended(page, ended, start, view))
-        _tell_pipeline(page, {"state": "running"})
+        page.background_jobs.begin(
+            EDITED, made, lambda ended: _finish_edited_compile(page, ended, start, view)
+        )
+        _send_edit_status(page, {"state": "running"})
 
-    page.in_turn(then, lambda: rerun.job(page.workspace, run, command, page.user))
+    page.run_in_order(then, lambda: rerun.job(page.workspace, run, command, page.user))
 
 
-def _tell_pipeline(page: Page, what: Mapping[str, Any]) -> None:
+def _send_edit_status(page: Page, what: Mapping[str, Any]) -> None:
     # The same message is sent again: a user who repeated the command waits for it.
     facts = {**what, "run": page.run and page.run.path.name, "n": time.time()}
     for name in EDITING:
@@ -198,28 +204,30 @@ def _tell_pipeline(page: Page, what: Mapping[str, Any]) -> None:
     page.show_bar()
 
 
-def _edited_ended(page: Page, job: Compile, start: str, view: str) -> None:
+def _finish_edited_compile(page: Page, job: Compile, start: str, view: str) -> None:
     if job.outcome != "finished":
-        told = rerun.failure(page.workspace, job)
-        _tell_pipeline(page, told)
+        report = rerun.failure(page.workspace, job)
+        _send_edit_status(page, report)
         if not set(EDITING) & set(page.view_state.panes):
-            page.tell(told["error"], error=job.outcome == "failed")
+            page.show_message(report["error"], error=job.outcome == "failed")
         return
-    _tell_pipeline(page, {"state": "done"})
+    _send_edit_status(page, {"state": "done"})
     page.load(rerun.state_of(page.workspace, page.view_state, job, start, view), push=True)
 
 
-def hold(page: Page, command: Command) -> None:
+def step_held_compile(page: Page, command: Command) -> None:
     """Send a held compile its next action (``do``, see :mod:`workbench.model.stepping`)."""
     if page.job is not None:
-        page.job.tell({"do": str(command.get("do", "")), "stops": list(page.view_state.stops)})
+        page.job.send_command(
+            {"do": str(command.get("do", "")), "stops": list(page.view_state.stops)}
+        )
         page.show_bar()
 
 
 def cancel(page: Page, command: Command) -> None:
     """Cancel the background job of view ``of``; "": the compile of the shown recording."""
     view = str(command.get("of", ""))
-    job = page.asides.job(view) if view else page.job
+    job = page.background_jobs.job(view) if view else page.job
     if job is not None:
         job.cancel()
         page.show_bar()
@@ -227,9 +235,9 @@ def cancel(page: Page, command: Command) -> None:
 
 def leave(page: Page) -> None:
     """Stop following the background jobs, because another recording will be shown."""
-    if page.asides.job(EDITED) is not None:
-        _tell_pipeline(page, {"state": "done"})
-    page.asides.clear()
+    if page.background_jobs.job(EDITED) is not None:
+        _send_edit_status(page, {"state": "done"})
+    page.background_jobs.clear()
     page.searches.clear()
 
 
@@ -259,8 +267,8 @@ def bisect(page: Page, command: Command) -> None:
         return
     if "bisect" not in page.view_state.panes:
         page.move(lambda r, s: navigation.move("show", r, s, {**command, "view": "bisect"}))
-    kept = first_bad_pass.newest(run.path, run.identity) is not None
-    if command.get("again") or not (kept or page.working is not None):
+    has_result = first_bad_pass.newest(run.path, run.identity) is not None
+    if command.get("again") or not (has_result or page.reported_job is not None):
         _begin_search(page, "bisect", {}, lambda: page.workspace.bisect(run, command))
 
 
@@ -268,17 +276,17 @@ def _begin_search(page: Page, view: str, facts: dict[str, Any], job: Callable[[]
     """Start the worker that searches, and show its progress in the view."""
 
     def work() -> dict:
-        with held(page.run, page.other):
+        with lock_all(page.run, page.other):
             return job()
 
-    def then(wanted: Result) -> None:
+    def then(result: Result) -> None:
         try:
-            page.follow_search(view, page.workspace.compiles.start(wanted(), page.user))
+            page.follow_search(view, page.workspace.compiles.start(result(), page.user))
         except UserError as error:
             page.searches.refused(view, error, facts)
         page.refresh()
 
-    page.in_turn(then, work)
+    page.run_in_order(then, work)
 
 
 # -- the library ----------------------------------------------------------------------------------
@@ -286,19 +294,21 @@ def _begin_search(page: Page, view: str, facts: dict[str, Any], job: Callable[[]
 
 def remove(page: Page, command: Command) -> None:
     def then(notice: Result) -> None:
-        page.tell(notice())
+        page.show_message(notice())
         page.list_runs()
 
-    page.of_library(then, lambda: runs.removed(page.workspace.library, str(command.get("run", ""))))
+    page.run_on_library(
+        then, lambda: runs.delete_run(page.workspace.library, str(command.get("run", "")))
+    )
 
 
 def restore(page: Page, command: Command) -> None:
     def then(name: Result) -> None:
-        page.tell({"what": "The run was restored.", "where": name()})
+        page.show_message({"what": "The run was restored.", "where": name()})
         if page.run is None:
             page.list_runs()
 
-    page.of_library(then, lambda: page.workspace.library.restore(str(command.get("token", ""))))
+    page.run_on_library(then, lambda: page.workspace.library.restore(str(command.get("token", ""))))
 
 
 def purge(page: Page, command: Command) -> None:
@@ -307,10 +317,10 @@ def purge(page: Page, command: Command) -> None:
     def then(count: Result) -> None:
         number = count()
         what = "1 run was" if number == 1 else f"{number:,} runs were"
-        page.tell({"what": f"{what} deleted permanently."})
+        page.show_message({"what": f"{what} deleted permanently."})
         page.list_runs()
 
-    page.of_library(then, lambda: page.workspace.library.purge(str(command.get("token", ""))))
+    page.run_on_library(then, lambda: page.workspace.library.purge(str(command.get("token", ""))))
 
 
 def discard(page: Page, command: Command) -> None:
@@ -320,7 +330,7 @@ def discard(page: Page, command: Command) -> None:
         done()
         page.list_runs()
 
-    page.of_library(then, lambda: page.workspace.library.discard(str(command.get("token", ""))))
+    page.run_on_library(then, lambda: page.workspace.library.discard(str(command.get("token", ""))))
 
 
 def annotate(page: Page, command: Command) -> None:
@@ -329,7 +339,7 @@ def annotate(page: Page, command: Command) -> None:
         page.list_runs()
         page.show_bar()
 
-    page.of_library(then, lambda: runs.annotate(page.workspace.library, command))
+    page.run_on_library(then, lambda: runs.annotate(page.workspace.library, command))
 
 
 def find_runs(page: Page, command: Command) -> None:
@@ -342,7 +352,7 @@ def find_runs(page: Page, command: Command) -> None:
                 "shelf": str(command.get("shelf", "")),
             }
         )
-        page.list_at(state, push=bool(command.get("push", True)))
+        page.show_library_page(state, push=bool(command.get("push", True)))
 
 
 # -- dispatch -------------------------------------------------------------------------------------
@@ -350,16 +360,16 @@ def find_runs(page: Page, command: Command) -> None:
 COMMANDS: Mapping[str, Callable[[Page, Command], None]] = {
     "url": url, "home": home, "search": search_for, "open": open_, "again": again,
     "compare": compare, "swap": swap, "execute": execute, "cancel": cancel, "remove": remove,
-    "rerun": compile_again, "diverge": diverge, "bisect": bisect, "held": hold,
+    "rerun": compile_again, "diverge": diverge, "bisect": bisect, "held": step_held_compile,
     "restore": restore, "purge": purge, "annotate": annotate, "runs": find_runs, "tour": take_tour,
     "discard": discard,
 }  # fmt: skip
 
 #: The commands of a viewer; ``open`` applies to recordings only.
-LOOKING = {"url", "home", "search", "open", "compare", "swap", "runs"}
+VIEWER_COMMANDS = {"url", "home", "search", "open", "compare", "swap", "runs"}
 
 
-def opens(name: str, command: Command) -> list[str]:
+def opened_recordings(name: str, command: Command) -> list[str]:
     """Return the recordings that a command shows, by their names."""
     if name == "url":
         state = ViewState.parse(str(command.get("query", "")))
@@ -370,12 +380,12 @@ def opens(name: str, command: Command) -> list[str]:
 
 def run(name: str, page: Page, command: Command, viewer: bool = False) -> None:
     """Run the command ``name``, if it exists; Refused if a ``viewer`` may not."""
-    if viewer and not _may_look(name, command):
+    if viewer and not _is_allowed_for_viewer(name, command):
         raise Refused(name)
     if name in COMMANDS:
         COMMANDS[name](page, command)
 
 
-def _may_look(name: str, command: Command) -> bool:
-    opens = str(command.get("what", "")).strip().lower().endswith(".run")
-    return name in LOOKING and (name != "open" or opens)
+def _is_allowed_for_viewer(name: str, command: Command) -> bool:
+    opens_recording = str(command.get("what", "")).strip().lower().endswith(".run")
+    return name in VIEWER_COMMANDS and (name != "open" or opens_recording)

@@ -24,17 +24,17 @@ from core_compiler.support.errors import BAD_INPUT, UserError
 #: The time a worker may take to stop before it is terminated, then killed (seconds).
 PATIENCE = 15.0
 #: The amount of a worker's other output that is kept, for errors (characters).
-MAX_NOISE = 4000
+MAX_STDERR = 4000
 #: The longest line of a worker that is parsed: the code it runs can write there too (characters).
 MAX_LINE = 1 << 20
 #: The time limit of each step of stopping when the server ends (seconds).
-HASTE = 4.0
+SHUTDOWN_PATIENCE = 4.0
 #: The time for which a worker's output is read after its end (seconds): processes it left behind
 #: may keep the pipe open.
 DRAIN = 2.0
 #: The time a held compile waits for a page after the last one has gone (seconds): the page may just
 #: be reloading.
-ALONE = 60.0
+ABANDONED_AFTER = 60.0
 #: The number of finished compiles that are remembered, for pages that ask for their outcome.
 MAX_ENDED = 50
 
@@ -56,16 +56,16 @@ class Limits:
     @property
     def environment(self) -> dict[str, str]:
         """Return the environment variables that pass the limits to a worker."""
-        told = {"MEMORY": self.memory, "SECONDS": self.seconds, "BOUND": int(self.bound)}
+        values = {"MEMORY": self.memory, "SECONDS": self.seconds, "BOUND": int(self.bound)}
         return {
             f"COMPILER_WORKBENCH_JOB_{k}": f"{v:g}" if k == "SECONDS" else str(v)
-            for k, v in told.items()
+            for k, v in values.items()
             if v
         }
 
 
 #: The predicate of messages about a background job's model, by the kind of the job.
-_DOING = {
+_ACTIVITIES = {
     "diverge": "are being compared",
     "bisect": "is being searched for a bad pass",
     "append": "is being executed",
@@ -95,18 +95,18 @@ class Compile:
         self.error: dict[str, str] | None = None
         #: The position at which a held compile waits (see :mod:`workbench.model.stepping`).
         self.paused: dict[str, Any] | None = None
-        self._noise = ""
-        self._gate = threading.Lock()  # it either begins or is cancelled before
+        self._stderr = ""
+        self._lock = threading.Lock()  # it either begins or is cancelled before
         self._stopping = False
-        self._looked = 0.0  # time of the last look by a page
+        self._last_viewed = 0.0  # time of the last look by a page
         self._patience = PATIENCE
-        self._heard = False  # whether the process has written anything
+        self._has_output = False  # whether the process has written anything
         self._process: subprocess.Popen[str] | None = None
-        self._clock: threading.Timer | None = None
+        self._timer: threading.Timer | None = None
 
     def begin(self) -> None:
         """Start the process, unless it was cancelled meanwhile."""
-        with self._gate:
+        with self._lock:
             if not self.running:
                 return
             self.started = time.time()
@@ -131,9 +131,9 @@ class Compile:
                 self.outcome = "failed"
                 return
         if self._limits.seconds:
-            self._clock = threading.Timer(self._limits.seconds, self._late)
-            self._clock.daemon = True
-            self._clock.start()
+            self._timer = threading.Timer(self._limits.seconds, self._time_out)
+            self._timer.daemon = True
+            self._timer.start()
         threading.Thread(target=self._watch, daemon=True).start()
 
     @property
@@ -141,7 +141,7 @@ class Compile:
         return self.outcome is None
 
     @property
-    def waits(self) -> bool:
+    def is_queued(self) -> bool:
         """Return whether it is in the queue."""
         return self.running and self._process is None
 
@@ -156,7 +156,7 @@ class Compile:
         """Return its process id; 0 if it has no process."""
         return 0 if self._process is None else self._process.pid
 
-    def tell(self, command: Mapping[str, Any]) -> None:
+    def send_command(self, command: Mapping[str, Any]) -> None:
         """Send a command to a compile that waits (:mod:`workbench.model.stepping`)."""
         if self.paused is None or self._process is None or self._process.stdin is None:
             return
@@ -170,36 +170,36 @@ class Compile:
 
         Returns at once.
         """
-        with self._gate:
+        with self._lock:
             self._patience = min(self._patience, patience)
-            waited = self.waits
-            if waited:
+            was_queued = self.is_queued
+            if was_queued:
                 self.outcome = "cancelled"
             elif self.running and not self._stopping:
                 self._stopping = True
                 self.progress = {"what": "stopping", "done": 0, "total": 0}
                 threading.Thread(target=self._stop, daemon=True).start()
-        if waited:
+        if was_queued:
             self._ended()
 
-    def looked_at(self) -> None:
+    def mark_viewed(self) -> None:
         """Note that a page shows it.
 
         A held compile is cancelled if no page has shown it for a while: no user could resume it.
         """
-        first, self._looked = not self._looked, time.monotonic()
+        first, self._last_viewed = not self._last_viewed, time.monotonic()
         if first and self.job.get("hold"):
-            threading.Thread(target=self._attend, daemon=True).start()
+            threading.Thread(target=self._cancel_if_abandoned, daemon=True).start()
 
-    def _attend(self) -> None:
+    def _cancel_if_abandoned(self) -> None:
         while self.running:
-            left = self._looked + ALONE - time.monotonic()
-            if left <= 0:
+            remaining = self._last_viewed + ABANDONED_AFTER - time.monotonic()
+            if remaining <= 0:
                 self.cancel()
                 return
-            time.sleep(min(left, 1.0))
+            time.sleep(min(remaining, 1.0))
 
-    def _late(self) -> None:
+    def _time_out(self) -> None:
         """Cancel it because its time limit has passed."""
         if self.running and not self._stopping:
             self.error = {
@@ -215,11 +215,11 @@ class Compile:
         assert self._process is not None
         # Before its first output there is no result to keep, and if the server was started with
         # interrupts ignored, the worker ignores them until it installs its handler.
-        first = (signal.SIGINT,) if self._heard else ()
-        for sign in (*first, signal.SIGTERM, signal.SIGKILL):
+        first = (signal.SIGINT,) if self._has_output else ()
+        for signum in (*first, signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is not None:
                 return
-            self._process.send_signal(sign)
+            self._process.send_signal(signum)
             try:
                 self._process.wait(self._patience)
                 return
@@ -227,8 +227,8 @@ class Compile:
                 continue
 
     def _finish(self, outcome: str) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self.outcome = outcome
         self._ended()
 
@@ -239,27 +239,27 @@ class Compile:
             if not self.job.get("hold"):
                 to.close()
 
-    def _listen(self, lines: IO[str]) -> None:
-        begins = True
+    def _read_stdout(self, lines: IO[str]) -> None:
+        is_line_start = True
         for part in _parts(lines, MAX_LINE):
-            self._heard = True
-            if begins:  # the rest of an overlong line is not a line
-                self._hear(part)
-            begins = part.endswith("\n")
+            self._has_output = True
+            if is_line_start:  # the rest of an overlong line is not a line
+                self._read_report(part)
+            is_line_start = part.endswith("\n")
 
-    def _listen_to_noise(self, lines: IO[str]) -> None:
-        for part in _parts(lines, MAX_NOISE):
-            self._noise = (self._noise + part)[-MAX_NOISE:]
+    def _read_stderr(self, lines: IO[str]) -> None:
+        for part in _parts(lines, MAX_STDERR):
+            self._stderr = (self._stderr + part)[-MAX_STDERR:]
 
     def _watch(self) -> None:
         """Wait until the process ends, even if others still hold its pipes."""
         assert self._process is not None
         process: Any = self._process
         readers = [
-            threading.Thread(target=listen, args=(pipe,), daemon=True)
-            for listen, pipe in (
-                (self._listen, process.stdout),
-                (self._listen_to_noise, process.stderr),
+            threading.Thread(target=read, args=(pipe,), daemon=True)
+            for read, pipe in (
+                (self._read_stdout, process.stdout),
+                (self._read_stderr, process.stderr),
             )
         ]
         for reader in readers:
@@ -275,10 +275,10 @@ class Compile:
             self._finish("finished")
         else:
             if self.error is None:
-                last = self._noise.strip().rsplit("\n", 1)[-1] or f"exit code {code}"
+                last = self._stderr.strip().rsplit("\n", 1)[-1] or f"exit code {code}"
                 fix = (
                     "try again"
-                    if _DOING.keys() & self.job.keys()
+                    if _ACTIVITIES.keys() & self.job.keys()
                     else ("what it finished is kept; compile again")
                 )
                 self.error = {
@@ -293,19 +293,19 @@ class Compile:
                 )
             self._finish("failed")
 
-    def _hear(self, line: str) -> None:
+    def _read_report(self, line: str) -> None:
         try:
-            told = json.loads(line)
+            report = json.loads(line)
         except (ValueError, RecursionError):
             return
-        if not isinstance(told, dict):
+        if not isinstance(report, dict):
             return
-        if "paused" in told and not self._stopping:
-            self.paused = told["paused"]
-        if "progress" in told and not self._stopping:
-            self.progress = told["progress"]
-        if "error" in told and not self._stopping:
-            self.error = told["error"]
+        if "paused" in report and not self._stopping:
+            self.paused = report["paused"]
+        if "progress" in report and not self._stopping:
+            self.progress = report["progress"]
+        if "error" in report and not self._stopping:
+            self.error = report["error"]
 
 
 def _parts(lines: IO[str], longest: int) -> Iterator[str]:
@@ -337,27 +337,29 @@ class Compiles:
         """
         with self._lock:
             out = Path(job["out"])
-            if _DOING.keys() & job.keys():
-                same = self._all.get(out)
-                if same is not None and same.running:
-                    if same.job != job:
+            if _ACTIVITIES.keys() & job.keys():
+                existing = self._all.get(out)
+                if existing is not None and existing.running:
+                    if existing.job != job:
                         raise UserError(
                             "another job on this recording is running",
                             out.name,
                             "wait until it is done, or cancel it",
                         )
-                    return same
+                    return existing
             else:
                 out = self._free(out)
-            there = [c for c in self._all.values() if c.running]
-            if len(there) >= self._limits.compiles + self._limits.queue or self._closed:
+            active = [c for c in self._all.values() if c.running]
+            if len(active) >= self._limits.compiles + self._limits.queue or self._closed:
                 raise UserError(
-                    f"{_doing(there)}", "compile", "wait until it is done, or cancel it"
+                    f"{_describe_activity(active)}",
+                    "compile",
+                    "wait until it is done, or cancel it",
                 )
             self._forget()
-            made = Compile({**job, "out": str(out)}, self._limits, owner, self._go_on)
+            made = Compile({**job, "out": str(out)}, self._limits, owner, self._start_queued)
             self._all[out] = made
-        self._go_on()
+        self._start_queued()
         return made
 
     def _free(self, out: Path) -> Path:
@@ -374,18 +376,18 @@ class Compiles:
         for path in ended[: max(0, len(ended) - MAX_ENDED)]:
             del self._all[path]
 
-    def _go_on(self) -> None:
+    def _start_queued(self) -> None:
         """Start the compiles that may start, and update the queue positions of the others."""
         with self._lock:
-            going = [c for c in self._all.values() if c.running and not c.waits]
-            waiting = [c for c in self._all.values() if c.waits]
-            while waiting and len(going) < self._limits.compiles and not self._closed:
+            active = [c for c in self._all.values() if c.running and not c.is_queued]
+            waiting = [c for c in self._all.values() if c.is_queued]
+            while waiting and len(active) < self._limits.compiles and not self._closed:
                 first = waiting.pop(0)
                 first.begin()
                 if first.running:
-                    going.append(first)
-            for place, one in enumerate(waiting, 1):
-                what = f"waiting, number {place} in the queue: {_doing(going)}"
+                    active.append(first)
+            for position, one in enumerate(waiting, 1):
+                what = f"waiting, number {position} in the queue: {_describe_activity(active)}"
                 one.progress = {"what": what, "done": 0, "total": 0}
 
     def of(self, path: Path) -> Compile | None:
@@ -397,17 +399,19 @@ class Compiles:
             self._closed = True
             running = [c for c in self._all.values() if c.running]
         for one in running:
-            one.cancel(HASTE)
-        deadline = time.monotonic() + 3 * HASTE
+            one.cancel(SHUTDOWN_PATIENCE)
+        deadline = time.monotonic() + 3 * SHUTDOWN_PATIENCE
         while any(c.running for c in running) and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
-def _doing(running: list[Compile]) -> str:
+def _describe_activity(running: list[Compile]) -> str:
     """Return who is compiling what, as text."""
-    told = []
+    parts = []
     for one in running[:3]:
-        doing = next((w for kind, w in _DOING.items() if kind in one.job), "is being compiled")
-        told.append(f"{one.job['model']} {doing}{f' for {one.owner}' if one.owner else ''}")
-    more = len(running) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more else "") or "the server is shutting down"
+        activity = next(
+            (w for kind, w in _ACTIVITIES.items() if kind in one.job), "is being compiled"
+        )
+        parts.append(f"{one.job['model']} {activity}{f' for {one.owner}' if one.owner else ''}")
+    more = len(running) - len(parts)
+    return ", ".join(parts) + (f" and {more} more" if more else "") or "the server is shutting down"

@@ -25,16 +25,16 @@ PATIENCE = 3.0
 
 
 @dataclass
-class _News:
+class _Changes:
     """The result of a look.
 
-    ``anew``: recordings whose files were replaced, with the new ones; ``problem``: why one cannot
-    be read any more; ``telling``: the report of a search.
+    ``replaced``: recordings whose files were replaced, with the new ones; ``problem``: why one
+    cannot be read any more; ``search_progress``: the report of a search.
     """
 
-    anew: list[tuple[Run, Run]] = field(default_factory=list)
+    replaced: list[tuple[Run, Run]] = field(default_factory=list)
     problem: UserError | None = None
-    telling: str = ""
+    search_progress: str = ""
 
 
 class Growth:
@@ -45,29 +45,29 @@ class Growth:
         self.lost: set[Run] = set()
         self._held: set[Compile] = set()  # shown, waiting for a command
         self._seen: list[tuple] = []  # versions of the shown recordings
-        self._looking = False
+        self._is_checking = False
         self._broken: dict[Run, float] = {}  # unreadable recordings, and when to report them
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Show the growth of recordings, and the outcome of jobs that have ended."""
         page = self._page
-        page.guard(self._look_for_files)
-        news = any(run.live or run.is_touched or run in self._broken for run in self._runs())
-        news = news or bool(page.job or page.asides)
-        if not self._looking and (news or self._seen != self._versions()):
-            self._looking = True
-            page.in_turn(self._looked, self._read)
+        page.guard(self._report_deleted)
+        changes = any(run.live or run.is_touched or run in self._broken for run in self._runs())
+        changes = changes or bool(page.job or page.background_jobs)
+        if not self._is_checking and (changes or self._seen != self._versions()):
+            self._is_checking = True
+            page.run_in_order(self._apply, self._collect_changes)
 
-    def stay_with_held(self) -> None:
+    def keep_held_alive(self) -> None:
         """Keep a held compile alive while a page that has shown it is open."""
         job = self._page.job
         if job is not None and job.job.get("hold"):
             self._held.add(job)
         self._held = {held for held in self._held if held.running}
         for held in self._held:
-            held.looked_at()
+            held.mark_viewed()
 
-    def _look_for_files(self) -> None:
+    def _report_deleted(self) -> None:
         """Report, once, that a shown recording was deleted."""
         page = self._page
         for run in (page.run, page.other):
@@ -78,7 +78,7 @@ class Growth:
             else:
                 self.lost.add(run)
                 library = page.workspace.library
-                page.tell(runs.lost(library, library.name(run.path), page.viewer))
+                page.show_message(runs.lost(library, library.name(run.path), page.viewer))
             page.show_bar()
 
     def _runs(self) -> list[Run]:
@@ -97,20 +97,20 @@ class Growth:
         before, self._seen = self._seen, self._versions()
         return before != self._seen
 
-    def _read(self) -> _News:
+    def _collect_changes(self) -> _Changes:
         """Refresh the recordings and collect other changes, in the page's thread."""
-        page, news = self._page, _News()
+        page, changes = self._page, _Changes()
         for run in self._runs():
             try:
                 run.refresh()
                 self._broken.pop(run, None)
             except UserError:
-                self._open_anew(run, news)
-        if page.searches.runs(searches.TELLING):
-            news.telling = page.shown.choices(searches.TELLING)
-        return news
+                self._reopen(run, changes)
+        if page.searches.runs(searches.WITH_PROGRESS):
+            changes.search_progress = page.shown.choices(searches.WITH_PROGRESS)
+        return changes
 
-    def _open_anew(self, run: Run, news: _News) -> None:
+    def _reopen(self, run: Run, changes: _Changes) -> None:
         """Open the file that has replaced a recording.
 
         While it cannot be read it may be incomplete: the error is reported once, after a delay.
@@ -120,15 +120,15 @@ class Growth:
             found = workspace.acquire(run.path)
         except UserError as problem:
             if time.monotonic() > self._broken.setdefault(run, time.monotonic() + PATIENCE):
-                self._broken[run], news.problem = math.inf, problem
+                self._broken[run], changes.problem = math.inf, problem
             return
         self._broken.pop(run, None)
         if found is run:  # the file is the same recording after all
             workspace.release(found)
         else:
-            news.anew.append((run, found))
+            changes.replaced.append((run, found))
 
-    def _take_anew(self, old: Run, new: Run) -> None:
+    def _show_replacement(self, old: Run, new: Run) -> None:
         """Show the recording that has replaced another."""
         page = self._page
         if old not in (page.run, page.other):  # the page shows something else now
@@ -139,41 +139,41 @@ class Growth:
             page.other = new
             page.refresh()
         if old is page.run:
-            page.take(new)
-        page.tell(
+            page.show_recording(new)
+        page.show_message(
             {"what": "The recording was replaced: this is the new one.", "where": new.path.name}
         )
 
-    def _looked(self, result: Result) -> None:
-        self._looking = False
-        news, page = result(), self._page
-        for old, new in news.anew:
-            self._take_anew(old, new)
-        if news.problem is not None:
-            page.tell(news.problem.to_json()["error"], error=True)
+    def _apply(self, result: Result) -> None:
+        self._is_checking = False
+        changes, page = result(), self._page
+        for old, new in changes.replaced:
+            self._show_replacement(old, new)
+        if changes.problem is not None:
+            page.show_message(changes.problem.to_json()["error"], error=True)
         if page.run is None and page.job is not None:
             path = page.job.path
             if path.exists() and page.job.running:
-                self._quietly(lambda: page.take(page.workspace.acquire(path)))
+                self._quietly(lambda: page.show_recording(page.workspace.acquire(path)))
             elif not page.job.running:
                 self._ended()
                 return
-        own = page.run.path if page.run is not None else None
-        stages = next((version.stages for path, version, _ in self._seen if path == own), 0)
+        shown_path = page.run.path if page.run is not None else None
+        stages = next((version.stages for path, version, _ in self._seen if path == shown_path), 0)
         if page.run is not None and self._grown():
-            self._stay_at_the_end(page.run, stages)
+            self._follow_newest_stage(page.run, stages)
             page.refresh()
-        elif page.working is not None:
+        elif page.reported_job is not None:
             page.show_bar()
-            if news.telling and page.searches.runs(searches.TELLING):
-                page.browser.set(searches.TELLING, detail=news.telling)
+            if changes.search_progress and page.searches.runs(searches.WITH_PROGRESS):
+                page.browser.set(searches.WITH_PROGRESS, detail=changes.search_progress)
         if page.job is not None and not page.job.running:
             self._ended()
-        while (ended := page.asides.take_ended()) is not None:
+        while (ended := page.background_jobs.pop_ended()) is not None:
             job, then = ended
             then(job)
 
-    def _stay_at_the_end(self, run: Run, stages: int) -> None:
+    def _follow_newest_stage(self, run: Run, stages: int) -> None:
         """Show the newest stage of a stepped compile, unless the user chose an earlier one."""
         page = self._page
         held = page.job is not None and page.job.job.get("hold")
@@ -190,18 +190,18 @@ class Growth:
         job, page.job = page.job, None
         assert job is not None
         if page.run is None and job.path.exists():
-            self._quietly(lambda: page.take(page.workspace.acquire(job.path)))
+            self._quietly(lambda: page.show_recording(page.workspace.acquire(job.path)))
         if page.run is not None:
             page.run.refresh(wait=False)
-            page.take_place()
+            page.restore_stage()
         if job.outcome == "failed" and job.error is not None:
             if page.run is None:
-                page.view_state = page.view_state.outside()
-            page.tell(job.error, error=True)
+                page.view_state = page.view_state.without_run()
+            page.show_message(job.error, error=True)
         elif job.outcome == "cancelled":
             fix = "the finished stages are kept" if page.run is not None else ""
             if page.run is None:
                 page.view_state = ViewState()
                 page.show_start()
-            page.tell({"what": "The compile was cancelled.", "fix": fix})
+            page.show_message({"what": "The compile was cancelled.", "fix": fix})
         page.refresh()

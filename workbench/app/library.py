@@ -85,11 +85,11 @@ class Library:
             return path
         return (self.imported if path.parts[:-1] == ("imported",) else self.folder) / path.name
 
-    def _own(self, name: str) -> Path:
+    def _require_run(self, name: str) -> Path:
         """Return the path of a run of the library; UserError if it is not found."""
         path = self.find(name)
-        own = path.parent in (self.folder, self.imported) and path.suffix == ".run"
-        if not own or not path.is_file():
+        is_ours = path.parent in (self.folder, self.imported) and path.suffix == ".run"
+        if not is_ours or not path.is_file():
             raise UserError("run not found in the library", name[:200], "see workbench runs")
         return path
 
@@ -108,7 +108,7 @@ class Library:
         self.index.refresh(seconds=1.0)
         return self.index.find(text, limit).entries
 
-    def alike(self, model: str, limit: int = MAX_OFFERED) -> list[Entry]:
+    def runs_of_model(self, model: str, limit: int = MAX_OFFERED) -> list[Entry]:
         """Return the readable recordings of a model, pinned ones and then the newest first."""
         self.index.refresh(seconds=1.0, quick=True)
         name = model[: run_entry.MAX_NAME].replace('"', "")  # the index stores no more of it
@@ -158,7 +158,7 @@ class Library:
         pinned: bool | None = None,
     ) -> None:
         """Replace a run's tags (or apply a function to them), note or pin; UserError."""
-        path = self._own(name)
+        path = self._require_run(name)
 
         def change() -> None:
             wanted = tags(run_entry.about(path)["tags"]) if callable(tags) else tags
@@ -172,25 +172,25 @@ class Library:
 
         UserError while it is being written.
         """
-        path = self._own(name)
+        path = self._require_run(name)
         entry = run_entry.read(path, self.name(path))
         if entry.status == "recording" and not entry.elsewhere:
             raise UserError("this run is still being recorded", entry.name, "cancel it first")
         self._tidy()
-        gone = self.trash.put(entry.name, entry.model, entry.target, files_of(path))
+        deleted = self.trash.put(entry.name, entry.model, entry.target, files_of(path))
         self.index.update(entry.name)
-        return gone
+        return deleted
 
     def restore(self, token: str) -> str:
         """Restore a deleted run; return its name, a new one if its own has been taken."""
         deleted = next((d for d in self.trash.content() if d.token == token), None)
         if deleted is None:
             raise UserError("deleted run not found", token[:80], "see workbench runs --trash")
-        place = self.imported if deleted.name.startswith("imported/") else self.folder
+        parent = self.imported if deleted.name.startswith("imported/") else self.folder
         try:
             with self._moving:
-                to = self._free(place / Path(deleted.name).name)
-                self.trash.take(deleted, to)
+                to = self._free(parent / Path(deleted.name).name)
+                self.trash.move_out(deleted, to)
         except OSError as error:
             raise not_stored(error, deleted.name) from None
         self.index.update(self.name(to))
@@ -221,7 +221,7 @@ class Library:
 
     def _tidy(self) -> None:
         """Remove entries that were deleted or uploaded 30 days ago and not used since."""
-        self.trash.empty(trash.KEPT)
+        self.trash.empty(trash.KEEP_SECONDS)
         self.uploads.tidy()
 
     # -- uploads ---------------------------------------------------------------------------------
@@ -231,17 +231,17 @@ class Library:
 
         These are models and imported recordings, also those in the trash.
         """
-        gone = (d.token for d in self.trash.content() if d.name.startswith("imported/"))
+        tokens = (d.token for d in self.trash.content() if d.name.startswith("imported/"))
         files = chain(
             self.uploads.files(),
             self.imported.glob("*.run"),
-            *((self.trash.folder / token).glob("*.run") for token in gone),
+            *((self.trash.folder / token).glob("*.run") for token in tokens),
         )
         for file in files:
             with suppress(OSError):
                 yield file, file.stat().st_size
 
-    def take_in(self, path: Path) -> str:
+    def import_recording(self, path: Path) -> str:
         """Copy a foreign recording into the library, among the imported ones; return its name.
 
         UserError if it is not a recording.
@@ -254,7 +254,7 @@ class Library:
             recording.close()
         return self.name(to)
 
-    def adopt(self, upload: Path) -> Path:
+    def import_upload(self, upload: Path) -> Path:
         """Move an uploaded recording into the library, among the imported ones.
 
         Code that an imported recording names never runs without consent.
@@ -294,6 +294,6 @@ def files_of(path: Path) -> list[Path]:
         first_bad_pass,
     )
 
-    kept = (each.RESULTS.path_of(path) for each in (divergences, first_bad_pass))
-    beside = *kept, run_entry.about_path(path)
-    return [path, *(Path(f"{path}{part}") for part in ("-wal", "-shm")), *beside]
+    results = (each.RESULTS.path_of(path) for each in (divergences, first_bad_pass))
+    companions = *results, run_entry.about_path(path)
+    return [path, *(Path(f"{path}{part}") for part in ("-wal", "-shm")), *companions]

@@ -11,7 +11,7 @@ from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS, ViewState
 
 #: How long a result from the library is used before the next look (seconds).
-LOOK = 5.0
+UPDATE_INTERVAL = 5.0
 #: The number of recordings of the model that are offered; the comparison offers all.
 MAX_OFFERED = 20
 
@@ -24,18 +24,18 @@ class Offers:
 
     def __init__(self, workspace: Workspace):
         self._workspace = workspace
-        self._looked: tuple[str, float] = ("", 0.0)
+        self._last_refresh: tuple[str, float] = ("", 0.0)
         self._found: list[Entry] = []
 
-    def look(self, run: Run, state: ViewState) -> bool:
+    def refresh(self, run: Run, state: ViewState) -> bool:
         """Look for them if a shown view can use them; return True if they have changed."""
         if not any(VIEWS[name].two for name in state.panes):
             return False
         model, now = str(run.meta().get("model", "")), time.monotonic()
-        if self._looked[0] == model and now - self._looked[1] < LOOK:
+        if self._last_refresh[0] == model and now - self._last_refresh[1] < UPDATE_INTERVAL:
             return False
-        self._looked = model, now
-        before, self._found = self._found, self._workspace.alike(model, MAX_OFFERED)
+        self._last_refresh = model, now
+        before, self._found = self._found, self._workspace.runs_of_model(model, MAX_OFFERED)
         return before != self._found
 
     def facts(self, run: Run, state: ViewState, other: Run | None) -> dict[str, Any]:

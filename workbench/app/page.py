@@ -22,12 +22,12 @@ from workbench.advice import findings
 from workbench.advice.finding import NOTE, Finding
 from workbench.app import commands, components, rerun, runs, searches, tour
 from workbench.app.access import EDITOR
-from workbench.app.asides import Asides
+from workbench.app.asides import BackgroundJobs
 from workbench.app.browser import Browser
 from workbench.app.compiles import Compile
 from workbench.app.growth import Growth
-from workbench.app.shown import Shown
-from workbench.app.turns import Result, Turn, Turns
+from workbench.app.shown import ShownViews
+from workbench.app.turns import QueuedTask, Result, TaskQueue
 from workbench.app.workspace import Workspace
 from workbench.queries import executions
 from workbench.queries.run import Run
@@ -71,8 +71,8 @@ class Page:
         self.job: Compile | None = None  # the compile that writes the shown recording
         self.problem: dict[str, str] | None = None
         self.origin: rerun.Origin | None = None  # the recording that the start page compiles again
-        self._place: ViewState | None = None  # the view state for the recording being made
-        self.asides = Asides()
+        self._previous_state: ViewState | None = None  # the view state for the recording being made
+        self.background_jobs = BackgroundJobs()
         self.searches = searches.Searches()
         self._tour: dict[str, Any] | None = None
         self._commands = 0  # received: a reply is new even if the state is the same
@@ -85,14 +85,14 @@ class Page:
         self._listing = runs.Listing(
             workspace.library,
             self._show_runs,
-            lambda told: self.browser.later(lambda: self._tell_bar(told)),
+            lambda error: self.browser.run_on_loop(lambda: self._show_error(error)),
             self.viewer,
         )
         self._push = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
         self.browser: Browser = Browser(document, self.roots)
-        self.shown = Shown(self)
-        self._turns = Turns(self.aside_of_views, self.browser.later)
+        self.shown = ShownViews(self)
+        self._queue = TaskQueue(self.run_in_page_thread, self.browser.run_on_loop)
         self.growth = Growth(self)
         self._listen()
         with self.browser.making():
@@ -140,31 +140,33 @@ class Page:
             if run is not None:
                 self.workspace.release(run)
 
-    def _on_command(self, teller: str, event: Any) -> None:
+    def _on_command(self, component: str, event: Any) -> None:
         try:
             command = json.loads(event.new)
-            self.shown.hear(teller, command)
+            self.shown.note_message(component, command)
             command.pop("n", None)
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
         if name == "ready":  # releases the messages that waited for the browser
-            self.browser.ready()
+            self.browser.mark_ready()
         elif navigation.known(name):
             self.move(
                 lambda r, s: navigation.move(name, r, s, command),
-                name not in navigation.UNRECORDED,
+                name not in navigation.WITHOUT_HISTORY,
                 navigation.is_quick(name, command),
             )
         else:
-            there = {self.view_state.run, self.view_state.other, ""}
-            wanted = [each for each in commands.opens(name, command) if each not in there]
-            self.in_turn(
-                partial(self._do, name, command),
-                partial(self.workspace.hold, wanted) if wanted else None,
+            open_names = {self.view_state.run, self.view_state.other, ""}
+            wanted = [
+                each for each in commands.opened_recordings(name, command) if each not in open_names
+            ]
+            self.run_in_order(
+                partial(self._run_command, name, command),
+                partial(self.workspace.acquire_all, wanted) if wanted else None,
             )
 
-    def _do(self, name: str, command: dict[str, Any], result: Result) -> None:
+    def _run_command(self, name: str, command: dict[str, Any], result: Result) -> None:
         """Run a command, with the recordings open that it will show."""
         held = result() or []
         self._commands += 1
@@ -174,26 +176,28 @@ class Page:
             for run in held:
                 self.workspace.release(run)
 
-    def in_turn(
+    def run_in_order(
         self,
         then: Callable[[Result], None],
         work: Callable[[], Any] | None = None,
-        hurry: bool = False,
+        urgent: bool = False,
     ) -> None:
         """Run ``work`` in the page's thread after earlier commands, then ``then`` on the loop.
 
         ``then`` receives the result.
 
-        ``hurry``: stop deriving the data of the current state.
+        ``urgent``: stop deriving the data of the current state.
         """
-        if hurry:
+        if urgent:
             self.shown.outdate()
-        self._turns.take(Turn(lambda result: self.guard(lambda: then(result)), work, hurry))
+        self._queue.submit(
+            QueuedTask(lambda result: self.guard(lambda: then(result)), work, urgent)
+        )
 
-    def of_library(self, then: Callable[[Result], None], work: Callable[[], Any]) -> None:
-        """Run as :meth:`in_turn`, after stopping the listing of the library in the same thread."""
+    def run_on_library(self, then: Callable[[Result], None], work: Callable[[], Any]) -> None:
+        """Run as :meth:`run_in_order`, but first stop listing the library in the same thread."""
         self._listing.end()
-        self.in_turn(then, work)
+        self.run_in_order(then, work)
 
     def move(
         self,
@@ -219,36 +223,36 @@ class Page:
                 state = result()
             except Exception as error:
                 self.refresh()  # its derivation was interrupted
-                if not isinstance(error, navigation.Nowhere):
+                if not isinstance(error, navigation.NoTarget):
                     raise
-                self.tell({"what": str(error)})
+                self.show_message({"what": str(error)})
                 return
             if state is not None:
                 self.go(state, push)
 
         run = self.run
-        if quick and self._turns.idle:
+        if quick and self._queue.is_idle:
             self.shown.outdate()  # stops prefetching
             if run is None or run.lock.acquire(timeout=PATIENCE):
                 try:
-                    self.in_turn(lambda _: then(work))
+                    self.run_in_order(lambda _: then(work))
                 finally:
                     if run is not None:
                         run.lock.release()
                 return
-        self.in_turn(then, work, hurry=True)
+        self.run_in_order(then, work, urgent=True)
 
     def guard(self, action: Callable[[], None]) -> None:
         """Run an action; any error is reported on the page, and the page continues."""
         try:
             action()
         except UserError as error:
-            self.tell(error.to_json()["error"], error=True)
+            self.show_message(error.to_json()["error"], error=True)
         except Exception as error:
             log.exception("a command failed")
-            self.tell(unexpected(error), error=True)
+            self.show_message(unexpected(error), error=True)
 
-    def tell(self, what: Mapping[str, Any], error: bool = False) -> None:
+    def show_message(self, what: Mapping[str, Any], error: bool = False) -> None:
         self._notice = {"error": error, **what, "n": time.time()}
         if self.run is None and error:
             self.problem = dict(what)
@@ -271,14 +275,14 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self.problem = None, None, None
-        self.origin, self._place = None, None
+        self.origin, self._previous_state = None, None
         self._listing.end()
         self._tour = None
         self.shown.clear()
         if state.run:
             self.guard(partial(self._open_recording, state.run))
         found = self.run is not None or self.job is not None  # a compile that has yet to write it
-        self.view_state = state if found else state.outside()
+        self.view_state = state if found else state.without_run()
         if not found:
             self.show_start()
         self._open_other()
@@ -295,49 +299,49 @@ class Page:
                 self.follow_execution(running)
 
     def follow_search(self, view: str, job: Compile) -> None:
-        self.asides.begin(view, job, partial(self._search_ended, view))
+        self.background_jobs.begin(view, job, partial(self._search_ended, view))
         self.searches.begun(view, job)
 
     def follow_execution(self, job: Compile) -> None:
-        self.asides.begin(EXECUTION, job, self._execution_ended)
+        self.background_jobs.begin(EXECUTION, job, self._execution_ended)
 
     def _execution_ended(self, job: Compile) -> None:
         """Refresh the page after an execution: the new times are in the recording."""
         if job.outcome == "failed" and job.error is not None:
-            self.tell(job.error, error=True)
+            self.show_message(job.error, error=True)
         elif job.outcome == "cancelled":
-            self.tell({"what": "The execution was cancelled; the recording is unchanged."})
+            self.show_message({"what": "The execution was cancelled; the recording is unchanged."})
         elif self.run is not None:
             self.run.refresh(wait=False)
-            self.tell({"what": executions.told(self.run)})
+            self.show_message({"what": executions.describe_latest(self.run)})
         self.refresh()
 
     def _open_other(self) -> None:
         """Open the recording that the view state compares with."""
-        wanted, there = self.view_state.other, self.other
-        if there is not None and self.workspace.library.name(there.path) != wanted:
-            self.workspace.release(there)
+        other_name, current = self.view_state.other, self.other
+        if current is not None and self.workspace.library.name(current.path) != other_name:
+            self.workspace.release(current)
             self.other = None
-        if not wanted or self.other is not None:
+        if not other_name or self.other is not None:
             return
         self.view_state = self.view_state.with_(other="")  # if it cannot be opened
-        self.guard(partial(self._take_other, wanted))
+        self.guard(partial(self._load_other, other_name))
 
-    def _take_other(self, name: str) -> None:
+    def _load_other(self, name: str) -> None:
         self.other = self.workspace.acquire(self.workspace.path(name))
         self.view_state = self.view_state.with_(other=self.workspace.library.name(self.other.path))
 
     def _open_recording(self, name: str) -> None:
         path = self.workspace.path(name)
         job = self.workspace.compiles.of(path)
-        runs = job is not None and job.running
-        if not runs:
+        is_running = job is not None and job.running
+        if not is_running:
             self.workspace.check_deleted(path)
         self.job = job
         try:
             self.run = self.workspace.acquire(path)
         except UserError:
-            if not runs:
+            if not is_running:
                 raise  # a compile that has just begun will write it
 
     def refresh(self) -> None:
@@ -348,10 +352,10 @@ class Page:
             # A view needs its size before it gets data: it centres the selection.
             self._layout = layout
             self.show_bar(done=False)
-        if not self._turns.hurried:  # the waiting command will show its result
+        if not self._queue.has_urgent:  # the waiting command will show its result
             self.shown.begin()
 
-    def aside_of_views(self, work: Callable[[], None]) -> None:
+    def run_in_page_thread(self, work: Callable[[], None]) -> None:
         """Run ``work`` in the page's thread, whatever is shown by then."""
         with suppress(RuntimeError):  # the page is closed
             self._thread.submit(work)
@@ -386,7 +390,7 @@ class Page:
             "start": run is None and job is None,
             "query": state.query(),
             "push": self._push,
-            "done": done and not self._turns.hurried,
+            "done": done and not self._queue.has_urgent,
             "panes": state.panes,
             "zoom": state.zoom,
             "fold": state.fold,
@@ -406,18 +410,18 @@ class Page:
         self._push = False
 
     @property
-    def working(self) -> tuple[str, Compile] | None:
+    def reported_job(self) -> tuple[str, Compile] | None:
         """Return the job that the bar reports, with its view; None if there is none.
 
         It is the compile of the shown recording (view ""), else the newest background job.
         """
         if self.job is not None and self.job.running:
             return "", self.job
-        return self.asides.newest()
+        return self.background_jobs.newest()
 
     def job_facts(self) -> dict[str, Any] | None:
-        working = self.working
-        return None if working is None else {**working[1].facts, "of": working[0]}
+        reported_job = self.reported_job
+        return None if reported_job is None else {**reported_job[1].facts, "of": reported_job[0]}
 
     def begin_tour(self) -> None:
         """Start the tour of the shown recording, once that is complete."""
@@ -433,10 +437,10 @@ class Page:
             self._tour = None  # the compile failed or was cancelled, which is reported
         elif not self._tour.get("asked"):
             self._tour = {**self._tour, "asked": True}
-            self.in_turn(self._guide, partial(_steps, run, self.view_state.run))
+            self.run_in_order(self._set_tour_steps, partial(_steps, run, self.view_state.run))
         return self._tour
 
-    def _guide(self, result: Result) -> None:
+    def _set_tour_steps(self, result: Result) -> None:
         if self._tour is not None:
             self._tour = {**self._tour, "steps": result()}
             self.show_bar()
@@ -453,7 +457,7 @@ class Page:
         self.browser.set("start", data=json.dumps(finite(facts)))
         self.list_runs()
 
-    def list_at(self, state: ViewState, push: bool) -> None:
+    def show_library_page(self, state: ViewState, push: bool) -> None:
         """Show another page of the library."""
         self.view_state, self._push = state, push
         self.list_runs()
@@ -461,25 +465,25 @@ class Page:
 
     def list_runs(self, quick: bool = False) -> None:
         """Show the library, and new runs as they are read."""
-        self.aside_of_views(self._listing.begin(self.view_state, quick))
+        self.run_in_page_thread(self._listing.begin(self.view_state, quick))
 
     def _show_runs(self, detail: str) -> None:
         if detail != self.roots["start"].detail:
-            self.browser.later(lambda: self.browser.set("start", detail=detail))
+            self.browser.run_on_loop(lambda: self.browser.set("start", detail=detail))
 
-    def _tell_bar(self, what: Mapping[str, Any]) -> None:
+    def _show_error(self, what: Mapping[str, Any]) -> None:
         self._notice = {"error": True, **what, "n": time.time()}
         self.show_bar()
 
     def _poll(self) -> None:
         self.browser.beat()
-        self.growth.stay_with_held()
+        self.growth.keep_held_alive()
         if self.run is not None or self.job is not None:
-            self.growth.look()
+            self.growth.check()
         elif self.browser.is_ready and self._listing.is_old:
             self.list_runs(quick=True)
 
-    def take(self, run: Run) -> None:
+    def show_recording(self, run: Run) -> None:
         """Show the recording of a compile, which now exists."""
         self.run = run
         self.shown.clear()
@@ -487,10 +491,10 @@ class Page:
 
     # -- compiling ---------------------------------------------------------------------------------
 
-    def start(self, job: dict[str, Any], place: ViewState | None = None) -> None:
+    def start(self, job: dict[str, Any], previous_state: ViewState | None = None) -> None:
         """Compile into a new recording and show it as it grows.
 
-        It is shown in the panes of ``place``, and at the end at its pass.
+        It is shown in the panes of ``previous_state``, and at the end at its pass.
         """
         made = self.workspace.compiles.start(job, self.user)
         commands.leave(self)
@@ -498,30 +502,34 @@ class Page:
         if self.run is not None:
             self.workspace.release(self.run)
         self.run, self.job, self._tour = None, made, None
-        self.growth.stay_with_held()
+        self.growth.keep_held_alive()
         self.shown.clear()
         self.shown.messages = {}
-        self.view_state = rerun.beside(place, self.workspace.library.name(made.path))
-        self._place, self.origin = place, None
+        self.view_state = rerun.state_while_compiling(
+            previous_state, self.workspace.library.name(made.path)
+        )
+        self._previous_state, self.origin = previous_state, None
         self._push = True
         self.show_bar()
 
-    def take_place(self) -> None:
+    def restore_stage(self) -> None:
         """Show, after a repeated compile, the pass that was shown of the original recording.
 
         It does nothing if the user has gone elsewhere.
         """
-        place, self._place = self._place, None
-        if place is None or self.run is None or self.view_state.stage is not None:
+        previous_state, self._previous_state = self._previous_state, None
+        if previous_state is None or self.run is None or self.view_state.stage is not None:
             return
-        found = next((s.index for s in self.run.stages() if s.pass_name == place.find), None)
+        found = next(
+            (s.index for s in self.run.stages() if s.pass_name == previous_state.find), None
+        )
         self.view_state = self.view_state.with_(stage=found)
 
     def _search_ended(self, view: str, job: Compile) -> None:
         self.searches.ended(view, job)
         self.refresh()
         if job.outcome == "failed" and job.error is not None and view not in self.view_state.panes:
-            self.tell(job.error, error=True)
+            self.show_message(job.error, error=True)
 
 
 def _steps(run: Run, name: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from core_compiler.support.errors import UserError
 from workbench.app.compiles import Compile
 from workbench.app.trust import code_of, foreign
-from workbench.app.workspace import Distrust, Workspace, as_recorded
+from workbench.app.workspace import UntrustedCode, Workspace, as_recorded
 from workbench.model import edits, pipeline_editor, recorded_model
 from workbench.queries.numeric_results import FRAMEWORK
 from workbench.queries.run import Run
@@ -26,9 +26,9 @@ def execution(workspace: Workspace, run: Run, command: Mapping[str, Any]) -> dic
     if missing := workspace.not_executable(run):
         raise UserError(missing, run.path.name, "compile the model again")
     meta = run.meta()
-    wanted = recorded_model.spec_of(meta, run.path)
-    workspace.check_trust(run, wanted.text, meta.get("edit"), trust=bool(command.get("trust")))
-    job = workspace.job(wanted.text, as_recorded(meta, wanted))
+    spec = recorded_model.spec_of(meta, run.path)
+    workspace.check_trust(run, spec.text, meta.get("edit"), trust=bool(command.get("trust")))
+    job = workspace.job(spec.text, as_recorded(meta, spec))
     return {**job, "out": str(execution_key(run.path)), "append": str(run.path)}
 
 
@@ -45,24 +45,24 @@ def job(
     A foreign recording or a link may contain code: code that neither ``user`` has typed here nor a
     recording made here contains runs only once the user trusts it (``trust``).
     """
-    on = pipeline_editor.ground_of(run)
-    draft = pipeline_editor.clean(command.get("draft"), on.base)
-    on.check(draft)
+    basis = pipeline_editor.basis_of(run)
+    draft = pipeline_editor.clean(command.get("draft"), basis.base)
+    basis.check(draft)
     meta, trust = run.meta(), bool(command.get("trust"))
-    wanted = recorded_model.spec_of(meta, run.path)
-    base = code_of(on.base["edit"])
+    spec = recorded_model.spec_of(meta, run.path)
+    base = code_of(basis.base["edit"])
     known = base if workspace.made_here(run.path) else set()
-    strange = [c for c in code_of(draft["edit"]) - known if not workspace.typed.has(user, c)]
-    if strange and not trust:
-        brings = "recording" if base.intersection(strange) else "link"
-        raise Distrust(f"this {brings} contains custom pass code", run.path.name)
-    workspace.check_trust(run, wanted.text, trust=trust)
+    untrusted = [c for c in code_of(draft["edit"]) - known if not workspace.typed.has(user, c)]
+    if untrusted and not trust:
+        source = "recording" if base.intersection(untrusted) else "link"
+        raise UntrustedCode(f"this {source} contains custom pass code", run.path.name)
+    workspace.check_trust(run, spec.text, trust=trust)
     return workspace.job(
-        wanted.text,
+        spec.text,
         {
-            "frontend": wanted.frontend,
+            "frontend": spec.frontend,
             "target": meta.get("target"),
-            "sizes": wanted.sizes,
+            "sizes": spec.sizes,
             "execute": draft["execute"],
             "check": draft["check"],
             "edit": draft["edit"],
@@ -99,11 +99,11 @@ class Origin:
         }
 
 
-def origin(workspace: Workspace, run: Run, left: ViewState) -> Origin:
+def origin(workspace: Workspace, run: Run, shown_state: ViewState) -> Origin:
     """Return how the model of a recording was compiled, without the code of a foreign recording."""
     meta = run.meta()
-    wanted, figures = recorded_model.spec_of(meta, run.path), run.figures()
-    options = as_recorded(meta, wanted)
+    spec, figures = recorded_model.spec_of(meta, run.path), run.figures()
+    options = as_recorded(meta, spec)
     if foreign(options["edit"]) and not workspace.made_here(run.path):
         options["edit"] = None
     sizes = dict(options["sizes"] or {})
@@ -119,7 +119,7 @@ def origin(workspace: Workspace, run: Run, left: ViewState) -> Origin:
     edited = edits.words(edits.checked(options["edit"]), options["target_options"] or {})
     parts += [edited] if edited else []
     stages = run.stages()
-    shown = stages[run.stage_number(left.stage)].pass_name if stages else ""
+    shown = stages[run.stage_number(shown_state.stage)].pass_name if stages else ""
     hidden = {
         "sizes": sizes,
         "edit": options["edit"],
@@ -127,20 +127,25 @@ def origin(workspace: Workspace, run: Run, left: ViewState) -> Origin:
         "target_options": options["target_options"],
     }
     return Origin(
-        wanted.text, hidden, form, ", ".join(parts), run.path.name, left.with_(find=shown)
+        spec.text, hidden, form, ", ".join(parts), run.path.name, shown_state.with_(find=shown)
     )
 
 
-def beside(place: ViewState | None, name: str) -> ViewState:
-    """Return the view state of a recording being made, in the panes of ``place``.
+def state_while_compiling(previous_state: ViewState | None, name: str) -> ViewState:
+    """Return the view state of a recording being made, in the panes of ``previous_state``.
 
-    It is compared with the recording of ``place``.
+    It is compared with the recording of ``previous_state``.
     """
-    if place is None:
+    if previous_state is None:
         return ViewState(run=name)
-    views = tuple((view, text) for view, text in place.views if view != "pipeline")
+    views = tuple((view, text) for view, text in previous_state.views if view != "pipeline")
     return ViewState(
-        run=name, other=place.run, panes=place.panes, zoom=place.zoom, fold=place.fold, views=views
+        run=name,
+        other=previous_state.run,
+        panes=previous_state.panes,
+        zoom=previous_state.zoom,
+        fold=previous_state.fold,
+        views=views,
     )
 
 
@@ -177,13 +182,13 @@ def failure(workspace: Workspace, made: Compile) -> dict[str, Any]:
     error = made.error
     if made.outcome == "cancelled":
         error = {"what": "The compile was cancelled", "where": "", "fix": ""}
-    kept = None
+    partial = None
     if made.path.exists():
         try:
             run = workspace.acquire(made.path)
         except UserError:
             run = None
         if run is not None:
-            kept = {"name": workspace.library.name(made.path), "stages": run.version.stages}
+            partial = {"name": workspace.library.name(made.path), "stages": run.version.stages}
             workspace.release(run)
-    return {"state": made.outcome, "error": error, "kept": kept}
+    return {"state": made.outcome, "error": error, "kept": partial}

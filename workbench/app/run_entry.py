@@ -153,10 +153,10 @@ def _read(db: sqlite3.Connection, blank: Entry, made: float) -> Entry:
 
 
 def _text(value: Any, otherwise: str = "") -> str:
-    return otherwise if value is None else _whole(str(value)[:MAX_NAME])
+    return otherwise if value is None else _without_surrogates(str(value)[:MAX_NAME])
 
 
-def _whole(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     """Return ``text`` without lone surrogates, which JSON may have and the index cannot store."""
     return text.encode("utf-8", "replace").decode()
 
@@ -168,12 +168,14 @@ def _device(meta: Mapping[str, Any]) -> str:
 
 def _variant(meta: Mapping[str, Any]) -> str:
     sizes = meta.get("sizes")
-    held = sorted(sizes.items()) if isinstance(sizes, dict) else ()
-    others = ", ".join(f"{k} {v}" for k, v in held if v is not None and (k, v) != ("width", 1))
-    return _text("; ".join(filter(None, (others, _way(meta), _edited(meta))))).replace('"', "")
+    items = sorted(sizes.items()) if isinstance(sizes, dict) else ()
+    others = ", ".join(f"{k} {v}" for k, v in items if v is not None and (k, v) != ("width", 1))
+    return _text("; ".join(filter(None, (others, _import_frontend(meta), _edited(meta))))).replace(
+        '"', ""
+    )
 
 
-def _way(meta: Mapping[str, Any]) -> str:
+def _import_frontend(meta: Mapping[str, Any]) -> str:
     """Return the frontend of a model, as text, if another one is the default for it."""
     frontend = _text(meta.get("frontend"))
     usual = "torch" if meta.get("kind") == "sample" else "onnx"
@@ -231,30 +233,32 @@ def about_path(recording: Path) -> Path:
 
 def about(recording: Path) -> dict[str, Any]:
     """Return ``tags``, ``note`` and ``pinned`` of a recording; damaged values count as missing."""
-    found = _kept(recording)
+    found = _read_annotations(recording)
     tags, note = found.get("tags"), found.get("note")
     tags = (
-        [_whole(t[:MAX_TAG]) for t in tags if isinstance(t, str)] if isinstance(tags, list) else []
+        [_without_surrogates(t[:MAX_TAG]) for t in tags if isinstance(t, str)]
+        if isinstance(tags, list)
+        else []
     )
     return {
         "tags": tuple(tags[:MAX_TAGS]),
-        "note": _whole(note[:MAX_NOTE]) if isinstance(note, str) else "",
+        "note": _without_surrogates(note[:MAX_NOTE]) if isinstance(note, str) else "",
         "pinned": found.get("pinned") is True,
     }
 
 
 def uploader(file: Path) -> str:
     """Return the user who uploaded a file; "" if it was not a signed-in user."""
-    by = _kept(file).get("by")
+    by = _read_annotations(file).get("by")
     return by if isinstance(by, str) else ""
 
 
-def sign(file: Path, by: str) -> None:
+def record_uploader(file: Path, by: str) -> None:
     """Record next to a file that ``by`` uploaded it; OSError."""
     about_path(file).write_text(json.dumps({"by": by}) + "\n", "utf-8")
 
 
-def _kept(recording: Path) -> dict[str, Any]:
+def _read_annotations(recording: Path) -> dict[str, Any]:
     try:
         found = json.loads(about_path(recording).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -308,7 +312,7 @@ def annotate(recording: Path, changes: Mapping[str, Any]) -> None:
         raise UserError("run not found", recording.name, "see workbench runs")
     path = about_path(recording)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    by = {"by": who} if (who := uploader(recording)) else {}
+    by = {"by": uploaded_by} if (uploaded_by := uploader(recording)) else {}
     try:
         text = json.dumps({**about(recording), **by, **changes}, indent=1)
         draft.write_text(text + "\n", "utf-8")

@@ -31,7 +31,7 @@ PATIENCE = 10.0
 #: The number of rows written in one transaction.
 BATCH = 64
 #: The time for which results are read before the folders are scanned again (seconds).
-SCAN = 5.0
+SCAN_INTERVAL = 5.0
 #: The time for which single files are not checked while none is created or deleted (seconds).
 SETTLED = 30.0
 #: The number of runs that a trend shows.
@@ -99,21 +99,21 @@ class Index:
             if quick and self._settled[:1] == (folders,) and now - self._settled[1] < SETTLED:
                 return 0
             self._settled = ()
-            if not self._todo or now - self._scanned > SCAN or seconds == float("inf"):
+            if not self._todo or now - self._scanned > SCAN_INTERVAL or seconds == float("inf"):
                 self._scan()
             deadline = time.monotonic() + seconds
             while self._todo:
                 self._read_some(deadline)
                 if time.monotonic() > deadline:
                     break
-            if not self._todo and not self._asked(_unsettled):
+            if not self._todo and not self._in_transaction(_has_unread):
                 self._settled = folders, now
             return len(self._todo)
 
     def _scan(self) -> None:
         """Find the recordings to read, the newest last."""
         seen = self._seen()
-        names = self._asked(lambda db: self._compare(db, seen))
+        names = self._in_transaction(lambda db: self._compare(db, seen))
         names.sort(key=lambda name: seen[name][1])
         self._todo = [(name, seen[name][0]) for name in names]
         self._scanned = time.monotonic()
@@ -125,7 +125,7 @@ class Index:
             rows.append(self._row(*self._todo.pop()))
             if time.monotonic() > deadline:
                 break
-        self._asked(partial(_write, rows=[row for row in rows if row is not None]))
+        self._in_transaction(partial(_write, rows=[row for row in rows if row is not None]))
 
     def update(self, name: str, before: Callable[[], None] = lambda: None) -> None:
         """Run ``before`` while no other process writes, then read one run again."""
@@ -140,7 +140,7 @@ class Index:
             else:
                 db.execute(_INSERT, row)
 
-        self._asked(change)
+        self._in_transaction(change)
 
     def _seen(self) -> dict[str, tuple[str, float, int]]:
         """Return stamp, modification time and size of each recording."""
@@ -156,12 +156,12 @@ class Index:
             n: (s, live)
             for n, s, live in db.execute("SELECT name, stamp, status = 'recording' FROM run")
         }
-        gone = [(n,) for n in known if n not in seen and not self.path(n).exists()]
+        deleted = [(n,) for n in known if n not in seen and not self.path(n).exists()]
         new = [n for n in seen if n not in known]
-        if gone or new:
+        if deleted or new:
             db.execute("BEGIN IMMEDIATE")
-            db.executemany("DELETE FROM run WHERE name = ?", gone)
-            blanks = (_blank(n, self.path(n), *seen[n][1:]) for n in new)
+            db.executemany("DELETE FROM run WHERE name = ?", deleted)
+            blanks = (_placeholder(n, self.path(n), *seen[n][1:]) for n in new)
             db.executemany(_INSERT.replace("REPLACE", "IGNORE", 1), map(_values, blanks))
         changed = (n for n, (s, live) in known.items() if n in seen and (live or s != seen[n][0]))
         return [*new, *changed]
@@ -212,12 +212,12 @@ class Index:
             ).fetchall()
             return Found([self._entry(row) for row in rows], total, known, pending)
 
-        return self._asked(ask)
+        return self._in_transaction(ask)
 
     def groups(self, text: str, limit: int = 20) -> list[tuple[str, str, str, int]]:
         """Return model, variant, target and count of the runs that a query finds, most first."""
         query = run_query.parse(text)
-        return self._asked(
+        return self._in_transaction(
             lambda db: db.execute(
                 f"SELECT model, variant, target, count(*) FROM run WHERE ({query.where}) "
                 "AND stamp <> '' GROUP BY 1, 2, 3 ORDER BY count(*) DESC, 1, 2, 3 LIMIT ?",
@@ -235,28 +235,28 @@ class Index:
 
     # -- the file --------------------------------------------------------------------------------
 
-    def _asked(self, ask: Callable[[sqlite3.Connection], T]) -> T:
+    def _in_transaction(self, ask: Callable[[sqlite3.Connection], T]) -> T:
         """Run ``ask`` in a transaction; rebuild a damaged index and run it again."""
         for attempt in range(2):
             try:
                 with self._connection() as db:
                     return ask(db)
             except sqlite3.DatabaseError as problem:
-                said = str(problem)
-                if "locked" in said or "busy" in said:
+                message = str(problem)
+                if "locked" in message or "busy" in message:
                     raise UserError(
                         "the index of the library is in use", str(self.file), "try again"
                     ) from None
                 if attempt or self._memory is not None:
                     raise UserError(
-                        f"cannot use the index of the library: {said}",
+                        f"cannot use the index of the library: {message}",
                         str(self.file),
                         "delete this file",
                     ) from None
-                self._renew(problem)
+                self._rebuild(problem)
         raise AssertionError("not reached")
 
-    def _renew(self, problem: sqlite3.DatabaseError) -> None:
+    def _rebuild(self, problem: sqlite3.DatabaseError) -> None:
         """Rebuild the index; in memory if the folder is not writable."""
         refused = isinstance(problem, sqlite3.OperationalError) and "no such" not in str(problem)
         try:
@@ -327,10 +327,10 @@ def _write(db: sqlite3.Connection, rows: list[tuple]) -> None:
     db.executemany(_INSERT, rows)
 
 
-def _unsettled(db: sqlite3.Connection) -> bool:
+def _has_unread(db: sqlite3.Connection) -> bool:
     """Return whether a run is still to be read, or being written."""
-    asked = "SELECT EXISTS (SELECT 1 FROM run WHERE stamp = '' OR status = 'recording')"
-    return bool(db.execute(asked).fetchone()[0])
+    statement = "SELECT EXISTS (SELECT 1 FROM run WHERE stamp = '' OR status = 'recording')"
+    return bool(db.execute(statement).fetchone()[0])
 
 
 def _changed(folder: Path) -> int:
@@ -358,7 +358,7 @@ def _values(entry: Entry, stamp: str = _UNREAD) -> tuple:
     return stamp, "\n".join(texts).lower(), *values.values()
 
 
-def _blank(name: str, path: Path, made: float, size: int) -> Entry:
+def _placeholder(name: str, path: Path, made: float, size: int) -> Entry:
     return Entry(name, str(path), path.stem[: run_entry.MAX_NAME], "", made, size, "", 0, {}, None)
 
 
@@ -384,7 +384,7 @@ def _stamps(folder: Path, only: str = "") -> list[tuple[str, str, os.stat_result
     made = []
     for name, stat in stats.items():
         if name.endswith(".run"):
-            beside = (f"{name}-wal", f"{name[:-4]}.about.json")
-            parts = [stat, *(stats[other] for other in beside if other in stats)]
+            companions = (f"{name}-wal", f"{name[:-4]}.about.json")
+            parts = [stat, *(stats[other] for other in companions if other in stats)]
             made.append((name, ",".join(f"{s.st_size}.{s.st_mtime_ns}" for s in parts), stat))
     return made

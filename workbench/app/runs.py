@@ -14,20 +14,20 @@ from widgets.encode import finite
 from workbench.app.library import Library, Tags
 from workbench.app.run_index import Found
 from workbench.app.run_query import SORTS
-from workbench.queries.numeric_results import sent
+from workbench.queries.numeric_results import json_rows
 from workbench.state.view_state import ViewState
 from workbench.ui.updates import unexpected
 
 log = logging.getLogger("workbench")
 
 #: The number of runs listed at a time.
-LISTED = 25
+PAGE_SIZE = 25
 #: The number of deleted runs, and of uploads, that are listed.
 MAX_TRASH = 500
 #: The time for which new recordings are read before the list is updated (seconds).
-READING = 0.4
+READ_SECONDS = 0.4
 #: The interval at which the start page looks for new recordings (seconds).
-LOOK = 2.0
+CHECK_INTERVAL = 2.0
 
 
 def facts(library: Library, state: ViewState, viewer: bool = False) -> dict[str, Any]:
@@ -39,16 +39,16 @@ def facts(library: Library, state: ViewState, viewer: bool = False) -> dict[str,
     """
     problem, found, trend = None, Found([], 0, 0, 0), None
     try:
-        found = library.listing(state.find, LISTED, state.skip or 0)
+        found = library.listing(state.find, PAGE_SIZE, state.skip or 0)
         if not found.entries and state.skip:  # the runs on that page are gone
-            found = library.listing(state.find, LISTED)
+            found = library.listing(state.find, PAGE_SIZE)
             state = state.with_(skip=None)
         trend = _trend(library, state.find) if state.shelf == "trend" else None
     except UserError as error:
         problem = error.to_json()["error"]
     return {
-        "find": state.find, "skip": state.skip or 0, "shelf": state.shelf, "listed": LISTED,
-        "sorts": list(SORTS), "runs": _sent(map(asdict, found.entries)),
+        "find": state.find, "skip": state.skip or 0, "shelf": state.shelf, "listed": PAGE_SIZE,
+        "sorts": list(SORTS), "runs": _json_runs(map(asdict, found.entries)),
         "total": found.total, "known": found.known, "pending": found.pending,
         "deleted": len(library.trash), "uploaded": len(library.uploads),
         "trend": trend, "problem": problem,
@@ -60,13 +60,13 @@ def facts(library: Library, state: ViewState, viewer: bool = False) -> dict[str,
     }  # fmt: skip
 
 
-def _sent(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sent(list(runs), "worst_error")
+def _json_runs(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return json_rows(list(runs), "worst_error")
 
 
 def _trend(library: Library, text: str) -> dict[str, Any]:
     found = library.trend(text)
-    return {**found, "runs": _sent(found["runs"])} if "runs" in found else found
+    return {**found, "runs": _json_runs(found["runs"])} if "runs" in found else found
 
 
 class Listing:
@@ -92,7 +92,7 @@ class Listing:
     @property
     def is_old(self) -> bool:
         """Return whether it is time to look for new recordings."""
-        return time.monotonic() - self._began > LOOK
+        return time.monotonic() - self._began > CHECK_INTERVAL
 
     def end(self) -> None:
         """End the current listing."""
@@ -126,7 +126,7 @@ class Listing:
             if version != self._shown:
                 self._show(json.dumps(finite(facts(self._library, state, self._viewer))))
                 self._shown = version
-            pending = self._library.index.refresh(READING, quick)
+            pending = self._library.index.refresh(READ_SECONDS, quick)
             if not pending and self._library.version() == self._shown:
                 return
 
@@ -136,26 +136,26 @@ def annotate(library: Library, command: Mapping[str, Any]) -> None:
     tags, note, pinned = (command.get(each) for each in ("tags", "note", "pinned"))
     library.annotate(
         str(command.get("run", "")),
-        tags=None if tags is None else _changed(tags),
+        tags=None if tags is None else _tag_change(tags),
         note=None if note is None else str(note),
         pinned=None if pinned is None else bool(pinned),
     )
 
 
-def _changed(tags: Mapping[str, Any]) -> Tags:
+def _tag_change(tags: Mapping[str, Any]) -> Tags:
     """Return the new tags, given a run's current ones."""
     add, drop = ([str(tag) for tag in tags.get(each, ())] for each in ("add", "drop"))
-    return lambda had: [*(tag for tag in had if tag not in drop), *add]
+    return lambda current: [*(tag for tag in current if tag not in drop), *add]
 
 
-def removed(library: Library, name: str) -> dict[str, Any]:
+def delete_run(library: Library, name: str) -> dict[str, Any]:
     """Delete a run; return the notice with its undo action."""
-    gone = library.remove(name)
+    deleted = library.remove(name)
     return {
-        "what": f"{gone.model} was deleted.",
-        "where": gone.name,
+        "what": f"{deleted.model} was deleted.",
+        "where": deleted.name,
         "fix": "It is kept in the trash for 30 days.",
-        "act": {"label": "Undo", "name": "restore", "data": {"token": gone.token}},
+        "act": {"label": "Undo", "name": "restore", "data": {"token": deleted.token}},
     }
 
 

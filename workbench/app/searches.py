@@ -11,13 +11,13 @@ from typing import Any
 
 from core_compiler.support.errors import UserError
 from workbench.app.compiles import Compile, Compiles
-from workbench.app.workspace import Distrust
+from workbench.app.workspace import UntrustedCode
 from workbench.model import divergences, first_bad_pass
 
 #: The views that search, and the storage of their results.
-KEPT = {"divergence": divergences.RESULTS, "bisect": first_bad_pass.RESULTS}
+RESULTS = {"divergence": divergences.RESULTS, "bisect": first_bad_pass.RESULTS}
 #: The view that shows the progress of its search.
-TELLING = "bisect"
+WITH_PROGRESS = "bisect"
 
 
 class Searches:
@@ -50,7 +50,7 @@ class Searches:
 
     def refused(self, view: str, error: UserError, facts: Mapping[str, Any]) -> None:
         """Note that a search was rejected; ``facts``: the recordings concerned."""
-        ask = isinstance(error, Distrust)
+        ask = isinstance(error, UntrustedCode)
         self._facts[view] = {"state": "failed", "ask": ask, **facts, **error.to_json()}
 
     def ended(self, view: str, job: Compile) -> None:
@@ -60,7 +60,7 @@ class Searches:
 
 def running(compiles: Compiles, recording: Path) -> Iterator[tuple[str, Compile]]:
     """Yield the running searches in a recording, of any user, with their views."""
-    for view, results in KEPT.items():
+    for view, results in RESULTS.items():
         job = compiles.of(results.path_of(recording))
         if job is not None and job.running:
             yield view, job

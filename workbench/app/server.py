@@ -49,7 +49,7 @@ MAX_MESSAGE = 64 << 20
 #: The largest body of a request in bytes; an upload has a limit of its own.
 MAX_BODY = 1 << 20
 #: How long a page that lost its connection is kept (milliseconds); its URL restores it anyway.
-UNUSED = 15_000
+LOST_SESSION_MS = 15_000
 
 TRANSFERS = {"upload": Upload, "file": Download, "runs.csv": Table}
 
@@ -120,7 +120,7 @@ def make_page(workspace: Workspace, first: str, addresses: dict[str, str]):
         if role is None:  # the session bypassed Panel's own check
             raise PermissionError("not signed in")
         made = Page(workspace, curdoc(), query, user or "", role)
-        pn.state.onload(made.browser.ready)
+        pn.state.onload(made.browser.mark_ready)
         template = _Template(_TEMPLATE)
         template.add_variable("page_css", _STYLE)
         template.add_variable("kept_js", _KEPT)
@@ -194,7 +194,8 @@ def run(
                         *((rf"/{name}", handler, {"workspace": workspace})
                           for name, handler in TRANSFERS.items()),
                         (r"/modules/([\w.-]+)", Module, {"modules": texts})],
-        unused_session_lifetime_milliseconds=UNUSED, check_unused_sessions_milliseconds=5_000,
+        unused_session_lifetime_milliseconds=LOST_SESSION_MS,
+        check_unused_sessions_milliseconds=5_000,
         websocket_max_message_size=MAX_MESSAGE, keep_alive_milliseconds=10_000,
         http_server_kwargs={"max_body_size": MAX_BODY}, sign_sessions=True,
         secret_key=secrets.token_urlsafe(32).encode(), **options,
@@ -208,13 +209,13 @@ def run(
     if open_browser and _has_display():
         webbrowser.open(url)
     loop = IOLoop.current()
-    getattr(loop, "asyncio_loop").set_exception_handler(_told)  # noqa: B009 (tornado has no other)
+    getattr(loop, "asyncio_loop").set_exception_handler(_log_exception)  # noqa: B009 (tornado has no other)
     if not workspace.access.sign_in:
         loop.spawn_callback(_warm, url)
-    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if sign is signal.SIGHUP and signal.getsignal(sign) is signal.SIG_IGN:
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signum is signal.SIGHUP and signal.getsignal(signum) is signal.SIG_IGN:
             continue  # under nohup it outlives its terminal
-        signal.signal(sign, lambda *_: loop.add_callback_from_signal(loop.stop))
+        signal.signal(signum, lambda *_: loop.add_callback_from_signal(loop.stop))
     try:
         loop.start()
     finally:
@@ -224,7 +225,7 @@ def run(
         gc.freeze()  # a last collection takes seconds to free memory that the exit frees anyway
 
 
-def _told(loop: Any, context: dict[str, Any]) -> None:
+def _log_exception(loop: Any, context: dict[str, Any]) -> None:
     """Log exceptions that nothing awaited, except writes to a page that was closed."""
     if not isinstance(context.get("exception"), (WebSocketClosedError, StreamClosedError)):
         loop.default_exception_handler(context)

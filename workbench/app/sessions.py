@@ -49,17 +49,17 @@ class Document(DocHandler):
         This may take a while, and all pages share the loop.
         """
         access = self.workspace.access
-        asked = self.request.query or self.first
-        names = [dict(parse_qsl(asked)).get(name, "") for name in ("run", "other")]
-        held = []
+        page_query = self.request.query or self.first
+        names = [dict(parse_qsl(page_query)).get(name, "") for name in ("run", "other")]
+        opened = []
         if access.role(access.user_of(self)) is not None and any(names):
-            held = await IOLoop.current().run_in_executor(None, self.workspace.hold, names)
+            opened = await IOLoop.current().run_in_executor(None, self.workspace.acquire_all, names)
         try:
             made: Any = super().get(*args, **kwargs)
             if made is not None:  # None: redirected to sign in
                 await made
         finally:
-            for run in held:
+            for run in opened:
                 self.workspace.release(run)
 
 

@@ -26,8 +26,8 @@ from workbench.queries.run import Run
 from workbench.state.url_text import short
 from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui import navigation
-from workbench.ui.prefetch import pieces
-from workbench.ui.updates import Message, Showing, Update, held, unexpected
+from workbench.ui.prefetch import prefetch_tasks
+from workbench.ui.updates import Message, Update, UpdateTracker, lock_all, unexpected
 
 if TYPE_CHECKING:
     from workbench.app.page import Page
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("workbench")
 
 #: Updates that are ready within this time (seconds) are shown together.
-TOGETHER = 0.1
+BATCH_SECONDS = 0.1
 #: How long after connecting the browser has the machine to itself (milliseconds).
-AFTER_OPENING = 400
+QUIET_MS_AFTER_OPENING = 400
 
 
-class Shown:
+class ShownViews:
     """The state of a page's views.
 
     ``messages``: messages of views in place of data; ``offers``: recordings to compare with;
@@ -52,11 +52,11 @@ class Shown:
         self.messages: dict[str, Message] = {}
         self.offers = Offers(page.workspace)
         self.not_executable: str | None = None
-        self._showing = Showing()
+        self._tracker = UpdateTracker()
         self._selections: dict[str, dict[str, Any]] = {}
         self._states: dict[str, dict[str, Any]] = {}
         # States reported by views that the view state does not have yet.
-        self._telling: Counter[str] = Counter()
+        self._pending_states: Counter[str] = Counter()
         self._generation = 0
 
     def listen(self) -> None:
@@ -73,7 +73,7 @@ class Shown:
 
     def clear(self) -> None:
         """Forget what is shown."""
-        self._showing.clear()
+        self._tracker.clear()
         self.not_executable = None
 
     def outdate(self) -> None:
@@ -87,9 +87,9 @@ class Shown:
         if page.browser.is_making and alone and _is_free(page.run):
             self._derive(self._generation, page.view_state, page.run)  # takes milliseconds
             if page.run is not None:
-                rest = partial(self._submit, self._look_around)
+                rest = partial(self._submit, self._offer_and_prefetch)
                 page.browser.when_ready(
-                    lambda: page.document.add_timeout_callback(rest, AFTER_OPENING)
+                    lambda: page.document.add_timeout_callback(rest, QUIET_MS_AFTER_OPENING)
                 )
         else:
             self._submit(self._work)
@@ -97,26 +97,26 @@ class Shown:
     def _submit(self, work: Callable[[int, ViewState, Run | None], None]) -> None:
         """Run ``work`` for the current state in the page's thread."""
         page = self._page
-        page.aside_of_views(partial(work, self._generation, page.view_state, page.run))
+        page.run_in_page_thread(partial(work, self._generation, page.view_state, page.run))
 
     def _work(self, generation: int, view_state: ViewState, run: Run | None) -> None:
         page = self._page
         try:
             self._derive(generation, view_state, run)
-            self._look_around(generation, view_state, run)
+            self._offer_and_prefetch(generation, view_state, run)
         except Exception as error:  # a thread would lose it, and the page stay empty
             log.exception("the page could not be derived")
-            told = unexpected(error)
-            page.browser.later(lambda: page.tell(told, error=True))
+            message = unexpected(error)
+            page.browser.run_on_loop(lambda: page.show_message(message, error=True))
 
-    def _look_around(self, generation: int, view_state: ViewState, run: Run | None) -> None:
+    def _offer_and_prefetch(self, generation: int, view_state: ViewState, run: Run | None) -> None:
         """Find recordings to compare with, then prefetch, once the views are up to date."""
         if run is None:
             return
         known, self.not_executable = (self.not_executable, self._page.workspace.not_executable(run))
-        if self.offers.look(run, view_state) or known != self.not_executable:
-            self._page.browser.later(partial(self._show_offers, generation))
-        self._look_ahead(generation, view_state, run)
+        if self.offers.refresh(run, view_state) or known != self.not_executable:
+            self._page.browser.run_on_loop(partial(self._show_offers, generation))
+        self._prefetch(generation, view_state, run)
 
     def _show_offers(self, generation: int) -> None:
         if generation == self._generation:
@@ -132,14 +132,14 @@ class Shown:
             for name in view_state.panes:
                 if hasattr(views.module(name), "choices"):
                     made.append(Update(name, {"detail": self.choices(name)}))
-            for update in self._showing.updates(view_state, run, page.other, messages):
+            for update in self._tracker.updates(view_state, run, page.other, messages):
                 if generation != self._generation:
                     return
                 made.append(update)
-                if time.perf_counter() - began > TOGETHER:
-                    page.browser.later(partial(self._apply, generation, view_state, made))
+                if time.perf_counter() - began > BATCH_SECONDS:
+                    page.browser.run_on_loop(partial(self._apply, generation, view_state, made))
                     made, began = [], time.perf_counter()
-        page.browser.later(partial(self._apply, generation, view_state, made, messages))
+        page.browser.run_on_loop(partial(self._apply, generation, view_state, made, messages))
 
     def choices(self, name: str) -> str:
         """Return the ``detail`` of a view that compares or searches.
@@ -148,7 +148,7 @@ class Shown:
         """
         page = self._page
         found = views.module(name).choices(page.workspace.entries())
-        job = page.asides.job(name)
+        job = page.background_jobs.job(name)
         search = page.searches.facts(name, None if job is None else job.facts)
         may = not page.viewer
         more = {
@@ -158,25 +158,25 @@ class Shown:
         }
         return json.dumps(finite({**found, **more}))
 
-    def _look_ahead(self, generation: int, view_state: ViewState, run: Run) -> None:
+    def _prefetch(self, generation: int, view_state: ViewState, run: Run) -> None:
         """Prefetch the states that the next keys lead to, piece by piece, while idle."""
         with run.lock:
-            work = list(pieces(run, view_state)) if run.version.stages else []
-        self._ahead(generation, run, iter(work))
+            work = list(prefetch_tasks(run, view_state)) if run.version.stages else []
+        self._prefetch_next(generation, run, iter(work))
 
-    def _ahead(self, generation: int, run: Run, work: Iterator[Callable[[], Any]]) -> None:
+    def _prefetch_next(self, generation: int, run: Run, work: Iterator[Callable[[], Any]]) -> None:
         """Make the next piece, then queue the others behind any commands that have arrived."""
         if generation != self._generation:
             return
-        piece = next(work, None)
-        if piece is None:
+        task = next(work, None)
+        if task is None:
             heap.trim()
             return
         # Errors in a stage are reported when it is shown.
         with suppress(Exception), run.lock:
-            piece()
+            task()
         time.sleep(0)  # yield to the server's loop
-        self._page.aside_of_views(partial(self._ahead, generation, run, work))
+        self._page.run_in_page_thread(partial(self._prefetch_next, generation, run, work))
 
     def _apply(
         self,
@@ -196,7 +196,7 @@ class Shown:
                 if "state" in update.values and self._is_old_state(update.name, view_state):
                     continue
                 self._update(update.name, update.values)
-                self._showing.sent(update)
+                self._tracker.mark_sent(update)
             if messages is not None:
                 self.messages = messages
                 self._page.show_bar()
@@ -206,8 +206,8 @@ class Shown:
 
         The data of a live run is derived all the time, and must not undo the change.
         """
-        now = self._page.view_state.own_state(name)
-        return bool(self._telling[name]) or now != view_state.own_state(name)
+        current = self._page.view_state.own_state(name)
+        return bool(self._pending_states[name]) or current != view_state.own_state(name)
 
     def _update(self, name: str, updates: dict[str, Any]) -> None:
         root = self._page.roots[name]
@@ -221,34 +221,34 @@ class Shown:
 
     # -- messages from the views -----------------------------------------------------------------
 
-    def hear(self, name: str, told: Mapping[str, Any]) -> None:
+    def note_message(self, name: str, message: Mapping[str, Any]) -> None:
         """Note that component ``name`` sent a message that may select, with a number."""
-        self._showing.hear(name, told)
+        self._tracker.note_message(name, message)
 
     def _on_selection(self, name: str, event: Any) -> None:
         chosen = dict(event.new or {})
-        self.hear(name, chosen)
+        self.note_message(name, chosen)
         run = self._page.run
         if run is None or chosen == self._selections.get(name):
             return
         self._selections[name] = chosen
-        self._page.move(lambda _, s: navigation.chosen_in(run, s, name, chosen))
+        self._page.move(lambda _, s: navigation.apply_selection(run, s, name, chosen))
 
     def _on_state(self, name: str, event: Any) -> None:
         if event.new != self._states.get(name):
-            self._telling[name] += 1
-            self._page.in_turn(lambda _: self._keep_state(name, event.new))
+            self._pending_states[name] += 1
+            self._page.run_in_order(lambda _: self._keep_state(name, event.new))
 
     def _keep_state(self, name: str, state: Any) -> None:
         page = self._page
-        self._telling[name] -= 1
+        self._pending_states[name] -= 1
         if page.view_state.own_state(name) == state:
             return
-        was, page.view_state = page.view_state, page.view_state.remember(name, state or {})
+        previous, page.view_state = page.view_state, page.view_state.remember(name, state or {})
         text = page.view_state.remembered_text(name)
-        if text and not short(text) and short(was.remembered_text(name)):
+        if text and not short(text) and short(previous.remembered_text(name)):
             what = f"{VIEWS[name].title}: its state is too large for the URL of this page"
-            page.tell({"what": what, "fix": "it is lost on reload, unless you run it"})
+            page.show_message({"what": what, "fix": "it is lost on reload, unless you run it"})
         page.show_bar()
 
     def _on_request(self, name: str, requests: Requests, event: Any) -> None:
@@ -257,9 +257,9 @@ class Shown:
         def reply() -> None:
             response = requests.answer(event.new)
             if response is not None:
-                page.browser.later(lambda: page.browser.set(name, response=response))
+                page.browser.run_on_loop(lambda: page.browser.set(name, response=response))
 
-        page.aside_of_views(reply)
+        page.run_in_page_thread(reply)
 
     def _answer(self, name: str, request: Mapping[str, Any]) -> Any:
         """Return the answer to a request of view ``name``, in the page's thread."""
@@ -268,10 +268,10 @@ class Shown:
         if run is None:
             raise ValueError("no recording is open")
         runs = views.runs_for(name, view_state, run, other)
-        with held(*runs):
+        with lock_all(*runs):
             answer = views.answer(name, runs, view_state, dict(request))
         if name == "pipeline":
-            page.workspace.typed.hear(page.user, request, answer)
+            page.workspace.typed.remember_code(page.user, request, answer)
         return answer
 
 

@@ -31,11 +31,11 @@ class Step:
     view_state: ViewState
 
 
-def suits(entry: Entry) -> bool:
+def is_suitable(entry: Entry) -> bool:
     """Return whether a recording of the library has everything that the tour shows."""
-    of_it = entry.model == MODEL and entry.target == "cpu" and entry.mode != "training"
-    of_it = of_it and not entry.variant  # as the tour itself would compile it
-    return of_it and entry.status == "finished" and bool(entry.checks) and bool(entry.total_ms)
+    matches = entry.model == MODEL and entry.target == "cpu" and entry.mode != "training"
+    matches = matches and not entry.variant  # as the tour itself would compile it
+    return matches and entry.status == "finished" and bool(entry.checks) and bool(entry.total_ms)
 
 
 def steps(run: Run, name: str) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
         "#cw-view-overview",
         start,
     )
-    stage, rewrite = _telling(run)
+    stage, rewrite = _most_changing_stage(run)
     step = start.with_(stage=stage, panes=("graph", "diff"))
     yield Step(
         "Passes",
@@ -86,7 +86,7 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
         "#cw-view-rewrites",
         start.with_(stage=stage, rewrite=rewrite, panes=("rewrites",)),
     )
-    kernel, op = _dearest(run)
+    kernel, op = _costliest_kernel(run)
     end = start.with_(stage=run.version.stages - 1)
     yield Step(
         "Inspector",
@@ -121,7 +121,7 @@ def _steps(run: Run, start: ViewState) -> Iterator[Step]:
     )
 
 
-def _telling(run: Run) -> tuple[int, int | None]:
+def _most_changing_stage(run: Run) -> tuple[int, int | None]:
     """Return the stage that changed the values most, and its first rewrite.
 
     Without measured values it is the stage with most rewrites.
@@ -132,9 +132,9 @@ def _telling(run: Run) -> tuple[int, int | None]:
     return max(done, key=lambda s: (s.worst_error or 0.0, s.rewrites)).index, 0
 
 
-def _dearest(run: Run) -> tuple[int | None, int]:
+def _costliest_kernel(run: Run) -> tuple[int | None, int]:
     """Return the kernel that takes the most time, and a convolution of the import."""
     launched = [row for row in table(run) if row["count"]]  # the most expensive first
     imported = run.index(0).ops
-    heavy = next((n for n, op in imported.items() if op.kind == "core.conv"), min(imported))
-    return launched[0]["id"] if launched else None, heavy
+    convolution = next((n for n, op in imported.items() if op.kind == "core.conv"), min(imported))
+    return launched[0]["id"] if launched else None, convolution

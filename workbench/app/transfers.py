@@ -52,10 +52,10 @@ class Guarded(RequestHandler):
     @override
     def prepare(self) -> None:
         hosts.refuse_unknown(self)
-        given = self.request.headers.get("X-Workbench-Token", "") or self.get_query_argument(
+        sent_token = self.request.headers.get("X-Workbench-Token", "") or self.get_query_argument(
             "token", ""
         )
-        if not secrets.compare_digest(given.encode(), self.workspace.token.encode()):
+        if not secrets.compare_digest(sent_token.encode(), self.workspace.token.encode()):
             raise HTTPError(403)
         access = self.workspace.access
         user = access.user_of(self)
@@ -136,14 +136,16 @@ class Upload(Guarded):
                 self.file.close()
         except OSError as error:  # the disk is full
             self._fail(error)
-        came, self.file, self.path = self.path, None, None  # even if the client has gone
-        path = came
-        if came is not None:
+        upload_path, self.file, self.path = self.path, None, None  # even if the client has gone
+        path = upload_path
+        if upload_path is not None:
             try:
-                if came.suffix.lower() == ".run":  # it is read, an old version completely
-                    path = await self._attempt(partial(self.workspace.library.adopt, came))
+                if upload_path.suffix.lower() == ".run":  # it is read, an old version completely
+                    path = await self._attempt(
+                        partial(self.workspace.library.import_upload, upload_path)
+                    )
             finally:
-                self.workspace.uploads.end(came)
+                self.workspace.uploads.end(upload_path)
         self._answer({"path": str(path), "size": self.received})
 
     def _answer(self, done: dict[str, Any]) -> None:
@@ -184,15 +186,17 @@ class Download(Guarded):
         try:
             path = self.workspace.path(self.get_query_argument("run", ""))
             with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
-                whole = await IOLoop.current().run_in_executor(None, _whole, path, Path(folder))
-                await self._send(whole, path.name)
+                complete = await IOLoop.current().run_in_executor(
+                    None, _complete_file, path, Path(folder)
+                )
+                await self._send(complete, path.name)
         except UserError as error:
             self.set_status(404)
             self.write(error.to_json())
 
     async def _send(self, file: Path, name: str) -> None:
         self.set_header("Content-Type", "application/vnd.sqlite3")
-        self.set_header("Content-Disposition", f'attachment; filename="{_plain(name)}"')
+        self.set_header("Content-Disposition", f'attachment; filename="{_ascii_name(name)}"')
         self.set_header("Content-Length", str(file.stat().st_size))
         with file.open("rb") as content:
             while part := content.read(CHUNK):
@@ -203,7 +207,7 @@ class Download(Guarded):
                     return
 
 
-def _whole(path: Path, folder: Path) -> Path:
+def _complete_file(path: Path, folder: Path) -> Path:
     """Return a complete recording itself; one that is being written is copied into ``folder``."""
     recording = RecordingFile(path)
     try:
@@ -215,7 +219,7 @@ def _whole(path: Path, folder: Path) -> Path:
         recording.close()
 
 
-def _plain(name: str) -> str:
+def _ascii_name(name: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
 
 

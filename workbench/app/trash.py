@@ -15,7 +15,7 @@ from pathlib import Path
 from core_compiler.support.errors import UserError
 
 #: How long a deleted run is kept (seconds).
-KEPT = 30 * 86400.0
+KEEP_SECONDS = 30 * 86400.0
 _LABEL = "deleted.json"
 
 
@@ -44,41 +44,44 @@ class Trash:
     def put(self, name: str, model: str, target: str, files: Iterable[Path]) -> Deleted:
         """Move the files of a run, the recording first, into the trash; UserError."""
         token = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
-        place, moved, size = self.folder / token, [], 0
+        entry_folder, moved, size = self.folder / token, [], 0
         facts = {"name": name, "model": model, "target": target, "when": time.time()}
         try:
-            place.mkdir(parents=True)
-            (place / _LABEL).write_text(json.dumps(facts), "utf-8")
+            entry_folder.mkdir(parents=True)
+            (entry_folder / _LABEL).write_text(json.dumps(facts), "utf-8")
             for file in files:
                 with suppress(FileNotFoundError):
                     size += file.stat().st_size
-                    os.rename(file, place / file.name)
+                    os.rename(file, entry_folder / file.name)
                     moved.append(file)
         except OSError as error:
             for file in moved:
                 with suppress(OSError):
-                    os.rename(place / file.name, file)
-            shutil.rmtree(place, ignore_errors=True)
+                    os.rename(entry_folder / file.name, file)
+            shutil.rmtree(entry_folder, ignore_errors=True)
             raise UserError(
                 f"cannot delete the run: {error.strerror}", name, "make the store writable"
             ) from None
         if not moved:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(entry_folder, ignore_errors=True)
             raise UserError("run not found", name, "see workbench runs")
         return Deleted(token, name, model, target, float(str(facts["when"])), size)
 
-    def take(self, deleted: Deleted, to: Path) -> None:
+    def move_out(self, deleted: Deleted, to: Path) -> None:
         """Move the files of a deleted run next to the recording ``to``, which does not exist yet.
 
         UserError if they cannot be moved.
         """
-        place, stem = self.folder / deleted.token, Path(deleted.name).name.removesuffix(".run")
+        entry_folder, stem = (
+            self.folder / deleted.token,
+            Path(deleted.name).name.removesuffix(".run"),
+        )
         to.parent.mkdir(parents=True, exist_ok=True)
-        files = [f for f in place.iterdir() if f.name != _LABEL and f.name.startswith(stem)]
+        files = [f for f in entry_folder.iterdir() if f.name != _LABEL and f.name.startswith(stem)]
         # The recording last: it must not be read without its accompanying files.
         for file in sorted(files, key=lambda f: f.name.endswith(".run")):
             os.rename(file, to.with_name(to.name.removesuffix(".run") + file.name[len(stem) :]))
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(entry_folder, ignore_errors=True)
 
     def version(self) -> int:
         """Return a value that changes when a run is added or removed."""
@@ -97,32 +100,32 @@ class Trash:
     def content(self) -> list[Deleted]:
         """Return the deleted runs, the newest first."""
         try:
-            places = [p for p in self.folder.iterdir() if p.is_dir()]
+            entry_folders = [p for p in self.folder.iterdir() if p.is_dir()]
         except OSError:
             return []
-        found = (self._read(place) for place in places)
+        found = (self._read(entry_folder) for entry_folder in entry_folders)
         return sorted((d for d in found if d is not None), key=lambda d: (-d.when, d.token))
 
     def empty(self, older: float = 0.0) -> int:
         """Delete permanently the runs deleted ``older`` or more seconds ago; return the count."""
-        gone = [d for d in self.content() if time.time() - d.when >= older]
-        for deleted in gone:
+        expired = [d for d in self.content() if time.time() - d.when >= older]
+        for deleted in expired:
             shutil.rmtree(self.folder / deleted.token, ignore_errors=True)
-        return len(gone)
+        return len(expired)
 
     def drop(self, token: str) -> bool:
         """Delete one permanently; return whether the token was found."""
-        there = any(deleted.token == token for deleted in self.content())
-        if there:
+        exists = any(deleted.token == token for deleted in self.content())
+        if exists:
             shutil.rmtree(self.folder / token, ignore_errors=True)
-        return there
+        return exists
 
-    def _read(self, place: Path) -> Deleted | None:
+    def _read(self, entry_folder: Path) -> Deleted | None:
         try:
-            facts = json.loads((place / _LABEL).read_text("utf-8"))
-            size = sum(f.stat().st_size for f in place.iterdir() if f.name != _LABEL)
+            facts = json.loads((entry_folder / _LABEL).read_text("utf-8"))
+            size = sum(f.stat().st_size for f in entry_folder.iterdir() if f.name != _LABEL)
             return Deleted(
-                place.name,
+                entry_folder.name,
                 str(facts["name"]),
                 str(facts["model"]),
                 str(facts["target"]),

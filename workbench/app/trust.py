@@ -25,7 +25,7 @@ def names_code(model: str) -> bool:
 def foreign(edit: Any) -> list[dict[str, Any]]:
     """Return the inserted user passes of an edit."""
     inserted = edits.checked(edit)["insert"]
-    return [item for item in inserted if user_pass.of_ours(item) is None]
+    return [item for item in inserted if user_pass.builtin_pass(item) is None]
 
 
 def code_of(edit: Any) -> set[Code]:
@@ -43,14 +43,20 @@ class Typed:
         self._lock = threading.Lock()  # pages report in threads of their own
         self._known: dict[tuple[str, str], None] = {}  # the oldest first
 
-    def hear(self, user: str, request: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+    def remember_code(
+        self, user: str, request: Mapping[str, Any], answer: Mapping[str, Any]
+    ) -> None:
         """Remember the code that a gesture in the pipeline view has added to its draft."""
-        done, before = request.get("done"), request.get("draft")
-        if not isinstance(done, Mapping) or done.get("do") not in _TYPING or "refused" in answer:
+        gesture, draft = request.get("done"), request.get("draft")
+        if (
+            not isinstance(gesture, Mapping)
+            or gesture.get("do") not in _TYPING
+            or "refused" in answer
+        ):
             return
-        there = code_of(before.get("edit")) if isinstance(before, Mapping) else set()
+        previous_code = code_of(draft.get("edit")) if isinstance(draft, Mapping) else set()
         with self._lock:
-            for code in code_of(answer["draft"]["edit"]) - there:
+            for code in code_of(answer["draft"]["edit"]) - previous_code:
                 self._known[user, _digest(code)] = None
             while len(self._known) > MAX_TYPED:
                 self._known.pop(next(iter(self._known)))

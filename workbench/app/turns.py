@@ -17,87 +17,89 @@ Result = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Turn:
+class QueuedTask:
     """The ``work`` off the loop (None: none), and ``then``, which follows on it.
 
-    ``hurry``: the data shown meanwhile is out of date.
+    ``urgent``: the data shown meanwhile is out of date.
     """
 
     then: Callable[[Result], None]
     work: Callable[[], Any] | None = None
-    hurry: bool = False
+    urgent: bool = False
 
 
-class Turns:
+class TaskQueue:
     """The turns of a page; all methods are called on the loop.
 
-    ``aside`` runs a function in the page's thread, ``later`` on the loop.
+    ``run_in_page_thread`` runs a function in the page's thread, ``run_on_loop`` on the loop.
     """
 
     def __init__(
         self,
-        aside: Callable[[Callable[[], None]], None],
-        later: Callable[[Callable[[], None]], None],
+        run_in_page_thread: Callable[[Callable[[], None]], None],
+        run_on_loop: Callable[[Callable[[], None]], None],
     ):
-        self._aside, self._later = aside, later
-        self._waiting: deque[Turn] = deque()
-        self._working: Turn | None = None
-        self._inside: list[Turn] | None = None  # the turns requested by the turn that is ending
+        self._run_in_page_thread, self._run_on_loop = run_in_page_thread, run_on_loop
+        self._waiting: deque[QueuedTask] = deque()
+        self._current: QueuedTask | None = None
+        self._nested: list[QueuedTask] | None = (
+            None  # the turns requested by the turn that is ending
+        )
 
-    def take(self, turn: Turn) -> None:
+    def submit(self, task: QueuedTask) -> None:
         """Run a turn, at once if none is before it.
 
         Turns requested inside a turn follow it directly.
         """
-        if self._inside is not None:
-            self._inside.append(turn)
+        if self._nested is not None:
+            self._nested.append(task)
             return
-        self._waiting.append(turn)
-        self._go_on()
+        self._waiting.append(task)
+        self._run_next()
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether a new turn would run at once."""
-        return self._working is None and self._inside is None and not self._waiting
+        return self._current is None and self._nested is None and not self._waiting
 
     @property
-    def hurried(self) -> bool:
+    def has_urgent(self) -> bool:
         """Return whether a turn that hurries has yet to end."""
-        begun = self._working is not None and self._working.hurry
-        return begun or any(turn.hurry for turn in (*self._waiting, *(self._inside or ())))
+        begun = self._current is not None and self._current.urgent
+        return begun or any(task.urgent for task in (*self._waiting, *(self._nested or ())))
 
-    def _go_on(self) -> None:
-        while self._waiting and self._working is None:
-            turn = self._waiting.popleft()
-            if turn.work is None:
-                self._end(turn, lambda: None)
+    def _run_next(self) -> None:
+        while self._waiting and self._current is None:
+            task = self._waiting.popleft()
+            if task.work is None:
+                self._end(task, lambda: None)
             else:
-                self._working = turn
-                self._aside(partial(self._work, turn, turn.work))
+                self._current = task
+                self._run_in_page_thread(partial(self._work, task, task.work))
 
-    def _work(self, turn: Turn, work: Callable[[], Any]) -> None:
+    def _work(self, task: QueuedTask, work: Callable[[], Any]) -> None:
         result: Result
         try:
-            result = partial(_given, work())
+            result = partial(_return, work())
         except Exception as error:
             result = partial(_raise, error)
-        self._later(partial(self._worked, turn, result))
+        self._run_on_loop(partial(self._finish_work, task, result))
 
-    def _worked(self, turn: Turn, result: Result) -> None:
-        self._working = None
-        self._end(turn, result)
-        self._go_on()
+    def _finish_work(self, task: QueuedTask, result: Result) -> None:
+        self._current = None
+        self._end(task, result)
+        self._run_next()
 
-    def _end(self, turn: Turn, result: Result) -> None:
-        self._inside = []
+    def _end(self, task: QueuedTask, result: Result) -> None:
+        self._nested = []
         try:
-            turn.then(result)
+            task.then(result)
         finally:
-            self._waiting.extendleft(reversed(self._inside))
-            self._inside = None
+            self._waiting.extendleft(reversed(self._nested))
+            self._nested = None
 
 
-def _given(value: Any) -> Any:
+def _return(value: Any) -> Any:
     return value
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from core_compiler.frontends.open import FILES
 from core_compiler.support.errors import UserError
 from workbench.app import run_entry
-from workbench.app.trash import KEPT
+from workbench.app.trash import KEEP_SECONDS
 
 #: The types of files that can be dropped on the page, and the maximum size (bytes).
 KINDS = (".run", ".npz", *FILES)
@@ -47,7 +47,7 @@ class UploadFolder:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def place(self, name: str, by: str = "") -> Path:
+    def new_path(self, name: str, by: str = "") -> Path:
         """Return the path for a file that ``by`` uploads; UserError for an unsupported type."""
         clean = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(name.replace("\\", "/")))[-80:]
         if Path(clean).suffix.lower() not in KINDS:
@@ -62,7 +62,7 @@ class UploadFolder:
             folder = tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-"), dir=self.folder)
             path = Path(folder) / clean.lstrip("-.")
             if by:
-                run_entry.sign(path, by)
+                run_entry.record_uploader(path, by)
         except OSError as error:
             raise not_stored(error, name[-120:]) from None
         return path
@@ -112,7 +112,7 @@ class UploadFolder:
         with suppress(OSError):
             for each in os.scandir(self.folder):
                 with suppress(OSError):
-                    if time.time() - each.stat().st_mtime >= KEPT:
+                    if time.time() - each.stat().st_mtime >= KEEP_SECONDS:
                         shutil.rmtree(each.path, ignore_errors=True)
 
 

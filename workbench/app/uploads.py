@@ -22,13 +22,13 @@ _MAKE_ROOM = "delete uploaded models or imported runs and empty the trash, or "
 class Uploads:
     """The uploads of a server into ``library``.
 
-    ``quota``: bytes of all uploads (0: no limit), of each user with sign-in (``apart``).
+    ``quota``: bytes of all uploads (0: no limit), of each user with sign-in (``per_user``).
     """
 
-    def __init__(self, library: Library, quota: int = 0, apart: bool = False):
-        self._library, self._quota, self._apart = library, quota, apart
+    def __init__(self, library: Library, quota: int = 0, per_user: bool = False):
+        self._library, self._quota, self._per_user = library, quota, per_user
         self._lock = threading.Lock()
-        self._coming: dict[Path, tuple[str, int]] = {}  # the uploader, and the final size
+        self._pending: dict[Path, tuple[str, int]] = {}  # the uploader, and the final size
 
     def check(self, name: str, size: int | None, user: str = "") -> None:
         """Raise UserError if ``size`` (bytes) is missing or exceeds the user's quota."""
@@ -39,9 +39,9 @@ class Uploads:
         used = self._used(user)
         if used + size > self._quota:
             over = show_bytes(used + size - self._quota)
-            whose = "you have uploaded" if self._apart else "uploads take"
+            owner = "you have uploaded" if self._per_user else "uploads take"
             raise UserError(
-                f"the file is {over} too large: it has {show_bytes(size)}, and {whose} "
+                f"the file is {over} too large: it has {show_bytes(size)}, and {owner} "
                 f"{show_bytes(used)} of {show_bytes(self._quota)}",
                 name[-120:],
                 f"{_MAKE_ROOM if size <= self._quota else ''}have the quota raised (--quota)",
@@ -54,13 +54,13 @@ class Uploads:
         """
         with self._lock:  # of two at once the second sees the first
             self.check(name, size, user)
-            path = self._library.uploads.place(name, user)
-            self._coming[path] = user, size or 0
+            path = self._library.uploads.new_path(name, user)
+            self._pending[path] = user, size or 0
         return path
 
     def end(self, path: Path) -> None:
         """Note that an upload is complete."""
-        self._coming.pop(path, None)  # from the loop, which must not wait for the lock
+        self._pending.pop(path, None)  # from the loop, which must not wait for the lock
 
     def drop(self, path: Path) -> None:
         """Delete what was written of an upload that was aborted or is unusable."""
@@ -69,17 +69,17 @@ class Uploads:
 
     def stop(self) -> None:
         """Reject further uploads, because the server ends."""
-        for path in [*self._coming]:
+        for path in [*self._pending]:
             self.drop(path)
 
     def _used(self, user: str) -> int:
-        coming = dict(self._coming)
+        pending = dict(self._pending)
         stored = sum(
             size
             for path, size in self._library.uploaded()
-            if path not in coming and self._counts(run_entry.uploader(path), user)
+            if path not in pending and self._counts(run_entry.uploader(path), user)
         )
-        return stored + sum(size for by, size in coming.values() if self._counts(by, user))
+        return stored + sum(size for by, size in pending.values() if self._counts(by, user))
 
     def _counts(self, by: str, user: str) -> bool:
-        return not self._apart or by == user
+        return not self._per_user or by == user

@@ -59,7 +59,7 @@ _FIELDS = {"model", "out", "frontend", "target", "sizes", "check", "against", "e
 _DIVERGE = {"model", "out", "diverge", "recording", "other", "key"}
 
 
-class _Lines(Observer):
+class _ProgressLines(Observer):
     """Progress lines on stdout: the start of each task, and at most ten updates a second."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class _Lines(Observer):
         now = time.monotonic()
         if what != self._what or done == total or now - self._last >= 0.1:
             self._last, self._what = now, what
-            _say({"progress": {"what": what, "done": done, "total": total}})
+            _report({"progress": {"what": what, "done": done, "total": total}})
 
 
 def main() -> int:
@@ -78,8 +78,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     try:
-        _give_way()
-        _keep_to_limits()
+        _lower_priority()
+        _apply_limits()
         sys.stdout = sys.stderr  # output of user code must not mix with our lines
         lines = _stdin()
         job = _read_job(next(lines, ""))
@@ -92,24 +92,24 @@ def main() -> int:
         else:
             _run(job, lines)
     except UserError as error:
-        _say(error.to_json())
+        _report(error.to_json())
         return error.exit_code
     except KeyboardInterrupt:
-        _say({"cancelled": True})
+        _report({"cancelled": True})
         return STOPPED
     except MemoryError:
-        _say(UserError("out of memory", "compile", "use a smaller model or batch", 3).to_json())
+        _report(UserError("out of memory", "compile", "use a smaller model or batch", 3).to_json())
         return 3
     except Exception as error:
         import traceback
 
         traceback.print_exc()
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{os.path.basename(place.filename)}:{place.lineno} in {place.name}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}"
         fix = "report this compiler bug with the recording"
-        _say(UserError(f"{type(error).__name__}: {error}", where, fix).to_json())
+        _report(UserError(f"{type(error).__name__}: {error}", where, fix).to_json())
         return 1
-    _say({"done": job["out"]})
+    _report({"done": job["out"]})
     return 0
 
 
@@ -127,7 +127,7 @@ def _read_job(text: str) -> dict[str, Any]:
 
 
 def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
-    lines = _Lines()
+    lines = _ProgressLines()
     from core_compiler.driver.compilation import Cancelled
     from workbench.model import jobs
 
@@ -140,7 +140,7 @@ def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
             path=job["out"],
             observer=lines,
             execute=bool(job.get("execute")),
-            against=_home(model) if job.get("against") else "",
+            against=_framework_of(model) if job.get("against") else "",
             cancelled=lambda: _stopped,
             hold=_hold(commands) if job.get("hold") else None,
         )
@@ -149,7 +149,7 @@ def _run(job: Mapping[str, Any], commands: Iterable[str] = ()) -> None:
 
 
 def _execute(job: Mapping[str, Any]) -> None:
-    lines = _Lines()
+    lines = _ProgressLines()
     from core_compiler.driver.compilation import Cancelled
     from workbench.model import jobs
 
@@ -167,21 +167,21 @@ def _execute(job: Mapping[str, Any]) -> None:
         raise KeyboardInterrupt from None
 
 
-def _home(model: Any) -> str:
+def _framework_of(model: Any) -> str:
     """Return the framework whose nodes a model has; UserError if there is none."""
     from workbench.model import peers
 
-    home = peers.HOME.get(model.spec.frontend)
-    if home is None:
+    framework = peers.FRAMEWORK_OF_FRONTEND.get(model.spec.frontend)
+    if framework is None:
         raise UserError(
             f"comparing each value is not supported for models imported by {model.spec.frontend}",
             model.name,
             "open it without comparing",
         )
-    return home
+    return framework
 
 
-def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
+def _model(job: Mapping[str, Any], lines: _ProgressLines) -> tuple[Any, Any]:
     """Return the imported model of a job, and its compile options."""
     lines.progress(f"importing {job['model']}", 0, 0)
     from core_compiler.driver.compilation import Options
@@ -190,14 +190,14 @@ def _model(job: Mapping[str, Any], lines: _Lines) -> tuple[Any, Any]:
     from workbench.model import edits, models, recorded_model
     from workbench.model.spec import read_spec
 
-    wanted = read_spec(
+    spec = read_spec(
         job["model"], job.get("frontend"), bool(job.get("trust")), **(job.get("sizes") or {})
     )
     edit, chosen = edits.from_json(job.get("edit")), dict(job.get("target_options") or {})
-    level, training = recorded_model.begins(wanted)
+    level, training = recorded_model.pipeline_start(spec)
     # Reject invalid options before the import.
     build(target(job.get("target") or "cpu"), chosen, edit, level, training)
-    model = models.load(wanted)
+    model = models.load(spec)
     options = Options(
         check=bool(job.get("check")),
         threads=int(job.get("threads") or 0),
@@ -238,11 +238,11 @@ def _hold(lines: Iterable[str]) -> Hold:
         commands.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    return Hold(commands, _say, lambda: _stopped)
+    return Hold(commands, _report, lambda: _stopped)
 
 
 def _diverge(job: Mapping[str, Any]) -> None:
-    lines = _Lines()
+    lines = _ProgressLines()
     lines.progress("reading the receipts", 0, 0)
     from pathlib import Path
 
@@ -257,7 +257,7 @@ def _diverge(job: Mapping[str, Any]) -> None:
 
 
 def _bisect(job: Mapping[str, Any]) -> None:
-    lines = _Lines()
+    lines = _ProgressLines()
     from dataclasses import replace
     from pathlib import Path
 
@@ -266,14 +266,14 @@ def _bisect(job: Mapping[str, Any]) -> None:
     model, options = _model(job, lines)
     if not options.pass_timeout:
         options = replace(options, pass_timeout=reducing.PASS_SECONDS)
-    asked = job["bisect"]
-    recording, file = Path(asked["recording"]), str(asked["inputs"])
+    request = job["bisect"]
+    recording, file = Path(request["recording"]), str(request["inputs"])
     inputs = first_bad_pass.read_inputs(Path(file), model) if file else model.inputs
     search = first_bad_pass.Search(
-        model, job.get("target") or "cpu", options, inputs, asked["tolerance"]
+        model, job.get("target") or "cpu", options, inputs, request["tolerance"]
     )
     result, made, found = search.run(lines.progress)
-    key = first_bad_pass.key_of(asked["identity"], asked["tolerance"], file)
+    key = first_bad_pass.key_of(request["identity"], request["tolerance"], file)
     result |= {"inputs": file, "reduced": None}
     first_bad_pass.RESULTS.keep(recording, key, result)
     if found is None:
@@ -296,13 +296,13 @@ def _interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """Lower this process's priority below the page's, which should stay responsive."""
     if hasattr(os, "nice"):
         os.nice(5)
 
 
-def _keep_to_limits() -> None:
+def _apply_limits() -> None:
     """Apply the server's limits on memory (bytes) and time (seconds); end with it if requested."""
     memory, seconds, bound = (
         float(os.environ.get(f"COMPILER_WORKBENCH_JOB_{name}") or 0)
@@ -325,7 +325,7 @@ def _end_in_time(seconds: float | None, bound: bool) -> None:
     """
     began = time.monotonic()
     while seconds is None or time.monotonic() - began < seconds:
-        if bound and _unread(sys.__stdout__):
+        if bound and _is_reader_closed(sys.__stdout__):
             break
         time.sleep(1.0)
     os.kill(os.getpid(), signal.SIGINT)
@@ -335,7 +335,7 @@ def _end_in_time(seconds: float | None, bound: bool) -> None:
     os._exit(STOPPED)
 
 
-def _unread(pipe: Any) -> bool:
+def _is_reader_closed(pipe: Any) -> bool:
     """Return whether the reading end of a pipe is closed."""
     if not hasattr(select, "poll"):
         return False
@@ -347,7 +347,7 @@ def _unread(pipe: Any) -> bool:
 _answers = sys.stdout
 
 
-def _say(line: Mapping[str, Any]) -> None:
+def _report(line: Mapping[str, Any]) -> None:
     global _answers
     try:
         print(json.dumps(line), file=_answers, flush=True)

@@ -25,15 +25,15 @@ from workbench.app.uploaded import MAX_UPLOAD
 from workbench.app.uploads import Uploads
 from workbench.model import edits, first_bad_pass, recorded_model
 from workbench.model.spec import AS_GRAPH, RECORDING, Spec
-from workbench.queries.numeric_results import sent
+from workbench.queries.numeric_results import json_rows
 from workbench.queries.run import Run
 from workbench.views import divergence
 
 #: Recordings that stay open after their last page has closed, for the next reload.
-KEPT_OPEN = 3
+MAX_IDLE_OPEN = 3
 
 
-class Distrust(UserError):
+class UntrustedCode(UserError):
     """The job contains foreign code that the user has not trusted."""
 
     def __init__(self, what: str, name: str):
@@ -65,7 +65,7 @@ class Workspace:
         self.library.deleted()  # removes entries that are too old
         self.compiles = Compiles(limits or Limits())
         self.access = access or Access()
-        self.uploads = Uploads(self.library, quota, apart=self.access.sign_in)
+        self.uploads = Uploads(self.library, quota, per_user=self.access.sign_in)
         self.typed = Typed()
         self.max_upload = max_upload
         self.token = secrets.token_urlsafe(24)
@@ -135,10 +135,10 @@ class Workspace:
         """Return the recordings to compare with: the library's, then neighbours of opened files."""
         return [*self.library.entries(), *self.neighbours.entries()]
 
-    def alike(self, model: str, limit: int) -> list[Entry]:
+    def runs_of_model(self, model: str, limit: int) -> list[Entry]:
         """Return the readable ones of a model, at most ``limit``, as :meth:`entries`."""
-        beside = [e for e in self.neighbours.entries(model) if e.status not in ("", "unreadable")]
-        return [*beside[: limit // 2], *self.library.alike(model, limit)][:limit]
+        nearby = [e for e in self.neighbours.entries(model) if e.status not in ("", "unreadable")]
+        return [*nearby[: limit // 2], *self.library.runs_of_model(model, limit)][:limit]
 
     def _opened(self, key: Path) -> Run:
         with self._lock:
@@ -159,13 +159,13 @@ class Workspace:
                 made[0].close()
         return entry[0]
 
-    def hold(self, names: Iterable[str]) -> list[Run]:
+    def acquire_all(self, names: Iterable[str]) -> list[Run]:
         """Open those of the named recordings that can be opened; the caller releases them."""
-        held = []
+        opened = []
         for name in filter(None, names):
             with suppress(UserError):
-                held.append(self.acquire(self.path(name)))
-        return held
+                opened.append(self.acquire(self.path(name)))
+        return opened
 
     def release(self, run: Run) -> None:
         """Release a page's use of a recording; the least recently used ones are closed."""
@@ -183,7 +183,7 @@ class Workspace:
             self._replaced.remove(entry)
             entry[0].close()
         idle = [key for key, entry in self._open.items() if entry[1] <= 0]
-        for key in idle[: max(0, len(idle) - KEPT_OPEN)]:
+        for key in idle[: max(0, len(idle) - MAX_IDLE_OPEN)]:
             self._open.pop(key)[0].close()
 
     # -- compiles --------------------------------------------------------------------------------
@@ -193,8 +193,8 @@ class Workspace:
 
         ``threads`` and ``trust`` apply to it.
         """
-        whole = Workspace(root=self.library.root).job(model, {"execute": True, **options})
-        return whole | {k: options[k] for k in ("threads", "trust") if k in options}
+        unrestricted = Workspace(root=self.library.root).job(model, {"execute": True, **options})
+        return unrestricted | {k: options[k] for k in ("threads", "trust") if k in options}
 
     def job(self, model: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return a page's job for the worker; UserError if the model may not be opened."""
@@ -208,8 +208,8 @@ class Workspace:
                 "start the server with --allow-code, or on localhost",
             )
         file = file_of(model)
-        of_file = file.suffix.lower() in (*FILES, RECORDING)
-        if of_file:
+        from_file = file.suffix.lower() in (*FILES, RECORDING)
+        if from_file:
             self._check_place(file)
             if not file.is_file():
                 raise UserError("file not found", model[:300], "check the path")
@@ -217,24 +217,24 @@ class Workspace:
             if file.suffix.lower() != RECORDING:
                 self.library.uploads.used(Path(model))
         elif self._may_open(file) and is_saved_model(file):  # not revealed to other users
-            of_file, file = True, file.absolute()
+            from_file, file = True, file.absolute()
             model = str(file)
         elif not code:
             self._check_sample(model)
-        name = file.stem if of_file or file.suffix else model.rsplit(":", 1)[-1]
+        name = file.stem if from_file or file.suffix else model.rsplit(":", 1)[-1]
         sizes = dict(options.get("sizes") or {})
         edit = edits.checked(options.get("edit"))
-        own = foreign(edit)
-        if own and not self._code:
+        custom_passes = foreign(edit)
+        if custom_passes and not self._code:
             raise UserError(
                 "running a pass of your own is disabled on this address",
-                edits.name_of(own[0]),
+                edits.name_of(custom_passes[0]),
                 "start the server with --allow-code, or on localhost",
             )
-        sized = not (of_file or file.suffix)
-        if sized and options.get("width") and options["width"] != 1:
+        has_sizes = not (from_file or file.suffix)
+        if has_sizes and options.get("width") and options["width"] != 1:
             sizes["width"] = float(options["width"])
-        frontend = None if of_file or code else options.get("frontend")
+        frontend = None if from_file or code else options.get("frontend")
         if file.suffix.lower() == ".onnx" and options.get("frontend") == AS_GRAPH:
             frontend = AS_GRAPH
         return {
@@ -283,7 +283,7 @@ class Workspace:
         if names_code(model):
             code.append(f"names code to run: {model[:200]}")
         if code and not trust and not self.made_here(run.path):
-            raise Distrust(f"this recording {code[0]}", run.path.name)
+            raise UntrustedCode(f"this recording {code[0]}", run.path.name)
 
     @property
     def runs_code(self) -> bool:
@@ -305,7 +305,9 @@ class Workspace:
         foreign = [each for each in (run, other) if not self.made_here(each.path)]
         named = [code for each in foreign for code in divergence.code_of(each)]
         if named and not trust:
-            raise Distrust(f"the folder of the run names code to run: {named[0]}", run.path.name)
+            raise UntrustedCode(
+                f"the folder of the run names code to run: {named[0]}", run.path.name
+            )
         return divergence.job(run, other)
 
     def bisect(self, run: Run, command: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,10 +322,10 @@ class Workspace:
                 "the model is still being compiled", run.path.name, "wait until it is done"
             )
         allowed = first_bad_pass.tolerance(command.get("tolerance") or first_bad_pass.TOLERANCE)
-        wanted = recorded_model.for_search(meta, run.path, run.version.stages)
-        self.check_trust(run, wanted.text, meta.get("edit"), trust=bool(command.get("trust")))
-        job = self.job(wanted.text, as_recorded(meta, wanted))
-        asked = {
+        spec = recorded_model.for_search(meta, run.path, run.version.stages)
+        self.check_trust(run, spec.text, meta.get("edit"), trust=bool(command.get("trust")))
+        job = self.job(spec.text, as_recorded(meta, spec))
+        request = {
             "recording": str(run.path),
             "identity": run.identity,
             "tolerance": allowed,
@@ -334,9 +336,9 @@ class Workspace:
             self._check_place(file)
             if not file.is_file():
                 raise UserError("file not found", str(file)[:300], "check the path")
-            asked["inputs"] = str(file.absolute())
+            request["inputs"] = str(file.absolute())
         out = first_bad_pass.RESULTS.path_of(run.path)
-        return {**job, "out": str(out), "bisect": asked}
+        return {**job, "out": str(out), "bisect": request}
 
     def _check_sample(self, name: str) -> None:
         from sample_models.catalogue import CATALOGUE
@@ -366,16 +368,18 @@ class Workspace:
                 for m in CATALOGUE.values()
             ],
             "recorded": [asdict(entry) for entry in self.library.recorded()],
-            "beside": sent([asdict(entry) for entry in self.neighbours.entries()], "worst_error"),
+            "beside": json_rows(
+                [asdict(entry) for entry in self.neighbours.entries()], "worst_error"
+            ),
         }
 
 
-def as_recorded(meta: Mapping[str, Any], wanted: Spec) -> dict[str, Any]:
-    """Return the recorded options, for a job that compiles ``wanted``, a recording's model."""
+def as_recorded(meta: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
+    """Return the recorded options, for a job that compiles ``spec``, a recording's model."""
     return {
-        "frontend": wanted.frontend,
+        "frontend": spec.frontend,
         "target": meta.get("target"),
-        "sizes": wanted.sizes,
+        "sizes": spec.sizes,
         "edit": meta.get("edit"),
         "target_options": meta.get("target_options"),
         "pass_timeout": meta.get("pass_timeout"),

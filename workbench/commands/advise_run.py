@@ -61,8 +61,8 @@ def _wrapped(text: str) -> list[str]:
 
 def _cost(cost: dict[str, Any]) -> str:
     part = f", {100 * cost['part']:.3g} % {cost['of']}" if cost["of"] else ""
-    said = "estimated: " if cost["estimated"] else ""
-    return f"{_figure(cost['value'], cost['unit'])}{part} ({said}{cost['how']})"
+    prefix = "estimated: " if cost["estimated"] else ""
+    return f"{_figure(cost['value'], cost['unit'])}{part} ({prefix}{cost['how']})"
 
 
 def _figure(value: float, unit: str) -> str:

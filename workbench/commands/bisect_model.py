@@ -55,10 +55,10 @@ def _recorded(arguments):
 
     with Recording.open(arguments.model) as opened:
         meta = opened.meta()
-    wanted = recorded_model.spec_of(meta, arguments.model, arguments.trust)
+    spec = recorded_model.spec_of(meta, arguments.model, arguments.trust)
     options = common.recorded_options(arguments, meta)
-    memory_need.before_import(wanted)
-    return options, models.load(wanted, cache=not arguments.no_import_cache)
+    memory_need.before_import(spec)
+    return options, models.load(spec, cache=not arguments.no_import_cache)
 
 
 def _text(data) -> str:
@@ -77,8 +77,8 @@ def _text(data) -> str:
             if looked["worst_pass"]
             else "the outputs are bitwise equal to those of the import"
         )
-        told = f"{data['model']}: no fault found in {looked['passes']} passes{code}\n{worst}"
-        return f"{told}\n{data['stood_in']}" if data["stood_in"] else told
+        summary = f"{data['model']}: no fault found in {looked['passes']} passes{code}\n{worst}"
+        return f"{summary}\n{data['stood_in']}" if data["stood_in"] else summary
     lines = [
         paint("red", f"{data['first_bad_pass']} is wrong")
         + f" (stage {data['stage']}, seen: {data['how']})",
@@ -102,8 +102,8 @@ def _text(data) -> str:
         )
     if data["numbers"]:
         right, wrong = data["numbers"]
-        apart = "" if data["ulps"] is None else f" ({data['ulps']:,} ulps)"
-        lines.append(f"{right:.9g} became {wrong:.9g}, {data['absolute']:.3g} apart{apart}")
+        distance = "" if data["ulps"] is None else f" ({data['ulps']:,} ulps)"
+        lines.append(f"{right:.9g} became {wrong:.9g}, {data['absolute']:.3g} apart{distance}")
     lines += [f"model: {printable(line)}" for line in data["model_lines"]]
     lines += [data["stood_in"]] if data["stood_in"] else []
     return "\n".join(lines)

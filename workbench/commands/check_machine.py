@@ -117,10 +117,10 @@ def within(version: str, tested: str) -> bool:
         "==": lambda a, b: a == b,
         "!=": lambda a, b: a != b,
     }
-    mine = _numbers(version)
+    installed = _numbers(version)
     for part in tested.split(","):
         found = re.match(r"(>=|<=|==|!=|<|>)\s*([0-9.]+)", part.strip())
-        if found and not compare[found[1]](mine, _numbers(found[2])):
+        if found and not compare[found[1]](installed, _numbers(found[2])):
             return False
     return True
 
@@ -195,14 +195,14 @@ def _can_write(root: Path) -> bool:
 
     Leaves nothing behind.
     """
-    place = _existing(root)
-    probe = place / f".doctor-{os.getpid()}"
+    folder = _existing(root)
+    probe = folder / f".doctor-{os.getpid()}"
     try:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError:
         return False
-    return place.is_dir()
+    return folder.is_dir()
 
 
 def _existing(path: Path) -> Path:
@@ -222,11 +222,19 @@ def _programs():
     browser = next(
         (p for p in ("chromium", "chromium-browser", "google-chrome") if shutil.which(p)), None
     )
-    kept = Path(
+    browsers = Path(
         os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright"
     )
-    played = next(iter(sorted(kept.glob("chromium*"))), None) if kept.is_dir() else None
-    have = shutil.which(browser) if browser else str(played) if played else None
+    playwright_browser = (
+        next(iter(sorted(browsers.glob("chromium*"))), None) if browsers.is_dir() else None
+    )
+    have = (
+        shutil.which(browser)
+        if browser
+        else str(playwright_browser)
+        if playwright_browser
+        else None
+    )
     yield Finding(
         "chromium",
         OK if have else WARNING,
@@ -266,13 +274,13 @@ def _cuda():
     from core_compiler.codegen.cuda import toolchain
     from core_compiler.runtime import cuda_driver
 
-    lacking = toolchain.missing()
+    missing = toolchain.missing()
     versions = toolchain.versions()
     yield Finding(
         "CUDA compiler",
-        WARNING if lacking else OK,
-        lacking or f"numba-cuda {versions['numba-cuda']}, NVVM {versions['nvidia-nvvm']}",
-        f"only for -t cuda: pip install '{DISTRIBUTION}[cuda]'" if lacking else "",
+        WARNING if missing else OK,
+        missing or f"numba-cuda {versions['numba-cuda']}, NVVM {versions['nvidia-nvvm']}",
+        f"only for -t cuda: pip install '{DISTRIBUTION}[cuda]'" if missing else "",
     )
     found = cuda_driver.gpu()
     yield Finding(

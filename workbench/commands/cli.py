@@ -91,25 +91,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module = importlib.import_module(f"workbench.commands.{COMMANDS[parsed.command][0]}")
             return module.run(parsed) or 0
         except OutputLost as lost:
-            return _lost(lost)
+            return _handle_lost_output(lost)
         except _Usage as error:
             return report(_usage(str(error), command), wants_json)
         except UserError as error:
-            told = error.exit_code == STOPPED or ctrl_c.pressed is None
-            return report(error if told else _stopped(parsed), wants_json)
+            is_final = error.exit_code == STOPPED or ctrl_c.pressed is None
+            return report(error if is_final else _interrupted(parsed), wants_json)
         except MemoryError:
             full = UserError("out of memory", "", "use a smaller model or batch", CANNOT_HERE)
             return report(full, wants_json)
         except KeyboardInterrupt:
-            return report(_stopped(parsed), wants_json)
+            return report(_interrupted(parsed), wants_json)
         except Exception as error:
             if ctrl_c.pressed:  # a library converted the interrupt
-                return report(_stopped(parsed), wants_json)
+                return report(_interrupted(parsed), wants_json)
             missing = (getattr(error, "name", None) or "").partition(".")[0]
             if isinstance(error, ModuleNotFoundError) and missing not in _OURS:
                 return report(_not_installed(missing), wants_json)
             if isinstance(error, OSError) and error.strerror:
-                return report(_refused(error), wants_json)
+                return report(_system_error(error), wants_json)
             return report(_bug(error), wants_json)
 
 
@@ -119,7 +119,7 @@ def report(error: UserError, as_json: bool) -> int:
         try:
             say(json.dumps(_as_json(error)))
         except OutputLost as lost:
-            return _lost(lost) or error.exit_code
+            return _handle_lost_output(lost) or error.exit_code
     else:
         print(f"workbench: {printable(' '.join(str(error).split()))}", file=sys.stderr)
     return error.exit_code
@@ -135,7 +135,7 @@ def _as_json(error: UserError) -> dict:
         return error.to_json()
     from workbench.model import failures
 
-    return {**error.to_json(), "failures": [failures.of_finding(finding)]}
+    return {**error.to_json(), "failures": [failures.finding_failure(finding)]}
 
 
 def _usage(message: str, command: str | None) -> UserError:
@@ -146,26 +146,26 @@ def _usage(message: str, command: str | None) -> UserError:
     return UserError(message, where, fix)
 
 
-def _stopped(parsed) -> UserError:
+def _interrupted(parsed) -> UserError:
     """Return the error for a command stopped by Ctrl-C, with what it left."""
     output = getattr(parsed, "output", None)
-    kept = output is not None and Path(output).exists()
+    has_output = output is not None and Path(output).exists()
     return UserError(
         "stopped",
-        str(output) if kept else "",
-        "what was recorded is kept" if kept else "nothing was recorded",
+        str(output) if has_output else "",
+        "what was recorded is kept" if has_output else "nothing was recorded",
         STOPPED,
     )
 
 
-def _refused(error: OSError, where: str = "") -> UserError:
+def _system_error(error: OSError, where: str = "") -> UserError:
     """Return the error for a failure of the system: a full disk, a folder that is not writable."""
-    machine = error.errno in _MACHINE
+    is_machine_fault = error.errno in _MACHINE
     return UserError(
         error.strerror or str(error),
         str(error.filename or where),
-        "free some disk space, or choose another path" if machine else "check the path",
-        CANNOT_HERE if machine else BAD_INPUT,
+        "free some disk space, or choose another path" if is_machine_fault else "check the path",
+        CANNOT_HERE if is_machine_fault else BAD_INPUT,
     )
 
 
@@ -180,19 +180,21 @@ def _bug(error: Exception) -> UserError:
     import traceback
 
     traceback.print_exception(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
     return UserError(
         f"{type(error).__name__}: {error}"[:300],
-        f"{Path(place.filename).name}:{place.lineno} in {place.name}",
+        f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}",
         "this is a bug in workbench: please report it with the traceback",
         BUG,
     )
 
 
-def _lost(lost: OutputLost) -> int:
+def _handle_lost_output(lost: OutputLost) -> int:
     """Handle lost standard output: a full disk is reported, a closed pipe is not."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0 if lost.error.errno == errno.EPIPE else report(_refused(lost.error, "output"), False)
+    return (
+        0 if lost.error.errno == errno.EPIPE else report(_system_error(lost.error, "output"), False)
+    )
 
 
 class _CtrlC:

@@ -174,18 +174,18 @@ def load(arguments):
     """
     from workbench.model import memory_need, models
 
-    wanted = spec(arguments)
-    memory_need.before_import(wanted)
-    model = models.load(wanted, cache=not arguments.no_import_cache)
+    model_spec = spec(arguments)
+    memory_need.before_import(model_spec)
+    model = models.load(model_spec, cache=not arguments.no_import_cache)
     memory_need.before_compile(model)
     return model
 
 
-def options(arguments, check: bool = False, begins: tuple[str, Any] | None = None):
+def options(arguments, check: bool = False, pipeline_start: tuple[str, Any] | None = None):
     """Return the compile options from the arguments; UserError names a malformed one.
 
-    ``begins``: the level that the pipeline begins with and the training of the model (default:
-    those of their model).
+    ``pipeline_start``: the level that the pipeline begins with and the training of the model
+    (default: those of their model).
     """
     from core_compiler import targets
     from core_compiler.driver.compilation import Options
@@ -200,7 +200,7 @@ def options(arguments, check: bool = False, begins: tuple[str, Any] | None = Non
         )
     chosen = pairs(arguments.target_option, "--target-option")
     edit = pipeline_edit(arguments)
-    level, training = begins or recorded_model.begins(spec(arguments))
+    level, training = pipeline_start or recorded_model.pipeline_start(spec(arguments))
     # Reject invalid options before the import.
     build(targets.target(arguments.target), chosen, edit, level, training)
     return Options(
@@ -221,17 +221,17 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
     edit = edits.checked(meta.get("edit"))
     inserted = edit["insert"]
     arguments.target = str(meta.get("target", arguments.target))
-    begins = recorded_model.level(meta), recorded_model.training(meta)
-    found = options(arguments, begins=begins)
-    own = [pass_ for _, pass_ in found.edit.insert]
-    ours = all(user_pass.of_ours(item) is not None for item in inserted)
-    if not own and (ours or arguments.trust):
-        own = [pass_ for _, pass_ in edits.from_json(edit).insert]
-    if len(own) != len(inserted):
+    pipeline_start = recorded_model.level(meta), recorded_model.training(meta)
+    found = options(arguments, pipeline_start=pipeline_start)
+    inserted_passes = [pass_ for _, pass_ in found.edit.insert]
+    all_builtin = all(user_pass.builtin_pass(item) is not None for item in inserted)
+    if not inserted_passes and (all_builtin or arguments.trust):
+        inserted_passes = [pass_ for _, pass_ in edits.from_json(edit).insert]
+    if len(inserted_passes) != len(inserted):
         names = ", ".join(str(item.get("pass", "")) for item in inserted) or "none"
         raise UserError(
             f"expected the {len(inserted)} inserted passes of the recorded compile ({names}), "
-            f"got {len(own)}",
+            f"got {len(inserted_passes)}",
             "--insert",
             "insert the same passes, or --trust the code in the recording",
         )
@@ -240,7 +240,7 @@ def recorded_options(arguments, meta: Mapping[str, Any]):
         skip=(*edit["skip"], *found.edit.skip),
         limits={**edit["limits"], **found.edit.limits},
         options={**edit["options"], **found.edit.options},
-        insert=tuple(zip((item["place"] for item in inserted), own, strict=True)),
+        insert=tuple(zip((item["place"] for item in inserted), inserted_passes, strict=True)),
         order=(*edit["order"], *found.edit.order),
         repeat=(*edit["repeat"], *found.edit.repeat),
         cuts={**edits.from_json({"cuts": edit["cuts"]}).cuts, **found.edit.cuts},
@@ -260,8 +260,8 @@ def pipeline_edit(arguments):
 
     settings: dict[str, dict[str, str]] = {}
     for text in arguments.set:
-        place, _, value = text.partition("=")
-        name, _, option = place.rpartition(".")
+        name_and_option, _, value = text.partition("=")
+        name, _, option = name_and_option.rpartition(".")
         if not name or not value:
             raise UserError(f"invalid value {text!r}", "--set", "write PASS.OPTION=VALUE")
         settings.setdefault(name, {})[option] = value
@@ -319,13 +319,13 @@ def seconds(arguments) -> float:
 
 
 #: Seconds after which long work is reported without a terminal, and again after each doubling.
-TOLD_AFTER = 10.0
+REPORT_AFTER = 10.0
 
 
-class _Patience:
+class _DelayedReporter:
     """A reporter of long measurements on standard error, for use without a terminal.
 
-    It prints a line after ``TOLD_AFTER`` seconds, and again each time that the wait has doubled.
+    It prints a line after ``REPORT_AFTER`` seconds, and again each time that the wait has doubled.
     """
 
     def __init__(self) -> None:
@@ -334,7 +334,7 @@ class _Patience:
         self._over = threading.Event()
         self._what = ""
 
-    def tell(self, what: str) -> None:
+    def report(self, what: str) -> None:
         with self._lock:
             self._what = what
             if self._thread is None:
@@ -350,7 +350,7 @@ class _Patience:
             thread.join()
 
     def _wait(self, stream) -> None:
-        began, pause = time.monotonic(), TOLD_AFTER
+        began, pause = time.monotonic(), REPORT_AFTER
         while not self._over.wait(pause):
             pause = time.monotonic() - began
             with contextlib.suppress(ValueError, OSError):  # standard error is closed
@@ -364,7 +364,7 @@ def progress(enabled: bool | None = None, measures: bool = False):
     reported in lines of their own; with ``measures`` all work that precedes them, too.
     """
     from core_compiler.ir.events import WARNING, Diagnostic, Observer, StageRecord
-    from core_compiler.runtime.budget import said
+    from core_compiler.runtime.budget import describe_cutoff
 
     class Progress(Observer):
         """A progress line, updated at most ten times a second."""
@@ -373,14 +373,16 @@ def progress(enabled: bool | None = None, measures: bool = False):
         last = 0.0
 
         def __init__(self):
-            self.told: set[str] = set()
-            self.patience = _Patience()
+            self.reported: set[str] = set()
+            self.reporter = _DelayedReporter()
 
         @override
         def timings(self, timings, figures: Mapping[str, Any]) -> None:
             if figures.get("ended_by_budget"):
                 self.end("")
-                repeats = said(figures["repeats"], figures["repeats_wanted"], figures["seconds"])
+                repeats = describe_cutoff(
+                    figures["repeats"], figures["repeats_wanted"], figures["seconds"]
+                )
                 print(f"workbench: {repeats}", file=sys.stderr, flush=True)
 
         @override
@@ -391,8 +393,8 @@ def progress(enabled: bool | None = None, measures: bool = False):
         def diagnostics(self, stage_index: int, found: Sequence[Diagnostic]) -> None:
             for each in found:
                 text = f"{WARNING}: {each.message}" + (f" ({each.where})" if each.where else "")
-                if each.severity == WARNING and text not in self.told:
-                    self.told.add(text)
+                if each.severity == WARNING and text not in self.reported:
+                    self.reported.add(text)
                     self.end("")
                     print(text, file=sys.stderr, flush=True)
 
@@ -402,7 +404,7 @@ def progress(enabled: bool | None = None, measures: bool = False):
             text = f"{what}  {done}/{total}" if total else what
             if not self.shown:
                 if enabled is None and (measures or what.startswith("time ")):
-                    self.patience.tell(text)
+                    self.reporter.report(text)
                 return
             if now - self.last < 0.1:
                 return
@@ -412,7 +414,7 @@ def progress(enabled: bool | None = None, measures: bool = False):
 
         @override
         def end(self, status: str, message: str = "") -> None:
-            self.patience.end()
+            self.reporter.end()
             if self.shown:
                 blank = " " * (shutil.get_terminal_size().columns - 1)
                 print(f"\r{blank}\r", end="", file=sys.stderr, flush=True)

@@ -42,31 +42,31 @@ def run(arguments) -> int:
     from core_compiler.ir.events import Observers
     from workbench.commands.execution_times import ExecutionTimes
     from workbench.model import failures
-    from workbench.queries.numeric_results import Beside
+    from workbench.queries.numeric_results import FrameworkComparison
 
     path = output(arguments.output) if arguments.output else None
     options = common.options(arguments, arguments.check)
     model = common.load(arguments)
     from workbench.model import jobs
 
-    beside, executed = Beside(), ExecutionTimes()
+    comparison, executed = FrameworkComparison(), ExecutionTimes()
     started = time.perf_counter()
     made = jobs.compile(
         model,
         arguments.target,
         options,
         path=path,
-        observer=Observers(common.progress(), beside, executed),
+        observer=Observers(common.progress(), comparison, executed),
         execute=arguments.execute,
         source_text=not arguments.no_source,
         against=arguments.against,
         seconds=common.seconds(arguments),
     )
-    seconds, told = time.perf_counter() - started, beside.told()
+    seconds, result = time.perf_counter() - started, comparison.result()
     checks = summary(made.checks)
     if not arguments.check:
         checks["unchecked"] = sum(len(stage.rewrites) for stage in made.stages)
-    compared = failures.of_import(told)
+    import_rows = failures.import_failures(result)
     data = {
         "passes": len(made.stages) - 1,
         "ops_before": int(made.stages[0].figures["ops"]),
@@ -74,17 +74,17 @@ def run(arguments) -> int:
         "seconds": seconds,
         "kernels": len(made.facts.get("compiled", ())),
         "checks": checks,
-        "failures": [*compared, *failures.rows(made)],
+        "failures": [*import_rows, *failures.rows(made)],
         "model": model.name,
         "target": made.target.name,
         "identity": made.identity,
         "contract": CONTRACT_VERSION,
         "recording": None if path is None else str(path),
         "not_executed": made.not_executed if arguments.execute else None,
-        "execution": executed.told,
-        "against": told,
+        "execution": executed.result,
+        "against": result,
     }
-    emit(arguments, data, lambda: _text(made, model, data, compared))
+    emit(arguments, data, lambda: _text(made, model, data, import_rows))
     if checks["failed"] or data["against"] is None:
         return int(checks["failed"] > 0)
     return exit_code(data["against"]["verdict"])
@@ -130,7 +130,7 @@ def output(text: str, suffix: str = ".run") -> Path:
     return path
 
 
-def _beside(against) -> str:
+def _against_text(against) -> str:
     if against is None:
         return ""
     verdict = against["verdict"].replace("_", " ")
@@ -138,10 +138,10 @@ def _beside(against) -> str:
     return f"; against {against['framework']}: {verdict}{left}"
 
 
-def _text(made, model, data, told) -> str:
+def _text(made, model, data, import_rows) -> str:
     """Return the report as text.
 
-    ``told``: failures already printed with the comparison of the import.
+    ``import_rows``: failures already printed with the comparison of the import.
     """
     from workbench.commands import execution_times
     from workbench.queries import numeric_results
@@ -152,15 +152,15 @@ def _text(made, model, data, told) -> str:
             "{model} for {target}: {passes} passes, {ops_before} ops became {ops_after}, "
             "{kernels} kernels, {seconds:.2f} s"
         ).format(**data)
-        + _beside(data["against"]),
+        + _against_text(data["against"]),
         counted(checks),
         f"identity {data['identity']}",
-        *listed([r for r in data["failures"] if r not in told]),
+        *listed([r for r in data["failures"] if r not in import_rows]),
     ]
     if data["against"]:
         lines.append(numeric_results.against(data["against"]))
     if data["execution"]:
-        lines.append(execution_times.said(data["execution"]))
+        lines.append(execution_times.describe(data["execution"]))
     if data["not_executed"]:
         lines.append(f"not executed: {data['not_executed']}")
     if data["recording"]:

@@ -44,17 +44,17 @@ def run(arguments) -> int:
         text = f"no difference in {len(shared)} iterations"
         emit(arguments, nothing, lambda: text)
         return 0
-    here = f"{Path.cwd()}/"
-    found = replace(found, origin=found.origin.replace(here, ""))
-    told = found.to_json()
+    prefix = f"{Path.cwd()}/"
+    found = replace(found, origin=found.origin.replace(prefix, ""))
+    data = found.to_json()
     if not found.count:  # the values are not known
-        told |= {"element": None, "ulps": None}
+        data |= {"element": None, "ulps": None}
     if not isinstance(found, Difference):
-        emit(arguments, told, lambda: _text_of_pass(found))
+        emit(arguments, data, lambda: _text_of_pass(found))
         return 1
     remedy = _remedy(found, one, other) if any(found.missing) else []
-    told["remedy"] = remedy
-    emit(arguments, told, lambda: _text(found, remedy))
+    data["remedy"] = remedy
+    emit(arguments, data, lambda: _text(found, remedy))
     return 1
 
 
@@ -78,7 +78,7 @@ def _remedy(found, one, other) -> list[str]:
     if not found.op and one.book.identity == other.book.identity:
         for run, why in zip(runs, found.missing, strict=True):
             if why:
-                command = training_runs.elsewhere(run.folder, found.iteration)
+                command = training_runs.command_for_values(run.folder, found.iteration)
                 made.append(f"there: {command}, then compare its receipts here")
     return made
 
@@ -93,14 +93,14 @@ def _text(d, remedy) -> str:
     if passing:
         passing.append("              a transient or machine fault: neither run reproduces it")
     if not d.op and not remedy:
-        said = f"iteration {d.iteration}: {d.value} differs, but no op does{after}"
-        return "\n".join([said, *passing])
-    said = (
+        headline = f"iteration {d.iteration}: {d.value} differs, but no op does{after}"
+        return "\n".join([headline, *passing])
+    headline = (
         f"{d.op} is the first op that differs"
         if d.op
         else (f"{d.value} is the first that differs by the receipts")
     )
-    lines = [f"iteration {d.iteration}: {said}{after}", *passing]
+    lines = [f"iteration {d.iteration}: {headline}{after}", *passing]
     if d.origin:
         lines.append(f"  comes from  {d.origin}")
     kernels = " and ".join(dict.fromkeys(filter(None, d.kernels)))
@@ -120,17 +120,17 @@ def _text(d, remedy) -> str:
     for which, why in zip(("first", "second"), d.missing, strict=True):
         if why:
             lines.append(f"  the {which:<6}  cannot be repeated here: {why}")
-    for place, text in enumerate(remedy):
-        lines.append(f"  {'or' if place else 'to find it':<10}  {text}")
+    for number, text in enumerate(remedy):
+        lines.append(f"  {'or' if number else 'to find it':<10}  {text}")
     return "\n".join(lines)
 
 
 def _text_of_pass(c) -> str:
     what = c.pass_label or "the order of passes"
-    here, there = c.how
+    first, second = c.how
     lines = [
         f"iteration {c.iteration}: {what} causes the difference",
-        f"  runs        {here} in the first, {there} in the second",
+        f"  runs        {first} in the first, {second} in the second",
     ]
     if c.number:
         lines.append(f"  rewrite     {c.number} of {c.total}: {c.rule}  ({c.source})")

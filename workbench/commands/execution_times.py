@@ -19,13 +19,13 @@ class ExecutionTimes(Observer):
     the number of ``samples``, and the ``digest`` of the outputs.
     """
 
-    told: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
 
     @override
     def timings(self, timings, figures):
         samples = json.loads(figures["total_samples_us"])
         low, high = intervals.median(samples) or (None, None)
-        self.told = {
+        self.result = {
             "median_us": 1e3 * figures["total_ms"],
             "low_us": low,
             "high_us": high,
@@ -35,9 +35,9 @@ class ExecutionTimes(Observer):
         }
 
 
-def said(found: dict[str, Any]) -> str:
+def describe(found: dict[str, Any]) -> str:
     """Return them as a line of text."""
-    sure = intervals.said(found["low_us"], found["high_us"])
+    sure = intervals.describe(found["low_us"], found["high_us"])
     times = f"{found['samples']} time{'' if found['samples'] == 1 else 's'}"
     return (
         f"executed {times} on {executed_on(found['threads'])}: median "

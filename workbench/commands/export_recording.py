@@ -65,7 +65,7 @@ def run(arguments) -> None:
     if arguments.output.lower().endswith(GRAPHS):
         return _graphs(arguments)
     if ending(arguments.output) not in (None, ".mlir"):
-        return _for_other_tools(arguments)
+        return _export_with_weights(arguments)
     as_trace = arguments.stage is None and arguments.output.lower().endswith(".json")
     given = Path(arguments.output).suffix.lower()
     of_stage = given if given in DRAWINGS else ".mlir"
@@ -95,10 +95,10 @@ def run(arguments) -> None:
 
                 drawing = draw(opened.module(stage))
                 write_text(path, [drawing.dot if of_stage == ".dot" else drawing.svg])
-                return _told(arguments, path, stage)
+                return _report_file(arguments, path, stage)
             locations = "" if arguments.locations == "none" else arguments.locations
             write_text(path, [opened.text(stage, locations=locations)])
-    _told(arguments, path, stage)
+    _report_file(arguments, path, stage)
 
 
 def _graphs(arguments) -> None:
@@ -116,14 +116,14 @@ def _graphs(arguments) -> None:
             )
         nodes = model_explorer.write(run, stages, path)
     data = {"file": str(path), "bytes": path.stat().st_size, "stages": stages, "nodes": nodes}
-    told = f"{len(stages)} graphs" if len(stages) > 1 else "1 graph"
-    emit(arguments, data, f"{path}: {told}, {nodes:,} nodes, {data['bytes']:,} bytes")
+    count = f"{len(stages)} graphs" if len(stages) > 1 else "1 graph"
+    emit(arguments, data, f"{path}: {count}, {nodes:,} nodes, {data['bytes']:,} bytes")
 
 
-def _for_other_tools(arguments) -> None:
+def _export_with_weights(arguments) -> None:
     """Export a stage with its weights, from a new compile: a recording has no weights."""
     path = output(arguments.output, Path(arguments.output).suffix.lower())
-    made = _begun(arguments)
+    made = _start_compile(arguments)
     wanted = arguments.stage
     last = {"onnx": "source"}.get(made.level if path.suffix == ".onnx" else "", "meaning")
     while made.next is not None and not _is_stage(made.stages[-1], wanted):
@@ -140,15 +140,15 @@ def _for_other_tools(arguments) -> None:
     files = stage.export(path)
     sizes = {str(f): f.stat().st_size for f in files}
     data = {"file": str(path), "files": sizes, "stage": stage.index, "pass": stage.name}
-    told = "\n".join(f"{name}: {size:,} bytes" for name, size in sizes.items())
-    emit(arguments, data, f"stage {stage.index} ({stage.name})\n{told}")
+    sizes_text = "\n".join(f"{name}: {size:,} bytes" for name, size in sizes.items())
+    emit(arguments, data, f"stage {stage.index} ({stage.name})\n{sizes_text}")
 
 
 def _is_stage(stage, wanted: str | None) -> bool:
     return wanted is not None and wanted in (str(stage.index), stage.name)
 
 
-def _begun(arguments):
+def _start_compile(arguments):
     """Return the compile that the arguments or their recording describe, before its first pass."""
     from core_compiler.driver import compilation
     from workbench.model import edits, memory_need, models, recorded_model
@@ -162,8 +162,8 @@ def _begun(arguments):
         subject.need_no_options(arguments)
         with Recording.open(arguments.model) as opened:
             meta = opened.meta()
-        wanted = recorded_model.spec_of(meta, arguments.model)
-        memory_need.before_import(wanted)
+        spec = recorded_model.spec_of(meta, arguments.model)
+        memory_need.before_import(spec)
         target = str(meta.get("target") or "cpu")
         if arguments.target not in (common.TARGET, target):
             raise UserError(
@@ -171,7 +171,7 @@ def _begun(arguments):
                 "--target",
                 "leave it out, or name the model instead of the recording",
             )
-        model = models.load(wanted)
+        model = models.load(spec)
         edit = edits.checked(meta.get("edit"))
         if edit["insert"]:
             raise UserError(
@@ -182,9 +182,9 @@ def _begun(arguments):
         options = compilation.Options(
             edit=edits.from_json(edit), target=dict(meta.get("target_options") or {})
         )
-    options = recorded_model.whole(options, model)
+    options = recorded_model.with_training(options, model)
     made = compilation.start(model.imported.module, target, options, model.inputs)
-    made.call(model.imported.inputs, model.imported.outputs)
+    made.set_names(model.imported.inputs, model.imported.outputs)
     return made
 
 
@@ -199,7 +199,7 @@ def _trace(opened) -> str:
         ) from None
 
 
-def _told(arguments, path: Path, stage: int | None) -> None:
+def _report_file(arguments, path: Path, stage: int | None) -> None:
     data = {"file": str(path), "bytes": path.stat().st_size, "stage": stage}
     emit(arguments, data, f"{path}: {data['bytes']:,} bytes")
 

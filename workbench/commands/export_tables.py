@@ -59,7 +59,7 @@ def run(arguments) -> None:
     if arguments.stage is not None:
         raise UserError("tables cover all stages", "--stage", "leave it out")
     if arguments.table == HELP:
-        with _opened(arguments, execute=False) as run, _beside(arguments) as other:
+        with _opened(arguments, execute=False) as run, _open_other(arguments) as other:
             return _list(arguments, run, other)
     if arguments.tables and arguments.table:
         raise UserError("cannot be used together", "--tables and --table", "pass one of the two")
@@ -85,7 +85,7 @@ def _opened(arguments, execute: bool = True) -> Iterator[Run]:
 
 
 @contextmanager
-def _beside(arguments) -> Iterator[Run | None]:
+def _open_other(arguments) -> Iterator[Run | None]:
     """Open the recording of ``--other``, if there is one."""
     from workbench.queries.run import Run
 
@@ -115,7 +115,7 @@ def _one(arguments) -> None:
     path = Path(arguments.output)
     given = path.suffix.lower()
     path = output(arguments.output, given if given.lstrip(".") in FORMATS else ".csv")
-    with _opened(arguments) as run, _beside(arguments) as other:
+    with _opened(arguments) as run, _open_other(arguments) as other:
         found = tables.find(run, arguments.table or path.stem, other)
         made = write(found, path)
     data = {
@@ -144,7 +144,7 @@ def _all(arguments) -> None:
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         draft.mkdir()
-        with _opened(arguments) as run, _beside(arguments) as other:
+        with _opened(arguments) as run, _open_other(arguments) as other:
             index = _write(run, other, draft, arguments.tables)
         _put(draft, folder)
     finally:
@@ -165,11 +165,11 @@ def _check(folder: Path) -> None:
         raise UserError("the folder is not writable", str(folder.parent), "choose another one")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError("not a folder", str(folder), "name a folder, or use --table for one file")
-    strange = sorted(_files(folder) - _ours(folder)) if folder.is_dir() else []
-    if strange:
-        more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+    foreign = sorted(_files(folder) - _exported_files(folder)) if folder.is_dir() else []
+    if foreign:
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise UserError(
-            f"the folder contains other files ({', '.join(strange[:3])}{more})",
+            f"the folder contains other files ({', '.join(foreign[:3])}{more})",
             str(folder),
             "choose a new folder: only files that workbench wrote are replaced",
         )
@@ -183,11 +183,11 @@ def _files(folder: Path) -> set[str]:
     }
 
 
-def _ours(folder: Path) -> set[str]:
+def _exported_files(folder: Path) -> set[str]:
     """Return the files that an earlier export lists as its own."""
     try:
-        held = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        return {INDEX, *(str(each["file"]) for each in held["tables"])}
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        return {INDEX, *(str(each["file"]) for each in index["tables"])}
     except (OSError, ValueError, KeyError, TypeError):
         return set()
 

@@ -28,7 +28,7 @@ ACTIONS = (
     "delete-upload",
 )
 #: The maximum of ``--limit`` and ``--offset``.
-MOST = 10**9
+MAX_NUMBER = 10**9
 
 
 def add_arguments(parser) -> None:
@@ -66,8 +66,8 @@ def run(arguments) -> int | None:
             "--limit, --offset",
             "pass --limit 50 --offset 0",
         )
-    if max(arguments.limit, arguments.offset) > MOST:
-        raise UserError("value is too large", "--limit, --offset", f"pass at most {MOST}")
+    if max(arguments.limit, arguments.offset) > MAX_NUMBER:
+        raise UserError("value is too large", "--limit, --offset", f"pass at most {MAX_NUMBER}")
     if words and words[0] in ACTIONS:
         _act(arguments, library, words[0], words[1:])
     elif arguments.trash:
@@ -124,13 +124,17 @@ def _table(entries: Sequence[Entry], total: int, library: Library) -> str:
 
 
 def _list_trash(arguments, library: Library) -> None:
-    gone = library.deleted()
+    in_trash = library.deleted()
     rows = [
         (printable(d.name), printable(d.target), _date(d.when), f"{d.size / 1024:,.0f}", d.token)
-        for d in gone
+        for d in in_trash
     ]
     text = table(("run", "target", "deleted", "KiB", "token"), rows, right=(3,))
-    emit(arguments, {"trash": [asdict(d) for d in gone]}, text if gone else "the trash is empty")
+    emit(
+        arguments,
+        {"trash": [asdict(d) for d in in_trash]},
+        text if in_trash else "the trash is empty",
+    )
 
 
 def _list_uploads(arguments, library: Library) -> None:
@@ -170,7 +174,7 @@ def _act(arguments, library: Library, action: str, words: Sequence[str]) -> None
         return
     each = {
         "delete": lambda word: library.remove(_name(library, word)).name,
-        "import": lambda word: library.take_in(Path(word)),
+        "import": lambda word: library.import_recording(Path(word)),
         "restore": lambda word: library.restore(_token(library, word)),
         "delete-upload": library.discard,
         "pin": lambda word: _pin(library, word, True),
@@ -200,13 +204,13 @@ def _pin(library: Library, word: str, pinned: bool) -> str:
 
 
 def _tag(library: Library, name: str, tags: Sequence[str]) -> str:
-    library.annotate(name, tags=lambda had: [*had, *tags])
+    library.annotate(name, tags=lambda current: [*current, *tags])
     return name
 
 
 def _untag(library: Library, name: str, tags: Sequence[str]) -> str:
-    gone = {tag.lower() for tag in tags}
-    library.annotate(name, tags=lambda had: [t for t in had if t not in gone])
+    removed = {tag.lower() for tag in tags}
+    library.annotate(name, tags=lambda current: [t for t in current if t not in removed])
     return name
 
 

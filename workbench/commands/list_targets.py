@@ -36,8 +36,12 @@ def run(arguments) -> None:
     options = [(t.name, name, does) for t in found.values() for name, does in t.options.items()]
 
     def text() -> str:
-        told = table(("target", "", "this machine"), cells)
-        return f"{told}\n\n{table(('target', 'option', ''), options)}" if options else told
+        targets_text = table(("target", "", "this machine"), cells)
+        return (
+            f"{targets_text}\n\n{table(('target', 'option', ''), options)}"
+            if options
+            else targets_text
+        )
 
     emit(arguments, {"targets": rows}, text)
 

@@ -149,7 +149,7 @@ _PASSED = (
 
 
 def _text(data) -> str:
-    from core_compiler.runtime.budget import said
+    from core_compiler.runtime.budget import describe_cutoff
     from core_compiler.runtime.samples import executed_on
 
     rows = [("ours", f"{data['ours_ms']:.3f}", "")]
@@ -183,8 +183,10 @@ def _text(data) -> str:
             *filter(
                 None,
                 (
-                    said(data["repeats"], data["repeats_wanted"], data["seconds"]),
-                    said(data["rounds"], data["rounds_wanted"], data["seconds"], "rounds"),
+                    describe_cutoff(data["repeats"], data["repeats_wanted"], data["seconds"]),
+                    describe_cutoff(
+                        data["rounds"], data["rounds_wanted"], data["seconds"], "rounds"
+                    ),
                 ),
             ),
         ]

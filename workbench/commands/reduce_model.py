@@ -57,7 +57,7 @@ def run(arguments) -> int:
 
     progress = common.progress()
     suspect = _suspect(arguments, progress)
-    made = reducing.written(suspect, folder, seconds, progress.progress)
+    made = reducing.reduce_and_write(suspect, folder, seconds, progress.progress)
     progress.end("finished")
     if made is None:
         label, notes = suspect.trial.steps[-1].label, "".join(f" ({n})" for n in suspect.notes)
@@ -85,12 +85,12 @@ def _suspect(arguments, progress) -> Suspect:
     from core_compiler.driver import compilation
     from workbench.model import first_bad_pass, recorded_model, reducing
 
-    number, names, alone = None, [], None
+    number, names, single_step = None, [], None
     notes: tuple[str, ...] = ()
     if subject.is_recording(arguments.model):
-        options, model, number, names, alone = _recorded(arguments)
-        told = recorded_model.stood_in(model, arguments.inputs is not None)
-        notes = (told,) if told else ()
+        options, model, number, names, single_step = _recorded(arguments)
+        stand_ins = recorded_model.describe_stand_ins(model, arguments.inputs is not None)
+        notes = (stand_ins,) if stand_ins else ()
     elif arguments.stage is not None:
         raise UserError(
             "a model has no stages yet", "--stage", "name a recording, or leave --stage out"
@@ -104,8 +104,8 @@ def _suspect(arguments, progress) -> Suspect:
     if arguments.inputs is not None:
         inputs = first_bad_pass.read_inputs(Path(arguments.inputs), model)
     made = compilation.start(model.imported.module, arguments.target, options, inputs)
-    if alone is not None:
-        made.steps = [alone]
+    if single_step is not None:
+        made.steps = [single_step]
     labels = [step.label for step in made.steps]
     count = min(len(names), number or len(names))
     if names[:count] != labels[:count] or (number or 0) > len(labels):
@@ -147,11 +147,11 @@ def _found(arguments, made, inputs, progress) -> int:
     if found is not None:
         return found.seen
     progress.end("finished")
-    said = f"none of the {len(made.stages) - 1} passes fails"
+    message = f"none of the {len(made.stages) - 1} passes fails"
     if subject.is_recording(arguments.model):
-        said = f"no check failed in this recording, and {said} now"
+        message = f"no check failed in this recording, and {message} now"
     raise UserError(
-        said,
+        message,
         arguments.model,
         "name the suspect pass with --insert FILE.py:CLASS, or try other inputs (--seed, --inputs) "
         "or a recording with --stage N; if the import differs from its framework, run `workbench "
@@ -176,16 +176,16 @@ def _recorded(arguments):
                 "the recording has no stages", arguments.model, "compile the model again"
             )
         number = _wrong_stage(arguments, opened, stages)
-    wanted = recorded_model.spec_of(meta, arguments.model, arguments.trust, code=arguments.trust)
+    spec = recorded_model.spec_of(meta, arguments.model, arguments.trust, code=arguments.trust)
     options = common.recorded_options(arguments, meta)
-    model = models.load(wanted, cache=not arguments.no_import_cache)
+    model = models.load(spec, cache=not arguments.no_import_cache)
     names = [stage.pass_name for stage in stages[1:]]
-    alone = None
+    single_step = None
     if meta.get("alone") and options.edit.insert:  # made by the pytest fixture run_pass
         ((_, pass_), *_), limits = options.edit.insert, options.edit.limits
-        alone = Step(pass_.name(), pass_, limits.get(pass_.name()))
+        single_step = Step(pass_.name(), pass_, limits.get(pass_.name()))
         options = replace(options, edit=PipelineEdit())
-    return recorded_model.whole(options, model), model, number, names, alone
+    return recorded_model.with_training(options, model), model, number, names, single_step
 
 
 # -- recordings ------------------------------------------------------------------------------------

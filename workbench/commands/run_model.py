@@ -80,12 +80,12 @@ def run(arguments) -> int:
                     super().end(status, message)
 
         with Recorder(path) as recorder:
-            watching = Observers(common.progress(), Unfinished(recorder))
-            ours, data = _executed(arguments, model, options, peer, watching, True)
+            observers = Observers(common.progress(), Unfinished(recorder))
+            ours, data = _executed(arguments, model, options, peer, observers, True)
             if peer is not None:
                 compared = "against", "worst_relative_error", "worst_ulp", "verdict"
-                told = {name: data[name] for name in compared}
-                recorder.figures(told | {"other_integers": json.dumps(data["other_integers"])})
+                results = {name: data[name] for name in compared}
+                recorder.figures(results | {"other_integers": json.dumps(data["other_integers"])})
     emit(arguments, data, lambda: _text(data, ours, model))
     return 0 if peer is None else exit_code(data["verdict"])
 
@@ -95,19 +95,19 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
     from core_compiler.ir.events import Observers
     from core_compiler.numerics.reference.digest import digest
     from workbench.model import jobs
-    from workbench.queries.numeric_results import Beside
+    from workbench.queries.numeric_results import FrameworkComparison
 
-    beside = Beside()
+    comparison = FrameworkComparison()
     made = jobs.compile(
         model,
         arguments.target,
         options,
-        observer=Observers(observer, beside),
+        observer=Observers(observer, comparison),
         execute=timed,
-        against=_knows_nodes(model, arguments.against),
+        against=_node_framework(model, arguments.against),
         seconds=common.seconds(arguments),
     )
-    ours = made(*_own(model.inputs))
+    ours = made(*_writable_copies(model.inputs))
     data = {
         "model": model.name,
         "target": made.target.name,
@@ -119,7 +119,7 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
         "contract": CONTRACT_VERSION,
         "frontend": model.spec.frontend,
         "against": arguments.against,
-        "values": beside.told(),
+        "values": comparison.result(),
         "beyond": None,
         "not_compared": 0,
         "other_integers": [],
@@ -138,16 +138,16 @@ def _executed(arguments, model, options, peer, observer, timed: bool = False):
     return ours, data
 
 
-def _knows_nodes(model, against: str | None) -> str:
+def _node_framework(model, against: str | None) -> str:
     """Return the framework of the nodes of a model's import if it is the one compared with.
 
     Otherwise returns "".
     """
-    home = peers.HOME.get(model.spec.frontend, "")
-    return home if against and against.removesuffix(".compile") == home else ""
+    own_framework = peers.FRAMEWORK_OF_FRONTEND.get(model.spec.frontend, "")
+    return own_framework if against and against.removesuffix(".compile") == own_framework else ""
 
 
-def _own(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _writable_copies(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return writable copies: frameworks warn about read-only arrays."""
     return [np.array(a) for a in arrays]
 
@@ -160,7 +160,7 @@ def compare(
     name: str = "the peer",
     values: Mapping[str, Any] | None = None,
     tolerance: float | None = None,
-    left: Sequence[np.ndarray] = (),
+    final_state: Sequence[np.ndarray] = (),
 ) -> dict[str, Any]:
     """Compare the outputs of a compiled model (``ours``) with those of ``peer``.
 
@@ -170,12 +170,12 @@ def compare(
     figures; ``verdict`` (see `core_compiler.debug.verdict`), including that on the import's
     ``values`` if those were compared; ``beyond``: the first node or output that differs;
     ``not_compared``: the number of such outputs. With a ``tolerance`` that alone decides on the
-    outputs. ``left`` is the state after the call: it is compared with the import's.
+    outputs. ``final_state`` is the state after the call: it is compared with the import's.
     """
     from core_compiler.debug import framework, metric, verdict, whole
     from workbench.queries import numeric_results
 
-    theirs = peer(*_own(model.inputs))
+    theirs = peer(*_writable_copies(model.inputs))
     _need_same_form(ours, theirs, name)
     if tolerance is None:
         module = tensor_module(model, made)
@@ -184,38 +184,38 @@ def compare(
             model.inputs,
             ours,
             theirs,
-            lambda: [peer(*given) for given in whole.moved_inputs(_own(model.inputs))],
+            lambda: [peer(*given) for given in whole.moved_inputs(_writable_copies(model.inputs))],
             model.imported.trimmed if module is model.imported.module else list,
             _are_right(values),
         )
     else:
         judged = [verdict.by_tolerance(a, b, tolerance) for a, b in zip(theirs, ours, strict=True)]
         values = None
-    places = [p for p, a in enumerate(ours) if a.dtype.kind in "biu"]
-    integers = [p for p in places if judged[p].verdict == "within"]
+    integer_outputs = [p for p, a in enumerate(ours) if a.dtype.kind in "biu"]
+    integers = [p for p in integer_outputs if judged[p].verdict == "within"]
     distances = [
         metric.Distance() if p in integers else j.distance
         for p, j in enumerate(judged)
         if j.verdict != "not_compared"
     ]
     beyond = values["beyond"] if values else None
-    for place, found in enumerate(judged):
+    for index, found in enumerate(judged):
         if found.verdict == "differs" and beyond is None:
-            output = model.imported.outputs[place]
-            maker = whole.maker(model.imported.module, place)
+            output = model.imported.outputs[index]
+            maker = whole.maker(model.imported.module, index)
             beyond = numeric_results.beyond(
-                framework.Beyond(output, *framework.described(maker), False, found)
+                framework.FirstDifference(output, *framework.describe_op(maker), False, found)
             )
     verdicts = [j.verdict for j in judged]
-    if left and tolerance is None:
-        states = whole.judge_state(module, model.inputs, left)
-        for place, found in states.items():
+    if final_state and tolerance is None:
+        states = whole.judge_state(module, model.inputs, final_state)
+        for index, found in states.items():
             if found.verdict == "differs":
                 verdicts.append("differs")
-                where = framework.described(whole.maker(module, place))
-                name = framework.result_name(module, place)
+                where = framework.describe_op(whole.maker(module, index))
+                name = framework.result_name(module, index)
                 beyond = beyond or numeric_results.beyond(
-                    framework.Beyond(name, *where, False, found)
+                    framework.FirstDifference(name, *where, False, found)
                 )
     if values and (
         values["verdict"] == "differs" or all(j.kept or j.verdict in _SAYS for j in judged)
@@ -226,7 +226,7 @@ def compare(
         "worst_ulp": _worst_ulp(distances),
         "verdict": verdict.worst(verdicts),
         "beyond": beyond,
-        "other_integers": [model.imported.outputs[place] for place in integers],
+        "other_integers": [model.imported.outputs[index] for index in integers],
         "not_compared": sum(j.verdict == "not_compared" for j in judged),
     }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core_compiler.support.errors import UserError, nearest
-from workbench.app.access import EVERYBODY, VIEWER, Access, names
+from workbench.app.access import ANY_USER, VIEWER, Access, names
 from workbench.app.compiles import Limits
 from workbench.commands.open_page import check_port, need_local
 
@@ -114,14 +114,14 @@ def _limits(arguments) -> Limits:
     made = Limits(
         arguments.max_compiles, arguments.max_queue, memory, arguments.job_seconds, bound=True
     )
-    for option, value, least in (
+    for option, value, minimum in (
         ("--max-compiles", made.compiles, 1),
         ("--max-queue", made.queue, 0),
         ("--job-seconds", made.seconds, 0),
     ):
-        if not value >= least:
+        if not value >= minimum:
             raise UserError(
-                f"expected {least} or more, got {value:g}", option, f"pass {least} or more"
+                f"expected {minimum} or more, got {value:g}", option, f"pass {minimum} or more"
             )
     return made
 
@@ -140,7 +140,7 @@ def _bytes(option: str, text: str) -> int:
 def _access(arguments) -> Access:
     editors, viewers = names(arguments.editors), names(arguments.viewers)
     if arguments.auth is None and arguments.oauth is None:
-        if editors or viewers - {EVERYBODY}:
+        if editors or viewers - {ANY_USER}:
             raise UserError(
                 "named users require sign-in",
                 "--editors, --viewers",
@@ -150,10 +150,10 @@ def _access(arguments) -> Access:
         return Access(viewers=viewers)
     if arguments.auth is not None:
         users = _users(Path(arguments.auth))
-        if unknown := sorted((editors | viewers) - set(users) - {EVERYBODY}):
+        if unknown := sorted((editors | viewers) - set(users) - {ANY_USER}):
             fix = nearest(unknown[0], users, f"choose from {', '.join(sorted(users)[:8])}")
             raise UserError(f"unknown user {unknown[0]!r}", arguments.auth, fix)
-        others = frozenset() if EVERYBODY in viewers else frozenset(users) - viewers
+        others = frozenset() if ANY_USER in viewers else frozenset(users) - viewers
         editors = editors or others
         how: dict[str, Any] = {"basic_auth": users}
     else:
@@ -164,9 +164,9 @@ def _access(arguments) -> Access:
                 "list users: --editors NAME,... and --viewers NAME,...",
             )
         how = {"oauth_provider": _provider(arguments.oauth)}
-    kept = os.environ.get("PANEL_COOKIE_SECRET") or os.environ.get("BOKEH_COOKIE_SECRET")
+    cookie_secret = os.environ.get("PANEL_COOKIE_SECRET") or os.environ.get("BOKEH_COOKIE_SECRET")
     how |= {
-        "cookie_secret": kept or secrets.token_urlsafe(32),
+        "cookie_secret": cookie_secret or secrets.token_urlsafe(32),
         "login_template": str(_TEMPLATES / "sign_in.html"),
         "logout_template": str(_TEMPLATES / "signed_out.html"),
         "oauth_error_template": str(_TEMPLATES / "signed_out.html"),
@@ -178,28 +178,28 @@ def _users(file: Path) -> dict[str, str]:
     """Return names and passwords in the form of Panel's basic authentication."""
     try:
         users = json.loads(file.read_text("utf-8"))
-        others = stat.S_IMODE(file.stat().st_mode) & 0o077
+        other_permissions = stat.S_IMODE(file.stat().st_mode) & 0o077
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", str(file), "check the path") from None
     except ValueError as error:
         raise UserError(
             f"invalid JSON ({error})", str(file), 'write {"name": "password", ...}'
         ) from None
-    sound = (
+    is_valid = (
         isinstance(users, dict)
         and users
         and all(
-            isinstance(word, str) and name and word and name != EVERYBODY
+            isinstance(word, str) and name and word and name != ANY_USER
             for name, word in users.items()
         )
     )
-    if not sound:
+    if not is_valid:
         raise UserError(
             "expected an object of user names and passwords",
             str(file),
             'write {"name": "password", ...}',
         )
-    if others and os.name == "posix":
+    if other_permissions and os.name == "posix":
         print(
             f"workbench: {file}: other users of this machine can read the passwords; chmod 600 it",
             file=sys.stderr,

@@ -59,18 +59,18 @@ def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
     Shares are of all launches, including copies. ``runs``: how often launches ran, if more than
     once.
     """
-    whole = sum(t.median_us or 0.0 for t in timings)
+    total_us = sum(t.median_us or 0.0 for t in timings)
     measured: dict[str, list] = {}
     for timing in timings:
         if timing.median_us is not None:
             measured.setdefault(timing.kernel, []).append(timing)
     rows = []
     for kernel in kernels:
-        mine = measured.get(kernel.name, [])
-        total = sum(t.median_us for t in mine)
+        timings_of_kernel = measured.get(kernel.name, [])
+        total = sum(t.median_us for t in timings_of_kernel)
         count = len(kernel.launches)
-        if mine:
-            count = sum(int(runs.get(t.launch, 1)) for t in mine)
+        if timings_of_kernel:
+            count = sum(int(runs.get(t.launch, 1)) for t in timings_of_kernel)
         rows.append(
             {
                 "name": kernel.name,
@@ -79,11 +79,11 @@ def timed(kernels, timings, runs: Mapping[int, float]) -> list[dict]:
                 "compile_seconds": kernel.compile_seconds,
                 "key": kernel.key,
                 "steps": list(kernel.steps),
-                "total_us": total if mine else None,
-                "median_us": total / count if mine and count else None,
-                "share": total / whole if mine and whole else None,
-                "gflops": _rate(sum(t.flops for t in mine), total),
-                "gbytes_per_s": _rate(sum(t.bytes for t in mine), total),
+                "total_us": total if timings_of_kernel else None,
+                "median_us": total / count if timings_of_kernel and count else None,
+                "share": total / total_us if timings_of_kernel and total_us else None,
+                "gflops": _rate(sum(t.flops for t in timings_of_kernel), total),
+                "gbytes_per_s": _rate(sum(t.bytes for t in timings_of_kernel), total),
             }
         )
     return sorted(rows, key=lambda r: (-(r["total_us"] or 0), r["name"]))
@@ -147,11 +147,13 @@ def _show(arguments, opened, kernels) -> None:
 
 def _check_language(what: str, kernel) -> None:
     """Raise UserError if PTX of a CPU kernel is requested, or LLVM IR of a GPU kernel."""
-    has = "ptx" if kernel.facts.get("intermediate") == "PTX" else "llvm"
-    if what in ("llvm", "ptx") and what != has:
+    available = "ptx" if kernel.facts.get("intermediate") == "PTX" else "llvm"
+    if what in ("llvm", "ptx") and what != available:
         name = {"llvm": "LLVM IR", "ptx": "PTX"}
         raise UserError(
-            f"kernel {kernel.name} has {name[has]}, not {name[what]}", "--what", f"use --what {has}"
+            f"kernel {kernel.name} has {name[available]}, not {name[what]}",
+            "--what",
+            f"use --what {available}",
         )
 
 

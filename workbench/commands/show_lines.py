@@ -56,12 +56,12 @@ def run(arguments) -> None:
             row["line"],
         )
     )
-    nowhere = found.nameless if arguments.nodes else found.nowhere
+    unattributed = found.nameless if arguments.nodes else found.unattributed
     data = {
         "measured": found.measured,
         "total": asdict(found.total),
         "lines": rows,
-        "nowhere": asdict(nowhere),
+        "nowhere": asdict(unattributed),
     }
     emit(arguments, data, lambda: _text(data, arguments))
 
@@ -83,8 +83,8 @@ def _row(found: ModelLines, line: Line, sources: dict[str, str], now: dict) -> d
         node = found.nodes[line.line - 1]
         return row | {"node": node.name, "kind": node.kind, "text": node.kind}
     text = sources.get(line.file, "").split("\n")
-    whole = text[line.line - 1].strip() if 0 < line.line <= len(text) else ""
-    return row | {"text": whole or line.text}
+    source_line = text[line.line - 1].strip() if 0 < line.line <= len(text) else ""
+    return row | {"text": source_line or line.text}
 
 
 def _text(data: dict[str, Any], arguments) -> str:
@@ -101,7 +101,7 @@ def _text(data: dict[str, Any], arguments) -> str:
         )
         for row in shown
     ]
-    nowhere = (
+    unattributed = (
         "from no node" if arguments.nodes else "from no line",
         *_amounts(data["nowhere"], total),
         "",
@@ -120,7 +120,7 @@ def _text(data: dict[str, Any], arguments) -> str:
         "check",
         "kind" if arguments.nodes else "text",
     )
-    lines = [table(head, [*cells, nowhere], right=(1, 2, 3, 4, 5, 6))]
+    lines = [table(head, [*cells, unattributed], right=(1, 2, 3, 4, 5, 6))]
     if len(shown) < len(data["lines"]):
         lines.append(f"{len(shown)} of {len(data['lines'])}: --top 0 shows all")
     if data["measured"]:

@@ -90,13 +90,13 @@ def drawn(curve: list[tuple[int, int]], height: int = HEIGHT, width: int = WIDTH
         return []
     end = max(curve[-1][0], 1)
     columns = min(width, end)
-    most = [0] * columns
+    column_peaks = [0] * columns
     for (position, size), after in zip(curve, [*(p for p, _ in curve[1:]), end], strict=True):
         first = position * columns // end
         last = max(first + 1, -(-after * columns // end))
         for column in range(first, min(last, columns)):
-            most[column] = max(most[column], size)
-    eighths = [round(8 * height * n / peak) for n in most]
+            column_peaks[column] = max(column_peaks[column], size)
+    eighths = [round(8 * height * n / peak) for n in column_peaks]
     lines = []
     for row in reversed(range(height)):
         bar = "".join(" ▁▂▃▄▅▆▇█"[min(8, max(0, e - 8 * row))] for e in eighths)

@@ -33,8 +33,8 @@ def run(arguments) -> None:
         figures = opened.figures()
         rows = numeric_results.passes(opened.stages(), figures)
         counts = numeric_results.verdicts(rows)
-        beside = opened.framework_values()
-        framework = numeric_results.framework(beside, figures)
+        framework_values = opened.framework_values()
+        framework = numeric_results.framework(framework_values, figures)
         if not any(counts.values()) and numeric_results.peer(figures) is None and framework is None:
             raise UserError(
                 "no rewrite was checked",
@@ -79,16 +79,16 @@ def _text(data, top: int) -> str:
     first = data["first_pass_that_changed_bits"]
     lines = [f"checks: {counted or 'none'}"]
     if counted:
-        kept = "every checked pass kept every bit"
-        lines.append(f"first pass that changed bits: {printable(first)}" if first else kept)
+        unchanged = "every checked pass kept every bit"
+        lines.append(f"first pass that changed bits: {printable(first)}" if first else unchanged)
     if data["peer"]:
         lines.append(numeric_results.peer_line(data["peer"]))
     if data["framework"]:
         # (Differences are among the findings.)
         lines.append(numeric_results.against({**data["framework"], "beyond": None}))
     for each in data["findings"]:
-        said = printable(f"{each['severity']}: {each['title']}")
-        lines.append(f"{said} ({printable(each['detail'])})" if each["detail"] else said)
+        finding = printable(f"{each['severity']}: {each['title']}")
+        lines.append(f"{finding} ({printable(each['detail'])})" if each["detail"] else finding)
     rows = [
         (
             r["index"],
@@ -153,8 +153,8 @@ def _values(rows, top: int, paint) -> list[str]:
         for r in shown
     ]
     head = ("stage", "value", "op", "min", "max", "mean", "NaN", "Inf", "model line")
-    told = f"{len(rows)} values on the example inputs, {len(bad)} with NaN or Inf, largest first"
-    return ["", paint("bold", told), table(head, cells, right=(0, 3, 4, 5, 6, 7))]
+    title = f"{len(rows)} values on the example inputs, {len(bad)} with NaN or Inf, largest first"
+    return ["", paint("bold", title), table(head, cells, right=(0, 3, 4, 5, 6, 7))]
 
 
 def _place(row) -> str:

@@ -9,7 +9,7 @@ from workbench.commands import subject
 from workbench.commands.printing import emit, painter, printable, table
 
 #: The most lines of each section, and candidates listed if a text matches several ops.
-MOST = 24
+MAX_LISTED = 24
 _NODE = ("name", "kind", "scope")
 _RESULTS = re.compile(r"^\s*((?:%\S+(?:,\s*)?)+) = ")
 
@@ -25,7 +25,7 @@ def run(arguments) -> None:
 
     with subject.recording(arguments) as opened:
         op_id, where = find(opened, arguments.op)
-        data = life(opened, op_id, where)
+        data = op_history_data(opened, op_id, where)
         shown = Run(opened.path)
         try:
             # The links to gradients are those of the last stage that contains the op.
@@ -55,7 +55,7 @@ def find(opened, wanted: str, only: int | None = None) -> tuple[int, int | None]
         found = {
             opened.key(key): line.strip()
             for line, key in zip(shown.lines, shown.keys, strict=True)
-            if hasattr(key, "kind") and _is_meant(wanted, line)
+            if hasattr(key, "kind") and _matches(wanted, line)
         }
         if len(found) == 1:
             return next(iter(found)), stage.index
@@ -71,12 +71,12 @@ def find(opened, wanted: str, only: int | None = None) -> tuple[int, int | None]
             "OP",
             "name an op that reads it",
         )
-    look = "list the names with `workbench diff` or `workbench export --stage`"
+    hint = "list the names with `workbench diff` or `workbench export --stage`"
     where = "any stage" if only is None else f"stage {only}"
-    raise UserError(f"no op of {where} matches {wanted!r}", "OP", nearest(wanted, names, look))
+    raise UserError(f"no op of {where} matches {wanted!r}", "OP", nearest(wanted, names, hint))
 
 
-def _is_meant(wanted: str, line: str) -> bool:
+def _matches(wanted: str, line: str) -> bool:
     if wanted.startswith("%"):
         made = _RESULTS.match(line)
         return made is not None and wanted in re.split(r",\s*", made[1])
@@ -94,7 +94,7 @@ def _ambiguous(wanted, found, stage) -> None:
     )
 
 
-def life(opened, op_id: int, where: int | None = None) -> dict:
+def op_history_data(opened, op_id: int, where: int | None = None) -> dict:
     """Return an op's history as plain data."""
     history = opened.op_history(op_id)
     stages = opened.stages()
@@ -103,9 +103,9 @@ def life(opened, op_id: int, where: int | None = None) -> dict:
     times: dict[int, float] = {
         t.op: t.median_us for t in opened.timings() if t.median_us is not None
     }
-    heirs = {op_id, *(s.new for s in history.later)}
+    descendants = {op_id, *(s.new for s in history.later)}
 
-    def told(step, other: int) -> dict:
+    def step_data(step, other: int) -> dict:
         op = opened.op(other)
         return {
             "op": other,
@@ -136,10 +136,10 @@ def life(opened, op_id: int, where: int | None = None) -> dict:
             {"name": n.name, "kind": n.kind, "file": n.file, "line": n.line, "scope": n.scope}
             for n in history.nodes
         ],
-        "earlier": _once(told(s, s.old) for s in history.earlier),
-        "later": _once(told(s, s.new) for s in history.later),
+        "earlier": _once(step_data(s, s.old) for s in history.earlier),
+        "later": _once(step_data(s, s.new) for s in history.later),
         "kernels": [kernels[k].name for k in history.kernels],
-        "launch_us": {str(o): times[o] for o in sorted(heirs) if o in times},
+        "launch_us": {str(o): times[o] for o in sorted(descendants) if o in times},
         "buffers": [
             {
                 "name": buffers[b].name,
@@ -172,28 +172,28 @@ def _once(steps) -> list[dict]:
 def _text(data) -> str:
     paint = painter()
     stages = data["stages"]
-    place = "in no stage (part of a rewrite)"
+    span = "in no stage (part of a rewrite)"
     if stages:
         until = (
             "the end"
             if stages["last"] is None
             else f"stage {stages['last']} ({stages['until_pass']})"
         )
-        place = printable(f"from stage {stages['first']} ({stages['from_pass']}) to {until}")
-    lines = [paint("bold", f"op {data['op']}  {data['kind']}  {', '.join(data['types'])}"), place]
-    for node in data["model"][:MOST]:
+        span = printable(f"from stage {stages['first']} ({stages['from_pass']}) to {until}")
+    lines = [paint("bold", f"op {data['op']}  {data['kind']}  {', '.join(data['types'])}"), span]
+    for node in data["model"][:MAX_LISTED]:
         at = f"{node['file']}:{node['line']}" if node["file"] else ""
         lines.append("model: " + printable(" ".join(filter(None, (*map(node.get, _NODE), at)))))
     for title, key in (("came from", "earlier"), ("became", "later")):
         if data[key]:
-            rows = [(step["op"], step["kind"], _why(step)) for step in data[key][:MOST]]
+            rows = [(step["op"], step["kind"], _why(step)) for step in data[key][:MAX_LISTED]]
             lines += [
                 "",
                 paint("cyan", title),
                 table(("", "", ""), rows, right=(0,)).split("\n", 1)[1],
             ]
-            if len(data[key]) > MOST:
-                lines.append(f"... and {len(data[key]) - MOST} more (--json shows all)")
+            if len(data[key]) > MAX_LISTED:
+                lines.append(f"... and {len(data[key]) - MAX_LISTED} more (--json shows all)")
     linked = [m["text"] for m in data["timeline"]["marks"] if m["lane"] == "gradient"]
     if linked:
         lines += ["", *map(printable, linked)]
@@ -203,7 +203,7 @@ def _text(data) -> str:
         lines += ["", f"kernels: {names}" + (f" ({times})" if times else "")]
     lines += [
         "memory: {tier} {offset}, {size} bytes, steps {start} to {end}".format(**b)
-        for b in data["buffers"][:MOST]
+        for b in data["buffers"][:MAX_LISTED]
     ]
     return "\n".join(lines)
 

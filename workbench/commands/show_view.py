@@ -149,8 +149,8 @@ def _data(arguments, runs: Runs, state: ViewState) -> dict[str, Any]:
             return {**found, "answer": _answer(arguments, runs, state)}
         found["data"] = views.data(name, runs, state)
         if name == "overview":  # the page requests it when the rest is drawn
-            asked = {"kind": "advice"}
-            found["data"] = {**found["data"], "advice": views.answer(name, runs, state, asked)}
+            request = {"kind": "advice"}
+            found["data"] = {**found["data"], "advice": views.answer(name, runs, state, request)}
         chosen = views.selection(name, runs, state)
         if chosen is not None:
             found["selection"] = chosen
@@ -179,10 +179,10 @@ def _answer(arguments, runs: Runs, state: ViewState) -> Any:
     if not hasattr(views.module(arguments.view), "answer"):
         raise UserError(f"not supported by view {arguments.view}", "--ask", "leave it out")
     try:
-        asked = (
+        request = (
             json.loads(arguments.ask) if arguments.ask.startswith("{") else {"kind": arguments.ask}
         )
-        return views.answer(arguments.view, runs, state, asked)
+        return views.answer(arguments.view, runs, state, request)
     except (KeyError, ValueError, TypeError) as problem:
         what = f"view {arguments.view} does not support {arguments.ask!r} ({problem!r})"
         raise UserError(what, "--ask", "see docs/recording.md for what is supported") from None
@@ -249,9 +249,9 @@ def _findings(data: Mapping[str, Any]) -> list[str]:
     lines = ["", paint("bold", "findings"), *([] if every else ["no findings"])]
     colours = {"error": "red", "warning": "yellow", "note": "dim"}
     for each in every:
-        told = printable(f"{each['title']}: {each['detail']}")
+        text = printable(f"{each['title']}: {each['detail']}")
         sides = f"{each['sides'].upper()}  " if "sides" in each else ""
-        lines.append(f"{paint(colours[each['severity']], each['severity'])}  {sides}{told}")
+        lines.append(f"{paint(colours[each['severity']], each['severity'])}  {sides}{text}")
     if data["more_findings"]:
         lines.append(f"and {data['more_findings']} more")
     if data["advice"]:

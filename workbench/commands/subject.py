@@ -90,11 +90,11 @@ def _compiled(arguments, execute: bool, folder: Path) -> Path:
     from workbench.model import import_cache
 
     options = common.options(arguments, arguments.check)
-    wanted = common.spec(arguments)
+    spec = common.spec(arguments)
     cache = CacheFolder()
     # The result of a user pass may depend on anything: compile it again.
-    kept = not arguments.no_import_cache and not options.edit.insert
-    imported = import_cache.key(wanted) if kept else None
+    is_cacheable = not arguments.no_import_cache and not options.edit.insert
+    imported = import_cache.key(spec) if is_cacheable else None
     # A recording that was also executed answers every query.
     for executed in dict.fromkeys((True, execute)):
         key = imported and _key(imported, arguments.target, options, executed)
@@ -102,7 +102,7 @@ def _compiled(arguments, execute: bool, folder: Path) -> Path:
             return cache.path(KIND, key) / FILE
     path = folder / FILE
     record(arguments, options, path, execute)
-    if imported is None or import_cache.key(wanted) != imported:  # its files have changed since
+    if imported is None or import_cache.key(spec) != imported:  # its files have changed since
         return path
     try:
         key = _key(imported, arguments.target, options, execute)
@@ -130,7 +130,7 @@ def _key(imported: str, target: str, options, execute: bool) -> str:
     from core_compiler.hardware import host
     from core_compiler.pipelines.edit_data import edit_facts
 
-    said = [
+    identity_parts = [
         imported,
         sources(),
         host.detect().identity,  # schedules and limits are this processor's
@@ -141,7 +141,7 @@ def _key(imported: str, target: str, options, execute: bool) -> str:
         sorted(options.target.items()),
         edit_facts(options.edit),
     ]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(identity_parts, sort_keys=True).encode()).hexdigest()
 
 
 def sources() -> str:

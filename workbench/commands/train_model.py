@@ -204,16 +204,16 @@ def run(arguments) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt as stop:
-        told = _stopped(arguments, stop)
-        if told is None:
+        error = _stopped(arguments, stop)
+        if error is None:
             raise
-        raise told from None
+        raise error from None
 
 
 def _run(arguments) -> int:
     from core_compiler.training.fit import fit
     from core_compiler.training.optimisers.loss_scale import SCALE, SKIPPED
-    from core_compiler.training.run.plan import share_out
+    from core_compiler.training.run.plan import check_worker_count
     from workbench.commands import training_checks
     from workbench.training import runs
 
@@ -227,7 +227,7 @@ def _run(arguments) -> int:
         raise UserError(
             f"expected 1 or more, got {arguments.workers}", "--workers", "pass 1 or more"
         )
-    share_out(arguments.shards, arguments.workers)
+    check_worker_count(arguments.shards, arguments.workers)
     if arguments.against:
         return training_checks.run(arguments)
     if (arguments.every or arguments.resume) and not arguments.folder:
@@ -263,7 +263,7 @@ def _run(arguments) -> int:
             workers=arguments.workers,
             scheduler=arguments.scheduler,
             observer=recorder,
-            begun=partial(runs.save, arguments, edit) if plan.folder else None,
+            on_start=partial(runs.save, arguments, edit) if plan.folder else None,
         )
     seconds = sorted(history.seconds)
     found = {
@@ -292,18 +292,22 @@ def _stopped(arguments, stop: KeyboardInterrupt) -> UserError | None:
     from core_compiler.training.fit import Stopped
     from core_compiler.training.run import checkpoint
 
-    kept = max(checkpoint.all_of(Path(arguments.folder)), default=0) if arguments.folder else 0
+    last_kept = (
+        max(checkpoint.list_checkpoints(Path(arguments.folder)), default=0)
+        if arguments.folder
+        else 0
+    )
     problem = stop.problem if isinstance(stop, Stopped) else ""
-    if not kept:
+    if not last_kept:
         return UserError("stopped", problem, "nothing was kept", STOPPED) if problem else None
-    said = f"stopped; the run is kept up to iteration {kept}"
+    message = f"stopped; the run is kept up to iteration {last_kept}"
     if problem:
-        said += f" (of {stop.iteration}: {problem})"  # type: ignore[attr-defined]
+        message += f" (of {stop.iteration}: {problem})"  # type: ignore[attr-defined]
     if arguments.output and Path(arguments.output).exists():
-        said += f", its recording is {arguments.output}"
+        message += f", its recording is {arguments.output}"
     words = [w for w in arguments.command_line if w != "--resume"]
     fix = f"resume with: {shlex.join(['workbench', *words, '--resume'])}"
-    return UserError(said, arguments.folder, fix, STOPPED)
+    return UserError(message, arguments.folder, fix, STOPPED)
 
 
 def recorder_at(path: Path, step, resumed: bool):
@@ -311,13 +315,13 @@ def recorder_at(path: Path, step, resumed: bool):
     from core_compiler.numerics import CONTRACT_VERSION
     from core_compiler.numerics.contract import need_current
     from core_compiler.record import Recorder
-    from core_compiler.record.resumed import Resumed
+    from core_compiler.record.resumed import ResumedTrainingRecorder
 
     def accept(meta) -> None:
         version = meta.get("contract", CONTRACT_VERSION)
         need_current(version, "the recording was", str(path), "resume")
 
-    return Resumed(path, step.identity, accept) if resumed else Recorder(path)
+    return ResumedTrainingRecorder(path, step.identity, accept) if resumed else Recorder(path)
 
 
 def _watch(arguments):
@@ -326,7 +330,7 @@ def _watch(arguments):
         return lambda progress: None
 
     def show(p) -> None:
-        minutes, seconds = divmod(round(p.left), 60)
+        minutes, seconds = divmod(round(p.seconds_left), 60)
         end = "\n" if p.iteration == p.total else ""
         print(
             f"\riteration {p.iteration}/{p.total}  loss {p.loss:.5g}  {p.rate:.3g} examples/s  "

@@ -38,27 +38,27 @@ def checked(arguments: Namespace, step: Any, data: Any, path: Path | None) -> di
 
     Failures are recorded at once.
     """
-    from core_compiler.debug.carried import check_carried
+    from core_compiler.debug.carried import compare_final_state
     from core_compiler.debug.check import summary
     from workbench.model import failures
 
     made = step.compilation.finish()
-    told = {
+    results = {
         "model": arguments.model,
         "target": arguments.target,
         "checks": summary(made.checks),
         "failures": failures.rows(made),
         "loss": [],
     }
-    if not told["failures"]:
+    if not results["failures"]:
         batches = [data.batch(i, arguments.batch, arguments.seed) for i in range(2)]
-        wrong = check_carried(step, batches)
-        told["failures"] += failures.of_step(wrong) if wrong else []
-        told["checks"]["failed" if wrong else "bitwise"] += 1
-    if told["failures"] and path is not None:
+        wrong = compare_final_state(step, batches)
+        results["failures"] += failures.step_failures(wrong) if wrong else []
+        results["checks"]["failed" if wrong else "bitwise"] += 1
+    if results["failures"] and path is not None:
         made.record(path)
-        told["recording"] = str(path)
-    return told
+        results["recording"] = str(path)
+    return results
 
 
 def run(arguments: Namespace) -> int:
@@ -78,7 +78,7 @@ def run(arguments: Namespace) -> int:
             f"expected 1 or more, got {arguments.iterations}", "--iterations", "pass 1 or more"
         )
     edit, progress = common.pipeline_edit(arguments), common.progress()
-    step, model, data, notes, unchanged = runs.make_beside(arguments, edit, progress)
+    step, model, data, notes, unchanged = runs.make_with_torch(arguments, edit, progress)
     found = {
         "model": arguments.model,
         "target": arguments.target,
@@ -87,14 +87,14 @@ def run(arguments: Namespace) -> int:
         "notes": notes,
     }
     if arguments.check:
-        told = checked(arguments, step, data, None)
-        found |= {name: told[name] for name in ("checks", "failures")}
-    places = range(arguments.iterations)
-    batches = [data.batch(i, arguments.batch, arguments.seed) for i in places]
+        check_results = checked(arguments, step, data, None)
+        found |= {name: check_results[name] for name in ("checks", "failures")}
+    batch_numbers = range(arguments.iterations)
+    batches = [data.batch(i, arguments.batch, arguments.seed) for i in batch_numbers]
     made = compare(step, model, batches, progress.progress)
     # The step is compared without dropout, its nodes with it.
     try:
-        beyond = _nodes_beside(unchanged, step.compilation.options.training, batches[0]).beyond
+        beyond = _compare_nodes(unchanged, step.compilation.options.training, batches[0]).beyond
     except UserError as problem:
         if problem.exit_code == 1:  # a finding: ops of ours raised
             raise
@@ -102,8 +102,8 @@ def run(arguments: Namespace) -> int:
         beyond = None
     node = None if beyond is None else numeric_results.beyond(beyond)
     if arguments.check:
-        told = {"framework": arguments.against, "beyond": node}
-        found["failures"] = failures.of_import(told) + found["failures"]
+        check_results = {"framework": arguments.against, "beyond": node}
+        found["failures"] = failures.import_failures(check_results) + found["failures"]
     kinds = dict.fromkeys(row.kind for row in made.rows)
     notes += made.notes
     found |= {
@@ -118,7 +118,7 @@ def run(arguments: Namespace) -> int:
     return 1 if found.get("failures") else exit_code(found["verdict"])
 
 
-def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Compared:
+def _compare_nodes(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Compared:
     """Compare each op of a torch module in training, on the inputs of a batch, with torch's own.
 
     Random values are compared by their distribution.
@@ -137,14 +137,16 @@ def _nodes_beside(model: Any, training: Any, batch: Sequence[np.ndarray]) -> Com
     made = import_module(model, given, name=type(model).__name__, training=True)
     if made.nodes is None:
         return Compared()
-    beside = peers.telling(compare, "torch", type(model).__name__)
-    return beside(made.module, [*batch, *made.state], made.nodes, len(batch))
+    compare_reporting = peers.wrap_errors(compare, "torch", type(model).__name__)
+    return compare_reporting(made.module, [*batch, *made.state], made.nodes, len(batch))
 
 
 def _worst(rows: Sequence[Any]) -> dict[str, Any]:
     """Return the row that is nearest to its bound, or farthest beyond it."""
-    said = [row for row in rows if row.verdict != "not_compared"] or rows
-    return _row(max(said, key=lambda row: row.error / row.allowed if row.allowed else row.error))
+    compared = [row for row in rows if row.verdict != "not_compared"] or rows
+    return _row(
+        max(compared, key=lambda row: row.error / row.allowed if row.allowed else row.error)
+    )
 
 
 def _row(row: Any) -> dict[str, Any]:
@@ -160,8 +162,8 @@ def _text(data: dict[str, Any]) -> str:
     many = ", ".join(
         f"{n} {kind if n == 1 else _PLURAL[kind]}" for kind, n in data["compared"].items()
     )
-    said = f"{data['model']} on {data['target']} against torch, {data['iterations']} iterations"
-    lines = [f"{said}: {data['verdict']} ({many})", *data["notes"]]
+    headline = f"{data['model']} on {data['target']} against torch, {data['iterations']} iterations"
+    lines = [f"{headline}: {data['verdict']} ({many})", *data["notes"]]
     if "checks" in data:
         wrong = [row for row in data["failures"] if row["pass"] != IMPORT]  # that is told below
         lines += [counted(data["checks"]), *listed(wrong)]

@@ -30,25 +30,25 @@ def run(arguments) -> int:
     from core_compiler.training.audit.replay import mismatch
     from workbench.training import runs
 
-    held = runs.read(arguments.receipt, target=arguments.target)
-    known = held.book.receipts
+    repeated = runs.read(arguments.receipt, target=arguments.target)
+    known = repeated.book.receipts
     if not known:
-        raise UserError("no receipts found", str(held.folder), "train first")
+        raise UserError("no receipts found", str(repeated.folder), "train first")
     rows = []
     for iteration in arguments.iteration or [max(known)]:
         if iteration not in known:
             raise UserError(
                 f"receipt of iteration {iteration} not found",
-                str(held.folder),
+                str(repeated.folder),
                 f"choose one from {min(known)} to {max(known)}",
             )
         wanted, why = known[iteration], ""
         try:
-            found = held.receipt(iteration)
+            found = repeated.receipt(iteration)
         except UserError as error:
             if error.exit_code != CANNOT_HERE:
                 raise
-            found, why = held.kept(iteration), str(error)
+            found, why = repeated.checkpoint_receipt(iteration), str(error)
         shared = {
             n: len([k for k in getattr(wanted, n) if k in getattr(found, n)])
             for n in ("state", "gradients", "ops")
@@ -58,20 +58,20 @@ def run(arguments) -> int:
         rows.append(
             {
                 "iteration": iteration,
-                "mismatch": _told(held, differs),
+                "mismatch": _describe_mismatch(repeated, differs),
                 "compared": shared,
                 "root": wanted.root,
                 "not_done_again": why,
             }
         )
-    told = {"identity": held.book.identity, "contract": CONTRACT_VERSION, "iterations": rows}
-    emit(arguments, told, lambda: _text(rows))
+    data = {"identity": repeated.book.identity, "contract": CONTRACT_VERSION, "iterations": rows}
+    emit(arguments, data, lambda: _text(rows))
     if any(row["mismatch"] for row in rows):
         return 1
     return CANNOT_HERE if any(row["not_done_again"] for row in rows) else 0
 
 
-def _told(run, name: str | None) -> str | None:
+def _describe_mismatch(run, name: str | None) -> str | None:
     """Return a mismatch as text: a value by its op and origin."""
     kind, _, key = (name or "").partition(" ")
     if kind != "value":
@@ -86,15 +86,15 @@ def _text(rows) -> str:
         compared = ", ".join(f"{n} of {what}" for what, n in row["compared"].items() if n)
         compared = f" ({compared} compared)" if compared else ""
         if row["mismatch"]:
-            said = f"differs first in {row['mismatch']}{compared}"
+            outcome = f"differs first in {row['mismatch']}{compared}"
         elif row["not_done_again"]:
             of = (
                 f"its receipt is intact, its checkpoint matches{compared}"
                 if compared
                 else ("its receipt is intact, its checkpoint is missing")
             )
-            said = f"not repeated; {of}: {row['not_done_again']}"
+            outcome = f"not repeated; {of}: {row['not_done_again']}"
         else:
-            said = f"holds{compared}"
-        lines.append(f"iteration {row['iteration']}: {said}")
+            outcome = f"holds{compared}"
+        lines.append(f"iteration {row['iteration']}: {outcome}")
     return "\n".join(lines)

@@ -112,7 +112,7 @@ def _ops(run: Run, stage: int, flat: Flat) -> Iterator[dict[str, Any]]:
 
 
 def _facts(run: Run, node: Node) -> Iterator[tuple[str, Any]]:
-    file, line = run.kept_place(node.op)
+    file, line = run.source_location(node.op)
     yield "op", node.key
     yield "name", run.name_of(node.key)
     yield "type", ", ".join(str(v.type) for v in makes(node.op))

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 
 from core_compiler.record.tables import Table
-from workbench.export.shown_table import Row, Shown
+from workbench.export.shown_table import PageTable, Row
 from workbench.queries import buffer_pairs, compared, line_pairs, rule_counts, value_pairs
 from workbench.queries.pairs import pairs
 from workbench.queries.run import Run
@@ -22,11 +22,11 @@ def tables(run: Run, other: Run) -> list[Table]:
     """
     made = []
     for name, (view, what, columns, rows) in _TABLES.items():
-        made.append(Shown(view, what, columns, partial(rows, other=other)).table(name, run))
+        made.append(PageTable(view, what, columns, partial(rows, other=other)).table(name, run))
     return made
 
 
-def _beside(row: Row) -> Row:
+def _with_sides(row: Row) -> Row:
     """Return a row with the entries of its sides as columns: ``a_x``, ``b_x``."""
     sides = {
         f"{side}_{name}": value for side in ("a", "b") for name, value in (row[side] or {}).items()
@@ -39,15 +39,15 @@ def _listed(section: str) -> Callable[[Run, Run], Iterable[Row]]:
 
 
 def _passes(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, compare.data((run, other), ViewState())["passes"])
+    yield from map(_with_sides, compare.data((run, other), ViewState())["passes"])
 
 
 def _rewrites(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, rule_counts.rules(run, other))
+    yield from map(_with_sides, rule_counts.rules(run, other))
 
 
 def _lines(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, line_pairs.lines(run, other)["rows"])
+    yield from map(_with_sides, line_pairs.lines(run, other)["rows"])
 
 
 def _kernels(run: Run, other: Run) -> Iterator[Row]:
@@ -62,7 +62,7 @@ def _launches(run: Run, other: Run) -> Iterator[Row]:
 
 def _named(row: Row) -> Row:
     """Return a pair of kernels or launches, with kernels by name."""
-    return _beside(
+    return _with_sides(
         {
             **row,
             **{
@@ -78,11 +78,11 @@ def _buffers(run: Run, other: Run) -> Iterator[Row]:
     ones, twos = ({b.id: asdict(b) for b in each.buffers()} for each in (run, other))
     for same in buffer_pairs.same_buffers(run, other):
         sides = {"a": ones[same.first], "b": twos[same.second]}
-        yield {"how": same.how, "why": same.why, **_beside(sides)}
+        yield {"how": same.how, "why": same.why, **_with_sides(sides)}
 
 
 def _values(run: Run, other: Run) -> Iterator[Row]:
-    yield from map(_beside, value_pairs.values(run, other)[0])
+    yield from map(_with_sides, value_pairs.values(run, other)[0])
 
 
 def _iterations(run: Run, other: Run) -> Iterator[Row]:

@@ -29,7 +29,7 @@ from workbench.ui import browser_modules
 from workbench.ui.navigation import rewrite as choose_rewrite
 from workbench.ui.page_frame import frame
 from workbench.ui.prefetch import packed
-from workbench.ui.updates import Message, instead
+from workbench.ui.updates import Message, message_for_error
 from workbench.views import bisect, code, diff, inspector, memory, passes, training
 
 WORKBENCH = Path(__file__).parents[1]
@@ -128,7 +128,7 @@ def _derive(run: Run) -> Report:
             try:
                 _put_view(run, made, name, f"{name}{key}", state)
             except Exception as error:
-                messages[f"{name}{key}"] = instead(name, error)
+                messages[f"{name}{key}"] = message_for_error(name, error)
     for stage in stages:
         _put_stage(run, made, base.with_(stage=stage))
     ops = _ops(run, stages)
@@ -157,7 +157,7 @@ def _derive(run: Run) -> Report:
         "ops": [op for op, _ in ops],
         "block": BLOCK,
         "named": [[k.id, k.name] for k in run.kernels()],
-        "kernels": {str(k.id): links.dearest_launch(run, k.id) for k in run.kernels()},
+        "kernels": {str(k.id): links.costliest_launch(run, k.id) for k in run.kernels()},
         "kernel": code.chosen(run, base),
         "buffers": {str(b.id): links.writer_of(run, b.id) for b in run.buffers()},
         "peaks": _answers(run),
@@ -192,8 +192,8 @@ def _put_view(run: Run, made: Report, name: str, key: str, state: ViewState) -> 
         made.put(key, *pack({**training.whole(run), "alone": True}))
         return
     if name == "bisect":  # its reader has the recording elsewhere
-        there = {"path": run.path.name, "command": bisect.command(run, run.path.name)}
-        made.put(key, *pack({**views.data(name, (run,), state), **there}))
+        command_data = {"path": run.path.name, "command": bisect.command(run, run.path.name)}
+        made.put(key, *pack({**views.data(name, (run,), state), **command_data}))
         return
     if name == "diff":  # whole: no server can send further lines
         rows = diff.lines(run, run.stage_number(state.stage))
@@ -214,11 +214,15 @@ def _put_stage(run: Run, made: Report, state: ViewState) -> None:
     stage = run.stage_number(state.stage)
     rewrites = []
     for number in range(len(run.rewrites(stage)) if stage else 0):
-        there = choose_rewrite(run, state, {"index": number})
-        shown = views.module("rewrites").selection((run,), there)
-        told = inspector.data((run,), state.with_(rewrite=number))
+        chosen_state = choose_rewrite(run, state, {"index": number})
+        shown = views.module("rewrites").selection((run,), chosen_state)
+        inspected = inspector.data((run,), state.with_(rewrite=number))
         rewrites.append(
-            {"op": there.op, "detail": shown.get("detail"), "sections": told["sections"][:-1]}
+            {
+                "op": chosen_state.op,
+                "detail": shown.get("detail"),
+                "sections": inspected["sections"][:-1],
+            }
         )
     made.put_json(
         f"stage/{stage}",
@@ -278,8 +282,12 @@ def _op_facts(
     at: list[tuple[int, Any]] = []
     history = run.op_history(op)
     for place in places:
-        near = (op,) if op in place.ops else links.among(run, place.ops, place.index, history)
-        shown = (near[0], place.holders.get(near[0])) if near else (None, None)
+        relatives = (
+            (op,)
+            if op in place.ops
+            else links.relatives_in_stage(run, place.ops, place.index, history)
+        )
+        shown = (relatives[0], place.holders.get(relatives[0])) if relatives else (None, None)
         if not at or at[-1][1] != shown:
             at.append((place.index, shown))
     state = base.with_(stage=home, op=op)
@@ -290,14 +298,14 @@ def _op_facts(
         if name not in ("graph", "diff", "rewrites", "pipeline")
         and hasattr(views.module(name), "selection")
     }
-    told = inspector.data((run,), state)
+    inspected = inspector.data((run,), state)
     return {
         "at": at,
         "kernel": found.kernel,
         "buffer": found.buffer,
         "marks": marks,
-        "title": told["title"],
-        "sections": told["sections"][:-1],
+        "title": inspected["title"],
+        "sections": inspected["sections"][:-1],
     }
 
 
@@ -327,7 +335,7 @@ def _page(run: Run, made: Report) -> str:
     )
     style = browser_modules.palette() + (WORKBENCH / "app" / "page.css").read_text(encoding="utf-8")
     body = frame(lambda name: f'<div data-component="{name}"></div>', SHOWN)
-    kept, report = (
+    kept_js, report = (
         (WORKBENCH / name).read_text(encoding="utf-8")
         for name in ("app/kept.js", "export/report.js")
     )
@@ -335,7 +343,7 @@ def _page(run: Run, made: Report) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         f"<title>{html.escape(str(made.boot['title']))}</title><style>{style}</style>"
-        f"<script>{script_safe(kept)}</script></head>\n"
+        f"<script>{script_safe(kept_js)}</script></head>\n"
         f'<body><div id="cw-loading" role="status">Opening the report …</div>\n{body}\n'
         f'<script type="application/json" id="boot">{_json_safe(boot)}</script>\n'
         f"{''.join(scripts)}\n{chunks}\n"

@@ -18,7 +18,7 @@ _KINDS = {"i": INTEGER, "r": REAL, "t": TEXT, "b": BOOLEAN}
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageTable:
     """A table of the page.
 
     It has its ``view``, the description of a row, and the columns as ``name:kind`` or

@@ -12,7 +12,7 @@ from core_compiler.record.tables import Table
 from core_compiler.support.errors import UserError, nearest
 from workbench.advice import advise
 from workbench.advice.findings import problems
-from workbench.export.shown_table import Row, Shown
+from workbench.export.shown_table import PageTable, Row
 from workbench.queries import kernel_table, memory_plans, numeric_results
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
@@ -76,7 +76,9 @@ def _rewrites(run: Run) -> Iterator[Row]:
 def _checks(run: Run) -> Iterator[Row]:
     for stage in run.stages():
         if stage.verdicts:
-            for row in numeric_results.checks(run.recording, stage.index, place=run.kept_place):
+            for row in numeric_results.checks(
+                run.recording, stage.index, place=run.source_location
+            ):
                 yield {"stage": stage.index, "pass": stage.pass_name, **row}
 
 
@@ -194,20 +196,20 @@ def _lines(of_nodes: bool) -> Callable[[Run], Iterator[Row]]:
                 continue
             texts = (file["text"] or "").split("\n")
             for row in file["rows"]:
-                whole = texts[row["line"] - 1] if 0 < row["line"] <= len(texts) else ""
+                line = texts[row["line"] - 1] if 0 < row["line"] <= len(texts) else ""
                 check = {f"check_{name}": v for name, v in row.get("check", {}).items()}
-                text = row["text"] if of_nodes else whole.strip() or row["text"]
+                text = row["text"] if of_nodes else line.strip() or row["text"]
                 yield {**row, **check, "file": file["path"], "text": text}
 
     return rows
 
 
 def _values(run: Run) -> Iterable[Row]:
-    return numeric_results.values(run.recording, place=run.kept_place)
+    return numeric_results.values(run.recording, place=run.source_location)
 
 
 def _framework_values(run: Run) -> Iterable[Row]:
-    return numeric_results.framework_values(run.recording, run.kept_place)
+    return numeric_results.framework_values(run.recording, run.source_location)
 
 
 _AMOUNTS = (
@@ -218,31 +220,31 @@ _AMOUNTS = (
 )
 
 #: The tables of the page by name, in the order of the views.
-PAGE: Mapping[str, Shown] = {
-    "figures": Shown("overview", "a figure of the run", "label:t value:r unit:t text:t hint:t",
+PAGE: Mapping[str, PageTable] = {
+    "figures": PageTable("overview", "a figure of the run", "label:t value:r unit:t text:t hint:t",
                      _figures),
-    "findings": Shown("overview", "something to look at, worst first",
+    "findings": PageTable("overview", "something to look at, worst first",
                       "severity:t title:t detail:t go:t", _findings),
-    "advice": Shown(
+    "advice": PageTable(
         "overview", "a hazard, the most severe first, then by cost (lists are JSON)",
         "severity:t hazard:t title:t detail:t cost:r=cost_value cost_unit:t cost_estimated:b"
         " cost_how:t cost_part:r evidence:t tries:t go:t", _advice),
-    "phases": Shown("overview", "a phase of a training step",
+    "phases": PageTable("overview", "a phase of a training step",
                     "phase:t stage:i ops:i launches:i time_us:r=us", _phases),
-    "passes": Shown(
+    "passes": PageTable(
         "rail", "a pass: ops after it, what it changed, its checks",
         "stage:i=index pass:t=name summary:t half:t changed:b exact:b ops:i ops_change:i=change"
         " rewrites:i time_s:r=seconds bitwise:i within:i failed:i unchecked:i worst_error:r=worst"
         " accumulated_error:r=accumulated", _passes),
-    "rewrites": Shown(
+    "rewrites": PageTable(
         "rewrites", "one rule application",
         "stage:i pass:t rewrite:i=n rule:t time_us:r=us verdict:t error:r ops_before:i=before"
         " ops_after:i=after note:t name:t place:t scope:t", _rewrites),
-    "lines": Shown("source", "a line of the model's source, with what it costs",
+    "lines": PageTable("source", "a line of the model's source, with what it costs",
                    f"file:t line:i text:t {_AMOUNTS}", _lines(False)),
-    "nodes": Shown("source", "a node of the imported graph, with what it costs",
+    "nodes": PageTable("source", "a node of the imported graph, with what it costs",
                    f"number:i=line name:t=text kind:t scope:t {_AMOUNTS}", _lines(True)),
-    "kernels": Shown(
+    "kernels": PageTable(
         "kernels", "a kernel, the most expensive first",
         "id:i name:t launches:i=count core:b cached:b compile_s:r=compile_seconds"
         " schedule_steps:i=steps place:t op:i median_us:r min_us:r=min_us p95_us:r total_us:r"
@@ -252,47 +254,47 @@ PAGE: Mapping[str, Shown] = {
         " threads_per_block:r=threads registers_per_thread:r=registers"
         " shared_bytes:r=shared spilled_bytes:r=spilled occupancy:r occupancy_limit:t",
         kernel_table.table),
-    "launches": Shown(
+    "launches": PageTable(
         "timeline", "a launch of one execution, in program order",
         "launch:i kernel:t category:t op:i place:t median_us:r=median min_us:r=min p95_us:r=p95"
         " work_flop:r=flops moved_bytes:r=bytes percent_of_limit:r=percent", _launches),
-    "spans": Shown(
+    "spans": PageTable(
         "timeline", "a launch on a thread or stream in one execution (recorded false: laid end to"
         " end)", "launch:i kernel:t lane:t start_us:r=start duration_us:r=duration recorded:b",
         _spans),
-    "samples": Shown("timeline", "one timed repeat of a launch",
+    "samples": PageTable("timeline", "one timed repeat of a launch",
                      "launch:i kernel:t repeat:i time_us:r=us", _samples),
-    "buffers": Shown(
+    "buffers": PageTable(
         "memory", "a placed buffer; alive from step `first` to before step `end`",
         "id:i name:t tier:t kind:t offset_bytes:i=offset size_bytes:i=size"
         " unpadded_bytes:i=unpadded first:i=start end:i op:i type:t what:t place:t", _buffers),
-    "peaks": Shown("memory", "the most bytes alive after a pass",
+    "peaks": PageTable("memory", "the most bytes alive after a pass",
                    "stage:i pass:t peak_bytes:i=bytes op:i changed:b", memory.passes),
-    "planners": Shown("memory", "the arena that a planner needs for the recorded buffers",
+    "planners": PageTable("memory", "the arena that a planner needs for the recorded buffers",
                       "planner:t arena_bytes:i=bytes lower_bound_bytes:i=bound time_ms:r=ms used:b",
                       memory_plans.planners),
-    "recomputations": Shown(
+    "recomputations": PageTable(
         "memory", "a plan of what a training step computes again",
         "held_bytes:i=held part_of_saved:r=part extra_work:r=extra extra_work_bound:r=bound"
         " peak_bytes:i=peak launches_again:i=again chosen:b", memory_plans.again),
-    "checks": Shown(
+    "checks": PageTable(
         "numerics", "a rewrite or kernel checked on tensors, the worst of each pass first",
         "stage:i pass:t rewrite:i rule:t verdict:t error:r tolerance:r absolute:r ulps:i old:r"
         " new:r value:t type:t element:t op:i kind:t file:t line:i time_s:r=seconds note:t",
         _checks),
-    "values": Shown(
+    "values": PageTable(
         "numerics", "statistics of a value on the example inputs",
         "stage:i place:i value:i name:t type:t op:i kind:t kernel:t file:t line:i scope:t minimum:r"
         " maximum:r mean:r nan:i inf:i first_bad:b histogram:t=bins", _values),
-    "framework_values": Shown(
+    "framework_values": PageTable(
         "numerics", "a value of the import beside that of the model's framework",
         "place:i framework:t node:t name:t type:t same:b error:r absolute:r ulps:i element:t"
         " theirs:r ours:r op:i kind:t file:t line:i scope:t", _framework_values),
-    "iterations": Shown(
+    "iterations": PageTable(
         "training", "an iteration of a training run",
         "iteration:i=number loss:r time_s:r=seconds receipt_root:t=root learning_rate:r=rate"
         " loss_scale:r updates_left_out:i=skipped", _iterations),
-    "pipeline": Shown(
+    "pipeline": PageTable(
         "pipeline", "a pass of the pipeline, skipped ones too",
         "position:i pass:t=label half:t mandatory:b exact:b tolerance:t skipped:b limit:i repeat:b"
         " own:b options:t requires:t ensures:t ends:t", _pipeline),

@@ -36,11 +36,11 @@ _LISTS = {
 _PAIRS = ("numbers", "kernels", "how", "missing", "passing")
 
 
-def _sound(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    like = _LIKE["pass" in found]
+def _validated(found: Mapping[str, Any]) -> dict[str, Any] | None:
+    example = _LIKE["pass" in found]
     try:
         found = {"missing": ["", ""], "passing": ["", ""], **found}  # older results lack them
-        made = {name: type(part)(found[name]) for name, part in like.items()}
+        made = {name: type(part)(found[name]) for name, part in example.items()}
         for name in made.keys() & _LISTS.keys():
             made[name] = [_LISTS[name](each) for each in made[name]]
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -48,8 +48,8 @@ def _sound(found: Mapping[str, Any]) -> dict[str, Any] | None:
     return made if all(len(made.get(name, "ab")) == 2 for name in _PAIRS) else None
 
 
-def _words(result: Mapping[str, Any]) -> str:
+def _describe(result: Mapping[str, Any]) -> str:
     return f"{result.get('op') or result.get('value')} is the first that differs"
 
 
-RESULTS = Results(".diverge.json", _sound, _words)
+RESULTS = Results(".diverge.json", _validated, _describe)

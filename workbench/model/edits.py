@@ -131,25 +131,25 @@ def words(edit: Mapping[str, Any], target: Mapping[str, Any]) -> str:
     for name, limit in edit["limits"].items():
         parts.append(f"{name} stops after {limit} rewrite{'' if limit == 1 else 's'}")
     for name, cuts in edit["cuts"].items():
-        parts.append(f"{name} split into steps of {spelled(cuts)} rewrites and the rest")
+        parts.append(f"{name} split into steps of {format_cuts(cuts)} rewrites and the rest")
     if edit["repeat"]:
         parts.append(f"{', '.join(edit['repeat'])} twice")
     if edit["order"]:
         parts.append(f"in the order {', '.join(edit['order'])}")
     for item in edit["insert"]:
-        parts.append(f"{name_of(item)} inserted {_spoken(item['place'])}")
+        parts.append(f"{name_of(item)} inserted {_position_text(item['place'])}")
     parts += [f"{name} = {value}" for name, value in target.items()]
     return "; ".join(parts)
 
 
-def spelled(cuts: Sequence[int]) -> str:
+def format_cuts(cuts: Sequence[int]) -> str:
     """Return ``1,1,1,5`` as ``3x1,5``, the form that users write."""
     runs = [(len(list(same)), count) for count, same in groupby(cuts)]
     return ",".join(str(count) if times == 1 else f"{times}x{count}" for times, count in runs)
 
 
 def read_cuts(text: str, where: str) -> tuple[int, ...]:
-    """Return the cuts of a text in the form of :func:`spelled`; UserError if it is invalid."""
+    """Return the cuts of a text in the form of :func:`format_cuts`; UserError if it is invalid."""
     made: list[int] = []
     for part in filter(None, text.replace(" ", "").split(",")):
         found = _CUTS.fullmatch(part)
@@ -161,7 +161,7 @@ def read_cuts(text: str, where: str) -> tuple[int, ...]:
     return tuple(made)
 
 
-def _spoken(place: int | str) -> str:
+def _position_text(place: int | str) -> str:
     return f"at {place}" if isinstance(place, int) else place.replace(":", " ", 1)
 
 
@@ -180,10 +180,10 @@ def command(
 ) -> str:
     """Return the command line that compiles the model in ``meta`` (recorded) with this edit."""
     flags = (["--check"] if check else []) + (["--execute"] if execute else [])
-    return _wrapped([*compiling(meta, edit, target, seconds), *flags, "-o", "edited.run"])
+    return _wrapped([*compile_arguments(meta, edit, target, seconds), *flags, "-o", "edited.run"])
 
 
-def compiling(
+def compile_arguments(
     meta: Mapping[str, Any],
     edit: Mapping[str, Any],
     target: Mapping[str, Any],
@@ -207,7 +207,7 @@ def compiling(
     for name, options in edit["options"].items():
         flags += _pairs("--set", ((f"{name}.{k}", v) for k, v in options.items()))
     flags += _pairs("--limit", edit["limits"].items())
-    flags += _pairs("--cut", ((name, spelled(cuts)) for name, cuts in edit["cuts"].items()))
+    flags += _pairs("--cut", ((name, format_cuts(cuts)) for name, cuts in edit["cuts"].items()))
     for name in edit["repeat"]:
         flags += ["--repeat", name]
     if edit["order"]:
@@ -253,15 +253,15 @@ def python(
     ``training``: for a training step.
     """
     lines = ["import core_compiler as cc"]
-    own = []
+    inserts = []
     for item in edit["insert"]:
-        module, name = _home(item)
+        module, name = _import_path(item)
         lines.append(f"from {module} import {name}")
         options = ", ".join(f"{k}={_literal(v)}" for k, v in item.get("options", {}).items())
-        own.append(f"({item['place']!r}, {name}({options}))")
+        inserts.append(f"({item['place']!r}, {name}({options}))")
     parts = [f"{n}=({', '.join(map(repr, edit[n]))},)" for n in ("skip",) if edit[n]]
     parts += [f"{n}={edit[n]!r}" for n in ("options", "limits", "cuts") if edit[n]]
-    parts += [f"insert=({', '.join(own)},)"] if own else []
+    parts += [f"insert=({', '.join(inserts)},)"] if inserts else []
     parts += [f"{n}=({', '.join(map(repr, edit[n]))},)" for n in ("order", "repeat") if edit[n]]
     inner = "".join(f"    {part},\n" for part in parts)
     lines += ["", f"edit = cc.PipelineEdit(\n{inner})" if parts else "edit = cc.PipelineEdit()"]
@@ -272,11 +272,11 @@ def python(
     return "\n".join([*lines, f"made = cc.compile({', '.join(call)})"]) + "\n"
 
 
-def _home(item: Mapping[str, Any]) -> tuple[str, str]:
+def _import_path(item: Mapping[str, Any]) -> tuple[str, str]:
     """Return the module that an inserted pass is imported from, and its class."""
-    ours = user_pass.of_ours(item)
-    if ours is not None:
-        return type(ours).__module__, type(ours).__name__
+    builtin = user_pass.builtin_pass(item)
+    if builtin is not None:
+        return type(builtin).__module__, type(builtin).__name__
     file, _, name = _reference(item).rpartition(":")
     return file.removesuffix(".py").replace("/", ".").strip("."), name
 

@@ -37,32 +37,32 @@ def rows(made: Compilation) -> list[dict[str, Any]]:
     ]
     narrowed = next((record for stage, record in found if stage.index), None)  # of a pass
     return [
-        *_of_references(found),
+        *_reference_failures(found),
         *(_row(made, *each, first=each[1] is narrowed) for each in found),
     ]
 
 
-def of_import(told: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def import_failures(comparison: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Return the row of the first node of an import that differs from its framework.
 
     [] if none differs.
 
-    ``told`` is the result of :func:`workbench.queries.numeric_results.framework`.
+    ``comparison`` is the result of :func:`workbench.queries.numeric_results.framework`.
     """
-    beyond = told and told["beyond"]
-    if not told or not beyond:
+    beyond = comparison and comparison["beyond"]
+    if not comparison or not beyond:
         return []
-    same = ("op", "line", "element", "want", "got", "error", "ulps", "note")
+    fields = ("op", "line", "element", "want", "got", "error", "ulps", "note")
     return [
         {
             "pass": IMPORT,
-            "rule": f"{told['framework']} {beyond['node']}",
-            **{name: beyond[name] for name in same},
+            "rule": f"{comparison['framework']} {beyond['node']}",
+            **{name: beyond[name] for name in fields},
         }
     ]
 
 
-def _of_references(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str, Any]]:
+def _reference_failures(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str, Any]]:
     """Return the rows of ops whose reference implementation is wrong.
 
     It agrees neither with a numerical derivative (if a gradient is made of the op) nor with the
@@ -88,22 +88,22 @@ def _of_references(found: Sequence[tuple[Stage, CheckRecord]]) -> list[dict[str,
         "the plain loops that it is lowered to"
     )
     return [
-        _told(REFERENCE, kind, op, op.results[0], (), (None, None), math.inf, note)
+        _failure_row(REFERENCE, kind, op, op.results[0], (), (None, None), math.inf, note)
         for kind, op in derived.items()
         if kind in lowered and kind not in CONSTANTS
     ]
 
 
-def of_step(wrong: str) -> list[dict[str, Any]]:
+def step_failures(wrong: str) -> list[dict[str, Any]]:
     """Return the row of a training step that does not carry over its program's results."""
-    return [_told("training step", "state", None, None, (), (None, None), math.inf, wrong)]
+    return [_failure_row("training step", "state", None, None, (), (None, None), math.inf, wrong)]
 
 
-def of_finding(found: Finding) -> dict[str, Any]:
+def finding_failure(found: Finding) -> dict[str, Any]:
     """Return the row of the failure that ended a checked compile."""
     modules = [found.before] if found.before is not None else []
     rule = found.rewrite.rule if found.rewrite is not None else found.how
-    return _told(
+    return _failure_row(
         found.pass_label,
         rule,
         _op(modules, found.rewrite, found.value),
@@ -123,7 +123,7 @@ def _row(made: Compilation, stage: Stage, record: CheckRecord, first: bool) -> d
         value = value if value is not None else finding.value
     modules = [stage.module] if stage.before is None else [stage.before, stage.module]
     rule = rewrite.rule if rewrite is not None else record.kind
-    return _told(
+    return _failure_row(
         name,
         rule,
         _op(modules, rewrite, value),
@@ -135,13 +135,13 @@ def _row(made: Compilation, stage: Stage, record: CheckRecord, first: bool) -> d
     )
 
 
-def _told(
+def _failure_row(
     name: str,
     rule: str,
     op: Op | None,
     value: Value | None,
     index: Sequence[int],
-    there: tuple[float | None, float | None],
+    values: tuple[float | None, float | None],
     error: float,
     note: str,
 ) -> dict[str, Any]:
@@ -153,10 +153,10 @@ def _told(
         "op": None if op is None else print_op(op),
         "line": next((f"{n.file}:{n.line}" for n in nodes if n.file), None),
         "element": list(index),
-        "want": there[0],
-        "got": there[1],
+        "want": values[0],
+        "got": values[1],
         "error": numeric_results.as_number(error),
-        "ulps": None if dtype is None else numeric_results.ulps(*there, dtype.numpy),
+        "ulps": None if dtype is None else numeric_results.ulps(*values, dtype.numpy),
         "note": note,
     }
 

@@ -20,7 +20,7 @@ import numpy as np
 from core_compiler.debug import elementary, translations
 from core_compiler.debug.bisect import (
     Finding,
-    Looked,
+    VerifiedWork,
     bisect,
     made_by,
     of_import,
@@ -44,7 +44,7 @@ TOLERANCE = 1e-3
 #: The time for which the program is reduced for the page (seconds).
 REDUCE_SECONDS = 60.0
 #: A larger reproducer (bytes) is not stored next to the recording.
-MOST = 1 << 20
+MAX_DOWNLOAD_BYTES = 1 << 20
 Progress = Callable[[str, int, int], None]
 
 
@@ -73,8 +73,8 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
     """
     need_regular(path)
     try:
-        with np.load(path, allow_pickle=False) as held:
-            arrays = {name: held[name] for name in held.files}
+        with np.load(path, allow_pickle=False) as npz:
+            arrays = {name: npz[name] for name in npz.files}
     except OSError as error:
         why = error.strerror or "not an .npz file"
         raise UserError(f"cannot read the file: {why}", str(path), "check the path") from None
@@ -84,15 +84,15 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
             str(path),
             "write it with numpy.savez",
         ) from None
-    own = len(model.inputs) - len(model.imported.state)
-    needed = recorded_model.batch_of(model) or range(own)
+    input_count = len(model.inputs) - len(model.imported.state)
+    needed = recorded_model.batch_indices(model) or range(input_count)
     made = []
-    for place, wanted in enumerate(model.inputs[:own]):
-        names = [*model.imported.inputs[place : place + 1], f"arr_{place}"]
+    for index, expected in enumerate(model.inputs[:input_count]):
+        names = [*model.imported.inputs[index : index + 1], f"arr_{index}"]
         given = next((arrays[name] for name in names if name in arrays), None)
-        kind = f"{wanted.dtype} of shape {list(wanted.shape)}"
-        if given is None and place not in needed:
-            made.append(wanted)
+        kind = f"{expected.dtype} of shape {list(expected.shape)}"
+        if given is None and index not in needed:
+            made.append(expected)
             continue
         if given is None:
             raise UserError(
@@ -100,14 +100,14 @@ def read_inputs(path: Path, model: Model) -> tuple[np.ndarray, ...]:
                 str(path),
                 f"add it: {kind}; the file has {', '.join(arrays) or 'no arrays'}",
             )
-        if given.shape != wanted.shape or given.dtype != wanted.dtype:
+        if given.shape != expected.shape or given.dtype != expected.dtype:
             raise UserError(
                 f"expected {names[0]} to be {kind}, got {given.dtype} of shape {list(given.shape)}",
                 str(path),
                 "pass an array as the model takes it",
             )
         made.append(np.ascontiguousarray(given).reshape(given.shape))  # gives rank 0 an axis
-    return (*made, *model.inputs[own:])
+    return (*made, *model.inputs[input_count:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,13 +127,13 @@ class Search:
 
     def run(self, progress: Progress) -> tuple[dict[str, Any], Compilation, Finding | None]:
         """Return the result (:func:`facts`), the compilation up to the fault, and the finding."""
-        options = recorded_model.whole(self.options, self.model)
+        options = recorded_model.with_training(self.options, self.model)
         made = compilation.start(
             self.model.imported.module, self.target, options, list(self.inputs)
         )
         if self.model.spec.kind == RECORDED:
             recorded_model.check_pipeline(self.model.spec.text, made.steps)
-        looked = Looked()
+        looked = VerifiedWork()
         found = bisect(
             made,
             self.inputs,
@@ -155,7 +155,9 @@ class Search:
             "model": self.model.name,
             "target": made.target.name,
             "tolerance": self.tolerance,
-            "stood_in": recorded_model.stood_in(self.model, self.inputs is not self.model.inputs),
+            "stood_in": recorded_model.describe_stand_ins(
+                self.model, self.inputs is not self.model.inputs
+            ),
         }
         return {**data, **given}, made, found
 
@@ -180,7 +182,7 @@ class Search:
         )
 
 
-def facts(found: Finding | None, looked: Looked, made: Compilation) -> dict[str, Any]:
+def facts(found: Finding | None, looked: VerifiedWork, made: Compilation) -> dict[str, Any]:
     """Return a search as plain data.
 
     If nothing is wrong, the fields of the finding are None or empty.
@@ -213,21 +215,21 @@ def facts(found: Finding | None, looked: Looked, made: Compilation) -> dict[str,
             "not_executed": looked.not_executed,
         },
     }
-    return data if found is None else data | _told(found)
+    return data if found is None else data | _finding_data(found)
 
 
-def _told(found: Finding) -> dict[str, Any]:
+def _finding_data(found: Finding) -> dict[str, Any]:
     names: dict = {}
     assert found.before is not None
     for function in found.before.functions.values():
         names |= value_names(function)
     value, op, rewrite = tensor_value(found), made_by(found), found.rewrite
     nodes = op.origin.nodes() if op is not None and op.origin is not None else ()
-    told = None
+    rewrite_data = None
     if rewrite is not None or found.number is not None:
         old, new = (rewrite.old, rewrite.new) if rewrite else ((), ())
         lines = print_ops((*old, *new), names)
-        told = {
+        rewrite_data = {
             "number": found.number,
             "rule": rewrite.rule if rewrite else None,
             "source": rewrite.source if rewrite else "",
@@ -238,10 +240,10 @@ def _told(found: Finding) -> dict[str, Any]:
         }
     dtype = getattr(getattr(value, "type", None), "dtype", None)
     right, wrong = found.numbers or (None, None)
-    apart = None if right is None or wrong is None else abs(wrong - right)
+    difference = None if right is None or wrong is None else abs(wrong - right)
     return {
         "first_bad_pass": found.pass_label,
-        "first_bad_rewrite": told,
+        "first_bad_rewrite": rewrite_data,
         "value": None if value is None else names.get(value) or f"%{value.name or '?'}",
         "stage": found.stage,
         "how": found.how,
@@ -249,7 +251,7 @@ def _told(found: Finding) -> dict[str, Any]:
         "error": found.error,
         "index": list(found.index),
         "numbers": None if found.numbers is None else [right, wrong],
-        "absolute": apart,
+        "absolute": difference,
         "ulps": None if dtype is None else numeric_results.ulps(right, wrong, dtype.numpy),
         "model_lines": list(dict.fromkeys(f"{n.file}:{n.line}" for n in nodes if n.file)),
     }
@@ -275,7 +277,7 @@ def reduced(
         folder = Path(name) / "reproducer"
         try:
             suspect = search.suspect(made, found)
-            wrote = reducing.written(suspect, folder, seconds, progress)
+            wrote = reducing.reduce_and_write(suspect, folder, seconds, progress)
         except UserError as error:  # passes that cannot be written as Python
             return {**_NOTHING, "problem": str(error)}
         if wrote is None:
@@ -309,15 +311,15 @@ _NOTHING: dict[str, Any] = {
 
 
 def _download(paths: Sequence[Path]) -> dict[str, str] | None:
-    if sum(path.stat().st_size for path in paths) > MOST:
+    if sum(path.stat().st_size for path in paths) > MAX_DOWNLOAD_BYTES:
         return None
     if len(paths) == 1:
         return {"name": paths[0].name, "base64": _base64(paths[0].read_bytes())}
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in paths:
             archive.write(path, f"reproducer/{path.name}")
-    return {"name": "reproducer.zip", "base64": _base64(held.getvalue())}
+    return {"name": "reproducer.zip", "base64": _base64(buffer.getvalue())}
 
 
 def _base64(content: bytes) -> str:
@@ -334,15 +336,15 @@ def key_of(identity: str | None, tolerance: float, inputs: str) -> str:
     numerics contract, and the parameters of the search; ``inputs``: the path of an ``.npz``, or
     "".
     """
-    return f"{_whose(identity)}{tolerance!r} {inputs}"
+    return f"{_key_prefix(identity)}{tolerance!r} {inputs}"
 
 
 def newest(recording: Path, identity: str | None) -> Result | None:
     """Return the result that was stored last for a recording."""
-    return RESULTS.newest(recording, _whose(identity))
+    return RESULTS.newest(recording, _key_prefix(identity))
 
 
-def _whose(identity: str | None) -> str:
+def _key_prefix(identity: str | None) -> str:
     return f"{identity} contract {CONTRACT_VERSION} "
 
 
@@ -386,15 +388,15 @@ def _fits(value: Any, like: Any) -> bool:
     return isinstance(value, like)
 
 
-def _sound(found: Mapping[str, Any]) -> Result | None:
+def _validated(found: Mapping[str, Any]) -> Result | None:
     found = {"stood_in": "", **found}  # which earlier results lack
     sound = _fits(found, _LIKE) and len(found["numbers"] or "ab") == 2
     return {name: found[name] for name in _LIKE} if sound else None
 
 
-def _words(result: Mapping[str, Any]) -> str:
+def _describe(result: Mapping[str, Any]) -> str:
     named = result.get("first_bad_pass")
     return f"{named} is the first bad pass" if named else "nothing is wrong"
 
 
-RESULTS = Results(".bisect.json", _sound, _words)
+RESULTS = Results(".bisect.json", _validated, _describe)

@@ -50,7 +50,7 @@ _LIBRARIES = (
     "scikit-learn",
 )
 #: Folders whose sources affect an import.
-_OWN = ("ir", "ops", "frontends")
+_PACKAGES = ("ir", "ops", "frontends")
 
 
 def key(spec: Spec) -> str | None:
@@ -65,12 +65,12 @@ def key(spec: Spec) -> str | None:
         state = _state(spec)
         state.update(json.dumps(["sample", spec.text, sorted(spec.sizes.items())]).encode())
         return state.hexdigest()
-    own = _file_key(spec)
+    file_key = _file_key(spec)
     if spec.kind != "onnx":
-        return own
-    found = CacheFolder().get(FILES, own, "files.json")
-    names = _data_files(spec, own) if found is None else json.loads(found)
-    return None if names is None else _with_data(own, Path(spec.text), names)
+        return file_key
+    found = CacheFolder().get(FILES, file_key, "files.json")
+    names = _data_files(spec, file_key) if found is None else json.loads(found)
+    return None if names is None else _with_data(file_key, Path(spec.text), names)
 
 
 def _state(spec: Spec):
@@ -96,8 +96,8 @@ def _keras_backend() -> str:
         return ""
 
 
-def _data_files(spec: Spec, own: str) -> list[str] | None:
-    """Return the data files that an ``.onnx`` file of the key ``own`` names, and remember them.
+def _data_files(spec: Spec, file_key: str) -> list[str] | None:
+    """Return the data files that the ``.onnx`` file of ``file_key`` names, and remember them.
 
     None if it cannot be read, or has changed meanwhile.
     """
@@ -107,16 +107,16 @@ def _data_files(spec: Spec, own: str) -> list[str] | None:
         names = external_files(read_model(Path(spec.text)))
     except (ImportError, UserError, RecursionError):  # the import reports the error
         return None
-    if _file_key(spec) != own:
+    if _file_key(spec) != file_key:
         return None
     with suppress(UserError):
-        CacheFolder().put(FILES, own, {"files.json": json.dumps(names).encode()})
+        CacheFolder().put(FILES, file_key, {"files.json": json.dumps(names).encode()})
     return names
 
 
-def _with_data(own: str, path: Path, names: Sequence[str]) -> str | None:
+def _with_data(file_key: str, path: Path, names: Sequence[str]) -> str | None:
     """Return the key of a model file with its external data; None if a data file is missing."""
-    state = hashlib.sha256(own.encode())
+    state = hashlib.sha256(file_key.encode())
     try:
         for name in names:
             state.update(json.dumps(name).encode())
@@ -148,10 +148,10 @@ def put(name: str | None, spec: Spec, imported: Imported, inputs, others) -> Non
     """
     with suppress(UserError, OSError):
         if name is not None and key(spec) == name:
-            CacheFolder().put(KIND, name, _written(imported, inputs, others))
+            CacheFolder().put(KIND, name, _entry_files(imported, inputs, others))
 
 
-def _written(imported: Imported, inputs, others) -> dict[str, bytes]:
+def _entry_files(imported: Imported, inputs, others) -> dict[str, bytes]:
     """Return the files of an entry."""
     module = imported.module
     arrays = _Arrays()
@@ -184,8 +184,8 @@ def get(name: str):
     head = json.loads(bytes(files["head.json"]))  # a large file is memory-mapped
     data = files["arrays.bin"]
     store = WeightStore()
-    for digest, place in head["weights"].items():
-        store.put(digest, _array(data, place))
+    for digest, location in head["weights"].items():
+        store.put(digest, _array(data, location))
     module = parse(bytes(files["module.mlir"]).decode(), weights=store, where="import cache")
     first, second = ([_array(data, p) for p in head[k]] for k in ("first", "second"))
     state = tuple(first[len(first) - head["facts"].get("state", 0) :])
@@ -207,13 +207,13 @@ def find_weights(digests: Set[str]) -> dict[str, np.ndarray]:
     cache, found = CacheFolder(), dict[str, np.ndarray]()
     for name in cache.keys(KIND) if digests else ():
         try:  # a lookup does not count as a use of the entry
-            held = json.loads((cache.path(KIND, name) / "head.json").read_bytes())["weights"]
-            wanted = [d for d in held if d in digests and d not in found]
+            weights = json.loads((cache.path(KIND, name) / "head.json").read_bytes())["weights"]
+            needed = [d for d in weights if d in digests and d not in found]
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        files = cache.get_all(KIND, name) if wanted else None
+        files = cache.get_all(KIND, name) if needed else None
         if files is not None:
-            found |= {d: _array(files["arrays.bin"], held[d]) for d in wanted}
+            found |= {d: _array(files["arrays.bin"], weights[d]) for d in needed}
         if len(found) == len(digests):
             break
     return found
@@ -232,8 +232,8 @@ class _Arrays:
         return [dtype(array.dtype).name, list(array.shape), offset]
 
 
-def _array(data: bytes | mmap.mmap, place) -> np.ndarray:
-    name, shape, offset = place
+def _array(data: bytes | mmap.mmap, location) -> np.ndarray:
+    name, shape, offset = location
     kind = dtype(name).numpy
     count = int(np.prod(shape, dtype=np.int64))
     return np.frombuffer(data, kind, count, offset).reshape(shape)
@@ -246,10 +246,10 @@ def _sources() -> str:
 
     state = hashlib.sha256()
     root = Path(core_compiler.__file__).parent
-    folders = [root / name for name in _OWN] + [Path(sample_models.__file__).parent]
-    here = Path(__file__)
+    folders = [root / name for name in _PACKAGES] + [Path(sample_models.__file__).parent]
+    this_file = Path(__file__)
     for folder in folders:
-        for path in (*sorted(folder.rglob("*.py")), here, here.with_name("models.py")):
+        for path in (*sorted(folder.rglob("*.py")), this_file, this_file.with_name("models.py")):
             state.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return state.hexdigest()
 

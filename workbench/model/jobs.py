@@ -14,12 +14,12 @@ from typing import Any
 from core_compiler import __version__, targets
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Cancelled, Compilation, Options
-from core_compiler.driver.kernel_records import tell
+from core_compiler.driver.kernel_records import report
 from core_compiler.ir.events import Observer, Observers
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.pipelines.edit_data import edit_facts
 from core_compiler.record.recorder import Recorder
-from core_compiler.record.resumed import Executed
+from core_compiler.record.resumed import ExecutionRecorder
 from core_compiler.runtime.budget import SECONDS
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from workbench.model import peers, recorded_model
@@ -57,8 +57,8 @@ def compile(
     recorder = None if path is None else Recorder(Path(path), source_text=source_text)
     if recorder is not None:
         watchers.append(recorder)
-    watching = Observers(*watchers)
-    watching.begin(describe(model, getattr(target, "name", target), options, source_text))
+    observers = Observers(*watchers)
+    observers.begin(describe(model, getattr(target, "name", target), options, source_text))
     try:
         started = time.perf_counter()
         if not model.cached:
@@ -67,38 +67,38 @@ def compile(
         made = compilation.start(
             model.imported.module,
             target,
-            recorded_model.whole(options, model),
+            recorded_model.with_training(options, model),
             model.inputs,
-            watching,
+            observers,
             cancelled,
         )
         if compared is not None:
-            _compare(compared, against, watching)
-        made.stand_for(model.imported)
+            _compare(compared, against, observers)
+        made.bind_import(model.imported)
         if hold is not None:
-            hold.begin(watching, recorder)
-            while hold.go_on(made):
+            hold.begin(observers, recorder)
+            while hold.should_step(made):
                 made.step()
         made.finish()
-        watching.figures({"compile_seconds": time.perf_counter() - started})
-        tell(made, watching)
+        observers.figures({"compile_seconds": time.perf_counter() - started})
+        report(made, observers)
         if cancelled():
             raise Cancelled
         missing = made.not_executed if execute else None
         if missing:
-            watching.figures({"not_executed": missing})
+            observers.figures({"not_executed": missing})
         elif execute:
             made.profile(*model.inputs, seconds=seconds)
     except (KeyboardInterrupt, Cancelled):
-        watching.end("cancelled", "stopped by the user")
+        observers.end("cancelled", "stopped by the user")
         raise
     except UserError as error:
-        watching.end("failed", str(error))
+        observers.end("failed", str(error))
         raise
     except Exception as error:
-        watching.end("failed", f"{type(error).__name__}: {error}")
+        observers.end("failed", f"{type(error).__name__}: {error}")
         raise
-    watching.end("finished")
+    observers.end("finished")
     return made
 
 
@@ -127,8 +127,10 @@ def execute(
             "execute it on a machine that has the device",
             CANNOT_HERE,
         )
-    own = not recorded_model.stood_in(model)
-    recorder = Executed(path, made.identity if own else "", made.module, digests=own)
+    is_original = not recorded_model.describe_stand_ins(model)
+    recorder = ExecutionRecorder(
+        path, made.identity if is_original else "", made.module, digests=is_original
+    )
     try:
         made.observer = Observers(made.observer, recorder)
         made.profile(*model.inputs, seconds=seconds)
@@ -137,13 +139,13 @@ def execute(
     return made
 
 
-def _compare(compared: Callable[..., Any], against: str, watching: Observer) -> None:
+def _compare(compared: Callable[..., Any], against: str, observers: Observer) -> None:
     """Report the comparison of the import's values with the framework's."""
     what = f"compare with {against}"
-    found = compared(lambda done, total: watching.progress(what, done, total))
-    watching.framework(found.records)
+    found = compared(lambda done, total: observers.progress(what, done, total))
+    observers.framework(found.records)
     name, beyond = numeric_results.FRAMEWORK, found.beyond
-    watching.figures(
+    observers.figures(
         {
             name: against,
             f"{name}_left_out": found.left_out,

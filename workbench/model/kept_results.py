@@ -14,7 +14,7 @@ from core_compiler.support.errors import UserError
 
 Result = dict[str, Any]
 #: The number of results stored for a recording; the oldest are dropped first.
-KEPT = 20
+MAX_RESULTS = 20
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Results:
     """The results of one kind of search.
 
     ``suffix``  the end of their file's name, in place of the recording's.
-    ``sound``   returns a result if its parts have the right types; None otherwise.
-    ``words``   a short description of the result, for the error if it cannot be stored.
+    ``validate``   returns a result if its parts have the right types; None otherwise.
+    ``describe``   a short description of the result, for the error if it cannot be stored.
     """
 
     suffix: str
-    sound: Callable[[Mapping[str, Any]], Result | None]
-    words: Callable[[Mapping[str, Any]], str]
+    validate: Callable[[Mapping[str, Any]], Result | None]
+    describe: Callable[[Mapping[str, Any]], str]
 
     def path_of(self, recording: Path) -> Path:
         """Return the file with the results stored for a recording."""
@@ -36,15 +36,17 @@ class Results:
 
     def kept(self, recording: Path, key: str) -> Result | None:
         """Return the result of ``key``; None if there is none, or it is invalid."""
-        return self._sound(_read(self.path_of(recording)).get(key))
+        return self._validated(_read(self.path_of(recording)).get(key))
 
     def newest(self, recording: Path, begins: str) -> Result | None:
         """Return the result that was stored last among those whose key starts with ``begins``."""
-        held = reversed(_read(self.path_of(recording)).items())
-        return self._sound(next((found for key, found in held if key.startswith(begins)), None))
+        stored = reversed(_read(self.path_of(recording)).items())
+        return self._validated(
+            next((found for key, found in stored if key.startswith(begins)), None)
+        )
 
-    def _sound(self, found: Any) -> Result | None:
-        return self.sound(found) if isinstance(found, Mapping) else None
+    def _validated(self, found: Any) -> Result | None:
+        return self.validate(found) if isinstance(found, Mapping) else None
 
     def keep(self, recording: Path, key: str, result: Mapping[str, Any]) -> None:
         """Store a result.
@@ -52,9 +54,9 @@ class Results:
         UserError, which includes the result, if the recording's folder is not writable.
         """
         path = self.path_of(recording)
-        held = _read(path)
-        held.pop(key, None)
-        rows = [*held.items(), (key, dict(result))][-KEPT:]
+        stored = _read(path)
+        stored.pop(key, None)
+        rows = [*stored.items(), (key, dict(result))][-MAX_RESULTS:]
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             draft.write_text(json.dumps(dict(rows), indent=1) + "\n")
@@ -63,7 +65,7 @@ class Results:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise UserError(
-                f"{self.words(result)}, but the result cannot be saved next to the recording: "
+                f"{self.describe(result)}, but the result cannot be saved next to the recording: "
                 f"{error.strerror}",
                 str(path),
                 "make the folder writable, or copy the recording to a writable one",

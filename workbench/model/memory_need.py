@@ -20,27 +20,27 @@ _F32 = 4
 _BYTES = {"f32": 4, "i64": 8}
 
 
-def before_import(wanted: Spec) -> None:
+def before_import(spec: Spec) -> None:
     """Raise UserError (exit code 3) if importing needs more memory than is free.
 
     Files count by their size (including external data), samples by the catalogue: weights grow
     with the square of ``width``, inputs with ``batch``.
     """
-    require(import_bytes(wanted), wanted.text)
+    require(import_bytes(spec), spec.text)
 
 
-def import_bytes(wanted: Spec) -> int:
+def import_bytes(spec: Spec) -> int:
     """Return a lower bound of the bytes that importing takes; 0 if nothing is known."""
-    if wanted.kind in ("onnx", "pt2"):
-        return 2 * sum(p.stat().st_size for p in import_cache.model_files(Path(wanted.text)))
-    if wanted.kind in ("ir", "stablehlo"):  # bytes, text and tokens
-        return 4 * Path(wanted.text).stat().st_size
-    if wanted.kind != "sample":
+    if spec.kind in ("onnx", "pt2"):
+        return 2 * sum(p.stat().st_size for p in import_cache.model_files(Path(spec.text)))
+    if spec.kind in ("ir", "stablehlo"):  # bytes, text and tokens
+        return 4 * Path(spec.text).stat().st_size
+    if spec.kind != "sample":
         return 0
     from sample_models.catalogue import check_sizes
 
-    sizes = {"width": 1.0, "depth": None, "batch": 1, "seed": 0, **wanted.sizes}
-    entry = check_sizes(wanted.text, **sizes)
+    sizes = {"width": 1.0, "depth": None, "batch": 1, "seed": 0, **spec.sizes}
+    entry = check_sizes(spec.text, **sizes)
     full = entry.depth if isinstance(entry.depth, int) else max(entry.depth)
     share = min(1.0, sizes["depth"] / full) if sizes["depth"] else 1.0
     weights = entry.parameters * _F32 * min(sizes["width"], sizes["width"] ** 2) * share

@@ -42,27 +42,27 @@ class Model:
         return str(self.imported.facts.get("recorded_as") or self.spec.name)
 
 
-def load(wanted: Spec, cache: bool = True) -> Model:
+def load(spec: Spec, cache: bool = True) -> Model:
     """Import a model, from the import cache if possible (``cache`` False: always import it)."""
-    if wanted.frontend == AS_GRAPH:
-        return _as_graph(wanted, cache)
-    key = import_cache.key(wanted) if cache else None
+    if spec.frontend == AS_GRAPH:
+        return _as_graph(spec, cache)
+    key = import_cache.key(spec) if cache else None
     if key is not None:
         found = import_cache.get(key)
         if found is not None:
             imported, inputs, others = found
-            return Model(wanted, imported, inputs, others, cached=True)
-    imported, inputs, others, *live = _IMPORTERS.get(wanted.kind, _file)(wanted)
-    if wanted.kind == "function" and (own := imported.facts.get("frontend")) in OF_FUNCTIONS:
-        wanted = replace(wanted, frontend=str(own))
+            return Model(spec, imported, inputs, others, cached=True)
+    imported, inputs, others, *live = _IMPORTERS.get(spec.kind, _file)(spec)
+    if spec.kind == "function" and (own := imported.facts.get("frontend")) in OF_FUNCTIONS:
+        spec = replace(spec, frontend=str(own))
     own = len(imported.inputs) - len(imported.state)  # the state has its initial values
     first, second = ((*tuple(given)[:own], *imported.state) for given in (inputs, others))
-    model = Model(wanted, imported, first, second, live=live[0] if live else None)
-    import_cache.put(key, wanted, model.imported, model.inputs, model.others)
+    model = Model(spec, imported, first, second, live=live[0] if live else None)
+    import_cache.put(key, spec, model.imported, model.inputs, model.others)
     return model
 
 
-def _as_graph(wanted: Spec, cache: bool) -> Model:
+def _as_graph(spec: Spec, cache: bool) -> Model:
     """Return the model as an ONNX graph, with the names and inputs of its import.
 
     If it cannot be imported (its passes may still work), the inputs follow from the graph's own
@@ -70,23 +70,23 @@ def _as_graph(wanted: Spec, cache: bool) -> Model:
     """
     from core_compiler.onnx_level.read import read_file
 
-    if wanted.kind == "sample":
+    if spec.kind == "sample":
         from sample_models.export import export_onnx
 
-        path = export_onnx(wanted.text, **wanted.sizes)
+        path = export_onnx(spec.text, **spec.sizes)
     else:
-        path = Path(wanted.text)
+        path = Path(spec.text)
     module = read_file(path)
     try:
-        found = load(replace(wanted, frontend="onnx"), cache)
-        return replace(found, spec=wanted, imported=replace(found.imported, module=module))
+        found = load(replace(spec, frontend="onnx"), cache)
+        return replace(found, spec=spec, imported=replace(found.imported, module=module))
     except UserError:
         main = module.main
         if not all(isinstance(v.type, TensorType) for v in main.arguments):
             raise
         names = tuple(v.name or "" for v in main.arguments), main.attributes["outputs"]
         imported = Imported(module, *names, {}, {"frontend": AS_GRAPH})
-        return Model(wanted, imported, example_inputs(imported, 0), example_inputs(imported, 1))
+        return Model(spec, imported, example_inputs(imported, 0), example_inputs(imported, 1))
 
 
 # -- kinds of models --------------------------------------------------------------------------
@@ -103,47 +103,47 @@ def need(framework: str, extra: str) -> None:
         )
 
 
-def _sample(wanted: Spec):
+def _sample(spec: Spec):
     need("torch", "torch")
     from sample_models.catalogue import build
 
-    built = build(wanted.text, **wanted.sizes)
+    built = build(spec.text, **spec.sizes)
     inputs = _numpy(built.example_inputs)
-    others = _numpy(built.make_inputs(int(wanted.sizes.get("seed", 0)) + 1))
-    if wanted.frontend == "onnx":
+    others = _numpy(built.make_inputs(int(spec.sizes.get("seed", 0)) + 1))
+    if spec.frontend == "onnx":
         from core_compiler.frontends.onnx import import_file
         from sample_models.export import export_onnx
 
-        return import_file(export_onnx(wanted.text, **wanted.sizes)), inputs, others
+        return import_file(export_onnx(spec.text, **spec.sizes)), inputs, others
     from core_compiler.frontends.pytorch import import_module
 
-    return import_module(built.module, built.example_inputs, name=wanted.text), inputs, others
+    return import_module(built.module, built.example_inputs, name=spec.text), inputs, others
 
 
-def _file(wanted: Spec):
-    return _opened(Path(wanted.text), None, wanted)
+def _file(spec: Spec):
+    return _open(Path(spec.text), None, spec)
 
 
-def _opened(model: Any, inputs: Sequence | None, wanted: Spec):
+def _open(model: Any, inputs: Sequence | None, spec: Spec):
     """Open a model with ``core_compiler``, with two sets of inputs."""
-    for framework, extra in _NEEDS.get(wanted.kind, ()):
+    for framework, extra in _NEEDS.get(spec.kind, ()):
         need(framework, extra)
-    found = open_model(model, inputs, name=wanted.text, trust=wanted.trust, as_is=True)
+    found = open_model(model, inputs, name=spec.text, trust=spec.trust, as_is=True)
     first = example_inputs(found.imported, 0) if found.inputs is None else found.inputs
     like = () if found.live is None else first
     live = () if found.live is None else (found.live,)
     return found.imported, first, example_inputs(found.imported, 1, like=like), *live
 
 
-def _recording(wanted: Spec):
-    return recorded_model.load(wanted)
+def _recording(spec: Spec):
+    return recorded_model.load(spec)
 
 
-def _function(wanted: Spec):
-    model, inputs = user_code.call(wanted.text, wanted.sizes)
+def _function(spec: Spec):
+    model, inputs = user_code.call(spec.text, spec.sizes)
     if not (user_code.of_keras(model) or user_code.of_tensorflow(model)):
         need(*("torch", "torch") if user_code.of_torch(model) else ("jax", "jax"))
-    return _opened(model, inputs, wanted)
+    return _open(model, inputs, spec)
 
 
 _IMPORTERS = {"sample": _sample, "function": _function, "recording": _recording}

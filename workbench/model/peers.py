@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PEERS = ("torch", "torch.compile", "onnxruntime", "jax", "keras", "tensorflow")
 
 #: The framework whose nodes an import has, by the frontend that read the model.
-HOME = {
+FRAMEWORK_OF_FRONTEND = {
     "torch": "torch",
     "onnx": "onnxruntime",
     "jax": "jax",
@@ -48,35 +48,39 @@ def values(model: Model, framework: str) -> Callable[..., Compared]:
     """Return a function that compares each value of the model's import with ``framework``'s own.
 
     Its argument is a progress callback (done, total). Only the framework that a model comes from
-    has the nodes of its import (:data:`HOME`; a program of StableHLO is JAX's). UserError for
-    others, and if it is not installed.
+    has the nodes of its import (:data:`FRAMEWORK_OF_FRONTEND`; a program of StableHLO is JAX's).
+    UserError for others, and if it is not installed.
     """
-    home = HOME.get(model.spec.frontend)
+    own_framework = FRAMEWORK_OF_FRONTEND.get(model.spec.frontend)
     if framework not in PEERS:
         raise UserError(
             f"unknown framework {framework!r}", "--against", f"choose one of {', '.join(PEERS)}"
         )
-    if framework != home:
-        only = f"use --against {home}" if home else "compare outputs with workbench run --against"
+    if framework != own_framework:
+        fix = (
+            f"use --against {own_framework}"
+            if own_framework
+            else "compare outputs with workbench run --against"
+        )
         raise UserError(
             f"comparing each value with {framework} is not supported for models "
             f"imported by {model.spec.frontend}",
             model.spec.text,
-            only,
+            fix,
         )
     need(framework, "peers" if framework == "onnxruntime" else framework)
 
     def run(progress: Callable[[int, int], None]) -> Compared:
         from core_compiler.debug.framework import compare
 
-        at_hand = model if model.imported.nodes is not None else load(model.spec, cache=False)
-        nodes = at_hand.imported.nodes
+        with_nodes = model if model.imported.nodes is not None else load(model.spec, cache=False)
+        nodes = with_nodes.imported.nodes
         assert nodes is not None
         module, own = model.imported.module, len(model.inputs) - len(model.imported.state)
         copies = [np.array(a) for a in model.inputs]
-        return compare(module, copies, nodes, own, at_hand.imported.module, progress)
+        return compare(module, copies, nodes, own, with_nodes.imported.module, progress)
 
-    return telling(run, framework, model.spec.text)
+    return wrap_errors(run, framework, model.spec.text)
 
 
 def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.ndarray, ...]]:
@@ -85,7 +89,7 @@ def _peer(model: Model, framework: str, threads: int) -> Callable[..., tuple[np.
     if framework == "onnxruntime":
         return _onnxruntime_peer(model, threads)
     if framework in ("jax", "keras", "tensorflow"):
-        return telling(_own_peer(model, framework), framework, model.spec.text)
+        return wrap_errors(_own_peer(model, framework), framework, model.spec.text)
     raise UserError(
         f"unknown framework {framework!r}", "--against", f"choose one of {', '.join(PEERS)}"
     )
@@ -117,22 +121,22 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
 
     if threads:
         torch.set_num_threads(threads)
-    wanted = model.spec
-    if wanted.kind == "sample":
+    spec = model.spec
+    if spec.kind == "sample":
         from sample_models.catalogue import build
 
-        module: Any = build(wanted.text, **wanted.sizes).module
-    elif wanted.kind == "function" and wanted.frontend == "torch":
+        module: Any = build(spec.text, **spec.sizes).module
+    elif spec.kind == "function" and spec.frontend == "torch":
         module = model.live
-    elif wanted.kind == "pt2":
+    elif spec.kind == "pt2":
         from core_compiler.frontends.pytorch.archive import read_pt2
 
-        module = read_pt2(Path(wanted.text), trust=wanted.trust).module()
+        module = read_pt2(Path(spec.text), trust=spec.trust).module()
     else:
-        fix = f"use --against {'onnxruntime' if wanted.kind == 'onnx' else wanted.frontend}"
-        raise UserError("torch cannot run this model", wanted.text, fix)
+        fix = f"use --against {'onnxruntime' if spec.kind == 'onnx' else spec.frontend}"
+        raise UserError("torch cannot run this model", spec.text, fix)
     state = _state(module) if model.imported.state else {}
-    begin = {name: tensor.detach().clone() for name, tensor in state.items()}
+    initial = {name: tensor.detach().clone() for name, tensor in state.items()}
     if compiled:
         module = torch.compile(module)
     from core_compiler.frontends.pytorch.tensors import to_numpy
@@ -140,7 +144,7 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
     def run(*arrays):
         with torch.no_grad():
             for name, tensor in state.items():  # values written by an earlier call must not persist
-                tensor.copy_(begin[name])
+                tensor.copy_(initial[name])
             made = module(*map(to_torch, arrays))
         leaves = torch.utils._pytree.tree_leaves(made)
         return tuple(to_numpy(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -149,7 +153,7 @@ def _torch_peer(model: Model, compiled: bool, threads: int):
         with redirect_stdout(sys.stderr):  # standard output is for answers
             return run(*arrays)
 
-    return telling(run if model.live is None else quiet, "torch", wanted.text)
+    return wrap_errors(run if model.live is None else quiet, "torch", spec.text)
 
 
 def _state(module) -> dict[str, Any]:
@@ -161,49 +165,49 @@ def _onnxruntime_peer(model: Model, threads: int):
     need("onnxruntime", "peers")
     import onnxruntime
 
-    wanted = model.spec
-    if wanted.kind == "sample":
+    spec = model.spec
+    if spec.kind == "sample":
         from sample_models.export import export_onnx
 
-        path = export_onnx(wanted.text, **wanted.sizes)
-    elif wanted.kind == "onnx":
-        path = Path(wanted.text)
+        path = export_onnx(spec.text, **spec.sizes)
+    elif spec.kind == "onnx":
+        path = Path(spec.text)
     else:
-        raise UserError("onnxruntime needs an .onnx file", wanted.text, "use --against torch")
+        raise UserError("onnxruntime needs an .onnx file", spec.text, "use --against torch")
     options = onnxruntime.SessionOptions()
     if threads:
         options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    open_session = telling(onnxruntime.InferenceSession, "onnxruntime", wanted.text)
+    open_session = wrap_errors(onnxruntime.InferenceSession, "onnxruntime", spec.text)
     session = open_session(str(path), options, providers=["CPUExecutionProvider"])
     names = [i.name for i in session.get_inputs()]
 
     def run(*arrays):
         return tuple(session.run(None, dict(zip(names, arrays, strict=True))))
 
-    return telling(run, "onnxruntime", wanted.text)
+    return wrap_errors(run, "onnxruntime", spec.text)
 
 
 #: The folders in which frameworks are installed.
 _PACKAGES = ("torch", "onnxruntime", "jax", "jaxlib", "keras", "tensorflow")
 
 
-def telling(function: Callable, framework: str, where: str) -> Callable:
+def wrap_errors(function: Callable, framework: str, where: str) -> Callable:
     """Wrap ``function`` so that exceptions of the framework become a UserError.
 
     Exceptions of our own ops on the framework's values are a finding, with exit code 1.
     """
 
-    def told(*arguments, **keywords):
+    def wrapped(*arguments, **keywords):
         try:
             return function(*arguments, **keywords)
         except UserError:
             raise
         except Exception as error:
-            ours = raised_inside(error, *_PACKAGES)
-            if ours:
+            our_package = raised_inside(error, *_PACKAGES)
+            if our_package:
                 raise UserError(
-                    f"the compiler's ops raised {raised_at(error)} ({ours}) on values computed by "
+                    f"the compiler's ops raised {raised_at(error)} ({our_package}) on values of "
                     f"{framework}",
                     where,
                     "report it with the model",
@@ -215,4 +219,4 @@ def telling(function: Callable, framework: str, where: str) -> Callable:
                 "compare with another framework",
             ) from error
 
-    return told
+    return wrapped

@@ -15,17 +15,17 @@ from core_compiler import targets
 from core_compiler.passes.base import Pass, with_options
 from core_compiler.pipelines.edit_data import MAX_TEXT
 from core_compiler.pipelines.pipeline import (
-    AT_FIRST,
+    INITIAL_FACTS,
     LEVEL,
     LEVELS,
     OPTIONAL,
     PipelineEdit,
     Step,
-    again,
     arrange,
     build,
-    first_of,
-    said_of,
+    entry_of,
+    label_of_run,
+    split_label,
 )
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
@@ -34,7 +34,7 @@ from workbench.queries.run import Run
 
 Draft = dict[str, Any]
 #: The largest limit of rewrites, and the longest time of a pass (seconds).
-MOST = 10**9
+MAX_NUMBER = 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,12 @@ class Row:
     half: str = ""
 
     @property
-    def own(self) -> bool:
+    def is_inserted(self) -> bool:
         return self.item is not None
 
 
 @dataclass(frozen=True)
-class Ground:
+class EditBasis:
     """The basis of drafts: target, original draft, initial level, and training."""
 
     target: Any
@@ -77,11 +77,11 @@ class Ground:
         given_edit = edits.from_json(edit, user_pass.stand_in)
         steps = self._arranged(draft, replace(given_edit, cuts={}))
         plain = {s.label: s.pass_ for s in self._arranged(draft)}
-        items = iter(_in_place(steps, edit["insert"]))
-        twice = {step.label for step in steps if first_of(step.label)[1]}
+        items = iter(_in_pipeline_order(steps, edit["insert"]))
+        repeated = {step.label for step in steps if split_label(step.label)[1]}
         made = []
         for step in steps:
-            if step.label in twice:
+            if step.label in repeated:
                 continue
             item = next(items) if step.own else None
             default = (
@@ -102,8 +102,8 @@ class Ground:
                     given,
                     step.limit,
                     step.skipped,
-                    again(step.label, 1) in twice,
-                    said_of(step, given_edit.cuts) or (),
+                    label_of_run(step.label, 1) in repeated,
+                    entry_of(step, given_edit.cuts) or (),
                     item,
                     step.half,
                 )
@@ -114,12 +114,12 @@ class Ground:
         """Return the edit that turns the target's pipeline into ``rows``."""
         plain = [s.label for s in self._arranged(draft)]
         rows = _labelled(rows, plain)
-        builtin = [row.label for row in rows if not row.own]
-        order = [now for was, now in zip(plain, builtin, strict=True) if was != now]
+        builtin = [row.label for row in rows if not row.is_inserted]
+        order = [new for old, new in zip(plain, builtin, strict=True) if old != new]
         return {
             "skip": list(_by_name(rows, lambda r: r.skipped)),
             "limits": _by_name(rows, lambda r: r.limit),
-            "options": _by_name(rows, lambda r: None if r.own else dict(r.options)),
+            "options": _by_name(rows, lambda r: None if r.is_inserted else dict(r.options)),
             "order": order,
             "repeat": list(_by_name(rows, lambda r: r.repeat)),
             "insert": _items(rows),
@@ -137,23 +137,25 @@ class Ground:
         return labels.index(draft["start"]) if draft["start"] in labels else 0
 
 
-def _in_place(steps: Sequence[Any], items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _in_pipeline_order(
+    steps: Sequence[Any], items: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
     """Return the items of the inserted passes in pipeline order."""
-    given: list[str] = []
+    names: list[str] = []
     for item in items:
         name = edits.name_of(item)
-        given.append(name)
-    stands = [s.label for s in steps if s.own and not first_of(s.label)[1]]
+        names.append(name)
+    labels = [s.label for s in steps if s.own and not split_label(s.label)[1]]
     numbered: dict[str, list[int]] = {}
-    for number, name in enumerate(given):
+    for number, name in enumerate(names):
         numbered.setdefault(name, []).append(number)
     # Labels count up in the order of the items, not of their positions.
     order = []
-    for label in stands:
+    for label in labels:
         name = label.partition("#")[0]
-        same = sorted(s for s in stands if s.partition("#")[0] == name)
-        same.sort(key=_count)
-        order.append(items[numbered[name][same.index(label)]])
+        same_name = sorted(s for s in labels if s.partition("#")[0] == name)
+        same_name.sort(key=_count)
+        order.append(items[numbered[name][same_name.index(label)]])
     return order
 
 
@@ -166,7 +168,7 @@ def _labelled(rows: Sequence[Row], plain: Sequence[str]) -> list[Row]:
     taken = list(plain)
     made = []
     for row in rows:
-        if row.own:
+        if row.is_inserted:
             name = row.pass_.name()
             count = 1 + sum(t.partition("#")[0] == name for t in taken)
             row = replace(row, label=name if count == 1 else f"{name}#{count}")
@@ -203,12 +205,12 @@ def _nothing(value: Any) -> bool:
 def _items(rows: Sequence[Row]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     before = ""
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.item is None:
             before = row.label
             continue
-        follows = next((r.label for r in rows[place:] if not r.own), "")
-        item = {"place": f"after:{before}" if before else f"before:{follows}", **row.item}
+        next_label = next((r.label for r in rows[index:] if not r.is_inserted), "")
+        item = {"place": f"after:{before}" if before else f"before:{next_label}", **row.item}
         made.append(item | ({"options": dict(row.options)} if row.options else {}))
     return made
 
@@ -234,23 +236,23 @@ def plain(draft: Draft) -> Draft:
     return {**draft, "edit": edits.checked({}), "target": {}, "start": ""}
 
 
-def clean(draft: Any, otherwise: Draft) -> Draft:
+def clean(draft: Any, default: Draft) -> Draft:
     """Return a draft from the browser, each part of its type; UserError if that is impossible."""
     given = draft if isinstance(draft, Mapping) else {}
-    chosen = given.get("target", otherwise["target"])
-    seconds = given.get("timeout", otherwise["timeout"])
-    good = type(seconds) in (int, float) and 0 < seconds <= MOST
+    chosen = given.get("target", default["target"])
+    seconds = given.get("timeout", default["timeout"])
+    is_valid = type(seconds) in (int, float) and 0 < seconds <= MAX_NUMBER
     return {
-        "edit": edits.checked(given.get("edit", otherwise["edit"])),
+        "edit": edits.checked(given.get("edit", default["edit"])),
         "target": edits.checked({"options": {"t": chosen}})["options"].get("t", {}),
-        "check": bool(given.get("check", otherwise["check"])),
-        "execute": bool(given.get("execute", otherwise["execute"])),
-        "timeout": float(seconds) if good else None,
+        "check": bool(given.get("check", default["check"])),
+        "execute": bool(given.get("execute", default["execute"])),
+        "timeout": float(seconds) if is_valid else None,
         "start": str(given.get("start", ""))[: edits.MAX_SHORT],
     }
 
 
-def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
+def make_basis(meta: Mapping[str, Any], executed: bool) -> EditBasis:
     """Return the basis of a recording's drafts.
 
     UserError if its target is not installed, or the recording does not state how its model is
@@ -258,44 +260,50 @@ def ground(meta: Mapping[str, Any], executed: bool) -> Ground:
     """
     target = targets.target(str(meta.get("target") or "cpu"))
     level, training = recorded_model.level(meta), recorded_model.training(meta)
-    as_told = Ground(target, recorded(meta, executed), level, training)
-    base = as_told.base
-    return replace(as_told, base={**base, "edit": as_told.edit(as_told.rows(base), base)})
+    as_recorded = EditBasis(target, recorded(meta, executed), level, training)
+    base = as_recorded.base
+    return replace(
+        as_recorded, base={**base, "edit": as_recorded.edit(as_recorded.rows(base), base)}
+    )
 
 
-def ground_of(run: Run) -> Ground:
+def basis_of(run: Run) -> EditBasis:
     """Return the basis of edits of a recording's pipeline; UserError if editing is impossible."""
     executed = bool({"digest", "not_executed"} & run.figures("run").keys())
-    return ground(run.meta(), executed)
+    return make_basis(run.meta(), executed)
 
 
 # -- gestures --------------------------------------------------------------------------------------
 
 
-def change(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
-    """Return ``draft`` after the gesture ``done`` (its kind is ``do``).
+def change(basis: EditBasis, draft: Draft, gesture: Mapping[str, Any]) -> Draft:
+    """Return ``draft`` after the gesture ``gesture`` (its kind is ``do``).
 
     UserError if it is rejected.
     """
-    kind = str(done.get("do"))
+    kind = str(gesture.get("do"))
     if kind in _OF_DRAFT:
-        made = _OF_DRAFT[kind](on, draft, done)
+        made = _OF_DRAFT[kind](basis, draft, gesture)
     elif kind in _OF_ROWS:
-        rows = on.rows(draft)
-        at = _at(rows, str(done.get("label", "")))
-        kept = on.locked(rows, draft)
-        changed = _OF_ROWS[kind](on, rows, at, done)
-        moved = kept and kind == "move" and rows[at].label == draft["start"]
-        if changed[:kept] != rows[:kept] or (kind == "insert" and at < kept) or moved:
+        rows = basis.rows(draft)
+        at = _at(rows, str(gesture.get("label", "")))
+        locked_count = basis.locked(rows, draft)
+        changed = _OF_ROWS[kind](basis, rows, at, gesture)
+        moves_start = locked_count and kind == "move" and rows[at].label == draft["start"]
+        if (
+            changed[:locked_count] != rows[:locked_count]
+            or (kind == "insert" and at < locked_count)
+            or moves_start
+        ):
             raise UserError(
                 f"passes before {draft['start']} cannot change: the compile begins with it",
                 "edit of the pipeline",
                 "begin with an earlier pass",
             )
-        made = {**draft, "edit": on.edit(changed, draft)}
+        made = {**draft, "edit": basis.edit(changed, draft)}
     else:
         return draft
-    on.check(made)
+    basis.check(made)
     return made
 
 
@@ -310,17 +318,17 @@ def _with(rows: Sequence[Row], at: int, **changes: Any) -> list[Row]:
     return [*rows[:at], replace(rows[at], **changes), *rows[at + 1 :]]
 
 
-def _skip(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    return _with(rows, at, skipped=bool(done.get("on")))
+def _skip(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
+    return _with(rows, at, skipped=bool(gesture.get("on")))
 
 
-def _repeat(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    return _with(rows, at, repeat=bool(done.get("on")))
+def _repeat(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
+    return _with(rows, at, repeat=bool(gesture.get("on")))
 
 
-def _limit(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    text = str(done.get("text", "")).strip()
-    if text and not (text.isascii() and text.isdigit() and int(text) <= MOST):
+def _limit(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
+    text = str(gesture.get("text", "")).strip()
+    if text and not (text.isascii() and text.isdigit() and int(text) <= MAX_NUMBER):
         raise UserError(
             f"expected a number of rewrites, got {text[:40]!r}",
             f"limit of {rows[at].label}",
@@ -329,13 +337,13 @@ def _limit(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> lis
     return _with(rows, at, limit=int(text) if text else None)
 
 
-def _cut(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    text = str(done.get("text", ""))
+def _cut(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
+    text = str(gesture.get("text", ""))
     return _with(rows, at, cuts=edits.read_cuts(text, f"parts of {rows[at].label}"))
 
 
-def _option(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
-    row, name, text = rows[at], str(done.get("option", "")), str(done.get("text", "")).strip()
+def _option(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
+    row, name, text = rows[at], str(gesture.get("option", "")), str(gesture.get("text", "")).strip()
     options = {k: v for k, v in row.options.items() if k != name}
     read = with_options(row.pass_, {name: text})
     if getattr(read, name) != getattr(row.pass_, name):
@@ -343,14 +351,14 @@ def _option(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
     return _with(rows, at, options=options)
 
 
-def _move(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+def _move(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
     """Move a pass by a number of rows (``by``), or ``before`` another ("": end of its half)."""
     row, rest = rows[at], [*rows[:at], *rows[at + 1 :]]
-    if "before" in done:
-        before = str(done["before"] or "")
-        to = _at(rest, before) if before else _end(rest, row)
+    if "before" in gesture:
+        before = str(gesture["before"] or "")
+        to = _at(rest, before) if before else _end_of_half(rest, row)
     else:
-        to = at + (-1 if done.get("by") == -1 else 1)
+        to = at + (-1 if gesture.get("by") == -1 else 1)
     if not 0 <= to <= len(rest):
         raise UserError(
             f"{row.label} is already the {'first' if to < 0 else 'last'} pass",
@@ -358,12 +366,12 @@ def _move(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
             "move it the other way",
         )
     crossed = rest[min(at, to) : max(at, to)]
-    if not row.own and any(not r.own and r.half != row.half for r in crossed):
-        raise _other_half(row)
+    if not row.is_inserted and any(not r.is_inserted and r.half != row.half for r in crossed):
+        raise _wrong_half(row)
     return [*rest[:to], row, *rest[to:]]
 
 
-def _other_half(row: Row) -> UserError:
+def _wrong_half(row: Row) -> UserError:
     where = (
         "meaning half, where values may still change"
         if row.half == "meaning"
@@ -374,7 +382,7 @@ def _other_half(row: Row) -> UserError:
     )
 
 
-def _end(rows: Sequence[Row], row: Row) -> int:
+def _end_of_half(rows: Sequence[Row], row: Row) -> int:
     same = [i for i, r in enumerate(rows) if r.half == row.half]
     return same[-1] + 1 if same else len(rows)
 
@@ -384,12 +392,12 @@ def _ensured(rows: Sequence[Row]) -> set[str]:
 
     A pass that requires others cannot be placed.
     """
-    return {*AT_FIRST, *(fact for row in rows for fact in row.pass_.ensures)}
+    return {*INITIAL_FACTS, *(fact for row in rows for fact in row.pass_.ensures)}
 
 
-def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+def _insert(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
     """Insert a pass after row ``at``: a built-in one (``pass``), else a user pass template."""
-    name = str(done.get("pass") or "")
+    name = str(gesture.get("pass") or "")
     if name and name not in OPTIONAL:
         raise UserError(
             f"unknown pass {name[:60]!r}",
@@ -401,7 +409,7 @@ def _insert(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> li
     return [*rows[: at + 1], made, *rows[at + 1 :]]
 
 
-def _code(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+def _code(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
     """Set the text (``code``) or the ``source`` of an inserted pass."""
     row = rows[at]
     if row.item is None:
@@ -410,23 +418,23 @@ def _code(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list
             "edit of the pipeline",
             "insert a pass of your own",
         )
-    if "code" in done:
-        item: dict[str, Any] = {"code": str(done["code"])[: MAX_TEXT + 1]}
+    if "code" in gesture:
+        item: dict[str, Any] = {"code": str(gesture["code"])[: MAX_TEXT + 1]}
     else:
-        item = {"source": str(done.get("source", "")).strip()[: edits.MAX_SHORT]}
+        item = {"source": str(gesture.get("source", "")).strip()[: edits.MAX_SHORT]}
     made = user_pass.stand_in(item)
     options = {k: v for k, v in row.options.items() if k in made.options()}
     return _with(rows, at, item=item, pass_=made, options=options)
 
 
-def _remove(on: Ground, rows: list[Row], at: int, done: Mapping[str, Any]) -> list[Row]:
+def _remove(basis: EditBasis, rows: list[Row], at: int, gesture: Mapping[str, Any]) -> list[Row]:
     """Remove an inserted pass; for any other, reset all its settings."""
-    if rows[at].own:
+    if rows[at].is_inserted:
         return [*rows[:at], *rows[at + 1 :]]
     return _with(rows, at, options={}, limit=None, skipped=False, repeat=False, cuts=())
 
 
-_OF_ROWS: Mapping[str, Callable[[Ground, list[Row], int, Mapping[str, Any]], list[Row]]] = {
+_OF_ROWS: Mapping[str, Callable[[EditBasis, list[Row], int, Mapping[str, Any]], list[Row]]] = {
     "skip": _skip,
     "repeat": _repeat,
     "limit": _limit,
@@ -439,24 +447,24 @@ _OF_ROWS: Mapping[str, Callable[[Ground, list[Row], int, Mapping[str, Any]], lis
 }
 
 
-def _target(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+def _target(basis: EditBasis, draft: Draft, gesture: Mapping[str, Any]) -> Draft:
     """Set an option of the target; an empty text means its default."""
-    name, text = str(done.get("option", "")), str(done.get("text", "")).strip()
+    name, text = str(gesture.get("option", "")), str(gesture.get("text", "")).strip()
     chosen = {k: v for k, v in draft["target"].items() if k != name}
     return {**draft, "target": {**chosen, name: text} if text else chosen}
 
 
-def _set(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+def _set(basis: EditBasis, draft: Draft, gesture: Mapping[str, Any]) -> Draft:
     """Set ``check`` or ``execute``, or the ``timeout`` in seconds ("": none)."""
     made = dict(draft)
-    made |= {name: bool(done[name]) for name in ("check", "execute") if name in done}
-    if "timeout" in done:
-        text = str(done["timeout"]).strip()
+    made |= {name: bool(gesture[name]) for name in ("check", "execute") if name in gesture}
+    if "timeout" in gesture:
+        text = str(gesture["timeout"]).strip()
         try:
             seconds = float(text) if text else None
         except ValueError:
             seconds = -1.0
-        if seconds is not None and not 0 < seconds <= MOST:
+        if seconds is not None and not 0 < seconds <= MAX_NUMBER:
             raise UserError(
                 f"expected seconds above 0, got {text[:40]!r}",
                 "time limit of a pass",
@@ -466,25 +474,25 @@ def _set(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
     return made
 
 
-def _undo(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+def _undo(basis: EditBasis, draft: Draft, gesture: Mapping[str, Any]) -> Draft:
     """Restore the draft of the shown recording; ``plain``: the target's own pipeline."""
     kept = {name: draft[name] for name in ("check", "execute", "timeout")}
-    return {**(plain(draft) if done.get("plain") else on.base), **kept, "start": ""}
+    return {**(plain(draft) if gesture.get("plain") else basis.base), **kept, "start": ""}
 
 
-def _start(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
+def _start(basis: EditBasis, draft: Draft, gesture: Mapping[str, Any]) -> Draft:
     """Set the pass to begin with ("": the first): passes before it stay as they were."""
-    label = str(done.get("label") or "")
+    label = str(gesture.get("label") or "")
     if not label:
         return {**draft, "start": ""}
-    base, rows = on.rows(on.base), on.rows(draft)
+    base, rows = basis.rows(basis.base), basis.rows(draft)
     if label not in [row.label for row in base]:
         raise UserError(
             f"pass {label} not found in this recording",
             "edit of the pipeline",
             "begin with one of its passes",
         )
-    if draft["target"] != on.base["target"]:
+    if draft["target"] != basis.base["target"]:
         raise UserError(
             "a changed option of the target affects every pass",
             "edit of the pipeline",
@@ -492,18 +500,18 @@ def _start(on: Ground, draft: Draft, done: Mapping[str, Any]) -> Draft:
         )
     kept = base[: _at(base, label)]
     labels = {row.label for row in kept}
-    early = [r for r in rows[: _at(rows, label)] if r.own and r.label not in labels]
+    early = [r for r in rows[: _at(rows, label)] if r.is_inserted and r.label not in labels]
     if early:
         raise UserError(
             f"{early[0].label} is inserted before {label}",
             "edit of the pipeline",
             "move it after that pass, or begin earlier",
         )
-    edit = on.edit([*kept, *(row for row in rows if row.label not in labels)], draft)
+    edit = basis.edit([*kept, *(row for row in rows if row.label not in labels)], draft)
     return {**draft, "edit": edit, "start": label}
 
 
-_OF_DRAFT: Mapping[str, Callable[[Ground, Draft, Mapping[str, Any]], Draft]] = {
+_OF_DRAFT: Mapping[str, Callable[[EditBasis, Draft, Mapping[str, Any]], Draft]] = {
     "target": _target,
     "set": _set,
     "undo": _undo,
@@ -514,19 +522,19 @@ _OF_DRAFT: Mapping[str, Callable[[Ground, Draft, Mapping[str, Any]], Draft]] = {
 # -- drafts for the browser ------------------------------------------------------------------------
 
 
-def shown(on: Ground, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
+def shown(basis: EditBasis, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return a draft for the browser: its ``rows``, whether it is ``edited``, its description."""
-    rows = on.rows(draft)
-    base = {row.label: row for row in on.rows(on.base)}
-    locked = on.locked(rows, draft)
+    rows = basis.rows(draft)
+    base = {row.label: row for row in basis.rows(basis.base)}
+    locked = basis.locked(rows, draft)
     edit = edits.checked(draft["edit"])
-    level = dict.fromkeys([*on.target.options, LEVEL])
+    level = dict.fromkeys([*basis.target.options, LEVEL])
     return {
         "draft": draft,
         "rows": [
             {**_row(row, base.get(row.label)), "locked": i < locked} for i, row in enumerate(rows)
         ],
-        "edited": draft["edit"] != on.base["edit"] or draft["target"] != on.base["target"],
+        "edited": draft["edit"] != basis.base["edit"] or draft["target"] != basis.base["target"],
         "plain": not edits.words(edit, draft["target"]),
         "words": edits.words(edit, draft["target"]),
         "optional": [
@@ -538,7 +546,7 @@ def shown(on: Ground, draft: Draft, meta: Mapping[str, Any]) -> dict[str, Any]:
             {
                 "name": name,
                 "text": str(draft["target"].get(name, "")),
-                "what": on.target.options.get(name, "where every bit is the same"),
+                "what": basis.target.options.get(name, "where every bit is the same"),
                 "choices": list(LEVELS) if name == LEVEL else [],
             }
             for name in level
@@ -574,14 +582,14 @@ def _row(row: Row, base: Row | None) -> dict[str, Any]:
         "summary": pass_.summary(),
         "requires": sorted(pass_.requires),
         "ensures": sorted(pass_.ensures),
-        "ends": sorted(pass_.ends),
+        "ends": sorted(pass_.invalidates),
         "options": options,
         "limit": row.limit,
         "skipped": row.skipped,
         "repeat": row.repeat,
-        "own": row.own,
-        "cuts": edits.spelled(row.cuts),
-        "set": row.own
+        "own": row.is_inserted,
+        "cuts": edits.format_cuts(row.cuts),
+        "set": row.is_inserted
         or bool(row.skipped or row.repeat or row.cuts or row.options)
         or row.limit is not None,
         "changed": base is None or _state(row) != _state(base),
@@ -590,7 +598,7 @@ def _row(row: Row, base: Row | None) -> dict[str, Any]:
         code = str(row.item.get("code") or "")
         found = user_pass.outline(code, str(row.item.get("class") or "")) if code else None
         made |= {
-            "ours": user_pass.of_ours(row.item) is not None,
+            "ours": user_pass.builtin_pass(row.item) is not None,
             "code": code,
             "source": str(row.item.get("source") or ""),
             "file": user_pass.file_name(found) if found else "",

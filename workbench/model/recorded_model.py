@@ -38,18 +38,18 @@ def spec_of(
     """
 
     text, sizes = str(meta.get("spec") or ""), meta.get("sizes")
-    itself = Spec(str(path), RECORDED, RECORDED, {}, trust)
+    recorded_spec = Spec(str(path), RECORDED, RECORDED, {}, trust)
     if not text or recorded_stage.is_training(meta):
-        return itself
+        return recorded_spec
     kind, frontend = meta.get("kind"), meta.get("frontend")
     chosen = str(frontend) if frontend and kind in ("sample", "function", "onnx") else None
     try:
         found = read_spec(text, chosen, trust, **(sizes if isinstance(sizes, dict) else {}))
     except (UserError, TypeError, ValueError, OSError):
         # Its file is gone, it was recorded where other models exist, or its facts are invalid.
-        return itself
+        return recorded_spec
     if found.kind == "function" and not (code and _is_here(found.text)):
-        return itself
+        return recorded_spec
     return found
 
 
@@ -59,11 +59,11 @@ def compiled_as(run: Run) -> dict[str, Any]:
     This is the named one, or the recording itself.
     """
     meta = run.meta()
-    wanted = spec_of(meta, run.path)
-    return {**meta, "spec": wanted.text, "kind": wanted.kind, "sizes": dict(wanted.sizes)}
+    spec = spec_of(meta, run.path)
+    return {**meta, "spec": spec.text, "kind": spec.kind, "sizes": dict(spec.sizes)}
 
 
-def itself(meta: Mapping[str, Any], path: str | Path) -> str:
+def replacement_note(meta: Mapping[str, Any], path: str | Path) -> str:
     """Return the message for a recording that replaces its model; "" if that is imported again."""
     if spec_of(meta, path).kind != RECORDED:
         return ""
@@ -114,19 +114,19 @@ def training(meta: Mapping[str, Any]) -> Training | None:
     return training_of(meta.get("training")) if recorded_stage.is_training(meta) else None
 
 
-def begins(wanted: Spec) -> tuple[str, Training | None]:
+def pipeline_start(spec: Spec) -> tuple[str, Training | None]:
     """Return the initial level and the training, on which the pipeline of a model depends."""
-    if wanted.kind != RECORDED:
-        return level({"frontend": wanted.frontend}), None
-    with Recording.open(wanted.text) as opened:
+    if spec.kind != RECORDED:
+        return level({"frontend": spec.frontend}), None
+    with Recording.open(spec.text) as opened:
         meta = opened.meta()
     return level(meta), training(meta)
 
 
-def whole(options: Options, model: Model) -> Options:
+def with_training(options: Options, model: Model) -> Options:
     """Return ``options`` with the training of the model, if it is a training step."""
-    how = _training(model.imported)
-    return options if how is None else replace(options, training=how)
+    recorded_training = _training(model.imported)
+    return options if recorded_training is None else replace(options, training=recorded_training)
 
 
 def _training(imported: Imported) -> Training | None:
@@ -134,15 +134,17 @@ def _training(imported: Imported) -> Training | None:
     return training_of(facts["training"]) if "training" in facts else None
 
 
-def load(wanted: Spec) -> tuple[Imported, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+def load(spec: Spec) -> tuple[Imported, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """Return stage 0 of the recording with two sets of inputs; missing values are synthesized."""
-    imported = recorded_stage.import_file(Path(wanted.text), import_cache.find_weights)
-    how = _training(imported)
-    first, second = (recorded_stage.inputs(imported.module, seed, training=how) for seed in (0, 1))
+    imported = recorded_stage.import_file(Path(spec.text), import_cache.find_weights)
+    recorded_training = _training(imported)
+    first, second = (
+        recorded_stage.inputs(imported.module, seed, training=recorded_training) for seed in (0, 1)
+    )
     return imported, first, second
 
 
-def stood_in(model: Model, given: bool = False) -> str:
+def describe_stand_ins(model: Model, given: bool = False) -> str:
     """Return which values of a model are synthesized, as text; "" if none are.
 
     ``given``: its inputs are given.
@@ -160,7 +162,7 @@ def stood_in(model: Model, given: bool = False) -> str:
     return f"weights: {made}" + ("" if given else f"; {others} seeded")
 
 
-def batch_of(model: Model) -> list[int]:
+def batch_indices(model: Model) -> list[int]:
     """Return the indices of the inputs that a training step receives in each iteration.
 
     Returns [] for an inference compile.

@@ -27,7 +27,7 @@ class Suspect:
     """A module, the trial to run on it, and its context.
 
     The context is the ``model``'s name and the ``stage`` that shows the fault. ``notes`` are for
-    the user. ``whole``: the same from the first stage on, in case a pass is wrong only after
+    the user. ``fallback``: the same from the first stage on, in case a pass is wrong only after
     earlier passes.
     """
 
@@ -37,7 +37,7 @@ class Suspect:
     model: str
     stage: int
     notes: tuple[str, ...] = ()
-    whole: Suspect | None = None
+    fallback: Suspect | None = None
 
 
 def suspect(
@@ -66,7 +66,7 @@ def suspect(
             "import it as tensor ops (without --frontend onnx-passes), or cut the graph by hand",
         )
 
-    def since(start: int, whole: Suspect | None) -> Suspect:
+    def suspect_from(start: int, fallback: Suspect | None) -> Suspect:
         trial = reproducer.trial(
             steps[start:stage],
             target,
@@ -76,10 +76,10 @@ def suspect(
             options.threads,
         )
         given = _inputs_at(modules, start, inputs)
-        return Suspect(modules[start], given, trial, model, stage, notes, whole)
+        return Suspect(modules[start], given, trial, model, stage, notes, fallback)
 
     first, last = plain[0], plain[-1]
-    return since(last, since(first, None) if first != last else None)
+    return suspect_from(last, suspect_from(first, None) if first != last else None)
 
 
 def _inputs_at(modules: Sequence[Module], stage: int, inputs) -> Sequence[np.ndarray]:
@@ -89,7 +89,7 @@ def _inputs_at(modules: Sequence[Module], stage: int, inputs) -> Sequence[np.nda
     return [given[v] for v in arguments] if all(v in given for v in arguments) else inputs
 
 
-def written(
+def reduce_and_write(
     found: Suspect, folder: Path, seconds: float, progress: Progress
 ) -> tuple[dict[str, Any], Reduced] | None:
     """Reduce a suspect for at most ``seconds`` and write a standalone program into ``folder``.
@@ -99,11 +99,13 @@ def written(
     """
     made = reduce(found.module, found.inputs, found.trial, seconds=seconds, progress=progress)
     if made is None:
-        return written(found.whole, folder, seconds, progress) if found.whole else None
+        return (
+            reduce_and_write(found.fallback, folder, seconds, progress) if found.fallback else None
+        )
     target = found.trial.target.name
     files = reproducer.write(folder, made, target, found.model)
     # A user who interrupted does not want to wait for another process.
-    shows, said = (
+    shows, output = (
         (False, "not tried") if made.stopped == "interrupted" else reproducer.shows(files[0])
     )
     data = {
@@ -122,7 +124,7 @@ def written(
         "stopped": made.stopped or None,
         "files": [str(path) for path in files],
         "runs_alone": shows,
-        "says": said,
+        "says": output,
         "notes": list(found.notes),
     }
     return data, made

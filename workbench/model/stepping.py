@@ -12,10 +12,10 @@ from core_compiler.driver.compilation import Cancelled, Compilation
 from core_compiler.ir import Rewrite, Value
 from core_compiler.ir.events import Observer
 from core_compiler.pipelines.edit_data import edit_facts
-from core_compiler.pipelines.pipeline import PipelineEdit, cut, leave
+from core_compiler.pipelines.pipeline import PipelineEdit, split_step, without_step
 from core_compiler.record.recorder import Recorder
 from core_compiler.support.errors import UserError
-from workbench.queries.breakpoints import OP, PASS, RULE, known
+from workbench.queries.breakpoints import OP, PASS, RULE, is_valid
 
 #: The interval at which a wait for a command checks for cancellation (seconds).
 PATIENCE = 0.2
@@ -24,9 +24,9 @@ Command = Mapping[str, Any]
 
 
 #: The breakpoints of each kind.
-Named = Mapping[str, Set[str]]
+Breakpoints = Mapping[str, Set[str]]
 #: A predicate: whether to run the next pass, after its preparation, without waiting.
-Going = Callable[[Compilation], bool]
+Continue = Callable[[Compilation], bool]
 
 
 class Hold:
@@ -41,19 +41,19 @@ class Hold:
     def __init__(
         self,
         commands: queue.Queue[Command | None],
-        say: Callable[[dict], None],
+        send: Callable[[dict], None],
         cancelled: Callable[[], bool],
     ):
-        self._commands, self._say, self._cancelled = commands, say, cancelled
-        self._going: Going | None = None
+        self._commands, self._send, self._cancelled = commands, send, cancelled
+        self._keep_going: Continue | None = None
         self._recorder: Recorder | None = None
-        self._watching = Observer()
+        self._observer = Observer()
 
-    def begin(self, watching: Observer, recorder: Recorder | None) -> None:
+    def begin(self, observer: Observer, recorder: Recorder | None) -> None:
         """Set the observer of edits, and the recorder that knows the numbers of ops."""
-        self._watching, self._recorder = watching, recorder
+        self._observer, self._recorder = observer, recorder
 
-    def go_on(self, made: Compilation) -> bool:
+    def should_step(self, made: Compilation) -> bool:
         """Wait for the command for the next pass.
 
         Returns True to run it, False to run all remaining passes.
@@ -62,23 +62,25 @@ class Hold:
         """
         problem: UserError | None = None
         while made.next is not None:
-            if self._going is not None and self._going(made):
+            if self._keep_going is not None and self._keep_going(made):
                 return True
-            self._going = None
-            self._tell(made, problem)
+            self._keep_going = None
+            self._report_position(made, problem)
             command, problem = self._wait(), None
             what, done = command.get("do"), len(made.stages)
             if what == "finish":
                 return False
             if what == "apply":
-                self._going = partial(_once, done)
+                self._keep_going = partial(_once, done)
             elif what == "change":
-                self._going = partial(_to_change, done)
+                self._keep_going = partial(_to_change, done)
             elif what == "rewrite":
-                self._going = partial(self._to_rewrite, done)
+                self._keep_going = partial(self._to_rewrite, done)
             elif what == "run":
-                stops = [str(stop) for stop in command.get("stops") or ()]
-                self._going = partial(self._to_breakpoint, done, _named(stops))
+                breakpoints = [str(stop) for stop in command.get("stops") or ()]
+                self._keep_going = partial(
+                    self._to_breakpoint, done, _group_breakpoints(breakpoints)
+                )
             elif what == "skip":
                 try:
                     self._skip(made)
@@ -97,10 +99,10 @@ class Hold:
             return command
         raise Cancelled
 
-    def _tell(self, made: Compilation, problem: UserError | None) -> None:
+    def _report_position(self, made: Compilation, problem: UserError | None) -> None:
         assert made.next is not None
         to_come = [step.label for step in made.steps[len(made.stages) - 1 :]]
-        self._say(
+        self._send(
             {
                 "paused": {
                     "next": made.next.label,
@@ -116,11 +118,11 @@ class Hold:
     def _skip(self, made: Compilation) -> None:
         """Continue the pipeline without the next pass; UserError if that is impossible."""
         assert made.next is not None
-        self._change(made, leave(made.options.edit, made.next))
+        self._change(made, without_step(made.options.edit, made.next))
 
     def _change(self, made: Compilation, edit: PipelineEdit) -> None:
         made.change(edit)
-        self._watching.amend({"edit": edit_facts(edit)})
+        self._observer.amend({"edit": edit_facts(edit)})
 
     def _to_rewrite(self, done: int, made: Compilation) -> bool:
         """Return True until something has changed.
@@ -133,17 +135,17 @@ class Hold:
             self._cut(made, 1, len(made.peek()))
         return True
 
-    def _to_breakpoint(self, done: int, stops: Named, made: Compilation) -> bool:
+    def _to_breakpoint(self, done: int, breakpoints: Breakpoints, made: Compilation) -> bool:
         """Return True until a breakpoint holds: before a pass, or after a rule or op matched."""
         assert made.next is not None
-        rules, values = stops[RULE], self._values(made, {int(op) for op in stops[OP]})
+        rules, values = breakpoints[RULE], self._values(made, {int(op) for op in breakpoints[OP]})
         if len(made.stages) > done:
             last = made.stages[-1]
-            if made.next.label in stops[PASS] or _met(last.rewrites, rules, values):
+            if made.next.label in breakpoints[PASS] or _first_match(last.rewrites, rules, values):
                 return False
         if (rules or values) and _can_be_cut(made):
-            coming = made.peek()
-            self._cut(made, _met(coming, rules, values), len(coming))
+            upcoming = made.peek()
+            self._cut(made, _first_match(upcoming, rules, values), len(upcoming))
         return True
 
     def _cut(self, made: Compilation, count: int, of: int) -> None:
@@ -154,7 +156,7 @@ class Hold:
         assert made.next is not None
         if 0 < count < of:
             with suppress(UserError):
-                self._change(made, cut(made.options.edit, made.next, count))
+                self._change(made, split_step(made.options.edit, made.next, count))
 
     def _values(self, made: Compilation, ops: set[int]) -> set[Value]:
         """Return the results of the followed ops in any stage, and the values derived from them."""
@@ -163,14 +165,14 @@ class Hold:
         ids = self._recorder.op_ids
         values = {value for op, number in ids.items() if number in ops for value in op.results}
         for stage in made.stages:
-            _met(stage.rewrites, set(), values)
+            _first_match(stage.rewrites, set(), values)
         return values
 
 
-def _named(stops: Iterable[str]) -> Named:
+def _group_breakpoints(breakpoints: Iterable[str]) -> Breakpoints:
     """Return the breakpoints of each kind."""
     found: dict[str, set[str]] = {PASS: set(), RULE: set(), OP: set()}
-    for stop in filter(known, stops):
+    for stop in filter(is_valid, breakpoints):
         what, _, name = stop.partition(":")
         found[what].add(name)
     return found
@@ -188,7 +190,7 @@ def _can_be_cut(made: Compilation) -> bool:
     return made.next is not None and not made.next.pass_.mandatory
 
 
-def _met(rewrites: Sequence[Rewrite], rules: Set[str], values: set[Value]) -> int:
+def _first_match(rewrites: Sequence[Rewrite], rules: Set[str], values: set[Value]) -> int:
     """Return the number of the first rewrite that applied ``rules`` or used ``values``, or 0.
 
     Values derived from ``values`` are added to them.

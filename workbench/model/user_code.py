@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _WHOLE = "call it in Python to see the full traceback"
 
 
-def returned(text: str, sizes: Mapping[str, Any]) -> Any:
+def call_function(text: str, sizes: Mapping[str, Any]) -> Any:
     """Return the result of the function that ``text`` names, called with ``sizes``.
 
     They are passed as keyword arguments.
@@ -36,7 +36,7 @@ def returned(text: str, sizes: Mapping[str, Any]) -> Any:
     sys.path.insert(0, "")
     try:
         _check_call(function, sizes, text)
-        with _told(text):
+        with _as_user_errors(text):
             return function(**sizes)
     finally:
         with contextlib.suppress(ValueError):
@@ -60,10 +60,10 @@ def call(text: str, sizes: Mapping[str, Any]):
     It must return ``(model, example inputs)``: an nn.Module and a tensor or a tuple of tensors, a
     JAX function and its arguments (a tuple of trees of arrays), or a Keras model or
     ``tf.function`` and an array or a tuple of arrays. Returns the model and the tuple, which is
-    None for a Keras model alone: it may state its inputs. UserError as for :func:`returned`, and
-    if it returned anything else.
+    None for a Keras model alone: it may state its inputs. UserError as for :func:`call_function`,
+    and if it returned anything else.
     """
-    made = returned(text, sizes)
+    made = call_function(text, sizes)
     if of_keras(made):
         return made, None
     if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
@@ -75,10 +75,10 @@ def call(text: str, sizes: Mapping[str, Any]):
         )
     model, inputs = made
     inputs = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    for position, held in enumerate(inputs if of_torch(model) and not of_keras(model) else ()):
-        if not hasattr(held, "detach"):
+    for position, value in enumerate(inputs if of_torch(model) and not of_keras(model) else ()):
+        if not hasattr(value, "detach"):
             raise UserError(
-                f"example input {position} is of type {type(held).__name__}, not a tensor",
+                f"example input {position} is of type {type(value).__name__}, not a tensor",
                 text,
                 "return tensors as inputs, and set everything else in the function",
             )
@@ -116,10 +116,14 @@ def load_pass(text: str) -> Pass:
 
     if text in OPTIONAL:
         return OPTIONAL[text]
-    place, _, name = text.partition(":")
+    location, _, name = text.partition(":")
     sys.path.insert(0, "")
     try:
-        module = _from_file(Path(place), text) if place.endswith(".py") else _module(place, text)
+        module = (
+            _from_file(Path(location), text)
+            if location.endswith(".py")
+            else _module(location, text)
+        )
     except UserError as error:
         if "." in text or ":" in text:
             raise
@@ -127,24 +131,26 @@ def load_pass(text: str) -> Pass:
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove("")
-    own = {
+    candidates = {
         k: v
         for k, v in vars(module).items()
         if isinstance(v, type) and issubclass(v, Pass) and v.__module__ == module.__name__
     }
-    if not name and len(own) != 1:
-        listed = f"it has {', '.join(own)}" if own else "derive a class from Pass"
+    if not name and len(candidates) != 1:
+        choices = f"it has {', '.join(candidates)}" if candidates else "derive a class from Pass"
         raise UserError(
-            f"{place} defines {len(own) or 'no'} passes",
+            f"{location} defines {len(candidates) or 'no'} passes",
             "--insert",
-            f"write {place}:CLASS ({listed})" if own else listed,
+            f"write {location}:CLASS ({choices})" if candidates else choices,
         )
-    found = getattr(module, name, None) if name else next(iter(own.values()))
+    found = getattr(module, name, None) if name else next(iter(candidates.values()))
     if not isinstance(found, type) or not issubclass(found, Pass):
         what = f"pass {name!r} not found" if found is None else f"{name} is not a pass"
-        listed = f"choose one of {', '.join(own)}" if own else "derive a class from Pass"
-        raise UserError(f"{place}: {what}", "--insert", nearest(name, own, listed))
-    with _told(text):
+        choices = (
+            f"choose one of {', '.join(candidates)}" if candidates else "derive a class from Pass"
+        )
+        raise UserError(f"{location}: {what}", "--insert", nearest(name, candidates, choices))
+    with _as_user_errors(text):
         return found()
 
 
@@ -162,7 +168,7 @@ def _from_file(path: Path, text: str):
     sys.modules[name] = module  # dataclasses look their module up
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        with _told(text):
+        with _as_user_errors(text):
             # Do not use bytecode, which survives an edit within the same second and of the same
             # size.
             source = loader.get_data(loader.path)
@@ -190,7 +196,7 @@ def _function(module_name: str, name: str, text: str):
 
 def _module(module_name: str, text: str):
     try:
-        with _told(text):
+        with _as_user_errors(text):
             return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
@@ -222,7 +228,7 @@ def _check_call(function, sizes: Mapping[str, Any], text: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(text: str) -> Iterator[None]:
+def _as_user_errors(text: str) -> Iterator[None]:
     """Convert any exception of user code (SystemExit too) into one UserError."""
     try:
         with contextlib.redirect_stdout(sys.stderr), backends.chosen():

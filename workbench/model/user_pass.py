@@ -70,23 +70,23 @@ class Outline:
 
 
 @lru_cache(maxsize=64)
-def outline(code: str, wanted: str = "") -> Outline:
-    """Return the class in ``code`` that derives from Pass (``wanted``: the one of that name)."""
+def outline(code: str, class_name: str = "") -> Outline:
+    """Return the class in ``code`` that derives from Pass (``class_name``: the one so called)."""
     if len(code) > MAX_TEXT:
         return Outline(problem=f"{len(code):,} characters exceed the limit of {MAX_TEXT:,}", line=0)
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 0
-        said = getattr(error, "msg", None) or str(error) or type(error).__name__
-        return Outline(problem=f"line {line}: {said}" if line else said, line=line)
+        message = getattr(error, "msg", None) or str(error) or type(error).__name__
+        return Outline(problem=f"line {line}: {message}" if line else message, line=line)
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     passes = [node for node in classes if any(_name(b).endswith("Pass") for b in node.bases)]
-    found = [node for node in (classes if wanted else passes) if wanted in ("", node.name)]
+    found = [node for node in (classes if class_name else passes) if class_name in ("", node.name)]
     if len(found) != 1:
         listed = ", ".join(node.name for node in passes)
-        if wanted:
-            return Outline(problem=f"class {wanted} not found")
+        if class_name:
+            return Outline(problem=f"class {class_name} not found")
         several = f"{len(found)} classes derive from Pass ({listed}): keep one"
         return Outline(problem=several if found else "no class derives from Pass")
     return _read(found[0])
@@ -113,7 +113,7 @@ def _is_fact(name: str, value: Any) -> bool:
         return value in _HALVES
     if name in ("exact", "mandatory"):
         return isinstance(value, bool)
-    return name in ("requires", "ensures", "ends") and isinstance(value, frozenset)
+    return name in ("requires", "ensures", "invalidates") and isinstance(value, frozenset)
 
 
 def _name(node: ast.expr) -> str:
@@ -135,7 +135,7 @@ def _constant(node: ast.expr | None) -> Any:
         return None
 
 
-def of_ours(item: Mapping[str, Any]) -> Pass | None:
+def builtin_pass(item: Mapping[str, Any]) -> Pass | None:
     """Return the pass that ``item`` describes if it is a built-in one (without user code)."""
     return None if item.get("code") else OPTIONAL.get(str(item.get("source") or ""))
 
@@ -146,10 +146,10 @@ def stand_in(item: Mapping[str, Any]) -> Pass:
     They are given as far as they can be read. A built-in pass is returned itself.
     """
     code = str(item.get("code") or "")
-    ours = of_ours(item)
-    if ours is not None:
-        given = {n: t for n, t in _options(item).items() if n in ours.options()}
-        return with_options(ours, given)
+    builtin = builtin_pass(item)
+    if builtin is not None:
+        given = {n: t for n, t in _options(item).items() if n in builtin.options()}
+        return with_options(builtin, given)
     if code:
         found = outline(code, str(item.get("class") or ""))
     else:
@@ -194,14 +194,14 @@ def _options(item: Mapping[str, Any]) -> dict[str, str]:
     return {str(k): str(v) for k, v in given.items()} if isinstance(given, Mapping) else {}
 
 
-def _load_text(code: str, wanted: str, file: str) -> Pass:
-    found = outline(code, wanted)
+def _load_text(code: str, class_name: str, file: str) -> Pass:
+    found = outline(code, class_name)
     name = file or file_name(found)
     if found.problem:
-        place = f"{name}:{found.line}" if found.line else name
-        said = found.problem.partition(": ")[2] if found.line else found.problem
-        raise UserError(said, place, "fix the code of the pass")
-    digest = hashlib.sha256(f"{wanted}:{code}".encode()).hexdigest()[:12]
+        location = f"{name}:{found.line}" if found.line else name
+        message = found.problem.partition(": ")[2] if found.line else found.problem
+        raise UserError(message, location, "fix the code of the pass")
+    digest = hashlib.sha256(f"{class_name}:{code}".encode()).hexdigest()[:12]
     module = types.ModuleType(f"own_pass_{digest}")
     module.__file__ = name
     sys.modules[module.__name__] = module  # dataclasses look their module up

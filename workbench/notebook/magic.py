@@ -62,7 +62,7 @@ class WorkbenchMagics(Magics):
         if isinstance(last, cc.Compilation):
             made = last
         else:
-            model, inputs = self._pair(last, defined)
+            model, inputs = self._model_and_inputs(last, defined)
             made = cc.compile(model, inputs, target=chosen.target, check=chosen.check)
         if chosen.profile:
             made.profile()
@@ -89,7 +89,7 @@ class WorkbenchMagics(Magics):
             value = eval(line, self._shell.user_ns)
         return value, names[-1] if names else ""
 
-    def _pair(self, last: Any, defined: str) -> tuple[Any, Sequence | None]:
+    def _model_and_inputs(self, last: Any, defined: str) -> tuple[Any, Sequence | None]:
         """Return the model and its inputs; UserError if the cell has none."""
         names: Mapping[str, Any] = self._shell.user_ns
         if isinstance(last, tuple) and len(last) == 2 and isinstance(last[1], tuple | list):
@@ -109,22 +109,22 @@ class WorkbenchMagics(Magics):
             )
         if isinstance(model, type):
             model = model()
-        called = model.forward if hasattr(model, "forward") else model
-        wanted = list(inspect.signature(called).parameters)
-        missing = [name for name in wanted if name not in names]
+        function = model.forward if hasattr(model, "forward") else model
+        input_names = list(inspect.signature(function).parameters)
+        missing = [name for name in input_names if name not in names]
         if missing:
             raise UserError(
                 f"missing example input {', '.join(missing)}",
                 _WHERE,
                 "define a variable of that name, or end the cell with: model, (input, ...)",
             )
-        return _of_torch(model, [names[name] for name in wanted])
+        return _of_torch(model, [names[name] for name in input_names])
 
 
 def _of_torch(model: Any, inputs: Sequence) -> tuple[Any, Sequence]:
     """Return a plain function of torch tensors as a module, because torch exports modules."""
-    owners = {type(each).__module__.partition(".")[0] for each in inputs}
-    if "torch" not in owners or not inspect.isfunction(model):
+    packages = {type(each).__module__.partition(".")[0] for each in inputs}
+    if "torch" not in packages or not inspect.isfunction(model):
         return model, inputs
     import torch
 

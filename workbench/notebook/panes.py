@@ -68,7 +68,7 @@ class Pane:
                 if getattr(self.view, name) != value:
                     setattr(self.view, name, value)
 
-    def say(self, message: Message | None) -> None:
+    def show_message(self, message: Message | None) -> None:
         """Show a message instead of the view; None: the view."""
         if message is not None:
             parts = [message["what"], message.get("where", ""), message.get("fix", "")]
@@ -83,7 +83,7 @@ class Pane:
 
     def _on_selection(self, change: Mapping[str, Any]) -> None:
         if not self._owner.refreshing:
-            self._owner.chosen(self.name, change["new"] or {})
+            self._owner.apply_selection(self.name, change["new"] or {})
 
     def _on_state(self, change: Mapping[str, Any]) -> None:
         if not self._owner.refreshing:
@@ -99,14 +99,14 @@ class Controls:
 
     def __init__(self, owner: Workbench):
         self._owner = owner
-        self._quiet = False
+        self._is_updating = False
         names = [(view.title, name) for name, view in VIEWS.items()]
-        self._stages = ipywidgets.Dropdown(description="Pass", layout=_sized("300px"))
+        self._stages = ipywidgets.Dropdown(description="Pass", layout=_width_layout("300px"))
         self._stages.style.description_width = "34px"
         self._left = _chooser("Left", names, "graph")
         self._right = _chooser("Right", [("none", ""), *names], "diff")
         self._inspect = ipywidgets.ToggleButton(
-            value=True, description="Inspector", layout=_sized("auto")
+            value=True, description="Inspector", layout=_width_layout("auto")
         )
         self._measure = _button(
             "Time kernels", "Execute on the example inputs and time every kernel", self._time
@@ -114,11 +114,11 @@ class Controls:
         self._two = ipywidgets.ToggleButton(
             description="A | B",
             tooltip="Show the other recording too, as B",
-            layout=_sized("auto"),
+            layout=_width_layout("auto"),
         )
         pairs = [(title, panes) for title, panes in PRESETS.values() if len(panes) == 2]
         self._note = ipywidgets.HTML()
-        self._body = ipywidgets.HBox(layout=_sized("100%"))
+        self._body = ipywidgets.HBox(layout=_width_layout("100%"))
         bar = ipywidgets.HBox(
             [
                 _button("◀", "Previous pass that changed something", partial(self._step, -1)),
@@ -135,7 +135,7 @@ class Controls:
         )
         self.box = ipywidgets.VBox([bar, self._body, self._note])
         self._stages.observe(self._on_stage, "value")
-        self._two.observe(self._on_two, "value")
+        self._two.observe(self._on_compare_toggle, "value")
         for chooser in (self._left, self._right, self._inspect):
             chooser.observe(lambda _change: self._arrange(), "value")
         self._arrange()
@@ -149,27 +149,27 @@ class Controls:
         )
 
     def _on_stage(self, change: Mapping[str, Any]) -> None:
-        if not self._quiet and change["new"] is not None:
+        if not self._is_updating and change["new"] is not None:
             self._owner.stage = change["new"]
 
-    def _on_two(self, change: Mapping[str, Any]) -> None:
+    def _on_compare_toggle(self, change: Mapping[str, Any]) -> None:
         """Switch all shown views that can show both recordings to both, or to this one only."""
-        if self._quiet:
+        if self._is_updating:
             return
         state = self._owner.view_state
-        for name in self._able():
+        for name in self._comparable_views():
             state = navigation.two(state, {"view": name, "on": change["new"]})
         self._owner.move(lambda: state)
 
-    def _able(self) -> list[str]:
+    def _comparable_views(self) -> list[str]:
         """Return the shown views that can show two recordings, if there are two."""
         shown = (self._left.value, self._right.value)
         return [n for n in shown if n and VIEWS[n].two] if self._owner.other is not None else []
 
     def _layout(self, left: str, right: str) -> None:
-        self._quiet = True
+        self._is_updating = True
         self._left.value, self._right.value = left, right
-        self._quiet = False
+        self._is_updating = False
         self._arrange()
 
     def open(self, panes: tuple[str, ...]) -> None:
@@ -177,7 +177,7 @@ class Controls:
         self._layout(panes[0], panes[1] if len(panes) > 1 else self._right.value)
 
     def _arrange(self) -> None:
-        if self._quiet:
+        if self._is_updating:
             return
         owner = self._owner
         names = list(dict.fromkeys(n for n in (self._left.value, self._right.value) if n))
@@ -189,12 +189,12 @@ class Controls:
             [owner.view(n).widget for n in names],
             layout=ipywidgets.Layout(flex="1 1 0%", min_width="0"),
         )
-        beside = []
+        side_panes = []
         if self._inspect.value:
             inspector = owner.view("inspector")
             inspector.widget.layout = ipywidgets.Layout(width="270px", flex="0 0 270px")
-            beside = [inspector.widget]
-        self._body.children = [panes, *beside]
+            side_panes = [inspector.widget]
+        self._body.children = [panes, *side_panes]
         owner.refresh()
 
     def _time(self) -> None:
@@ -214,20 +214,22 @@ class Controls:
         """Show a line under the panes."""
         self._note.value = f'<span style="opacity:.75">{html.escape(text)}</span>'
 
-    def follow(self) -> None:
+    def update_controls(self) -> None:
         """Update the controls from the state."""
         owner = self._owner
-        self._quiet = True
+        self._is_updating = True
         options = [(_title(stage), stage.index) for stage in owner.run.stages()]
         if options != list(self._stages.options or ()):
             self._stages.options = options
         self._stages.value = owner.stage if options else None
         made = owner.compilation
         self._measure.layout.display = "" if can_time(made) else "none"
-        able = self._able()
-        self._two.layout.display = "" if able else "none"
-        self._two.value = bool(able) and all(owner.view_state.shows_two(name) for name in able)
-        self._quiet = False
+        comparable = self._comparable_views()
+        self._two.layout.display = "" if comparable else "none"
+        self._two.value = bool(comparable) and all(
+            owner.view_state.shows_two(name) for name in comparable
+        )
+        self._is_updating = False
         chosen = owner.selection
         named = {"scope": "scope", "kernel_name": "kernel", "buffer": "buffer"}
         what = [f"{title} {chosen[part]}" for part, title in named.items() if part in chosen]
@@ -236,7 +238,7 @@ class Controls:
         self.note("selected: " + ", ".join(what) if what else "")
 
 
-def _sized(width: str) -> ipywidgets.Layout:
+def _width_layout(width: str) -> ipywidgets.Layout:
     return ipywidgets.Layout(width=width)
 
 
@@ -246,15 +248,15 @@ def _chooser(side: str, names: list[tuple[str, str]], shown: str) -> ipywidgets.
         options=names,
         value=shown,
         tooltip=f"The view on the {side.lower()}",
-        layout=_sized("150px"),
+        layout=_width_layout("150px"),
     )
     made.style.description_width = "42px"
     return made
 
 
-def _button(title: str, hint: str, act: Callable[[], None]) -> ipywidgets.Button:
-    made = ipywidgets.Button(description=title, tooltip=hint, layout=_sized("auto"))
-    made.on_click(lambda _button: act())
+def _button(title: str, hint: str, callback: Callable[[], None]) -> ipywidgets.Button:
+    made = ipywidgets.Button(description=title, tooltip=hint, layout=_width_layout("auto"))
+    made.on_click(lambda _button: callback())
     return made
 
 

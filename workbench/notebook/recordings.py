@@ -16,7 +16,7 @@ from workbench.app.library import Library, file_of, stem_of
 from workbench.queries.run import Run
 
 
-class Written(Run):
+class CompilationRun(Run):
     """A recording of a compilation so far; its file is deleted when it is closed.
 
     ``op_ids``: the ids of the compilation's ops in it.
@@ -26,7 +26,7 @@ class Written(Run):
         self._folder = tempfile.TemporaryDirectory(prefix="workbench-")
         path = Path(self._folder.name) / f"{stem_of(str(made.about.get('model', '')))}.run"
         with Recorder(path) as recorder:
-            made.tell(recorder)
+            made.report(recorder)
             self.op_ids: Mapping[Op, int] = recorder.op_ids
         super().__init__(path)
 

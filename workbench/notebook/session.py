@@ -28,7 +28,7 @@ from workbench.queries.links import linked
 from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui import navigation
-from workbench.ui.updates import Message, Showing, held, unexpected
+from workbench.ui.updates import Message, UpdateTracker, lock_all, unexpected
 
 #: The workbenches of compilations (by their ``id``: a workbench keeps its compilation alive), so
 #: that a second ``show()`` shares the selection of the first.
@@ -47,7 +47,7 @@ class Workbench:
     """
 
     def __init__(self, shown: Compilation | Path):
-        self._showing = Showing(kept=True)
+        self._tracker = UpdateTracker(standalone=True)
         self._messages: dict[str, Message] = {}
         self._watchers: list[Callable[[Workbench], Any]] = []
         self._panes: dict[str, Pane] = {}
@@ -72,7 +72,7 @@ class Workbench:
         """
         made = self._compilation
         assert made is not None
-        run = recordings.Written(made)
+        run = recordings.CompilationRun(made)
         self._op_ids = run.op_ids
         return run
 
@@ -91,7 +91,7 @@ class Workbench:
                 self.run = Run(old.path)
         if self.run is not old:
             old.close()
-        self._showing.clear()
+        self._tracker.clear()
         self.refresh()
 
     @property
@@ -146,8 +146,8 @@ class Workbench:
         self.view_state = self.view_state.with_(
             stage=stage, rewrite=None, op=None, kernel=None, buffer=None
         )
-        self._showing.clear()
-        self._go(self.view_state)
+        self._tracker.clear()
+        self._set_state(self.view_state)
         return made
 
     def compare(self, other: Compilation | TrainingStep | str | Path | None, *shown: str) -> None:
@@ -161,7 +161,7 @@ class Workbench:
             other = other.compilation
         found: Run | None = None
         if isinstance(other, Compilation):
-            found = recordings.Written(other)
+            found = recordings.CompilationRun(other)
         elif isinstance(other, str | Path):
             found = Run(recordings.find(other))
         elif other is not None:
@@ -176,7 +176,7 @@ class Workbench:
         view_state = self.view_state
         for name in shown:
             view_state = navigation.two(view_state, {"view": name, "on": True})
-        self._go(view_state)
+        self._set_state(view_state)
 
     def _shown_pass(self) -> str:
         """Return the label of the pass that was shown before the last edit."""
@@ -193,7 +193,7 @@ class Workbench:
 
     @stage.setter
     def stage(self, number: int) -> None:
-        self._go(self.view_state.with_(stage=int(number), rewrite=None))
+        self._set_state(self.view_state.with_(stage=int(number), rewrite=None))
 
     @property
     def selection(self) -> Mapping[str, Any]:
@@ -243,7 +243,9 @@ class Workbench:
         view_state = self.view_state.select(
             op=self._op_id(op), kernel=self._kernel_id(kernel), buffer=buffer
         )
-        self._go(view_state if stage is None else view_state.with_(stage=int(stage), rewrite=None))
+        self._set_state(
+            view_state if stage is None else view_state.with_(stage=int(stage), rewrite=None)
+        )
 
     def _op_id(self, op: Op | int | None) -> int | None:
         if op is None or isinstance(op, int):
@@ -297,7 +299,7 @@ class Workbench:
         """Return the complete workbench: controls, two panes, the inspector."""
         if self._controls is None:
             self._controls = Controls(self)
-            self._controls.follow()
+            self._controls.update_controls()
         return self._controls.box
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
@@ -325,7 +327,7 @@ class Workbench:
         """Execute a command of a view (JSON); commands that only the page has are ignored."""
         try:
             command = json.loads(text)
-            self._showing.hear(view, command)
+            self._tracker.note_message(view, command)
             name = str(command.pop("name", ""))
         except (ValueError, AttributeError, TypeError):
             return
@@ -334,19 +336,19 @@ class Workbench:
         elif name == "rerun":
             self._rerun(command)
         elif name == "bisect":  # the stored result, and the command that searches
-            asked = {**command, "view": "bisect"}
-            self.move(lambda: navigation.move("show", self.run, self.view_state, asked))
+            show_command = {**command, "view": "bisect"}
+            self.move(lambda: navigation.move("show", self.run, self.view_state, show_command))
 
     def _rerun(self, command: Mapping[str, Any]) -> None:
         """Compile the draft of the pipeline view; errors are reported to the view."""
         # The same error is sent again: a user who repeated the command waits for it.
-        told: dict[str, Any] = {"run": self.run.path.name, "n": time.time()}
-        self._tell_editing({**told, "state": "running"})
-        told |= {"state": "failed", "kept": None}
+        status: dict[str, Any] = {"run": self.run.path.name, "n": time.time()}
+        self._send_edit_status({**status, "state": "running"})
+        status |= {"state": "failed", "kept": None}
         try:
-            on = pipeline_editor.ground_of(self.run)
-            draft = pipeline_editor.clean(command.get("draft"), on.base)
-            on.check(draft)
+            basis = pipeline_editor.basis_of(self.run)
+            draft = pipeline_editor.clean(command.get("draft"), basis.base)
+            basis.check(draft)
             self.rerun(
                 edits.from_json(draft["edit"]),
                 check=draft["check"],
@@ -354,23 +356,25 @@ class Workbench:
                 execute=draft["execute"],
                 pass_timeout=draft["timeout"],
             )
-            told |= {"state": "done"}
+            status |= {"state": "done"}
         except UserError as error:
-            told["error"] = error.to_json()["error"]
+            status["error"] = error.to_json()["error"]
         except Exception as error:
-            told["error"] = unexpected(error)
-        self._tell_editing(told)
+            status["error"] = unexpected(error)
+        self._send_edit_status(status)
 
-    def _tell_editing(self, told: Mapping[str, Any]) -> None:
+    def _send_edit_status(self, status: Mapping[str, Any]) -> None:
         """Send the progress of a compile with an edit to the views that can start one."""
         for name in ("pipeline", "overview"):
             if name in self._panes:
-                self._panes[name].update({"detail": json.dumps(told)})
+                self._panes[name].update({"detail": json.dumps(status)})
 
-    def chosen(self, view: str, selection: Mapping[str, Any]) -> None:
+    def apply_selection(self, view: str, selection: Mapping[str, Any]) -> None:
         """Apply the selection of a view of `widgets`."""
-        self._showing.hear(view, selection)
-        self.move(lambda: navigation.chosen_in(self.run, self.view_state, view, dict(selection)))
+        self._tracker.note_message(view, selection)
+        self.move(
+            lambda: navigation.apply_selection(self.run, self.view_state, view, dict(selection))
+        )
 
     def remember(self, view: str, state: Mapping[str, Any]) -> None:
         """Remember the user's settings of a view."""
@@ -380,24 +384,24 @@ class Workbench:
         try:
             with self.run.lock:
                 view_state = move()
-        except (navigation.Nowhere, UserError) as error:
-            told = str(error)
+        except (navigation.NoTarget, UserError) as error:
+            message = str(error)
         except Exception as error:
-            told = unexpected(error)["what"]
+            message = unexpected(error)["what"]
         else:
-            self._go(view_state)
+            self._set_state(view_state)
             return
         self.refresh()  # the view shows the choice at once
-        self._tell(told)
+        self._show_note(message)
 
-    def _tell(self, text: str) -> None:
+    def _show_note(self, text: str) -> None:
         if self._controls is not None:
             self._controls.note(text)
 
-    def _go(self, view_state: ViewState) -> None:
-        wanted = tuple(p for p in view_state.panes if p not in self.view_state.panes)
-        if wanted and self._controls is not None:
-            self._controls.open(wanted)  # a link to a view that is not shown
+    def _set_state(self, view_state: ViewState) -> None:
+        new_panes = tuple(p for p in view_state.panes if p not in self.view_state.panes)
+        if new_panes and self._controls is not None:
+            self._controls.open(new_panes)  # a link to a view that is not shown
         self.view_state = view_state
         self.refresh()
         for watcher in list(self._watchers):
@@ -409,22 +413,22 @@ class Workbench:
         self.view_state = self.view_state.with_(panes=panes, zoom=None)
         self.refreshing = True
         try:
-            found = self._showing.updates(self.view_state, self.run, self.other, self._messages)
+            found = self._tracker.updates(self.view_state, self.run, self.other, self._messages)
             for update in found:
                 if update.name in self._panes:
                     self._panes[update.name].update(update.values)
-                    self._showing.sent(update)
+                    self._tracker.mark_sent(update)
         finally:
             self.refreshing = False
         for name in panes:
-            self._panes[name].say(self._messages.get(name))
+            self._panes[name].show_message(self._messages.get(name))
         if self._controls is not None:
-            self._controls.follow()
+            self._controls.update_controls()
 
     def answer(self, view: str, request: Mapping[str, Any]) -> Any:
         """Return the response to a request of a view's browser module."""
         runs = views.runs_for(view, self.view_state, self.run, self.other)
-        with held(*runs):
+        with lock_all(*runs):
             return views.answer(view, runs, self.view_state, dict(request))
 
 

@@ -87,30 +87,30 @@ def parts_of(
         other.identity,
         tuple(each.kernel.id for each in partners),
     )
-    return run.kept(key, lambda: _made(run, other, kernel, partners))
+    return run.cached(key, lambda: _align_texts(run, other, kernel, partners))
 
 
-def _made(
+def _align_texts(
     run: Run, other: Run, kernel: Kernel, partners: Sequence[Partner]
 ) -> tuple[list[Part], list[str]]:
-    mine = kernel_texts.texts_of(run, kernel)
-    keys = _keys(run, kernel, [text for _, _, text in mine])
+    texts_a = kernel_texts.texts_of(run, kernel)
+    keys = _keys(run, kernel, [text for _, _, text in texts_a])
     found, left_out = [], []
     for number, partner in enumerate(partners):
-        theirs = kernel_texts.texts_of(other, partner.kernel)
-        for at, ((title, language, left), (there, _, right)) in enumerate(
-            zip(mine, theirs, strict=True)
+        texts_b = kernel_texts.texts_of(other, partner.kernel)
+        for at, ((title, language, left), (title_b, _, right)) in enumerate(
+            zip(texts_a, texts_b, strict=True)
         ):
             if not left or not right:
                 continue
-            most = max(left.count("\n"), right.count("\n"))
-            shown = title if title == there else f"{title} | {there}"
-            if most > MAX_LINES:
-                left_out.append(f"{shown} of {partner.kernel.name}: {most:,} lines")
+            line_count = max(left.count("\n"), right.count("\n"))
+            shown = title if title == title_b else f"{title} | {title_b}"
+            if line_count > MAX_LINES:
+                left_out.append(f"{shown} of {partner.kernel.name}: {line_count:,} lines")
                 continue
             names = kernel.name, partner.kernel.name
             rows, same = _aligned(left, right, names, keys[at])
-            files = _file("a", names[0], title), _file("b", names[1], there)
+            files = _file("a", names[0], title), _file("b", names[1], title_b)
             found.append(Part(shown, language, number, (left, right), files, rows, same))
     return found, left_out
 

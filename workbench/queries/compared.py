@@ -10,7 +10,7 @@ import numpy as np
 from core_compiler.record.reader import Kernel, Stage
 from workbench.queries import executions, numeric_results
 from workbench.queries.kernel_table import GPU_FACTS
-from workbench.queries.numeric_results import said
+from workbench.queries.numeric_results import json_number
 from workbench.queries.pairs import Launched, Pair, pairs
 from workbench.queries.run import Run
 from workbench.queries.work import roofs
@@ -43,9 +43,11 @@ def _wrong(run: Run) -> str:
         count = sum(s.verdicts["failed"] for s in failed)
         return f"{count} failed check{'' if count == 1 else 's'}, first in {failed[0].pass_name}"
     figures = run.figures()
-    told = numeric_results.framework((), figures)
-    if told is not None and told["beyond"]:
-        return f"the import differs from {told['framework']} at {told['beyond']['node']}"
+    comparison = numeric_results.framework((), figures)
+    if comparison is not None and comparison["beyond"]:
+        return (
+            f"the import differs from {comparison['framework']} at {comparison['beyond']['node']}"
+        )
     if figures.get("verdict") == "differs":
         return f"the outputs differ from {figures.get('against', 'the peer')}"
     if executions.differing(run) is not None:
@@ -78,7 +80,7 @@ def _stage(stage: Stage | None) -> dict[str, Any] | None:
         "ops": stage.ops,
         "rewrites": stage.rewrites,
         "ms": 1e3 * stage.seconds,
-        "error": said(stage.worst_error),
+        "error": json_number(stage.worst_error),
     }
 
 
@@ -106,21 +108,21 @@ def _kernels(run: Run, other: Run, found: Iterable[Pair]) -> list[dict[str, Any]
             tuple(sorted({e.work.kernel for e in side})) for side in (pair.first, pair.second)
         )
         groups.setdefault(names, []).append(pair)
-    whole = [
+    merged = [
         Pair(tuple(e for p in group for e in p.first), tuple(e for p in group for e in p.second))
         for group in groups.values()
     ]
-    return with_intervals(run, other, [launch(run, other, each) for each in whole], whole)
+    return with_intervals(run, other, [launch(run, other, each) for each in merged], merged)
 
 
 def launch(run: Run, other: Run, pair: Pair) -> dict[str, Any]:
     """Return a pair of launches or kernels: title, position, and each side's figures."""
     every = pair.first or pair.second
-    dearest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.least_us or 0.0))
+    costliest = max(every, key=lambda e: (e.work.median_us or 0.0, e.work.least_us or 0.0))
     return {
-        "title": dearest.title,
-        "place": dearest.place,
-        "op": dearest.op if pair.first else None,
+        "title": costliest.title,
+        "place": costliest.place,
+        "op": costliest.op if pair.first else None,
         "a": _side(run, pair.first),
         "b": _side(other, pair.second),
         "speedup": None,
@@ -153,7 +155,7 @@ def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
     """Return the time (measured, else predicted), the rate and the resource use of the kernels."""
     if not launches:
         return None
-    known = run.kept(
+    known = run.cached(
         ("kernels by name", run.version.kernels), lambda: {k.name: k for k in run.kernels()}
     )
     names = dict.fromkeys(e.work.kernel for e in launches)
@@ -171,11 +173,11 @@ def _side(run: Run, launches: tuple[Launched, ...]) -> dict[str, Any] | None:
         "measured": spent is not None,
         "predicted_us": predicted,
         "gflops": flops / us / 1e3 if us else None,
-        **_needs(kernels),
+        **_resource_use(kernels),
     }
 
 
-def _needs(kernels: list[Kernel]) -> dict[str, float | None]:
+def _resource_use(kernels: list[Kernel]) -> dict[str, float | None]:
     """Return the highest resource use of any of a GPU's kernels (the lowest occupancy)."""
     found: dict[str, float | None] = {}
     for fact in GPU_FACTS:

@@ -15,7 +15,7 @@ def facts(run: Run) -> list[dict[str, Any]]:
     A row has ``median_ms`` with its interval (``low_ms``, ``high_ms``; None: too few samples), the
     number of samples, the date, the machine, and the digest of the outputs.
     """
-    return run.kept(
+    return run.cached(
         ("execution rows", run.version.timings),
         lambda: [_row(each) for each in reversed(run.executions())],
     )
@@ -40,10 +40,10 @@ def _row(each: Execution) -> dict[str, Any]:
 def spread(row: dict[str, Any]) -> str:
     """Return the interval of an execution's median as text; "" if there are too few samples."""
     bounds = (None if row[name] is None else 1e3 * row[name] for name in ("low_ms", "high_ms"))
-    return intervals.said(*bounds)
+    return intervals.describe(*bounds)
 
 
-def told(run: Run) -> str:
+def describe_latest(run: Run) -> str:
     """Return the newest execution time as text, compared with the previous one."""
     newest, *before = facts(run)
     if newest["median_ms"] is None:

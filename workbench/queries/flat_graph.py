@@ -46,10 +46,10 @@ def flat(run: Run, stage: int) -> Flat:
         graph = Flat(run, stage, joint.joint(run, stage))
         graph.module(run.index(stage).module)
         if graph.joint is not None:
-            graph.nodes = _phase_after_phase(graph.nodes)
+            graph.nodes = _in_phase_order(graph.nodes)
         return graph
 
-    return run.kept(("flat", stage), make)
+    return run.cached(("flat", stage), make)
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Flat:
                 self._plain(op, inside)
 
     def _scope(self, op: Op) -> str:
-        path = self.run.kept_scope(op)
+        path = self.run.scope_of(op)
         return path if self.joint is None else joint.scope(self.joint, self.stage, op, path)
 
     def _plain(self, op: Op, inside: str, label: str = "", inputs: Sequence[Value] | None = None):
@@ -150,15 +150,15 @@ class Flat:
         name = f"{op.kind.rpartition('.')[2]} {self.run.name_of(self.run.op_id(op))}"
         scope = "/".join(part for part in (inside or self._scope(op), name) if part)
         branches = op.kind == "core.if"
-        given = op.operands[1:] if branches else op.operands
+        passed_values = op.operands[1:] if branches else op.operands
         # A loop-carried value is the loop's result if the body never runs.
         read = list(op.operands[:1] if branches else op.operands)
-        for region, called in zip(op.regions, _regions(op), strict=True):
+        for region, region_name in zip(op.regions, _regions(op), strict=True):
             if op.kind in _CONTROL:
-                for argument, value in zip(region.arguments, given, strict=True):
+                for argument, value in zip(region.arguments, passed_values, strict=True):
                     self._makers[argument] = self._makers.get(value)
                     self._ports[argument] = self._ports.get(value, -1)
-            self._ops(region.ops, f"{scope}/{called}")
+            self._ops(region.ops, f"{scope}/{region_name}")
             read += region.outputs
         self._plain(op, scope, inputs=read)
 
@@ -181,10 +181,10 @@ def _regions(op: Op) -> Sequence[str]:
     return called if len(called) == len(op.regions) else list(map(str, range(len(op.regions))))
 
 
-def _phase_after_phase(nodes: Sequence[Node]) -> list[Node]:
-    place: dict[int | None, int] = {node.key: i for i, node in enumerate(nodes)}
+def _in_phase_order(nodes: Sequence[Node]) -> list[Node]:
+    index: dict[int | None, int] = {node.key: i for i, node in enumerate(nodes)}
     inputs = [
-        [place[key] for key in node.inputs if place.get(key, i) < i] for i, node in enumerate(nodes)
+        [index[key] for key in node.inputs if index.get(key, i) < i] for i, node in enumerate(nodes)
     ]
     return [nodes[i] for i in joint.order([node.scope for node in nodes], inputs)]
 
@@ -193,32 +193,34 @@ def ghosts(run: Run, stage: int) -> frozenset[int]:
     """Return the drawn ops (by key) that the pass of a stage removed."""
 
     def make() -> frozenset[int]:
-        gone = {run.op_id(op) for op in run.diff(stage - 1, stage).removed}
-        gone -= {node.key for node in flat(run, stage).nodes}
-        return frozenset(node.key for node in flat(run, stage - 1).nodes if node.key in gone)
+        removed_keys = {run.op_id(op) for op in run.diff(stage - 1, stage).removed}
+        removed_keys -= {node.key for node in flat(run, stage).nodes}
+        return frozenset(
+            node.key for node in flat(run, stage - 1).nodes if node.key in removed_keys
+        )
 
-    return run.kept(("ghosts", stage), make) if stage else frozenset()
+    return run.cached(("ghosts", stage), make) if stage else frozenset()
 
 
 def with_ghosts(nodes: Sequence[Node], diff: ModuleDiff, run: Run, stage: int) -> list[Node]:
     """Return the nodes with those that the pass removed, at their former positions."""
     partner = {run.op_id(m.old): run.op_id(m.new) for m in diff.changed}
-    place = {node.key: i for i, node in enumerate(nodes)}
-    stand = ghosts(run, stage)
-    waiting: dict[int, list[Node]] = {}
+    index = {node.key: i for i, node in enumerate(nodes)}
+    ghost_keys = ghosts(run, stage)
+    ghosts_before: dict[int, list[Node]] = {}
     at = len(nodes)
     for node in reversed(flat(run, stage - 1).nodes):
-        now = partner.get(node.key, node.key)
-        if node.key in stand:
-            moved = [partner.get(i, i) if i is not None else None for i in node.inputs]
-            inputs = [i if i in place or i in stand else None for i in moved]
+        current = partner.get(node.key, node.key)
+        if node.key in ghost_keys:
+            renamed = [partner.get(i, i) if i is not None else None for i in node.inputs]
+            inputs = [i if i in index or i in ghost_keys else None for i in renamed]
             ghost = Node(node.key, node.op, node.scope, inputs, node.ports, node.label, True)
-            waiting.setdefault(at, []).append(ghost)
-        elif now in place:
-            at = min(at, place[now])
+            ghosts_before.setdefault(at, []).append(ghost)
+        elif current in index:
+            at = min(at, index[current])
     merged: list[Node] = []
     for i in range(len(nodes) + 1):
-        merged += reversed(waiting.get(i, ()))
+        merged += reversed(ghosts_before.get(i, ()))
         merged += nodes[i : i + 1]
     return merged
 

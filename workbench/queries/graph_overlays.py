@@ -83,18 +83,20 @@ def measured_times(run: Run, stage: int, nodes: Sequence[Drawn], flops: np.ndarr
     places = {n.key: i for i, n in enumerate(nodes) if not n.ghost and n.op.kind not in FOLDED}
     weights, values = np.maximum(flops, 1.0), np.zeros(len(nodes))
     around, members = run.index(stage).around, _members(run)
-    elsewhere: dict[int, float] = {}
-    taken: set[int] = set()
+    undrawn: dict[int, float] = {}
+    covered: set[int] = set()
     for launch, us in measured.items():
-        drawn = _drawn([launch], places, around) or _drawn(members.get(launch, ()), places, around)
+        drawn = _drawn_positions([launch], places, around) or _drawn_positions(
+            members.get(launch, ()), places, around
+        )
         if drawn:
-            taken.update(drawn)
-            _share(values, us, drawn, weights)
+            covered.update(drawn)
+            _distribute(values, us, drawn, weights)
         else:
-            elsewhere[launch] = us
-    if elsewhere:
-        free = {key: place for key, place in places.items() if place not in taken}
-        _share_by_origin(run, elsewhere, free, weights, values)
+            undrawn[launch] = us
+    if undrawn:
+        free = {key: place for key, place in places.items() if place not in covered}
+        _distribute_by_origin(run, undrawn, free, weights, values)
     return values.tolist()
 
 
@@ -110,10 +112,12 @@ def _members(run: Run) -> dict[int, list[int]]:
             found[op] = [run.op_id(o) for o in inner if o.kind not in FOLDED]
         return found
 
-    return run.kept(("members", run.version.stages, run.version.timings), make)
+    return run.cached(("members", run.version.stages, run.version.timings), make)
 
 
-def _drawn(ops: Sequence[int], places: Mapping[int, int], around: Mapping[int, int]) -> list[int]:
+def _drawn_positions(
+    ops: Sequence[int], places: Mapping[int, int], around: Mapping[int, int]
+) -> list[int]:
     """Return the positions at which all of ``ops`` are drawn, alone or inside another op.
 
     Returns [] if one of them is not drawn.
@@ -123,7 +127,7 @@ def _drawn(ops: Sequence[int], places: Mapping[int, int], around: Mapping[int, i
     return [] if None in drawn else [place for place in drawn if place is not None]
 
 
-def _share_by_origin(
+def _distribute_by_origin(
     run: Run,
     launches: Mapping[int, float],
     places: Mapping[int, int],
@@ -134,23 +138,27 @@ def _share_by_origin(
     from workbench.queries.model_lines import traced
 
     lines = traced(run)
-    heirs: dict[int, list[int]] = {}
+    positions_of_node: dict[int, list[int]] = {}
     for key, place in places.items():
         for node in lines.of_op.get(key, ()):
-            heirs.setdefault(node, []).append(place)
+            positions_of_node.setdefault(node, []).append(place)
     of_node: dict[int, float] = {}
     for launch, us in launches.items():
-        parts = {n: us for n, us in lines.of_launch.get(launch, {}).items() if us and n in heirs}
+        parts = {
+            n: us
+            for n, us in lines.of_launch.get(launch, {}).items()
+            if us and n in positions_of_node
+        }
         whole = sum(parts.values())
         for node, part in parts.items():
             of_node[node] = of_node.get(node, 0.0) + us * part / whole
     for node, us in of_node.items():
-        _share(values, us, heirs[node], weights)
+        _distribute(values, us, positions_of_node[node], weights)
 
 
-def _share(values: np.ndarray, us: float, places: Sequence[int], weights: np.ndarray) -> None:
-    mine = weights[places]
-    values[places] += us * mine / mine.sum()
+def _distribute(values: np.ndarray, us: float, places: Sequence[int], weights: np.ndarray) -> None:
+    own_weights = weights[places]
+    values[places] += us * own_weights / own_weights.sum()
 
 
 def _errors(run: Run, stage: int, nodes: Sequence[Drawn]) -> list[float]:
@@ -209,4 +217,4 @@ class _WorstErrors:
 
 def _worst_errors(run: Run, stage: int) -> _WorstErrors:
     key = "worst errors", stage, run.version.checks
-    return run.kept(key, lambda: _WorstErrors(run, stage))
+    return run.cached(key, lambda: _WorstErrors(run, stage))

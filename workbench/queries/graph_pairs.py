@@ -166,7 +166,7 @@ def drawn_of(pair: StagePair) -> list[Drawn]:
             elif (one is None) != (two is None) or (one is not None and groups.get(one) != two):
                 each.status = MOVED
         made.append(each)
-    return _in_order(_with_others(made, pair, _scopes_of_b(pair, groups)))
+    return _in_order(_insert_ops_of_b(made, pair, _scopes_of_b(pair, groups)))
 
 
 def _differences(pair: StagePair, node: Node, twin: Node) -> list[str]:
@@ -232,7 +232,7 @@ def _scopes_of_b(pair: StagePair, groups: Mapping[int, int]) -> dict[str, str]:
     made: dict[str, str] = {}
     for path in sorted(theirs.values(), key=len):
         parent, _, name = path.rpartition("/")
-        around = _called(parent, made)
+        around = _renamed_path(parent, made)
         made[path] = same.get(path) or "/".join(p for p in (around, f"B {name}") if p)
     return made
 
@@ -245,7 +245,7 @@ def _named(flat: flat_graph.Flat) -> dict[int, str]:
     return {**control, **flat.holders}
 
 
-def _called(path: str, scopes: Mapping[str, str]) -> str:
+def _renamed_path(path: str, scopes: Mapping[str, str]) -> str:
     """Return the path of a scope of B in the drawing."""
     at = path
     while at and at not in scopes:
@@ -253,25 +253,27 @@ def _called(path: str, scopes: Mapping[str, str]) -> str:
     return scopes[at] + path[len(at) :] if at else path
 
 
-def _with_others(made: Sequence[Drawn], pair: StagePair, scopes: Mapping[str, str]) -> list[Drawn]:
+def _insert_ops_of_b(
+    made: Sequence[Drawn], pair: StagePair, scopes: Mapping[str, str]
+) -> list[Drawn]:
     """Insert the ops that only B has, each before its successor that both have."""
     users = _scopes_of_users(pair, scopes)
-    place = {each.key: i for i, each in enumerate(made)}
-    waiting: dict[int, list[Drawn]] = {}
+    index = {each.key: i for i, each in enumerate(made)}
+    inserted_before: dict[int, list[Drawn]] = {}
     at = len(made)
     for node in reversed(pair.theirs.nodes):
         if node.key in pair.of_b:
-            at = min(at, place[pair.of_b[node.key].key])
+            at = min(at, index[pair.of_b[node.key].key])
             continue
-        scope = users.get(node.key) or _called(node.scope, scopes)
+        scope = users.get(node.key) or _renamed_path(node.scope, scopes)
         renamed = replace(node, scope=scope)
         inputs = [pair.key_of(i) for i in node.inputs]
-        waiting.setdefault(at, []).append(
+        inserted_before.setdefault(at, []).append(
             Drawn(f"b{node.key}", renamed, inputs, only_b=True, status=ADDED)
         )
     merged: list[Drawn] = []
     for i in range(len(made) + 1):
-        merged += reversed(waiting.get(i, ()))
+        merged += reversed(inserted_before.get(i, ()))
         merged += made[i : i + 1]
     return merged
 
@@ -289,7 +291,7 @@ def _scopes_of_users(pair: StagePair, scopes: Mapping[str, str]) -> dict[int, st
         both = pair.of_b.get(node.key)
         for number in node.inputs:
             if number in folded:
-                scope = _called(node.scope, scopes) if both is None else both.scope
+                scope = _renamed_path(node.scope, scopes) if both is None else both.scope
                 found.setdefault(number, scope)
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
-from core_compiler.passes.find_lifetimes import root_of
+from core_compiler.passes.find_lifetimes import memory_owners
 from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.placement.recompute import measure
 from core_compiler.training.graph.derivation import Derivation
@@ -30,8 +30,8 @@ from core_compiler.training.graph.phases import (
     members,
 )
 from core_compiler.training.graph.roles import Roles
-from core_compiler.training.passes.order_launches import OrderLaunches, memory_of
-from core_compiler.training.passes.recompute import Recompute, problem_of
+from core_compiler.training.passes.order_launches import OrderLaunches, memory_roots
+from core_compiler.training.passes.recompute import Recompute, recompute_problem
 from workbench.queries.run import Run
 
 #: The number of an op without a phase (inputs, results).
@@ -43,7 +43,7 @@ class Joint:
 
     def __init__(self, run: Run):
         self._run = run
-        self._taken = -1
+        self._last_stage = -1
         self.phases = Phases()
         self.derivation = Derivation(self.phases)
         #: The first stage that has a backward pass.
@@ -55,8 +55,8 @@ class Joint:
 
     def up_to(self, stage: int) -> Joint:
         """Return self after including at least the stages up to this one."""
-        while self._taken < stage:
-            number = self._taken + 1
+        while self._last_stage < stage:
+            number = self._last_stage + 1
             module = self._run.recording.module(number)
             if not number:
                 self.phases.begin(module)
@@ -65,8 +65,8 @@ class Joint:
                 rewrites = [step.rewrite for step in self._run.rewrites(number)]
                 self.phases.advance(name, rewrites, module)
                 self.derivation.advance(name, rewrites, module)
-            self._taken = number
-            if self.begins is None and self.derivation.begun:
+            self._last_stage = number
+            if self.begins is None and self.derivation.has_backward:
                 self.begins = number
         return self
 
@@ -79,12 +79,12 @@ def trains(run: Run) -> bool:
     """Return whether a recording is of a training step."""
     if not run.version.stages:
         return False
-    return run.kept("trains", lambda: "results" in run.recording.attributes(0))
+    return run.cached("trains", lambda: "results" in run.recording.attributes(0))
 
 
 def joint(run: Run, stage: int) -> Joint | None:
     """Return the joint graph up to ``stage``; None if the recording does not train."""
-    return run.kept("joint", lambda: Joint(run)).up_to(stage) if trains(run) else None
+    return run.cached("joint", lambda: Joint(run)).up_to(stage) if trains(run) else None
 
 
 #: Scopes for ops that do not belong to the forward pass: names that no module of a model has.
@@ -111,18 +111,18 @@ def scope(found: Joint, stage: int, op: Op, path: str) -> str:
         op = found.phases.parents[op][0]  # an allocation belongs to the launch that fills it
     if op.kind == INPUT:
         return f"{_FIRST}/{_INPUTS[found.roles[op['index']]]}"
-    begins = found.phases.begins(op)
-    if op.kind == OUTPUT or (op.kind == COPY and not begins):
+    start_phase = found.phases.start_phase(op)
+    if op.kind == OUTPUT or (op.kind == COPY and not start_phase):
         return _RESULTS
-    if begins in ("", FORWARD):
+    if start_phase in ("", FORWARD):
         return path
-    own = _SCOPES[begins]
+    phase_scope = _SCOPES[start_phase]
     if op.kind in CONSTANTS:
-        return own
-    if own == _BACK:
-        return f"{own}/{path}" if path else own
-    updated = found.derivation.updates(op, stage) if begins == OPTIMIZER else ()
-    return f"{own}/{_parameter(found, updated[0])}" if len(updated) == 1 else own
+        return phase_scope
+    if phase_scope == _BACK:
+        return f"{phase_scope}/{path}" if path else phase_scope
+    updated = found.derivation.updates(op, stage) if start_phase == OPTIMIZER else ()
+    return f"{phase_scope}/{_parameter(found, updated[0])}" if len(updated) == 1 else phase_scope
 
 
 def order(scopes: Sequence[str], inputs: Sequence[Sequence[int]]) -> list[int]:
@@ -152,8 +152,8 @@ def same_phase(run: Run, stage: int, number: int) -> Callable[[Op], bool]:
     if found is None:
         return lambda op: True
     phases = found.phases
-    own = phases.mix(run.recording.op(number)).keys()
-    return lambda op: not own.isdisjoint(phases.mix(op).keys())
+    own = phases.phase_counts(run.recording.op(number)).keys()
+    return lambda op: not own.isdisjoint(phases.phase_counts(op).keys())
 
 
 def first_linked(run: Run) -> int:
@@ -190,14 +190,15 @@ def link_columns(run: Run, stage: int, ops: Sequence[Op | None]) -> dict[str, np
         return {}
     derivation, phases = found.derivation, found.phases
     roots = [
-        frozenset() if op is None or is_quiet(op) else derivation.roots(op, stage) for op in ops
+        frozenset() if op is None or computes_nothing(op) else derivation.roots(op, stage)
+        for op in ops
     ]
-    carried: dict[Op, list[int]] = {}
-    again: dict[Op, list[int]] = {}
+    in_forward: dict[Op, list[int]] = {}
+    recomputed: dict[Op, list[int]] = {}
     updating: dict[int, list[int]] = {}
     for place, op in enumerate(ops):
-        if op is not None and not is_quiet(op):
-            table = again if phases.when(op) == RECOMPUTED else carried
+        if op is not None and not computes_nothing(op):
+            table = recomputed if phases.base_phase(op) == RECOMPUTED else in_forward
             for root in roots[place]:
                 table.setdefault(root, []).append(place)
             updated = derivation.updates(op, stage)
@@ -206,12 +207,12 @@ def link_columns(run: Run, stage: int, ops: Sequence[Op | None]) -> dict[str, np
     starts, links = [0], []
     for place, op in enumerate(ops):
         ends: set[int] = set()
-        first = op is not None and phases.when(op) != RECOMPUTED
+        first = op is not None and phases.base_phase(op) != RECOMPUTED
         for root in roots[place] if first else ():
             for gradient in derivation.gradients.get(root, ()):
-                ends.update(carried.get(gradient, ()))
-            ends.update(again.get(root, ()))
-            ends.update(updating.get(derivation.makes.get(root, -1), ()))
+                ends.update(in_forward.get(gradient, ()))
+            ends.update(recomputed.get(root, ()))
+            ends.update(updating.get(derivation.parameter_of.get(root, -1), ()))
         links += sorted(ends - {place})
         starts.append(len(links))
     return {"link_start": np.array(starts, np.int32), "link": np.array(links, np.int32)}
@@ -234,14 +235,14 @@ class Table:
     """The links of one stage. A *unit* is an op of main: a group or launch as a whole.
 
     ``carriers``  for each op after ``differentiate``: the ``(member, unit)`` that do its work now;
-    ``again``     the units that recompute it; ``saved``: by the unit that makes the value;
+    ``recomputed``     the units that recompute it; ``saved``: by the unit that makes the value;
     ``readers``   for each parameter (its index among main's arguments): the values it is read by;
     ``nexts``     the unit that makes its next value.
     """
 
     place: dict[Op, int]
     carriers: dict[Op, list[tuple[Op, Op]]] = field(default_factory=dict)
-    again: dict[Op, list[Op]] = field(default_factory=dict)
+    recomputed: dict[Op, list[Op]] = field(default_factory=dict)
     saved: dict[Op, list[Saved]] = field(default_factory=dict)
     parameters: dict[Value, int] = field(default_factory=dict)
     nexts: dict[int, Op] = field(default_factory=dict)
@@ -257,7 +258,7 @@ class Table:
 
 def table(run: Run, stage: int) -> Table:
     """Return the links of a stage that has a backward pass."""
-    return run.kept(("joint", stage), lambda: _table(run, stage))
+    return run.cached(("joint", stage), lambda: _table(run, stage))
 
 
 def _table(run: Run, stage: int) -> Table:
@@ -267,11 +268,11 @@ def _table(run: Run, stage: int) -> Table:
     body = module.main.body
     made = Table({op: i for i, op in enumerate(body.ops)})
     for unit in body.ops:
-        for member in () if is_quiet(unit) else members(unit):
-            again = found.phases.when(member) == RECOMPUTED
+        for member in () if computes_nothing(unit) else members(unit):
+            recomputed = found.phases.base_phase(member) == RECOMPUTED
             for root in found.derivation.roots(member, stage):
-                if again:
-                    made.again.setdefault(root, []).append(unit)
+                if recomputed:
+                    made.recomputed.setdefault(root, []).append(unit)
                 else:
                     made.carriers.setdefault(root, []).append((member, unit))
     memory = _memory(module)
@@ -293,7 +294,7 @@ def _table(run: Run, stage: int) -> Table:
 def _memory(module: Module) -> Mapping[Value, Value]:
     """Return the value that owns the memory of each value that has none of its own."""
     buffers = module.main.level == "target"
-    return root_of(module.main.body.ops) if buffers else memory_of(module.main.body)
+    return memory_owners(module.main.body.ops) if buffers else memory_roots(module.main.body)
 
 
 def written(launch: Op) -> tuple:
@@ -314,29 +315,31 @@ def reads(op: Op) -> tuple[Value, ...]:
 
 def _makers(ops: Sequence[Op], memory: Mapping[Value, Value]) -> dict[Value, Op]:
     """Return the op that makes each value that owns memory."""
-    return {v: op for op in ops if not is_quiet(op) for v in makes(op) if memory.get(v, v) is v}
+    return {
+        v: op for op in ops if not computes_nothing(op) for v in makes(op) if memory.get(v, v) is v
+    }
 
 
 def _save(
     made: Table, phases: Phases, ops: Sequence[Op], memory: Mapping[Value, Value], loss: int
 ) -> None:
     """Collect the forward values that the backward pass reads after op ``loss``."""
-    before = [op for op in ops if not BEFORE.isdisjoint(phases.mix(op))]
+    before = [op for op in ops if not BEFORE.isdisjoint(phases.phase_counts(op))]
     maker = _makers(before, memory)
     readers: dict[Value, dict[Op, None]] = {}
     for op in ops[loss + 1 :]:
-        mix = phases.mix(op)
-        if BACKWARD in mix or RECOMPUTED in mix:
+        phase_counts = phases.phase_counts(op)
+        if BACKWARD in phase_counts or RECOMPUTED in phase_counts:
             for value in reads(op):
                 root = memory.get(value, value)
                 if root in maker and maker[root] is not op:
                     readers.setdefault(root, {})[op] = None
-    for value, some in readers.items():
-        saved = Saved(value, value.type.bytes, tuple(some))
+    for value, reader_ops in readers.items():
+        saved = Saved(value, value.type.bytes, tuple(reader_ops))
         made.saved.setdefault(maker[value], []).append(saved)
 
 
-def is_quiet(op: Op) -> bool:
+def computes_nothing(op: Op) -> bool:
     """Return whether an op computes nothing: constants and memory declarations."""
     return op.kind in CONSTANTS or op.kind in (ALLOC, INPUT, OUTPUT)
 
@@ -344,8 +347,8 @@ def is_quiet(op: Op) -> bool:
 def _ends(module: Module) -> dict[int, Value]:
     """Return the value or the buffer that holds each result."""
     main = module.main
-    held = {op["index"]: op.operands[0] for op in main.body.ops if op.kind == OUTPUT}
-    return {**dict(enumerate(main.outputs)), **held}
+    result_values = {op["index"]: op.operands[0] for op in main.body.ops if op.kind == OUTPUT}
+    return {**dict(enumerate(main.outputs)), **result_values}
 
 
 def _parameters(
@@ -383,7 +386,7 @@ class Share:
 def shares(run: Run) -> list[Share]:
     """Return the phases of the step in order, without empty ones."""
     version = run.version
-    return run.kept(("shares", version.stages, version.timings), lambda: list(_shares(run)))
+    return run.cached(("shares", version.stages, version.timings), lambda: list(_shares(run)))
 
 
 def _shares(run: Run) -> Iterator[Share]:
@@ -395,15 +398,15 @@ def _shares(run: Run) -> Iterator[Share]:
     phases = found.phases
     ops: Counter[str] = Counter()
     for op in run.recording.module(meaning).main.body.ops:
-        if not is_quiet(op):
-            ops.update(phases.mix(op).keys())
+        if not computes_nothing(op):
+            ops.update(phases.phase_counts(op).keys())
     times = {t.op: t.median_us or 0.0 for t in run.timings()}
     launches: Counter[str] = Counter()
     us: dict[str, float] = dict.fromkeys(PHASES, 0.0)
     for op in run.recording.module(last).main.body.ops:
-        mix = phases.mix(op)
-        if op.kind == LAUNCH and mix:
-            most = max(mix, key=lambda phase: (mix[phase], PHASES.index(phase)))
+        phase_counts = phases.phase_counts(op)
+        if op.kind == LAUNCH and phase_counts:
+            most = max(phase_counts, key=lambda phase: (phase_counts[phase], PHASES.index(phase)))
             launches[most] += 1
             us[most] += times.get(run.op_id(op), 0.0)
     for phase in PHASES:
@@ -423,19 +426,21 @@ def saved_bytes(run: Run) -> tuple[int, int] | None:
         return None
 
     def measured(stage: int) -> int:
-        _, problem = problem_of(run.recording.module(stage).main)
+        _, problem = recompute_problem(run.recording.module(stage).main)
         return measure(problem, frozenset()).saved
 
-    without = run.kept(("saved", ordered), lambda: measured(ordered))
-    again = made.get(Recompute.name())
+    without = run.cached(("saved", ordered), lambda: measured(ordered))
+    recompute_stage = made.get(Recompute.name())
     return (
-        without if again is None else run.kept(("saved", again), lambda: measured(again)),
+        without
+        if recompute_stage is None
+        else run.cached(("saved", recompute_stage), lambda: measured(recompute_stage)),
         without,
     )
 
 
 @dataclass(frozen=True)
-class Held:
+class StateSizes:
     """The sizes of a step's parameters and state.
 
     ``parameters`` tensors of ``numbers`` elements, their bytes, and the bytes of the optimizer's
@@ -448,13 +453,13 @@ class Held:
     state_bytes: int
 
 
-def held(run: Run) -> Held:
+def sizes_of_state(run: Run) -> StateSizes:
     """Return the parameters that the step trains and the state that its optimizer keeps."""
     main = run.recording.module(0).main
     roles = Roles.of(main)
     trained = [main.arguments[i].type for i in roles.numbers("parameter")]
     state = [main.arguments[i].type for i in roles.numbers("slot")]
-    return Held(
+    return StateSizes(
         len(trained),
         sum(t.elements for t in trained),
         sum(t.bytes for t in trained),

@@ -8,7 +8,7 @@ from typing import Any
 
 from core_compiler.record.reader import Kernel
 from workbench.queries.kernel_table import launches, table
-from workbench.queries.links import dearest_launch
+from workbench.queries.links import costliest_launch
 from workbench.queries.rows import MAX_LISTED, as_fact, as_link, as_section, as_text
 from workbench.queries.run import Run
 from workbench.support import units
@@ -78,11 +78,11 @@ def _schedule(run: Run, kernel: Kernel, row: dict[str, Any]) -> list[dict[str, A
         rows.append(as_fact("tiles", ", ".join(list(tiles)[:MAX_LISTED])))
     kinds = Counter(step.partition("(")[0] for step in kernel.steps[1:])
     if kinds:
-        told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(MAX_KINDS))
-        rows.append(as_fact("steps", f"{len(kernel.steps) - 1}: {told}"))
+        summary = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(MAX_KINDS))
+        rows.append(as_fact("steps", f"{len(kernel.steps) - 1}: {summary}"))
     source = run.recording.kernel_text(kernel.id, "source")
-    called = [k for k in run.kernels() if k.facts.get("core") and f"{k.name} = " in source]
-    rows += [as_link(f"calls {k.name}", "", {"kernel": k.id}) for k in called[:MAX_LISTED]]
+    callees = [k for k in run.kernels() if k.facts.get("core") and f"{k.name} = " in source]
+    rows += [as_link(f"calls {k.name}", "", {"kernel": k.id}) for k in callees[:MAX_LISTED]]
     compiled = "cached" if row["cached"] else f"in {units.duration(row['compile_seconds'] * 1e6)}"
     rows.append(as_fact("compiled", compiled))
     return rows
@@ -94,8 +94,8 @@ def _gpu(row: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     rows = []
     if row["grid"] is not None:
-        least, most = int(row["grid_least"]), int(row["grid"])
-        blocks = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+        fewest, largest = int(row["grid_least"]), int(row["grid"])
+        blocks = f"{largest:,}" if fewest == largest else f"{fewest:,} to {largest:,}"
         rows.append(as_fact("blocks", f"{blocks} of {int(row['threads'] or 0):,} threads"))
     rows.append(as_fact("registers", f"{int(row['registers'])} per thread"))
     if row["shared"] is not None:
@@ -118,7 +118,7 @@ def _computes(run: Run, kernel: Kernel) -> list[dict[str, Any]]:
         rows.insert(0, as_text(f"{len(kernel.ops)} source op{'' if len(kernel.ops) == 1 else 's'}"))
     if len(kernel.ops) > MAX_LISTED:
         rows.append(as_text(f"and {len(kernel.ops) - MAX_LISTED} more"))
-    launch = dearest_launch(run, kernel.id)
+    launch = costliest_launch(run, kernel.id)
     if launch is not None:
         why = {"rewrites": {"why": {"a": launch, "near": True}}}
         rows.append(as_link("why not fused with ...?", "", {"open": "rewrites", "state": why}))

@@ -22,7 +22,7 @@ def known(run: Run) -> tuple:
 
 def table(run: Run) -> list[dict[str, Any]]:
     """Return the rows of the table; figures that were not measured are None."""
-    return run.kept(("kernel table", known(run)), lambda: _table(run))
+    return run.cached(("kernel table", known(run)), lambda: _table(run))
 
 
 def launches(count: int) -> str:
@@ -83,7 +83,7 @@ def _static(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
+def _work(run: Run, works: list[Work], total_predicted: float) -> dict[str, Any]:
     """Return the work of its launches, the least time for it, and the costliest model line."""
     row: dict[str, Any] = dict.fromkeys(
         ("flops", "bytes", "intensity", "predicted_us", "predicted_share", "bound", "place", "op")
@@ -101,13 +101,13 @@ def _work(run: Run, works: list[Work], whole: float) -> dict[str, Any]:
     if known and found is not None:
         row |= {
             "predicted_us": sum(known),
-            "predicted_share": sum(known) / whole if whole else None,
+            "predicted_share": sum(known) / total_predicted if total_predicted else None,
             "bound": _bound(found, works),
         }
-    dearest = max(works, key=lambda w: (w.median_us or 0.0, w.least_us or 0.0))
-    if dearest.op is not None:
-        file, line = run.kept_place(run.recording.op(dearest.op))
-        row |= {"op": dearest.op, "place": f"{file}:{line}" if file else None}
+    costliest = max(works, key=lambda w: (w.median_us or 0.0, w.least_us or 0.0))
+    if costliest.op is not None:
+        file, line = run.source_location(run.recording.op(costliest.op))
+        row |= {"op": costliest.op, "place": f"{file}:{line}" if file else None}
     return row
 
 

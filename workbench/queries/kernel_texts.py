@@ -34,14 +34,14 @@ _TILE_DEPTH = 3
 _DEBUG_USE = re.compile(r"!dbg !(\d+)")
 
 
-_DEBUG_PLACE = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)", re.MULTILINE)
+_DEBUG_LOCATION = re.compile(r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)", re.MULTILINE)
 
 
 #: nvdisasm writes the instruction far to the right of its address.
 _SASS = re.compile(r"^\s+(/\*[0-9a-f]+\*/)\s+", re.MULTILINE)
 
 
-_ASSEMBLY_PLACE = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)")
+_ASSEMBLY_LOCATION = re.compile(r"^\s*\.loc\s+\d+\s+(\d+)")
 
 
 def hot_line(source: str) -> int | None:
@@ -82,7 +82,9 @@ def _text(run: Run, kernel: Kernel, what: str) -> str:
     return text
 
 
-def groups_of(run: Run, kernel: Kernel, texts: list[str], kept: list[bool]) -> list[dict[str, Any]]:
+def groups_of(
+    run: Run, kernel: Kernel, texts: list[str], has_text: list[bool]
+) -> list[dict[str, Any]]:
     """Return the lines grouped by source line, with their ops and labels.
 
     They come from the recording's maps, else from LLVM's debug locations and the assembly's
@@ -104,7 +106,7 @@ def groups_of(run: Run, kernel: Kernel, texts: list[str], kept: list[bool]) -> l
         if not 0 < line <= count:
             continue
         lines = [[line], *lower.get(line, ([], []))]
-        shown = [rows for rows, there in zip(lines, kept, strict=True) if there]
+        shown = [rows for rows, is_shown in zip(lines, has_text, strict=True) if is_shown]
         group: dict[str, Any] = {"lines": shown}
         if line in ops:
             group["op"] = ops[line]
@@ -120,13 +122,13 @@ def _label(run: Run, number: int) -> str:
         return ""
     nodes = op.origin.nodes() if op.origin is not None else ()
     computes = ", ".join(n.name for n in nodes[:MAX_NODES]) + (", …" if nodes[MAX_NODES:] else "")
-    file, line = run.kept_place(op)
+    file, line = run.source_location(op)
     place = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}" if file else ""
     return "  ".join(part for part in (op.kind.rpartition(".")[2], computes, place) if part)
 
 
 def _llvm_lines(text: str) -> list[tuple[int, int]]:
-    places = {number: int(line) for number, line in _DEBUG_PLACE.findall(text)}
+    places = {number: int(line) for number, line in _DEBUG_LOCATION.findall(text)}
     if not places:
         return []
     found = []
@@ -140,7 +142,7 @@ def _llvm_lines(text: str) -> list[tuple[int, int]]:
 def _assembly_lines(text: str) -> list[tuple[int, int]]:
     found, at = [], 0
     for number, line in enumerate(text.split("\n"), 1):
-        place = _ASSEMBLY_PLACE.match(line)
+        place = _ASSEMBLY_LOCATION.match(line)
         if place:
             at = int(place[1])
         elif at and line.startswith(("\t", " ")) and not line.lstrip().startswith("."):

@@ -32,7 +32,7 @@ def lines(run: Run, other: Run) -> dict[str, Any]:
     if not all(each.lines for each in sides):
         return {"rows": [], "nodes": False}
     nodes = not all(any(place[0] != NODES for place in each.lines) for each in sides)
-    ends = [_at_the_end(each, found) for each, found in zip((run, other), sides, strict=True)]
+    ends = [_final_counts(each, found) for each, found in zip((run, other), sides, strict=True)]
     rows = []
     for a, b in _pairs(run, other, sides[0], sides[1], nodes):
         line = a or b
@@ -52,9 +52,9 @@ def lines(run: Run, other: Run) -> dict[str, Any]:
     return {"rows": rows, "nodes": nodes}
 
 
-def _at_the_end(run: Run, found: ModelLines) -> Mapping[Place, int]:
+def _final_counts(run: Run, found: ModelLines) -> Mapping[Place, int]:
     last = max(0, run.version.stages - 1)
-    return run.kept(
+    return run.cached(
         ("ops by line", last, run.version.stages),
         lambda: found.count(run.index(last).module, run.op_id),
     )
@@ -82,7 +82,7 @@ def _text(run: Run, line: Line, found: ModelLines) -> str:
 
 
 def _texts(run: Run, file: str) -> list[str]:
-    return run.kept("sources", run.recording.sources).get(file, "").split("\n")
+    return run.cached("sources", run.recording.sources).get(file, "").split("\n")
 
 
 def _pairs(
@@ -90,20 +90,20 @@ def _pairs(
 ) -> Iterator[tuple[Line | None, Line | None]]:
     ones, twos = _by_file(a, nodes), _by_file(b, nodes)
     partners = _files(list(ones), list(twos))
-    for file, mine in ones.items():
-        theirs = twos.get(partners.get(file, file), {})
+    for file, lines_a in ones.items():
+        lines_b = twos.get(partners.get(file, file), {})
         same = _same_nodes(a, b) if nodes else _same_lines(run, other, file, partners.get(file))
         taken = set()
-        for number, line in mine.items():
-            there = theirs.get(same.get(number, -1))
-            if there is not None:
-                taken.add(there.line)
-            yield line, there
-        yield from ((None, line) for number, line in theirs.items() if number not in taken)
+        for number, line in lines_a.items():
+            match = lines_b.get(same.get(number, -1))
+            if match is not None:
+                taken.add(match.line)
+            yield line, match
+        yield from ((None, line) for number, line in lines_b.items() if number not in taken)
     known = set(partners.values())
-    for file, theirs in twos.items():
+    for file, lines_b in twos.items():
         if file not in known:
-            yield from ((None, line) for line in theirs.values())
+            yield from ((None, line) for line in lines_b.values())
 
 
 def _by_file(found: ModelLines, nodes: bool) -> dict[str, dict[int, Line]]:
@@ -118,9 +118,9 @@ def _files(ones: list[str], twos: list[str]) -> dict[str, str]:
     """Return the file of B for each file of A: by path, else the only one of the same name."""
     found = {file: file for file in ones if file in twos}
     for file in ones:
-        alike = [t for t in twos if t.rpartition("/")[2] == file.rpartition("/")[2]]
-        if file not in found and len(alike) == 1 and alike[0] not in found.values():
-            found[file] = alike[0]
+        candidates = [t for t in twos if t.rpartition("/")[2] == file.rpartition("/")[2]]
+        if file not in found and len(candidates) == 1 and candidates[0] not in found.values():
+            found[file] = candidates[0]
     return found
 
 
@@ -130,14 +130,14 @@ def _same_lines(run: Run, other: Run, file: str, there: str | None) -> Mapping[i
         return {}
     left, right = _texts(run, file), _texts(other, there)
     if left == right or max(len(left), len(right)) > MAX_LINES or [""] in (left, right):
-        return _Itself()
+        return _Identity()
     found: dict[int, int] = {}
     for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
         found |= {block.a + i + 1: block.b + i + 1 for i in range(block.size)}
     return found
 
 
-class _Itself(dict[int, int]):
+class _Identity(dict[int, int]):
     """The identity mapping: each number is matched with itself."""
 
     @override
@@ -147,11 +147,11 @@ class _Itself(dict[int, int]):
 
 def _same_nodes(a: ModelLines, b: ModelLines) -> Mapping[int, int]:
     """Return the number in B of each node of A: the next one of the same name and kind."""
-    waiting: dict[tuple[str, str], list[int]] = {}
+    numbers_of_node: dict[tuple[str, str], list[int]] = {}
     for number, node in enumerate(b.nodes, 1):
-        waiting.setdefault((node.name, node.kind), []).append(number)
+        numbers_of_node.setdefault((node.name, node.kind), []).append(number)
     found = {}
     for number, node in enumerate(a.nodes, 1):
-        if numbers := waiting.get((node.name, node.kind)):
+        if numbers := numbers_of_node.get((node.name, node.kind)):
             found[number] = numbers.pop(0)
     return found

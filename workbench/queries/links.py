@@ -45,14 +45,14 @@ def linked(run: Run, state: ViewState) -> Linked:
         return Linked(0)
     stage = run.stage_number(state.stage)
     key = ("linked", stage, state.op, state.kernel, state.buffer, run.version.compiled)
-    return run.kept(key, lambda: _linked(run, state, stage))
+    return run.cached(key, lambda: _linked(run, state, stage))
 
 
 def _linked(run: Run, state: ViewState, stage: int) -> Linked:
     anchor = state.op if state.op is None or exists(run, state.op) else None
     kernel, buffer = state.kernel, state.buffer
     if anchor is None and kernel is not None:
-        anchor = dearest_launch(run, kernel)
+        anchor = costliest_launch(run, kernel)
     if anchor is None and buffer is not None:
         anchor = writer_of(run, buffer)
     if anchor is None:
@@ -77,10 +77,12 @@ def exists(run: Run, op: int) -> bool:
 def follow(run: Run, op: int, stage: int) -> tuple[int, ...]:
     """Return the ops of ``stage`` that ``op`` is, became, or was made from, nearest first."""
     present = run.index(stage).ops
-    return (op,) if op in present else among(run, present, stage, run.op_history(op))
+    return (op,) if op in present else relatives_in_stage(run, present, stage, run.op_history(op))
 
 
-def among(run: Run, present: Mapping[int, Op], stage: int, history: OpHistory) -> tuple[int, ...]:
+def relatives_in_stage(
+    run: Run, present: Mapping[int, Op], stage: int, history: OpHistory
+) -> tuple[int, ...]:
     """Return the ops ``present`` in ``stage`` that another op became or was made from.
 
     They follow from its history.
@@ -88,12 +90,12 @@ def among(run: Run, present: Mapping[int, Op], stage: int, history: OpHistory) -
     In a training step they are restricted to those of its phase if any: its gradient derives from
     it but is not what it became.
     """
-    heirs = dict.fromkeys(_ranked([s.new for s in history.later], present))
-    makers = dict.fromkeys(_ranked([s.old for s in history.earlier], present))
+    descendants = dict.fromkeys(_ranked([s.new for s in history.later], present))
+    ancestors = dict.fromkeys(_ranked([s.old for s in history.earlier], present))
     later = history.stages is not None and history.stages[0] > stage
-    found = {**makers, **heirs} if later else {**heirs, **makers}
-    alike = same_phase(run, stage, history.op)
-    return tuple([key for key in found if alike(present[key])] or found)
+    found = {**ancestors, **descendants} if later else {**descendants, **ancestors}
+    in_same_phase = same_phase(run, stage, history.op)
+    return tuple([key for key in found if in_same_phase(present[key])] or found)
 
 
 def outermost(run: Run, op: int, stage: int) -> int:
@@ -116,7 +118,7 @@ def _ranked(keys: Iterable[int], present: Mapping[int, Op]) -> list[int]:
 def launches(run: Run) -> dict[int, Op]:
     """Return the launch ops of the last stage, by id, in program order."""
     last = run.version.stages - 1
-    return run.kept(
+    return run.cached(
         ("launches", last),
         lambda: {
             run.op_id(op): op for op in run.index(last).module.main.body.ops if op.kind == LAUNCH
@@ -127,7 +129,7 @@ def launches(run: Run) -> dict[int, Op]:
 def planned_runs(run: Run) -> dict[int, int]:
     """Return how often each launch (by id) runs in an execution, as far as it is static."""
     last = run.version.stages - 1
-    return run.kept(
+    return run.cached(
         ("planned runs", last),
         lambda: {
             run.op_id(op): n for op, n in launch_runs(run.index(last).module.main.body.ops).items()
@@ -136,12 +138,12 @@ def planned_runs(run: Run) -> dict[int, int]:
 
 
 def kernel_by_name(run: Run) -> dict[str, int]:
-    return run.kept(
+    return run.cached(
         ("kernel names", run.version.kernels), lambda: {k.name: k.id for k in run.kernels()}
     )
 
 
-def dearest_launch(run: Run, kernel: int) -> int | None:
+def costliest_launch(run: Run, kernel: int) -> int | None:
     """Return the slowest launch of a kernel (the first one if nothing was measured)."""
     found = next((k for k in run.kernels() if k.id == kernel), None)
     if found is None or not found.launches:
@@ -164,7 +166,7 @@ def writers(run: Run) -> dict[int, int]:
                 table.setdefault(run.value_id(owner.get(value, value)), key)
         return table
 
-    return run.kept(("writers", run.version.stages), make)
+    return run.cached(("writers", run.version.stages), make)
 
 
 def written_by(run: Run, buffer: Buffer) -> int | None:

@@ -41,16 +41,16 @@ def gradients(run: Run, stage: int, ops: Sequence[Op]) -> np.ndarray | None:
     def size(op: Op) -> float:
         roots = derivation.roots(op, stage)
         back = (g for root in roots for g in (root, *derivation.gradients.get(root, ())))
-        found = [sizes[g] for g in back if g in derivation.makes and g in sizes]
+        found = [sizes[g] for g in back if g in derivation.parameter_of and g in sizes]
         return max(found, default=math.nan)
 
-    return _any([math.nan if joint.is_quiet(op) else size(op) for op in ops])
+    return _any([math.nan if joint.computes_nothing(op) else size(op) for op in ops])
 
 
 def _sizes(run: Run) -> dict[Op, float]:
     """Return the largest finite magnitudes of ops of ``main`` and of members of groups."""
     version = run.version.checks, run.version.figures
-    return run.kept(("magnitudes", version), lambda: _read(run.recording))
+    return run.cached(("magnitudes", version), lambda: _read(run.recording))
 
 
 def _read(recording: Recording) -> dict[Op, float]:

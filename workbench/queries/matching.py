@@ -21,7 +21,7 @@ MAX_GUESSED = 2_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Same:
+class Counterpart:
     """The counterpart in the second recording of an item of the first.
 
     ``how``: whether it is recorded or guessed; ``why``: the evidence.
@@ -33,25 +33,27 @@ class Same:
     why: str
 
 
-def same_ops(first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same] = ()) -> list[Same]:
+def same_ops(
+    first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Counterpart] = ()
+) -> list[Counterpart]:
     """Return the ops that two programs have in common, in the order of the first.
 
     ``meaning``: values known to be the same (:func:`same_meaning`), so that their defining ops
     match.
     """
     found = list(_by_results(first, second, meaning))
-    found += _by_nodes(*_left(first, second, found))
-    left = _left(first, second, found)
-    found += _by_operands(*left, found)
-    found += _in_order(*_left(first, second, found), "kind, type and order")
-    place = {op: at for at, op in enumerate(first)}
-    return sorted(found, key=lambda same: place[same.first])
+    found += _by_nodes(*_unmatched(first, second, found))
+    unmatched = _unmatched(first, second, found)
+    found += _by_operands(*unmatched, found)
+    found += _in_order(*_unmatched(first, second, found), "kind, type and order")
+    index = {op: at for at, op in enumerate(first)}
+    return sorted(found, key=lambda same: index[same.first])
 
 
-def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
+def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Counterpart]:
     """Return the ops that two stages of ``run`` and ``other`` have in common, also nested."""
     key = "same ops", str(other.path), other.identity, stages
-    return run.kept(
+    return run.cached(
         key,
         lambda: same_ops(
             list(run.index(stages[0]).module.walk()),
@@ -61,7 +63,7 @@ def same_in_stages(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
     )
 
 
-def same_values(first: Module, second: Module) -> list[Same]:
+def same_values(first: Module, second: Module) -> list[Counterpart]:
     """Return the common values of two modules: arguments of main, then results of its ops."""
     return [
         *same_arguments(first, second),
@@ -69,25 +71,25 @@ def same_values(first: Module, second: Module) -> list[Same]:
     ]
 
 
-def same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
+def same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Counterpart]:
     """Return the values of two stages that carry the same value of the import.
 
     They follow from the recorded value maps; each value appears once, certain matches first.
     """
     key = "same meaning", str(other.path), other.identity, stages
-    return run.kept(key, lambda: _same_meaning(run, other, stages))
+    return run.cached(key, lambda: _same_meaning(run, other, stages))
 
 
-def _same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
+def _same_meaning(run: Run, other: Run, stages: tuple[int, int]) -> list[Counterpart]:
     carriers = _carriers(run, stages[0]), _carriers(other, stages[1])
     imported = same_values(run.index(0).module, other.index(0).module)
-    found: list[Same] = []
+    found: list[Counterpart] = []
     taken: set[Value] = set()
     for same in sorted(imported, key=lambda each: each.how != RECORDED):
         one, two = carriers[0](same.first), carriers[1](same.second)
         if one is not None and two is not None and taken.isdisjoint((one, two)):
             taken |= {one, two}
-            found.append(Same(one, two, same.how, "value map"))
+            found.append(Counterpart(one, two, same.how, "value map"))
     return found
 
 
@@ -109,32 +111,32 @@ def _values(module: Module) -> Iterator[Value]:
         yield from op.results
 
 
-def same_arguments(first: Module, second: Module) -> list[Same]:
+def same_arguments(first: Module, second: Module) -> list[Counterpart]:
     """Return the arguments of main that two modules have in common."""
     ones, twos = first.main.arguments, second.main.arguments
     named = {v.name: v for v in twos if v.name}
     found = []
     for at, value in enumerate(ones):
         if value.name in named:
-            found.append(Same(value, named[value.name], RECORDED, "same name"))
+            found.append(Counterpart(value, named[value.name], RECORDED, "same name"))
         elif at < len(twos) and twos[at].type is value.type and not value.name:
-            found.append(Same(value, twos[at], GUESSED, "same place among the arguments"))
+            found.append(Counterpart(value, twos[at], GUESSED, "same place among the arguments"))
     return found
 
 
-def results_of(ops: Iterable[Same]) -> Iterator[Same]:
+def results_of(ops: Iterable[Counterpart]) -> Iterator[Counterpart]:
     """Return the results of matched ops."""
     for same in ops:
         for a, b in zip(same.first.results, same.second.results, strict=False):
-            yield Same(a, b, same.how, same.why)
+            yield Counterpart(a, b, same.how, same.why)
 
 
 # -- recorded matches -----------------------------------------------------------------------------
 
 
 def _by_results(
-    first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Same]
-) -> Iterator[Same]:
+    first: Sequence[Op], second: Sequence[Op], meaning: Sequence[Counterpart]
+) -> Iterator[Counterpart]:
     """Match the ops that define values which are the same."""
     makers = [{v: op for op in side for v in op.results} for side in (first, second)]
     taken: set[Op] = set()
@@ -142,7 +144,7 @@ def _by_results(
         one, two = makers[0].get(same.first), makers[1].get(same.second)
         if one is not None and two is not None and taken.isdisjoint((one, two)):
             taken |= {one, two}
-            yield Same(one, two, same.how, same.why)
+            yield Counterpart(one, two, same.how, same.why)
 
 
 def _nodes(op: Op) -> frozenset[str]:
@@ -151,36 +153,38 @@ def _nodes(op: Op) -> frozenset[str]:
     return frozenset(n.name or f"{n.scope}|{n.kind}" for n in nodes)
 
 
-def _by_nodes(first: Sequence[Op], second: Sequence[Op]) -> Iterator[Same]:
+def _by_nodes(first: Sequence[Op], second: Sequence[Op]) -> Iterator[Counterpart]:
     """Match the ops of the same nodes.
 
     If a node produced the same list of ops on both sides they are recorded matches; from other
     lists only an op that is the only one of its kind and type matches.
     """
     ones, twos = _grouped(first, _nodes), _grouped(second, _nodes)
-    for nodes, mine in ones.items():
-        theirs = twos.get(nodes)
-        if not nodes or theirs is None:
+    for nodes, ops_a in ones.items():
+        ops_b = twos.get(nodes)
+        if not nodes or ops_b is None:
             continue
-        if [op.kind for op in mine] == [op.kind for op in theirs]:
+        if [op.kind for op in ops_a] == [op.kind for op in ops_b]:
             yield from (
-                Same(a, b, RECORDED, "same node") for a, b in zip(mine, theirs, strict=True)
+                Counterpart(a, b, RECORDED, "same node") for a, b in zip(ops_a, ops_b, strict=True)
             )
             continue
-        a, b = _grouped(mine, _alike), _grouped(theirs, _alike)
+        a, b = _grouped(ops_a, _signature), _grouped(ops_b, _signature)
         only = [
-            Same(a[each][0], b[each][0], RECORDED, "same node")
+            Counterpart(a[each][0], b[each][0], RECORDED, "same node")
             for each in a
             if len(a[each]) == len(b.get(each, ())) == 1
         ]
         yield from only
-        yield from _in_order(*_left(mine, theirs, only), "order among the ops of its node")
+        yield from _in_order(*_unmatched(ops_a, ops_b, only), "order among the ops of its node")
 
 
 # -- structural matches ---------------------------------------------------------------------------
 
 
-def _by_operands(first: Sequence[Op], second: Sequence[Op], found: Iterable[Same]) -> list[Same]:
+def _by_operands(
+    first: Sequence[Op], second: Sequence[Op], found: Iterable[Counterpart]
+) -> list[Counterpart]:
     """Match ops that no node identifies, by kind and matched operands.
 
     Constants match by equal content.
@@ -190,15 +194,17 @@ def _by_operands(first: Sequence[Op], second: Sequence[Op], found: Iterable[Same
         for same in found
         for v, w in zip(same.first.results, same.second.results, strict=False)
     }
-    waiting: dict[Hashable, list[Op]] = {}
+    candidates: dict[Hashable, list[Op]] = {}
     for op in reversed(second):
-        waiting.setdefault(_reads(op, op.operands), []).append(op)
+        candidates.setdefault(_reads(op, op.operands), []).append(op)
     made = []
     for op in first:
-        there = waiting.get(_reads(op, tuple(partner.get(v, v) for v in op.operands)))
-        if there:
-            other = there.pop()
-            made.append(Same(op, other, GUESSED, "same operands" if op.operands else "same text"))
+        matches = candidates.get(_reads(op, tuple(partner.get(v, v) for v in op.operands)))
+        if matches:
+            other = matches.pop()
+            made.append(
+                Counterpart(op, other, GUESSED, "same operands" if op.operands else "same text")
+            )
             partner.update(zip(op.results, other.results, strict=False))
     return made
 
@@ -208,20 +214,20 @@ def _reads(op: Op, operands: tuple[Value, ...]) -> Hashable:
     return op.kind, operands, tuple(v.type for v in op.results), text
 
 
-def _in_order(first: Sequence[Op], second: Sequence[Op], why: str) -> Iterator[Same]:
+def _in_order(first: Sequence[Op], second: Sequence[Op], why: str) -> Iterator[Counterpart]:
     """Match ops of the same kind and types that occur equally often, in the same order.
 
     Large numbers of them are skipped: the cost is quadratic.
     """
     if max(len(first), len(second)) > MAX_GUESSED:
         return
-    ones, twos = ([_alike(op) for op in side] for side in (first, second))
+    ones, twos = ([_signature(op) for op in side] for side in (first, second))
     for a, b, size in SequenceMatcher(None, ones, twos, autojunk=False).get_matching_blocks():
         for one, two in zip(first[a : a + size], second[b : b + size], strict=True):
-            yield Same(one, two, GUESSED, why)
+            yield Counterpart(one, two, GUESSED, why)
 
 
-def _alike(op: Op) -> Hashable:
+def _signature(op: Op) -> Hashable:
     return op.kind, tuple(v.type for v in op.results)
 
 
@@ -235,8 +241,8 @@ def _grouped(ops: Iterable[Op], key: Callable[[Op], Hashable]) -> dict[Hashable,
     return groups
 
 
-def _left(
-    first: Sequence[Op], second: Sequence[Op], found: Iterable[Same]
+def _unmatched(
+    first: Sequence[Op], second: Sequence[Op], found: Iterable[Counterpart]
 ) -> tuple[list[Op], list[Op]]:
     """Return the ops of both sides that are not matched yet."""
     taken = {op for same in found for op in (same.first, same.second)}

@@ -9,7 +9,7 @@ from core_compiler.placement.planner import Effort, compare
 from core_compiler.placement.problem import Lifetime
 from core_compiler.placement.recompute import Choice, Plan, choose
 from core_compiler.training.passes.order_launches import OrderLaunches
-from core_compiler.training.passes.recompute import Recompute, problem_of
+from core_compiler.training.passes.recompute import Recompute, recompute_problem
 from workbench.queries.run import Run
 
 #: The approximate number of recomputation plans that are shown.
@@ -29,7 +29,7 @@ def again(run: Run) -> list[dict[str, Any]]:
 
     The choice of this program is marked.
     """
-    return run.kept(("again", run.version.stages), lambda: _again(run))
+    return run.cached(("again", run.version.stages), lambda: _again(run))
 
 
 def _again(run: Run) -> list[dict[str, Any]]:
@@ -37,12 +37,16 @@ def _again(run: Run) -> list[dict[str, Any]]:
     ordered = next((s for s in stages if s.pass_name == OrderLaunches.name()), None)
     if ordered is None:
         return []
-    _, problem = problem_of(run.recording.module(ordered.index).main)
-    done = next((s for s in stages if s.pass_name == Recompute.name()), None)
-    part = float(dict(done.options).get("budget", 1.0)) if done is not None else 1.0
-    choice = choose(problem, part)
+    _, problem = recompute_problem(run.recording.module(ordered.index).main)
+    recompute_stage = next((s for s in stages if s.pass_name == Recompute.name()), None)
+    fraction = (
+        float(dict(recompute_stage.options).get("budget", 1.0))
+        if recompute_stage is not None
+        else 1.0
+    )
+    choice = choose(problem, fraction)
     work = max(1, sum(step.cost for step in problem.steps))
-    saved = max(1, choice.without.held)
+    saved = max(1, choice.baseline.held)
     return [
         {
             "held": plan.held,
@@ -53,18 +57,18 @@ def _again(run: Run) -> list[dict[str, Any]]:
             "again": len(plan.again),
             "chosen": plan == choice.plan,
         }
-        for plan in _some(choice)
+        for plan in _spaced_out(choice)
     ]
 
 
-def _some(choice: Choice) -> list[Plan]:
+def _spaced_out(choice: Choice) -> list[Plan]:
     """Return some of the plans, evenly spaced by the bytes they hold, and the chosen one."""
-    kept: list[Plan] = []
-    step = choice.without.held / OFFERS
-    for plan in choice.offers:
-        if plan == choice.plan or not kept or kept[-1].held - plan.held >= step:
-            kept.append(plan)
-    return kept
+    chosen: list[Plan] = []
+    step = choice.baseline.held / OFFERS
+    for plan in choice.alternatives:
+        if plan == choice.plan or not chosen or chosen[-1].held - plan.held >= step:
+            chosen.append(plan)
+    return chosen
 
 
 def planners(run: Run) -> list[dict[str, Any]]:
@@ -72,7 +76,7 @@ def planners(run: Run) -> list[dict[str, Any]]:
 
     With more buffers than ``MANY`` only the fast planners run.
     """
-    return run.kept(("planners", run.version.buffers), lambda: _planners(run))
+    return run.cached(("planners", run.version.buffers), lambda: _planners(run))
 
 
 def alignment(run: Run) -> int:

@@ -106,14 +106,14 @@ class Line:
 class ModelLines:
     """All lines with ops, by file and line; those of the file `NODES` are the graph's nodes.
 
-    ``nowhere``: the work that came from no line; ``nameless``: from no node. The lines' ``own``
-    and ``nowhere`` add up to ``total``, and so do the nodes' and ``nameless``.
+    ``unattributed``: the work that came from no line; ``nameless``: from no node. The lines'
+    ``own`` and ``unattributed`` add up to ``total``, and so do the nodes' and ``nameless``.
     """
 
     lines: Mapping[Place, Line]
     nodes: tuple[Node, ...]
     total: Amount
-    nowhere: Amount
+    unattributed: Amount
     nameless: Amount
     measured: bool
     executed: bool
@@ -163,7 +163,7 @@ class _Tracing:
         self.imported = computing(recording.module(0)) if recording.stage_count() else []
         self.weights = [0.0] * len(self.nodes)
         self.kinds: list[set[str]] = [set() for _ in self.nodes]
-        self.dearest_op: dict[int, tuple[int, float]] = {}
+        self.costliest_op: dict[int, tuple[int, float]] = {}
         # For ops that came from several nodes, the nodes they represent: seconds by node.
         self.of_nodes: dict[tuple[int, ...], dict[int, float]] = {}
         for op in self.imported:
@@ -177,8 +177,8 @@ class _Tracing:
             self.weights[node] += self._seconds(flops, moved) / len(known)
             self.kinds[node].add(op.kind)
             seconds = self._seconds(flops, moved)
-            if op.kind not in _FEEDS and seconds > self.dearest_op.get(node, (0, -1.0))[1]:
-                self.dearest_op[node] = key, seconds
+            if op.kind not in _FEEDS and seconds > self.costliest_op.get(node, (0, -1.0))[1]:
+                self.costliest_op[node] = key, seconds
 
     def _seconds(self, flops: float, moved: float) -> float:
         return flops * self.seconds_of_flop + moved * self.seconds_of_byte
@@ -202,7 +202,7 @@ class _Tracing:
             row = table.setdefault(None, [0.0] * 4)
             for i, amount in enumerate((timing.median_us or 0.0, timing.bytes, timing.flops)):
                 row[i] += amount
-        return self._gathered(table, of_launch, measured, bool(of_launch))
+        return self._build_lines(table, of_launch, measured, bool(of_launch))
 
     def _launches(self) -> list[Op]:
         """Return the executed ops: the launches of the last stage, else the ops of the import."""
@@ -242,29 +242,29 @@ class _Tracing:
 
     # -- from nodes to lines ---------------------------------------------------------------------
 
-    def _gathered(self, table, of_launch, measured: bool, executed: bool) -> ModelLines:
+    def _build_lines(self, table, of_launch, measured: bool, executed: bool) -> ModelLines:
         own: dict[Place, list[float]] = {}
         total: dict[Place, list[float]] = {}
-        nowhere = list(table.get(None, [0.0] * 4))
-        dearest: dict[Place, tuple[float, int]] = {}
+        unattributed = list(table.get(None, [0.0] * 4))
+        costliest: dict[Place, tuple[float, int]] = {}
         by_launch: dict[Place, dict[int, float]] = {}
         for key, shares in of_launch.items():
             for number, amount in shares.items():
                 for place in self._places(number):
-                    mine = by_launch.setdefault(place, {})
-                    mine[key] = mine.get(key, 0.0) + amount
+                    entry = by_launch.setdefault(place, {})
+                    entry[key] = entry.get(key, 0.0) + amount
         for number, node in enumerate(self.nodes):
             row = table.get(number, [0.0] * 4)
             rank = (row[0] if measured else row[3]) or self.weights[number] * 1e-6
             if node.place is None:
-                _add(nowhere, row)
+                _add(unattributed, row)
             else:
                 _add(own.setdefault(node.place, [0.0] * 4), row)
             _add(own.setdefault((NODES, number + 1), [0.0] * 4), row)
             for place in self._places(number):
                 _add(total.setdefault(place, [0.0] * 4), row)
-                if number in self.dearest_op and rank > dearest.get(place, (-1.0, 0))[0]:
-                    dearest[place] = rank, number
+                if number in self.costliest_op and rank > costliest.get(place, (-1.0, 0))[0]:
+                    costliest[place] = rank, number
         kernels = dict(
             _rows(self.recording, "SELECT op, kernel FROM kernel_op WHERE role = 'launch'")
         )
@@ -272,7 +272,7 @@ class _Tracing:
         lines = {}
         for place in sorted(total):
             launch = max(by_launch.get(place, {}).items(), key=lambda i: i[1], default=(None, 0))[0]
-            best = dearest.get(place)
+            best = costliest.get(place)
             if best is None and place not in counts and not any(total[place]):
                 continue  # a parameter: it computes nothing
             lines[place] = Line(
@@ -281,7 +281,7 @@ class _Tracing:
                 _amount(total[place], measured),
                 counts.get(place, 0),
                 checks.get(place),
-                None if best is None else self.dearest_op[best[1]][0],
+                None if best is None else self.costliest_op[best[1]][0],
                 None if launch is None else kernels.get(launch),
                 self.texts.get(place, ""),
             )
@@ -292,7 +292,7 @@ class _Tracing:
             lines,
             self.nodes,
             _amount(everything, measured),
-            _amount(nowhere, measured),
+            _amount(unattributed, measured),
             _amount(table.get(None, [0.0] * 4), measured),
             measured,
             executed,
@@ -328,10 +328,10 @@ class _Tracing:
                 known[touched] = tuple(dict.fromkeys(p for n in nodes for p in self._places(n)))
             rank = _VERDICTS.index(verdict), float("inf") if error is None else float(error)
             for place in known[touched]:
-                mine = found.setdefault(place, [0, (0, 0.0), 0, 0])
-                mine[0] += 1
-                if mine[0] == 1 or rank > mine[1]:
-                    mine[1:] = rank, stage, number
+                entry = found.setdefault(place, [0, (0, 0.0), 0, 0])
+                entry[0] += 1
+                if entry[0] == 1 or rank > entry[1]:
+                    entry[1:] = rank, stage, number
         return {
             place: Check(count, _VERDICTS[rank[0]], rank[1], stage, number)
             for place, (count, rank, stage, number) in found.items()
@@ -511,4 +511,4 @@ def traced(run: Run) -> ModelLines:
     """Return the cost of each line, cached for each state of the recording."""
     version = run.version
     known = version.stages, version.checks, version.kernels, version.timings
-    return run.kept(("model lines", known), lambda: model_lines(run.recording))
+    return run.cached(("model lines", known), lambda: model_lines(run.recording))

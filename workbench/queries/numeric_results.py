@@ -20,7 +20,7 @@ from core_compiler.record import Recording
 from core_compiler.record.reader import RecordedRewrite, Stage
 
 if TYPE_CHECKING:
-    from core_compiler.debug.framework import Beyond
+    from core_compiler.debug.framework import FirstDifference
 
 Row = dict[str, Any]
 #: Verdicts, the most important first.
@@ -101,7 +101,7 @@ def framework(
         return None
     return {
         "framework": records[0].framework if records else str(name),
-        **differing([{"node": r.node, **beside(r)} for r in records]),
+        **differing([{"node": r.node, **compared_value(r)} for r in records]),
         "left_out": as_count(figures.get(f"{FRAMEWORK}_left_out")),
         "tried": as_count(figures.get(f"{FRAMEWORK}_tried")),
         "verdict": str(figures.get(f"{FRAMEWORK}_verdict", NOT_JUDGED)),
@@ -115,17 +115,17 @@ def differing(rows: Sequence[Row]) -> Row:
     ``same`` is the number of values with the same bits; ``worst`` is the worst value of floats
     (None if all are the same); ``integers`` are the nodes whose integers differ.
     """
-    others = [row for row in rows if not row["same"]]
-    floats = [row for row in others if row["error"] is not None]
+    unequal = [row for row in rows if not row["same"]]
+    floats = [row for row in unequal if row["error"] is not None]
     return {
         "values": len(rows),
-        "same": len(rows) - len(others),
+        "same": len(rows) - len(unequal),
         "worst": max(floats, key=lambda row: row["error"], default=None),
-        "integers": [row["node"] for row in others if row["error"] is None],
+        "integers": [row["node"] for row in unequal if row["error"] is None],
     }
 
 
-def beyond(found: Beyond) -> Row:
+def beyond(found: FirstDifference) -> Row:
     """Return the first node that differs.
 
     The row has ``node`` of the framework, our ``op`` as text, ``line`` of the model, ``alone`` (on
@@ -133,20 +133,20 @@ def beyond(found: Beyond) -> Row:
     (``want``) and ours (``got``), ``error`` relative to the largest magnitude, ``ulps``, the
     ``allowed`` error, the reason (``note``), and the error of the node's ``inputs``.
     """
-    off = found.judgement.distance
+    distance = found.judgement.distance
     return {
         "node": found.node,
         "op": found.op,
         "line": found.line or None,
         "alone": found.alone,
-        "element": list(off.index),
-        "want": said(off.want),
-        "got": said(off.got),
-        "error": said(off.relative),
-        "ulps": off.ulps,
-        "allowed": said(found.judgement.allowed),
+        "element": list(distance.index),
+        "want": json_number(distance.want),
+        "got": json_number(distance.got),
+        "error": json_number(distance.relative),
+        "ulps": distance.ulps,
+        "allowed": json_number(found.judgement.allowed),
         "note": found.judgement.note,
-        "inputs": [{"name": name, "error": said(error)} for name, error in found.inputs],
+        "inputs": [{"name": name, "error": json_number(error)} for name, error in found.inputs],
     }
 
 
@@ -158,7 +158,7 @@ def _read_beyond(text: Any) -> Row | None:
     return found if isinstance(found, dict) else None
 
 
-class Beside(Observer):
+class FrameworkComparison(Observer):
     """An observer of the comparison of an import's values with those of its framework."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Beside(Observer):
     def figures(self, figures: Mapping[str, Any]) -> None:
         self._figures.update((n, v) for n, v in figures.items() if n.startswith(FRAMEWORK))
 
-    def told(self) -> dict[str, Any] | None:
+    def result(self) -> dict[str, Any] | None:
         """Return a summary of the comparison; None if there was none."""
         return framework(self._records, self._figures)
 
@@ -182,7 +182,7 @@ def _is_float(value: Value) -> bool:
     return not isinstance(value.type, TensorType) or value.type.dtype.is_float
 
 
-def beside(record: FrameworkRecord) -> Row:
+def compared_value(record: FrameworkRecord) -> Row:
     """Return a value compared with its framework's.
 
     The row has ``error`` relative to the largest magnitude there (None: integers that differ), at
@@ -207,10 +207,10 @@ def framework_values(
 ) -> list[Row]:
     """Return the values of the import compared with those of the framework, in its order.
 
-    Rows are those of :func:`beside`, with the ``node`` and the ``op`` that makes the value (None:
-    an input of the model).
+    Rows are those of :func:`compared_value`, with the ``node`` and the ``op`` that makes the value
+    (None: an input of the model).
     """
-    place = place or place_of
+    place = place or source_location
     records = recording.framework_values()
     makers = made_by(recording, 0) if records else {}
     rows = []
@@ -222,7 +222,7 @@ def framework_values(
                 "place": number,
                 "framework": each.framework,
                 "node": each.node,
-                **beside(each),
+                **compared_value(each),
                 "name": name_of(recording, each.value),
                 "type": str(each.value.type),
                 "op": None if op is None else recording.op_id(op),
@@ -235,24 +235,25 @@ def framework_values(
     return rows
 
 
-def against(told: Row) -> str:
+def against(comparison: Row) -> str:
     """Return :func:`framework` as text: a line, and lines for the first node that differs."""
     text = (
-        f"against {told['framework']}: {told['verdict'].replace('_', ' ')}, {told['values']} "
-        f"values, {told['same']} with the same bits"
+        f"against {comparison['framework']}: {comparison['verdict'].replace('_', ' ')}, "
+        f"{comparison['values']} "
+        f"values, {comparison['same']} with the same bits"
     )
-    if told["left_out"]:
-        text += f", {told['left_out']} not compared"
-    if told["worst"] is not None:
-        text += f", worst relative error {short(told['worst']['error'])} (of max abs)"
-        text += f", at {told['worst']['node']}"
-    text += others(told["integers"])
-    if told["tried"]:
-        text += f"; forms of nodes on adversarial values too: {told['tried']}"
-    return "\n".join([text, *(beyond_lines(told["beyond"]) if told["beyond"] else [])])
+    if comparison["left_out"]:
+        text += f", {comparison['left_out']} not compared"
+    if comparison["worst"] is not None:
+        text += f", worst relative error {short(comparison['worst']['error'])} (of max abs)"
+        text += f", at {comparison['worst']['node']}"
+    text += describe_integers(comparison["integers"])
+    if comparison["tried"]:
+        text += f"; forms of nodes on adversarial values too: {comparison['tried']}"
+    return "\n".join([text, *(beyond_lines(comparison["beyond"]) if comparison["beyond"] else [])])
 
 
-def others(integers: Sequence[str]) -> str:
+def describe_integers(integers: Sequence[str]) -> str:
     """Return a text for integers that differ: no relative error describes their distance."""
     if not integers:
         return ""
@@ -267,7 +268,7 @@ def peer_line(row: Row) -> str:
     ulp = "" if row["ulp"] is None else f", worst ulp {row['ulp']:.0f}"
     verdict = row["verdict"].replace("_", " ")
     return f"against {row['name']}: {verdict}, worst relative error {row['error']:.3g}{ulp}" + (
-        others(row["integers"])
+        describe_integers(row["integers"])
     )
 
 
@@ -291,7 +292,7 @@ def beyond_lines(row: Row) -> list[str]:
 
 
 def short(number: float | str | None) -> str:
-    """Return a number with three digits; one that is not finite is unchanged (see :func:`said`)."""
+    """Return a number with three digits; one that is not finite is unchanged."""
     return "?" if number is None else number if isinstance(number, str) else f"{number:.3g}"
 
 
@@ -310,7 +311,7 @@ def checks(
     op to select for it; ``old`` and ``new`` are the numbers at ``element`` of ``value``,
     ``absolute`` and ``ulps`` their distance. ``rewrites``: those of the stage, if known.
     """
-    place = place or place_of
+    place = place or source_location
     rewrites = recording.rewrites(stage) if rewrites is None else rewrites
     numbers = {r.rewrite: r for r in rewrites}
     records = recording.checks(stage, rewrites)
@@ -390,11 +391,13 @@ def _launches(
     named: dict[str, Op] = {}
     for op in found:
         named.setdefault(op["kernel"], op)
-    told = {r: r.note.removeprefix("kernel ").partition(" ")[0].rstrip(":") for r in records}
-    made = {r: named[name] for r, name in told.items() if name in named}
-    whole = [r for r in records if r.kind != "code"]
-    if len(found) == len(whole):
-        made.update(zip(whole, found, strict=True))
+    kernel_names = {
+        r: r.note.removeprefix("kernel ").partition(" ")[0].rstrip(":") for r in records
+    }
+    made = {r: named[name] for r, name in kernel_names.items() if name in named}
+    launch_checks = [r for r in records if r.kind != "code"]
+    if len(found) == len(launch_checks):
+        made.update(zip(launch_checks, found, strict=True))
     return made
 
 
@@ -413,7 +416,7 @@ def values(
     ``bins`` are the counts of the histogram from ``minimum`` to ``maximum``; ``first_bad``: no
     earlier value of its stage has NaN or Inf.
     """
-    place = place or place_of
+    place = place or source_location
     stats = recording.tensors() if stats is None else stats
     rows: list[Row] = []
     bad: set[int] = set()
@@ -468,14 +471,14 @@ def largest(stats: TensorStats) -> float | None:
 # -- helpers --------------------------------------------------------------------------------------
 
 
-def said(value: float | None) -> float | str | None:
+def json_number(value: float | None) -> float | str | None:
     """Return a number for a view; one that is not finite, which JSON lacks, becomes a word."""
     return value if value is None or math.isfinite(value) else str(value)
 
 
-def sent(rows: Sequence[Row], *columns: str) -> list[Row]:
-    """Return rows with :func:`said` numbers in ``columns``."""
-    return [{**row, **{name: said(row[name]) for name in columns}} for row in rows]
+def json_rows(rows: Sequence[Row], *columns: str) -> list[Row]:
+    """Return rows with :func:`json_number` numbers in ``columns``."""
+    return [{**row, **{name: json_number(row[name]) for name in columns}} for row in rows]
 
 
 def name_of(recording: Recording, value: Value) -> str:
@@ -483,7 +486,7 @@ def name_of(recording: Recording, value: Value) -> str:
     return f"%{value.name or recording.value_id(value)}"
 
 
-def place_of(op: Op) -> tuple[str, int]:
+def source_location(op: Op) -> tuple[str, int]:
     """Return the file and line of the model that an op came from; ("", 0) if unknown."""
     nodes = () if op.origin is None else op.origin.nodes()
     return next(((n.file, n.line) for n in nodes if n.file), ("", 0))
@@ -498,15 +501,15 @@ def ulps(old: float | None, new: float | None, dtype: np.dtype | None) -> int | 
         return None
     if not (math.isfinite(old) and math.isfinite(new)):
         return None
-    a, b = places(np.array([old, new], np.float64).astype(dtype))
+    a, b = ordinals(np.array([old, new], np.float64).astype(dtype))
     return abs(int(a) - int(b))
 
 
-def places(x: np.ndarray) -> np.ndarray:
+def ordinals(x: np.ndarray) -> np.ndarray:
     """Return each float's index in the order of all floats of its dtype (+0 and -0 are both 0)."""
     bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").astype(np.int64)
-    least = -(1 << (8 * x.dtype.itemsize - 1))
-    return np.where(bits < 0, least - bits, bits)
+    lowest = -(1 << (8 * x.dtype.itemsize - 1))
+    return np.where(bits < 0, lowest - bits, bits)
 
 
 def _numpy(value: Value) -> np.dtype | None:

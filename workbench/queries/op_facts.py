@@ -54,7 +54,7 @@ class OpFacts:
 
     @staticmethod
     def of(run: Run) -> OpFacts:
-        return run.kept("op facts", lambda: OpFacts(run))
+        return run.cached("op facts", lambda: OpFacts(run))
 
     def columns(self, ids: np.ndarray, ops: Sequence[Op]) -> dict[str, np.ndarray]:
         """Return the columns of these ops (``ids[i]`` is that of ``ops[i]``), one row each."""
@@ -91,7 +91,7 @@ class OpFacts:
 
     def _row(self, op: Op) -> tuple:
         """Return a number for each column, in their order."""
-        file, line = self._run.kept_place(op)
+        file, line = self._run.source_location(op)
         types = tuple([v.type for v in op.results or written(op)])
         type_ = self._types.get(types)
         if type_ is None:
@@ -110,12 +110,12 @@ class OpFacts:
 
     def _attribute(self, op: Op) -> int:
         """Return the number of the attributes' text, shared by recorded ops with equal ones."""
-        held = id(op.attributes)
-        found = self._attributes.get(held)
+        attributes_id = id(op.attributes)
+        found = self._attributes.get(attributes_id)
         if found is None or op.kind == LAUNCH:
             found = self.number("attribute", _attribute_text(op))
             if op.kind != LAUNCH:
-                self._attributes[held] = found
+                self._attributes[attributes_id] = found
         return found
 
     def _work(self, op: Op) -> tuple[float, float]:
@@ -124,9 +124,11 @@ class OpFacts:
             isinstance(v.type, TensorType) and v.type.is_static for v in values
         ):
             return 0.0, 0.0
-        places = {v: i for i, v in enumerate(op.operands)}
-        same = tuple([places[v] for v in op.operands])  # an operand that is read twice moves once
-        key = op.kind, id(op.attributes), tuple([v.type for v in values]), same
+        indices = {v: i for i, v in enumerate(op.operands)}
+        operand_indices = tuple(
+            [indices[v] for v in op.operands]
+        )  # an operand that is read twice moves once
+        key = op.kind, id(op.attributes), tuple([v.type for v in values]), operand_indices
         known = self._costs.get(key)
         if known is None:
             found = cost(op)

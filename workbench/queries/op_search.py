@@ -39,14 +39,14 @@ class Term:
     field: str = ""
     expression: bool = False
 
-    def places(self, texts: Sequence[str], whole: bool = False) -> np.ndarray:
-        """Return a mask of the texts that contain the term; ``whole``: that equal it."""
+    def matches(self, texts: Sequence[str], exact: bool = False) -> np.ndarray:
+        """Return a mask of the texts that contain the term; ``exact``: that equal it."""
         found = np.zeros(len(texts), bool)
         if self.expression:
-            found[user_regex.places(self.text, texts)] = True
+            found[user_regex.matches(self.text, texts)] = True
         else:
             lower = (text.lower() for text in texts)
-            found[:] = [self.text == each if whole else self.text in each for each in lower]
+            found[:] = [self.text == each if exact else self.text in each for each in lower]
         return found
 
 
@@ -94,7 +94,7 @@ def short_type(type_: str) -> str:
 
 def _column(table: str, column: str) -> Callable[[Mapping[str, Any], Term], np.ndarray]:
     def test(data: Mapping[str, Any], term: Term) -> np.ndarray:
-        return _in(data, term.places(data.get(table) or ()), column)
+        return _in(data, term.matches(data.get(table) or ()), column)
 
     return test
 
@@ -112,12 +112,12 @@ def _in(data: Mapping[str, Any], found: np.ndarray, column: str) -> np.ndarray:
 def _shape(data: Mapping[str, Any], term: Term) -> np.ndarray:
     texts = [f"{each} {short_type(each)}" for each in data["types"]]
     wanted = term if term.expression else Term(term.text.replace(TIMES, "x"))
-    return _in(data, wanted.places(texts), "type")
+    return _in(data, wanted.matches(texts), "type")
 
 
 def _dtype(data: Mapping[str, Any], term: Term) -> np.ndarray:
     texts = [short_type(each).rpartition(" ")[2] for each in data["types"]]
-    return _in(data, term.places(texts, whole=True), "type")
+    return _in(data, term.matches(texts, exact=True), "type")
 
 
 def _line(data: Mapping[str, Any], term: Term) -> np.ndarray:
@@ -129,7 +129,7 @@ def _line(data: Mapping[str, Any], term: Term) -> np.ndarray:
 
 
 def _name(data: Mapping[str, Any], term: Term) -> np.ndarray:
-    return term.places(data["ops"]["name"])
+    return term.matches(data["ops"]["name"])
 
 
 _TESTS: Mapping[str, Callable[[Mapping[str, Any], Term], np.ndarray]] = {

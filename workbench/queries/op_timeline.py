@@ -15,9 +15,9 @@ from workbench.queries.rows import cut, short_path
 from workbench.queries.run import Run
 
 #: The most marks of a lane; marks in between are omitted, and ``more`` counts them.
-MOST = 24
+MAX_MARKS = 24
 #: The most ops that a mark names.
-NAMED = 3
+MAX_NAMED = 3
 FROM, SELF, BECAME, GRADIENT = "from", "op", "became", "gradient"
 #: Items shown after the last pass: the kernel, its buffer, its code.
 _ENDS = ("kernel", "buffer", "code")
@@ -46,9 +46,9 @@ def timeline(run: Run, op: int, stage: int) -> dict[str, Any]:
     )
     marks, more = [], 0
     for lane in lanes:
-        kept = [*lane[: MOST - 4], *lane[-4:]] if len(lane) > MOST else lane
-        more += len(lane) - len(kept)
-        marks += sorted(kept, key=lambda mark: mark["at"])
+        shown = [*lane[: MAX_MARKS - 4], *lane[-4:]] if len(lane) > MAX_MARKS else lane
+        more += len(lane) - len(shown)
+        marks += sorted(shown, key=lambda mark: mark["at"])
     for mark in marks:
         at = mark["at"]
         mark["pass"] = names[at] if 0 <= at < len(names) else None
@@ -81,29 +81,29 @@ def _self(run: Run, op: int, history: OpHistory, names: Sequence[str]) -> Iterat
         return
     first, last = history.stages
     name = f"{run.name_of(op)} {run.recording.op(op).kind}"
-    here = {"op": op, "stage": first}
+    link = {"op": op, "stage": first}
     if first == 0:
-        yield _mark(SELF, 0, "imported", f"00 {names[0]}: {name}", here)
+        yield _mark(SELF, 0, "imported", f"00 {names[0]}: {name}", link)
     else:
         made = next((s for s in history.earlier if s.new == op and s.stage == first), None)
         rule = "" if made is None else made.rule
         text = f"{first:02d} {names[first]}: makes {name}" + (f" ({rule})" if rule else "")
-        yield _mark(SELF, first, "created", text, here | _rewrite(run, first, made), rule)
+        yield _mark(SELF, first, "created", text, link | _rewrite(run, first, made), rule)
     if last is not None and last + 1 < len(names):
-        gone = next(
+        removal = next(
             (
                 s
                 for s in history.later
-                if s.old == op and s.stage == last + 1 and _tells(run, op, s.new)
+                if s.old == op and s.stage == last + 1 and _is_relevant(run, op, s.new)
             ),
             None,
         )
-        rule = "" if gone is None else gone.rule
+        rule = "" if removal is None else removal.rule
         text = f"{last + 1:02d} {names[last + 1]}: removes it" + (f" ({rule})" if rule else "")
         go = (
             {"op": op, "stage": last}
-            if gone is None
-            else {"op": gone.new, "stage": last + 1, **_rewrite(run, last + 1, gone)}
+            if removal is None
+            else {"op": removal.new, "stage": last + 1, **_rewrite(run, last + 1, removal)}
         )
         yield _mark(SELF, last + 1, "removed", text, go, rule)
 
@@ -113,7 +113,7 @@ def _steps(run: Run, op: int, steps: Iterable[HistoryStep], lane: str) -> Iterat
     side = "old" if lane == FROM else "new"
     by_stage: dict[int, list[HistoryStep]] = {}
     for step in steps:
-        if step.stage is not None and _tells(run, op, getattr(step, side)):
+        if step.stage is not None and _is_relevant(run, op, getattr(step, side)):
             by_stage.setdefault(step.stage, []).append(step)
     names = {s.index: s.pass_name for s in run.stages()}
     for stage, found in by_stage.items():
@@ -135,7 +135,7 @@ def _steps(run: Run, op: int, steps: Iterable[HistoryStep], lane: str) -> Iterat
         yield _mark(lane, stage, what, text, go, step.rule)
 
 
-def _tells(run: Run, selected: int, other: int) -> bool:
+def _is_relevant(run: Run, selected: int, other: int) -> bool:
     """Return whether a step to ``other`` is relevant to the selected op.
 
     Constants and memory that a rule made beside it are not, unless it is itself such an op.
@@ -145,14 +145,14 @@ def _tells(run: Run, selected: int, other: int) -> bool:
 
 
 def _is_there(run: Run, op: int, stage: int) -> bool:
-    there = run.recording.op_stages(op)
-    return there is not None and there[0] <= stage and (there[1] is None or stage <= there[1])
+    span = run.recording.op_stages(op)
+    return span is not None and span[0] <= stage and (span[1] is None or stage <= span[1])
 
 
 def _rewrite(run: Run, stage: int, step: HistoryStep | None) -> dict[str, int]:
     if step is None or step.rewrite is None:
         return {}
-    numbers = run.kept(
+    numbers = run.cached(
         ("rewrite numbers", stage), lambda: {r.id: r.number for r in run.rewrites(stage)}
     )
     return {"rewrite": numbers[step.rewrite]} if step.rewrite in numbers else {}
@@ -160,26 +160,31 @@ def _rewrite(run: Run, stage: int, step: HistoryStep | None) -> dict[str, int]:
 
 def _ends(run: Run, op: int, history: OpHistory, stages: int) -> Iterator[Mark]:
     kernel, buffer = linked_to(run, op, history)
-    places = {name: stages + place for place, name in enumerate(_ENDS)}
+    positions = {name: stages + index for index, name in enumerate(_ENDS)}
     made = next((k for k in run.kernels() if k.id == kernel), None)
     if made is not None:
         yield _mark(
             BECAME,
-            places["kernel"],
+            positions["kernel"],
             "kernel",
             f"kernel {made.name}",
             {"op": op, "kernel": kernel, "panes": ["kernels", "code"]},
         )
         text = f"its lines in the code of {made.name}"
         yield _mark(
-            BECAME, places["code"], "code", text, {"op": op, "kernel": kernel, "open": "code"}
+            BECAME, positions["code"], "code", text, {"op": op, "kernel": kernel, "open": "code"}
         )
-    held = next((b for b in run.buffers() if b.id == buffer), None)
-    if held is not None:
-        text = f"buffer {held.name or '%' + str(held.value)}: {held.size:,} B at {held.offset:,} "
-        text += f"of {held.tier}, live at positions {held.start} to {held.end}"
+    planned = next((b for b in run.buffers() if b.id == buffer), None)
+    if planned is not None:
+        text = f"buffer {planned.name or '%' + str(planned.value)}: {planned.size:,} B at "
+        text += f"{planned.offset:,} of {planned.tier}, "
+        text += f"live at positions {planned.start} to {planned.end}"
         yield _mark(
-            BECAME, places["buffer"], "buffer", text, {"op": op, "buffer": buffer, "open": "memory"}
+            BECAME,
+            positions["buffer"],
+            "buffer",
+            text,
+            {"op": op, "buffer": buffer, "open": "memory"},
         )
 
 
@@ -188,11 +193,11 @@ def _gradients(run: Run, op: int, stage: int) -> Iterator[Mark]:
     for what, words, ops in joint_rows.gradient_ops(run, stage, op):
         made: dict[int, list[int]] = {}
         for other in ops:
-            there = run.recording.op_stages(other)
-            made.setdefault(stage if there is None else there[0], []).append(other)
+            span = run.recording.op_stages(other)
+            made.setdefault(stage if span is None else span[0], []).append(other)
         for at, found in made.items():
-            named = [f"{run.name_of(o)} {run.recording.op(o).kind}" for o in found[:NAMED]]
-            text = f"{words} {', '.join(named)}{', and others' if len(found) > NAMED else ''}"
+            named = [f"{run.name_of(o)} {run.recording.op(o).kind}" for o in found[:MAX_NAMED]]
+            text = f"{words} {', '.join(named)}{', and others' if len(found) > MAX_NAMED else ''}"
             yield {
                 **_mark(GRADIENT, at, what, text, {"op": found[0], "stage": stage}),
                 "ops": found,

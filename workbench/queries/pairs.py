@@ -44,7 +44,7 @@ class Pair:
 def launched(run: Run) -> list[Launched]:
     """Return the launches of one execution in program order."""
     key = "launched", run.version.stages, run.version.timings, run.version.figures
-    return run.kept(key, lambda: _launched(run))
+    return run.cached(key, lambda: _launched(run))
 
 
 def _launched(run: Run) -> list[Launched]:
@@ -52,7 +52,7 @@ def _launched(run: Run) -> list[Launched]:
     found = []
     for key, op in launches(run).items():
         nodes = op.origin.nodes() if op.origin is not None else ()
-        file, line = run.kept_place(op)
+        file, line = run.source_location(op)
         each = works.get(key, Work(key, op["kernel"], 0, 0, None))
         found.append(
             Launched(
@@ -74,32 +74,34 @@ def _kind(kind: str) -> str:
 
 def pairs(first: Run, second: Run) -> list[Pair]:
     """Return pairs that cover all launches of both recordings, in the first one's order."""
-    return paired(launched(first), launched(second))
+    return pair_launches(launched(first), launched(second))
 
 
-def paired(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
+def pair_launches(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:
     """Return :func:`pairs` of launches."""
     by_nodes: dict[frozenset[str], list[Launched]] = {}
     for each in second:
         by_nodes.setdefault(each.nodes, []).append(each)
     found: list[Pair] = []
-    left = []
+    unmatched = []
     for each in first:
-        same = by_nodes.get(each.nodes)
-        if each.nodes and same:
-            found.append(Pair((each,), (same.pop(0),)))
+        candidates = by_nodes.get(each.nodes)
+        if each.nodes and candidates:
+            found.append(Pair((each,), (candidates.pop(0),)))
         else:
-            left.append(each)
+            unmatched.append(each)
     taken = {each.op for pair in found for each in pair.second}
-    joined = _joined(left, [each for each in second if each.op not in taken])
+    joined = _joined(unmatched, [each for each in second if each.op not in taken])
     found += [pair for pair in joined if pair.first and pair.second]
     ones = {each.op for pair in found for each in pair.first}
     twos = {each.op for pair in found for each in pair.second}
     found += _by_work(
-        [e for e in left if e.op not in ones], [e for e in second if e.op not in twos]
+        [e for e in unmatched if e.op not in ones], [e for e in second if e.op not in twos]
     )
-    places = {each.op: at for at, each in enumerate(first)}
-    return sorted(found, key=lambda p: min((places[e.op] for e in p.first), default=len(places)))
+    positions = {each.op: at for at, each in enumerate(first)}
+    return sorted(
+        found, key=lambda p: min((positions[e.op] for e in p.first), default=len(positions))
+    )
 
 
 def _joined(first: Sequence[Launched], second: Sequence[Launched]) -> list[Pair]:

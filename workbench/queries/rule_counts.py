@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.queries import compared
-from workbench.queries.numeric_results import said
+from workbench.queries.numeric_results import json_number
 from workbench.queries.run import Run
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ def rules(run: Run, other: Run) -> list[Row]:
 
 def _applied(run: Run) -> dict[tuple[str, str], Row]:
     """Return the statistics of each rule of each pass."""
-    return run.kept(("rules applied", run.version.stages, run.version.checks), lambda: _read(run))
+    return run.cached(("rules applied", run.version.stages, run.version.checks), lambda: _read(run))
 
 
 def _read(run: Run) -> dict[tuple[str, str], Row]:
@@ -58,6 +58,6 @@ def _read(run: Run) -> dict[tuple[str, str], Row]:
         if row["stage"] not in passes:  # recorded after the stages were read
             continue
         row["removed"] = row.pop("old") - row.pop("new")
-        row["failed"], row["error"] = row["failed"] or 0, said(row["error"])
+        row["failed"], row["error"] = row["failed"] or 0, json_number(row["error"])
         found[passes[row["stage"]], row.pop("rule")] = row
     return found

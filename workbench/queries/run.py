@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 #: How many derived objects (a stage's index, a diff, a view's rows) are cached for each recording,
 #: and the least number for recordings with very many ops: each has about as many rows.
-KEPT, KEPT_LEAST = 160, 24
+MAX_CACHED, MIN_CACHED = 160, 24
 #: The total rows of these objects that are cached.
-KEPT_ROWS = 3_000_000
+MAX_CACHED_ROWS = 3_000_000
 #: Bytes of data packed for the browser that are cached for each recording.
-KEPT_BYTES = 64 << 20
+MAX_CACHED_BYTES = 64 << 20
 
 _VERSION = """SELECT (SELECT count(*) FROM stage), (SELECT count(*) FROM check_result),
   (SELECT count(*) FROM kernel), (SELECT count(*) FROM buffer), (SELECT max(id) FROM timing),
@@ -91,10 +91,10 @@ class Run:
         self.recording = Recording.open(path)
         self._stamp = self.recording.stamp
         self.lock = threading.RLock()
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._cached: OrderedDict[Hashable, Any] = OrderedDict()
         self._packed: OrderedDict[Hashable, tuple[str, bytes]] = OrderedDict()
         self._packed_bytes = 0
-        self._most_kept = self._room()
+        self._max_cached = self._cache_size()
         self._scopes: dict[Origin, str] = {}
         self._places: dict[Origin, tuple[str, int]] = {}
         self._iterations: dict[int, IterationRecord] = {}
@@ -127,7 +127,7 @@ class Run:
             if version == self.version and status == self.status:
                 return False
             self.version, self.status = version, status
-            self._most_kept = self._room()
+            self._max_cached = self._cache_size()
             self.meta()
             return True
         finally:
@@ -146,10 +146,10 @@ class Run:
     def _read_version(self) -> Version:
         return Version(*self.recording.query(_VERSION).rows[0])
 
-    def _room(self) -> int:
+    def _cache_size(self) -> int:
         """Return how many derived objects are cached, given the number of ops in all stages."""
         ops = self.recording.query("SELECT max(id) FROM op").rows[0][0] or 1
-        return max(KEPT_LEAST, min(KEPT, KEPT_ROWS // int(ops)))
+        return max(MIN_CACHED, min(MAX_CACHED, MAX_CACHED_ROWS // int(ops)))
 
     @property
     def live(self) -> bool:
@@ -161,33 +161,33 @@ class Run:
         """Return whether another machine writes it: this may be a copy, which never grows."""
         return self.live and str(self.meta().get("writer", "")).rpartition("@")[2] != machine_id()
 
-    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return ``make()``, cached by key (the least recently used ones are evicted)."""
         with self.lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-            value = self._kept[key] = make()
-            while len(self._kept) > self._most_kept:
-                self._kept.popitem(last=False)
+            if key in self._cached:
+                self._cached.move_to_end(key)
+                return self._cached[key]
+            value = self._cached[key] = make()
+            while len(self._cached) > self._max_cached:
+                self._cached.popitem(last=False)
             return value
 
-    def kept_packed(
+    def cached_packed(
         self, key: Hashable, make: Callable[[], tuple[str, bytes]]
     ) -> tuple[str, bytes]:
-        """Return a view's packed data, made once for each key, within ``KEPT_BYTES``."""
+        """Return a view's packed data, made once for each key, within ``MAX_CACHED_BYTES``."""
         with self.lock:
             if key in self._packed:
                 self._packed.move_to_end(key)
                 return self._packed[key]
             found = self._packed[key] = make()
             self._packed_bytes += len(found[0]) + len(found[1])
-            while self._packed_bytes > KEPT_BYTES and len(self._packed) > 1:
+            while self._packed_bytes > MAX_CACHED_BYTES and len(self._packed) > 1:
                 _, (text, blob) = self._packed.popitem(last=False)
                 self._packed_bytes -= len(text) + len(blob)
             return found
 
-    def kept_scope(self, op: Op) -> str:
+    def scope_of(self, op: Op) -> str:
         """Return the module path of an op's origin (shared origins are walked once)."""
         if op.origin is None:
             return ""
@@ -196,7 +196,7 @@ class Run:
             found = self._scopes[op.origin] = op.origin.scope
         return found
 
-    def kept_place(self, op: Op) -> tuple[str, int]:
+    def source_location(self, op: Op) -> tuple[str, int]:
         """Return the file and line of an op's origin (shared origins are walked once)."""
         if op.origin is None:
             return "", 0
@@ -207,7 +207,7 @@ class Run:
         return found
 
     def _growing(self, name: str, counted: Hashable, make: Callable[[], T]) -> T:
-        return self.kept((name, counted), make)
+        return self.cached((name, counted), make)
 
     # -- growing facts ---------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Run:
 
     def op_history(self, op: int) -> OpHistory:
         version = self.version.stages, self.version.kernels, self.version.buffers
-        return self.kept(("history", op, version), lambda: self.recording.op_history(op))
+        return self.cached(("history", op, version), lambda: self.recording.op_history(op))
 
     # -- stages ----------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Run:
         return next(failing, next((s.index for s in stages[1:] if s.changed), 0))
 
     def index(self, stage: int) -> StageIndex:
-        return self.kept(("index", stage), lambda: self._index(stage))
+        return self.cached(("index", stage), lambda: self._index(stage))
 
     def _index(self, stage: int) -> StageIndex:
         module, number = self.recording.module(stage), self.recording.op_id
@@ -323,15 +323,15 @@ class Run:
         return StageIndex(module, ops, around)
 
     def diff(self, before: int, after: int) -> ModuleDiff:
-        return self.kept(("diff", before, after), lambda: self.recording.diff(before, after))
+        return self.cached(("diff", before, after), lambda: self.recording.diff(before, after))
 
     def rewrites(self, stage: int) -> list[RecordedRewrite]:
         checks = self.version.checks
-        return self.kept(("rewrites", stage, checks), lambda: self.recording.rewrites(stage))
+        return self.cached(("rewrites", stage, checks), lambda: self.recording.rewrites(stage))
 
     def births(self, stage: int) -> dict[int, int]:
         """Return, for each op up to ``stage``, the first stage that contains it."""
-        return self.kept(("births", stage), lambda: self.recording.births(stage))
+        return self.cached(("births", stage), lambda: self.recording.births(stage))
 
     def op_id(self, op: Op) -> int:
         return self.recording.op_id(op)

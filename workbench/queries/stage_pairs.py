@@ -8,7 +8,7 @@ from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.diff import GUESSED, Match, ModuleDiff
 from core_compiler.ir.line_diff import AlignedLines
 from workbench.queries import matching
-from workbench.queries.matching import Same
+from workbench.queries.matching import Counterpart
 from workbench.queries.run import Run
 
 
@@ -17,41 +17,41 @@ def partner(run: Run, other: Run, stage: int) -> tuple[int, bool]:
 
     If not, the stage is the one after the nearest earlier pass that both have.
     """
-    there = {each.pass_name: each.index for each in other.stages()}
+    stage_of_pass = {each.pass_name: each.index for each in other.stages()}
     for each in reversed(run.stages()[: stage + 1]):
-        if each.pass_name in there:
-            return there[each.pass_name], each.index == stage
+        if each.pass_name in stage_of_pass:
+            return stage_of_pass[each.pass_name], each.index == stage
     return 0, False
 
 
-def aligned(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, int]:
+def aligned(run: Run, other: Run, stage: int, other_stage: int) -> tuple[AlignedLines, int]:
     """Return the lines of both, and the number of ops matched by structure alone."""
-    key = "aligned with", str(other.path), other.identity, stage, there
-    return run.kept(key, lambda: _align(run, other, stage, there))
+    key = "aligned with", str(other.path), other.identity, stage, other_stage
+    return run.cached(key, lambda: _align(run, other, stage, other_stage))
 
 
-def _align(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, int]:
-    left, right = run.index(stage).module, other.index(there).module
-    mine, theirs = list(left.walk()), list(right.walk())
-    same = matching.same_in_stages(run, other, (stage, there))
+def _align(run: Run, other: Run, stage: int, other_stage: int) -> tuple[AlignedLines, int]:
+    left, right = run.index(stage).module, other.index(other_stage).module
+    ops_a, ops_b = list(left.walk()), list(right.walk())
+    same = matching.same_in_stages(run, other, (stage, other_stage))
     partners = {each.second: each.first for each in same}
-    left_over = {each.first for each in same}, partners.keys()
+    matched = {each.first for each in same}, partners.keys()
     found = ModuleDiff(
         [],
         [],
         [Match(each.first, each.second, each.how, each.why) for each in same],
         [],
-        [op for op in mine if op not in left_over[0]],
-        [op for op in theirs if op not in left_over[1]],
+        [op for op in ops_a if op not in matched[0]],
+        [op for op in ops_b if op not in matched[1]],
     )
-    own = set(mine)
+    own_ops = set(ops_a)
 
-    def key(thing: Op | Function) -> int | str | None:
+    def key(item: Op | Function) -> int | str | None:
         """Return the id of the op of A that matches an op of B; None if there is none."""
-        if isinstance(thing, Function):
-            return f"@{thing.name}"
-        thing = partners.get(thing, thing)
-        return run.op_id(thing) if thing in own else None
+        if isinstance(item, Function):
+            return f"@{item.name}"
+        item = partners.get(item, item)
+        return run.op_id(item) if item in own_ops else None
 
     numbers = _numbers(run, other, left, right, same)
     guessed = sum(each.how == GUESSED for each in same)
@@ -59,7 +59,7 @@ def _align(run: Run, other: Run, stage: int, there: int) -> tuple[AlignedLines, 
 
 
 def _numbers(
-    run: Run, other: Run, left: Module, right: Module, same: Sequence[Same]
+    run: Run, other: Run, left: Module, right: Module, same: Sequence[Counterpart]
 ) -> dict[Value, int]:
     """Return numbers for the values without a name.
 
@@ -67,8 +67,8 @@ def _numbers(
     does not use.
     """
     found = {value: run.value_id(value) for value in _values(left)}
-    beyond = max(found.values(), default=0) + 1
-    found |= {value: beyond + other.value_id(value) for value in _values(right)}
+    offset = max(found.values(), default=0) + 1
+    found |= {value: offset + other.value_id(value) for value in _values(right)}
     pairs = [(each.first, each.second) for each in matching.same_arguments(left, right)]
     for each in same:
         pairs += zip(each.first.results, each.second.results, strict=False)

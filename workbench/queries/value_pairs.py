@@ -16,7 +16,7 @@ from core_compiler.debug.bits import differing
 from core_compiler.ir.diff import GUESSED
 from core_compiler.ir.events import TensorStats
 from workbench.queries import matching, numeric_results, value_statistics
-from workbench.queries.matching import Same
+from workbench.queries.matching import Counterpart
 from workbench.queries.numeric_results import Row
 from workbench.queries.run import Run
 
@@ -48,11 +48,11 @@ def values(run: Run, other: Run) -> tuple[list[Row], list[dict[str, Any]]]:
     """
     parts = _stages(run, other)
     rows: list[Row] = []
-    told = []
+    summaries = []
     for name, stages in parts.items():
         found, only = _part(run, other, name, stages)
         rows += found
-        told.append(
+        summaries.append(
             {
                 "name": name,
                 "stages": list(stages),
@@ -61,7 +61,7 @@ def values(run: Run, other: Run) -> tuple[list[Row], list[dict[str, Any]]]:
                 "guessed": sum(row["how"] == GUESSED for row in found),
             }
         )
-    return rows, told
+    return rows, summaries
 
 
 def by_stage(run: Run) -> dict[int, dict[int, Row]]:
@@ -73,7 +73,7 @@ def by_stage(run: Run) -> dict[int, dict[int, Row]]:
             found.setdefault(row["stage"], {})[row["value"]] = row
         return found
 
-    return run.kept(("values by stage", run.version.checks, run.version.figures), make)
+    return run.cached(("values by stage", run.version.checks, run.version.figures), make)
 
 
 def _stages(run: Run, other: Run) -> dict[str, tuple[int, int]]:
@@ -102,24 +102,24 @@ def _part(
     for same in _matched(run, other, stages):
         a, b = ones.get(same.first), twos.get(same.second)
         if a is not None and b is not None:
-            kept = tensors[0].get(same.first), tensors[1].get(same.second)
-            rows.append({"part": name, "how": same.how, "why": same.why, **_compared(a, b, *kept)})
+            pair = tensors[0].get(same.first), tensors[1].get(same.second)
+            rows.append({"part": name, "how": same.how, "why": same.why, **_compared(a, b, *pair)})
     rows.sort(key=lambda row: row["a"]["place"])
     return rows, {"a": len(ones) - len(rows), "b": len(twos) - len(rows)}
 
 
-def _matched(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
+def _matched(run: Run, other: Run, stages: tuple[int, int]) -> list[Counterpart]:
     """Return the matching values (ids) of two stages, each in one match.
 
     Values that carry the same value of the import come first, then those that passes made of the
     same nodes.
     """
     key = "same values", str(other.path), other.identity, stages
-    return run.kept(key, lambda: _match(run, other, stages))
+    return run.cached(key, lambda: _match(run, other, stages))
 
 
-def _match(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
-    found: list[Same] = [] if stages == (0, 0) else matching.same_meaning(run, other, stages)
+def _match(run: Run, other: Run, stages: tuple[int, int]) -> list[Counterpart]:
+    found: list[Counterpart] = [] if stages == (0, 0) else matching.same_meaning(run, other, stages)
     taken = {value for same in found for value in (same.first, same.second)}
     modules = run.index(stages[0]).module, other.index(stages[1]).module
     found += [
@@ -128,18 +128,18 @@ def _match(run: Run, other: Run, stages: tuple[int, int]) -> list[Same]:
         if taken.isdisjoint((same.first, same.second))
     ]
     return [
-        Same(run.value_id(same.first), other.value_id(same.second), same.how, same.why)
+        Counterpart(run.value_id(same.first), other.value_id(same.second), same.how, same.why)
         for same in found
     ]
 
 
 def _tensors(run: Run, stage: int) -> Mapping[int, TensorStats]:
     """Return the values of a stage whose tensors were recorded, by id."""
-    kept = run.recording.query(
+    recorded = run.recording.query(
         "SELECT DISTINCT value FROM tensor_stats WHERE data IS NOT NULL",
         max_rows=value_statistics.MAX_VALUES,
     ).rows
-    found = run.recording.tensors([value for (value,) in kept]) if kept else []
+    found = run.recording.tensors([value for (value,) in recorded]) if recorded else []
     return {
         run.value_id(each.value): each
         for each in found
@@ -153,8 +153,8 @@ def _compared(a: Row, b: Row, one: TensorStats | None, two: TensorStats | None) 
     row: Row = {**sides, "exact": False, "ulps": None, "unequal": None}
     exact = None if one is None or two is None else _elements(one, two)
     row |= _statistics(a, b, largest) if exact is None else exact
-    apart = row["difference"]
-    row["relative"] = apart / largest if apart is not None and largest else None
+    difference = row["difference"]
+    row["relative"] = difference / largest if difference is not None and largest else None
     return row
 
 
@@ -164,7 +164,7 @@ def _statistics(a: Row, b: Row, largest: float | None) -> Row:
     The difference is None if a side has no statistics: nothing is finite.
     """
     pairs = [(a[name], b[name]) for name in _STATISTICS]
-    apart = [abs(x - y) for x, y in pairs if x is not None and y is not None]
+    differences = [abs(x - y) for x, y in pairs if x is not None and y is not None]
     rounding = ROUNDING * (largest or 0.0)
     one_sided = any((x is None) != (y is None) for x, y in pairs)
     differs = (
@@ -176,7 +176,7 @@ def _statistics(a: Row, b: Row, largest: float | None) -> Row:
         or (a["mean"] is not None and abs(a["mean"] - (b["mean"] or 0.0)) > rounding)
         or (a["type"] == b["type"] and a["bins"] != b["bins"])
     )
-    found = max(apart, default=None) if differs else 0.0
+    found = max(differences, default=None) if differs else 0.0
     return {"difference": None if one_sided else found, "differs": bool(differs)}
 
 
@@ -190,16 +190,16 @@ def _elements(one: TensorStats, two: TensorStats) -> Row | None:
         return None
     x, y = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(x) & np.isfinite(y)
-    apart = np.abs(np.subtract(x, y, out=np.zeros_like(x), where=finite))
-    steps = None
+    differences = np.abs(np.subtract(x, y, out=np.zeros_like(x), where=finite))
+    max_ulps = None
     if getattr(one.value.type, "dtype").is_float:  # noqa: B009 (what has statistics has one)
-        places = [numeric_results.places(each).astype(np.float64) for each in (a, b)]
-        steps = int(np.max(np.abs(places[0] - places[1]), where=finite, initial=0.0))
+        ordinals = [numeric_results.ordinals(each).astype(np.float64) for each in (a, b)]
+        max_ulps = int(np.max(np.abs(ordinals[0] - ordinals[1]), where=finite, initial=0.0))
     unequal = int(np.count_nonzero(differing(a, b)))
     return {
         "exact": True,
         "differs": unequal > 0,
         "unequal": unequal,
-        "difference": float(np.max(apart, initial=0.0)),
-        "ulps": steps,
+        "difference": float(np.max(differences, initial=0.0)),
+        "ulps": max_ulps,
     }

@@ -16,12 +16,12 @@ def values(run: Run) -> list[Row]:
     """Return the statistics; those with NaN or Inf first, then in program order."""
 
     def make() -> list[Row]:
-        rows = numeric_results.values(run.recording, place=run.kept_place)
+        rows = numeric_results.values(run.recording, place=run.source_location)
         for row in rows:
             row["bins"] = _drawn(row["bins"])
         return sorted(rows, key=lambda r: (not r["nan"], not r["inf"]))
 
-    return run.kept(("numerics values", run.version.checks, run.version.figures), make)
+    return run.cached(("numerics values", run.version.checks, run.version.figures), make)
 
 
 def _drawn(bins: list[int]) -> str:

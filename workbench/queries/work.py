@@ -16,7 +16,7 @@ from workbench.queries.numeric_results import by_launch
 from workbench.queries.run import Run
 
 #: A working set larger than any cache (bytes): its bandwidth is that of memory.
-FAR = 1 << 30
+LARGE_BYTES = 1 << 30
 #: The machine assumed for a GPU recording that does not state its own.
 _GPU = "h200"
 
@@ -49,7 +49,7 @@ class Roofs:
             "name": self.name,
             "measured": self.measured,
             "gflops": self.limits.peak_flops() / 1e9,
-            "gbytes_per_s": self.limits.bandwidth(FAR) / 1e9,
+            "gbytes_per_s": self.limits.bandwidth(LARGE_BYTES) / 1e9,
             "cache_gbytes_per_s": None if near is None else near / 1e9,
             "cache_bytes": nearest if near is not None else None,
         }
@@ -73,24 +73,24 @@ class Work:
 
 def roofs(run: Run) -> Roofs | None:
     """Return the measured limits, else those of the machine compiled for; None: unknown."""
-    return run.kept(("roofs", run.version.figures, run.version.timings), lambda: _roofs(run))
+    return run.cached(("roofs", run.version.figures, run.version.timings), lambda: _roofs(run))
 
 
 def _roofs(run: Run) -> Roofs | None:
     timing, figures = run.figures("timing"), run.figures()
     name = str(figures.get("machine", ""))
     if run.timings() and "limits" in timing:
-        return _told(name or "this machine", timing["limits"], True)
+        return _parse_limits(name or "this machine", timing["limits"], True)
     if run.timings() and "peak_gflops" in timing and "dram_gbytes_per_s" in timing:
         curve = ((1, 1e9 * float(timing["dram_gbytes_per_s"])),)
         found = Limits(1, 1e9 * float(timing["peak_gflops"]), curve, curve)
         return Roofs(name or "this machine", found, True)
     if "machine_limits" in figures:
-        return _told(name, figures["machine_limits"], False)
+        return _parse_limits(name, figures["machine_limits"], False)
     return _of_shipped(_GPU) if run.meta().get("target") == "cuda" else None
 
 
-def _told(name: str, text: Any, measured: bool) -> Roofs | None:
+def _parse_limits(name: str, text: Any, measured: bool) -> Roofs | None:
     """Return limits that a recording stores as JSON; None if they are invalid."""
     try:
         return Roofs(name, from_json(str(text)), measured)
@@ -109,7 +109,7 @@ def work(run: Run) -> list[Work]:
     """Return every launch of one execution in program order, measured or not."""
     versions = run.version
     key = "work", versions.stages, versions.kernels, versions.timings, versions.figures
-    return run.kept(key, lambda: _work(run))
+    return run.cached(key, lambda: _work(run))
 
 
 def _work(run: Run) -> list[Work]:
@@ -124,9 +124,9 @@ def _work(run: Run) -> list[Work]:
         ]
     found: list[Work] = []
     runs = planned_runs(run) if run.version.stages else {}
-    told = _recorded(run)
+    counted = _recorded(run)
     for key, op in (launches(run) if run.version.stages else {}).items():
-        flops, moved = told.get(key) or launch_cost(op)
+        flops, moved = counted.get(key) or launch_cost(op)
         n = runs.get(key, 1)
         least = None if roof is None else n * roof.least_us(flops, moved)
         found.append(Work(key, op["kernel"], n * flops, n * moved, least, runs=n))

@@ -68,7 +68,7 @@ TWO = "ab"
 #: (:mod:`workbench.state.url_text`).
 MAX_TEXT = 4000
 _VIEW = ".view"
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _NUMBERS = ("stage", "rewrite", "op", "buffer", "kernel", "zoom", "skip")
 _SHELVES = ("trend", "trash", "uploads")
@@ -147,7 +147,7 @@ class ViewState:
         empty = {"op": None, "buffer": None, "kernel": None, "scope": ""}
         return replace(self, **{**empty, **chosen})
 
-    def outside(self) -> ViewState:
+    def without_run(self) -> ViewState:
         """Return the start page for this state, with its query on the library."""
         return ViewState(find=self.find, skip=self.skip, shelf=self.shelf)
 
@@ -214,7 +214,7 @@ def _texts(text: str) -> tuple[str, ...]:
     """
     found = _json(text)
     texts = (t for t in found if isinstance(t, str)) if isinstance(found, list) else ()
-    return tuple(t for t in texts if not _HALF.search(t))
+    return tuple(t for t in texts if not _SURROGATE.search(t))
 
 
 def _json(text: str) -> Any:

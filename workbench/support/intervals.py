@@ -41,7 +41,7 @@ def median(samples: Sequence[float] | np.ndarray) -> Interval | None:
     return (float(ordered[rank - 1]), float(ordered[count - rank])) if rank else None
 
 
-def said(low_us: float | None, high_us: float | None) -> str:
+def describe(low_us: float | None, high_us: float | None) -> str:
     """Return a text such as ``33.1 ms to 33.9 ms (95 % interval)``; "" if there is no interval."""
     if low_us is None or high_us is None:
         return ""

@@ -27,7 +27,7 @@ else:
 """
 
 
-def places(expression: str, texts: Sequence[str]) -> list[int]:
+def matches(expression: str, texts: Sequence[str]) -> list[int]:
     """Return the indices of the ``texts`` that an expression matches, ignoring case.
 
     UserError if the expression is invalid, or takes too long.

@@ -41,12 +41,12 @@ def _differences(
     if _is_mapping(actual) and _is_mapping(expected):
         missing = [key for key in expected if key not in actual]
         extra = [key for key in actual if key not in expected]
-        for keys, said in ((missing, "is missing"), (extra, "is not expected")):
-            yield from ((f"{place}[{key!r}]", said) for key in keys)
+        for keys, problem in ((missing, "is missing"), (extra, "is not expected")):
+            yield from ((f"{place}[{key!r}]", problem) for key in keys)
         for key in expected:
             if key in actual:
-                there = f"{place}[{key!r}]"
-                yield from _differences(actual[key], expected[key], there, payloads)
+                item_place = f"{place}[{key!r}]"
+                yield from _differences(actual[key], expected[key], item_place, payloads)
     elif _is_sequence(actual) and _is_sequence(expected):
         if len(actual) != len(expected):
             yield place, f"{len(actual)} values, expected {len(expected)}"
@@ -56,12 +56,12 @@ def _differences(
         a, b = as_numpy(actual), as_numpy(expected)
         yield from ((place, text) for text in _of_arrays(a, b, payloads))
     elif type(actual) is not type(expected):
-        yield place, f"{_said(actual)}, expected {_said(expected)}"
+        yield place, f"{_describe(actual)}, expected {_describe(expected)}"
     elif actual != expected:
         yield place, f"{actual!r}, expected {expected!r}"
 
 
-def _said(value: Any) -> str:
+def _describe(value: Any) -> str:
     if _is_numbers(value):
         array = as_numpy(value)
         return f"{array.dtype} {array.shape}"
@@ -107,12 +107,12 @@ def _of_arrays(a: np.ndarray, b: np.ndarray, payloads: bool) -> Iterator[str]:
         return
     if not payloads and same_bits(a, b):
         return
-    element, numbers, apart, count = first_element(a, b, nan_payloads=payloads)
+    element, numbers, distance, count = first_element(a, b, nan_payloads=payloads)
     at = f"  at {list(element)}\n" if element else ""
     yield (
         f"{count} of {a.size} elements differ ({kind} {a.shape})\n{at}"
         f"  actual    {_exact(a[element])}\n  expected  {_exact(b[element])}\n"
-        f"  {_distance(a.dtype, numbers, apart)}"
+        f"  {_distance(a.dtype, numbers, distance)}"
     )
 
 
@@ -122,14 +122,14 @@ def _exact(number: Any) -> str:
     return f"{number}  0x{bits:0{2 * number.dtype.itemsize}x}"
 
 
-def _distance(kind: np.dtype, numbers: tuple[float, float], apart: int) -> str:
+def _distance(kind: np.dtype, numbers: tuple[float, float], distance: int) -> str:
     if kind.kind in "biu":
-        return f"{apart} apart"
+        return f"{distance} apart"
     nan = [number != number for number in numbers]
     if all(nan):
         return "both are NaN, of another sign or payload; nan_payloads=False takes NaN as one value"
     if any(nan):
         return "one of them is NaN"
-    if apart == 0:
+    if distance == 0:
         return "zeros of different signs"
-    return f"{apart} ulp{'s' if apart > 1 else ''} apart"
+    return f"{distance} ulp{'s' if distance > 1 else ''} apart"

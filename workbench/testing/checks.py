@@ -33,7 +33,7 @@ def check_passes(made: Any) -> dict[str, int]:
             "compile with check=True and example inputs",
         )
     wrong = [
-        _told(stage, record)
+        _describe(stage, record)
         for stage in compilation.stages
         for record in compilation.checks.get(stage.index, ())
         if record.verdict in ("failed", "unchecked")
@@ -63,7 +63,7 @@ def _without_check(compilation: Compilation) -> Iterator[str]:
             yield f"stage {stage.index} {stage.name}: its {len(stage.rewrites)} rewrites: unchecked"
 
 
-def _told(stage: Stage, record: CheckRecord) -> str:
+def _describe(stage: Stage, record: CheckRecord) -> str:
     """Return ``stage 4 fold: x * 1 => x (rules.py:12) failed: ...`` with the values there."""
     rewrite = record.rewrite
     rule = (

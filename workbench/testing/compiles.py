@@ -49,8 +49,10 @@ class Compiles:
         """
         __tracebackhide__ = True
         checked = check or (self.check and inputs is not None)
-        at_once = None if finish else record  # rejected by it
-        made = cc.compile(model, inputs, check=checked, finish=False, record=at_once, **how)
+        record_from_start = None if finish else record  # rejected by it
+        made = cc.compile(
+            model, inputs, check=checked, finish=False, record=record_from_start, **how
+        )
         compilation = getattr(made, "compilation", made)  # that of a training step
         if finish:
             finished(compilation, record)

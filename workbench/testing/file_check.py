@@ -33,11 +33,11 @@ def filecheck(what: Any, checks: str) -> None:
         ) from None
     options = Options(match_filename="checks")
     parser = Parser(options, io.StringIO(checks), *pattern_for_opts(options))
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):  # it binds the stream when it is created
+    output = io.StringIO()
+    with contextlib.redirect_stderr(output):  # it binds the stream when it is created
         if Matcher(options, FInput("text", text_of(what)), parser).run() == 0:
             return
-    raise AssertionError(f"{said.getvalue().rstrip()}\n\n{text_of(what)}")
+    raise AssertionError(f"{output.getvalue().rstrip()}\n\n{text_of(what)}")
 
 
 def text_of(what: Any) -> str:

@@ -71,27 +71,27 @@ class Golden:
         text = text_of(what)
         kind = TEXT if isinstance(what, str) else IR
         path = self.folder / f"{self.test}{'.' if name else ''}{name}{kind}"
-        again = path.name in self.used
+        already_used = path.name in self.used
         self.used.append(path.name)
-        wanted = _read(path) if path.is_file() else None
-        changes = None if wanted is None else _changes(wanted, what, text)
+        expected = _read(path) if path.is_file() else None
+        changes = None if expected is None else _changes(expected, what, text)
         if changes == []:
             return
-        near = os.path.relpath(path, self.start)
-        if self.update and not again:
+        relative_path = os.path.relpath(path, self.start)
+        if self.update and not already_used:
             _write(path, text)
             self.written.append(path.name)
         elif changes is None:
             raise AssertionError(
-                f"there is no golden file {near}\npytest --workbench-update writes it"
+                f"there is no golden file {relative_path}\npytest --workbench-update writes it"
             )
         else:
             fix = (
                 "give each golden file of the test a name"
-                if again and self.update
+                if already_used and self.update
                 else ("pytest --workbench-update writes it anew")
             )
-            raise AssertionError("\n".join([f"{near} says something else", *changes, fix]))
+            raise AssertionError("\n".join([f"{relative_path} says something else", *changes, fix]))
 
 
 def _changes(wanted: str, what: Any, text: str) -> list[str]:
@@ -178,15 +178,17 @@ def summarise(terminal: pytest.TerminalReporter, reports: Sequence[pytest.TestRe
     lines = []
     by_folder: dict[str, list[pytest.TestReport]] = {}
     for report in reports:
-        by_folder.setdefault(_told(report)["folder"], []).append(report)
+        by_folder.setdefault(_golden_facts(report)["folder"], []).append(report)
     for folder, of_file in sorted(by_folder.items()):
-        written = dict.fromkeys(name for r in of_file for name in _told(r)["written"])
-        near = os.path.relpath(folder, start)
-        lines += [f"written: {near}/{name}" for name in written]
+        written = dict.fromkeys(name for r in of_file for name in _golden_facts(r)["written"])
+        relative_path = os.path.relpath(folder, start)
+        lines += [f"written: {relative_path}/{name}" for name in written]
         for path in _stale(Path(folder), of_file):
             if update:
                 path.unlink(missing_ok=True)
-            lines.append(f"{'removed' if update else 'used by no test'}: {near}/{path.name}")
+            lines.append(
+                f"{'removed' if update else 'used by no test'}: {relative_path}/{path.name}"
+            )
         if update:
             with suppress(OSError):  # not empty, or never created
                 Path(folder).rmdir()
@@ -203,12 +205,12 @@ def _stale(folder: Path, reports: Iterable[pytest.TestReport]) -> list[Path]:
 
     Those of a test that did not pass are kept: it may have ended before using them.
     """
-    told = {r.nodeid: (r.passed, _told(r)) for r in reports}
-    total = {facts["tests"] for _, facts in told.values()}
-    if total != {len(told)} or not folder.is_dir():
+    reports_by_test = {r.nodeid: (r.passed, _golden_facts(r)) for r in reports}
+    total = {facts["tests"] for _, facts in reports_by_test.values()}
+    if total != {len(reports_by_test)} or not folder.is_dir():
         return []
-    used = {name for _, facts in told.values() for name in facts["used"]}
-    unsure = tuple(f"{facts['test']}." for passed, facts in told.values() if not passed)
+    used = {name for _, facts in reports_by_test.values() for name in facts["used"]}
+    unsure = tuple(f"{facts['test']}." for passed, facts in reports_by_test.values() if not passed)
     return [
         path
         for path in sorted(folder.iterdir())
@@ -218,5 +220,5 @@ def _stale(folder: Path, reports: Iterable[pytest.TestReport]) -> list[Path]:
     ]
 
 
-def _told(report: pytest.TestReport) -> dict[str, Any]:
+def _golden_facts(report: pytest.TestReport) -> dict[str, Any]:
     return vars(report)["workbench_golden"]

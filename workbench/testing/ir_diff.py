@@ -65,18 +65,18 @@ def _renamed(old: Sequence[str], new: Sequence[str]) -> list[str]:
     Values that only ``new`` has keep their names, with a ``'`` if ``old`` uses the name for
     another value.
     """
-    called: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for i, j in _aligned([_nameless(line) for line in old], [_nameless(line) for line in new]):
-        theirs, ours = _made(old[i]), _made(new[j])
-        if len(theirs) == len(ours):
-            called.update(zip(ours, theirs, strict=True))
+        old_names, new_names = _made(old[i]), _made(new[j])
+        if len(old_names) == len(new_names):
+            renamed.update(zip(new_names, old_names, strict=True))
     taken = {name for line in old for name in _names(line)}
 
     def rename(match: re.Match[str]) -> str:
         name = match[0]
         if name.startswith('"'):
             return name
-        return called.get(name, f"{name}'" if name in taken else name)
+        return renamed.get(name, f"{name}'" if name in taken else name)
 
     return [_NAME.sub(rename, line) for line in new]
 

@@ -94,8 +94,8 @@ class Recordings:
         """Return the compilations of the test and its fixtures, fixtures first, each once."""
         chain, names = item.listchain(), getattr(item, "fixturenames", ())
         owners = [(item, ""), *((node, name) for name in names for node in chain)]
-        mine = [m for owner, held in self._made.items() if owner in owners for m in held]
-        return list(dict.fromkeys(mine))
+        compilations = [m for owner, made in self._made.items() if owner in owners for m in made]
+        return list(dict.fromkeys(compilations))
 
     # -- failed tests ------------------------------------------------------------------------------
 
@@ -106,14 +106,16 @@ class Recordings:
         report = yield
         made = self._made_for(item) if report.failed else []
         if made:
-            rows = self._leave(item.nodeid, made, _failure(report, call))
+            rows = self._write_files(item.nodeid, made, _failure(report, call))
             new = [row for row in rows if row not in item.user_properties]
             item.user_properties += new
             report.user_properties += [row for row in new if row not in report.user_properties]
             report.sections.append(("workbench", "\n".join(self._shown(*row) for row in rows)))
         return report
 
-    def _leave(self, test: str, made: list[Compilation], failure: str) -> list[tuple[str, object]]:
+    def _write_files(
+        self, test: str, made: list[Compilation], failure: str
+    ) -> list[tuple[str, object]]:
         """Write a recording and a report of each compile; return rows that describe them.
 
         Errors are reported and do not fail the test, which has already failed.
@@ -129,8 +131,8 @@ class Recordings:
                 rows.append((REPORT, str(path.with_suffix(".html"))))
             except Exception as problem:
                 what = "report" if (RECORDING, str(path)) in rows else "recording"
-                said = str(problem).strip().splitlines() or [type(problem).__name__]
-                rows.append((WARNING, f"no {what} of compile {number} of {test}: {said[0]}"))
+                reason = str(problem).strip().splitlines() or [type(problem).__name__]
+                rows.append((WARNING, f"no {what} of compile {number} of {test}: {reason[0]}"))
         return rows
 
     # -- summary -----------------------------------------------------------------------------------
@@ -156,8 +158,8 @@ class Recordings:
                 terminalreporter.write_line(f"  {self._shown(name, value)}", **color)
 
     def _shown(self, name: str, value: object) -> str:
-        told = str(value)
-        return f"warning: {told}" if name == WARNING else os.path.relpath(told, self.start)
+        text = str(value)
+        return f"warning: {text}" if name == WARNING else os.path.relpath(text, self.start)
 
 
 def _failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
@@ -172,7 +174,7 @@ def _record(compilation: Compilation, path: Path, test: str, failure: str) -> No
 
     named = {} if "model" in compilation.about else {"model": test.rpartition("::")[2]}
     with Recorder(path) as recorder:
-        compilation.tell(recorder, test=test, **named)
+        compilation.report(recorder, test=test, **named)
         status = "finished" if compilation.next is None else "failed"
         recorder.end(status, f"{test}: {failure}")
 

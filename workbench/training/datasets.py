@@ -14,7 +14,7 @@ from typing_extensions import override
 from core_compiler.support.errors import UserError
 from core_compiler.support.regular_files import need_regular
 from core_compiler.training.run.data import Data
-from core_compiler.training.run.rows import Wanted
+from core_compiler.training.run.rows import InputSpec
 
 #: The extensions of data files.
 KINDS = ".npz, .npy or .safetensors"
@@ -37,13 +37,17 @@ class Input:
         return f"{self.name}{f' of {self.dtype}' if self.dtype else ''}{shape}"
 
 
-def columns(inputs: Sequence[Input], loss: str | None) -> list[Wanted]:
+def columns(inputs: Sequence[Input], loss: str | None) -> list[InputSpec]:
     """Return the columns that a model is trained on: its inputs and the targets.
 
     There are no targets if its own result is the loss, and no columns if its inputs are not known.
     """
-    own = [Wanted(i.name, i.dtype) for i in inputs]
-    return own if loss == "own" or not own else [*own, Wanted(TARGETS)]
+    input_columns = [InputSpec(i.name, i.dtype) for i in inputs]
+    return (
+        input_columns
+        if loss == "own" or not input_columns
+        else [*input_columns, InputSpec(TARGETS)]
+    )
 
 
 def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch: int) -> Data:
@@ -53,20 +57,20 @@ def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch:
     match the model.
     """
     where = ", ".join(files)
-    held: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for file in files:
         for name, array in _columns(Path(file)).items():
-            if name in held:
+            if name in arrays:
                 raise UserError(f"two files have a column {name!r}", where, "rename one of them")
-            held[name] = array
-    counts = {name: len(array) if array.ndim else 0 for name, array in held.items()}
+            arrays[name] = array
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     try:
-        data = Data.of(held, [Wanted(column.name) for column in columns(inputs, loss)])
+        data = Data.of(arrays, [InputSpec(column.name) for column in columns(inputs, loss)])
     except UserError as error:
         if len(set(counts.values())) > 1:
-            said = ", ".join(f"{n} for {name}" for name, n in counts.items())
+            lengths = ", ".join(f"{n} for {name}" for name, n in counts.items())
             raise UserError(
-                f"columns of different lengths: {said}",
+                f"columns of different lengths: {lengths}",
                 where,
                 "pass the same number of examples in each",
             ) from None
@@ -78,35 +82,37 @@ def read(files: Sequence[str], inputs: Sequence[Input], loss: str | None, batch:
             where,
             f"pass --batch {len(data)} or less, or more examples",
         )
-    called = {id(array): name for name, array in held.items()}
-    for one, array in zip(inputs, data.arrays, strict=False):
-        _check(one, array, called.get(id(array), one.name), batch, where)
+    column_names = {id(array): name for name, array in arrays.items()}
+    for model_input, array in zip(inputs, data.arrays, strict=False):
+        _check(model_input, array, column_names.get(id(array), model_input.name), batch, where)
     return data
 
 
-def _check(one: Input, array: np.ndarray, column: str, batch: int, where: str) -> None:
+def _check(model_input: Input, array: np.ndarray, column: str, batch: int, where: str) -> None:
     """Raise UserError if a column does not match an input of the model."""
     given = f"column {column} of {array.dtype} {_shape(array.shape)}"
-    if one.dtype is not None and array.dtype != one.dtype:
+    if model_input.dtype is not None and array.dtype != model_input.dtype:
         raise UserError(
-            f"expected {one}, got {given}", where, f'convert it: {column}.astype("{one.dtype}")'
+            f"expected {model_input}, got {given}",
+            where,
+            f'convert it: {column}.astype("{model_input.dtype}")',
         )
-    if one.shape is None:
+    if model_input.shape is None:
         return
-    own, sizes = array.shape[1:], one.shape[1:]
-    if array.ndim != len(one.shape) or any(
-        size not in (None, had) for size, had in zip(sizes, own, strict=True)
+    sizes_given, sizes = array.shape[1:], model_input.shape[1:]
+    if array.ndim != len(model_input.shape) or any(
+        size not in (None, given_size) for size, given_size in zip(sizes, sizes_given, strict=True)
     ):
         raise UserError(
-            f"expected {one}, got {given}",
+            f"expected {model_input}, got {given}",
             where,
             "put the examples on axis 0, each as the model takes it",
         )
-    if one.shape and one.shape[0] not in (None, batch):
+    if model_input.shape and model_input.shape[0] not in (None, batch):
         raise UserError(
-            f"expected batches of {one.shape[0]}, got {batch}",
+            f"expected batches of {model_input.shape[0]}, got {batch}",
             column,
-            f"pass --batch {one.shape[0]}, or export the model for batches of any size",
+            f"pass --batch {model_input.shape[0]}, or export the model for batches of any size",
         )
 
 
@@ -133,10 +139,10 @@ def _columns(path: Path) -> Mapping[str, np.ndarray]:
 
 
 def _npz(path: Path) -> Mapping[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as held:
-        if not hasattr(held, "files"):
+    with np.load(path, allow_pickle=False) as npz:
+        if not hasattr(npz, "files"):
             raise ValueError("it is a .npy")
-        return {name: held[name] for name in held.files}
+        return {name: npz[name] for name in npz.files}
 
 
 def _npy(path: Path) -> Mapping[str, np.ndarray]:
@@ -195,12 +201,12 @@ def _of_program(program: Any) -> list[Input]:
     nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
     found = []
     for name in program.graph_signature.user_inputs:
-        held: Any = nodes.get(name)
-        if not hasattr(held, "shape"):
+        value: Any = nodes.get(name)
+        if not hasattr(value, "shape"):
             found.append(Input(str(name)))
             continue
-        dtype = str(held.dtype).removeprefix("torch.")
-        shape = tuple(size if isinstance(size, int) else None for size in held.shape)
+        dtype = str(value.dtype).removeprefix("torch.")
+        shape = tuple(size if isinstance(size, int) else None for size in value.shape)
         found.append(Input(name, np.dtype(dtype) if hasattr(np, dtype) else None, shape))
     return found
 
@@ -210,9 +216,9 @@ def _of_module(module: Any) -> list[Input]:
     from inspect import Parameter, signature
 
     try:
-        taken = signature(module.forward).parameters.values()
+        parameters = signature(module.forward).parameters.values()
     except (AttributeError, TypeError, ValueError):
         return []
-    if any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in taken):
+    if any(p.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for p in parameters):
         return []
-    return [Input(p.name) for p in taken if p.default is Parameter.empty]
+    return [Input(p.name) for p in parameters if p.default is Parameter.empty]

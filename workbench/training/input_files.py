@@ -18,7 +18,7 @@ def is_model(name: str) -> bool:
     return Path(name).suffix.lower() in MODEL_FILES
 
 
-def listed(model: str, data: Sequence[str]) -> list[tuple[str, str]]:
+def list_files(model: str, data: Sequence[str]) -> list[tuple[str, str]]:
     """Return ``(path, SHA-256)`` of all input files of a run: model, weights, then data.
 
     UserError for one that cannot be read.
@@ -32,27 +32,27 @@ def listed(model: str, data: Sequence[str]) -> list[tuple[str, str]]:
     return [(str(path.absolute()), _sha256(path)) for path in [*paths, *map(Path, data)]]
 
 
-def same(path: Path, digest: str, folder: Path) -> Path:
+def find_file(path: Path, digest: str, folder: Path) -> Path:
     """Return a file of the run in ``folder`` at its present location.
 
     It is the original path, else one beside the folder or in it. UserError if the file is missing
     or has changed.
     """
-    places = [path, folder.absolute().parent / path.name, folder / path.name]
-    here = [place for place in places if place.is_file()]
-    for place in here:
-        if _sha256(place) == digest:
-            return place
-    if here:
+    candidates = [path, folder.absolute().parent / path.name, folder / path.name]
+    existing = [candidate for candidate in candidates if candidate.is_file()]
+    for candidate in existing:
+        if _sha256(candidate) == digest:
+            return candidate
+    if existing:
         raise UserError(
             "the file has changed since the run was made",
-            str(here[0]),
+            str(existing[0]),
             f"restore the version whose SHA-256 begins with {digest[:12]}",
         )
     raise UserError(
         "the file that the run was made with was not found",
         str(path),
-        f"restore it, or put it beside the folder: {places[1]}",
+        f"restore it, or put it beside the folder: {candidates[1]}",
     )
 
 

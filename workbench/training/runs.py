@@ -59,7 +59,7 @@ _KEPT = (
 #: SHA-256]``, and the words of the command.
 _PIPELINE, _FILES, _WORDS = "pipeline", "files", "command"
 #: Defaults for entries that older runs lack.
-_LATER: dict[str, Any] = {
+_ADDED_DEFAULTS: dict[str, Any] = {
     "recompute": None,
     "leaves": "fast",
     "data": [],
@@ -98,7 +98,7 @@ def make(
     return _compiled(arguments, edit, model, data, training, observer, finish), data
 
 
-def make_beside(
+def make_with_torch(
     arguments: Namespace, edit: PipelineEdit, observer: Observer | None = None
 ) -> tuple[TrainingStep, Any, Any, list[str], Any]:
     """Return the compiled step with its gradients and the torch model to compare it with.
@@ -112,14 +112,14 @@ def make_beside(
     require_execution(arguments.target)
     model, loss, data = _task(arguments)
     training = replace(_training(arguments, loss), keep_gradients=True)
-    theirs = (
+    torch_model = (
         _program(model) if isinstance(model, Path) and model.suffix.lower() == ".pt2" else model
     )
-    against_torch.need_torch(theirs, training)
-    unchanged = against_torch.copied(theirs)
-    notes = against_torch.without_dropout(theirs)
+    against_torch.need_torch(torch_model, training)
+    unchanged = against_torch.copied(torch_model)
+    notes = against_torch.without_dropout(torch_model)
     step = _compiled(arguments, edit, model, data, training, observer)
-    return step, theirs, data, notes, unchanged
+    return step, torch_model, data, notes, unchanged
 
 
 def _program(path: Path) -> Any:
@@ -177,11 +177,11 @@ def _compiled(
 
 def save(arguments: Namespace, edit: PipelineEdit) -> None:
     """Save the arguments, and the edit of the pipeline, in the run's folder."""
-    held = {name: getattr(arguments, name) for name in _KEPT}
-    held[_PIPELINE] = edit_facts(edit)
-    held[_FILES] = input_files.listed(arguments.model, arguments.data)
-    held[_WORDS] = list(arguments.command_line)
-    run_file.write(Path(arguments.folder), held)
+    stored = {name: getattr(arguments, name) for name in _KEPT}
+    stored[_PIPELINE] = edit_facts(edit)
+    stored[_FILES] = input_files.list_files(arguments.model, arguments.data)
+    stored[_WORDS] = list(arguments.command_line)
+    run_file.write(Path(arguments.folder), stored)
 
 
 def check_resumed(arguments: Namespace) -> None:
@@ -190,14 +190,20 @@ def check_resumed(arguments: Namespace) -> None:
     Neither is part of the numerics identity.
     """
     fix = "resume with the arguments it was started with, or start another run in another folder"
-    begun = arguments_of(Path(arguments.folder))
-    held, here = begun.get(_FILES), input_files.listed(arguments.model, arguments.data)
-    if isinstance(held, list):
-        for ours, others, said in ((here, held, "another"), (held, here, "this")):
-            known = {digest for _, digest in others}
-            if path := next((path for path, digest in ours if digest not in known), None):
-                raise UserError(f"the run was started with {said} file", path, fix)
-    first = begun.get("initialize", arguments.initialize)
+    started = arguments_of(Path(arguments.folder))
+    stored, current_files = (
+        started.get(_FILES),
+        input_files.list_files(arguments.model, arguments.data),
+    )
+    if isinstance(stored, list):
+        for own, other_files, which in (
+            (current_files, stored, "another"),
+            (stored, current_files, "this"),
+        ):
+            known = {digest for _, digest in other_files}
+            if path := next((path for path, digest in own if digest not in known), None):
+                raise UserError(f"the run was started with {which} file", path, fix)
+    first = started.get("initialize", arguments.initialize)
     if first != arguments.initialize:
         was, given = (" ".join(words) or "none" for words in (first, arguments.initialize))
         raise UserError(
@@ -207,8 +213,8 @@ def check_resumed(arguments: Namespace) -> None:
 
 def is_run(folder: Path) -> bool:
     """Return whether a folder states how to repeat its run."""
-    held = arguments_of(folder)
-    return bool(held.get("task") or held.get("model"))
+    stored = arguments_of(folder)
+    return bool(stored.get("task") or stored.get("model"))
 
 
 def arguments_of(folder: Path) -> Mapping[str, Any]:
@@ -240,17 +246,17 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
             )
         return _only_receipts(folder, Plan(0, 1, folder=folder), f"its folder has no {FILE}")
     try:
-        held = _LATER | dict(run_file.read(folder))
-        edit = edits.from_json(held[_PIPELINE])
-        made_in_python = "task" in held
+        stored = _ADDED_DEFAULTS | dict(run_file.read(folder))
+        edit = edits.from_json(stored[_PIPELINE])
+        made_in_python = "task" in stored
         if made_in_python:
-            plan_of = Plan.of(held, folder)
-            task, on = str(held["task"]), str(held["target"])
+            plan_of = Plan.of(stored, folder)
+            task, on = str(stored["task"]), str(stored["target"])
         else:
-            arguments = Namespace(**{name: held[name] for name in _KEPT}, folder=str(folder))
-            known = [(str(path), str(digest)) for path, digest in held[_FILES]]
+            arguments = Namespace(**{name: stored[name] for name in _KEPT}, folder=str(folder))
+            known = [(str(path), str(digest)) for path, digest in stored[_FILES]]
     except (ValueError, KeyError, TypeError) as error:
-        raise run_file.damaged(folder, error) from None
+        raise run_file.damaged_error(folder, error) from None
     watching = observer or Observer()
     if made_in_python:
         if target not in (None, on):
@@ -267,19 +273,19 @@ def read(folder: str | Path, observer: Observer | None = None, target: str | Non
             watching.progress,
         )
     arguments.target = target or arguments.target
-    what = {name: held[name] for name in _WHAT} | _contents(arguments, known)
+    what = {name: stored[name] for name in _WHAT} | _contents(arguments, known)
 
-    def again(new: PipelineEdit) -> tuple[TrainingStep, Any]:
+    def make_again(new: PipelineEdit) -> tuple[TrainingStep, Any]:
         require_execution(arguments.target)
-        return make(_where_they_are(arguments, known, folder), new, watching)
+        return make(_with_current_paths(arguments, known, folder), new, watching)
 
-    return Run(folder, plan(arguments), again, edit, what, watching.progress)
+    return Run(folder, plan(arguments), make_again, edit, what, watching.progress)
 
 
 def _only_receipts(folder: Path, plan: Plan, why: str) -> Run:
     """Return a run that cannot be repeated."""
 
-    refused = UserError(
+    unavailable = UserError(
         f"the run cannot be repeated: {why}",
         str(folder),
         "train with fit(..., task='package.module:function')",
@@ -287,10 +293,10 @@ def _only_receipts(folder: Path, plan: Plan, why: str) -> Run:
     )
 
     def refuse(edit: PipelineEdit) -> tuple[TrainingStep, Any]:
-        raise refused
+        raise unavailable
 
     made = Run(folder, plan, refuse)
-    made.refused = refused
+    made.unavailable = unavailable
     return made
 
 
@@ -301,50 +307,52 @@ def _contents(arguments: Namespace, known: list[tuple[str, str]]) -> dict[str, A
     return made | ({"model": digests[0]} if is_model(arguments.model) and digests else {})
 
 
-def _where_they_are(arguments: Namespace, known: list[tuple[str, str]], folder: Path) -> Namespace:
+def _with_current_paths(
+    arguments: Namespace, known: list[tuple[str, str]], folder: Path
+) -> Namespace:
     """Return ``arguments`` with the run's files at their present locations."""
-    paths = [str(input_files.same(Path(path), digest, folder)) for path, digest in known]
+    paths = [str(input_files.find_file(Path(path), digest, folder)) for path, digest in known]
     model = paths[0] if is_model(arguments.model) and paths else arguments.model
     data = paths[len(paths) - len(arguments.data) :]
     return Namespace(**{**vars(arguments), "model": model, "data": data})
 
 
-def elsewhere(folder: Path, iteration: int) -> str:
+def command_for_values(folder: Path, iteration: int) -> str:
     """Return the command, or Python call, that hashes an iteration's values where it can run."""
-    held = arguments_of(folder)
-    words = [str(word) for word in held.get(_WORDS) or ()]
+    stored = arguments_of(folder)
+    words = [str(word) for word in stored.get(_WORDS) or ()]
     if not words:
         return f"fit(..., iterations={iteration}, ops_every={iteration})"
-    kept, given = [], iter(words)
+    arguments, given = [], iter(words)
     for word in given:
         name, equals, _ = word.partition("=")
         if name in ("-o", "--output", "--folder"):
             if not equals:
                 next(given, None)
         elif name not in ("--resume", "--json"):
-            kept.append(word)
+            arguments.append(word)
     more = ["--folder", f"{folder.name}-values", "--iterations", str(iteration)]
-    return shlex.join(["workbench", *kept, *more, "--ops-every", str(iteration)])
+    return shlex.join(["workbench", *arguments, *more, "--ops-every", str(iteration)])
 
 
 # -- tasks of Python -------------------------------------------------------------------------------
 
 
 def _of_task(
-    text: str, target: str, own: PipelineEdit, edit: PipelineEdit
+    text: str, target: str, recorded_edit: PipelineEdit, edit: PipelineEdit
 ) -> tuple[TrainingStep, Any]:
     """Return the step and the data that a task makes, with an edit of the pipeline."""
     from workbench.model import user_code
 
     require_execution(target)
-    taken = inspect.signature(user_code.found(text)).parameters
-    if "edit" not in taken and edit_facts(edit) != edit_facts(own):
+    parameters = inspect.signature(user_code.found(text)).parameters
+    if "edit" not in parameters and edit_facts(edit) != edit_facts(recorded_edit):
         raise UserError(
             "the task compiles only one pipeline",
             text,
             "let it take edit: cc.compile(..., edit=edit)",
         )
-    made = user_code.returned(text, {"edit": edit} if "edit" in taken else {})
+    made = user_code.call_function(text, {"edit": edit} if "edit" in parameters else {})
     if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], TrainingStep):
         raise UserError("the task did not return (step, data)", text, run_file.TASK)
     return made
@@ -394,7 +402,7 @@ def _task(arguments) -> tuple[Any, str, Data | Stream]:
         raise UserError(f"unknown sample model {name!r}", "train", fix)
     from workbench.model import user_code
 
-    made = user_code.returned(name, {})
+    made = user_code.call_function(name, {})
     pair = isinstance(made, tuple) and len(made) == 2
     model = made[0] if pair else made
     owners = {base.__module__.partition(".")[0] for base in type(model).__mro__}

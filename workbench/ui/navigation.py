@@ -18,11 +18,11 @@ from workbench.state.view_state import MAX_TEXT, PRESETS, VIEWS, ViewState
 Command = Mapping[str, Any]
 
 
-class Nowhere(Exception):
+class NoTarget(Exception):
     """There is nothing further in that direction; the message describes it."""
 
 
-def whole(parts: Command, *names: str) -> dict[str, int | None]:
+def valid_ids(parts: Command, *names: str) -> dict[str, int | None]:
     """Return the named parts that are ids (or None); others are dropped."""
     found = {name: parts[name] for name in names if name in parts}
     return {k: v for k, v in found.items() if v is None or (type(v) is int and v >= 0)}
@@ -30,12 +30,12 @@ def whole(parts: Command, *names: str) -> dict[str, int | None]:
 
 def go(run: Run, state: ViewState, command: Command) -> ViewState:
     """Go to a ``stage``, and to one ``rewrite`` of it or none."""
-    return state.with_(**whole(command, "stage", "rewrite"))
+    return state.with_(**valid_ids(command, "stage", "rewrite"))
 
 
 def select(run: Run, state: ViewState, command: Command) -> ViewState:
     """Select another ``op``, ``buffer`` or ``kernel``; nothing if none is given."""
-    chosen = whole(command, "op", "buffer", "kernel")
+    chosen = valid_ids(command, "op", "buffer", "kernel")
     return state.select(**chosen).with_(rewrite=state.rewrite if chosen else None)
 
 
@@ -48,21 +48,21 @@ def follow(run: Run, state: ViewState, command: Command) -> ViewState:
     link = command.get("go")
     if not isinstance(link, Mapping):
         return state
-    chosen = whole(link, "op", "buffer", "kernel")
+    chosen = valid_ids(link, "op", "buffer", "kernel")
     if chosen:
         state = state.select(**chosen)
-    for name, kept in _mapping(link.get("state")).items():
-        if name in VIEWS and isinstance(kept, Mapping):
-            fits = len(json.dumps(kept, separators=(",", ":"))) <= MAX_FULL
-            state = state.remember(name, kept if fits else {})
-    stage = whole(link, "stage").get("stage")
+    for name, saved in _mapping(link.get("state")).items():
+        if name in VIEWS and isinstance(saved, Mapping):
+            fits = len(json.dumps(saved, separators=(",", ":"))) <= MAX_FULL
+            state = state.remember(name, saved if fits else {})
+    stage = valid_ids(link, "stage").get("stage")
     if stage is not None:
         stage = max(0, stage - 1) if link.get("before") else stage
         state = state.with_(stage=stage, rewrite=None)
     if link.get("open") in VIEWS:
-        state = _opened(state, str(link["open"]), link.get("beside"))
-    if whole(link, "rewrite").get("rewrite") is not None:
-        state = rewrite(run, state, {"index": link["rewrite"], **whole(link, "op")})
+        state = _open_pane(state, str(link["open"]), link.get("beside"))
+    if valid_ids(link, "rewrite").get("rewrite") is not None:
+        state = rewrite(run, state, {"index": link["rewrite"], **valid_ids(link, "op")})
     panes = tuple(p for p in link.get("panes", ()) if p in VIEWS)[:2]
     if panes and not set(panes) & set(state.panes):
         return state.with_(panes=panes, zoom=None)
@@ -78,22 +78,24 @@ def show(run: Run, state: ViewState, command: Command) -> ViewState:
     view = str(command.get("view"))
     if view not in VIEWS:
         return state
-    if whole(command, "stage").get("stage") is not None:
+    if valid_ids(command, "stage").get("stage") is not None:
         state = state.with_(stage=command["stage"], rewrite=None)
     if command.get("beside") in state.panes:
-        return _opened(state, view, command["beside"])
+        return _open_pane(state, view, command["beside"])
     if view not in state.panes:
         panes = next((p for _, p in PRESETS.values() if view in p), (view,))
         state = state.with_(panes=panes)
     return state.with_(zoom=None)
 
 
-def _opened(state: ViewState, view: str, beside: Any = None) -> ViewState:
+def _open_pane(state: ViewState, view: str, beside: Any = None) -> ViewState:
     """Open ``view`` in a pane: beside ``beside``, or in the first one (the overview: alone)."""
     if view in state.panes:
         return state.with_(zoom=None)
-    kept = [p for p in state.panes if p == beside] or [p for p in state.panes if p != "overview"]
-    return state.with_(panes=(*kept[:1], view), zoom=None)
+    other_panes = [p for p in state.panes if p == beside] or [
+        p for p in state.panes if p != "overview"
+    ]
+    return state.with_(panes=(*other_panes[:1], view), zoom=None)
 
 
 def step(run: Run, state: ViewState, command: Command) -> ViewState:
@@ -113,10 +115,10 @@ def _next_changed(run: Run, state: ViewState, by: int) -> ViewState:
     if state.stage is None and state.panes == ("overview",):
         return _leave_overview(state.with_(stage=at))
     changed = [s.index for s in run.stages() if s.changed or s.index == 0]
-    beyond = [s for s in changed if (s > at if by > 0 else s < at)]
-    if not beyond:
-        raise Nowhere("No later pass changed anything." if by > 0 else "This is the import.")
-    stage = min(beyond) if by > 0 else max(beyond)
+    candidates = [s for s in changed if (s > at if by > 0 else s < at)]
+    if not candidates:
+        raise NoTarget("No later pass changed anything." if by > 0 else "This is the import.")
+    stage = min(candidates) if by > 0 else max(candidates)
     return _leave_overview(state.with_(stage=stage, rewrite=None))
 
 
@@ -127,25 +129,25 @@ def _next_rewrite(run: Run, state: ViewState, by: int) -> ViewState:
     while not 0 <= index < counts[stage]:
         stage += by
         if stage not in counts:
-            raise Nowhere("No more rewrites.")
+            raise NoTarget("No more rewrites.")
         index = 0 if by > 0 else counts[stage] - 1
     return rewrite(run, state.with_(stage=stage), {"index": index})
 
 
 def _next_failing(run: Run, state: ViewState, by: int) -> ViewState:
-    at = (0, -1) if state.stage is None else _place(run, state)
+    at = (0, -1) if state.stage is None else _position(run, state)
     for stage in run.stages():
         if stage.index >= at[0] and stage.verdicts.get("failed"):
             found = breakpoints.nearest(_failed(run, stage), at, 1)
             if found is not None:
-                return _at(run, state, found)
+                return _go_to(run, state, found)
     if not any(stage.verdicts for stage in run.stages()):
-        raise Nowhere("No checks were recorded: compile with --check.")
+        raise NoTarget("No checks were recorded: compile with --check.")
     failing = any(stage.verdicts.get("failed") for stage in run.stages())
-    raise Nowhere("No failed check after this one." if failing else "No check failed.")
+    raise NoTarget("No failed check after this one." if failing else "No check failed.")
 
 
-def _failed(run: Run, stage: Stage) -> list[breakpoints.Place]:
+def _failed(run: Run, stage: Stage) -> list[breakpoints.Position]:
     """Return the rewrites of a stage whose checks failed, and the stage itself if others failed.
 
     Others are the checks of its kernels, and of the memory it planned.
@@ -159,38 +161,38 @@ def _failed(run: Run, stage: Stage) -> list[breakpoints.Place]:
     return [(stage.index, -1), *failed] if of_itself else failed
 
 
-def _place(run: Run, state: ViewState) -> breakpoints.Place:
+def _position(run: Run, state: ViewState) -> breakpoints.Position:
     return run.stage_number(state.stage), -1 if state.rewrite is None else state.rewrite
 
 
-def _next_stop(run: Run, state: ViewState, by: int) -> ViewState:
+def _next_breakpoint(run: Run, state: ViewState, by: int) -> ViewState:
     if not state.stops:
-        raise Nowhere("No breakpoints: b sets one on the pass or rule, B on the op.")
-    found = breakpoints.following(run, state.stops, _place(run, state), by)
+        raise NoTarget("No breakpoints: b sets one on the pass or rule, B on the op.")
+    found = breakpoints.next_breakpoint(run, state.stops, _position(run, state), by)
     if found is None:
-        raise Nowhere(f"No breakpoint {'after' if by > 0 else 'before'} this point.")
-    return _at(run, state, found)
+        raise NoTarget(f"No breakpoint {'after' if by > 0 else 'before'} this point.")
+    return _go_to(run, state, found)
 
 
 def _next_of_op(run: Run, state: ViewState, by: int) -> ViewState:
     """Go to the next change of the selected op, its sources or its results."""
     op = links.linked(run, state).op or state.op
     if op is None:
-        raise Nowhere("Select an op first.")
-    found = breakpoints.nearest(breakpoints.changes(run, op), _place(run, state), by)
+        raise NoTarget("Select an op first.")
+    found = breakpoints.nearest(breakpoints.changes(run, op), _position(run, state), by)
     if found is None:
-        raise Nowhere(f"{run.name_of(op)} does not change {'later' if by > 0 else 'earlier'}.")
-    return _at(run, state, found)
+        raise NoTarget(f"{run.name_of(op)} does not change {'later' if by > 0 else 'earlier'}.")
+    return _go_to(run, state, found)
 
 
-def _at(run: Run, state: ViewState, place: breakpoints.Place) -> ViewState:
-    stage, number = place
+def _go_to(run: Run, state: ViewState, position: breakpoints.Position) -> ViewState:
+    stage, number = position
     if number < 0:
         return _leave_overview(state.with_(stage=stage, rewrite=None))
     return rewrite(run, state.with_(stage=stage), {"index": number})
 
 
-def stop(run: Run, state: ViewState, command: Command) -> ViewState:
+def toggle_breakpoint(run: Run, state: ViewState, command: Command) -> ViewState:
     """Toggle a breakpoint.
 
     ``text`` as in :mod:`workbench.queries.breakpoints`, or ``what``: ``here`` (the rule of the
@@ -198,25 +200,29 @@ def stop(run: Run, state: ViewState, command: Command) -> ViewState:
     """
     text = str(command.get("text", ""))
     if not text:
-        text = _stop_of_op(run, state) if command.get("what") == "op" else _stop_here(run, state)
+        text = (
+            _breakpoint_of_op(run, state)
+            if command.get("what") == "op"
+            else _breakpoint_here(run, state)
+        )
     return (
-        state.with_(stops=breakpoints.toggled(state.stops, text[:MAX_TEXT]))
-        if (breakpoints.known(text))
+        state.with_(stops=breakpoints.toggle(state.stops, text[:MAX_TEXT]))
+        if (breakpoints.is_valid(text))
         else state
     )
 
 
-def _stop_of_op(run: Run, state: ViewState) -> str:
+def _breakpoint_of_op(run: Run, state: ViewState) -> str:
     op = links.linked(run, state).op
     if op is None:
-        raise Nowhere("Select an op first.")
+        raise NoTarget("Select an op first.")
     return f"{breakpoints.OP}:{op}"
 
 
-def _stop_here(run: Run, state: ViewState) -> str:
+def _breakpoint_here(run: Run, state: ViewState) -> str:
     if not run.version.stages:
-        raise Nowhere("No pass to stop at yet.")
-    stage, number = _place(run, state)
+        raise NoTarget("No pass to stop at yet.")
+    stage, number = _position(run, state)
     steps = run.rewrites(stage) if stage and number >= 0 else []
     if number < len(steps) and number >= 0:
         return f"{breakpoints.RULE}:{steps[number].rewrite.rule}"
@@ -227,7 +233,7 @@ _STEPS = {
     "changed": _next_changed,
     "rewrite": _next_rewrite,
     "failing": _next_failing,
-    "stop": _next_stop,
+    "stop": _next_breakpoint,
     "op": _next_of_op,
 }
 
@@ -240,13 +246,13 @@ def rewrite(run: Run, state: ViewState, command: Command) -> ViewState:
     state = _leave_overview(state)
     stage = run.stage_number(state.stage)
     steps = run.rewrites(stage) if stage else []
-    index = whole(command, "index").get("index")
+    index = valid_ids(command, "index").get("index")
     if index is None or index >= len(steps):
         return state
     made = steps[index].rewrite
     ops = [op for op in (*made.new, *made.old) if not op.kind.endswith("constant")]
     ops = ops or [*made.new, *made.old]
-    chosen = whole(command, "op") or ({"op": run.op_id(ops[0])} if ops else {})
+    chosen = valid_ids(command, "op") or ({"op": run.op_id(ops[0])} if ops else {})
     return state.select(**chosen).with_(stage=stage, rewrite=index)
 
 
@@ -267,7 +273,7 @@ def preset(state: ViewState, command: Command) -> ViewState:
 
 def pane(state: ViewState, command: Command) -> ViewState:
     """Show another ``view`` in pane ``index``; if the other pane shows it, the two are swapped."""
-    view, index = str(command.get("view")), whole(command, "index").get("index")
+    view, index = str(command.get("view")), valid_ids(command, "index").get("index")
     panes = list(state.panes)
     if view not in VIEWS or index is None or index >= len(panes):
         return state
@@ -289,8 +295,8 @@ def two(state: ViewState, command: Command) -> ViewState:
 
 def split(state: ViewState, command: Command) -> ViewState:
     """Open a second pane."""
-    beside = next(v for v in ("diff", "graph") if v not in state.panes)
-    return state.with_(panes=(*state.panes[:1], beside), zoom=None)
+    view = next(v for v in ("diff", "graph") if v not in state.panes)
+    return state.with_(panes=(*state.panes[:1], view), zoom=None)
 
 
 def close(state: ViewState, command: Command) -> ViewState:
@@ -301,7 +307,7 @@ def close(state: ViewState, command: Command) -> ViewState:
 
 def zoom(state: ViewState, command: Command) -> ViewState:
     """Maximise pane ``index``; None: show all panes."""
-    index = whole(command, "index").get("index")
+    index = valid_ids(command, "index").get("index")
     return state.with_(zoom=index if index is not None and index < len(state.panes) else None)
 
 
@@ -316,12 +322,12 @@ def fold(state: ViewState, command: Command) -> ViewState:
 # -- selections sent by views ---------------------------------------------------------------------
 
 
-def chosen_in(run: Run, state: ViewState, view: str, chosen: Command) -> ViewState:
+def apply_selection(run: Run, state: ViewState, view: str, chosen: Command) -> ViewState:
     """Apply the selection that ``view`` sent: ids, or a scope of the graph.
 
     For the scope of a group, its op is selected.
     """
-    parts = whole(chosen, "op", "buffer", "kernel")
+    parts = valid_ids(chosen, "op", "buffer", "kernel")
     scope = chosen.get("scope")
     if view == "graph" and isinstance(scope, str) and "op" not in parts:
         op = flat_graph.op_of_scope(run, run.stage_number(state.stage), scope)
@@ -329,7 +335,7 @@ def chosen_in(run: Run, state: ViewState, view: str, chosen: Command) -> ViewSta
     if view == "memory" and "buffer" in parts:
         parts.pop("op", None)  # the buffer's own writer is searched again
     if view in ("graph", "diff"):
-        parts = whole(chosen, "op")
+        parts = valid_ids(chosen, "op")
     return state.select(**parts)
 
 
@@ -341,7 +347,7 @@ MOVES: Mapping[str, Callable[[Run, ViewState, Command], ViewState]] = {
     "show": show,
     "step": step,
     "rewrite": rewrite,
-    "stop": stop,
+    "stop": toggle_breakpoint,
 }
 #: Commands that change the layout, even before the recording exists.
 LAYOUTS: Mapping[str, Callable[[ViewState, Command], ViewState]] = {
@@ -354,7 +360,7 @@ LAYOUTS: Mapping[str, Callable[[ViewState, Command], ViewState]] = {
     "fold": fold,
 }
 #: Commands that are not added to the browser's history.
-UNRECORDED = ("zoom", "fold", "stop")
+WITHOUT_HISTORY = ("zoom", "fold", "stop")
 
 
 def known(name: str) -> bool:

@@ -21,10 +21,10 @@ _STEPPED = ("graph", "diff")
 def packed(name: str, runs: Runs, state: ViewState) -> tuple[str, bytes]:
     """Return the data of view ``name``, packed: text and blob."""
     key = views.key(name, runs, state)
-    return runs[0].kept_packed(key, lambda: pack(views.data(name, runs, state)))
+    return runs[0].cached_packed(key, lambda: pack(views.data(name, runs, state)))
 
 
-def pieces(run: Run, state: ViewState) -> Iterator[Callable[[], Any]]:
+def prefetch_tasks(run: Run, state: ViewState) -> Iterator[Callable[[], Any]]:
     """Yield functions that prefetch the stages that ``j`` and ``k`` lead to, the nearest first.
 
     Each takes some ten milliseconds for a model of 1,000 ops, so that commands that arrive
@@ -35,11 +35,11 @@ def pieces(run: Run, state: ViewState) -> Iterator[Callable[[], Any]]:
         yield partial(run.index, number)
         if number:
             yield partial(run.diff, number - 1, number)
-        there = state.with_(stage=number)
+        stage_state = state.with_(stage=number)
         for name in panes:
             if name == "graph":
                 yield partial(flat_graph.flat, run, number)
-            yield partial(packed, name, (run,), there)
+            yield partial(packed, name, (run,), stage_state)
 
 
 def _nearest(run: Run, at: int) -> Iterator[int]:
@@ -49,8 +49,8 @@ def _nearest(run: Run, at: int) -> Iterator[int]:
     before = [n for n in reversed(stages) if n < at]
     order = [at, *after[:1], *before[:1], *after[1:], *before[1:]]
     ops = 0
-    for place, number in enumerate(order):
+    for rank, number in enumerate(order):
         ops += stages[number].ops if number in stages else 0
-        if place > 2 and (ops > OPS_AHEAD or run.live):  # a long reader blocks the writer
+        if rank > 2 and (ops > OPS_AHEAD or run.live):  # a long reader blocks the writer
             return
         yield number

@@ -38,33 +38,33 @@ class Update:
 Updates = Iterator[Update]
 
 
-class Showing:
+class UpdateTracker:
     """The record of what is shown, so that only changes are derived and sent.
 
     ``kept``: the values sent are stored and read without a server, like those of a notebook's
     widgets; a view that requests parts of its data (``whole``) then gets all of them.
     """
 
-    def __init__(self, kept: bool = False) -> None:
-        self._kept = kept
+    def __init__(self, standalone: bool = False) -> None:
+        self._standalone = standalone
         self._shown: dict[tuple[str, ...], Hashable] = {}
-        self._heard: dict[str, int] = {}
+        self._last_message: dict[str, int] = {}
 
-    def hear(self, name: str, told: Mapping[str, Any]) -> None:
+    def note_message(self, name: str, message: Mapping[str, Any]) -> None:
         """Note that component ``name`` sent a selection or a command.
 
         The selections sent to it from now on include its number ``n``, so that it ignores older
         ones after a new choice.
         """
-        number = told.get("n")
+        number = message.get("n")
         if isinstance(number, int):  # of two browsers at one notebook the larger: neither waits
-            self._heard[name] = max(number, self._heard.get(name, 0))
+            self._last_message[name] = max(number, self._last_message.get(name, 0))
 
     def clear(self) -> None:
         """Forget what is shown."""
         self._shown.clear()
 
-    def sent(self, update: Update) -> None:
+    def mark_sent(self, update: Update) -> None:
         """Note that the component has these values now.
 
         An update that is derived but never sent (because the user went on) must not count as
@@ -95,11 +95,11 @@ class Showing:
         for name in panes:
             try:
                 runs = views.runs_for(name, state, run, other)
-                with held(*runs):
+                with lock_all(*runs):
                     yield from self._view(name, state, runs)
                 messages.pop(name, None)
             except Exception as error:
-                messages[name] = instead(name, error)
+                messages[name] = message_for_error(name, error)
         around = (
             ("rail", passes.detail_key, passes.detail, "detail"),
             ("inspector", inspector.key, inspector.data, "data"),
@@ -132,16 +132,19 @@ class Showing:
             raise missing.stages(run)
         # A view needs its remembered state before its data: it draws with both. An empty state is
         # sent too, because the view may still have an earlier one.
-        kept = state.own_state(name)
-        if name == "diff" and "unified" not in kept:
-            kept = {**kept, "unified": len(state.panes) > 1 and state.zoom is None}
-        yield Update(name, {"state": kept})
+        view_settings = state.own_state(name)
+        if name == "diff" and "unified" not in view_settings:
+            view_settings = {
+                **view_settings,
+                "unified": len(state.panes) > 1 and state.zoom is None,
+            }
+        yield Update(name, {"state": view_settings})
         key = runs, views.key(name, runs, state)
         made = Update(name, {"data": "", "blob": b""}, key)
         if self._is_new(made):
-            whole = getattr(views.module(name), "whole", None) if self._kept else None
-            if whole and len(runs) == 1 and run.status != "recording":
-                made.values["data"], made.values["blob"] = pack(whole(run))
+            all_data = getattr(views.module(name), "whole", None) if self._standalone else None
+            if all_data and len(runs) == 1 and run.status != "recording":
+                made.values["data"], made.values["blob"] = pack(all_data(run))
             else:
                 made.values["data"], made.values["blob"] = packed(name, runs, state)
             yield made
@@ -150,14 +153,14 @@ class Showing:
             yield self._answer(name, chosen)
 
     def _answer(self, name: str, chosen: Mapping[str, Any]) -> Update:
-        return Update(name, {"selection": {**chosen, "n": self._heard.get(name, 0)}})
+        return Update(name, {"selection": {**chosen, "n": self._last_message.get(name, 0)}})
 
 
 def _slot(update: Update) -> tuple[str, ...]:
     return update.name, *update.values
 
 
-def held(*runs: Run | None) -> ExitStack:
+def lock_all(*runs: Run | None) -> ExitStack:
     """Return the locks of recordings, taken in the order of their paths.
 
     Two sessions that compare the same two recordings in opposite order thus do not deadlock.
@@ -168,7 +171,7 @@ def held(*runs: Run | None) -> ExitStack:
     return stack
 
 
-def instead(name: str, error: Exception) -> Message:
+def message_for_error(name: str, error: Exception) -> Message:
     """Return the message of view ``name`` in place of data, for an error in deriving them."""
     if isinstance(error, Empty):
         return error.message

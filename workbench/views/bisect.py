@@ -8,7 +8,7 @@ from typing import Any
 
 from core_compiler.support.errors import UserError
 from workbench.model import first_bad_pass, recorded_model
-from workbench.queries.numeric_results import said
+from workbench.queries.numeric_results import json_number
 from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import ViewState
 
@@ -47,7 +47,7 @@ def _one(run: Run, view_state: ViewState) -> dict[str, Any]:
         "recorded": _recorded(run),
         "problem": _problem(run),
         "command": command(run, str(run.path)),
-        "itself": recorded_model.itself(run.meta(), run.path),
+        "itself": recorded_model.replacement_note(run.meta(), run.path),
     }
 
 
@@ -125,8 +125,8 @@ def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
             rewrite = at
             ops = [o for o in steps[at].rewrite.old if not o.kind.endswith("constant")]
             op = run.op_id(ops[0]) if ops else None
-    worst = result["looked"]["worst_pass"]
-    looked = {**result["looked"], "error": said(result["looked"]["error"])}
+    worst_pass = result["looked"]["worst_pass"]
+    looked = {**result["looked"], "error": json_number(result["looked"]["error"])}
     reduced = result["reduced"]
     if reduced is not None:
         lines = [line[:MAX_LINE] for line in reduced["text"].splitlines()]
@@ -139,10 +139,14 @@ def _linked(run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
         "there": there,
         "rewrite": rewrite,
         "op": op,
-        "error": said(result["error"]),
-        "absolute": said(result["absolute"]),
-        "numbers": None if result["numbers"] is None else [said(n) for n in result["numbers"]],
-        "worst_stage": next((s.index for s in stages if worst and s.pass_name == worst), None),
+        "error": json_number(result["error"]),
+        "absolute": json_number(result["absolute"]),
+        "numbers": None
+        if result["numbers"] is None
+        else [json_number(n) for n in result["numbers"]],
+        "worst_stage": next(
+            (s.index for s in stages if worst_pass and s.pass_name == worst_pass), None
+        ),
     }
 
 
@@ -155,23 +159,23 @@ def _two(run: Run, other: Run, view_state: ViewState) -> dict[str, Any]:
     ``two`` has the newest ``result`` of the other one (its stages have no links here), its
     ``name`` and ``command``, and in ``told`` the comparison of the two results.
     """
-    found, there = _one(run, view_state), _one(other, ViewState())
-    result = there["result"]
+    found, other_data = _one(run, view_state), _one(other, ViewState())
+    result = other_data["result"]
     if result is not None:
         result = {**result, "there": None, "rewrite": None, "op": None, "worst_stage": None}
     return {
         **found,
         "two": {
-            "name": there["name"],
-            "command": there["command"],
-            "problem": there["problem"],
+            "name": other_data["name"],
+            "command": other_data["command"],
+            "problem": other_data["problem"],
             "result": result,
-            "told": _told(found["result"], result),
+            "told": _compare_results(found["result"], result),
         },
     }
 
 
-def _told(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> str:
+def _compare_results(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> str:
     """Return the comparison of the results as text; "" if a recording was not searched."""
     if one is None or two is None:
         return ""
@@ -183,5 +187,5 @@ def _told(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> str:
     if a != b:
         return "The first bad pass is not the same in both."
     one_rule, two_rule = ((each["first_bad_rewrite"] or {}).get("rule") for each in (one, two))
-    alike = one_rule is not None and one_rule == two_rule
-    return f"The same pass in both{', by the same rule' if alike else ''}."
+    same_rule = one_rule is not None and one_rule == two_rule
+    return f"The same pass in both{', by the same rule' if same_rule else ''}."

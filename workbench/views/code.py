@@ -51,13 +51,13 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     panes = [{"title": t, "language": lang, "text": text} for t, lang, text in texts if text]
     if not panes:
         raise Empty(f"The recording does not contain the source of kernel {kernel.name}.")
-    kept = [bool(text) for _, _, text in texts]
+    has_text = [bool(text) for _, _, text in texts]
     return {
         "title": kernel.name,
         "kernel": kernel.id,
         "panes": panes,
-        "groups": groups_of(run, kernel, [text for _, _, text in texts], kept),
-        "hot": hot_line(texts[0][2]) if kept[0] else None,
+        "groups": groups_of(run, kernel, [text for _, _, text in texts], has_text),
+        "hot": hot_line(texts[0][2]) if has_text[0] else None,
     }
 
 
@@ -70,7 +70,7 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
     kernel = next(k for k in run.kernels() if k.id == number)
     key = ("kernel ops", number, state.op, run.version.compiled)
     op = state.op
-    return {"kernel": number, "ops": run.kept(key, lambda: _ops_for(run, kernel, op))}
+    return {"kernel": number, "ops": run.cached(key, lambda: _ops_for(run, kernel, op))}
 
 
 def _ops_for(run: Run, kernel: Kernel, op: int) -> list[int]:
@@ -85,12 +85,12 @@ def _ops_for(run: Run, kernel: Kernel, op: int) -> list[int]:
     nodes = found.nodes_of(op)
     if not nodes:
         return []
-    node = _twin(run, kernel, found, nodes[0])
-    mine = [k for k in mapped if found.nodes_of(k)[:1] == (node,)]
-    mine = mine or [k for k in mapped if node in found.nodes_of(k)]
-    made = {k: run.recording.op(k) for k in mine}
+    node = _counterpart(run, kernel, found, nodes[0])
+    candidates = [k for k in mapped if found.nodes_of(k)[:1] == (node,)]
+    candidates = candidates or [k for k in mapped if node in found.nodes_of(k)]
+    made = {k: run.recording.op(k) for k in candidates}
     inner = [k for k, each in made.items() if each.kind not in _LOOPS]
-    return [k for k in inner if _computes(made[k])] or inner or mine
+    return [k for k in inner if _computes(made[k])] or inner or candidates
 
 
 def _computes(op: Op) -> bool:
@@ -98,20 +98,20 @@ def _computes(op: Op) -> bool:
     return not op.results or any(str(value.type) != "index" for value in op.results)
 
 
-def _twin(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
+def _counterpart(run: Run, kernel: Kernel, found: ModelLines, node: int) -> int:
     """Return the node at the position of ``node`` in the launch that the kernel's lines describe.
 
     That is the first of the launches that share the kernel.
     """
     made = launches(run)
-    here = next((n for n in kernel.launches if node in found.of_launch.get(n, ())), None)
-    if here is None or here not in made or kernel.launches[0] not in made:
+    launch = next((n for n in kernel.launches if node in found.of_launch.get(n, ())), None)
+    if launch is None or launch not in made or kernel.launches[0] not in made:
         return node
-    mine, first = (made[n].regions[0].ops for n in (here, kernel.launches[0]))
-    for ours, theirs in zip(mine, first, strict=False):
-        twins = found.nodes_of(run.op_id(theirs))
-        if twins and node in found.nodes_of(run.op_id(ours))[:1]:
-            return twins[0]
+    own_ops, first_ops = (made[n].regions[0].ops for n in (launch, kernel.launches[0]))
+    for own_op, first_op in zip(own_ops, first_ops, strict=False):
+        counterparts = found.nodes_of(run.op_id(first_op))
+        if counterparts and node in found.nodes_of(run.op_id(own_op))[:1]:
+            return counterparts[0]
     return node
 
 
@@ -149,30 +149,30 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
                 }
                 for each in partners
             ],
-            "parts": [_sent(run, other, kernel, partners, part) for part in parts],
+            "parts": [_part_data(run, other, kernel, partners, part) for part in parts],
             "left_out": left_out,
         }
     }
 
 
-def _sent(
+def _part_data(
     run: Run, other: Run, kernel: Kernel, partners: Sequence[Partner], part: Part
 ) -> dict[str, Any]:
-    there = partners[part.partner].kernel
+    other_kernel = partners[part.partner].kernel
     left, right = part.texts
-    said = ""
+    note = ""
     if left == right:
-        said = "the same text"
+        note = "the same text"
     elif part.same:
-        said = "the same text except for the kernel's name"
+        note = "the same text except for the kernel's name"
     return {
         "text": part.title,
         "partner": part.partner,
-        "said": said,
+        "said": note,
         "language": part.language,
         "left": {"title": f"A  {kernel.name}  ·  {run.path.name}"},
-        "right": {"title": f"B  {there.name}  ·  {other.path.name}"},
-        **diff.sent(part.rows),
+        "right": {"title": f"B  {other_kernel.name}  ·  {other.path.name}"},
+        **diff.initial_lines(part.rows),
     }
 
 
@@ -190,7 +190,7 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> Any:
     if request["kind"] == "text":
         return _text(part, str(request["what"]))
     sides = diff.Sides(part.rows, part.names, (lambda: part.texts[0], lambda: part.texts[1]))
-    return diff.answered(run, sides, dict(request))
+    return diff.answer_request(run, sides, dict(request))
 
 
 def _text(part: Part, what: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from workbench.model import edits
 from workbench.queries import contracts, numeric_results
 from workbench.queries.compared import about, launch, matched, passes, with_intervals
 from workbench.queries.links import linked
-from workbench.queries.numeric_results import said
+from workbench.queries.numeric_results import json_number
 from workbench.queries.pairs import launched, pairs
 from workbench.queries.run import Run, Runs, shown
 from workbench.state.glossary import GLOSSARY
@@ -264,7 +264,7 @@ def _number(value: Any) -> float | str | None:
         found = None if value is None else float(value)
     except (TypeError, ValueError):
         return None
-    return None if found != found else said(found)
+    return None if found != found else json_number(found)
 
 
 # -- passes ---------------------------------------------------------------------------------------

@@ -54,18 +54,18 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
         "left": {"title": f"{left.index:02d} {left.pass_name}"},
         "right": {"title": f"{stage:02d} {stages[stage].pass_name}"},
         "language": "mlir",
-        **sent(rows),
+        **initial_lines(rows),
     }
 
 
-def sent(rows: AlignedLines) -> dict[str, Any]:
+def initial_lines(rows: AlignedLines) -> dict[str, Any]:
     """Return the lines sent to the view: all, or the first page and the kind of each line."""
     if len(rows) <= MAX_LINES:
-        return {"lines": _shown(rows, 0, len(rows))}
+        return {"lines": _cut_rows(rows, 0, len(rows))}
     kinds = np.full(len(rows), KINDS.index("equal"), np.uint8)
-    for place, row in rows.printed():
-        kinds[place] = KINDS.index(_row(row)["kind"])
-    return {"lines": _shown(rows, 0, PAGE), "count": len(rows), "start": 0, "kinds": kinds}
+    for row_index, row in rows.printed():
+        kinds[row_index] = KINDS.index(_row(row)["kind"])
+    return {"lines": _cut_rows(rows, 0, PAGE), "count": len(rows), "start": 0, "kinds": kinds}
 
 
 @dataclass(frozen=True)
@@ -87,22 +87,22 @@ def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> Any:
     run, other = shown(runs)
     stage = run.stage_number(state.stage)
     if other is not None:
-        return answered(run, _sides(run, other, stage), request)
+        return answer_request(run, _sides(run, other, stage), request)
     before = max(0, stage - 1)
     old, new = (file_of(run, n) for n in (before, stage))
     text = run.recording.text
     sides = Sides(_aligned(run, stage), (old, new), (lambda: text(before), lambda: text(stage)))
-    return answered(run, sides, request)
+    return answer_request(run, sides, request)
 
 
-def answered(run: Run, sides: Sides, request: dict[str, Any]) -> Any:
+def answer_request(run: Run, sides: Sides, request: dict[str, Any]) -> Any:
     """Return the response to a request about two sides."""
     if request["kind"] == "lines":
         start, end = max(0, int(request["from"])), int(request["to"])
-        cut = _whole if request.get("whole") else _shown
+        cut = _full_rows if request.get("whole") else _cut_rows
         return {"start": start, "lines": cut(sides.rows, start, min(end, start + 2 * PAGE))}
     if request["kind"] == "find":
-        return {"row": sides.rows.place(request["op"])}
+        return {"row": sides.rows.index_of(request["op"])}
     if request["kind"] == "text":
         return _text(run, sides, str(request["what"]), max(0, int(request["from"])))
     raise ValueError(f"unknown request {request['kind']!r}")
@@ -112,23 +112,23 @@ def _text(run: Run, sides: Sides, what: str, start: int) -> dict[str, Any]:
     """Return ``lines`` from line ``start`` on, the ``next`` start (or None), and the ``file``."""
     old, new = sides.files
     # Cached while its parts are fetched: a large module takes seconds to print.
-    held: dict[str, Any] = run.kept("text to save", dict)
-    if held.get("of") != (sides.files, what):
+    cached: dict[str, Any] = run.cached("text to save", dict)
+    if cached.get("of") != (sides.files, what):
         if what == "patch":
             made = list(patch(sides.rows, f"{old}.mlir", f"{new}.mlir"))
         else:
             text = sides.texts[("before", "after").index(what)]()
             made = text.removesuffix("\n").split("\n")
-        held.update(of=(sides.files, what), lines=made)
-    lines, end, size = held["lines"], start, 0
+        cached.update(of=(sides.files, what), lines=made)
+    lines, end, size = cached["lines"], start, 0
     while end < len(lines) and size < PART:
         size += len(lines[end])
         end += 1
     file = f"{old if what == 'before' else new}.{'diff' if what == 'patch' else 'mlir'}"
-    told = {"file": file, "lines": lines[start:end], "next": end if end < len(lines) else None}
-    if told["next"] is None:
-        held.clear()
-    return told
+    part = {"file": file, "lines": lines[start:end], "next": end if end < len(lines) else None}
+    if part["next"] is None:
+        cached.clear()
+    return part
 
 
 def file_of(run: Run, stage: int) -> str:
@@ -147,21 +147,21 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 def lines(run: Run, stage: int, start: int = 0, end: int | None = None) -> list[dict[str, Any]]:
     """Return the rows ``start`` to ``end`` of a stage in the form of the view."""
     rows = _aligned(run, stage)
-    return _shown(rows, start, len(rows) if end is None else end)
+    return _cut_rows(rows, start, len(rows) if end is None else end)
 
 
-def _whole(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
+def _full_rows(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
     return [_row(row) for row in rows[start:end]]
 
 
-def _shown(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
-    return list(map(_cut, _whole(rows, start, end)))
+def _cut_rows(rows: AlignedLines, start: int, end: int) -> list[dict[str, Any]]:
+    return list(map(_cut, _full_rows(rows, start, end)))
 
 
 def _aligned(run: Run, stage: int) -> AlignedLines:
     """Return the stage aligned with the previous one; the import with itself."""
     before = max(0, stage - 1)
-    return run.kept(
+    return run.cached(
         ("aligned lines", stage),
         lambda: run.recording.aligned_lines(before, stage, run.diff(before, stage)),
     )
@@ -204,45 +204,45 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     Ops of B have the keys of the matching ops of A.
     """
     stage = run.stage_number(state.stage)
-    there = stage_beside(
+    other_stage = matching_stage(
         run, other, stage, "Choose an earlier pass, or show the previous pass instead."
     )
-    rows, guessed = aligned(run, other, stage, there)
-    doubt = f"  ·  {guessed:,} {'op' if guessed == 1 else 'ops'} matched by a guess"
+    rows, guessed = aligned(run, other, stage, other_stage)
+    guess_note = f"  ·  {guessed:,} {'op' if guessed == 1 else 'ops'} matched by a guess"
     left, right = titles(run, other, stage)
-    sides = {"left": {"title": f"{left}{doubt if guessed else ''}"}, "right": {"title": right}}
-    return {**sides, "language": "mlir", **sent(rows)}
+    sides = {"left": {"title": f"{left}{guess_note if guessed else ''}"}, "right": {"title": right}}
+    return {**sides, "language": "mlir", **initial_lines(rows)}
 
 
-def stage_beside(run: Run, other: Run, stage: int, fix: str) -> int:
+def matching_stage(run: Run, other: Run, stage: int, fix: str) -> int:
     """Return the stage of ``other`` to show next to ``stage``.
 
     Empty if there is none, or the stages have too many ops (``fix``: the suggested fix).
     """
     missing.need_both(run, other, lambda each: each.version.stages, "stages")
-    there, _ = partner(run, other, stage)
-    most = max(run.stages()[stage].ops, other.stages()[there].ops)
-    if most > MAX_OPS:
-        raise Empty(f"The stages have {most:,} ops: too many to compare.", fix)
-    return there
+    other_stage, _ = partner(run, other, stage)
+    op_count = max(run.stages()[stage].ops, other.stages()[other_stage].ops)
+    if op_count > MAX_OPS:
+        raise Empty(f"The stages have {op_count:,} ops: too many to compare.", fix)
+    return other_stage
 
 
 def titles(run: Run, other: Run, stage: int) -> tuple[str, str]:
     """Return the titles of both sides: stages and recordings, and whether B lacks the pass."""
-    there, same = partner(run, other, stage)
-    mine, theirs = run.stages()[stage], other.stages()[there]
-    lacks = "" if same else f"  (it has no {mine.pass_name})"
+    other_stage, same = partner(run, other, stage)
+    stage_a, stage_b = run.stages()[stage], other.stages()[other_stage]
+    lacks = "" if same else f"  (it has no {stage_a.pass_name})"
     return (
-        f"A  {mine.index:02d} {mine.pass_name}  ·  {run.path.name}",
-        f"B  {there:02d} {theirs.pass_name}  ·  {other.path.name}{lacks}",
+        f"A  {stage_a.index:02d} {stage_a.pass_name}  ·  {run.path.name}",
+        f"B  {other_stage:02d} {stage_b.pass_name}  ·  {other.path.name}{lacks}",
     )
 
 
 def _sides(run: Run, other: Run, stage: int) -> Sides:
     """Return a stage of A as ``before``, and the matching one of B as ``after``."""
-    there, _ = partner(run, other, stage)
+    other_stage, _ = partner(run, other, stage)
     return Sides(
-        aligned(run, other, stage, there)[0],
-        (f"a_{file_of(run, stage)}", f"b_{file_of(other, there)}"),
-        (lambda: run.recording.text(stage), lambda: other.recording.text(there)),
+        aligned(run, other, stage, other_stage)[0],
+        (f"a_{file_of(run, stage)}", f"b_{file_of(other, other_stage)}"),
+        (lambda: run.recording.text(stage), lambda: other.recording.text(other_stage)),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from core_compiler.support.errors import UserError
 from core_compiler.training.audit import receipts
-from core_compiler.training.audit.diverge import Parting, part
+from core_compiler.training.audit.diverge import Divergence, part
 from core_compiler.training.audit.receipts import Book
 from workbench.model import divergences, edits, user_pass
 from workbench.queries import contracts, training_run
@@ -20,12 +20,12 @@ from workbench.training import runs as training_runs
 from workbench.views import training
 
 #: Larger receipts (bytes) are read by the command only: it takes seconds.
-MOST = 16 << 20
+MAX_RECEIPT_BYTES = 16 << 20
 
 
 def key(run: Run, state: ViewState) -> tuple:
-    kept = divergences.RESULTS.path_of(run.path)
-    return training.key(run, state), _stamp(_receipts(run)), _stamp(kept)
+    results_path = divergences.RESULTS.path_of(run.path)
+    return training.key(run, state), _stamp(_receipts(run)), _stamp(results_path)
 
 
 def data(runs: Runs, state: ViewState) -> dict[str, Any]:
@@ -65,7 +65,10 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
         return {**made, "problem": error.to_json()["error"]}
     if found is not None:
         result = divergences.RESULTS.kept(run.path, _key(books, found))
-        made |= {"part": _told(books[0], found), "result": result and linked(run, other, result)}
+        made |= {
+            "part": _parting_data(books[0], found),
+            "result": result and linked(run, other, result),
+        }
     return made
 
 
@@ -94,10 +97,10 @@ def _need_one_contract(run: Run, other: Run) -> None:
 
 def code_of(run: Run) -> list[str]:
     """Return the user code that the folder of a run names, for the worker to run."""
-    held = training_runs.arguments_of(_folder(run) or Path())
-    model = str(held.get("task") or held.get("model", ""))
-    items = edits.checked(held.get("pipeline"))["insert"]
-    foreign = [edits.name_of(item) for item in items if user_pass.of_ours(item) is None]
+    arguments = training_runs.arguments_of(_folder(run) or Path())
+    model = str(arguments.get("task") or arguments.get("model", ""))
+    items = edits.checked(arguments.get("pipeline"))["insert"]
+    foreign = [edits.name_of(item) for item in items if user_pass.builtin_pass(item) is None]
     return [*([model] if ":" in model else []), *foreign]
 
 
@@ -111,10 +114,10 @@ def linked(run: Run, other: Run, result: Mapping[str, Any]) -> dict[str, Any]:
     if "pass" in result:
         made = next((s for s in run.stages() if s.pass_name == result["pass"]), None)
         steps = [] if made is None else run.rewrites(made.index)
-        there = 0 < result["number"] <= len(steps) and (
+        is_found = 0 < result["number"] <= len(steps) and (
             steps[result["number"] - 1].rewrite.rule == result["rule"]
         )
-        return {**result, "stage": made.index if made is not None and there else None}
+        return {**result, "stage": made.index if made is not None and is_found else None}
     names = [kernel_by_name(each) for each in (run, other)]
     kernels = [found.get(name) for found, name in zip(names, result["kernels"], strict=True)]
     stage, op = _op(run, str(result["value"]))
@@ -133,7 +136,7 @@ def _op(run: Run, value: str) -> tuple[int | None, int | None]:
     return stages[-1], run.op_id(made[int(number)])
 
 
-def _told(book: Book, found: Parting) -> dict[str, Any]:
+def _parting_data(book: Book, found: Divergence) -> dict[str, Any]:
     """Return the result from receipts; a value is given by its op and origin."""
     kind, _, name = found.leaf.partition(" ")
     origin = ""
@@ -151,7 +154,7 @@ def _told(book: Book, found: Parting) -> dict[str, Any]:
     }
 
 
-def _key(books: tuple[Book, Book], found: Parting) -> str:
+def _key(books: tuple[Book, Book], found: Divergence) -> str:
     a, b = (book.receipts[found.iteration].root for book in books)
     identity = " ".join(dict.fromkeys(book.identity for book in books))
     return divergences.key_of(identity, found.iteration, (a, b))
@@ -215,13 +218,13 @@ def _book(run: Run) -> Book:
         raise UserError(
             f"{name} has no receipts", str(path.parent), "train with --receipts state or gradients"
         )
-    if stamp[1] > MOST:
+    if stamp[1] > MAX_RECEIPT_BYTES:
         raise UserError(
             f"the receipts of {name} are too large for the page ({stamp[1] >> 20} MiB)",
             str(path),
             "read them with the command below",
         )
-    book: Book = run.kept(("book", stamp), lambda: Book.read(path))
+    book: Book = run.cached(("book", stamp), lambda: Book.read(path))
     for number, row in run.iterations().items():
         receipt = book.receipts.get(number)
         if receipt is not None and row.root and receipt.root != row.root:

@@ -34,7 +34,7 @@ from workbench.queries.links import linked
 from workbench.queries.op_facts import FOLDED, TEXTS, OpFacts
 from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import ViewState
-from workbench.views.diff import stage_beside, titles
+from workbench.views.diff import matching_stage, titles
 
 
 def key(run: Run, state: ViewState) -> tuple:
@@ -85,10 +85,10 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
         and state.op in ghosts(run, run.stage_number(state.stage))
     ):
         return {"op": state.op}
-    return standing(run, state)
+    return selection_in_stage(run, state)
 
 
-def standing(run: Run, state: ViewState) -> dict[str, Any]:
+def selection_in_stage(run: Run, state: ViewState) -> dict[str, Any]:
     """Return the selection among the items of the shown stage."""
     found = linked(run, state)
     if found.op is None:
@@ -109,10 +109,10 @@ def _columns(
 
     ``rows`` are those of :class:`OpFacts`.
     """
-    place = {node.key: i for i, node in enumerate(nodes)}
+    index = {node.key: i for i, node in enumerate(nodes)}
     starts, operands = [0], []
     for node in nodes:
-        operands += [-1 if i is None else place.get(i, -1) for i in node.inputs]
+        operands += [-1 if i is None else index.get(i, -1) for i in node.inputs]
         starts.append(len(operands))
     made = described(nodes, rows, known)
     made["ops"] |= {
@@ -191,7 +191,7 @@ STATUSES = {
     "changed": "differs",
     "moved": "in another group",
 }
-APART = "Only in B: A has no op to select. The tooltip shows its facts; p pins it."
+ONLY_B_HINT = "Only in B: A has no op to select. The tooltip shows its facts; p pins it."
 
 
 def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
@@ -200,18 +200,25 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     Ops of A have the same keys as without B; ops only in B have texts.
     """
     stage = run.stage_number(state.stage)
-    there = stage_beside(run, other, stage, "Choose an earlier pass, or show A alone.")
-    drawn = drawn_of(StagePair(run, other, stage, there))
-    names = [s.pass_name for s in (run.stages()[stage], other.stages()[there])]
+    other_stage = matching_stage(run, other, stage, "Choose an earlier pass, or show A alone.")
+    drawn = drawn_of(StagePair(run, other, stage, other_stage))
+    names = [s.pass_name for s in (run.stages()[stage], other.stages()[other_stage])]
     columns = _pair_columns(drawn, run, other)
     ops = columns["ops"]
-    ops |= {**_edges(drawn), **_pair_joint(drawn, run, other, stage, there)}
+    ops |= {**_edges(drawn), **_pair_joint(drawn, run, other, stage, other_stage)}
     return {
-        "stage": {"id": str(stage), "title": f"A {stage:02d} {names[0]}, B {there:02d} {names[1]}"},
-        "two": {"titles": list(titles(run, other, stage)), "statuses": STATUSES, "apart": APART},
+        "stage": {
+            "id": str(stage),
+            "title": f"A {stage:02d} {names[0]}, B {other_stage:02d} {names[1]}",
+        },
+        "two": {
+            "titles": list(titles(run, other, stage)),
+            "statuses": STATUSES,
+            "apart": ONLY_B_HINT,
+        },
         **columns,
         **({"phases": list(PHASES)} if "phase" in ops else {}),
-        "overlays": _times(drawn, run, other, stage, there),
+        "overlays": _times(drawn, run, other, stage, other_stage),
         "total_ops": len(drawn),
     }
 
@@ -220,11 +227,11 @@ def _pair_columns(drawn: Sequence[Drawn], run: Run, other: Run) -> dict[str, Any
     """Return the tables of texts and the columns of the ops."""
     sides = [[d for d in drawn if d.only_b == only_b] for only_b in (False, True)]
     parts = []
-    for each, some in zip((run, other), sides, strict=True):
-        nodes, known = [d.node for d in some], OpFacts.of(each)
+    for each, drawn_ops in zip((run, other), sides, strict=True):
+        nodes, known = [d.node for d in drawn_ops], OpFacts.of(each)
         parts.append(described(nodes, facts(known, nodes), known))
-    place = {d.key: i for i, d in enumerate((*sides[0], *sides[1]))}
-    order = np.array([place[d.key] for d in drawn], np.int64)
+    index = {d.key: i for i, d in enumerate((*sides[0], *sides[1]))}
+    order = np.array([index[d.key] for d in drawn], np.int64)
     ops: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     for name, plural in {**TEXTS, "scope": "scopes"}.items():
@@ -261,42 +268,42 @@ def _joined(
 
 
 def _edges(drawn: Sequence[Drawn]) -> dict[str, np.ndarray]:
-    place: dict[Key | None, int] = {d.key: i for i, d in enumerate(drawn)}
+    index: dict[Key | None, int] = {d.key: i for i, d in enumerate(drawn)}
     starts, operands = [0], []
     for each in drawn:
-        operands += [place.get(i, -1) for i in each.inputs]
+        operands += [index.get(i, -1) for i in each.inputs]
         starts.append(len(operands))
     return {"operand_start": np.array(starts, np.int32), "operand": np.array(operands, np.int32)}
 
 
 def _pair_joint(
-    drawn: Sequence[Drawn], run: Run, other: Run, stage: int, there: int
+    drawn: Sequence[Drawn], run: Run, other: Run, stage: int, other_stage: int
 ) -> dict[str, np.ndarray]:
     """Return, for training steps, the phases of both, and the links of the ops of A."""
     trained = joint.trains(run), joint.trains(other)
     if not any(trained):
         return {}
     phase = np.full(len(drawn), joint.NO_PHASE, np.uint8)
-    for each, at, only_b in ((run, stage, False), (other, there, True)):
-        places = [i for i, d in enumerate(drawn) if d.only_b == only_b]
-        column = joint.phase_column(each, at, [drawn[i].node.op for i in places])
+    for each, at, only_b in ((run, stage, False), (other, other_stage, True)):
+        positions = [i for i, d in enumerate(drawn) if d.only_b == only_b]
+        column = joint.phase_column(each, at, [drawn[i].node.op for i in positions])
         if column is not None:
-            phase[places] = column
+            phase[positions] = column
     linked = [None if d.only_b or d.node.op.kind in FOLDED else d.node.op for d in drawn]
     return {"phase": phase, **joint.link_columns(run, stage, linked)}
 
 
 def _times(
-    drawn: Sequence[Drawn], run: Run, other: Run, stage: int, there: int
+    drawn: Sequence[Drawn], run: Run, other: Run, stage: int, other_stage: int
 ) -> list[dict[str, Any]]:
     """Return the measured time in A, in B, and the difference.
 
     A side that was not timed has no overlay.
     """
-    one, two = (_measured(each, at) for each, at in ((run, stage), (other, there)))
+    one, two = (_measured(each, at) for each, at in ((run, stage), (other, other_stage)))
     a = np.array([np.nan if d.only_b else one.get(d.node.key, np.nan) for d in drawn])
-    twins = [d.node if d.only_b else d.twin for d in drawn]
-    b = np.array([np.nan if n is None else two.get(n.key, np.nan) for n in twins])
+    nodes_b = [d.node if d.only_b else d.twin for d in drawn]
+    b = np.array([np.nan if n is None else two.get(n.key, np.nan) for n in nodes_b])
     found = [
         graph_overlays.overlay(f"time in {letter}", "µs", column)
         for letter, column in (("A", a), ("B", b))

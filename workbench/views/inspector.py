@@ -164,7 +164,7 @@ def _origin(run: Run, op: Op) -> list[dict[str, Any]]:
     nodes = op.origin.nodes()
     if op.origin.scope:
         rows.append(as_fact("module", op.origin.scope))
-    sources = run.kept("sources", run.recording.sources)
+    sources = run.cached("sources", run.recording.sources)
     for node in nodes[:3]:
         rows.append(as_fact("node", f"{node.name} ({node.kind})"))
         if node.file:
@@ -206,8 +206,10 @@ def _life(run: Run, number: int) -> list[dict[str, Any]]:
     history = run.op_history(number)
     names = {s.index: s.pass_name for s in run.stages()}
     rows: list[dict[str, Any]] = []
-    telling = [s for s in history.earlier if s.stage is not None and _tells(run, number, s.old)]
-    for step in reversed(telling[:MAX_LISTED]):
+    relevant = [
+        s for s in history.earlier if s.stage is not None and _is_relevant(run, number, s.old)
+    ]
+    for step in reversed(relevant[:MAX_LISTED]):
         if step.stage is not None:
             rows.append(
                 as_link(
@@ -218,11 +220,13 @@ def _life(run: Run, number: int) -> list[dict[str, Any]]:
             )
     if history.stages is not None:
         first, last = history.stages
-        there = f"in stages {first:02d} {names.get(first, '')}"
-        there += f" to {last:02d} {names.get(last, '')}" if last is not None else " to the end"
-        rows.append(as_text(f"{_called(run, number)} is {there}"))
-    telling = [s for s in history.later if s.stage is not None and _tells(run, number, s.new)]
-    for step in telling[:MAX_LISTED]:
+        span = f"in stages {first:02d} {names.get(first, '')}"
+        span += f" to {last:02d} {names.get(last, '')}" if last is not None else " to the end"
+        rows.append(as_text(f"{_called(run, number)} is {span}"))
+    relevant = [
+        s for s in history.later if s.stage is not None and _is_relevant(run, number, s.new)
+    ]
+    for step in relevant[:MAX_LISTED]:
         if step.stage is not None:
             rows.append(
                 as_link(
@@ -247,7 +251,7 @@ def _called(run: Run, number: int) -> str:
     return f"{run.recording.op(number).kind.rpartition('.')[2]} {run.name_of(number)}"
 
 
-def _tells(run: Run, selected: int, other: int) -> bool:
+def _is_relevant(run: Run, selected: int, other: int) -> bool:
     """Return whether a step to ``other`` is relevant to the selected op.
 
     Constants that a rule made beside it are not, unless it is one itself.
@@ -280,10 +284,10 @@ def _became(run: Run, kernel: int | None, buffer: int | None) -> list[dict[str, 
         )
     found = next((b for b in run.buffers() if b.id == buffer), None)
     if found is not None:
-        place = f"{units.size(found.size)} at byte {found.offset:,} of {found.tier}, "
-        place += f"live at positions {found.start} to {found.end}"
+        placement = f"{units.size(found.size)} at byte {found.offset:,} of {found.tier}, "
+        placement += f"live at positions {found.start} to {found.end}"
         title = f"buffer {found.name or '%' + str(found.value)} ({found.kind})"
-        rows.append(as_link(title, place, {"buffer": found.id, "panes": ["memory", "graph"]}))
+        rows.append(as_link(title, placement, {"buffer": found.id, "panes": ["memory", "graph"]}))
         maker = None if found.value is None else writers(run).get(found.value)
         if maker is not None:
             rows.append(
@@ -375,8 +379,8 @@ def _pass(run: Run, stage: Stage) -> dict[str, Any]:
         rows.append(as_fact(f"option {name}", value))
     for name, value in stage.figures.items():
         if name != "changed" and value:
-            label, said = _FIGURES.get(name, (name, "{:,.0f}".format))
-            rows.append(as_fact(label, said(value)))
+            label, format_value = _FIGURES.get(name, (name, "{:,.0f}".format))
+            rows.append(as_fact(label, format_value(value)))
     if stage.verdicts:
         rows.append(as_fact("checks", ", ".join(f"{n} {v}" for v, n in stage.verdicts.items())))
     rules = Counter(s.rewrite.rule for s in run.rewrites(stage.index)) if stage.index else Counter()

@@ -15,7 +15,7 @@ import numpy as np
 from core_compiler.ir import Op
 from core_compiler.ir.diff import GUESSED
 from core_compiler.passes.bufferize import OUTPUT
-from core_compiler.passes.find_lifetimes import live_peak, root_of, values_alive
+from core_compiler.passes.find_lifetimes import live_peak, memory_owners, values_alive
 from core_compiler.record.reader import Buffer, Stage
 from core_compiler.training.graph.roles import Roles
 from workbench.queries import compared
@@ -71,7 +71,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     }
     ops = [written_by(run, b) for b in buffers]
     types = _types(run)
-    about = {each.op: each for each in launched(run)}
+    launch_of = {each.op: each for each in launched(run)}
     return {
         "title": f"plan: {figures.get('planner', '')}",
         "terms": glossary.hints("memory"),
@@ -86,11 +86,11 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
             **{name: np.array(column, np.float64) for name, column in sizes.items()},
             "op": np.array([-1 if op is None else op for op in ops], np.int32),
             "type": [types.get(b.value, "") for b in buffers],
-            "what": [about[op].title if op in about else "" for op in ops],
+            "what": [launch_of[op].title if op in launch_of else "" for op in ops],
             "place": [_place(run, op) for op in ops],
         },
         "asks": True,
-        **_border(run),
+        **_loss_position(run),
     }
 
 
@@ -109,11 +109,11 @@ def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> Any:
     that lacks it, in the order of Compare.
     """
     kind = str(request.get("kind"))
-    asked = {"passes": passes, "planners": planners, "again": again}[kind]
+    query = {"passes": passes, "planners": planners, "again": again}[kind]
     run, other = shown(runs)
     if other is None:
-        return asked(run)
-    both = {"a": asked(run), "b": asked(other)}
+        return query(run)
+    both = {"a": query(run), "b": query(other)}
     if kind != "passes":
         return both
     stages = [
@@ -129,7 +129,7 @@ def passes(run: Run) -> list[dict[str, Any]]:
     Ops are assumed to execute one by one (`find_lifetimes.values_alive`); ``changed``: whether the
     pass changed the peak. For very large models only the last passes are examined: ``MAX_OPS``.
     """
-    return run.kept(("peaks", run.version.stages), lambda: _passes(run))
+    return run.cached(("peaks", run.version.stages), lambda: _passes(run))
 
 
 def _passes(run: Run) -> list[dict[str, Any]]:
@@ -154,13 +154,13 @@ def _passes(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def _border(run: Run) -> dict[str, int]:
+def _loss_position(run: Run) -> dict[str, int]:
     """Return the program position at which the loss of a training step is made."""
     main = run.recording.module(run.stages()[-1].index).main
     if "results" not in main.attributes:
         return {}
     loss = Roles.of(main).results.index(("loss", -1))
-    roots = root_of(main.body.ops)
+    roots = memory_owners(main.body.ops)
     held = {
         roots.get(v, v)
         for op in main.body.ops
@@ -186,7 +186,7 @@ def _within_reach(stages: list[Stage]) -> list[Stage]:
 def _place(run: Run, op: int | None) -> str:
     """Return the file and line of the model that an op of the last stage came from."""
     found = None if op is None else run.index(run.version.stages - 1).ops.get(op)
-    file, line = ("", 0) if found is None else run.kept_place(found)
+    file, line = ("", 0) if found is None else run.source_location(found)
     return f"{file}:{line}" if file else ""
 
 

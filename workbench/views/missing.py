@@ -20,7 +20,7 @@ def command(run: Run, *options: str) -> str:
         draft = pipeline_editor.recorded(meta, False)
     except UserError:  # its edit is invalid
         draft = pipeline_editor.recorded({}, False)
-    words = edits.compiling(known, draft["edit"], draft["target"], draft["timeout"])
+    words = edits.compile_arguments(known, draft["edit"], draft["target"], draft["timeout"])
     return f"{shlex.join([*words, *options])} -o FILE.run"
 
 
@@ -91,13 +91,13 @@ def statistics(run: Run, letter: str) -> Empty:
     )
 
 
-def of_two(run: Run, letter: str, what: str) -> Empty:
+def missing_in_one(run: Run, letter: str, what: str) -> Empty:
     """Return the message for the recording ``letter`` of two that has no ``what``."""
     why = ": its compile ended before them"
     if run.live:
         why = " so far"
-    elif what == "launches" and (told := run.not_timed()):
-        why = f" with times: {told}"
+    elif what == "launches" and (reason := run.not_timed()):
+        why = f" with times: {reason}"
     elif _ran(run, "generate_code"):
         why = ": it only moves inputs and constants"
     return Empty(
@@ -110,10 +110,10 @@ def need_both(run: Run, other: Run, has: Callable[[Run], Any], what: str) -> Non
     """Raise Empty if one of two recordings has no ``what``."""
     for each, letter in ((run, "A"), (other, "B")):
         if not has(each):
-            raise of_two(each, letter, what)
+            raise missing_in_one(each, letter, what)
 
 
-def alike(what: str) -> Empty:
+def nothing_in_common(what: str) -> Empty:
     """Return the message for two recordings that have no ``what`` in common."""
     return Empty(f"The two recordings have no {what}.", "The view Compare shows their contents.")
 

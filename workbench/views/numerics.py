@@ -58,7 +58,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
         "passes": rows,
         "counts": counts,
         "first": changing[0] if changing else None,
-        "peer": peer and numeric_results.sent([peer], "error")[0],
+        "peer": peer and numeric_results.json_rows([peer], "error")[0],
         "digest": str(run.figures().get("digest", "")),
         "grows": run.status == "recording",
         "checks": checks[:MAX_CHECKS],
@@ -90,9 +90,9 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 
 def _passes(run: Run) -> list[Row]:
     version = run.version.stages, run.version.checks, run.version.figures
-    return run.kept(
+    return run.cached(
         ("numerics passes", version),
-        lambda: numeric_results.sent(
+        lambda: numeric_results.json_rows(
             numeric_results.passes(run.stages(), run.figures()), "worst", "accumulated"
         ),
     )
@@ -103,21 +103,23 @@ def _checks(run: Run, stage: int) -> list[Row]:
         return []
 
     def make() -> list[Row]:
-        rows = numeric_results.checks(run.recording, stage, run.rewrites(stage), run.kept_place)
-        return numeric_results.sent(rows, "error", "absolute", "old", "new")
+        rows = numeric_results.checks(
+            run.recording, stage, run.rewrites(stage), run.source_location
+        )
+        return numeric_results.json_rows(rows, "error", "absolute", "old", "new")
 
-    return run.kept(("numerics checks", stage, run.version.checks), make)
+    return run.cached(("numerics checks", stage, run.version.checks), make)
 
 
 def framework(run: Run) -> list[Row]:
     """Return the import's values compared with the framework's, the largest differences first."""
 
     def make() -> list[Row]:
-        rows = numeric_results.framework_values(run.recording, run.kept_place)
+        rows = numeric_results.framework_values(run.recording, run.source_location)
         rows.sort(key=lambda r: -(math.inf if r["error"] is None else r["error"]))
-        return numeric_results.sent(rows, "error", "absolute", "theirs", "ours")
+        return numeric_results.json_rows(rows, "error", "absolute", "theirs", "ours")
 
-    return run.kept(("numerics framework", run.version.figures), make)
+    return run.cached(("numerics framework", run.version.figures), make)
 
 
 def _compared(run: Run, rows: list[Row]) -> Row | None:
@@ -128,13 +130,17 @@ def _compared(run: Run, rows: list[Row]) -> Row | None:
     """
     if not rows:
         return None
-    told = numeric_results.framework((), run.figures()) or {"verdict": numeric_results.NOT_JUDGED}
+    comparison = numeric_results.framework((), run.figures()) or {
+        "verdict": numeric_results.NOT_JUDGED
+    }
     return {
         "name": rows[0]["framework"],
         **numeric_results.differing(rows),
-        "left_out": told.get("left_out", 0),
-        "verdict": told["verdict"].replace("_", " "),
-        "beyond": numeric_results.beyond_lines(told["beyond"]) if told.get("beyond") else [],
+        "left_out": comparison.get("left_out", 0),
+        "verdict": comparison["verdict"].replace("_", " "),
+        "beyond": numeric_results.beyond_lines(comparison["beyond"])
+        if comparison.get("beyond")
+        else [],
     }
 
 
@@ -163,7 +169,7 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
         raise Empty(why, contracts.remedy(run, other))
     rows, parts = value_pairs.values(run, other)
     if not parts:
-        raise _nothing(run, other)
+        raise _missing_statistics(run, other)
     first = next((row for row in rows if row["differs"]), None)
     digests = [str(each.figures().get("digest", "")) for each in (run, other)]
     return {
@@ -189,15 +195,15 @@ def _about(run: Run) -> dict[str, str]:
     }
 
 
-def _nothing(run: Run, other: Run) -> Exception:
-    lacking = [each for each in (run, other) if not value_pairs.by_stage(each)]
-    if not lacking:
-        return missing.alike("statistics of the same stage")
-    return missing.statistics(lacking[0], "A" if lacking[0] is run else "B")
+def _missing_statistics(run: Run, other: Run) -> Exception:
+    missing_runs = [each for each in (run, other) if not value_pairs.by_stage(each)]
+    if not missing_runs:
+        return missing.nothing_in_common("statistics of the same stage")
+    return missing.statistics(missing_runs[0], "A" if missing_runs[0] is run else "B")
 
 
 def _chosen(rows: list[Row]) -> list[Row]:
     if len(rows) <= MAX_ROWS:
         return rows
-    places = sorted(range(len(rows)), key=lambda at: (not rows[at]["differs"], at))[:MAX_ROWS]
-    return [rows[at] for at in sorted(places)]
+    indices = sorted(range(len(rows)), key=lambda at: (not rows[at]["differs"], at))[:MAX_ROWS]
+    return [rows[at] for at in sorted(indices)]

@@ -91,7 +91,7 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> list[dic
 def _hazards(run: Run) -> list[dict[str, Any]]:
     rows = [asdict(found) for found in advise(run)[:MAX_FINDINGS]]
     return [
-        {**row, "cost": row["cost"] and numeric_results.sent([row["cost"]], "value")[0]}
+        {**row, "cost": row["cost"] and numeric_results.json_rows([row["cost"]], "value")[0]}
         for row in rows
     ]
 
@@ -126,13 +126,13 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     )
     yield _figure("peak memory", memory.get("arena_bytes"), "B", "activation arena", "memory")
     facts = run.meta().get("facts")
-    made_up = facts.get("stand_ins") if isinstance(facts, dict) else None
+    stand_ins = facts.get("stand_ins") if isinstance(facts, dict) else None
     yield _figure(
         "weights",
         memory.get("weight_bytes"),
         "B",
-        f"{made_up} are not available: replaced by seeded random values"
-        if made_up
+        f"{stand_ins} are not available: replaced by seeded random values"
+        if stand_ins
         else "constant data",
         "memory",
     )
@@ -149,8 +149,10 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     )
     if ops:
         last = ends.get("meaning", stages[-1])
-        whole = "implementation" in ends or run.status != "recording"
-        hint = f"{last.ops} after {'the target-independent passes' if whole else last.pass_name}"
+        is_complete = "implementation" in ends or run.status != "recording"
+        hint = (
+            f"{last.ops} after {'the target-independent passes' if is_complete else last.pass_name}"
+        )
         yield _figure("imported ops", ops[0], "", hint, "graph")
         yield _figure("launches", count or None, "", "kernel launches per execution", "graph")
         # Use the last passes that count: how often loops run is determined late.
@@ -159,15 +161,17 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
     worst = [s for s in stages if s.worst_error is not None]
     if worst:
         # A rule may fail on special values and keep every bit of the recorded ones.
-        dearest = max(worst, key=lambda s: (bool(s.verdicts.get("failed")), s.worst_error or 0.0))
-        wrong = bool(dearest.verdicts.get("failed"))
+        worst_stage = max(
+            worst, key=lambda s: (bool(s.verdicts.get("failed")), s.worst_error or 0.0)
+        )
+        wrong = bool(worst_stage.verdicts.get("failed"))
         hint = "every rewrite kept every bit"
-        if wrong or dearest.worst_error:
-            said = "a failed check" if wrong else "within its tolerance"
-            hint = f"in {dearest.pass_name}, {said}"
+        if wrong or worst_stage.worst_error:
+            outcome = "a failed check" if wrong else "within its tolerance"
+            hint = f"in {worst_stage.pass_name}, {outcome}"
         yield {
-            **_figure("worst check error", dearest.worst_error, "relative", hint, "numerics"),
-            "stage": dearest.index,
+            **_figure("worst check error", worst_stage.worst_error, "relative", hint, "numerics"),
+            "stage": worst_stage.index,
             "bad": wrong,
         }
     accumulated = [v for n, v in figures.items() if n.startswith("accumulated_error/")]
@@ -194,19 +198,19 @@ def _figures(run: Run, stages: list[Stage]) -> Iterator[dict[str, Any]]:
             "bad": verdict == "differs",
         }
     if numeric_results.FRAMEWORK in figures:
-        told = numeric_results.framework((), figures) or {}
-        beyond = told["beyond"]
-        where = f", first at {beyond['node']}" if beyond else ""
+        comparison = numeric_results.framework((), figures) or {}
+        first_difference = comparison["beyond"]
+        where = f", first at {first_difference['node']}" if first_difference else ""
         yield {
             **_figure(
                 "import against its framework",
                 None,
                 "",
-                f"{told['framework']}, node by node{where}",
+                f"{comparison['framework']}, node by node{where}",
                 "numerics",
             ),
-            "text": told["verdict"].replace("_", " "),
-            "bad": bool(beyond),
+            "text": comparison["verdict"].replace("_", " "),
+            "bad": bool(first_difference),
         }
     if training_run.is_training(run):  # its recording continued after the compile
         yield _figure("compile time", sum(s.seconds for s in stages), "s", "all passes", "")
@@ -259,13 +263,13 @@ def _of_training(run: Run) -> Iterator[dict[str, Any]]:
 
 def _of_step(run: Run) -> Iterator[dict[str, Any]]:
     """Yield the figures of a training step."""
-    found, chosen = joint.held(run), run.meta().get("training", {})
+    found, chosen = joint.sizes_of_state(run), run.meta().get("training", {})
     for label, hint in (("loss", "what is differentiated"), ("optimizer", "")):
         name, _, options = str(chosen.get(label, "")).partition("(")
         if name:
-            told = options.removesuffix(")") or hint
+            detail = options.removesuffix(")") or hint
             kind = "loss function" if label == "loss" else label
-            yield {**_figure(kind, None, "", told, ""), "text": name}
+            yield {**_figure(kind, None, "", detail, ""), "text": name}
     yield _figure(
         "parameters",
         found.numbers,
@@ -276,11 +280,11 @@ def _of_step(run: Run) -> Iterator[dict[str, Any]]:
     yield _figure("optimizer state", found.state_bytes, "B", "carried from step to step", "memory")
     saved = joint.saved_bytes(run)
     if saved is not None:
-        kept, without = saved
+        saved_bytes, without = saved
         hint = "forward values, at the start of the backward pass"
-        if kept < without:
+        if saved_bytes < without:
             hint += f"; {units.size(without)} without recomputation"
-        yield _figure("saved for backward", kept, "B", hint, "memory")
+        yield _figure("saved for backward", saved_bytes, "B", hint, "memory")
 
 
 def _shares(run: Run) -> list[joint.Share]:
@@ -293,7 +297,7 @@ def _figure(label: str, value: Any, unit: str, hint: str, view: str) -> dict[str
         number = None if value is None else float(value)
     except (TypeError, ValueError):
         number = None
-    known = None if number is None or math.isnan(number) else numeric_results.said(number)
+    known = None if number is None or math.isnan(number) else numeric_results.json_number(number)
     return {"label": label, "value": known, "unit": unit, "hint": hint, "view": view}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core_compiler.record.reader import Stage
-from workbench.queries.numeric_results import said
+from workbench.queries.numeric_results import json_number
 from workbench.queries.run import Run, Runs
 from workbench.state.view_state import ViewState
 
@@ -78,4 +78,4 @@ def check(stage: Stage) -> dict[str, Any] | None:
     worst = next(v for v in ("failed", "within", "unchecked", "bitwise") if verdicts.get(v))
     if worst == "unchecked" and verdicts.get("bitwise"):
         worst = "bitwise"
-    return {"verdict": worst, "error": said(stage.worst_error), "counts": dict(verdicts)}
+    return {"verdict": worst, "error": json_number(stage.worst_error), "counts": dict(verdicts)}

@@ -22,8 +22,8 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
 
     ``shown``: the rows of the recorded pipeline (see ``pipeline_editor.shown``); ``did``: the
     effect of each pass by label; ``other``: the same of the recording that is compared with;
-    ``fixed``: why nothing can be edited ("" if it can); ``itself``: the message if the recording
-    replaces its model.
+    ``fixed``: why nothing can be edited ("" if it can); ``itself``: the message if the
+    recording replaces its model.
     """
     run, other = shown(runs)
     if not run.version.stages:
@@ -31,8 +31,8 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     meta = run.meta()
     fixed = ""
     try:
-        on = pipeline_editor.ground_of(run)
-        rows = pipeline_editor.shown(on, on.base, recorded_model.compiled_as(run))
+        basis = pipeline_editor.basis_of(run)
+        rows = pipeline_editor.shown(basis, basis.base, recorded_model.compiled_as(run))
     except UserError as problem:
         fixed, rows = f"{problem.what}; {problem.fix}", _as_recorded(run)
     return {
@@ -42,15 +42,15 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
         "status": run.status,
         "message": str(meta.get("message") or ""),
         "fixed": fixed,
-        "made_with": said(run),
+        "made_with": describe_edit(run),
         "did": did(run),
         "shown": rows,
-        "itself": recorded_model.itself(meta, run.path),
+        "itself": recorded_model.replacement_note(meta, run.path),
         "other": None
         if other is None
         else {
             "name": other.path.name,
-            "made_with": said(other),
+            "made_with": describe_edit(other),
             "did": did(other),
             "model": str(other.meta().get("model", "")),
         },
@@ -65,21 +65,21 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
 def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the draft after a gesture (``request["done"]``), or why it is ``refused``."""
     run = runs[0]
-    on, meta = pipeline_editor.ground_of(run), recorded_model.compiled_as(run)
-    draft, refused = on.base, None
+    basis, meta = pipeline_editor.basis_of(run), recorded_model.compiled_as(run)
+    draft, refused = basis.base, None
     try:
-        draft = pipeline_editor.clean(request.get("draft"), on.base)
-        draft = pipeline_editor.change(on, draft, dict(request.get("done") or {}))
-        return pipeline_editor.shown(on, draft, meta)
+        draft = pipeline_editor.clean(request.get("draft"), basis.base)
+        draft = pipeline_editor.change(basis, draft, dict(request.get("done") or {}))
+        return pipeline_editor.shown(basis, draft, meta)
     except UserError as problem:
         refused = problem.to_json()["error"]
     try:
-        return {**pipeline_editor.shown(on, draft, meta), "refused": refused}
+        return {**pipeline_editor.shown(basis, draft, meta), "refused": refused}
     except UserError:  # a link to a draft of an older version
-        return {**pipeline_editor.shown(on, on.base, meta), "refused": refused}
+        return {**pipeline_editor.shown(basis, basis.base, meta), "refused": refused}
 
 
-def said(run: Run) -> str:
+def describe_edit(run: Run) -> str:
     """Return the edits of a recording's pipeline as text; "" if there are none."""
     meta = run.meta()
     try:

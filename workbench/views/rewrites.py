@@ -21,7 +21,7 @@ from core_compiler.record.reader import RecordedRewrite
 from core_compiler.support.errors import UserError
 from workbench.queries import compared
 from workbench.queries.links import FEEDS, LAUNCH, follow, linked
-from workbench.queries.numeric_results import said
+from workbench.queries.numeric_results import json_number
 from workbench.queries.rows import short_path, short_type
 from workbench.queries.rule_counts import rules
 from workbench.queries.run import Run, Runs, shown
@@ -91,11 +91,11 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
         return {"stage": stage, "rule": None if chosen is None else chosen.rewrite.rule}
     if chosen is not None:
         known = "rewrite", stage, number, run.version.checks
-        detail = run.kept(known, lambda: _detail(run, chosen))
+        detail = run.cached(known, lambda: _detail(run, chosen))
         found |= {"rewrite": number, "detail": detail}
-    asked = _asked(state)
-    if asked is not None:
-        found["why"] = _why(run, state, stage, asked)
+    why_query = _read_query(state)
+    if why_query is not None:
+        found["why"] = _why(run, state, stage, why_query)
     return found
 
 
@@ -110,7 +110,7 @@ def answer(runs: Runs, state: ViewState, request: dict[str, Any]) -> list[dict[s
     for number, op in index.ops.items():
         if op.kind in CONSTANTS or op.kind.startswith("kernel."):
             continue
-        named = f"{run.name_of(number)} {op.kind} {run.kept_scope(op)}".lower()
+        named = f"{run.name_of(number)} {op.kind} {run.scope_of(op)}".lower()
         if all(word in named for word in text):
             found.append(_op(run, number))
             if len(found) == MAX_FOUND:
@@ -125,19 +125,21 @@ def row(run: Run, step: RecordedRewrite) -> dict[str, Any]:
     made, check = step.rewrite, step.check
     about = next((op for op in (*made.new, *made.old) if op.kind not in FEEDS), None)
     about = about or next(iter((*made.new, *made.old)), None)
-    file, line = run.kept_place(about) if about is not None else ("", 0)
+    file, line = run.source_location(about) if about is not None else ("", 0)
     return {
         "n": step.number,
         "rule": made.rule,
         "us": made.microseconds,
         "verdict": "unchecked" if check is None else check.verdict,
-        "error": None if check is None or check.verdict == "unchecked" else said(check.worst_error),
+        "error": None
+        if check is None or check.verdict == "unchecked"
+        else json_number(check.worst_error),
         "before": len(made.old),
         "after": len(made.new),
         "note": made.note,
         "name": run.name_of(run.op_id(about)) if about is not None else "",
         "place": f"{file.rsplit('/', 1)[-1]}:{line}" if file else "",
-        "scope": run.kept_scope(about) if about is not None else "",
+        "scope": run.scope_of(about) if about is not None else "",
     }
 
 
@@ -227,7 +229,7 @@ def _name(run: Run, value: Value) -> str:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _WhyQuery:
     """A query in the view's state: two ops, or an op and a rule; None if unspecified.
 
     ``near``: the second op is the first neighbour of the first.
@@ -239,7 +241,7 @@ class _Asked:
     near: bool = False
 
 
-def _asked(state: ViewState) -> _Asked | None:
+def _read_query(state: ViewState) -> _WhyQuery | None:
     text = state.remembered_text("rewrites")
     try:
         why = json.loads(text).get("why") if text else None
@@ -251,34 +253,34 @@ def _asked(state: ViewState) -> _Asked | None:
     a, b = (v if type(v) is int and v >= 0 else None for v in ids.values())
     rule = why.get("rule")
     near = why.get("near") is True
-    return _Asked(a, b, rule[:300] if isinstance(rule, str) else "", near)
+    return _WhyQuery(a, b, rule[:300] if isinstance(rule, str) else "", near)
 
 
-def _why(run: Run, state: ViewState, stage: int, asked: _Asked) -> dict[str, Any]:
+def _why(run: Run, state: ViewState, stage: int, why_query: _WhyQuery) -> dict[str, Any]:
     selected = linked(run, state).op
-    a = _in_stage(run, asked.a, stage) if asked.a is not None else selected
+    a = _in_stage(run, why_query.a, stage) if why_query.a is not None else selected
     while a is not None and stage and _writes_buffers(run, a):  # no fusion pass sees buffers
         stage -= 1
         a = _in_stage(run, a, stage)
     selected = _in_stage(run, selected, stage)
-    b = _in_stage(run, asked.b, stage)
-    if b is None and asked.b is None and asked.a is not None and not asked.rule:
-        b = selected if selected not in (a, asked.a) and state.op != asked.a else None
+    b = _in_stage(run, why_query.b, stage)
+    if b is None and why_query.b is None and why_query.a is not None and not why_query.rule:
+        b = selected if selected not in (a, why_query.a) and state.op != why_query.a else None
     near = [] if a is None else _neighbours(run, stage, a)
-    if b is None and asked.near and not asked.rule and near:
+    if b is None and why_query.near and not why_query.rule and near:
         b = near[0]["op"]
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "a": None if a is None else _op(run, a),
         "b": None if b is None else _op(run, b),
-        "rule": asked.rule,
+        "rule": why_query.rule,
         "answers": [],
         "stage": stage,
         "neighbours": near,
     }
-    if a is not None and (b is not None or asked.rule):
-        known = "why", stage, a, b, asked.rule, run.version.stages
-        told |= run.kept(known, lambda: _answers(run, stage, a, b, asked.rule))
-    return told
+    if a is not None and (b is not None or why_query.rule):
+        known = "why", stage, a, b, why_query.rule, run.version.stages
+        result |= run.cached(known, lambda: _answers(run, stage, a, b, why_query.rule))
+    return result
 
 
 def _writes_buffers(run: Run, op: int) -> bool:
@@ -299,10 +301,10 @@ def _answers(run: Run, stage: int, a: int, b: int | None, rule: str) -> dict[str
     """Return ``summary`` and ``answers``, in pass order; ``problem`` if the query is impossible."""
     from core_compiler.debug.why_not import first_stage, summary, why_not
 
-    asked = [op for op in (a, b) if op is not None]
+    op_ids = [op for op in (a, b) if op is not None]
     try:
-        if not all(op in run.index(stage).ops for op in asked):
-            stage = first_stage(run.recording, *asked)
+        if not all(op in run.index(stage).ops for op in op_ids):
+            stage = first_stage(run.recording, *op_ids)
         found = why_not(run.recording, stage, a, b, rule or None, claims=_claims(run))
     except UserError as error:
         return {"problem": f"{error.what}: {error.fix}" if error.fix else error.what}
@@ -340,11 +342,11 @@ def rule_names(run: Run) -> list[str]:
                 continue
             fusion = made.fusion()
             rules = [r.name for r in made.table()] + ([fusion.rule] if fusion else [])
-            if rules or made.asks:
+            if rules or made.refusal_arity:
                 names |= dict.fromkeys([stages.label(number).partition("#")[0], *rules])
         return list(names)
 
-    return run.kept(("rule names", run.version.stages), make)
+    return run.cached(("rule names", run.version.stages), make)
 
 
 def _op(run: Run, number: int) -> dict[str, Any]:
@@ -361,7 +363,7 @@ def _op(run: Run, number: int) -> dict[str, Any]:
         "name": run.name_of(number),
         "kind": kind,
         "type": type_,
-        "scope": run.kept_scope(op),
+        "scope": run.scope_of(op),
     }
 
 
@@ -384,14 +386,14 @@ def _neighbours(run: Run, stage: int, number: int) -> list[dict[str, Any]]:
     for other in siblings:
         for value in dict.fromkeys(other.uses()):
             readers.setdefault(value, []).append(other)
-    before = _reached(op, lambda o: [maker[v] for v in o.uses() if v in maker])
-    after = _reached(op, lambda o: [r for v in o.results for r in readers.get(v, ())])
+    before = _reachable(op, lambda o: [maker[v] for v in o.uses() if v in maker])
+    after = _reachable(op, lambda o: [r for v in o.results for r in readers.get(v, ())])
     found = [(o, True) for o in before] + [(o, False) for o in after]
     found.sort(key=lambda row: _is_view(row[0].kind))  # ops that compute come first
     return [{**_op(run, run.op_id(o)), "feeds": feeds} for o, feeds in found[:MAX_NEIGHBOURS]]
 
 
-def _reached(start: Op, steps: Callable[[Op], list[Op]]) -> list[Op]:
+def _reachable(start: Op, steps: Callable[[Op], list[Op]]) -> list[Op]:
     found: dict[Op, None] = {}
     queue = [start]
     for each in queue:

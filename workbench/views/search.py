@@ -48,28 +48,28 @@ def find(run: Run, state: ViewState, text: str) -> Found:
 
     UserError if an expression in it is invalid.
     """
-    wanted = op_search.terms(text)
-    if not wanted or not run.version.stages:
+    query = op_search.terms(text)
+    if not query or not run.version.stages:
         return Found([])
-    passes, kernels = _passes(run, wanted), _kernels(run, wanted)
+    passes, kernels = _passes(run, query), _kernels(run, query)
     nodes, data = _ops(run, state)
-    places = op_search.matching(data, wanted).tolist()
-    places.sort(key=lambda i: nodes[i].op.kind in FOLDED)  # ops that compute before weights
-    told = [*passes[:MAX_OTHERS], *kernels[:MAX_OTHERS]]
-    told += [_op_hit(data, nodes[i], i) for i in places[: MAX_HITS - len(told)]]
-    return Found(told, len(passes) + len(kernels) + len(places), len(places))
+    indices = op_search.matching(data, query).tolist()
+    indices.sort(key=lambda i: nodes[i].op.kind in FOLDED)  # ops that compute before weights
+    shown_hits = [*passes[:MAX_OTHERS], *kernels[:MAX_OTHERS]]
+    shown_hits += [_op_hit(data, nodes[i], i) for i in indices[: MAX_HITS - len(shown_hits)]]
+    return Found(shown_hits, len(passes) + len(kernels) + len(indices), len(indices))
 
 
-def _named(wanted: Sequence[Term], names: Sequence[str]) -> list[int]:
+def _named(query: Sequence[Term], names: Sequence[str]) -> list[int]:
     """Return the indices of the matching names."""
-    if any(term.field not in ("", "name") for term in wanted):
+    if any(term.field not in ("", "name") for term in query):
         return []
-    return np.flatnonzero(np.all([term.places(names) for term in wanted], axis=0)).tolist()
+    return np.flatnonzero(np.all([term.matches(names) for term in query], axis=0)).tolist()
 
 
-def _passes(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
+def _passes(run: Run, query: Sequence[Term]) -> list[dict[str, Any]]:
     stages = run.stages()
-    found = (stages[i] for i in _named(wanted, [stage.pass_name for stage in stages]))
+    found = (stages[i] for i in _named(query, [stage.pass_name for stage in stages]))
     return [
         _hit(
             "pass",
@@ -81,9 +81,9 @@ def _passes(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
     ]
 
 
-def _kernels(run: Run, wanted: Sequence[Term]) -> list[dict[str, Any]]:
+def _kernels(run: Run, query: Sequence[Term]) -> list[dict[str, Any]]:
     kernels = run.kernels()
-    found = (kernels[i] for i in _named(wanted, [kernel.name for kernel in kernels]))
+    found = (kernels[i] for i in _named(query, [kernel.name for kernel in kernels]))
     panes = ["kernels", "source"]
     return [
         _hit(
@@ -108,13 +108,13 @@ def _ops(run: Run, state: ViewState) -> tuple[Sequence[flat_graph.Node], dict[st
     return nodes, data
 
 
-def _op_hit(data: dict[str, Any], node: flat_graph.Node, place: int) -> dict[str, Any]:
+def _op_hit(data: dict[str, Any], node: flat_graph.Node, index: int) -> dict[str, Any]:
     ops = data["ops"]
-    type_, file = data["types"][ops["type"][place]], data["files"][ops["file"][place]]
-    phase = ops["phase"][place] if "phase" in ops else len(PHASES)
-    where = f"{short_path(file)}:{ops['line'][place]}" if file else ""
+    type_, file = data["types"][ops["type"][index]], data["files"][ops["file"][index]]
+    phase = ops["phase"][index] if "phase" in ops else len(PHASES)
+    where = f"{short_path(file)}:{ops['line'][index]}" if file else ""
     parts = (type_, node.scope, where, PHASES[phase] if phase < len(PHASES) else "")
-    name = f"{ops['name'][place]} {flat_graph.label(node)}"
+    name = f"{ops['name'][index]} {flat_graph.label(node)}"
     return _hit("op", name, "  ".join(filter(None, parts)), {"op": node.key})
 
 

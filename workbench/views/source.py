@@ -7,9 +7,9 @@ from typing import Any
 
 from workbench.queries import compared
 from workbench.queries.line_pairs import lines
-from workbench.queries.links import dearest_launch, linked, writer_of
+from workbench.queries.links import costliest_launch, linked, writer_of
 from workbench.queries.model_lines import NODES, Line, ModelLines, Place, traced
-from workbench.queries.numeric_results import said
+from workbench.queries.numeric_results import json_number
 from workbench.queries.rows import short_path
 from workbench.queries.run import Run, Runs, shown
 from workbench.state.view_state import ViewState
@@ -52,7 +52,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     stage = run.stage_number(state.stage)
     now = found.count(run.index(stage).module, run.op_id)
     stages = run.stages()
-    sources = run.kept("sources", run.recording.sources)
+    sources = run.cached("sources", run.recording.sources)
     by_file: dict[str, list[Line]] = {}
     for line in found.lines.values():
         by_file.setdefault(line.file, []).append(line)
@@ -66,7 +66,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
         "executed": found.executed,
         "total_us": found.total.us,
         "checked": any(line.check for line in found.lines.values()),
-        "nowhere_us": found.nowhere.us,
+        "nowhere_us": found.unattributed.us,
         "files": files,
         "hottest": list(_hottest(found, sources)),
         "not_executed": run.not_timed() if not found.measured else None,
@@ -84,7 +84,7 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
         return {}
     anchor = state.op
     if anchor is None and state.kernel is not None:
-        anchor = dearest_launch(run, state.kernel)
+        anchor = costliest_launch(run, state.kernel)
     elif anchor is None and state.buffer is not None:
         anchor = writer_of(run, state.buffer)
     anchor = linked(run, state).op if anchor is None else anchor
@@ -141,7 +141,7 @@ def _row(run: Run, found: ModelLines, line: Line, now: dict[Place, int]) -> dict
         check = line.check
         row["check"] = {
             "verdict": check.verdict,
-            "error": said(check.error),
+            "error": json_number(check.error),
             "count": check.count,
             "stage": check.stage,
             "rewrite": check.rewrite,
@@ -162,7 +162,7 @@ def _hottest(found: ModelLines, sources: dict[str, str]) -> Iterator[dict[str, A
         if not line.own.us and not line.own.flops:
             break
         text = sources.get(line.file, "").split("\n") if line.file else []
-        whole = text[line.line - 1].strip() if 0 < line.line <= len(text) else line.text
+        full_line = text[line.line - 1].strip() if 0 < line.line <= len(text) else line.text
         node = found.nodes[line.line - 1] if line.file == NODES else None
         yield {
             "file": line.file,
@@ -170,7 +170,7 @@ def _hottest(found: ModelLines, sources: dict[str, str]) -> Iterator[dict[str, A
             "us": line.own.us,
             "flops": line.own.flops,
             "place": node.name if node else f"{line.file.split('/')[-1]}:{line.line}",
-            "text": node.kind if node else whole,
+            "text": node.kind if node else full_line,
             "op": line.op,
             "kernel": line.kernel,
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.exporters.trace import told, trace
+from core_compiler.exporters.trace import describe_placement, trace
 from core_compiler.ops import REGISTRY
 from core_compiler.record.reader import Kernel, Timing
 from core_compiler.record.timeline import Timeline, live_bytes, timeline
@@ -58,9 +58,9 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
     number = {name: i for i, name in enumerate(names)}
     kernels = {k.name: k for k in run.kernels()}
     numbers = kernel_by_name(run)
-    places = [_place(run, t.op) for t in timings]
-    files = list(dict.fromkeys(places))
-    order = {place: i for i, place in enumerate(files)}
+    locations = [_place(run, t.op) for t in timings]
+    files = list(dict.fromkeys(locations))
+    order = {location: i for i, location in enumerate(files)}
     floats = {"median": "median_us", "min": "min_us", "p95": "p95_us"}
     found: dict[str, Any] = {
         "title": str(run.meta().get("model", run.path.stem)),
@@ -80,7 +80,7 @@ def _one(run: Run, state: ViewState) -> dict[str, Any]:
         "launches": {
             "op": np.array([-1 if t.op is None else t.op for t in timings], np.int32),
             "kernel": np.array([number[t.kernel] for t in timings], np.int32),
-            "place": np.array([order[place] for place in places], np.int32),
+            "place": np.array([order[location] for location in locations], np.int32),
             **{
                 name: np.array([_or_nan(getattr(t, field)) for t in timings])
                 for name, field in floats.items()
@@ -118,8 +118,8 @@ def selection(runs: Runs, state: ViewState) -> dict[str, Any]:
         ops = () if maker is None else (maker,)
     else:
         return {}
-    places = places_of(run)
-    return {"launches": [places[op] for op in ops if op in places]}
+    indices = launch_indices(run)
+    return {"launches": [indices[op] for op in ops if op in indices]}
 
 
 def is_known(run: Run) -> bool:
@@ -127,11 +127,11 @@ def is_known(run: Run) -> bool:
     return _timeline(run) is not None
 
 
-def places_of(run: Run) -> dict[int | None, int]:
+def launch_indices(run: Run) -> dict[int | None, int]:
     """Return the index of each launch in the columns of the data."""
     made = _timeline(run)
     timings = [] if made is None else made.timings
-    return run.kept(
+    return run.cached(
         ("timeline places", run.version.timings), lambda: {t.op: i for i, t in enumerate(timings)}
     )
 
@@ -159,7 +159,7 @@ def category(run: Run, kernel: Kernel | None) -> int:
 
 def _timeline(run: Run) -> Timeline | None:
     version = run.version.timings, run.version.figures, run.version.buffers
-    return run.kept(("timeline", version), lambda: timeline(run.recording) or _predicted(run))
+    return run.cached(("timeline", version), lambda: timeline(run.recording) or _predicted(run))
 
 
 def _predicted(run: Run) -> Timeline | None:
@@ -192,7 +192,7 @@ def _predicted(run: Run) -> Timeline | None:
 def _note(run: Run, made: Timeline) -> str:
     roof = roofs(run)
     if made.repeats or roof is None:
-        return told(made)
+        return describe_placement(made)
     return (
         "not executed: launches back to back, each as long as its flops or bytes need on "
         f"{roof.name}"
@@ -217,7 +217,7 @@ def _launches_of(run: Run, op: int) -> tuple[int, ...]:
 def _place(run: Run, op: int | None) -> str:
     if op is None:
         return ""
-    file, line = run.kept_place(run.recording.op(op))
+    file, line = run.source_location(run.recording.op(op))
     return f"{file}:{line}" if file else ""
 
 
@@ -236,7 +236,7 @@ def _two(run: Run, other: Run, state: ViewState) -> dict[str, Any]:
     bytes and order agree; ``pairs``: see :func:`_pairs`.
     """
     missing.need_both(run, other, lambda each: is_known(each), "launches")
-    ones, twos = (places_of(each) for each in (run, other))
+    ones, twos = (launch_indices(each) for each in (run, other))
     found = pairs(run, other)
     rows = [
         (ones[a.op], twos[b.op], pair.by_work)
@@ -275,12 +275,12 @@ def _pairs(run: Run, other: Run, found: Sequence[Pair]) -> dict[str, Any]:
         }
 
     def of(each: Run, launches: Sequence[Sequence[Launched]]) -> np.ndarray:
-        places = places_of(each)
-        belongs = np.full(len(places), -1, np.int32)
-        for row, some in enumerate(launches):
-            for launch in some:
-                if launch.op in places:
-                    belongs[places[launch.op]] = row
+        indices = launch_indices(each)
+        belongs = np.full(len(indices), -1, np.int32)
+        for row, group in enumerate(launches):
+            for launch in group:
+                if launch.op in indices:
+                    belongs[indices[launch.op]] = row
         return belongs
 
     return {

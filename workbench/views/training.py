@@ -43,12 +43,14 @@ def data(runs: Runs, state: ViewState) -> dict[str, Any]:
     """
     run, other = shown(runs)
     need(run)
-    beside = other if other is not None and is_training(other) else None
+    comparable = other if other is not None and is_training(other) else None
     return {
         "a": about(run),
-        "b": None if beside is None else about(beside),
-        "refused": "" if beside is other else f"{other and other.path.name} is not a training run",
-        "together": None if beside is None else together(run, beside),
+        "b": None if comparable is None else about(comparable),
+        "refused": ""
+        if comparable is other
+        else f"{other and other.path.name} is not a training run",
+        "together": None if comparable is None else together(run, comparable),
     }
 
 
@@ -60,13 +62,13 @@ def answer(runs: Runs, state: ViewState, request: Mapping[str, Any]) -> dict[str
     run, other = shown(runs)
     if request.get("kind") != "rows":
         raise ValueError(f"unknown request {request.get('kind')!r}")
-    of = other if request.get("side") == "b" else run
-    if of is None:
+    source = other if request.get("side") == "b" else run
+    if source is None:
         raise ValueError("no second recording is open")
-    last, rows = of.recording.iterations(int(request.get("after", 0)), PAGE)
+    last, rows = source.recording.iterations(int(request.get("after", 0)), PAGE)
     return {
         "side": request.get("side"),
-        "path": str(of.path),
+        "path": str(source.path),
         "last": last,
         "more": len(rows) == PAGE,
         **columns(rows),
@@ -173,7 +175,7 @@ def together(run: Run, other: Run) -> dict[str, Any]:
     none, or "" if nothing can be compared, and ``why``; ``first`` and ``last`` iteration compared;
     ``parts``: the first that differs.
     """
-    return run.kept(
+    return run.cached(
         ("together", grown(run), other.path, other.identity, grown(other)),
         lambda: _together(run, other),
     )
@@ -190,7 +192,7 @@ def _together(run: Run, other: Run) -> dict[str, Any]:
     if identity(run) != identity(other):
         return {**made, "why": "they compute different programs (their numerics identities differ)"}
     rooted = [n for n in shared if a[n].root and b[n].root]
-    if rooted and _alike(run, other, a, b, rooted[0]):
+    if rooted and _cover_same_values(run, other, a, b, rooted[0]):
         parts = next((n for n in rooted if a[n].root != b[n].root), None)
         return {**made, "by": "receipts", "first": rooted[0], "last": rooted[-1], "parts": parts}
     parts = next((n for n in shared if a[n].loss != b[n].loss), None)
@@ -205,7 +207,7 @@ def _together(run: Run, other: Run) -> dict[str, Any]:
     }
 
 
-def _alike(
+def _cover_same_values(
     run: Run,
     other: Run,
     a: Mapping[int, IterationRecord],

@@ -20,7 +20,7 @@ from numba.core.registry import cpu_target
 
 from core_compiler.codegen.cpu import debug_lines
 from core_compiler.codegen.cpu.names import Namespace
-from core_compiler.codegen.cpu.repeated import remembered
+from core_compiler.codegen.cpu.repeated import caches_enabled
 from core_compiler.codegen.entry import entry_of
 from core_compiler.codegen.source import SYMBOL, Source
 from core_compiler.numerics.jit import FLAGS
@@ -53,7 +53,7 @@ def compile_source(source: str | Source, name: str = "") -> CompiledKernel:
     if isinstance(source, Source):
         name, lines, source = source.name, [list(row) for row in source.lines], source.text
     clock = [time.perf_counter()]
-    with global_compiler_lock, _without_optimisation(), remembered():
+    with global_compiler_lock, _without_optimisation(), caches_enabled():
         module = _lowered(source, name or SYMBOL)
     clock.append(time.perf_counter())
     _optimise(module)

@@ -8,7 +8,7 @@ from numba.extending import intrinsic
 from typing_extensions import override
 
 from core_compiler.codegen.contract import Contract
-from core_compiler.codegen.intrinsics import Intrinsics, Place
+from core_compiler.codegen.intrinsics import ElementAddress, Intrinsics
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type
 from core_compiler.codegen.values import Pointer
 from core_compiler.numerics.primitives import LEAF_TABLE
@@ -29,37 +29,46 @@ class _Intrinsics(Intrinsics):
         return _splat(builder, value, width)
 
     @override
-    def place(self, builder, pointer: Pointer, at: Place, width: int | None) -> tuple:
-        place = address(builder, pointer, *at)
+    def element_address(
+        self, builder, pointer: Pointer, at: ElementAddress, width: int | None
+    ) -> tuple:
+        element_address = address(builder, pointer, *at)
         if width is not None:
-            place = builder.bitcast(place, _raw(pointer, width).as_pointer())
-        return place, memory_bytes(pointer.memory)
+            element_address = builder.bitcast(element_address, _raw(pointer, width).as_pointer())
+        return element_address, memory_bytes(pointer.memory)
 
     @override
-    def load_lanes(self, builder, pointer: Pointer, at: Place, width: int, count, step=None):
+    def load_lanes(
+        self, builder, pointer: Pointer, at: ElementAddress, width: int, count, step=None
+    ):
         raw = _raw(pointer, width)
         if step is None:
-            name, (place, _) = f"load.{_suffix(raw)}.p0", self.place(builder, pointer, at, width)
+            name, (element_address, _) = (
+                f"load.{_suffix(raw)}.p0",
+                self.element_address(builder, pointer, at, width),
+            )
         else:
             name = f"gather.{_suffix(raw)}.v{width}p0"
-            place = _strided(builder, pointer, at, step, width)
+            element_address = _strided(builder, pointer, at, step, width)
         align, none = ir.Constant(_I32, memory_bytes(pointer.memory)), ir.Constant(raw, [0] * width)
         mask = _mask(builder, count, width)
-        loaded = _masked(builder, name, raw, place, align, mask, none)
+        loaded = _masked(builder, name, raw, element_address, align, mask, none)
         disjoint(builder, pointer, loaded)
         return loaded
 
     @override
-    def store_lanes(self, builder, pointer: Pointer, at: Place, raw, count, step=None) -> None:
+    def store_lanes(
+        self, builder, pointer: Pointer, at: ElementAddress, raw, count, step=None
+    ) -> None:
         width = raw.type.count
         if step is None:
-            place, _ = self.place(builder, pointer, at, width)
+            element_address, _ = self.element_address(builder, pointer, at, width)
             name = f"store.{_suffix(raw.type)}.p0"
         else:
             name = f"scatter.{_suffix(raw.type)}.v{width}p0"
-            place = _strided(builder, pointer, at, step, width)
+            element_address = _strided(builder, pointer, at, step, width)
         align, mask = ir.Constant(_I32, memory_bytes(pointer.memory)), _mask(builder, count, width)
-        stored = _masked(builder, name, ir.VoidType(), raw, place, align, mask)
+        stored = _masked(builder, name, ir.VoidType(), raw, element_address, align, mask)
         disjoint(builder, pointer, stored)
 
 
@@ -101,7 +110,7 @@ def _suffix(raw: ir.VectorType) -> str:
     return f"v{raw.count}{element}"
 
 
-def _strided(builder, pointer: Pointer, at: Place, step, width: int):
+def _strided(builder, pointer: Pointer, at: ElementAddress, step, width: int):
     """Return a vector of pointers to elements index, index + step, ..."""
     base, index = at
     offsets = builder.mul(_numbers(width, _I64), _splat(builder, step, width))

@@ -20,11 +20,11 @@ from numba.core.types.functions import BaseFunction
 class _Lines(debuginfo.DIBuilder):
     """Debug information of lines, without that of variables, which would be removed again."""
 
-    def __init__(self, *given: Any, **named: Any):
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
         self._of_line: dict[tuple[int, int], Any] = {}
 
-    def mark_variable(self, *given: Any, **named: Any) -> None:
+    def mark_variable(self, *args: Any, **kwargs: Any) -> None:
         pass
 
     def _di_location(self, line: int) -> Any:
@@ -35,7 +35,7 @@ class _Lines(debuginfo.DIBuilder):
 
 
 @contextmanager
-def remembered() -> Iterator[None]:
+def caches_enabled() -> Iterator[None]:
     """Enable the caches in this context, which holds the compiler's lock."""
     target, resolve = cpu_target.target_context, BaseFunction.get_call_type
     BaseFunction.get_call_type = _signatures(resolve)
@@ -49,28 +49,28 @@ def remembered() -> Iterator[None]:
 
 
 #: Signatures by function and types of arguments; sizes by type.
-_known: dict[Any, Any] = {}
-_known_sizes: dict[str, int] = {}
+_signature_cache: dict[Any, Any] = {}
+_size_cache: dict[str, int] = {}
 
 
 def _signatures(resolve: Callable) -> Callable:
-    def remembering(function: Any, context: Any, args: Any, kws: Any) -> Any:
+    def cached(function: Any, context: Any, args: Any, kws: Any) -> Any:
         if kws or context is not cpu_target.typing_context:
             return resolve(function, context, args, kws)
         key = function, tuple(args)
-        found = _known.get(key)
+        found = _signature_cache.get(key)
         if found is None:  # a failure is reported again
-            found = _known[key] = resolve(function, context, args, kws)
+            found = _signature_cache[key] = resolve(function, context, args, kws)
         return found
 
-    return remembering
+    return cached
 
 
 def _sizes(size_of: Callable) -> Callable:
-    def remembering(type_: Any) -> int:
+    def cached(type_: Any) -> int:
         text = str(type_)
-        if text not in _known_sizes:
-            _known_sizes[text] = size_of(type_)
-        return _known_sizes[text]
+        if text not in _size_cache:
+            _size_cache[text] = size_of(type_)
+        return _size_cache[text]
 
-    return remembering
+    return cached

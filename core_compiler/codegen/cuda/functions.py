@@ -25,11 +25,15 @@ def contract_function(name: str, width: int | None) -> Callable:
     logic = INTRINSICS.logic(name, width)
     if logic is not None:
         return logic
-    return looped()[name] if name in looped() else INTRINSICS.traced(name, width)
+    return (
+        untraceable_functions()[name]
+        if name in untraceable_functions()
+        else INTRINSICS.traced(name, width)
+    )
 
 
 @functools.cache
-def looped() -> dict[str, Callable]:
+def untraceable_functions() -> dict[str, Callable]:
     """Return the functions without straight-line code, as device functions."""
     found: dict[str, Callable] = {}
 
@@ -59,7 +63,7 @@ def _device(source: Callable) -> Callable:
     return cuda.jit(device=True, inline="always")(source)
 
 
-def _is_straight(source: pytypes.FunctionType, looped: dict[str, Callable]) -> bool:
+def _is_straight(source: pytypes.FunctionType, untraceable_functions: dict[str, Callable]) -> bool:
     """Return whether a function can be traced.
 
     If tracing is impossible on values of its dtype, return whether it has no branch, reads no table
@@ -75,7 +79,7 @@ def _is_straight(source: pytypes.FunctionType, looped: dict[str, Callable]) -> b
         except (AssertionError, AttributeError):
             pass  # a helper with arguments of several dtypes, or a pair as result
     used = [source.__globals__.get(word) for word in source.__code__.co_names]
-    mine = {id(f) for f in looped.values()}
+    mine = {id(f) for f in untraceable_functions.values()}
     if any(isinstance(v, np.ndarray) or id(v) in mine for v in used):
         return False
     return not any(

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from core_compiler.codegen.cuda.leaves import CONTRACT
 from core_compiler.codegen.cuda.values import SPACES
-from core_compiler.codegen.intrinsics import Intrinsics, Place
+from core_compiler.codegen.intrinsics import ElementAddress, Intrinsics
 from core_compiler.codegen.memory import disjoint, memory_bytes, memory_type, widen
 from core_compiler.codegen.values import Pointer
 
@@ -21,21 +21,25 @@ class _Intrinsics(Intrinsics):
         return _vector(builder, [value] * width)
 
     @override
-    def place(self, builder, pointer: Pointer, at: Place, width: int | None) -> tuple:
+    def element_address(
+        self, builder, pointer: Pointer, at: ElementAddress, width: int | None
+    ) -> tuple:
         base, index = at
-        place, size = builder.gep(base, [index]), memory_bytes(pointer.memory)
+        element_address, size = builder.gep(base, [index]), memory_bytes(pointer.memory)
         if width is None:
-            return place, size
+            return element_address, size
         raw = ir.VectorType(memory_type(pointer.memory), width)
-        return builder.bitcast(place, raw.as_pointer(SPACES[pointer.space])), size * width
+        return builder.bitcast(element_address, raw.as_pointer(SPACES[pointer.space])), size * width
 
     @override
-    def load_lanes(self, builder, pointer: Pointer, at: Place, width: int, count, step=None):
+    def load_lanes(
+        self, builder, pointer: Pointer, at: ElementAddress, width: int, count, step=None
+    ):
         lanes = []
         for lane in range(width):
-            place, before = _lane_at(builder, at, lane, step), builder.block
+            element_address, before = _lane_at(builder, at, lane, step), builder.block
             with builder.if_then(builder.icmp_signed("<", _I64(lane), count)):
-                loaded = builder.load(place, align=memory_bytes(pointer.memory))
+                loaded = builder.load(element_address, align=memory_bytes(pointer.memory))
                 disjoint(builder, pointer, loaded)
                 inside = builder.block
             value = builder.phi(loaded.type)
@@ -45,12 +49,14 @@ class _Intrinsics(Intrinsics):
         return _vector(builder, lanes)
 
     @override
-    def store_lanes(self, builder, pointer: Pointer, at: Place, raw, count, step=None) -> None:
+    def store_lanes(
+        self, builder, pointer: Pointer, at: ElementAddress, raw, count, step=None
+    ) -> None:
         for lane in range(raw.type.count):
-            place = _lane_at(builder, at, lane, step)
+            element_address = _lane_at(builder, at, lane, step)
             element = builder.extract_element(raw, _I32(lane))
             with builder.if_then(builder.icmp_signed("<", _I64(lane), count)):
-                stored = builder.store(element, place, align=memory_bytes(pointer.memory))
+                stored = builder.store(element, element_address, align=memory_bytes(pointer.memory))
                 disjoint(builder, pointer, stored)
 
 
@@ -61,7 +67,7 @@ def _vector(builder, lanes):
     return made
 
 
-def _lane_at(builder, at: Place, lane: int, step):
+def _lane_at(builder, at: ElementAddress, lane: int, step):
     """Return the address of a lane."""
     base, index = at
     far = _I64(lane) if step is None else builder.mul(step, _I64(lane))

@@ -69,9 +69,9 @@ class _Writer(Writer):
     def __init__(self, function: Function):
         super().__init__(function)
         self.used |= {"item", "block", "thread", "barrier", "quotient", "remainder"}
-        self.made = producers(function)
+        self.defs = producers(function)
         self.threads, self.thread_axes = block_threads(function), thread_axes(function)
-        self.threads_apart = False  # inside a thread loop
+        self.in_thread_loop = False  # inside a thread loop
         # The block's memory that was read and written since the last barrier.
         self.read: set[Value] = set()
         self.written: set[Value] = set()
@@ -113,14 +113,14 @@ class _Writer(Writer):
             loop = nest[depth]
             name = self.fresh(loop["name"])
             lower, _, step = map(self.name, loop.operands[:3])
-            place = rest
+            index = rest
             if depth:
                 count = self.fresh(f"{loop['name']}_count")
                 self.line(f"{count} = {self.trip_count(loop)}")
-                place, rest = f"remainder({rest}, {count})", f"quotient({rest}, {count})"
+                index, rest = f"remainder({rest}, {count})", f"quotient({rest}, {count})"
             if step != "1":
-                place = f"{wrap(place)} * {wrap(step)}"
-            self.line(f"{name} = {total(lower, place)}", loop)
+                index = f"{wrap(index)} * {wrap(step)}"
+            self.line(f"{name} = {total(lower, index)}", loop)
             self.names[loop.regions[0].arguments[0]] = name
         for level in levels[1:]:
             self.block(level, only_pure=True)
@@ -135,10 +135,10 @@ class _Writer(Writer):
                 continue
             code, number = scalars.code_name(value.type.dtype), self.buffer_number()
             form = {"register": "registers", "shared": "shared"}[space]
-            apart = self.thread_axes.get(value, 0)
-            shape = value.type.shape[apart:]
+            thread_rank = self.thread_axes.get(value, 0)
+            shape = value.type.shape[thread_rank:]
             self.line(f"{self.name(value)} = {form}_{code}_{prod(shape)}_{number}()", op)
-            self.strides[value] = ["0"] * apart + dense([str(d) for d in shape])
+            self.strides[value] = ["0"] * thread_rank + dense([str(d) for d in shape])
         self._scratch()
 
     def _scratch(self) -> None:
@@ -147,12 +147,12 @@ class _Writer(Writer):
         threads = [o for o in self.function.body.walk() if o.get("loop") == "thread"]
         if any(op in set(loop.walk()) for loop in threads for op in found):
             raise InternalError(f"{self.function.name}: each thread would need scratch memory")
-        places: list[tuple[Op, str]] = []
+        offsets: list[tuple[Op, str]] = []
         offset = "0"
         for op in found:
-            places.append((op, offset))
+            offsets.append((op, offset))
             offset = self.scratch_end(op, offset)
-        for op, start in places:
+        for op, start in offsets:
             code, number = scalars.code_name(op.result.type.dtype), self.buffer_number()
             where = total(f"scratch + block() * {offset}", start)
             self.line(f"{self.name(op.result)} = buffer_{code}_{number}({where})", op)
@@ -165,21 +165,21 @@ class _Writer(Writer):
             self._uniform_loop(op)
             return
         self._synchronise(op)
-        self.threads_apart, indent = True, self.indent
+        self.in_thread_loop, indent = True, self.indent
         nest = thread_nest(op)
-        counts = [most_threads(loop, self.made) for loop in nest]
+        counts = [most_threads(loop, self.defs) for loop in nest]
         rest = "thread()"
         names = []
         for depth in range(len(nest) - 1, -1, -1):
-            place = rest
+            index = rest
             if depth:
                 count = counts[depth]
-                place, rest = f"remainder({rest}, {count})", f"quotient({rest}, {count})"
-            names.append((self.fresh(nest[depth]["name"]), place))
-        for depth, (loop, (name, place)) in enumerate(zip(nest, reversed(names), strict=True)):
+                index, rest = f"remainder({rest}, {count})", f"quotient({rest}, {count})"
+            names.append((self.fresh(nest[depth]["name"]), index))
+        for depth, (loop, (name, index)) in enumerate(zip(nest, reversed(names), strict=True)):
             if depth:  # code between this loop and the one around it
                 self.block(Block(ops=nest[depth - 1].regions[0].ops[:-1]))
-            self.line(f"{name} = {place}", loop)
+            self.line(f"{name} = {index}", loop)
             self.names[loop.regions[0].arguments[0]] = name
             upper = self.name(loop.operands[1])
             everyone = depth > 0 or prod(counts) == self.threads
@@ -192,7 +192,7 @@ class _Writer(Writer):
             self.line("pass")
         self.indent = indent
         self.comment = ""
-        self.threads_apart = False
+        self.in_thread_loop = False
 
     def _uniform_loop(self, op: Op) -> None:
         """Write a loop that all threads of a block run together, or that one thread runs.
@@ -200,8 +200,8 @@ class _Writer(Writer):
         It may have no iterations, so earlier reads and writes remain pending after it.
         """
         # The end may write what the next iteration reads: add a barrier to both.
-        if not self.threads_apart:
-            self._meet(*_accesses((op,)), op)
+        if not self.in_thread_loop:
+            self._emit_barrier_if_needed(*_accesses((op,)), op)
         read, written = set(self.read), set(self.written)
         lower, upper = map(self.name, op.operands[:2])
         super()._for(op)
@@ -222,16 +222,18 @@ class _Writer(Writer):
         self.line(f"while {name} < {upper}:", op)
         self.indent += 1
         self.block(body)
-        self._hand_on(body, carried)
+        self._assign_carried(body, carried)
         self.line(f"{name} = {name} + {wrap(step)}", op)
         self.indent -= 1
         self.comment = ""
 
     @override
-    def _hand_on(self, body: Block, carried: list[str]) -> None:
-        super()._hand_on(body, carried)
-        if not self.threads_apart:
-            self._meet(*_accesses(body.ops))  # nothing inside it is carried out of it
+    def _assign_carried(self, body: Block, carried: list[str]) -> None:
+        super()._assign_carried(body, carried)
+        if not self.in_thread_loop:
+            self._emit_barrier_if_needed(
+                *_accesses(body.ops)
+            )  # nothing inside it is carried out of it
 
     @override
     def _if(self, op: Op) -> None:
@@ -254,17 +256,19 @@ class _Writer(Writer):
     def _synchronise(self, op: Op) -> None:
         """Write a barrier if a thread may access what another has written or still reads."""
         read, written = _accesses((op,))
-        self._meet(read, written, op)
+        self._emit_barrier_if_needed(read, written, op)
         self.read |= read
         self.written |= written
 
-    def _meet(self, read: set[Value], written: set[Value], op: Op | None = None) -> None:
+    def _emit_barrier_if_needed(
+        self, read: set[Value], written: set[Value], op: Op | None = None
+    ) -> None:
         if (read | written) & self.written or written & self.read:
             self.line("barrier()")
-            self.read = {m for v, m in self.loads.items() if op and self._carried(v, op)}
+            self.read = {m for v, m in self.loads.items() if op and self._is_emitted_later(v, op)}
             self.written = set()
 
-    def _carried(self, value: Value, op: Op) -> bool:
+    def _is_emitted_later(self, value: Value, op: Op) -> bool:
         """Return whether a load is emitted at its use, and the use is at ``op`` or later."""
         while value in self.inlined:
             user = self.users[value]
@@ -277,7 +281,7 @@ class _Writer(Writer):
 
     @override
     def _load(self, op: Op) -> str:
-        if not self.threads_apart:
+        if not self.in_thread_loop:
             self._synchronise(op)
             memory = access(op)[0]
             if memory.type.space in ("shared", "scratch"):
@@ -286,7 +290,7 @@ class _Writer(Writer):
 
     @override
     def _store(self, op: Op) -> None:
-        if self.threads_apart:
+        if self.in_thread_loop:
             super()._store(op)
             return
         self._synchronise(op)
@@ -298,23 +302,25 @@ class _Writer(Writer):
     # -- memory and values -------------------------------------------------------------------------
 
     @override
-    def element_text(self, buffer: Value, place: str) -> str:
-        return f"load_{scalars.code_name(buffer.type.dtype)}({self.name(buffer)}, {place})"
+    def element_text(self, buffer: Value, element_index: str) -> str:
+        return f"load_{scalars.code_name(buffer.type.dtype)}({self.name(buffer)}, {element_index})"
 
     @override
-    def assignment(self, buffer: Value, place: str, value: str) -> str:
+    def assignment(self, buffer: Value, element_index: str, value: str) -> str:
         code = scalars.code_name(buffer.type.dtype)
-        return f"store_{code}({self.name(buffer)}, {place}, {value})"
+        return f"store_{code}({self.name(buffer)}, {element_index}, {value})"
 
     @override
-    def _moved(self, near: str, far: str, op: Op, kind: VectorType, value: tuple) -> str:
+    def _vector_access(
+        self, contiguous: str, strided: str, op: Op, kind: VectorType, value: tuple
+    ) -> str:
         """Access a vector at once if it is known to be aligned, else lane by lane."""
         buffer, where = access(op)
         near_by = self.strides[buffer][lane_axis(op)] == "1"
         if near_by and count_operand(op) is None and not self._aligned(buffer, where, kind.width):
-            head = [self.name(buffer), self.place(op), *value, str(kind.width)]
-            return f"{near}_some_{vector_code(kind)}({', '.join(head)})"
-        return super()._moved(near, far, op, kind, value)
+            head = [self.name(buffer), self.element_index(op), *value, str(kind.width)]
+            return f"{contiguous}_some_{vector_code(kind)}({', '.join(head)})"
+        return super()._vector_access(contiguous, strided, op, kind, value)
 
     def _aligned(self, buffer: Value, where, width: int) -> bool:
         """Return whether the index is a multiple of ``width`` elements from the buffer's start."""
@@ -327,7 +333,7 @@ class _Writer(Writer):
 
     def _factor(self, value: Value) -> int:
         """Return a number that divides an index."""
-        op = self.made.get(value)
+        op = self.defs.get(value)
         if op is None:
             return 1
         if op.kind == "kernel.constant":
@@ -344,19 +350,19 @@ class _Writer(Writer):
         """Return the expression of a scalar op; divisions of non-negative indices use 32 bits."""
         name = op.kind.removeprefix("kernel.")
         if element(op.operands[-1].type) is INDEX and name in ("floordiv", "mod"):
-            if all(self._counts(v) for v in op.operands):
+            if all(self._is_non_negative(v) for v in op.operands):
                 a, b = (self.name(v) for v in op.operands)
                 return f"{'quotient' if name == 'floordiv' else 'remainder'}({a}, {b})"
             return index_text(name, [self.name(v) for v in op.operands])
         return super().scalar(op)
 
-    def _counts(self, value: Value, depth: int = 0) -> bool:
+    def _is_non_negative(self, value: Value, depth: int = 0) -> bool:
         """Return whether an index is known to be non-negative, from loop indices and sizes."""
-        op = self.made.get(value)
+        op = self.defs.get(value)
         if op is None:
             return True  # a loop's index from 0 on, or a size
         if op.kind == "kernel.constant":
             return op["value"] >= 0
         if op.kind in ("kernel.add", "kernel.mul", "kernel.floordiv", "kernel.mod", "kernel.min"):
-            return depth < 20 and all(self._counts(v, depth + 1) for v in op.operands)
+            return depth < 20 and all(self._is_non_negative(v, depth + 1) for v in op.operands)
         return False

@@ -11,16 +11,16 @@ from core_compiler.scheduling.transforms.edit import constant_of, producers
 from core_compiler.support.errors import InternalError
 
 #: Threads of a block without a thread loop.
-ALONE = 1
+ONE_THREAD = 1
 
 
 def block_threads(function: Function) -> int:
     """Return the number of threads in a block of the kernel."""
-    made = producers(function)
-    most = ALONE
+    defs = producers(function)
+    most = ONE_THREAD
     for op in function.body.walk():
         if op.get("loop") == "thread":
-            most = max(most, prod(most_threads(o, made) for o in thread_nest(op)))
+            most = max(most, prod(most_threads(o, defs) for o in thread_nest(op)))
     return most
 
 
@@ -32,13 +32,13 @@ def thread_nest(loop: Op) -> list[Op]:
     return nest
 
 
-def most_threads(loop: Op, made: Mapping[Value, Op]) -> int:
+def most_threads(loop: Op, defs: Mapping[Value, Op]) -> int:
     """Return the maximum trip count of a thread loop; InternalError if no constant bounds it."""
     upper = loop.operands[1]
-    known = constant_of(upper, made)
-    op = made.get(upper)
+    known = constant_of(upper, defs)
+    op = defs.get(upper)
     if known is None and op is not None and op.kind == "kernel.min":
-        found = [constant_of(v, made) for v in op.operands]
+        found = [constant_of(v, defs) for v in op.operands]
         known = min((n for n in found if n is not None), default=None)
     if known is None or known < 1:
         raise InternalError(f"the thread loop {loop['name']} has no constant bound")
@@ -52,7 +52,7 @@ def thread_axes(function: Function) -> dict[Value, int]:
     extents and use their indices directly; otherwise raise InternalError, because no thread can
     access another's registers.
     """
-    made = producers(function)
+    defs = producers(function)
     inside = {
         o
         for op in function.body.walk()
@@ -71,9 +71,9 @@ def thread_axes(function: Function) -> dict[Value, int]:
             continue
         nest = thread_nest(op)
         indices = tuple(loop.regions[0].arguments[0] for loop in nest)
-        counts = tuple(most_threads(loop, made) for loop in nest)
+        counts = tuple(most_threads(loop, defs) for loop in nest)
         for use in nest[-1].walk():
-            memory, where = _touched(use)
+            memory, where = _access_of(use)
             if memory is None or memory not in block:
                 continue
             own = where[: len(nest)] == indices
@@ -83,7 +83,7 @@ def thread_axes(function: Function) -> dict[Value, int]:
     return axes
 
 
-def _touched(op: Op) -> tuple[Value | None, tuple[Value, ...]]:
+def _access_of(op: Op) -> tuple[Value | None, tuple[Value, ...]]:
     if op.kind not in ("kernel.load", "kernel.store"):
         return None, ()
     return access(op)
@@ -94,7 +94,7 @@ def _check(function: Function, block: set[Value], axes: Mapping[Value, int]) -> 
 
     def visit(ops, nest: tuple[Op, ...]) -> None:
         for op in ops:
-            memory, where = _touched(op)
+            memory, where = _access_of(op)
             if memory in block:
                 own = tuple(loop.regions[0].arguments[0] for loop in nest)
                 if memory not in axes or where[: axes[memory]] != own:

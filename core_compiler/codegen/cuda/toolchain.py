@@ -117,11 +117,11 @@ def assemble(ptx: str, architecture: str) -> Assembled:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
         options = [f"-arch={architecture}", "-O3", "-v", "-lineinfo", str(source), "-o"]
-        said = _run("ptxas", [*options, str(target)], f"compute capability {architecture}")
+        output = _run("ptxas", [*options, str(target)], f"compute capability {architecture}")
         cubin = target.read_bytes()
-    found = {k: re.search(p, said) for k, p in _NUMBERS.items()}
+    found = {k: re.search(p, output) for k, p in _NUMBERS.items()}
     numbers = {k: int(m[1]) if m else 0 for k, m in found.items()}
-    return Assembled(cubin, **numbers, spilled=sum(map(int, _SPILLS.findall(said))))
+    return Assembled(cubin, **numbers, spilled=sum(map(int, _SPILLS.findall(output))))
 
 
 def disassemble(cubin: bytes) -> str:
@@ -132,14 +132,14 @@ def disassemble(cubin: bytes) -> str:
         return _run("nvdisasm", ["-c", "-g", str(path)], "SASS")
 
 
-def _run(name: str, words: Sequence[str], where: str) -> str:
-    done = subprocess.run([tool(name), *words], capture_output=True, text=True)
+def _run(name: str, arguments: Sequence[str], where: str) -> str:
+    done = subprocess.run([tool(name), *arguments], capture_output=True, text=True)
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit {done.returncode}"]
         if "Unsupported .version" in lines[0]:  # PTX of a newer release than ptxas
             nvvm, ptxas = (_version(p) for p in ("nvidia-nvvm", "nvidia-cuda-nvcc"))
-            said = f"ptxas {ptxas} rejects PTX from nvvm {nvvm}: {lines[0]}"
-            raise UserError(said, where, pin(), CANNOT_HERE)
+            problem = f"ptxas {ptxas} rejects PTX from nvvm {nvvm}: {lines[0]}"
+            raise UserError(problem, where, pin(), CANNOT_HERE)
         fix = "choose another compute capability"
         raise UserError(f"{name}: {lines[0]}", where, fix, CANNOT_HERE)
     return done.stdout + done.stderr

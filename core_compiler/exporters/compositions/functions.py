@@ -204,15 +204,15 @@ def atan(b: Builder, op: typed.Atan, x: Value) -> Value:
     large, middle = (
         b.gt(size, _n(b, math.tan(angle), x)) for angle in (3 * math.pi / 8, math.pi / 8)
     )
-    turned = b.div(_n(b, -1, x), size)
+    negative_inverse = b.div(_n(b, -1, x), size)
     halved = b.div(_shifted(b, size, -1), _shifted(b, size, 1))
-    t = b.select(large, turned, b.select(middle, halved, size))
+    t = b.select(large, negative_inverse, b.select(middle, halved, size))
     start = b.select(
         large, _n(b, _HALF_PI, x), b.select(middle, _n(b, math.pi / 4, x), _n(b, 0, x))
     )
     square = b.mul(t, t)
-    bend = b.mul(b.mul(_polynomial(b, square, _ATAN), square), t)
-    return _with_sign(b, b.add(start, b.add(bend, t)), x)
+    polynomial_term = b.mul(b.mul(_polynomial(b, square, _ATAN), square), t)
+    return _with_sign(b, b.add(start, b.add(polynomial_term, t)), x)
 
 
 @in_f32

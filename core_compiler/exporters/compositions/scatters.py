@@ -10,7 +10,9 @@ from core_compiler.ops.rules import I32
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
-def apart(b: Builder, table: Value, rows: Value, updates: Value, *, mode: str) -> tuple:
+def make_rows_distinct(
+    b: Builder, table: Value, rows: Value, updates: Value, *, mode: str
+) -> tuple:
     """Return (rows, updates) of a table [N, K, C] extended by W rows, with all rows distinct.
 
     ``rows`` [N, W] (i32) are rows of the table, or K for none.  If several updates name one row,
@@ -24,27 +26,27 @@ def apart(b: Builder, table: Value, rows: Value, updates: Value, *, mode: str) -
     )
     own, other = (b.iota(shape=pairs, dtype=I32, axis=axis) for axis in (1, 2))
     later = b.reduce_or(b.and_(same, b.gt(other, own)), axes=(2,))
-    nowhere = b.or_(later, b.eq(rows, b.scalar_like(k, rows)))
-    spare = b.add(b.iota(shape=(n, w), dtype=I32, axis=1), b.scalar_like(k, rows))
-    placed = b.select(nowhere, spare, rows)
+    is_dropped = b.or_(later, b.eq(rows, b.scalar_like(k, rows)))
+    spare_rows = b.add(b.iota(shape=(n, w), dtype=I32, axis=1), b.scalar_like(k, rows))
+    new_rows = b.select(is_dropped, spare_rows, rows)
     if mode == "set":
-        return placed, updates
+        return new_rows, updates
     name = _REDUCTIONS[mode]
     kind = updates.type.dtype
     terms = widened(b, updates)
     each = (n, w, w, c)
     wide = b.broadcast(terms, shape=each, dims=(0, 2, 3))
-    met = b.broadcast(same, shape=each, dims=(0, 1, 2))
+    same_row = b.broadcast(same, shape=each, dims=(0, 1, 2))
     # An update always matches itself, so its own value can stand in for the others without changing
     # the result: no identity element is needed.
-    alone = b.broadcast(terms, shape=each, dims=(0, 1, 3))
+    own_terms = b.broadcast(terms, shape=each, dims=(0, 1, 3))
     neutral = {"add": 0, "mul": 1}.get(mode)
-    rest = alone if neutral is None else b.scalar_like(neutral, wide)
-    total = b.op(f"core.reduce_{name}", (b.select(met, wide, rest),), axes=(2,))
-    safe = b.min(rows, b.scalar_like(k - 1, rows))
-    old = widened(b, _rows(b, table, safe))
+    rest = own_terms if neutral is None else b.scalar_like(neutral, wide)
+    total = b.op(f"core.reduce_{name}", (b.select(same_row, wide, rest),), axes=(2,))
+    clamped_rows = b.min(rows, b.scalar_like(k - 1, rows))
+    old = widened(b, _rows(b, table, clamped_rows))
     joined = b.op(f"core.{ {'add': 'add', 'mul': 'mul'}.get(mode, mode) }", (old, total))
-    return placed, as_dtype(b, joined, kind)
+    return new_rows, as_dtype(b, joined, kind)
 
 
 def _rows(b: Builder, table: Value, rows: Value) -> Value:

@@ -69,7 +69,7 @@ def conv_by_taps(b: Builder, op: typed.Conv) -> Value:
     options = {"accumulate": op.accumulate} if op.accumulate is not None else {}
     total = None
     for tap in product(*map(range, window)):
-        seen = _seen(b, x, 3, tap, op, made.shape[2:])
+        seen = _elements_at_tap(b, x, 3, tap, op, made.shape[2:])
         weights = w
         for axis, place in enumerate(tap):
             weights = b.cut(weights, 3 + axis, place, place + 1)
@@ -100,7 +100,7 @@ def pool_by_taps(b: Builder, op: typed.Pool) -> Value:
     )
     total = None
     for tap in product(*map(range, op.window)):
-        seen = _seen(b, x, 2, tap, op, made.shape[2:])
+        seen = _elements_at_tap(b, x, 2, tap, op, made.shape[2:])
         total = seen if total is None else (b.max if largest else b.add)(total, seen)
     assert total is not None
     if largest:
@@ -112,7 +112,9 @@ def pool_by_taps(b: Builder, op: typed.Pool) -> Value:
     return as_dtype(b, b.div(total, b.expand(divisor, made.shape)), kind)
 
 
-def _seen(b: Builder, x: Value, lead: int, tap, op: typed.Conv | typed.Pool, sizes) -> Value:
+def _elements_at_tap(
+    b: Builder, x: Value, lead: int, tap, op: typed.Conv | typed.Pool, sizes
+) -> Value:
     """Return the element at ``tap`` of each window; the first ``lead`` axes are kept whole."""
     starts = [place * d for place, d in zip(tap, op.dilations, strict=True)]
     spans = [(n - 1) * s + 1 for n, s in zip(sizes, op.strides, strict=True)]

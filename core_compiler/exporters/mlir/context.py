@@ -32,9 +32,9 @@ from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import UserError
 
 #: Ops that stand for the ops in their region, which reads only its arguments.
-_HOLDERS = frozenset({"core.group", "target.launch"})
+_CONTAINERS = frozenset({"core.group", "target.launch"})
 #: The number of locations of an op that an error lists; the others are counted.
-_NAMED = 3
+_MAX_LOCATIONS = 3
 
 #: ``(context, op, operands) -> result(s)``: the translation of a core op to the dialect.
 Handler = Callable[..., Any]
@@ -137,7 +137,7 @@ class Context:
 
     def _expanded(self, block: Block) -> Block:
         self.given.update(v for inner in _blocks(block) for v in inner.outputs)
-        vocabulary = Vocabulary(self.lacks, self._refused, self.COMPOSED)
+        vocabulary = Vocabulary(self.lacks, self._refuses, self.COMPOSED)
         expansion = Expansion(vocabulary, self.shared.made)
         made = expansion.block(block)
         for missing in expansion.missing:
@@ -158,15 +158,15 @@ class Context:
     def _op(self, op: Op) -> None:
         outer = self.writer.origin
         self.writer.origin = op.origin if op.origin is not None else outer
-        for value, ref in zip(op.results, self._written(op), strict=True):
+        for value, ref in zip(op.results, self._translate(op), strict=True):
             self.env[value] = ref
             if value.name and not ref.name:
                 ref.name = value.name
         self.writer.origin = outer
 
-    def _written(self, op: Op) -> Sequence[Ref]:
+    def _translate(self, op: Op) -> Sequence[Ref]:
         operands = [self.env[v] for v in op.operands]
-        if op.kind in _HOLDERS:
+        if op.kind in _CONTAINERS:
             return self.block(op.regions[0], operands)
         if op in self.unsupported:
             return [Ref(plain(v.type), v.name) for v in op.results]
@@ -175,15 +175,15 @@ class Context:
 
     def lacks(self, op: Op) -> str:
         """Return why the dialect does not have this form of an op, or ""."""
-        if op.kind in _HOLDERS:
+        if op.kind in _CONTAINERS:
             return ""
         if op.kind not in self.TABLE:
             return "no translation"
         lacks = self.LACKS.get(op.kind)
         return "" if lacks is None else lacks(view(op))
 
-    def _refused(self, op: Op) -> str:
-        return "" if op.kind in _HOLDERS else self.refused(op)
+    def _refuses(self, op: Op) -> str:
+        return "" if op.kind in _CONTAINERS else self.refused(op)
 
     def refused(self, op: Op) -> str:
         """Return why the dialect does not support the op's types, or "" if it does."""
@@ -212,7 +212,7 @@ class Context:
         return self.parameters.setdefault(name, Ref(plain(op.result.type), name))
 
 
-def entering(
+def make_registrar(
     table: dict[str, Handler], forms: dict[str, Lacks]
 ) -> Callable[..., Callable[[Handler], Handler]]:
     """Return a decorator that registers a handler in ``table`` for kinds (without ``core.``).
@@ -256,9 +256,9 @@ def refusal(missing: Sequence[Missing], dialect: str, fix: str) -> UserError:
     parts = []
     for (kind, reason), origins in groups.items():
         places = list(dict.fromkeys(p for origin in origins for p in _places(origin)))
-        shown = ", ".join(places[:_NAMED])
-        if len(places) > _NAMED:
-            shown += f" and {len(places) - _NAMED} more"
+        shown = ", ".join(places[:_MAX_LOCATIONS])
+        if len(places) > _MAX_LOCATIONS:
+            shown += f" and {len(places) - _MAX_LOCATIONS} more"
         times = f"{len(origins)} times" if len(origins) > 1 else "once"
         parts.append(f"{kind} ({'; '.join(filter(None, (reason, times, shown)))})")
     number = len(groups)

@@ -23,7 +23,7 @@ from core_compiler.ir.literals import value_name
 # quoted strings contain only in escaped form.
 _VALUE, _REGION, _END = "\ue000", "\ue001", "\ue002"
 _MARK = re.compile(f"([{_VALUE}{_REGION}])(\\d+){_END}")
-_NUMBERS = count()
+_COUNTER = count()
 
 
 class Ref:
@@ -36,7 +36,7 @@ class Ref:
 
     def __init__(self, type_: Any, name: str | None = None, number: int | None = None):
         self.type, self.name = type_, name
-        self.number = next(_NUMBERS) if number is None else number
+        self.number = next(_COUNTER) if number is None else number
 
     def read_as(self, type_: Any) -> Ref:
         """Return the same value under another type with the same MLIR text (another sign)."""
@@ -63,7 +63,7 @@ class Region:
     def __init__(self, arguments: Sequence[Ref] = (), header: bool = True):
         self.arguments, self.header = tuple(arguments), header
         self.lines: list[Line] = []
-        self.number = next(_NUMBERS)
+        self.number = next(_COUNTER)
 
     @override
     def __format__(self, spec: str) -> str:
@@ -161,7 +161,7 @@ def printed(
     location: Callable[[Origin], str],
 ) -> Iterator[str]:
     """Yield the lines of text for ``lines`` (ending in a terminator) and their regions."""
-    live = _alive(lines, set())
+    live = _live_values(lines, set())
     return _Printer(names, live, type_text, location).block(lines, indent, names)
 
 
@@ -248,12 +248,12 @@ class Names:
         return False
 
 
-def _alive(lines: Sequence[Line], live: set[int]) -> set[int]:
+def _live_values(lines: Sequence[Line], live: set[int]) -> set[int]:
     """Return the numbers of the values that a terminator uses, directly or indirectly."""
     for line in reversed(lines):
         if not line.kept and not any(r.number in live for r in line.results):
             continue
         live.update(int(m[2]) for m in _MARK.finditer(line.text) if m[1] == _VALUE)
         for region in line.regions:
-            _alive(region.lines, live)
+            _live_values(region.lines, live)
     return live

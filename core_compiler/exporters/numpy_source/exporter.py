@@ -25,9 +25,9 @@ from core_compiler.exporters.numpy_source.text import (
     literal,
     plain,
     quoted,
+    reserved_names,
     sequence,
     small_array,
-    taken,
     typed,
 )
 from core_compiler.ir import Block, DType, Module, Op, Resource, Value, as_array, dtype
@@ -72,7 +72,7 @@ class Spread:
     dims: tuple[int, ...]
 
 
-Held = Text | Constant | Spread
+Represented = Text | Constant | Spread
 
 
 class Writer:
@@ -87,15 +87,15 @@ class Writer:
         self.statements: list[Statement] = []
         self.weights: dict[str, np.ndarray] = {}
         self.helpers: dict[str, None] = {}
-        self.names = Names({*taken(), *reserved}, identifier)
-        self.env: dict[Value, Held] = {}
+        self.names = Names({*reserved_names(), *reserved}, identifier)
+        self.env: dict[Value, Represented] = {}
         self.depth = 1
         self.op: Op | None = None
         self._keys: dict[Any, str] = {}
         self._weight_names = Names(spell=archived)
         self._groups = 0
-        self._place = ("", "")
-        self._line = ""
+        self._last_location = ("", "")
+        self._pending_comment = ""
 
     def function(self, body: Block, inputs: Sequence[str]) -> list[str]:
         """Write the statements of a function; return the names of its arguments."""
@@ -159,7 +159,7 @@ class Writer:
     def _assign(self, op: Op, expression: str, shape: tuple[int, ...] | None) -> None:
         """Assign the op's results; ``shape`` is that of a single result before it is broadcast."""
         if len(op.results) > 1 or not expression.isidentifier():
-            self._say_where()
+            self._note_location()
             made = [self._named(v, short(op)) for v in op.results]
             self.write(expression, ", ".join(made))
         else:
@@ -178,18 +178,18 @@ class Writer:
         return name
 
     def write(self, expression: str, targets: str = "") -> None:
-        comment, self._line = self._line, ""
+        comment, self._pending_comment = self._pending_comment, ""
         self.statements.append(Statement(expression, targets, self.depth, comment))
 
-    def _say_where(self) -> None:
+    def _note_location(self) -> None:
         """Emit the module path as a comment and note the model's line, if they changed."""
         if self.op is None:
             return
         scope, line = plain(base.scope(self.op)), plain(_short_line(base.line(self.op)))
-        if scope != self._place[0] and scope:
+        if scope != self._last_location[0] and scope:
             self.statements.append(Statement(f"# {scope}", depth=self.depth))
-        self._line = line if line != self._place[1] else ""
-        self._place = scope, line
+        self._pending_comment = line if line != self._last_location[1] else ""
+        self._last_location = scope, line
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -207,23 +207,23 @@ class Writer:
                 for i, (h, _) in enumerate(held)
                 if i != place and op.operands[i].type.dtype is kind
             ]
-            beside = any(isinstance(o, Text) or o.array.ndim for o in others)
-            made.append(self._spelled(source, beside and is_native(kind)))
+            is_next_to_array = any(isinstance(o, Text) or o.array.ndim for o in others)
+            made.append(self._expression_of(source, is_next_to_array and is_native(kind)))
         return made, broadcast_shape(*(shape for _, shape in held))
 
     def typed(self, value: Value) -> str:
         """Return the expression of a value before it is broadcast, in its dtype."""
-        return self._spelled(self._compact(value)[0], False)
+        return self._expression_of(self._compact(value)[0], False)
 
     def text(self, value: Value) -> str:
         """Return the expression of a value with its full shape and dtype."""
         held = self.env[value]
         if not isinstance(held, Spread):
-            return self._spelled(held, False)
+            return self._expression_of(held, False)
         source, _ = self._compact(value)
-        return f"np.broadcast_to({self._spelled(source, False)}, {sequence(held.shape)})"
+        return f"np.broadcast_to({self._expression_of(source, False)}, {sequence(held.shape)})"
 
-    def _spelled(self, held: Text | Constant, as_literal: bool) -> str:
+    def _expression_of(self, held: Text | Constant, as_literal: bool) -> str:
         if isinstance(held, Text):
             return held.expression
         array, kind = held.array, dtype(held.array.dtype)
@@ -254,13 +254,13 @@ class Writer:
         parts = [":" if axis in sizes else "None" for axis in places]
         while parts[-1:] == [":"]:
             parts.pop()
-        return Text(f"{self._spelled(held.source, False)}[{', '.join(parts)}]", shape), shape
+        return Text(f"{self._expression_of(held.source, False)}[{', '.join(parts)}]", shape), shape
 
     def constant(self, op: Op) -> None:
         held = ConstantOp.of(op).value
         array = as_array(held, self.module.weights)
         key = held.digest if isinstance(held, Resource) else (held.type, held.data)
-        made: Held = Constant(array, op.result.name or "", key)
+        made: Represented = Constant(array, op.result.name or "", key)
         if not op.result.name and is_uniform(array):
             made = Spread(Constant(array.reshape(-1)[0], "", key), array.shape, ())
         self.env[op.result] = made
@@ -289,8 +289,8 @@ class Writer:
         (region,) = op.regions
         for argument, value in zip(region.arguments, op.operands, strict=True):
             self.env[argument] = self.env[value]
-        told = plain(str(op.get("name") or f"group {self._groups}"))
-        self.statements.append(Statement(f"# -- {told} --", depth=self.depth))
+        title = plain(str(op.get("name") or f"group {self._groups}"))
+        self.statements.append(Statement(f"# -- {title} --", depth=self.depth))
         self.block(region)
         for value, made in zip(op.results, region.outputs, strict=True):
             self.env[value] = self.env[made]
@@ -304,26 +304,26 @@ class Writer:
     def branch(self, op: Op) -> None:
         """Write a conditional: both branches assign the same variables."""
         condition, *captures = op.operands
-        self._say_where()
-        chosen, known = self.text(condition), dict(self.env)
+        self._note_location()
+        chosen, outer_env = self.text(condition), dict(self.env)
         names = [self.names.fresh(v.name or "chosen") for v in op.results]
         for word, region in zip((f"if {chosen}:", "else:"), op.regions, strict=True):
             self.write(word)
-            self.env = dict(known)
+            self.env = dict(outer_env)
             for argument, value in zip(region.arguments, captures, strict=True):
-                self.env[argument] = known[value]
+                self.env[argument] = outer_env[value]
             with self._indented():
                 self.block(region)
                 made = ", ".join(map(self.text, region.outputs))
                 self.write(made, ", ".join(names))
-        self.env = known
+        self.env = outer_env
         for value, name in zip(op.results, names, strict=True):
             self.env[value] = Text(name, value.type.shape)
 
     def loop(self, op: Op) -> None:
         """Write a loop; the condition is in its header if it is a single expression."""
         condition, body = op.regions
-        self._say_where()
+        self._note_location()
         start = ", ".join(map(self.text, op.operands))
         names = [self.names.fresh(v.name or "carried") for v in op.results]
         self.write(start, ", ".join(names))
@@ -334,14 +334,14 @@ class Writer:
         with self._indented():
             self.block(condition)
         test, self.statements = self.statements, outer
-        go = self.text(condition.outputs[0])
-        if len(test) == 1 and test[0].targets == go:
+        condition_text = self.text(condition.outputs[0])
+        if len(test) == 1 and test[0].targets == condition_text:
             self.write(f"while {test[0].expression}:")
         else:
             self.write("while True:")
             self.statements += test
             with self._indented():
-                self.write(f"if not {go}:")
+                self.write(f"if not {condition_text}:")
                 with self._indented():
                     self.write("break")
         with self._indented():

@@ -35,7 +35,7 @@ def _helpers() -> Mapping[str, str]:
     return {n.name: "\n".join(lines[n.lineno - 1 : n.end_lineno]) for n in found}
 
 
-def _with_what_they_call(wanted: Sequence[str]) -> list[str]:
+def _with_callees(wanted: Sequence[str]) -> list[str]:
     """Return the sources of helpers and of those that they call, in the order of their file."""
     sources, needed, work = _helpers(), set(), list(wanted)
     while work:
@@ -68,18 +68,18 @@ def to_source(
             *(line for s in writer.statements for line in s.lines()),
         ]
     )
-    helpers = _with_what_they_call([*writer.helpers])
-    parts = [*helpers, main, _run_alone(body, arguments, outputs)]
+    helpers = _with_callees([*writer.helpers])
+    parts = [*helpers, main, _script_part(body, arguments, outputs)]
     text = "\n\n\n".join([_head(name, writer.weights, parts), *parts]) + "\n"
     return text, writer.weights
 
 
 def _signature(body: Block, arguments: Sequence[str], outputs: Sequence[str]) -> str:
-    def shown(name: str, value: Value) -> str:
+    def describe(name: str, value: Value) -> str:
         return f"{plain(name)} {value.type.dtype.numpy.name} {list(value.type.shape)}"
 
-    given = ", ".join(map(shown, arguments, body.arguments)) or "nothing"
-    return f"{given} -> {', '.join(map(shown, outputs, body.outputs))}"
+    given = ", ".join(map(describe, arguments, body.arguments)) or "nothing"
+    return f"{given} -> {', '.join(map(describe, outputs, body.outputs))}"
 
 
 def _head(name: str, weights: Mapping[str, np.ndarray], parts: Sequence[str]) -> str:
@@ -99,7 +99,7 @@ def _head(name: str, weights: Mapping[str, np.ndarray], parts: Sequence[str]) ->
     return "\n".join(lines)
 
 
-def _run_alone(body: Block, arguments: Sequence[str], outputs: Sequence[str]) -> str:
+def _script_part(body: Block, arguments: Sequence[str], outputs: Sequence[str]) -> str:
     """Return the code that ``python file.py`` runs: main on random values."""
     lines = ['if __name__ == "__main__":', "    rng = np.random.default_rng(0)"]
     for name, value in zip(arguments, body.arguments, strict=True):

@@ -20,7 +20,7 @@ WIDTH = 100
 RESERVED = ("W", "INPUTS", "OUTPUTS", "main", "math", "ml_dtypes", "np", "rng")
 
 
-def taken() -> set[str]:
+def reserved_names() -> set[str]:
     """Return the names that no variable may have."""
     return {*RESERVED, *keyword.kwlist, *keyword.softkwlist, *dir(builtins)}
 
@@ -124,21 +124,24 @@ class Statement:
     comment: str = ""
 
     def lines(self) -> Iterator[str]:
-        indent, behind = "    " * self.depth, f"  # {self.comment}" if self.comment else ""
+        indent, trailing_comment = (
+            "    " * self.depth,
+            f"  # {self.comment}" if self.comment else "",
+        )
         head = f"{indent}{self.targets} = " if self.targets else indent
         whole = f"{head}{self.expression}"
-        if len(whole + behind) <= WIDTH:
-            yield whole + behind
+        if len(whole + trailing_comment) <= WIDTH:
+            yield whole + trailing_comment
             return
-        if behind:
+        if trailing_comment:
             yield f"{indent}# {self.comment}"
         if len(whole) <= WIDTH or not self.targets:
             yield whole
             return
-        yield from _broken(head, self.expression, indent)
+        yield from _break_lines(head, self.expression, indent)
 
 
-def _broken(head: str, expression: str, indent: str) -> Iterator[str]:
+def _break_lines(head: str, expression: str, indent: str) -> Iterator[str]:
     """Break a long call at its arguments, or a long operation at its operator."""
     inner = f"{indent}    "
     start = _call(expression)
@@ -154,58 +157,58 @@ def _broken(head: str, expression: str, indent: str) -> Iterator[str]:
         yield line.removesuffix(",")
         yield f"{indent})"
         return
-    place = _operator(expression)
-    if place is None:
+    position = _operator(expression)
+    if position is None:
         yield f"{head}{expression}"
         return
     yield f"{head}("
-    yield f"{inner}{expression[:place]}"
-    yield f"{inner}{expression[place + 1 :]}"
+    yield f"{inner}{expression[:position]}"
+    yield f"{inner}{expression[position + 1 :]}"
     yield f"{indent})"
 
 
 def _operator(expression: str) -> int | None:
     """Return the position of the space before an operator outside parentheses."""
     depth = 0
-    for place, sign in _outside_texts(expression):
-        depth += (sign in "([{") - (sign in ")]}")
-        if sign == " " and depth == 0:
-            return place
+    for position, character in _outside_strings(expression):
+        depth += (character in "([{") - (character in ")]}")
+        if character == " " and depth == 0:
+            return position
     return None
 
 
 def _call(expression: str) -> int | None:
     """Return the position of the opening parenthesis if the expression is a call, else None."""
     depth, outer = 0, 0
-    for place, sign in _outside_texts(expression):
-        if sign == " " and depth == 0:
+    for position, character in _outside_strings(expression):
+        if character == " " and depth == 0:
             return None
-        depth += (sign in "([{") - (sign in ")]}")
-        if sign == "(" and depth == 1:
-            outer = place
+        depth += (character in "([{") - (character in ")]}")
+        if character == "(" and depth == 1:
+            outer = position
     return outer if outer and expression.endswith(")") and expression[outer - 1] != " " else None
 
 
-def _outside_texts(expression: str) -> Iterator[tuple[int, str]]:
+def _outside_strings(expression: str) -> Iterator[tuple[int, str]]:
     """Yield the characters outside string literals, with their positions."""
     quote, escaped = "", False
-    for place, sign in enumerate(expression):
+    for position, character in enumerate(expression):
         if quote:
-            if sign == quote and not escaped:
+            if character == quote and not escaped:
                 quote = ""
-            escaped = sign == "\\" and not escaped
-        elif sign in "\"'":
-            quote = sign
+            escaped = character == "\\" and not escaped
+        elif character in "\"'":
+            quote = character
         else:
-            yield place, sign
+            yield position, character
 
 
 def _arguments(text: str) -> Sequence[str]:
     """Return the arguments of a call."""
     parts, depth, start = [], 0, 0
-    for place, sign in _outside_texts(text):
-        depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth == 0:
-            parts.append(text[start:place].strip())
-            start = place + 1
+    for position, character in _outside_strings(text):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append(text[start:position].strip())
+            start = position + 1
     return [*parts, text[start:].strip()]

@@ -57,7 +57,7 @@ def export(
     """
     from core_compiler.exporters.onnx import files
 
-    made = _made(module, inputs, outputs, opset, name, guards)
+    made = _build_model(module, inputs, outputs, opset, name, guards)
     if files.size(made) > files.LARGEST:
         raise UserError(
             f"the model has {files.size(made):,} bytes, too many for protobuf",
@@ -87,11 +87,11 @@ def write(
     """
     from core_compiler.exporters.onnx import files
 
-    made = _made(module, inputs, outputs, opset, name, guards)
+    made = _build_model(module, inputs, outputs, opset, name, guards)
     return files.write(made, Path(path), files.LARGEST if largest is None else largest)
 
 
-def _made(
+def _build_model(
     module: Module,
     inputs: Sequence[str],
     outputs: Sequence[str],

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.exporters.base import Gap, entry, is_uniform, refuse, short
+from core_compiler.exporters.base import Gap, entry, is_uniform, short, unsupported_ops_error
 from core_compiler.exporters.expansion import Expansion, Missing, Vocabulary
 from core_compiler.exporters.onnx import dtypes, ops
 from core_compiler.exporters.onnx.graph import Graph, Tensor
@@ -29,7 +29,7 @@ from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.traits import has_trait
 
 #: The reasons why ops are unsupported.
-_NO_WORD = dict.fromkeys(
+_UNSUPPORTED_REASONS = dict.fromkeys(
     ("random_bits", "random_uniform", "random_normal"), "ONNX specifies no random number generator"
 )
 
@@ -43,7 +43,7 @@ def _is_empty(op: Op) -> bool:
     return not op.regions and all(v.type.elements == 0 for v in op.results)
 
 
-def _gap(missing: Missing) -> Gap:
+def _as_gap(missing: Missing) -> Gap:
     op, of = missing.op, missing.of
     return Gap(of, missing.reason if of is op else f"{missing.reason}, for {op.kind} in it")
 
@@ -81,7 +81,7 @@ def to_graph(
     body = exporter.expansion.block(body)
     exporter.block(body)
     if exporter.gaps:
-        raise refuse(exporter.gaps, f"ONNX (opset {opset})")
+        raise unsupported_ops_error(exporter.gaps, f"ONNX (opset {opset})")
     exporter.graph.outputs = exporter.results(body)
     for held, names in ((exporter.graph.inputs, inputs), (exporter.graph.outputs, outputs)):
         for tensor, name in zip(held, names, strict=True):
@@ -98,7 +98,7 @@ class Exporter(Emitter):
         self.expansion = Expansion(
             Vocabulary(self.lacks, self.refuses, ops.COMPOSED), module.weights
         )
-        self._makers = {v: op for op in body.walk() for v in op.results}
+        self._producers = {v: op for op in body.walk() for v in op.results}
         self.env: ChainMap[Value, Tensor | Spread] = ChainMap()
         self.gaps: list[Gap] = []
         self._groups = 0
@@ -126,9 +126,9 @@ class Exporter(Emitter):
         # The nodes of a composition belong to the op that it is of.
         outer, self.op = self.op, self.expansion.of.get(op, op)
         try:
-            results = self._translated(op)
+            results = self._translate(op)
         except NotInOnnx as gap:
-            self.gaps.append(_gap(Missing(op, str(gap), self.op)))
+            self.gaps.append(_as_gap(Missing(op, str(gap), self.op)))
             results = [Tensor(v.type.dtype, v.type.shape) for v in op.results]
         finally:
             self.op = outer
@@ -138,7 +138,7 @@ class Exporter(Emitter):
                 made.wanted = value.name or short(op)
             self.env[value] = made
 
-    def _translated(self, op: Op) -> Sequence[Tensor | Spread]:
+    def _translate(self, op: Op) -> Sequence[Tensor | Spread]:
         if op.kind == "core.constant":
             return (self._constant(op),)
         if op.kind == "core.broadcast":
@@ -164,7 +164,7 @@ class Exporter(Emitter):
         if name in _LAZY or _is_empty(op):
             return ""
         if name not in TABLE:
-            return _NO_WORD.get(name, "no translation")
+            return _UNSUPPORTED_REASONS.get(name, "no translation")
         form = FORMS.get(name)
         return "" if form is None or form(self, view(op)) else "no equivalent of this form"
 
@@ -175,7 +175,7 @@ class Exporter(Emitter):
 
     @override
     def stored(self, value: Value) -> np.ndarray | None:
-        op = self._makers.get(value)
+        op = self._producers.get(value)
         if op is None or op.kind not in ("core.constant", "core.broadcast", "core.reshape"):
             return None
         if op.kind == "core.constant":

@@ -21,8 +21,8 @@ from core_compiler.support.errors import UserError
 #: The largest protobuf message, with room for the overhead of its encoding.
 LARGEST = (1 << 31) - (1 << 20)
 #: The alignment of tensors in the data file, and the minimum size of a tensor stored there.
-PAGE = 4096
-BESIDE_FROM = 1024
+PAGE_SIZE = 4096
+MIN_EXTERNAL_BYTES = 1024
 _CHUNK = 1 << 24
 
 
@@ -52,18 +52,21 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
     Weights go to a file next to it if it would have more than ``largest`` bytes.  Existing files
     are replaced when all new ones are complete, the model last.
     """
-    inside, apart = list(made.weights), []
+    embedded, external = list(made.weights), []
     if size(made) > min(largest, LARGEST):
-        inside = [pair for pair in made.weights if not _lies_beside(pair[1])]
-        apart = [pair for pair in made.weights if _lies_beside(pair[1])]
-    fill(inside)
-    beside = path.with_name(f"{path.name}.data")
-    with replacing(path) as stream, replacing(beside) if apart else nullcontext(stream) as data:
-        for held, array in apart:
-            offset = -(-data.tell() // PAGE) * PAGE
+        embedded = [pair for pair in made.weights if not _is_external(pair[1])]
+        external = [pair for pair in made.weights if _is_external(pair[1])]
+    fill(embedded)
+    data_path = path.with_name(f"{path.name}.data")
+    with (
+        replacing(path) as stream,
+        replacing(data_path) if external else nullcontext(stream) as data,
+    ):
+        for held, array in external:
+            offset = -(-data.tell() // PAGE_SIZE) * PAGE_SIZE
             data.write(bytes(offset - data.tell()))
             _stream(data, array)
-            _refer(held, beside.name, offset, data.tell() - offset)
+            _set_external(held, data_path.name, offset, data.tell() - offset)
         if made.model.ByteSize() > LARGEST:
             raise UserError(
                 f"the model without its weights has {made.model.ByteSize():,} bytes, more than the "
@@ -73,15 +76,15 @@ def write(made: Unfilled, path: Path, largest: int) -> list[Path]:
             )
         stream.write(made.model.SerializeToString(deterministic=True))
         stream.flush()
-    return [path, beside] if apart else [path]
+    return [path, data_path] if external else [path]
 
 
-def _lies_beside(array: np.ndarray) -> bool:
+def _is_external(array: np.ndarray) -> bool:
     """Return whether an array is stored in the data file.
 
     Small arrays, and those with several elements per byte, stay in the model.
     """
-    return not _is_packed(array) and _bytes(array) >= BESIDE_FROM
+    return not _is_packed(array) and _bytes(array) >= MIN_EXTERNAL_BYTES
 
 
 def _is_packed(array: np.ndarray) -> bool:
@@ -96,7 +99,7 @@ def _stream(stream, array: np.ndarray) -> None:
         stream.write(flat[start : start + _CHUNK].data)
 
 
-def _refer(held, location: str, offset: int, length: int) -> None:
+def _set_external(held, location: str, offset: int, length: int) -> None:
     import onnx
 
     held.data_location = onnx.TensorProto.EXTERNAL

@@ -19,10 +19,10 @@ from core_compiler.ops.views import OpView
 
 Bounds = tuple[float, float]
 #: The maximum number of ops that a bound is traced back through.
-DEPTH = 24
+MAX_DEPTH = 24
 
 #: Ops whose elements are elements of their first operand.
-_MOVES = frozenset(
+_MOVING_OPS = frozenset(
     {
         "broadcast",
         "reshape",
@@ -41,7 +41,7 @@ _MOVES = frozenset(
     }
 )
 #: Ops whose result is a position on an axis of their operand.
-_POSITIONS = frozenset({"argmax", "argmin", "argsort"})
+_POSITION_OPS = frozenset({"argmax", "argmin", "argsort"})
 
 
 class Ranges:
@@ -49,23 +49,23 @@ class Ranges:
 
     def __init__(self, numbers: Callable[[Value], np.ndarray | None]):
         self._numbers = numbers
-        self._makers: dict[Value, Op] = {}
-        self._same: dict[Value, Value] = {}
+        self._producers: dict[Value, Op] = {}
+        self._aliases: dict[Value, Value] = {}
         self._known: dict[Value, Bounds | None] = {}
 
     def made(self, op: Op) -> None:
         """Record the op that defines its results."""
-        self._makers |= dict.fromkeys(op.results, op)
+        self._producers |= dict.fromkeys(op.results, op)
 
     def alias(self, value: Value, other: Value) -> None:
         """Record that ``value``, an argument of a region, is ``other``."""
-        self._same[value] = other
+        self._aliases[value] = other
 
-    def of(self, value: Value, depth: int = DEPTH) -> Bounds | None:
+    def of(self, value: Value, depth: int = MAX_DEPTH) -> Bounds | None:
         """Return the least and greatest element, inclusive, without any NaN; None if unknown."""
-        while value in self._same:
-            value = self._same[value]
-        op = self._makers.get(value)
+        while value in self._aliases:
+            value = self._aliases[value]
+        op = self._producers.get(value)
         if value.type.dtype.kind == "bool" and (op is None or op.kind != "core.constant"):
             return 0, 1
         if op is None or not depth or not value.type.elements:
@@ -73,7 +73,7 @@ class Ranges:
         if value not in self._known:
             constant = op.kind == "core.constant"
             found = self._of_constant(value) if constant else self._of_op(op, value, depth - 1)
-            self._known[value] = found if found and _holds(value, found) else None
+            self._known[value] = found if found and _fits_dtype(value, found) else None
         return self._known[value]
 
     def _of_constant(self, value: Value) -> Bounds | None:
@@ -85,9 +85,9 @@ class Ranges:
 
     def _of_op(self, op: Op, value: Value, depth: int) -> Bounds | None:
         name, own = short(op), view(op)
-        if name in _POSITIONS or (name == "topk" and value is op.results[1]):
+        if name in _POSITION_OPS or (name == "topk" and value is op.results[1]):
             return 0, own.x.type.shape[own.axis] - 1
-        if name in _MOVES or name == "topk":
+        if name in _MOVING_OPS or name == "topk":
             if name in ("cummax", "cummin") and own.exclusive:  # it starts with an extreme value
                 return None
             return self.of(op.operands[0], depth)
@@ -99,7 +99,7 @@ class Ranges:
         return rule(own, [self.of(v, depth) for v in op.operands])
 
 
-def _holds(value: Value, found: Bounds) -> bool:
+def _fits_dtype(value: Value, found: Bounds) -> bool:
     """Return whether the value's dtype contains the bounds, so that nothing wraps."""
     kind = value.type.dtype
     if kind.kind in ("int", "uint") and kind.bits >= 8:

@@ -130,7 +130,7 @@ class Emitter:
             for i, x in enumerate(inputs)
         )
         variables = held.outputs[:outputs]
-        made = tuple(Tensor(chosen.get(v) or _only(held.allowed[v])) for v in variables)
+        made = tuple(Tensor(chosen.get(v) or _single(held.allowed[v])) for v in variables)
         self.node(kind, operands, made, **attributes)
         results = tuple(
             self.cast(t, given.get(v, t.dtype)) for t, v in zip(made, variables, strict=True)
@@ -178,7 +178,7 @@ class Emitter:
             key = array.tobytes() if array.nbytes <= 1024 else id(array)
         known = self._constants.get((kind, shape, key))
         if known is None:
-            known = Tensor(kind, shape, wanted or _spelled(array), array)
+            known = Tensor(kind, shape, wanted or _constant_name(array), array)
             self._constants[kind, shape, key] = known
         return known
 
@@ -240,12 +240,12 @@ class Emitter:
             self.graph = outer
 
 
-def _only(allowed: frozenset[DType]) -> DType:
+def _single(allowed: frozenset[DType]) -> DType:
     (kind,) = allowed
     return kind
 
 
-def _spelled(array: np.ndarray) -> str:
+def _constant_name(array: np.ndarray) -> str:
     """Return a descriptive name for a small constant: ``f32_0.5``, or ``i64s_2_3`` for a list."""
     if array.size > 4 or array.ndim > 1:
         return "constant"

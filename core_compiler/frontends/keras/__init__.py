@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.frontends.base import Imported, distinct
+from core_compiler.frontends.base import Imported, unique_names
 from core_compiler.frontends.keras import backends
 from core_compiler.frontends.stablehlo.nodes import with_results
 from core_compiler.support.errors import UserError, raised_at
@@ -49,8 +49,8 @@ def read_file(path: Path, trust: bool = False) -> Any:
             if unsafe
             else "save it again with model.save(path), with built-in layers only"
         )
-        said = " ".join(text.split())[:300] or type(problem).__name__
-        raise UserError(f"keras cannot read it: {said}", str(path), fix) from None
+        message = " ".join(text.split())[:300] or type(problem).__name__
+        raise UserError(f"keras cannot read it: {message}", str(path), fix) from None
 
 
 def example_shapes(model: Any) -> list[tuple[tuple[int, ...], str]]:
@@ -92,11 +92,11 @@ def import_model(
             f"{how}: a .keras file loads on any backend",
         )
     if backend == "torch":
-        made = _by_torch(model, inputs, name)
+        made = _import_torch(model, inputs, name)
     elif backend == "tensorflow":
-        made = _by_tensorflow(model, inputs, name)
+        made = _import_tensorflow(model, inputs, name)
     elif backend == "jax":
-        made = _by_jax(model, inputs, name, training)
+        made = _import_jax(model, inputs, name, training)
     else:
         raise UserError(f"the backend {backend} is not supported", name, backends.fix())
     nodes = with_results(made.nodes, "keras", on_arrays(model))
@@ -120,7 +120,7 @@ def _mode(model: Any, training: bool = False) -> dict[str, bool]:
     return {"training": training} if known else {}
 
 
-def _by_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
+def _import_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
     import torch
 
     from core_compiler.frontends.pytorch import import_module
@@ -130,7 +130,7 @@ def _by_torch(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
     return import_module(model.eval(), tensors if len(tensors) == 1 else [tensors], name=name)
 
 
-def _by_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
+def _import_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Imported:
     from core_compiler.frontends.tensorflow import import_function
 
     def call(*inputs):
@@ -142,21 +142,25 @@ def _by_tensorflow(model: Any, inputs: Sequence[np.ndarray], name: str) -> Impor
     return replace(made, inputs=tuple(named), outputs=tuple(results))
 
 
-def _by_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool) -> Imported:
+def _import_jax(model: Any, inputs: Sequence[np.ndarray], name: str, training: bool) -> Imported:
     from core_compiler.frontends.stablehlo import import_function
 
     try:
-        called = _Stateless(model, inputs, training)
-        arguments = called.values(called.fixed), list(inputs), called.values(called.moving)
+        stateless = _Stateless(model, inputs, training)
+        arguments = (
+            stateless.values(stateless.fixed),
+            list(inputs),
+            stateless.values(stateless.moving),
+        )
         return import_function(
-            called,
+            stateless,
             arguments,
             name=name,
-            weights=called.arrays(called.fixed),
-            statistics=[called.names[id(v)] for v in called.others],
+            weights=stateless.arrays(stateless.fixed),
+            statistics=[stateless.names[id(v)] for v in stateless.others],
             inputs_named=[one.name for one in getattr(model, "inputs", None) or ()],
             outputs_named=list(getattr(model, "output_names", None) or ()),
-            state=called.arrays(called.moving),
+            state=stateless.arrays(stateless.moving),
         )
     except UserError:
         raise
@@ -178,12 +182,12 @@ class _Stateless:
         self.trained: list[Any] = list(model.trainable_variables)
         self.others: list[Any] = list(model.non_trainable_variables)
         self.fixed, self.moving = self.trained, self.others
-        paths = distinct([v.path for v in (*self.trained, *self.others)])
+        paths = unique_names([v.path for v in (*self.trained, *self.others)])
         self.names = dict(zip(map(id, (*self.trained, *self.others)), paths, strict=True))
         changed = self._changed(inputs) if training else [False] * len(self.others)
-        told = list(zip(self.others, changed, strict=True))
-        self.moving = [v for v, moves in told if moves]
-        self.fixed = self.trained + [v for v, moves in told if not moves]
+        marked = list(zip(self.others, changed, strict=True))
+        self.moving = [v for v, moves in marked if moves]
+        self.fixed = self.trained + [v for v, moves in marked if not moves]
 
     def _changed(self, inputs: Sequence[np.ndarray]) -> list[bool]:
         """Return, for each variable that is not trained, whether a call changes it."""

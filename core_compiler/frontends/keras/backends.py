@@ -18,7 +18,7 @@ from core_compiler.support.errors import CANNOT_HERE, UserError
 
 #: The supported backends, in order of preference.
 BACKENDS = ("jax", "torch", "tensorflow")
-_CHOICE = "KERAS_BACKEND"
+_BACKEND_VARIABLE = "KERAS_BACKEND"
 
 
 def installed() -> list[str]:
@@ -29,7 +29,7 @@ def installed() -> list[str]:
 def fix() -> str:
     """Return advice for a model whose backend is not supported."""
     choices = " or ".join(installed() or BACKENDS)
-    return f"set {_CHOICE} to {choices}: a .keras file loads on any backend"
+    return f"set {_BACKEND_VARIABLE} to {choices}: a .keras file loads on any backend"
 
 
 def backend() -> str:
@@ -43,11 +43,11 @@ def backend() -> str:
     if loaded is not None and hasattr(loaded, "config"):
         return str(loaded.config.backend())
     known = installed()
-    chosen = os.environ.get(_CHOICE, "")
+    chosen = os.environ.get(_BACKEND_VARIABLE, "")
     if chosen in BACKENDS and chosen not in known:
         raise UserError(
             f"{chosen} is not installed",
-            _CHOICE,
+            _BACKEND_VARIABLE,
             f"set it to {' or '.join(known)}" if known else _INSTALL,
             CANNOT_HERE,
         )
@@ -80,15 +80,19 @@ def choose() -> None:
 
     Report the choice on standard error if the user has not made one.
     """
-    if "keras" in sys.modules or os.environ.get(_CHOICE) in (*installed(), "numpy", "openvino"):
+    if "keras" in sys.modules or os.environ.get(_BACKEND_VARIABLE) in (
+        *installed(),
+        "numpy",
+        "openvino",
+    ):
         return
     name = backend()
-    if not os.environ.get(_CHOICE):
-        os.environ[_CHOICE] = name
-        print(f"{_CHOICE} is not set: Keras runs on {name}", file=sys.stderr, flush=True)
+    if not os.environ.get(_BACKEND_VARIABLE):
+        os.environ[_BACKEND_VARIABLE] = name
+        print(f"{_BACKEND_VARIABLE} is not set: Keras runs on {name}", file=sys.stderr, flush=True)
     # An import that failed because of its backend leaves modules that remember it.
-    for left in [m for m in sys.modules if m.startswith("keras.")]:
-        del sys.modules[left]
+    for stale in [m for m in sys.modules if m.startswith("keras.")]:
+        del sys.modules[stale]
 
 
 class _Finder(MetaPathFinder):

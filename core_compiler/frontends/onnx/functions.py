@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from core_compiler.frontends.onnx.reading import LONGEST_NAME
+from core_compiler.frontends.onnx.reading import MAX_NAME_LENGTH
 
 
 def schema_with_function(node, opset: int):
@@ -54,7 +54,7 @@ def inlined(function, call) -> Iterator:
     for part in function.node:
         copy = onnx.NodeProto()
         copy.CopyFrom(part)
-        copy.name = f"{call.name or call.op_type}/{part.name or part.op_type}"[-LONGEST_NAME:]
+        copy.name = f"{call.name or call.op_type}/{part.name or part.op_type}"[-MAX_NAME_LENGTH:]
         if not copy.metadata_props:
             copy.metadata_props.extend(call.metadata_props)
         _resolve(copy, given)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.frontends.base import Imported, Unsupported, refuse
+from core_compiler.frontends.base import Imported, Unsupported, unsupported_ops_error
 from core_compiler.frontends.onnx import ops
 from core_compiler.frontends.onnx.functions import definition, inlined, schema_with_function
 from core_compiler.frontends.onnx.nodes import (
@@ -37,13 +37,13 @@ from core_compiler.frontends.onnx.reading import (
     to_array,
     type_of,
 )
-from core_compiler.frontends.onnx.statistics import without_unread
+from core_compiler.frontends.onnx.statistics import drop_unread_constants
 from core_compiler.frontends.onnx.table import (
     EMPTY,
     TABLE,
     Context,
     EmptyOptional,
-    Named,
+    GraphValue,
     NotSupported,
     TensorSequence,
 )
@@ -71,7 +71,7 @@ __all__ = ["import_file", "import_proto", "ops"]
 #: An example input: a tensor, a sequence of them, or None for an empty optional value.
 Example = np.ndarray | Sequence[np.ndarray] | None
 #: Ops that support sequences of tensors; loops only if they are unrolled.
-TAKE_SEQUENCES = frozenset(
+SEQUENCE_OPS = frozenset(
     {
         "ConcatFromSequence",
         "Identity",
@@ -86,7 +86,7 @@ TAKE_SEQUENCES = frozenset(
     }
 )
 #: Ops whose translation does not depend on a data-dependent size of an operand.
-TAKE_SIZES = frozenset(
+RUN_TIME_SIZE_OPS = frozenset(
     {"ArgMax", "ArgMin", "Cast", "CastLike", "Clip", "Compress", "Concat", "Conv", "CumSum",
      "Dropout", "Elu", "Gather", "GatherND", "Gelu", "HardSigmoid", "Identity",
      "LayerNormalization", "LeakyRelu", "LogSoftmax", "MatMul", "Max", "MaxPool", "Mean",
@@ -95,9 +95,9 @@ TAKE_SIZES = frozenset(
      "Softmax", "Squeeze", "Sum", "TopK", "Transpose", "Unsqueeze", "Where", *POINTWISE}
 )  # fmt: skip
 #: The oldest version of the default domain that is supported without conversion.
-OLDEST = 6
+OLDEST_OPSET = 6
 #: The maximum number of nodes of an import (including functions and unrolled loops).
-NODES = 500_000
+MAX_NODES = 500_000
 
 
 def import_file(
@@ -135,7 +135,7 @@ def import_proto(
     inputs: Mapping[str, Example] | Sequence[Example] | None = None,
     origins: Mapping[str, Origin] | None = None,
     tensors: dict[str, Any] | None = None,
-    became: dict[str, Sequence[Op]] | None = None,
+    ops_by_node: dict[str, Sequence[Op]] | None = None,
     training: bool = False,
 ) -> Imported:
     """Import a ``ModelProto``.
@@ -146,7 +146,8 @@ def import_proto(
                 and if a shape in the model depends on an input's values, these are used.
     ``origins`` the origins of nodes (and initializers), by name, from a preceding level; nodes
                 without one are roots.
-    ``tensors`` is filled with the result of each tensor of the graph, by name, ``became`` with the
+    ``tensors`` is filled with the result of each tensor of the graph, by name, ``ops_by_node`` with
+    the
                 ops of each of its nodes and initializers (those of a subgraph or a function belong
                 to the node that holds or calls it).
     ``training`` import the model in training mode: batch normalisation uses the statistics of the
@@ -166,9 +167,9 @@ def import_proto(
     need_sound(model, name)
     opsets = {o.domain: o.version for o in model.opset_import}
     opset = next((opsets[d] for d in DOMAINS if d in opsets), 0)
-    if opset and opset < OLDEST:
-        need_unchanged(model, opset, OLDEST, name)
-        opset = OLDEST
+    if opset and opset < OLDEST_OPSET:
+        need_unchanged(model, opset, OLDEST_OPSET, name)
+        opset = OLDEST_OPSET
     examples = _by_name(model, inputs or {}, name)
     draws = Draws.of_training() if training else Draws()
     importer = Importer(
@@ -193,11 +194,11 @@ def import_proto(
             CANNOT_HERE,
         ) from None
     if importer.unsupported:
-        raise refuse(importer.unsupported, name)
+        raise unsupported_ops_error(importer.unsupported, name)
     if tensors is not None:
         tensors.update(importer.env)
-    if became is not None:
-        became.update(importer.became)
+    if ops_by_node is not None:
+        ops_by_node.update(importer.ops_by_node)
     made = {n: importer.env.get(n) for node in model.graph.node for n in node.output if n}
     values = {n: (v,) for n, v in made.items() if isinstance(v, Value)}
     main = importer.main()
@@ -223,14 +224,18 @@ def import_proto(
             "onnxruntime",
             values,
             partial(run_nodes, model, folder, list(values)),
-            importer.counted.axes(),
+            importer.dynamic_sizes.axes(),
             in_f32(model),
             undefined=undefined(model),
             not_at_infinity=not_at_infinity(model),
             siblings={n: node.output[0] for node in model.graph.node for n in node.output},
         ),
         positions=positions(
-            main, len(importer.arguments), importer.accesses, importer.counted.of, importer.taken
+            main,
+            len(importer.arguments),
+            importer.accesses,
+            importer.dynamic_sizes.of,
+            importer.bound_inputs,
         ),
     )
 
@@ -239,8 +244,8 @@ def _by_name(model, inputs: Mapping[str, Example] | Sequence[Example], name: str
     """Return example inputs by the names of the graph's inputs."""
     if isinstance(inputs, Mapping):
         return inputs
-    held = {t.name for t in model.graph.initializer}
-    names = [i.name for i in model.graph.input if i.name not in held]
+    stored = {t.name for t in model.graph.initializer}
+    names = [i.name for i in model.graph.input if i.name not in stored]
     if len(names) != len(inputs):
         raise UserError(
             f"expected {len(names)} inputs, got {len(inputs)}",
@@ -262,7 +267,7 @@ class Importer:
         self.weights = folder if isinstance(folder, WeightStore) else WeightStore()
         self.bound: dict[str, int] = {}
         self.bound_values: dict[str, list] = {}
-        self.env: dict[str, Named] = {"": None}
+        self.env: dict[str, GraphValue] = {"": None}
         self.given: dict[Value, np.ndarray] = {}
         self.constants: dict[Value, np.ndarray] = {}
         self.bindings: dict[Value, np.ndarray] = {}
@@ -271,27 +276,27 @@ class Importer:
         self.results: list[Value] = []
         self.result_names: list[str] = []
         self.sequences: dict[str, int] = {}
-        self.counted = RunTimeSizes()
+        self.dynamic_sizes = RunTimeSizes()
         self.run_time_sizes: dict[str, list[list[int]]] = {}
         self.ops: list = []
         #: The ops of each node and initializer of the main graph, by its name.
-        self.became: dict[str, Sequence[Op]] = {}
+        self.ops_by_node: dict[str, Sequence[Op]] = {}
         #: Values that were taken from example inputs, and the node that needed them.
-        self.taken: list[tuple[Value, np.ndarray, str]] = []
+        self.bound_inputs: list[tuple[Value, np.ndarray, str]] = []
         #: The ops for which ONNX requires positions to be in range.
         self.accesses: list[Access] = []
         self.unsupported: list[Unsupported] = []
         #: Outputs that the translation of their node omits -> the error if one is used.
-        self.lacking: dict[str, Unsupported] = {}
+        self.missing_outputs: dict[str, Unsupported] = {}
         #: The random ops of the model, and the state that training changes besides parameters.
         self.draws, self.state = draws, State()
         #: Initializers that belong to the state: constant -> name of the state.
-        self.moving: dict[Value, str] = {}
+        self.running_statistics: dict[Value, str] = {}
         self.opsets = {o.domain: o.version for o in model.opset_import}
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
         self.calls: list[tuple[str, str, str]] = []
         #: The number of operations used so far to compute shapes.
-        self.worked = 0
+        self.folding_work = 0
         self._lines = self._nodes = self.regions = 0
 
     # -- the main graph ----------------------------------------------------------------------------
@@ -316,16 +321,16 @@ class Importer:
         for held in graph.initializer:
             before = len(self.ops)
             self._initializer(held)
-            self.became[held.name] = self.ops[before:]
+            self.ops_by_node[held.name] = self.ops[before:]
         for node in graph.node:
             self._lines += 1
             before = len(self.ops)
             self.node(node)
-            self.became[node.name] = self.ops[before:]
+            self.ops_by_node[node.name] = self.ops[before:]
         for info in graph.output:
             value = self.env.get(info.name)
-            if value is None and info.name in self.lacking:
-                self.unsupported.append(self.lacking.pop(info.name))
+            if value is None and info.name in self.missing_outputs:
+                self.unsupported.append(self.missing_outputs.pop(info.name))
             if value is None and not self.unsupported:
                 raise UserError(
                     f"no node produces output {info.name!r}",
@@ -339,10 +344,10 @@ class Importer:
         """Return the function of the translated main graph."""
         own = len(self.results)
         if self.training:
-            self.ops = [*without_unread(self), *self.state.count_iterations(self.draws)]
+            self.ops = [*drop_unread_constants(self), *self.state.count_iterations(self.draws)]
         after = self.state.results()
         self.result_names, self.results, self.run_time_sizes = with_counts(
-            [*self.result_names, *after], [*self.results, *after.values()], self.counted
+            [*self.result_names, *after], [*self.results, *after.values()], self.dynamic_sizes
         )
         return self.state.function(self.arguments, self.ops, self.results, own)
 
@@ -425,13 +430,13 @@ class Importer:
             )
         shape = []
         for axis, d in enumerate(declared):
-            here = example.shape[axis] if example is not None else None
+            example_size = example.shape[axis] if example is not None else None
             if d.HasField("dim_value"):
                 size = d.dim_value
             else:
                 symbol = d.dim_param or f"{name}_{axis}"
                 size = self.bound.get(
-                    symbol, self.sizes.get(symbol, here if here is not None else 1)
+                    symbol, self.sizes.get(symbol, example_size if example_size is not None else 1)
                 )
                 self.bound[symbol] = size = int(size)
             if size < 0:
@@ -440,9 +445,9 @@ class Importer:
                     self.name,
                     "the file is damaged; export it again",
                 )
-            if here is not None and here != size:
+            if example_size is not None and example_size != size:
                 raise UserError(
-                    f"input {name!r} has size {here} on axis {axis}, expected {size}",
+                    f"input {name!r} has size {example_size} on axis {axis}, expected {size}",
                     self.name,
                     "pass inputs of the model's sizes",
                 )
@@ -461,7 +466,7 @@ class Importer:
         origin = self.origins.get(name) or Origin.root(
             FrontendNode(name, kind, LISTING, 0, scope_of(name))
         )
-        builder = Context(origin, _Nothing, self)
+        builder = Context(origin, _NoAttributes, self)
         value = builder.constant(array, name=name)
         self.take(builder)
         return value
@@ -490,9 +495,9 @@ class Importer:
     def node(self, node) -> None:
         """Translate one node into ops; record a gap and continue if it is unsupported."""
         self._nodes += 1
-        if self._nodes > NODES:
+        if self._nodes > MAX_NODES:
             raise UserError(
-                f"the model has more than {NODES} nodes",
+                f"the model has more than {MAX_NODES} nodes",
                 self.name,
                 "make it smaller: unrolled loops and functions count too",
             )
@@ -500,35 +505,35 @@ class Importer:
         if function is not None:
             self._call(function, node)
             return
-        described = describe(node, self._lines)
+        frontend_node = describe(node, self._lines)
         key = node.op_type if node.domain in DOMAINS else f"{node.domain}::{node.op_type}"
         try:
-            origin = self.origins.get(node.name) or Origin.root(described)
+            origin = self.origins.get(node.name) or Origin.root(frontend_node)
             context = Context(origin, node, self)
             handler = TABLE.get(key)
             if handler is None:
-                defined = self._defined(node)
-                if defined is None:  # also reached by nodes behind other gaps
+                function_body = self._function_body(node)
+                if function_body is None:  # also reached by nodes behind other gaps
                     raise NotSupported("no translation")
-                self._call(defined, node)
+                self._call(function_body, node)
                 return
             inputs = [self._read(name) for name in node.input]
-            if node.op_type not in TAKE_SEQUENCES and _holds_sequence(inputs):
+            if node.op_type not in SEQUENCE_OPS and _has_sequence(inputs):
                 raise NotSupported("an input is a sequence of tensors")
-            if node.op_type not in TAKE_SIZES and self._sized(inputs):
+            if node.op_type not in RUN_TIME_SIZE_OPS and self._sized(inputs):
                 raise NotSupported("an input's size depends on data")
             made = handler(context, *inputs)
-        except _Missing:
+        except _MissingInput:
             return
         except (NotSupported, TypeRuleError, ValueError, UserError) as reason:
             text = reason.what if isinstance(reason, UserError) else str(reason)
-            misfit = isinstance(reason, TypeRuleError)
+            mismatch = isinstance(reason, TypeRuleError)
             line = " ".join(text.split())[:400]
-            self.unsupported.append(Unsupported(key, line, described, misfit))
+            self.unsupported.append(Unsupported(key, line, frontend_node, mismatch))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
             text = f"it does not match the op's definition: {type(error).__name__} {error}"
-            self.unsupported.append(Unsupported(key, text[:200], described))
+            self.unsupported.append(Unsupported(key, text[:200], frontend_node))
             return
         self.take(context)
         made = made if isinstance(made, tuple | list) else (made,)
@@ -536,19 +541,19 @@ class Importer:
             if name and value is not None:
                 self.define(name, value)
             elif name:
-                self.lacking[name] = Unsupported(
-                    key, f"its output {name!r} is not supported", described
+                self.missing_outputs[name] = Unsupported(
+                    key, f"its output {name!r} is not supported", frontend_node
                 )
 
     def _sized(self, values) -> bool:
-        return any(isinstance(value, Value) and self.counted.of(value) for value in values)
+        return any(isinstance(value, Value) and self.dynamic_sizes.of(value) for value in values)
 
-    def _read(self, name: str) -> Named:
+    def _read(self, name: str) -> GraphValue:
         if name not in self.env:
-            if name in self.lacking:
-                self.unsupported.append(self.lacking.pop(name))
+            if name in self.missing_outputs:
+                self.unsupported.append(self.missing_outputs.pop(name))
             if self.unsupported:
-                raise _Missing
+                raise _MissingInput
             raise UserError(
                 f"tensor {name!r} is used before it is defined",
                 self.name,
@@ -556,7 +561,7 @@ class Importer:
             )
         return self.env[name]
 
-    def _defined(self, node):
+    def _function_body(self, node):
         """Return ONNX's own function body of an op that has no translation."""
         opset = self.opset if node.domain in DOMAINS else self.opsets.get(node.domain, 1)
         schema = schema_with_function(node, opset)
@@ -626,7 +631,7 @@ class Importer:
             self.node(node)
         inner, self.env = self.env, outer
         if len(self.unsupported) > gaps:
-            raise _Missing
+            raise _MissingInput
         results: list[Any] = []
         for output in graph.output:
             value = inner.get(output.name)
@@ -641,7 +646,7 @@ class Importer:
         self.regions += 1
         try:
             outputs = self.subgraph(graph, arguments)
-            if _holds_sequence(outputs):
+            if _has_sequence(outputs):
                 raise NotSupported("a branch or loop returns a sequence of tensors")
             if self._sized(outputs):
                 raise NotSupported("a branch or loop returns a tensor whose size depends on data")
@@ -651,15 +656,15 @@ class Importer:
             self.regions -= 1
 
 
-def _holds_sequence(inputs) -> bool:
+def _has_sequence(inputs) -> bool:
     return any(isinstance(value, TensorSequence | EmptyOptional) for value in inputs)
 
 
-class _Missing(NotSupported):
+class _MissingInput(NotSupported):
     """An input of an unsupported node: only the first gap is reported."""
 
 
-class _Nothing:
+class _NoAttributes:
     """A node without attributes, for initializers."""
 
     attribute = ()

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.frontends.onnx.one_node import OneNode, as_array, as_value
+from core_compiler.frontends.onnx.one_node import NodeEvaluator, as_array, as_value
 from core_compiler.frontends.onnx.reading import read_model
-from core_compiler.ir.framework import StandIns, TellNode
+from core_compiler.ir.framework import NodeCallback, StandIns
 
 #: The session option with the folder of external data for a model passed as bytes.
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -55,11 +55,11 @@ def run_file(
     path: Path,
     names: Sequence[str],
     inputs: Sequence[np.ndarray],
-    tell: TellNode,
+    report: NodeCallback,
     stand_ins: StandIns | None = None,
 ) -> dict[int, np.ndarray]:
     """Run the model in a file; see :func:`run_nodes`."""
-    return run_nodes(read_model(path), path.parent, names, inputs, tell, stand_ins)
+    return run_nodes(read_model(path), path.parent, names, inputs, report, stand_ins)
 
 
 def run_nodes(
@@ -67,12 +67,12 @@ def run_nodes(
     folder: Any,
     names: Sequence[str],
     inputs: Sequence[np.ndarray],
-    tell: TellNode,
+    report: NodeCallback,
     stand_ins: StandIns | None = None,
 ) -> dict[int, np.ndarray]:
     """Run a ``ModelProto`` without optimisation on arrays for its inputs, in their order.
 
-    ``tell`` receives the tensors ``names``, which nodes of its graph produce.  ``folder`` is the
+    ``report`` receives the tensors ``names``, which nodes of its graph produce.  ``folder`` is the
     location of its external data.  Return the model's results by position, up to the first that is
     not a tensor; with ``stand_ins`` nothing.
     """
@@ -80,52 +80,52 @@ def run_nodes(
     import onnxruntime
 
     if stand_ins is not None:
-        _run_each(model, folder, inputs, tell, stand_ins)
+        _run_each(model, folder, inputs, report, stand_ins)
         return {}
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
-    outputs = [o.name for o in whole.graph.output]
-    there = set(outputs)
-    whole.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in there)
+    full_model = onnx.ModelProto()
+    full_model.CopyFrom(model)
+    outputs = [o.name for o in full_model.graph.output]
+    existing = set(outputs)
+    full_model.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in existing)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     if isinstance(folder, Path):
         options.add_session_config_entry(_FOLDER, str(folder.absolute()))
     session = onnxruntime.InferenceSession(
-        whole.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        full_model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     given = zip((i.name for i in session.get_inputs()), inputs, strict=True)
-    fed = dict(given)
-    as_values = {n: as_value(np.asarray(a)) for n, a in fed.items()}
+    feeds = dict(given)
+    as_values = {n: as_value(np.asarray(a)) for n, a in feeds.items()}
     kinds = {o.name: o.type for o in session.get_outputs()}
-    asked = [*names, *(n for n in outputs if n not in set(names))]
-    results = session.run_with_ort_values(asked, as_values)
-    found = {n: as_array(value, kinds[n]) for n, value in zip(asked, results, strict=True)}
+    requested = [*names, *(n for n in outputs if n not in set(names))]
+    results = session.run_with_ort_values(requested, as_values)
+    found = {n: as_array(value, kinds[n]) for n, value in zip(requested, results, strict=True)}
     made = {n: found[n] for n in names}
-    wide = OneNode(model, folder, {**fed, **made})
+    evaluator = NodeEvaluator(model, folder, {**feeds, **made})
     for name, array in made.items():
-        if not any(tell(name, [array], partial(wide.in_f64, name))):
-            wide.untold.add(name)
+        if not any(report(name, [array], partial(evaluator.in_f64, name))):
+            evaluator.rejected.add(name)
     tensors = takewhile(lambda n: kinds[n].startswith("tensor"), outputs)
     arrays = ((place, found[n]) for place, n in enumerate(tensors))
     return {place: array for place, array in arrays if array is not None}
 
 
 def _run_each(
-    model: Any, folder: Any, inputs: Sequence[np.ndarray], tell: TellNode, stand_ins: StandIns
+    model: Any, folder: Any, inputs: Sequence[np.ndarray], report: NodeCallback, stand_ins: StandIns
 ) -> None:
     """Execute the nodes that ``stand_ins`` asks for, each in a session of its own."""
     stored = {t.name for t in model.graph.initializer}
     own = (i.name for i in model.graph.input if i.name not in stored)
     known: dict[str, Any] = dict(zip(own, inputs, strict=False))
-    alone = OneNode(model, folder, known)
+    evaluator = NodeEvaluator(model, folder, known)
     for node in model.graph.node:
         names = [name for name in node.output if name]
         wanted = [name for name in names if stand_ins.executes(name)]
-        made = alone.made(node) if wanted else {}
+        made = evaluator.made(node) if wanted else {}
         for name in made.keys() & set(wanted):
-            tell(name, [made[name]], partial(alone.in_f64, name))
+            report(name, [made[name]], partial(evaluator.in_f64, name))
         for name in names:
             chosen = stand_ins.arrays(name)
             if chosen is not None:

@@ -12,7 +12,7 @@ import numpy as np
 from core_compiler.support.arrays import widened
 
 #: Floats that NumPy does not have, by onnxruntime's names.
-_OTHERS = {
+_ML_DTYPES = {
     "bfloat16": "bfloat16",
     "float8e4m3fn": "float8_e4m3fn",
     "float8e4m3fnuz": "float8_e4m3fnuz",
@@ -35,23 +35,23 @@ _RANDOM = frozenset(
 )
 
 
-class OneNode:
+class NodeEvaluator:
     """An evaluator of single nodes.
 
-    ``known`` are the graph's tensors by name; ``untold`` are those that ``tell`` did not accept.
+    ``known`` are the graph's tensors by name; ``rejected`` are those that ``tell`` did not accept.
     """
 
     def __init__(self, model: Any, folder: Any, known: Mapping[str, Any]):
         self.model, self.folder, self.known = model, folder, known
-        self.untold: set[str] = set()
-        self._makers = {name: node for node in model.graph.node for name in node.output if name}
+        self.rejected: set[str] = set()
+        self._producers = {name: node for node in model.graph.node for name in node.output if name}
         self._stored = {t.name: t for t in model.graph.initializer}
         self._last: tuple[Any, dict[str, np.ndarray]] = (None, {})
 
     def in_f64(self, name: str) -> list[np.ndarray | None] | None:
         """Return the tensor ``name``, of the node that makes it in f64; None if it cannot."""
-        node = self._makers.get(name)
-        if node is None or self.untold & set(node.input):
+        node = self._producers.get(name)
+        if node is None or self.rejected & set(node.input):
             return None
         if self._last[0] is not node:
             self._last = node, self.made(node, wide=True)
@@ -67,11 +67,11 @@ class OneNode:
             operands = {n: self._operand(n) for n in node.input if n}
             if wide:
                 operands = {n: widened(a) for n, a in operands.items()}
-                node = _asked_in_f64(node)
+                node = _with_f64_attributes(node)
         except Exception:  # any exception: sparse tensors, sequences, external data
             return {}
         try:
-            made = self._executed(node, operands)
+            made = self._execute(node, operands)
         except Exception:  # any exception of an op that does not support the dtype or the operands
             return {}
         return {
@@ -91,7 +91,7 @@ class OneNode:
             return to_array(self._stored[name], self.folder)
         raise KeyError(name)
 
-    def _executed(
+    def _execute(
         self, node: Any, operands: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray | None]:
         """Execute a model of one node; integers are stored in it, for ops that read sizes."""
@@ -130,7 +130,7 @@ def as_value(array: np.ndarray) -> Any:
     from onnx import helper
     from onnxruntime import OrtValue
 
-    if array.dtype.name not in _OTHERS.values():
+    if array.dtype.name not in _ML_DTYPES.values():
         return OrtValue.ortvalue_from_numpy(array)
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     bits = np.ascontiguousarray(array).view(f"u{array.itemsize}")
@@ -139,7 +139,7 @@ def as_value(array: np.ndarray) -> Any:
 
 def as_array(value: Any, kind: str) -> np.ndarray | None:
     """Return a tensor of onnxruntime's type ``kind``; None for a sequence or strings."""
-    name = _OTHERS.get(kind.removeprefix("tensor(").removesuffix(")"))
+    name = _ML_DTYPES.get(kind.removeprefix("tensor(").removesuffix(")"))
     if name is None:
         try:
             return value.numpy()
@@ -155,10 +155,10 @@ def as_array(value: Any, kind: str) -> np.ndarray | None:
 #: Attributes that name the dtype of results, or of an op's internal computation.
 _DTYPES = ("to", "dtype", "output_datatype", "stash_type", "softmax_precision")
 #: Ops that compute in f32 internally unless an attribute specifies otherwise.
-_STASHED = ("GroupNormalization", "LayerNormalization", "RMSNormalization")
+_STASH_TYPE_OPS = ("GroupNormalization", "LayerNormalization", "RMSNormalization")
 
 
-def _asked_in_f64(node: Any) -> Any:
+def _with_f64_attributes(node: Any) -> Any:
     """Return a node whose attributes ask for f64 instead of another float, also by default."""
     import onnx
     from onnx import helper, numpy_helper
@@ -176,6 +176,6 @@ def _asked_in_f64(node: Any) -> Any:
         if held.type == onnx.AttributeProto.TENSOR and held.t.data_type in floats:
             exact = numpy_helper.to_array(held.t).astype(np.float64)
             held.t.CopyFrom(numpy_helper.from_array(exact, held.t.name))
-    if node.op_type in _STASHED and all(a.name != "stash_type" for a in wide.attribute):
+    if node.op_type in _STASH_TYPE_OPS and all(a.name != "stash_type" for a in wide.attribute):
         wide.attribute.append(helper.make_attribute("stash_type", onnx.TensorProto.DOUBLE))
     return wide

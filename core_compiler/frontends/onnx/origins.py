@@ -12,9 +12,9 @@ from core_compiler.ir import FrontendNode
 #: The name of the node list as a source file.
 LISTING = "model.onnx"
 
-_TORCH = "pkg.torch.onnx."
+_TORCH_PREFIX = "pkg.torch.onnx."
 #: The key prefix of our exporter's metadata (``core_compiler/exporters/onnx/proto.py``).
-_OURS = "pkg.core_compiler."
+_OWN_PREFIX = "pkg.core_compiler."
 _FRAME = re.compile(
     r'File "([^"]+)", line (\d+), in (\S+)[^\S\n]*(?:\n[^\S\n]*(?!File ")([^\n]*))?'
 )
@@ -26,27 +26,31 @@ def describe(node, line: int) -> FrontendNode:
     With the metadata of torch's exporter or ours: the file and line of the model's Python source
     and the module path; else the listing and the path in the node's name.
     """
-    facts = {e.key: e.value for e in node.metadata_props if e.key.startswith((_TORCH, _OURS))}
-    if f"{_OURS}kind" in facts:
-        return _described_by_us(node, line, facts)
-    stack = _frames(facts.get(f"{_TORCH}stack_trace", ""))
+    facts = {
+        e.key: e.value
+        for e in node.metadata_props
+        if e.key.startswith((_TORCH_PREFIX, _OWN_PREFIX))
+    }
+    if f"{_OWN_PREFIX}kind" in facts:
+        return _describe_exported(node, line, facts)
+    stack = _frames(facts.get(f"{_TORCH_PREFIX}stack_trace", ""))
     # Frames of torch and of code that it generated (`<eval_with_key>.7`) are not the user's lines.
     own = [f for f in stack if "/torch/" not in f[0].replace("\\", "/") and f[0][0] != "<"]
     file, at = own[-1][:2] if own else (LISTING, line)
-    scopes = _names(facts.get(f"{_TORCH}name_scopes", ""))
+    scopes = _names(facts.get(f"{_TORCH_PREFIX}name_scopes", ""))
     scope = scopes[-2].replace(".", "/") if len(scopes) > 1 else scope_of(node.name)
     name = node.name or f"{node.op_type}_{line}"
     return FrontendNode(name, node.op_type, file, at, scope, stack)
 
 
-def _described_by_us(node, line: int, facts: Mapping[str, str]) -> FrontendNode:
+def _describe_exported(node, line: int, facts: Mapping[str, str]) -> FrontendNode:
     """Return the origin of a node that our exporter wrote: that of the exported op."""
-    name = facts.get(f"{_OURS}name") or node.name or f"{node.op_type}_{line}"
-    file, _, at = facts.get(f"{_OURS}line", "").rpartition(":")
+    name = facts.get(f"{_OWN_PREFIX}name") or node.name or f"{node.op_type}_{line}"
+    file, _, at = facts.get(f"{_OWN_PREFIX}line", "").rpartition(":")
     known = file and at.isdecimal() and len(at) < 10
     place = (file, int(at)) if known else (LISTING, line)
-    stack = _frames(facts.get(f"{_OURS}stack_trace", ""))
-    return FrontendNode(name, node.op_type, *place, facts.get(f"{_OURS}scope", ""), stack)
+    stack = _frames(facts.get(f"{_OWN_PREFIX}stack_trace", ""))
+    return FrontendNode(name, node.op_type, *place, facts.get(f"{_OWN_PREFIX}scope", ""), stack)
 
 
 def scope_of(name: str) -> str:

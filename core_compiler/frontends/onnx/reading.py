@@ -33,10 +33,10 @@ DOMAINS = ("", "ai.onnx")
 #: The largest file that protobuf reads.
 LARGEST = (1 << 31) - 1
 #: The maximum number of axes of a NumPy array.
-MOST_AXES = 64
+MAX_AXES = 64
 #: The maximum length of the name of a node or tensor (characters), which functions and unrolled
 #: loops repeat.
-LONGEST_NAME = 4096
+MAX_NAME_LENGTH = 4096
 
 
 def read_model(path: Path):
@@ -63,7 +63,7 @@ def read_model(path: Path):
         model = onnx.ModelProto.FromString(read_regular(path))
     except (DecodeError, ValueError, OSError, RecursionError) as error:
         raise UserError(
-            f"not a readable ONNX model ({_short(error)})",
+            f"not a readable ONNX model ({_first_line(error)})",
             where,
             "the file is truncated or in another format; export it again",
         ) from None
@@ -103,7 +103,7 @@ def need_sound(model, where: str) -> None:
 
 
 #: Fields that hold text of any length.
-_LONG = frozenset({"doc_string", "value"})
+_UNLIMITED_FIELDS = frozenset({"doc_string", "value"})
 
 
 def _need_text(field: str, held: Iterable[str | bytes], where: str) -> None:
@@ -114,9 +114,9 @@ def _need_text(field: str, held: Iterable[str | bytes], where: str) -> None:
                 where,
                 "the file is damaged; export it again",
             )
-        if len(text) > LONGEST_NAME and field not in _LONG:
+        if len(text) > MAX_NAME_LENGTH and field not in _UNLIMITED_FIELDS:
             raise UserError(
-                f"a name has {len(text)} characters, expected at most {LONGEST_NAME}",
+                f"a name has {len(text)} characters, expected at most {MAX_NAME_LENGTH}",
                 where,
                 "shorten it",
             )
@@ -176,10 +176,10 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
     if tensor.data_location == 1:
         return _external(tensor, kind, shape, folder)
     if tensor.HasField("raw_data"):
-        need = _stored_bytes(kind, shape)
-        if len(tensor.raw_data) != need:
+        expected = _stored_bytes(kind, shape)
+        if len(tensor.raw_data) != expected:
             raise UserError(
-                f"expected {need} bytes of data, got {len(tensor.raw_data)}",
+                f"expected {expected} bytes of data, got {len(tensor.raw_data)}",
                 where,
                 "the file is damaged; export it again",
             )
@@ -190,15 +190,15 @@ def to_array(tensor, folder: Path | WeightStore | None) -> np.ndarray:
         return np.ascontiguousarray(array).astype(kind.numpy, copy=False).reshape(shape)
     except Exception as error:  # numpy_helper trusts the file and fails in many ways
         raise UserError(
-            f"cannot be read ({_short(error)})", where, "the file is damaged; export it again"
+            f"cannot be read ({_first_line(error)})", where, "the file is damaged; export it again"
         ) from None
 
 
 def need_rank(rank: int, where: str) -> None:
     """Raise UserError if a tensor has more axes than an array can have."""
-    if rank > MOST_AXES:
+    if rank > MAX_AXES:
         raise UserError(
-            f"rank {rank} is not supported, expected at most {MOST_AXES}",
+            f"rank {rank} is not supported, expected at most {MAX_AXES}",
             where,
             "reshape it to fewer axes",
         )
@@ -251,12 +251,12 @@ def _external(tensor, kind: DType, shape, folder: Path | WeightStore | None) -> 
         raise UserError(
             "offset or length is not a number", where, "export the model again"
         ) from None
-    need = _stored_bytes(kind, shape)
-    length = length or need
+    expected = _stored_bytes(kind, shape)
+    length = length or expected
     size = path.stat().st_size
-    if offset < 0 or length != need or offset + need > size:
+    if offset < 0 or length != expected or offset + expected > size:
         raise UserError(
-            f"expected {need} bytes, got {length} at offset {offset} in a file of {size}",
+            f"expected {expected} bytes, got {length} at offset {offset} in a file of {size}",
             where,
             "the data file is truncated or belongs to another model",
         )
@@ -265,15 +265,17 @@ def _external(tensor, kind: DType, shape, folder: Path | WeightStore | None) -> 
             f"data of type {kind} are not supported", where, "store them in the model file"
         )
     try:
-        if need == 0:
+        if expected == 0:
             return np.zeros(shape, kind.numpy)
-        data = np.memmap(path, np.uint8, "r", offset, need)
+        data = np.memmap(path, np.uint8, "r", offset, expected)
         return np.asarray(data).view(kind.numpy).reshape(shape)
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot be read ({_short(error)})", where, "check the data file") from None
+        raise UserError(
+            f"cannot be read ({_first_line(error)})", where, "check the data file"
+        ) from None
 
 
-def _short(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
 
 
@@ -284,16 +286,16 @@ def need_unchanged(model, opset: int, oldest: int, name: str) -> None:
     does not define the op in both.
     """
     kinds = dict.fromkeys(node.op_type for node in model.graph.node if node.domain in DOMAINS)
-    other = [kind for kind in kinds if not _means_the_same(kind, opset, oldest)]
-    if other:
+    changed = [kind for kind in kinds if not _is_same_definition(kind, opset, oldest)]
+    if changed:
         raise UserError(
-            f"opset {opset} is too old: it defines {', '.join(other[:5])} differently",
+            f"opset {opset} is too old: it defines {', '.join(changed[:5])} differently",
             name,
             f"convert it to opset {oldest} or newer",
         )
 
 
-def _means_the_same(op_type: str, opset: int, later: int) -> bool:
+def _is_same_definition(op_type: str, opset: int, later: int) -> bool:
     """Return whether two versions define an op alike, except for a memory hint of the first."""
     import onnx
 
@@ -301,10 +303,10 @@ def _means_the_same(op_type: str, opset: int, later: int) -> bool:
         old, new = (onnx.defs.get_schema(op_type, version) for version in (opset, later))
     except onnx.defs.SchemaError:
         return False
-    return old.since_version == new.since_version or _form(old) == _form(new)
+    return old.since_version == new.since_version or _definition_key(old) == _definition_key(new)
 
 
-def _form(schema) -> tuple:
+def _definition_key(schema) -> tuple:
     tensors = [(t.name, str(t.option)) for t in (*schema.inputs, *schema.outputs)]
     attributes = {
         name: (str(a.type), a.required, a.default_value.SerializeToString())

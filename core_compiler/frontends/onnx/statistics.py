@@ -21,36 +21,36 @@ def initializer(importer: Any, value: Value) -> tuple[str, np.ndarray] | None:
     return (op.origin.node.name, constant_array(op, importer.weights)) if stored else None
 
 
-def running(importer: Any, value: Value) -> Value:
+def current_statistic(importer: Any, value: Value) -> Value:
     """Return the current value of a running statistic.
 
     It is state if ``value`` is an initializer, else ``value`` itself.
     """
-    if value not in importer.moving:
+    if value not in importer.running_statistics:
         stored = initializer(importer, value)
         if stored is None:
             return value
         if importer.regions:
             raise NotSupported("running statistics that change inside a branch or a loop")
-        importer.state.begin(*stored)
-        importer.moving[value] = stored[0]
-    return importer.state.now(importer.moving[value])
+        importer.state.add_state(*stored)
+        importer.running_statistics[value] = stored[0]
+    return importer.state.current(importer.running_statistics[value])
 
 
-def move(importer: Any, value: Value, after: Value) -> None:
+def set_next_statistic(importer: Any, value: Value, after: Value) -> None:
     """Set the next value of the running statistic ``value`` to ``after``."""
-    if value in importer.moving:
-        importer.state.change(importer.moving[value], after)
+    if value in importer.running_statistics:
+        importer.state.set_next(importer.running_statistics[value], after)
 
 
-def without_unread(importer: Any) -> list[Op]:
+def drop_unread_constants(importer: Any) -> list[Op]:
     """Return the ops without unused stored tensors.
 
     These are the ones that became state, and constants that were only used at import.  Raise
     UserError if a state is also a parameter.
     """
     read = {v for op in importer.ops for v in op.uses()} | set(importer.results)
-    for value, name in importer.moving.items():
+    for value, name in importer.running_statistics.items():
         if value in read:
             raise UserError(
                 f"{name} is both a weight and a running statistic of a batch normalisation: "

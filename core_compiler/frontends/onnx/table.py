@@ -30,7 +30,7 @@ class EmptyOptional:
 
 EMPTY = EmptyOptional()
 #: The value of a name in an ONNX model (None: an omitted input).
-Named = Value | TensorSequence | EmptyOptional | None
+GraphValue = Value | TensorSequence | EmptyOptional | None
 
 
 class NotSupported(Exception):
@@ -65,7 +65,7 @@ class Context(SizedBuilder):
 
     def __init__(self, origin, node, importer):
         super().__init__(importer.weights, origin)
-        self.node, self.importer, self.sizes = node, importer, importer.counted
+        self.node, self.importer, self.sizes = node, importer, importer.dynamic_sizes
         self.attributes: Mapping[str, Any] = attributes_of(node)
 
     @property
@@ -75,7 +75,7 @@ class Context(SizedBuilder):
     def attr(self, name: str, default=None):
         return self.attributes.get(name, default)
 
-    def _maker(self, value: Value):
+    def _producer(self, value: Value):
         own = next((op for op in reversed(self.ops) if value in op.results), None)
         return own if own is not None else self.importer.made.get(value)
 
@@ -94,7 +94,7 @@ class Context(SizedBuilder):
         if found is None:
             raise NotSupported(f"{what} depends on the values of the model's inputs")
         node = " ".join(n for n in (self.node.op_type, self.node.name) if n)
-        self.importer.taken.append((value, found, node))
+        self.importer.bound_inputs.append((value, found, node))
         return found
 
     def known(self, value: Value | None) -> np.ndarray | None:
@@ -114,7 +114,7 @@ class Context(SizedBuilder):
             if current in cache:
                 stack.pop()
                 continue
-            op = self._maker(current)
+            op = self._producer(current)
             if op is None:
                 cache[current] = self._bound(current) if bind else None
                 continue
@@ -125,19 +125,19 @@ class Context(SizedBuilder):
                 cache[current] = constant_array(op, self.weights)
                 continue
             needed = op.operands
-            if self._unfoldable(op) or any(cache.get(v, cache) is None for v in needed):
+            if self._is_unfoldable(op) or any(cache.get(v, cache) is None for v in needed):
                 cache.update(dict.fromkeys(op.results))
                 continue
             missing = [v for v in needed if v not in cache]
             if missing:
                 stack.append(missing[0])
                 continue
-            self.importer.worked += work_of(op)
+            self.importer.folding_work += work_of(op)
             results = evaluate(op, [cache[v] for v in needed], self.weights)
             cache.update(zip(op.results, results, strict=True))
         return cache[value]
 
-    def _unfoldable(self, op) -> bool:
+    def _is_unfoldable(self, op) -> bool:
         """Return whether evaluation is left to the compiler.
 
         It is for random ops, ops with regions, and results or work that exceed the limits.
@@ -148,7 +148,7 @@ class Context(SizedBuilder):
             or any(v.type.elements > FOLDED_ELEMENTS for v in op.results)
         ):
             return True
-        return self.importer.worked + work_of(op) > FOLDED_WORK
+        return self.importer.folding_work + work_of(op) > FOLDED_WORK
 
     def _bound(self, argument: Value) -> np.ndarray | None:
         found = self.importer.given.get(argument)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import operator
 
 from core_compiler.frontends.pytorch.origins import describe
-from core_compiler.frontends.pytorch.silence import silent
+from core_compiler.frontends.pytorch.silence import suppress_output
 from core_compiler.frontends.pytorch.state_dict import overlap
-from core_compiler.frontends.pytorch.tensors import memory_of
+from core_compiler.frontends.pytorch.tensors import memory_key
 from core_compiler.frontends.pytorch.transforms import failed_at, is_transform
 from core_compiler.support.errors import UserError, raised_at
 
 #: Composite ops that always create a new tensor (others may return an argument itself).
-FRESH = frozenset({
+ALWAYS_NEW = frozenset({
     "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm", "linear", "matmul",
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "softmax", "log_softmax", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d",
@@ -57,10 +57,10 @@ def may_alias(node) -> bool:
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(
         node.target.name(), "CompositeImplicitAutograd"
     )
-    return bool(composite) and packet(node) not in FRESH
+    return bool(composite) and packet(node) not in ALWAYS_NEW
 
 
-def functional(program, training: bool = False):
+def functionalise(program, training: bool = False):
     """Return the program in a form in which in-place ops only write into unshared tensors.
 
     If that is not already the case, torch functionalises the program.  The walker then uses the
@@ -71,21 +71,21 @@ def functional(program, training: bool = False):
 
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
     for graph in graphs:
-        _spell_statistics(graph)
+        _expand_statistics_updates(graph)
     for node in (node for graph in graphs for node in graph.nodes):
         written = _written(node)
         if (
             any(written[1:])
-            or _tracks(node)
+            or _updates_statistics(node)
             or is_transform(node)
-            or (is_in_place(node) and not _simple(node))
+            or (is_in_place(node) and not _is_simple_in_place(node))
         ):
             _drop_idle_dropout(program)
-            _keep_what_is_written(program)
-            _drop_idle_names(program)
+            _turn_written_into_state(program)
+            _drop_duplicate_inputs(program)
             # `detach` is only kept while gradients are enabled.
             enabled = torch.set_grad_enabled(training or torch.is_grad_enabled())
-            with enabled, silent():
+            with enabled, suppress_output():
                 try:
                     return program.run_decompositions({})
                 except Exception as error:  # torch's own passes raise any exception
@@ -97,7 +97,7 @@ def functional(program, training: bool = False):
     return program
 
 
-def _keep_what_is_written(program) -> None:
+def _turn_written_into_state(program) -> None:
     """Turn the tensors that the program writes into state.
 
     Each tensor gets one name, at the position of its first input.  Constants become buffers,
@@ -118,7 +118,7 @@ def _keep_what_is_written(program) -> None:
         written, target = given[writer], specs[writer.name].target
         others = [node for node in given if node is not writer and node.users]
         for node in others:
-            if memory_of(given[node]) != memory_of(written) and overlap(given[node], written):
+            if memory_key(given[node]) != memory_key(written) and overlap(given[node], written):
                 place = describe(next(iter(writer.users)))
                 raise UserError(
                     f"the model writes into {target}, which shares memory with "
@@ -126,7 +126,7 @@ def _keep_what_is_written(program) -> None:
                     f"{place.file}:{place.line}",
                     "copy one of them (tensor.clone())",
                 )
-        same = [n for n in given if memory_of(given[n]) == memory_of(written) and n.users]
+        same = [n for n in given if memory_key(given[n]) == memory_key(written) and n.users]
         for node in same[1:]:
             node.replace_all_uses_with(same[0])
         first = specs[same[0].name]
@@ -147,9 +147,9 @@ def is_written(node) -> bool:
             if schema is None and any(map(_writes, _graphs_of(user))):
                 return True
             writes = zip(_written(user), user.args, strict=False)
-            if any(wrote and arg is held for wrote, arg in writes):
+            if any(is_write and arg is held for is_write, arg in writes):
                 return True
-            if _tracks(user) and held in user.args[3:5]:
+            if _updates_statistics(user) and held in user.args[3:5]:
                 return True
             if may_alias(user) and user not in seen:
                 seen.add(user)
@@ -167,13 +167,13 @@ def _graphs_of(node) -> list:
 
 def _writes(graph) -> bool:
     return any(
-        any(_written(n)) or _tracks(n) or any(map(_writes, _graphs_of(n)))
+        any(_written(n)) or _updates_statistics(n) or any(map(_writes, _graphs_of(n)))
         for n in graph.nodes
         if n.op == "call_function"
     )
 
 
-def _spell_statistics(graph) -> None:
+def _expand_statistics_updates(graph) -> None:
     """Write out the updates of running statistics by instance normalisations.
 
     Their schema does not declare these writes.  The new value is the mean over the instances of
@@ -210,7 +210,7 @@ def _drop_idle_dropout(program) -> None:
             program.graph.erase_node(node)
 
 
-def _drop_idle_names(program) -> None:
+def _drop_duplicate_inputs(program) -> None:
     """Remove unused inputs that duplicate another input under a second name.
 
     These are the tensors of a module that is registered twice; torch's functionalisation fails on
@@ -221,17 +221,17 @@ def _drop_idle_names(program) -> None:
     given = [
         n for n in program.graph.nodes if n.op == "placeholder" and targets.get(n.name) in states
     ]
-    read = {memory_of(states[targets[node.name]]) for node in given if node.users}
-    idle = [n for n in given if not n.users and memory_of(states[targets[n.name]]) in read]
-    for node in idle:
+    read = {memory_key(states[targets[node.name]]) for node in given if node.users}
+    duplicates = [n for n in given if not n.users and memory_key(states[targets[n.name]]) in read]
+    for node in duplicates:
         program.graph.erase_node(node)
     program.graph_module.recompile()
-    gone = {node.name for node in idle}
+    erased = {node.name for node in duplicates}
     specs = program.graph_signature.input_specs
-    specs[:] = [spec for spec in specs if getattr(spec.arg, "name", None) not in gone]
+    specs[:] = [spec for spec in specs if getattr(spec.arg, "name", None) not in erased]
 
 
-def _tracks(node) -> bool:
+def _updates_statistics(node) -> bool:
     """Return whether a batch normalisation updates its running statistics.
 
     Its schema does not declare this.
@@ -242,8 +242,10 @@ def _tracks(node) -> bool:
     return statistics is not None and bool(training)
 
 
-def _simple(node) -> bool:
-    return packet(node).endswith("_") and packet(node)[0] != "_" and _owns(node.args[0], node)
+def _is_simple_in_place(node) -> bool:
+    return (
+        packet(node).endswith("_") and packet(node)[0] != "_" and _is_unshared(node.args[0], node)
+    )
 
 
 def _is_one_result(node) -> bool:
@@ -251,17 +253,19 @@ def _is_one_result(node) -> bool:
     if node.target is not operator.getitem:
         return False
     source, place = node.args
-    takers = [user.args[1] if user.target is operator.getitem else None for user in source.users]
+    taken_results = [
+        user.args[1] if user.target is operator.getitem else None for user in source.users
+    ]
     own = source.op == "call_function" and not may_alias(source)
-    return own and None not in takers and takers.count(place) == 1
+    return own and None not in taken_results and taken_results.count(place) == 1
 
 
-def _owns(target, writer) -> bool:
+def _is_unshared(target, writer) -> bool:
     """Return whether ``target`` is a new tensor without views when ``writer`` writes into it."""
     if target.op != "call_function":
         return False
     if is_in_place(target):
-        fresh = _owns(target.args[0], target)
+        fresh = _is_unshared(target.args[0], target)
     else:
         fresh = not may_alias(target) or _is_one_result(target)
     others = (u for u in target.users if u is not writer and u.op != "output")

@@ -44,7 +44,7 @@ def read_pt2(path: Path | str, trust: bool = False):
     where = str(path)
     need_regular(path)
     if trust:
-        return _trusted(path)
+        return _load_trusted(path)
     try:
         with zipfile.ZipFile(path) as archive:
             return _Archive(archive, path.stat().st_size, where).program()
@@ -56,18 +56,22 @@ def read_pt2(path: Path | str, trust: bool = False):
         NotImplementedError,
         UnicodeDecodeError,
     ) as error:
-        raise UserError(f"not a readable .pt2 archive ({_short(error)})", where, DAMAGED) from None
+        raise UserError(
+            f"not a readable .pt2 archive ({_first_line(error)})", where, DAMAGED
+        ) from None
     except Unsafe as reason:
         raise UserError(f"the file cannot be read safely: {reason}", where, TRUST) from None
 
 
-def _trusted(path: Path):
+def _load_trusted(path: Path):
     import torch
 
     try:
         return torch.export.load(path)
     except Exception as error:
-        raise UserError(f"torch.export.load failed: {_short(error)}", str(path), DAMAGED) from error
+        raise UserError(
+            f"torch.export.load failed: {_first_line(error)}", str(path), DAMAGED
+        ) from error
 
 
 class _Archive:
@@ -139,7 +143,7 @@ class _Archive:
             return json.loads(self.bytes(name, JSON_BYTES))
         except (ValueError, RecursionError) as error:
             raise UserError(
-                f"{name} is not valid JSON ({_short(error)})", self.where, DAMAGED
+                f"{name} is not valid JSON ({_first_line(error)})", self.where, DAMAGED
             ) from None
 
     # -- the program -------------------------------------------------------------------------------
@@ -159,7 +163,7 @@ class _Archive:
             return ExportedProgramDeserializer().deserialize(typed, weights, constants, examples)
         except Exception as error:
             raise UserError(
-                f"torch cannot deserialise the program ({_short(error)})",
+                f"torch cannot deserialise the program ({_first_line(error)})",
                 self.where,
                 "the file is damaged or from another version of torch; export it again",
             ) from None
@@ -186,7 +190,7 @@ class _Archive:
         if name not in self.entries or not self.entries[name].file_size:
             return None
         held = self.bytes(name, EXAMPLE_BYTES)
-        if not _stored(held):
+        if not _is_stored_zip(held):
             return None
         try:
             found = torch.load(io.BytesIO(held), weights_only=True, map_location="cpu")
@@ -218,7 +222,7 @@ class _Archive:
             OverflowError,
         ) as error:
             raise UserError(
-                f"invalid description of the {kind} ({_short(error)})", self.where, DAMAGED
+                f"invalid description of the {kind} ({_first_line(error)})", self.where, DAMAGED
             ) from None
 
     def _tensor(self, kind: str, name: str, payload, storages: dict[str, Any]):
@@ -234,14 +238,14 @@ class _Archive:
         if file not in storages:
             storages[file] = self._storage(f"data/{kind}/{file}")
         raw = storages[file]
-        reach = (
+        extent = (
             0
             if 0 in shape
             else 1 + offset + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
         )
-        if reach * element.itemsize > len(raw):
+        if extent * element.itemsize > len(raw):
             raise UserError(
-                f"{kind} {name[:80]!r} needs {reach * element.itemsize} bytes, "
+                f"{kind} {name[:80]!r} needs {extent * element.itemsize} bytes, "
                 f"{len(raw)} are stored",
                 self.where,
                 DAMAGED,
@@ -268,7 +272,7 @@ class _Archive:
         return raw
 
 
-def _stored(held: bytes) -> bool:
+def _is_stored_zip(held: bytes) -> bool:
     """Return whether a torch file in the archive is a zip of stored entries of bounded size."""
     try:
         with zipfile.ZipFile(io.BytesIO(held)) as inner:
@@ -294,5 +298,5 @@ def _number(held) -> int:
     return value
 
 
-def _short(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

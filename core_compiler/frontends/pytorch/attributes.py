@@ -9,7 +9,7 @@ from typing import Any
 
 
 @contextmanager
-def told(module: Any) -> Iterator[None]:
+def warn_of_attribute_changes(module: Any) -> Iterator[None]:
     """Warn about plain attributes that change during an export in this context.
 
     An export runs ``forward`` once and then restores attributes.  The program keeps the numbers,
@@ -20,9 +20,9 @@ def told(module: Any) -> Iterator[None]:
 
     def compare(*_: Any) -> None:
         for name, part in module.named_modules():
-            now, first = vars(part), before.get(name, {})
-            for attribute in first.keys() & now.keys():
-                if _differ(first[attribute], now[attribute]):
+            after, first = vars(part), before.get(name, {})
+            for attribute in first.keys() & after.keys():
+                if _differ(first[attribute], after[attribute]):
                     changed[f"{name}.{attribute}" if name else attribute] = None
 
     hook = module.register_forward_hook(compare)
@@ -32,18 +32,18 @@ def told(module: Any) -> Iterator[None]:
         hook.remove()
     if changed:
         names = sorted(changed)
-        said = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
         warnings.warn(
-            f"forward changes {said}: the compiled model keeps the value after the first "
+            f"forward changes {shown}: the compiled model keeps the value after the first "
             "call; register it as a buffer if it must change",
             stacklevel=4,
         )
 
 
-def _differ(first: Any, now: Any) -> bool:
-    if first is now:
+def _differ(first: Any, after: Any) -> bool:
+    if first is after:
         return False
-    return _is_tensor(first) or _is_tensor(now) or bool(now != first)
+    return _is_tensor(first) or _is_tensor(after) or bool(after != first)
 
 
 def _is_tensor(value: Any) -> bool:

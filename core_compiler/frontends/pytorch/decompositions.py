@@ -14,7 +14,7 @@ from typing import Any
 from core_compiler.frontends.pytorch.aliasing import is_in_place
 from core_compiler.frontends.pytorch.aten import TABLE
 from core_compiler.frontends.pytorch.aten.complex_numbers import COMPLEX
-from core_compiler.frontends.pytorch.silence import silent
+from core_compiler.frontends.pytorch.silence import suppress_output
 
 
 def lookup(target: str):
@@ -26,27 +26,27 @@ def lookup(target: str):
     return TABLE.get(".".join([packet, *parts[2:]])) or TABLE.get(packet)
 
 
-def known(target: str) -> bool:
+def has_translation(target: str) -> bool:
     """Return whether an op has a translation, even if only for complex numbers."""
     packet = target.removeprefix("aten.").partition(".")[0]
     return lookup(target) is not None or packet in COMPLEX
 
 
-def decomposed(program, refused: Collection[str]):
-    """Decompose every op without a translation, and those in ``refused``, by torch's rules.
+def decompose(program, rejected: Collection[str]):
+    """Decompose every op without a translation, and those in ``rejected``, by torch's rules.
 
-    ``refused`` are the names of ops that a translation rejected.  Return None if torch has no rule
+    ``rejected`` are the names of ops that a translation rejected.  Return None if torch has no rule
     for them.
     """
     table = {
         op: rule
-        for op, rule in _every().items()
-        if str(op) in refused or (not known(str(op)) and not _is_inert(op))
+        for op, rule in _decomposition_table().items()
+        if str(op) in rejected or (not has_translation(str(op)) and not _is_inert(op))
     }
-    if not any(str(op) in refused for op in table):
+    if not any(str(op) in rejected for op in table):
         return None
     try:
-        with silent():
+        with suppress_output():
             return program.run_decompositions(table)
     except Exception:  # a decomposition that does not trace: the op stays unsupported
         return None
@@ -62,7 +62,7 @@ def definition(node) -> Any:
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils import _pytree as pytree
 
-    rule = _every().get(node.target)
+    rule = _decomposition_table().get(node.target)
     if rule is None:
         return None
     leaves, shape = pytree.tree_flatten((node.args, dict(node.kwargs)))
@@ -77,7 +77,7 @@ def definition(node) -> Any:
 
     mode = next((t.fake_mode for t in tensors if hasattr(t, "fake_mode")), nullcontext())
     try:
-        with silent(), mode, torch.no_grad():
+        with suppress_output(), mode, torch.no_grad():
             graph = make_fx(call)(*tensors)
             # It is traced again if it writes: functionalisation of the composite does not detect
             # writes of its C++ implementation.
@@ -108,7 +108,7 @@ def _nodes(held: Any) -> list[Any]:
 
 def decomposable(op: Any) -> bool:
     """Return whether torch has a decomposition of an op."""
-    return op in _every()
+    return op in _decomposition_table()
 
 
 def _is_inert(op: Any) -> bool:
@@ -116,7 +116,7 @@ def _is_inert(op: Any) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _every() -> dict[Any, Any]:
+def _decomposition_table() -> dict[Any, Any]:
     """Return all of torch's decompositions: the core table, additional ones, and composite ops."""
     import torch
     from torch._decomp import decomposition_table

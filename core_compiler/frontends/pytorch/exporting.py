@@ -14,16 +14,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any
 
-from core_compiler.frontends.pytorch.attributes import told
+from core_compiler.frontends.pytorch.attributes import warn_of_attribute_changes
 from core_compiler.frontends.pytorch.caches import register_caches
 from core_compiler.frontends.pytorch.cumulative import averages_on_tensors
 from core_compiler.frontends.pytorch.origins import is_library
-from core_compiler.frontends.pytorch.own_gradients import refused
+from core_compiler.frontends.pytorch.own_gradients import reject_custom_gradients
 from core_compiler.support.errors import UserError, raised_at
 
 _FIX = "make the module exportable (see torch.export's documentation), or export it to ONNX"
 #: Internals in torch's export messages -> advice to the user.
-_KNOWN = {
+_KNOWN_MESSAGES = {
     "fake tensor in the exported program": (
         "forward computes a tensor in a way that it cannot trace, such as torch.func",
         "compute it with plain tensor operations",
@@ -42,7 +42,7 @@ _INTERNAL = re.compile(
 )
 
 
-def exported(module: Any, inputs: Sequence, name: str, training: bool) -> Any:
+def export_module(module: Any, inputs: Sequence, name: str, training: bool) -> Any:
     """Return the ``ExportedProgram`` of a module on example inputs.
 
     Raise UserError with the model's own line if torch cannot export it.
@@ -52,44 +52,44 @@ def exported(module: Any, inputs: Sequence, name: str, training: bool) -> Any:
     register_caches()
     # Torch prints the traced program if it fails, and the output of a model's own prints must not
     # be mixed with ours.
-    said = io.StringIO()
-    noted = refused() if training else nullcontext()
+    output = io.StringIO()
+    gradient_check = reject_custom_gradients() if training else nullcontext()
     depth = _functorch_depth()
     try:
         with (
-            told(module),
+            warn_of_attribute_changes(module),
             averages_on_tensors(module),
             torch.set_grad_enabled(training),
-            redirect_stdout(said),
-            redirect_stderr(said),
-            noted,
-            _followed(),
+            redirect_stdout(output),
+            redirect_stderr(output),
+            gradient_check,
+            _follow_data_writes(),
         ):
             program = torch.export.export(module, tuple(inputs), strict=False)
     except UserError:
         raise
     except Exception as error:
-        raise _refusal(error, module, name) from error
+        raise _export_error(error, module, name) from error
     finally:
         _leave_functorch(depth)
-    sys.stderr.write(said.getvalue())
+    sys.stderr.write(output.getvalue())
     return program
 
 
-def _refusal(error: Exception, module: Any, name: str) -> UserError:
+def _export_error(error: Exception, module: Any, name: str) -> UserError:
     text = raised_at(error)
     where = name
     # Torch fails after the trace, without a line of the model.
     if f"{type(error).__name__} at " not in text:
         where = _forward(module) or name
-    for part, (what, fix) in _KNOWN.items():
+    for part, (what, fix) in _KNOWN_MESSAGES.items():
         if part in str(error):
             return UserError(f"torch.export failed: {what or text}", where, fix)
     if _INTERNAL.search(text):
-        place = re.search(r" at (\S+:\d+): ", text)
+        line = re.search(r" at (\S+:\d+): ", text)
         return UserError(
             "torch.export cannot trace this line",
-            place[1] if place else where,
+            line[1] if line else where,
             "write it with plain tensor operations, or export the model to ONNX",
         )
     return UserError(f"torch.export failed: {text}", where, _FIX)
@@ -105,7 +105,7 @@ def _forward(module: Any) -> str:
 
 
 @contextmanager
-def _followed() -> Iterator[None]:
+def _follow_data_writes() -> Iterator[None]:
     """Make writes through ``.data`` and replaced buffers visible to an export in this context.
 
     In a model's code, ``tensor.data`` becomes ``tensor.detach()``, whose writes an export follows,
@@ -119,8 +119,8 @@ def _followed() -> Iterator[None]:
     nn_module = torch.nn.modules.module.__file__
 
     def read(tensor):
-        own = not is_library(sys._getframe(1).f_code.co_filename)
-        return tensor.detach() if own else inherited.__get__(tensor)
+        in_user_code = not is_library(sys._getframe(1).f_code.co_filename)
+        return tensor.detach() if in_user_code else inherited.__get__(tensor)
 
     def assign(tensor, value):
         frame = sys._getframe(1)
@@ -137,17 +137,17 @@ def _followed() -> Iterator[None]:
         frame = sys._getframe(1)  # nn.Module's, called where the attribute is set
         while frame.f_back is not None and frame.f_code.co_filename == nn_module:
             frame = frame.f_back
-        own = not is_library(frame.f_code.co_filename)
-        known = own and module._buffers.get(name) is not None
-        return buffer.clone() if known and isinstance(buffer, torch.Tensor) else buffer
+        in_user_code = not is_library(frame.f_code.co_filename)
+        is_replaced = in_user_code and module._buffers.get(name) is not None
+        return buffer.clone() if is_replaced and isinstance(buffer, torch.Tensor) else buffer
 
     hook = torch.nn.modules.module.register_module_buffer_registration_hook(copied)
-    own = "data" in vars(kind)
+    is_defined_here = "data" in vars(kind)
     kind.data = property(read, assign)
     try:
         yield
     finally:
-        if own:
+        if is_defined_here:
             kind.data = inherited
         else:
             del kind.data
@@ -167,5 +167,5 @@ def _leave_functorch(depth: int | None) -> None:
     """
     import torch
 
-    while (now := torch._C._functorch.maybe_current_level()) is not None and now != depth:
+    while (level := torch._C._functorch.maybe_current_level()) is not None and level != depth:
         torch._C._functorch.pop_dynamic_layer_stack()

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from core_compiler.frontends.base import Imported, Unsupported, read_sources, refuse
-from core_compiler.frontends.pytorch.aliasing import functional
-from core_compiler.frontends.pytorch.decompositions import decomposed
-from core_compiler.frontends.pytorch.exporting import exported
+from core_compiler.frontends.base import Imported, Unsupported, read_sources, unsupported_ops_error
+from core_compiler.frontends.pytorch.aliasing import functionalise
+from core_compiler.frontends.pytorch.decompositions import decompose
+from core_compiler.frontends.pytorch.exporting import export_module
 from core_compiler.frontends.pytorch.nodes import (
     not_at_infinity,
     open_ties,
-    result_places,
+    result_positions,
     run_nodes,
 )
 from core_compiler.frontends.pytorch.origins import describe, is_library
@@ -25,7 +25,7 @@ from core_compiler.frontends.pytorch.state_dict import refuse_shared, stored, ti
 from core_compiler.frontends.pytorch.symbols import Symbols
 from core_compiler.frontends.pytorch.transforms import refuse_without_values
 from core_compiler.frontends.pytorch.walker import Walker
-from core_compiler.frontends.pytorch.without_grad import hold_back
+from core_compiler.frontends.pytorch.without_grad import detach_no_grad_inputs
 from core_compiler.frontends.random_numbers import Draws
 from core_compiler.frontends.run_time_sizes import with_counts
 from core_compiler.ir import Module, WeightStore
@@ -43,7 +43,7 @@ def import_module(
     """
     if training:
         refuse_hooks(module, name)
-    program = exported(module, inputs, name, training)
+    program = export_module(module, inputs, name, training)
     if training:
         refuse_shared({**program.state_dict, **program.constants}, name, one=False)
     return import_exported(program, name=name, training=training)
@@ -72,9 +72,9 @@ def import_exported(
     import torch
 
     if training:
-        hold_back(program, name)
+        detach_no_grad_inputs(program, name)
     refuse_without_values(program, name)
-    program = functional(program, training)
+    program = functionalise(program, training)
     if training:
         _refuse_mutation(program, name)
         refuse_shared({**program.state_dict, **program.constants}, name)
@@ -91,7 +91,7 @@ def import_exported(
     )
     main = walker.state.function(walker.arguments, walker.ops, outputs, len(own))
     constants, unread = stored(
-        program.state_dict if training else {}, walker.stored, walker.state.begun
+        program.state_dict if training else {}, walker.stored, walker.state.names
     )
     checked = positions(main, len(walker.arguments), walker.accesses, walker.sizes.of)
     nodes = dict.fromkeys(
@@ -114,14 +114,14 @@ def import_exported(
             # Parameters in the order of torch's optimisers, and all of their names; of the state,
             # the entries that a state dict omits.
             "parameters": list(program.graph_signature.parameters) if training else [],
-            "stood_in": [_told(item) for item in walker.stood_in],
-            "transient": sorted(n for n in walker.state.begun if n in program.constants),
+            "stood_in": [_describe(item) for item in walker.replaced_translations],
+            "transient": sorted(n for n in walker.state.names if n in program.constants),
         },
         walker.state.arrays,
         Nodes(
             "torch",
             walker.nodes,
-            partial(run_nodes, walker.program, result_places(walker.program, names)),
+            partial(run_nodes, walker.program, result_positions(walker.program, names)),
             walker.sizes.axes(),
             open_ties=open_ties(walker.program),
             declared=True,
@@ -135,54 +135,56 @@ def import_exported(
 
 
 #: The maximum number of decomposition rounds; each may reveal further unsupported ops.
-ROUNDS = 4
+MAX_ROUNDS = 4
 
 
 def _walk(program, symbols: Symbols, name: str) -> Walker:
     """Return a walker that has translated every op, decomposed by torch if necessary."""
-    refused: set[str] = set()
+    rejected: set[str] = set()
     first: list[Unsupported] = []
     wrong: list[Unsupported] = []
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         walker = Walker(program, WeightStore(), symbols)
         walker.walk()
         found = {item.kind for item in walker.unsupported}
         wrong += [item for item in walker.unsupported if item.wrong]
         if not found:
-            walker.stood_in += wrong
+            walker.replaced_translations += wrong
             return walker
         first = first or walker.unsupported
-        further = None
-        if not walker.final and not found <= refused:
-            further = decomposed(program, refused | found)
-        refused |= found
-        if further is None:
+        decomposed_program = None
+        if not walker.rejects_intentionally and not found <= rejected:
+            decomposed_program = decompose(program, rejected | found)
+        rejected |= found
+        if decomposed_program is None:
             break
-        program = further
-    raise refuse(_as_written(walker.unsupported, first), name)
+        program = decomposed_program
+    raise unsupported_ops_error(_as_model_ops(walker.unsupported, first), name)
 
 
-def _told(item: Unsupported) -> dict[str, str]:
+def _describe(item: Unsupported) -> dict[str, str]:
     node = item.node
     line = f"{node.file}:{node.line}" if node.file else ""
     return {"op": item.kind, "node": node.name, "line": line, "reason": item.reason}
 
 
-def _as_written(left: Sequence[Unsupported], first: Sequence[Unsupported]) -> list[Unsupported]:
+def _as_model_ops(
+    remaining: Sequence[Unsupported], first: Sequence[Unsupported]
+) -> list[Unsupported]:
     """Return the ops still unsupported after decomposing, as ops of the model on the same line."""
 
     def place(item: Unsupported):
         return item.node.file, item.node.line, item.node.scope
 
-    own: dict[Any, list[Unsupported]] = {}
+    by_place: dict[Any, list[Unsupported]] = {}
     for item in first:
-        own.setdefault(place(item), []).append(item)
-    found = [item for gap in left for item in own.get(place(gap), [gap])]
+        by_place.setdefault(place(item), []).append(item)
+    found = [item for gap in remaining for item in by_place.get(place(gap), [gap])]
     return list({id(item): item for item in found}.values())
 
 
 #: Outputs that a training step cannot write, by the name of their kind.
-_WRITTEN = {"PARAMETER_MUTATION": "parameter", "USER_INPUT_MUTATION": "input"}
+_MUTATION_KINDS = {"PARAMETER_MUTATION": "parameter", "USER_INPUT_MUTATION": "input"}
 
 
 def _refuse_mutation(program, name: str) -> None:
@@ -192,13 +194,13 @@ def _refuse_mutation(program, name: str) -> None:
     """
     ends = next(node for node in program.graph.nodes if node.op == "output").args[0]
     changed = [
-        (f"{_WRITTEN[spec.kind.name]} {spec.target}", describe(made))
+        (f"{_MUTATION_KINDS[spec.kind.name]} {spec.target}", describe(made))
         for spec, made in zip(program.graph_signature.output_specs, ends, strict=True)
-        if spec.kind.name in _WRITTEN
+        if spec.kind.name in _MUTATION_KINDS
     ]
     if changed:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        place = next((told for _, told in changed if told.file), None)
+        place = next((write for _, write in changed if write.file), None)
         raise UserError(
             f"the model writes into {', '.join(what for what, _ in changed[:3])}{more}, which a "
             "training step does not support",

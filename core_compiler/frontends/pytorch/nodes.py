@@ -12,13 +12,13 @@ import numpy as np
 from typing_extensions import override
 
 from core_compiler.frontends.pytorch.tensors import to_numpy
-from core_compiler.ir.framework import StandIns, TellNode
+from core_compiler.ir.framework import NodeCallback, StandIns
 from core_compiler.support.arrays import to_torch
 
 #: Ops whose result depends on the bits of one dtype: it would differ in f64.
 _BITS = frozenset({"aten.view.dtype", "aten.nextafter.default", "aten.nan_to_num.default"})
 #: Ops whose results are uninitialised memory.
-_UNSET = ("aten.empty", "aten.new_empty")
+_UNINITIALISED = ("aten.empty", "aten.new_empty")
 #: Ops for which torch may select any of several equal elements.
 _OPEN_TIES = frozenset(
     {
@@ -53,92 +53,92 @@ def not_at_infinity(program) -> frozenset[str]:
     return frozenset(n.name for n in program.graph.nodes if str(n.target) == "aten.gelu.default")
 
 
-def result_places(program, names: Sequence[str]) -> list[int | None]:
+def result_positions(program, names: Sequence[str]) -> list[int | None]:
     """Return the index of main's result for each output of an ``ExportedProgram``'s graph.
 
     ``names`` are those of all results; the model's own come first, in order.  The index is None for
     an output that is uninitialised memory.
     """
-    place = {name: i for i, name in enumerate(names)}
+    position = {name: i for i, name in enumerate(names)}
     found: list[int | None] = []
     own = 0
     signature = program.graph_signature.output_specs
     (end,) = (node for node in program.graph.nodes if node.op == "output")
     for spec, source in zip(signature, end.args[0], strict=True):
         if spec.kind.name == "USER_OUTPUT":
-            unset = str(getattr(source, "target", "")).startswith(_UNSET)
-            found.append(None if source is None or unset else own)
+            is_uninitialised = str(getattr(source, "target", "")).startswith(_UNINITIALISED)
+            found.append(None if source is None or is_uninitialised else own)
             own += source is not None
         else:
             after = "after" if spec.kind.name == "USER_INPUT_MUTATION" else "next"
-            found.append(place.get(f"{spec.target} ({after})"))
+            found.append(position.get(f"{spec.target} ({after})"))
     return found
 
 
 def run_nodes(
     program,
-    places: Sequence[int | None],
+    positions: Sequence[int | None],
     inputs: Sequence[np.ndarray],
-    tell: TellNode,
+    report: NodeCallback,
     stand_ins: StandIns | None = None,
 ) -> dict[int, np.ndarray]:
     """Run an ``ExportedProgram`` on arrays for its user inputs.
 
-    ``tell`` receives the tensors of each node.  Buffers that the program changes are copied.
-    Return the results that are tensors by their ``places``; with ``stand_ins`` nothing.
+    ``report`` receives the tensors of each node.  Buffers that the program changes are copied.
+    Return the results that are tensors by their ``positions``; with ``stand_ins`` nothing.
     """
     import torch
     from torch.utils import _pytree as pytree
 
-    class Telling(torch.fx.Interpreter):
+    class ReportingInterpreter(torch.fx.Interpreter):
         def __init__(self, module):
             super().__init__(module)
-            #: Results that ``tell`` did not accept, in f64 (None: torch has none); their users
+            #: Results that ``report`` did not accept, in f64 (None: torch has none); their users
             #: compute in f64.
-            self.untold: dict[Any, Any] = {}
+            self.rejected: dict[Any, Any] = {}
 
         @override
         def run_node(self, node):
             if node.op != "call_function":
                 return super().run_node(node)
             if stand_ins is None:
-                return self.reported(node)
+                return self.run_and_report(node)
             chosen = _with_tensors(node, stand_ins.arrays(node.name))
             if chosen is None:
                 stand_ins.not_replaced(node.name)
                 return super().run_node(node)
             if stand_ins.executes(node.name):
                 with suppress(Exception):  # any exception of an op on such operands
-                    self.reported(node)
+                    self.run_and_report(node)
             return chosen
 
-        def reported(self, node):
+        def run_and_report(self, node):
             wide = cache(partial(self.in_f64, node, *self.fetch_args_kwargs_from_env(node)))
             made = super().run_node(node)
-            unset = str(node.target).startswith(_UNSET)
+            is_uninitialised = str(node.target).startswith(_UNINITIALISED)
             parts = _parts(pytree.tree_leaves(made))
-            arrays = [None if unset else _array(part) for part in parts]
-            taken = tell(node.name, arrays, lambda: _arrays(wide()))
-            for part, is_taken in zip_longest(parts, taken[: len(parts)]):
-                if isinstance(part, torch.Tensor) and not is_taken and not _is_exact(part):
-                    self.untold[node] = None if unset else wide()
+            arrays = [None if is_uninitialised else _array(part) for part in parts]
+            accepted = report(node.name, arrays, lambda: _arrays(wide()))
+            for part, is_accepted in zip_longest(parts, accepted[: len(parts)]):
+                if isinstance(part, torch.Tensor) and not is_accepted and not _is_exact(part):
+                    self.rejected[node] = None if is_uninitialised else wide()
             return made
 
         def in_f64(self, node, args, kwargs):
-            untold = [n for n in node.all_input_nodes if n in self.untold]
-            if any(self.untold[n] is None for n in untold):
+            rejected = [n for n in node.all_input_nodes if n in self.rejected]
+            if any(self.rejected[n] is None for n in rejected):
                 return None
-            if untold:
+            if rejected:
                 given = node.args, node.kwargs
-                args, kwargs = torch.fx.map_arg(given, lambda n: self.untold.get(n, self.env[n]))
+                args, kwargs = torch.fx.map_arg(given, lambda n: self.rejected.get(n, self.env[n]))
             return _in_f64(node.target, args, kwargs)
 
     with torch.no_grad():
-        made = Telling(program.graph_module).run(*_arguments(program, inputs))
+        made = ReportingInterpreter(program.graph_module).run(*_arguments(program, inputs))
     if stand_ins is not None:
         return {}
-    arrays = ((place, _array(leaf)) for place, leaf in zip(places, made, strict=True))
-    return {place: a for place, a in arrays if place is not None and a is not None}
+    arrays = ((position, _array(leaf)) for position, leaf in zip(positions, made, strict=True))
+    return {position: a for position, a in arrays if position is not None and a is not None}
 
 
 def _with_tensors(node: Any, arrays: Sequence[np.ndarray | None] | None) -> Any:
@@ -149,11 +149,11 @@ def _with_tensors(node: Any, arrays: Sequence[np.ndarray | None] | None) -> Any:
     if arrays is None:
         return None
     leaves, structure = pytree.tree_flatten(node.meta.get("val"))
-    left, made = iter(arrays), []
+    remaining, made = iter(arrays), []
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided:
             return None
-        parts = [next(left, None) for _ in range(2 if leaf.is_complex() else 1)]
+        parts = [next(remaining, None) for _ in range(2 if leaf.is_complex() else 1)]
         whole = [to_torch(np.array(a)) for a in parts if a is not None]
         if len(whole) == len(parts):
             made.append(torch.complex(*whole) if leaf.is_complex() else whole[0])
@@ -218,7 +218,7 @@ def _in_f64(target: Any, args: tuple, kwargs: dict) -> Any:
 
 
 #: Arguments whose default is a constant of the operand's dtype, which is kept in f64.
-_OF_THE_DTYPE: Mapping[str, Mapping[str, tuple[int, str, int]]] = {
+_DTYPE_DEFAULTS: Mapping[str, Mapping[str, tuple[int, str, int]]] = {
     "aten.rms_norm.default": {"eps": (3, "eps", 1)},
     "aten._fused_rms_norm.default": {"eps": (3, "eps", 1)},
     "aten.nan_to_num.default": {"posinf": (2, "max", 1), "neginf": (3, "max", -1)},
@@ -230,10 +230,10 @@ def _with_defaults(name: str, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     import torch
 
     given = list(args)
-    for key, (place, constant, sign) in _OF_THE_DTYPE.get(name, {}).items():
+    for key, (position, constant, sign) in _DTYPE_DEFAULTS.get(name, {}).items():
         value = sign * getattr(torch.finfo(args[0].dtype), constant)
-        if place < len(given):
-            given[place] = value if given[place] is None else given[place]
+        if position < len(given):
+            given[position] = value if given[position] is None else given[position]
         elif kwargs.get(key) is None:
             kwargs = {**kwargs, key: value}
     return tuple(given), kwargs

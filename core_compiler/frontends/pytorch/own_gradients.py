@@ -36,7 +36,7 @@ def refuse_hooks(module: Any, where: str) -> None:
 
 
 @contextmanager
-def refused() -> Iterator[None]:
+def reject_custom_gradients() -> Iterator[None]:
     """Reject custom gradients during the export of a model for training.
 
     User code in this context that applies an ``autograd.Function`` or hooks a tensor is recorded; a
@@ -55,9 +55,9 @@ def refused() -> Iterator[None]:
         return apply.__get__(None, cls)(*args, **kwargs)
 
     def hooked(self, *args, **kwargs):
-        place = _caller()
-        if place:
-            seen.append(("a tensor has a hook on its gradient", place))
+        location = _caller()
+        if location:
+            seen.append(("a tensor has a hook on its gradient", location))
         return hook(self, *args, **kwargs)
 
     function.apply, tensor.register_hook = classmethod(applied), hooked
@@ -66,8 +66,10 @@ def refused() -> Iterator[None]:
     finally:
         function.apply, tensor.register_hook = apply, hook
     if seen:
-        said, place = seen[0]
-        raise UserError(f"{said}, which a training step does not run", place or "the model", _FIX)
+        reason, location = seen[0]
+        raise UserError(
+            f"{reason}, which a training step does not run", location or "the model", _FIX
+        )
 
 
 def _caller() -> str:

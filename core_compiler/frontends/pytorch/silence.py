@@ -11,17 +11,17 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 #: The suppression is process-wide, so threads take turns; otherwise the one that ends last would
 #: restore the other's suppression.
-_TURN = threading.RLock()
+_LOCK = threading.RLock()
 
 
 @contextmanager
-def silent() -> Iterator[None]:
+def suppress_output() -> Iterator[None]:
     """Suppress torch's output in this context: warnings, its log, the program at which it failed.
 
     Only the success of the attempt matters.
     """
-    said = io.StringIO()
-    with _TURN, warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
+    output = io.StringIO()
+    with _LOCK, warnings.catch_warnings(), redirect_stdout(output), redirect_stderr(output):
         disabled = logging.root.manager.disable
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)

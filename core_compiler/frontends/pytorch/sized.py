@@ -13,7 +13,7 @@ _NAMES = (
     "nonzero", "nonzero_static", "argwhere", "masked_select", "index_put",
 )  # fmt: skip
 #: Handlers, under all of their names.
-TAKE_SIZES = frozenset(
+RUN_TIME_SIZE_HANDLERS = frozenset(
     handler
     for name, handler in TABLE.items()
     if handler.__module__ == elementwise.__name__ or name.partition(".")[0] in _NAMES

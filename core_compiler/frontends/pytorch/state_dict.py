@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.frontends.pytorch.tensors import memory_of
+from core_compiler.frontends.pytorch.tensors import memory_key
 from core_compiler.ir import Dense, Resource
 from core_compiler.support.arrays import as_numpy
 from core_compiler.support.errors import UserError
 
 #: The effort limit for deciding whether two tensors of one storage overlap (NumPy's measure);
 #: beyond it, they are assumed to overlap.
-SEARCH = 1_000_000
+OVERLAP_EFFORT = 1_000_000
 
 
 def tied(states: Mapping[str, Any]) -> list[list[str]]:
     """Return the names of each tensor that has several."""
     groups: dict[tuple, list[str]] = {}
     for name, held in states.items():
-        groups.setdefault(memory_of(held), []).append(name)
+        groups.setdefault(memory_key(held), []).append(name)
     return [names for names in groups.values() if len(names) > 1]
 
 
@@ -35,18 +35,18 @@ def stored(
     Tensors that the program has ``changed``, under any name, and tensors that are not dense are in
     neither.
     """
-    moved = {memory_of(states[name]) for name in changed if name in states}
-    known = {memory_of(states[name]): held for name, held in made.items() if name in states}
+    changed_keys = {memory_key(states[name]) for name in changed if name in states}
+    known = {memory_key(states[name]): held for name, held in made.items() if name in states}
     constants: dict[str, Dense | Resource | np.ndarray] = {}
     unread: dict[str, np.ndarray] = {}
     for name, held in states.items():
-        memory = memory_of(held)
-        if memory in moved:
+        memory = memory_key(held)
+        if memory in changed_keys:
             continue
         try:
             if memory in known:
-                as_made = known[memory]
-                constants[name] = np.array(as_numpy(held)) if as_made is None else as_made
+                constant = known[memory]
+                constants[name] = np.array(as_numpy(held)) if constant is None else constant
             else:
                 unread[name] = np.array(as_numpy(held))
         except (RuntimeError, TypeError, NotImplementedError):
@@ -60,10 +60,10 @@ def refuse_shared(states: Mapping[str, Any], where: str, *, one: bool = True) ->
     Torch changes both at once, a training step would change one.  ``one``: tensors that share all
     of their memory are a single one with several names, as in a saved program.
     """
-    for (name, held), (other, beside) in _sharing(states):
-        if held is beside or not (held.requires_grad or beside.requires_grad):
+    for (name, held), (other, other_tensor) in _overlapping_pairs(states):
+        if held is other_tensor or not (held.requires_grad or other_tensor.requires_grad):
             continue
-        if not (one and memory_of(held) == memory_of(beside)):
+        if not (one and memory_key(held) == memory_key(other_tensor)):
             raise UserError(
                 f"{name} and {other} are two tensors that share memory, which training changes",
                 where,
@@ -71,7 +71,9 @@ def refuse_shared(states: Mapping[str, Any], where: str, *, one: bool = True) ->
             )
 
 
-def _sharing(states: Mapping[str, Any]) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
+def _overlapping_pairs(
+    states: Mapping[str, Any],
+) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
     """Yield the pairs of tensors that have elements in common."""
     storages: dict[int, list[tuple[str, Any]]] = {}
     for item in states.items():
@@ -95,7 +97,7 @@ def overlap(first: Any, second: Any) -> bool:
     except (RuntimeError, NotImplementedError, AttributeError):  # sparse, fake, not a tensor
         return False
     try:
-        most: Any = SEARCH  # NumPy's annotation only allows two special numbers
+        most: Any = OVERLAP_EFFORT  # NumPy's annotation only allows two special numbers
         return np.shares_memory(_bytes(first), _bytes(second), max_work=most)
     except np.exceptions.TooHardError:
         return True

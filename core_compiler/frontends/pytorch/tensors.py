@@ -46,7 +46,7 @@ def element_of(torch_dtype) -> DType:
     return dtype(_PARTS[name]) if name in _PARTS else dtype_of(torch_dtype)
 
 
-def memory_of(held) -> tuple:
+def memory_key(held) -> tuple:
     """Return a key that is equal for all names of one tensor, also in a program that was loaded."""
     try:
         if held.numel():
@@ -62,7 +62,7 @@ def to_numpy(held) -> np.ndarray:
     return as_numpy(held)
 
 
-def lent(name: str, held) -> tuple[np.ndarray, Callable[[str], None] | None]:
+def borrow_memory(name: str, held) -> tuple[np.ndarray, Callable[[str], None] | None]:
     """Return the bits of a torch tensor, read-only in its own memory, and a check.
 
     The check raises UserError once the bits no longer have a given digest; there is none if they
@@ -79,8 +79,8 @@ def lent(name: str, held) -> tuple[np.ndarray, Callable[[str], None] | None]:
 
     def check(digest: str) -> None:
         nonlocal version
-        now = held._version
-        if now == version:
+        current = held._version
+        if current == version:
             return
         if array_digest(array) != digest:  # the same values may have been written again
             raise UserError(
@@ -90,6 +90,6 @@ def lent(name: str, held) -> tuple[np.ndarray, Callable[[str], None] | None]:
                 "compile the model again, or compile a copy (copy.deepcopy) if its training "
                 "continues",
             )
-        version = now
+        version = current
 
     return array, check

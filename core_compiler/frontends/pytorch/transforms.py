@@ -33,7 +33,7 @@ _TRANSFORMS = {
     "_unwrap_for_grad": "torch.func.grad",
 }
 #: Torch's names of ops with graphs as arguments -> the function in a model's code.
-_CALLED = {
+_HIGHER_ORDER_NAMES = {
     "cond": "torch.cond",
     "while_loop": "torch.while_loop",
     "scan": "torch.scan",
@@ -58,15 +58,15 @@ _CALLED = {
 }
 
 
-def spoken(node: Any, target: str) -> str:
+def public_name(node: Any, target: str) -> str:
     """Return the name of a node's op for messages.
 
     It is the name of an operator, or for torch's internals the function that a model calls.
     """
     if target in _TRANSFORMS:
         return _TRANSFORMS[target]
-    if target in _CALLED:
-        return _CALLED[target]
+    if target in _HIGHER_ORDER_NAMES:
+        return _HIGHER_ORDER_NAMES[target]
     if hasattr(node.target, "_schema"):  # an operator of aten or of a library
         return target
     module = str(getattr(node.target, "__module__", "") or "")
@@ -130,9 +130,9 @@ def _line_of_reader(program: Any, node: Any) -> str:
     """Return the model's line that uses a node's result; "" if torch did not record it."""
     graphs = [m.graph for m in program.graph_module.modules() if hasattr(m, "graph")]
     for reader in (*node.users, *(each for graph in graphs for each in graph.nodes)):
-        told = describe(reader)
-        if told.file and not is_library(told.file):
-            return f"{told.file}:{told.line}"
+        described = describe(reader)
+        if described.file and not is_library(described.file):
+            return f"{described.file}:{described.line}"
     return ""
 
 
@@ -142,7 +142,7 @@ def failed_at(program: Any, error: BaseException) -> str:
     wanted = lines[0].partition("%")[2].partition(" ")[0] if lines else ""
     for module in program.graph_module.modules():
         for node in module.graph.nodes if hasattr(module, "graph") else ():
-            told = describe(node) if node.name == wanted else None
-            if told is not None and told.file:
-                return f"{told.file}:{told.line}"
+            described = describe(node) if node.name == wanted else None
+            if described is not None and described.file:
+                return f"{described.file}:{described.line}"
     return ""

@@ -24,16 +24,26 @@ from core_compiler.frontends.pytorch.aten import (
 )
 from core_compiler.frontends.pytorch.decompositions import (
     definition,
-    known,
+    has_translation,
     lookup,
     tensors_of,
 )
 from core_compiler.frontends.pytorch.origins import describe, identifier, owner_of
-from core_compiler.frontends.pytorch.sized import TAKE_SIZES
+from core_compiler.frontends.pytorch.sized import RUN_TIME_SIZE_HANDLERS
 from core_compiler.frontends.pytorch.symbols import Symbols, is_symbolic
-from core_compiler.frontends.pytorch.tensors import dtype_of, element_of, lent, memory_of, to_numpy
-from core_compiler.frontends.pytorch.transforms import spoken
-from core_compiler.frontends.run_time_sizes import NotAtRunTime, RunTimeNumber, RunTimeSizes
+from core_compiler.frontends.pytorch.tensors import (
+    borrow_memory,
+    dtype_of,
+    element_of,
+    memory_key,
+    to_numpy,
+)
+from core_compiler.frontends.pytorch.transforms import public_name
+from core_compiler.frontends.run_time_sizes import (
+    RunTimeNumber,
+    RunTimeSizes,
+    UnsupportedRunTimeSize,
+)
 from core_compiler.frontends.state import State
 from core_compiler.ir import (
     Block,
@@ -67,10 +77,10 @@ CONTROL_FLOW = frozenset({"cond", "while_loop", "scan"})
 AUTOCAST = "wrap_with_autocast"
 WRAPPERS = frozenset({"wrap_with_set_grad_enabled", AUTOCAST})
 #: The maximum nesting of decompositions.
-DEEPEST = 8
+MAX_DEPTH = 8
 
 #: Errors of Python's, not of the compiler's own, that code for a node may raise.
-CRASHES = (TypeError, KeyError, ValueError, IndexError, AttributeError, ArithmeticError)
+PYTHON_ERRORS = (TypeError, KeyError, ValueError, IndexError, AttributeError, ArithmeticError)
 
 #: The result of an unsupported op whose type is unknown.
 UNKNOWN = object()
@@ -103,7 +113,7 @@ class Walker:
         self.state = State()
         self.unsupported: list[Unsupported] = []
         #: Incorrect translations that were replaced by torch's decompositions.
-        self.stood_in: list[Unsupported] = []
+        self.replaced_translations: list[Unsupported] = []
         #: Whether the current graph is inside torch.autocast.
         self.autocast = False
         self.sizes = RunTimeSizes()
@@ -113,9 +123,9 @@ class Walker:
         self.tied: dict[tuple, Value] = {}
         self.counts: dict[str, Value] = {}  # of data-dependent symbols
         #: The nodes whose decompositions are being translated, the model's own first.
-        self.within: list[FrontendNode] = []
+        self.decomposing: list[FrontendNode] = []
         #: Whether an op was rejected intentionally.
-        self.final = False
+        self.rejects_intentionally = False
 
     def walk(self) -> None:
         states = {**self.program.state_dict, **self.program.constants}
@@ -130,9 +140,9 @@ class Walker:
             elif node.op == "output":
                 self._output(node)
             else:
-                self._inner(node, self.program.graph_module)
+                self._translate_node(node, self.program.graph_module)
                 made = leaves(self.env.get(node))
-                self.nodes[node.name] = [v for leaf in made for v in _told(leaf)]
+                self.nodes[node.name] = [v for leaf in made for v in _comparable_values(leaf)]
                 self.parts.update(
                     pair
                     for leaf in made
@@ -140,7 +150,7 @@ class Walker:
                     for pair in ((leaf.real, leaf.imag), (leaf.imag, leaf.real))
                 )
 
-    def _inner(self, node, owner) -> None:
+    def _translate_node(self, node, owner) -> None:
         """Translate a node of ``owner``'s graph that is neither a placeholder nor the output."""
         if node.op == "call_function":
             self._call(node)
@@ -156,8 +166,8 @@ class Walker:
     def _placeholder(self, node, spec, states: Mapping[str, Any]) -> None:
         kind = spec.kind.name if spec is not None else "USER_INPUT"
         if kind in ("PARAMETER", "BUFFER") and spec.target in self._changed():
-            array = self._first(spec.target, states[spec.target])
-            self.env[node] = self.state.begin(spec.target, array, identifier(spec.target))
+            array = self._initial_state(spec.target, states[spec.target])
+            self.env[node] = self.state.add_state(spec.target, array, identifier(spec.target))
             return
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             held = states[spec.target]
@@ -188,7 +198,7 @@ class Walker:
             s.target for s in self.program.graph_signature.output_specs if s.kind.name in _STATE
         }
 
-    def _first(self, target: str, held) -> np.ndarray:
+    def _initial_state(self, target: str, held) -> np.ndarray:
         """Return the initial value of a state."""
         try:
             return to_numpy(held).copy()
@@ -203,7 +213,7 @@ class Walker:
     def _constant(self, node, target: str, held, kind: str = "constant") -> None:
         if not node.users:
             return
-        memory = memory_of(held)
+        memory = memory_key(held)
         if kind == "parameter" and memory in self.tied:  # one parameter under two names
             self.env[node] = self.tied[memory]
             return
@@ -221,7 +231,7 @@ class Walker:
             self.ops += builder.ops
             return
         try:
-            array, check = lent(target, held)
+            array, check = borrow_memory(target, held)
         except (KeyError, RuntimeError, TypeError):
             raise UserError(
                 f"{target} has unsupported type {held.dtype} or layout {held.layout}",
@@ -244,56 +254,60 @@ class Walker:
         if is_symbolic(node.meta.get("val")):
             self.env[node] = self._number(node.meta["val"])
             return
-        called = spoken(node, target)
-        described = self.within[0] if self.within else describe(node)
+        op_name = public_name(node, target)
+        described = self.decomposing[0] if self.decomposing else describe(node)
         context = Context(self.weights, Origin.root(described), node, self.symbols, self.sizes)
         try:
             arguments = self._read(node.args)
             keywords = self._read(dict(node.kwargs))
-            if any(part is UNKNOWN for part in leaves((arguments, keywords))) and known(target):
-                self.env[node] = self._stand_in(node)  # its operands have been reported
+            if any(part is UNKNOWN for part in leaves((arguments, keywords))) and has_translation(
+                target
+            ):
+                self.env[node] = self._placeholder_result(node)  # its operands have been reported
                 return
             made = self._translate(target, context, arguments, keywords, node)
             self.ops += context.ops
             self.accesses += context.accesses
         except Refused as reason:
-            self.unsupported.append(Unsupported(called, str(reason), described))
-            self.final = True
-            made = self._stand_in(node)
+            self.unsupported.append(Unsupported(op_name, str(reason), described))
+            self.rejects_intentionally = True
+            made = self._placeholder_result(node)
         except (NotSupported, TypeRuleError) as reason:
             # Under autocast torch converts the operands of an op, which its node alone does not
             # show.
-            misfit = isinstance(reason, Misfit | TypeRuleError) and not self.autocast
+            mismatch = isinstance(reason, Misfit | TypeRuleError) and not self.autocast
             crashed = isinstance(reason, Crashed) and not self.autocast
-            gap = Unsupported(called, str(reason), described, misfit, crashed)
-            made = self._otherwise(node, gap)
-        except CRASHES as error:
-            made = self._otherwise(node, Unsupported(called, _cannot_read(error), described))
+            gap = Unsupported(op_name, str(reason), described, mismatch, crashed)
+            made = self._translate_decomposed(node, gap)
+        except PYTHON_ERRORS as error:
+            made = self._translate_decomposed(
+                node, Unsupported(op_name, _argument_error(error), described)
+            )
         self.env[node] = made
         if is_in_place(node):
             self.env[node.args[0]] = made
 
-    def _otherwise(self, node, gap: Unsupported):
+    def _translate_decomposed(self, node, gap: Unsupported):
         """Translate torch's decomposition of a node; without one the node is a gap."""
         kept, gaps = len(self.ops), len(self.unsupported)
-        graph = definition(node) if len(self.within) < DEEPEST else None
+        graph = definition(node) if len(self.decomposing) < MAX_DEPTH else None
         if graph is not None:
-            self.within.append(gap.node)
+            self.decomposing.append(gap.node)
             try:
-                made = self._walked(graph, [self.env[n] for n in tensors_of(node)])
+                made = self._inline_graph(graph, [self.env[n] for n in tensors_of(node)])
                 self._compare(made, node.meta.get("val"), gap.kind)
             except NotSupported:
                 self.unsupported.append(gap)
             finally:
-                self.within.pop()
+                self.decomposing.pop()
             if len(self.unsupported) == gaps:
-                self.stood_in += [gap] if gap.wrong else []
+                self.replaced_translations += [gap] if gap.wrong else []
                 return made
         del self.ops[kept:], self.unsupported[gaps:]
         self.unsupported.append(gap)
-        return self._stand_in(node)
+        return self._placeholder_result(node)
 
-    def _walked(self, graph_module, given: Sequence):
+    def _inline_graph(self, graph_module, given: Sequence):
         """Return the results of a graph that is inlined with ``given`` as its inputs."""
         inputs = iter(given)
         for node in graph_module.graph.nodes:
@@ -302,7 +316,7 @@ class Walker:
             elif node.op == "output":
                 return self._read(node.args[0])
             else:
-                self._inner(node, graph_module)
+                self._translate_node(node, graph_module)
         raise NotSupported("its graph has no output")
 
     def _translate(self, target: str, context, arguments, keywords, node):
@@ -316,11 +330,11 @@ class Walker:
             return made
         if target in WRAPPERS:
             place = next(i for i, given in enumerate(arguments) if hasattr(given, "graph"))
-            around, self.autocast = self.autocast, self.autocast or target == AUTOCAST
+            outer, self.autocast = self.autocast, self.autocast or target == AUTOCAST
             try:
-                made = self._walked(arguments[place], arguments[place + 1 :])
+                made = self._inline_graph(arguments[place], arguments[place + 1 :])
             finally:
-                self.autocast = around
+                self.autocast = outer
             return tuple(made) if isinstance(made, list) else made
         of_complex = lookup_complex(target, (arguments, keywords), node.meta.get("val"))
         handler = of_complex or lookup(target)
@@ -329,7 +343,9 @@ class Walker:
         for part in leaves((arguments, keywords)):
             if is_symbolic(part):
                 self.symbols.number(part)  # raises: a size in the graph was bound when it was read
-        if handler not in TAKE_SIZES and any(map(self._sized, leaves((arguments, keywords)))):
+        if handler not in RUN_TIME_SIZE_HANDLERS and any(
+            map(self._sized, leaves((arguments, keywords)))
+        ):
             raise NotSupported("an input has or is a size that depends on data")
         made = _call(handler, context, arguments, keywords)
         self._bind(made, node.meta.get("val"))
@@ -370,9 +386,9 @@ class Walker:
 
     def _region(self, graph_module, given: Sequence) -> Block:
         """Return a nested graph as a block; its inputs are ``given``."""
-        around, self.ops = self.ops, []
+        outer, self.ops = self.ops, []
         try:
-            made = self._walked(graph_module, given)
+            made = self._inline_graph(graph_module, given)
             outputs = tuple(made) if isinstance(made, list | tuple) else (made,)
             if not all(isinstance(v, Value) for v in outputs):
                 raise NotSupported("a branch or loop returns a value that is not a tensor")
@@ -380,7 +396,7 @@ class Walker:
                 raise NotSupported("a branch or loop returns a tensor whose size depends on data")
             return Block((), tuple(self.ops), outputs)
         finally:
-            self.ops = around
+            self.ops = outer
 
     def _sized(self, part) -> bool:
         if isinstance(part, Complex):
@@ -417,15 +433,15 @@ class Walker:
             if value.type.shape != wanted.shape or value.type.dtype is not wanted.dtype:
                 raise Misfit(f"expected a result of {wanted}, got {value.type}")
 
-    def _stand_in(self, node):
+    def _placeholder_result(self, node):
         """Return a placeholder result, so that the traversal finds every unsupported op.
 
         It is a value of torch's type, or :data:`UNKNOWN` if that is unsupported.
         """
         value = node.meta.get("val")
         if isinstance(value, list | tuple):
-            return tuple(self._placebo(v) for v in value)
-        return self._placebo(value)
+            return tuple(self._placeholder_value(v) for v in value)
+        return self._placeholder_value(value)
 
     def _number(self, value):
         """Return a symbolic number bound, or unchanged if it depends on data.
@@ -440,7 +456,7 @@ class Walker:
             return RunTimeNumber(int(number), self.counts.get(str(value.node.expr)))
         return number
 
-    def _placebo(self, meta):
+    def _placeholder_value(self, meta):
         if not hasattr(meta, "shape"):
             return meta
         try:
@@ -470,7 +486,7 @@ class Walker:
         values = self._read(node.args[0])
         for spec, value, source in zip(specs, values, node.args[0], strict=True):
             if spec.kind.name in _STATE and isinstance(value, Value):
-                self.state.change(spec.target, value)
+                self.state.set_next(spec.target, value)
             if spec.kind.name == "USER_INPUT_MUTATION" and isinstance(value, Value):
                 self.written[spec.target] = value
             if spec.kind.name != "USER_OUTPUT" or source is None:
@@ -502,20 +518,20 @@ def _call(translation: Callable, context: Context, arguments: Sequence, keywords
     try:
         signature(translation).bind(context, *arguments, **keywords)
     except TypeError as error:
-        raise NotSupported(_cannot_read(error)) from None
+        raise NotSupported(_argument_error(error)) from None
     try:
         return translation(context, *arguments, **keywords)
-    except NotAtRunTime as reason:
+    except UnsupportedRunTimeSize as reason:
         raise NotSupported(str(reason)) from None
-    except CRASHES as error:
-        raise Crashed(_cannot_read(error)) from error
+    except PYTHON_ERRORS as error:
+        raise Crashed(_argument_error(error)) from error
 
 
-def _cannot_read(error: Exception) -> str:
+def _argument_error(error: Exception) -> str:
     return f"its arguments are not supported: {type(error).__name__} {error}"[:160]
 
 
-def _told(made: Any) -> tuple[Value | None, ...]:
+def _comparable_values(made: Any) -> tuple[Value | None, ...]:
     """Return the comparable values of a leaf of a node's result: both parts of a complex tensor."""
     if isinstance(made, Complex):
         return made.real, made.imag

@@ -9,22 +9,22 @@ from core_compiler.frontends.pytorch.origins import describe
 from core_compiler.support.errors import UserError
 
 
-def hold_back(program, where: str) -> None:
+def detach_no_grad_inputs(program, where: str) -> None:
     """Detach the inputs of parts under ``no_grad``, which are inlined later.
 
     Torch's functionalisation and the walker inline these parts, which loses the information that
     they stop gradients.  Their results are not detached: they may write into buffers that are read
     later.  Raise UserError for a write into a tensor that propagates gradients, see
-    :func:`_refuse_unseen_writes`.
+    :func:`_reject_hidden_writes`.
     """
-    _refuse_unseen_writes(program, where)
+    _reject_hidden_writes(program, where)
     for module in program.graph_module.modules():
-        for _, inner in _parts(module) if hasattr(module, "graph") else ():
+        for _, inner in _no_grad_calls(module) if hasattr(module, "graph") else ():
             _detach_arguments(inner.graph)
             inner.recompile()
 
 
-def _parts(module) -> Iterator[tuple]:
+def _no_grad_calls(module) -> Iterator[tuple]:
     """Yield the calls of a graph that run a part under ``no_grad``, each with that part."""
     for node in module.graph.nodes:
         if "wrap_with_set_grad_enabled" in str(node.target) and node.args[0] is False:
@@ -44,7 +44,7 @@ def _detach_arguments(graph) -> None:
             node.replace_all_uses_with(detached, lambda user, own=detached: user is not own)
 
 
-def _refuse_unseen_writes(program, where: str) -> None:
+def _reject_hidden_writes(program, where: str) -> None:
     """Raise UserError for hidden writes into a tensor that depends on parameters.
 
     These are writes under ``no_grad`` or through ``detach``: torch continues with the new values
@@ -54,31 +54,31 @@ def _refuse_unseen_writes(program, where: str) -> None:
     tracked = _tracked(module.graph)
     for node in module.graph.nodes:
         if is_in_place(node):
-            root, detached = _root(node.args[0])
+            root, detached = _memory_root(node.args[0])
             if detached and root in tracked:
-                raise _unseen(node, where)
-    for call, part in _parts(module):
+                raise _hidden_write_error(node, where)
+    for call, part in _no_grad_calls(module):
         outer = dict(
             zip((n for n in part.graph.nodes if n.op == "placeholder"), call.args[2:], strict=False)
         )
         for node in part.graph.nodes:
-            inner = _root(node.args[0])[0] if is_in_place(node) else None
+            inner = _memory_root(node.args[0])[0] if is_in_place(node) else None
             given = outer.get(inner)
-            if given is not None and _root(given)[0] in tracked:
-                raise _unseen(node, where)
+            if given is not None and _memory_root(given)[0] in tracked:
+                raise _hidden_write_error(node, where)
 
 
-def _unseen(node, where: str) -> UserError:
-    told = describe(node)
+def _hidden_write_error(node, where: str) -> UserError:
+    described = describe(node)
     return UserError(
         f"{packet(node)} writes under no_grad into a tensor that gradients flow through",
-        f"{told.file}:{told.line}" if told.file else where,
+        f"{described.file}:{described.line}" if described.file else where,
         "write x = x + (new - x).detach(), which propagates gradients as torch does, or compute a "
         "new tensor",
     )
 
 
-def _root(node) -> tuple:
+def _memory_root(node) -> tuple:
     """Return the tensor whose memory holds a node's result, and whether it was detached."""
     detached = False
     while node.op == "call_function" and node.args and (is_in_place(node) or may_alias(node)):

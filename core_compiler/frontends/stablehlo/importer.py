@@ -13,18 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.frontends.base import Imported, Unsupported, distinct, read_sources, refuse
+from core_compiler.frontends.base import (
+    Imported,
+    Unsupported,
+    read_sources,
+    unique_names,
+    unsupported_ops_error,
+)
 from core_compiler.frontends.stablehlo import ops, polymorphic
-from core_compiler.frontends.stablehlo.nodes import IN_PLACE, RETURNS, run_nodes
+from core_compiler.frontends.stablehlo.nodes import INLINED_CALLS, RETURNS, run_nodes
 from core_compiler.frontends.stablehlo.origins import LISTING, Origins
 from core_compiler.frontends.stablehlo.reading import (
-    AGAIN,
     OPS,
+    REWRITE_FIX,
     NotSupported,
     attribute_of,
     functions_of,
+    model_function,
     parsed,
-    public,
     python_of,
     symbol,
     type_of,
@@ -57,7 +63,7 @@ def import_program(
     inputs_named: Sequence[str] = (),
     outputs_named: Sequence[str] = (),
     weights: Mapping[int, tuple[str, np.ndarray]] | None = None,
-    places: Mapping[str, tuple[str, int]] | None = None,
+    op_lines: Mapping[str, tuple[str, int]] | None = None,
     statistics: Collection[str] = (),
 ) -> Imported:
     """Import trusted StableHLO text or bytecode.
@@ -72,24 +78,26 @@ def import_program(
     ``weights``     arguments by position, each with a name: they become constants of the module
                     instead of arguments (``inputs_named`` names the others); those named in
                     ``statistics`` are not parameters that training changes.
-    ``places``      file and line of ops by the path that their location names.
+    ``op_lines``      file and line of ops by the path that their location names.
 
     The function ``main``, or the only public one, is the model.  Raise UserError for text that MLIR
     rejects, for open dimensions that cannot be bound, and for unsupported ops (all of them).
     """
-    with parsed(program, name) as module, _telling(name):
-        importer = Importer(module, name, isinstance(program, str), places or {})
+    with parsed(program, name) as module, _converting_errors(name):
+        importer = Importer(module, name, isinstance(program, str), op_lines or {})
         importer.statistics = frozenset(statistics)
-        function = public(importer.functions, name)
+        function = model_function(importer.functions, name)
         bound = polymorphic.bind(module, function, name, inputs or (), sizes or {})
         executed = _bytecode(module) if bound else program
         try:
             importer.main(inputs_named, outputs_named, weights or {})
         except NotSupported as problem:
             if not importer.unsupported:
-                raise UserError(str(problem), name, "the program is damaged; " + AGAIN) from None
+                raise UserError(
+                    str(problem), name, "the program is damaged; " + REWRITE_FIX
+                ) from None
     if importer.unsupported:
-        raise refuse(importer.unsupported, name)
+        raise unsupported_ops_error(importer.unsupported, name)
     body = Block(tuple(importer.arguments), tuple(importer.ops), tuple(importer.results))
     files = read_sources([n for n in importer.files if n != LISTING]) if read_files else {}
     listing = program if isinstance(program, str) else "\n".join(importer.lines) + "\n"
@@ -99,7 +107,7 @@ def import_program(
         "jax",
         importer.nodes,
         partial(run_nodes, executed, arrays, list(importer.nodes)),
-        undefined={n for n in importer.nodes if n.startswith(_MAY_FAIL)},
+        undefined={n for n in importer.nodes if n.startswith(_PARTIAL_OPS)},
     )
     return Imported(
         Module({"main": Function("main", body)}, importer.weights),
@@ -118,7 +126,7 @@ def _bytecode(module: Any) -> bytes:
 
 
 @contextmanager
-def _telling(name: str) -> Iterator[None]:
+def _converting_errors(name: str) -> Iterator[None]:
     """Raise UserError for errors that only occur during the traversal of a program."""
     try:
         yield
@@ -131,11 +139,11 @@ def _telling(name: str) -> Iterator[None]:
     except (RuntimeError, UnicodeDecodeError) as problem:
         if isinstance(problem, RuntimeError) and "conversion error" not in str(problem):
             raise  # only the bindings raise this, for text in bytecode
-        raise UserError("a name in the program is not valid UTF-8", name, AGAIN) from None
+        raise UserError("a name in the program is not valid UTF-8", name, REWRITE_FIX) from None
 
 
 #: Nodes that are not defined on all operands: factorisations and solutions of singular matrices.
-_MAY_FAIL = ("custom_call", "triangular_solve", "cholesky")
+_PARTIAL_OPS = ("custom_call", "triangular_solve", "cholesky")
 
 
 class Importer:
@@ -144,7 +152,7 @@ class Importer:
     ``env`` maps the program's values to ours, ``made`` ours to their defining ops.
     """
 
-    def __init__(self, module: Any, name: str, text: bool, places: Mapping[str, tuple[str, int]]):
+    def __init__(self, module: Any, name: str, text: bool, op_lines: Mapping[str, tuple[str, int]]):
         self.module, self.name = module, name
         self.weights = WeightStore()
         self.statistics: frozenset[str] = frozenset()
@@ -160,13 +168,13 @@ class Importer:
         self.calls: list[str] = []
         self.lines: list[str] = []
         self.shape: tuple | None = None
-        self._held: list[Any] = []
-        self._expanded: FrontendNode | None = None
+        self._kept_modules: list[Any] = []
+        self._expanded_node: FrontendNode | None = None
         self._callers: list[FrontendNode] = []
-        self._origins, self._text = Origins(places), text
+        self._origins, self._text = Origins(op_lines), text
         #: The results of each op that is executed by itself (`nodes`), by the node's name.
         self.nodes: dict[str, tuple[Value, ...]] = {}
-        self._inside = 0
+        self._nesting = 0
 
     # -- functions -------------------------------------------------------------------------------
 
@@ -177,14 +185,14 @@ class Importer:
         weights: Mapping[int, tuple[str, np.ndarray]],
     ) -> None:
         """Translate the model's function: its arguments, its body, its results."""
-        function = public(self.functions, self.name)
+        function = model_function(self.functions, self.name)
         block = self._entry(function)
         for position, (name, array) in weights.items():
             self.env[block.arguments[position]] = self._weight(name, array)
         own = [v for i, v in enumerate(block.arguments) if i not in weights]
-        names = distinct(
+        names = unique_names(
             [
-                _given(inputs_named, i) or _name_in(str(argument.location)) or f"input{i}"
+                _name_at(inputs_named, i) or _name_in(str(argument.location)) or f"input{i}"
                 for i, argument in enumerate(own)
             ]
         )
@@ -197,9 +205,12 @@ class Importer:
             self.arguments.append(value)
             self.env[argument] = value
         self.results = self._block(block)
-        told = _dictionaries(function, "res_attrs", len(self.results))
-        self.result_names = distinct(
-            [_given(outputs_named, i) or _result_name(facts, i) for i, facts in enumerate(told)]
+        result_facts = _dictionaries(function, "res_attrs", len(self.results))
+        self.result_names = unique_names(
+            [
+                _name_at(outputs_named, i) or _result_name(facts, i)
+                for i, facts in enumerate(result_facts)
+            ]
         )
 
     def _weight(self, name: str, array: np.ndarray) -> Value:
@@ -244,22 +255,22 @@ class Importer:
             return rows[0][1]
         return None
 
-    def inlined(
+    def inline_block(
         self, module: Any, block: Any, operands: Sequence[Value], node: FrontendNode
     ) -> tuple[Value, ...]:
         """Inline a block of another module for the op at ``node``.
 
         ``module`` is kept alive as long as its values.
         """
-        self._held.append(module)
-        outer, self._expanded = self._expanded, node
-        self._inside += 1
+        self._kept_modules.append(module)
+        outer, self._expanded_node = self._expanded_node, node
+        self._nesting += 1
         try:
             self.env.update(zip(block.arguments, operands, strict=True))
             return tuple(self._block(block))
         finally:
-            self._expanded = outer
-            self._inside -= 1
+            self._expanded_node = outer
+            self._nesting -= 1
 
     # -- blocks and ops --------------------------------------------------------------------------
 
@@ -270,26 +281,26 @@ class Importer:
         """
         (inner,) = region.blocks
         outer, self.ops = self.ops, []
-        self._inside += 1
+        self._nesting += 1
         try:
             self.env.update(zip(inner.arguments, arguments, strict=True))
             outputs = self._block(inner)
             return Block(tuple(arguments), tuple(self.ops), tuple(outputs))
         finally:
             self.ops = outer
-            self._inside -= 1
+            self._nesting -= 1
 
     def lifted(self, region: Any, arguments: Sequence[Value]) -> tuple[Value, ...]:
         """Inline a region of scalars on tensors of one shape, element by element."""
         (inner,) = region.blocks
         outer, self.shape = self.shape, arguments[0].type.shape
-        self._inside += 1
+        self._nesting += 1
         try:
             self.env.update(zip(inner.arguments, arguments, strict=True))
             return tuple(self._lift(value) for value in self._block(inner))
         finally:
             self.shape = outer
-            self._inside -= 1
+            self._nesting -= 1
 
     def _lift(self, value: Value) -> Value:
         """Broadcast a value from outside a lifted region to the shape of its elements."""
@@ -307,7 +318,9 @@ class Importer:
             if operation.name in RETURNS:
                 missing = [v for v in operation.operands if v not in self.env]
                 if missing and not self.unsupported:
-                    raise UserError("no op produces a result of the program", self.name, AGAIN)
+                    raise UserError(
+                        "no op produces a result of the program", self.name, REWRITE_FIX
+                    )
                 if missing:
                     raise _Missing
                 return [self.env[v] for v in operation.operands]
@@ -324,7 +337,7 @@ class Importer:
         kind = operation.name
         self.lines.append(_line(operation))
         line = 0 if self._text else len(self.lines)
-        node = self._expanded or self._origins.describe(
+        node = self._expanded_node or self._origins.describe(
             kind,
             str(operation.location),
             line,
@@ -342,23 +355,23 @@ class Importer:
             given = [self._lift(self.env[value]) for value in operation.operands]
             made = handler(context, *given)
             made = tuple(made) if isinstance(made, tuple | list) else (made,)
-            _agree(made, operation, self.shape)
+            _check_types(made, operation, self.shape)
         except _Missing:
             return
         except (NotSupported, TypeRuleError, ValueError) as problem:
             narrow = "" if isinstance(problem, NotSupported) else self._narrow(operation)
-            misfit = isinstance(problem, TypeRuleError) and not narrow
+            mismatch = isinstance(problem, TypeRuleError) and not narrow
             text = narrow or " ".join(str(problem).split())[:400]
-            self.unsupported.append(Unsupported(kind, text, node, misfit))
+            self.unsupported.append(Unsupported(kind, text, node, mismatch))
             return
         except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as problem:
-            told = f"it does not match the op's definition: {type(problem).__name__} {problem}"
-            text = self._narrow(operation) or told
+            message = f"it does not match the op's definition: {type(problem).__name__} {problem}"
+            text = self._narrow(operation) or message
             self.unsupported.append(Unsupported(kind, " ".join(text.split())[:200], node))
             return
         self.take(context)
         self.env.update(zip(operation.results, made, strict=True))
-        if not self._inside and kind not in IN_PLACE:
+        if not self._nesting and kind not in INLINED_CALLS:
             self.nodes[node.name] = made
 
     def _narrow(self, operation: Any) -> str:
@@ -386,7 +399,7 @@ def _origin_of(op: Any) -> Origin:
     return op.origin if op is not None else Origin.synthetic("import", "an argument, repeated")
 
 
-def _agree(made: Sequence[Value], operation: Any, lifted: tuple | None) -> None:
+def _check_types(made: Sequence[Value], operation: Any, lifted: tuple | None) -> None:
     """Raise NotSupported if our results do not have the types that the program declares.
 
     Scalar types are broadcast to a shape if they are ``lifted``.
@@ -416,8 +429,8 @@ def _dictionaries(function: Any, name: str, count: int) -> list[Mapping[str, Any
 
 def _result_name(facts: Mapping[str, Any], index: int) -> str:
     """Return JAX's own name of a result (``result['loss']``), or its number."""
-    told = facts.get("jax.result_info")
-    name = None if told is None else python_of(told)
+    info = facts.get("jax.result_info")
+    name = None if info is None else python_of(info)
     return name if isinstance(name, str) and name else f"output{index}"
 
 
@@ -426,5 +439,5 @@ def _name_in(location: str) -> str:
     return location[5:-2] if location.startswith('loc("') and location.endswith('")') else ""
 
 
-def _given(names: Sequence[str], index: int) -> str:
+def _name_at(names: Sequence[str], index: int) -> str:
     return names[index] if index < len(names) else ""

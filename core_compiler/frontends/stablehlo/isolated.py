@@ -26,7 +26,7 @@ import numpy as np
 
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.stablehlo.reading import (
-    AGAIN,
+    REWRITE_FIX,
     check_file,
     need_jax,
 )
@@ -41,7 +41,7 @@ SECONDS, SECONDS_A_MIB = 20, 60
 MEMORY, MEMORY_A_BYTE = 2 << 30, 32
 
 
-def imported(
+def import_isolated(
     path: Path, inputs: Sequence[np.ndarray] | None, sizes: Mapping[str, int] | None
 ) -> Imported:
     """Return :func:`~core_compiler.frontends.stablehlo.importer.import_program` of a file.
@@ -50,40 +50,40 @@ def imported(
     """
     shapes = None if inputs is None else [each.shape for each in inputs]  # nothing else is used
     request = pickle.dumps((path, shapes, None if sizes is None else dict(sizes)))
-    with tempfile.TemporaryFile() as said:
-        child = subprocesses.start(__name__, said)
+    with tempfile.TemporaryFile() as stderr_file:
+        child = subprocesses.start(__name__, stderr_file)
         with child:
             try:
                 reply, _ = child.communicate(request)
             except BaseException:  # Ctrl-C ends the subprocess too
                 child.kill()
                 raise
-        said.seek(0)
-        told = said.read().decode(errors="replace")
+        stderr_file.seek(0)
+        child_output = stderr_file.read().decode(errors="replace")
     if child.returncode:
-        raise ended(child.returncode, path, told)
+        raise exit_error(child.returncode, path, child_output)
     found = pickle.loads(reply)
     if isinstance(found, UserError):
         raise found
     return _read_only(found)
 
 
-def ended(code: int, path: Path, told: str) -> Exception:
+def exit_error(code: int, path: Path, child_output: str) -> Exception:
     """Return the error for a subprocess that died."""
     if code > 0:
-        return InternalError(f"{path} could not be imported:\n{told[-4000:]}")
+        return InternalError(f"{path} could not be imported:\n{child_output[-4000:]}")
     name = signal.Signals(-code).name
     if name == "SIGXCPU":
         seconds = _seconds(path.stat().st_size)
         return UserError(
             f"reading takes more than {seconds} s of CPU time",
             str(path),
-            "the file is damaged; " + AGAIN,
+            "the file is damaged; " + REWRITE_FIX,
         )
     return UserError(
         f"MLIR's parser crashed ({name})",
         str(path),
-        "the file is damaged or nested too deep; " + AGAIN,
+        "the file is damaged or nested too deep; " + REWRITE_FIX,
     )
 
 
@@ -101,7 +101,7 @@ def _seconds(size: int) -> int:
 # -- the subprocess --------------------------------------------------------------------------------
 
 
-def _pickled(held: Any) -> memoryview:
+def _pickle(held: Any) -> memoryview:
     """Return ``held`` as bytes; ops are immutable, so they are rebuilt from their parts."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, protocol=5)
@@ -122,7 +122,7 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries may print
     with output:
-        output.write(_pickled(answer(path, shapes, sizes)))
+        output.write(_pickle(answer(path, shapes, sizes)))
     os._exit(0)  # the answer is complete: skip the shutdown of the libraries
 
 
@@ -142,7 +142,7 @@ def answer(
             if shapes is None
             else [np.broadcast_to(np.zeros((), np.int8), shape) for shape in shapes]
         )
-        return imported_here(path, inputs, sizes)
+        return import_in_process(path, inputs, sizes)
     except UserError as error:
         return error
     except MemoryError:
@@ -154,7 +154,7 @@ def answer(
         )
 
 
-def imported_here(
+def import_in_process(
     path: Path, inputs: Sequence[np.ndarray] | None, sizes: Mapping[str, int] | None
 ) -> Imported:
     """Return the import of a file in this process, which a damaged file may end."""
@@ -181,7 +181,7 @@ def import_file(
     """
     path = Path(path)
     check_file(path)
-    return imported(path, inputs, sizes)
+    return import_isolated(path, inputs, sizes)
 
 
 if __name__ == "__main__":

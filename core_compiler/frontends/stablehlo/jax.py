@@ -53,8 +53,8 @@ def import_function(
         ) from None
     held = dict(enumerate((weights or {}).items()))
     parts = dict(state or {})
-    every = _names(function, arguments, jax)
-    named = inputs_named or every[len(held) : len(every) - len(parts)]
+    leaf_names = _names(function, arguments, jax)
+    named = inputs_named or leaf_names[len(held) : len(leaf_names) - len(parts)]
     imported = import_program(
         program,
         name=name,
@@ -68,10 +68,10 @@ def import_function(
     nodes = None if parts else imported.nodes
     if not held:
         nodes = with_results(nodes, "jax", on_leaves(function, arguments))
-    return _carrying(replace(imported, facts=facts, nodes=nodes), parts)
+    return _with_state(replace(imported, facts=facts, nodes=nodes), parts)
 
 
-def _carrying(imported: Imported, state: Mapping[str, np.ndarray]) -> Imported:
+def _with_state(imported: Imported, state: Mapping[str, np.ndarray]) -> Imported:
     """Return a model whose last arguments are ``state``, and last results their next values."""
     if not state:
         return imported

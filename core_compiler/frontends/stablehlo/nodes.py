@@ -22,20 +22,20 @@ from core_compiler.frontends.stablehlo import polymorphic
 from core_compiler.frontends.stablehlo.reading import (
     array_of,
     functions_of,
+    model_function,
     parsed,
-    public,
     symbol,
     type_of,
 )
-from core_compiler.ir.framework import InF64, Iteration, Nodes, RunNodes, StandIns, TellNode
+from core_compiler.ir.framework import InF64, Iteration, NodeCallback, Nodes, RunNodes, StandIns
 from core_compiler.support.arrays import widened
 
 #: Ops that are replaced by the body of a function, and the attribute that names it.
-IN_PLACE = {"func.call": "callee", "call": "callee", "stablehlo.composite": "decomposition"}
+INLINED_CALLS = {"func.call": "callee", "call": "callee", "stablehlo.composite": "decomposition"}
 RETURNS = frozenset({"func.return", "stablehlo.return", "chlo.return", "return"})
 #: Ops that depend on the bits of a dtype, draw random numbers or call a library, which have no
 #: meaning in f64.
-_OF_BITS = frozenset(
+_BIT_DEPENDENT_OPS = frozenset(
     {
         "stablehlo.bitcast_convert",
         "stablehlo.reduce_precision",
@@ -48,23 +48,23 @@ _OF_BITS = frozenset(
 _FLOAT = re.compile(r"(?<=[x<])(?:f32|f16|bf16)(?=[,>])")
 #: The number of iterations that are reported at the start and end of a loop; a longer loop is
 #: executed as a whole.
-_ITERATIONS, _LONGEST = 6, 4096
+_REPORTED_ITERATIONS, _MAX_ITERATIONS = 6, 4096
 #: A function's name in a printed op.
 _SYMBOL = re.compile(r"@\"?([\w.$-]+)")
 #: The size in bytes above which a constant is read directly: printing, compiling and executing it
 #: is slow.
-_LARGE = 1 << 20
+_READ_DIRECTLY_ABOVE = 1 << 20
 
 
 def run_file(
     path: Path,
     names: Sequence[str],
     inputs: Sequence[np.ndarray],
-    tell: TellNode,
+    report: NodeCallback,
     stand_ins: StandIns | None = None,
 ) -> dict[int, np.ndarray]:
     """Run the program in a file; see :func:`run_nodes`."""
-    return run_nodes(path.read_bytes(), {}, names, inputs, tell, stand_ins)
+    return run_nodes(path.read_bytes(), {}, names, inputs, report, stand_ins)
 
 
 def run_nodes(
@@ -72,10 +72,10 @@ def run_nodes(
     weights: Mapping[int, np.ndarray],
     names: Sequence[str],
     inputs: Sequence[np.ndarray],
-    tell: TellNode,
+    report: NodeCallback,
     stand_ins: StandIns | None = None,
 ) -> dict[int, np.ndarray]:
-    """Execute a program on arrays for its inputs; ``tell`` receives the tensors of its ops.
+    """Execute a program on arrays for its inputs; ``report`` receives the tensors of its ops.
 
     ``names`` are the names of the ops in order.  ``weights`` are arrays for the other arguments of
     the program's function, by position.  Return the results by position, without those of ops that
@@ -83,10 +83,10 @@ def run_nodes(
     """
     with _on_the_cpu(), parsed(program, "the program") as module:  # JAX silences its libraries
         functions = functions_of(module)
-        (block,) = public(functions, "the program").regions[0].blocks
+        (block,) = model_function(functions, "the program").regions[0].blocks
         own = iter(inputs)
         given = [weights[i] if i in weights else next(own) for i in range(len(block.arguments))]
-        made = _Run(functions, iter(names), tell, stand_ins).block(block, given)
+        made = _Run(functions, iter(names), report, stand_ins).block(block, given)
     if stand_ins is not None:
         return {}
     return {place: array for place, array in enumerate(made) if array is not None}
@@ -106,16 +106,16 @@ def _run_both(
     run: RunNodes,
     own: Callable[..., tuple],
     inputs: Sequence[np.ndarray],
-    tell: TellNode,
+    report: NodeCallback,
     stand_ins: StandIns | None = None,
 ) -> dict[int, np.ndarray]:
-    run(inputs, tell, stand_ins)
+    run(inputs, report, stand_ins)
     if stand_ins is not None:
         return {}
     return dict(enumerate(own(*inputs)))
 
 
-class _NotAlone(Exception):
+class _NotSeparable(Exception):
     """XLA cannot execute a part of a loop separately."""
 
 
@@ -129,14 +129,14 @@ class _Run:
         self,
         functions: Mapping[str, Any],
         names: Iterator[str],
-        tell: TellNode,
+        report: NodeCallback,
         stand_ins: StandIns | None,
     ):
-        self.functions, self.names, self.tell = functions, names, tell
+        self.functions, self.names, self.report = functions, names, report
         self.stand_ins = stand_ins
         self._compiled: dict[str, Callable] = {}
-        #: Arrays that ``tell`` did not accept.
-        self._untold: dict[int, np.ndarray] = {}
+        #: Arrays that ``report`` did not accept.
+        self._rejected: dict[int, np.ndarray] = {}
 
     def block(self, block: Any, given: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
         """Return the values that a function's block returns."""
@@ -148,15 +148,15 @@ class _Run:
             arrays = [env[v] for v in read]
             if operation.name in RETURNS:
                 return arrays
-            env.update(zip(operation.results, self._made(operation, arrays), strict=True))
+            env.update(zip(operation.results, self._run_operation(operation, arrays), strict=True))
             for value in (*read, *operation.results):
                 if last.get(value, -1) <= at:
                     env.pop(value, None)
         return []
 
-    def _made(self, operation: Any, arrays: Sequence[Any]) -> list[np.ndarray | None]:
-        if operation.name in IN_PLACE:
-            named = operation.attributes[IN_PLACE[operation.name]].value
+    def _run_operation(self, operation: Any, arrays: Sequence[Any]) -> list[np.ndarray | None]:
+        if operation.name in INLINED_CALLS:
+            named = operation.attributes[INLINED_CALLS[operation.name]].value
             (body,) = self.functions[named].regions[0].blocks
             return self.block(body, arrays)
         name = next(self.names)
@@ -164,29 +164,29 @@ class _Run:
             chosen = self.stand_ins.arrays(name)
             if chosen is not None:
                 if self.stand_ins.executes(name):
-                    self._reported(name, operation, arrays)
+                    self._execute_and_report(name, operation, arrays)
                 return list(chosen)
             if operation.regions:
                 return [None] * len(operation.results)
-            return self._executed(operation, arrays)[0]
-        return self._reported(name, operation, arrays)
+            return self._execute(operation, arrays)[0]
+        return self._execute_and_report(name, operation, arrays)
 
-    def _reported(
+    def _execute_and_report(
         self, name: str, operation: Any, arrays: Sequence[Any]
     ) -> list[np.ndarray | None]:
-        made, in_f64 = self._executed(operation, arrays)
+        made, in_f64 = self._execute(operation, arrays)
         iterations: list[Iteration] = []
         if operation.name == "stablehlo.while" and all(a is not None for a in made):
-            with suppress(_NotAlone):
-                iterations, ended = self._iterations(operation, arrays)
-                made = made if ended is None else ended
-        told = self.tell(name, made, in_f64, iterations)
-        for array, gone_on in zip(made, told, strict=False):
-            if array is not None and not gone_on:
-                self._untold[id(array)] = array
+            with suppress(_NotSeparable):
+                iterations, final_state = self._iterations(operation, arrays)
+                made = made if final_state is None else final_state
+        accepted = self.report(name, made, in_f64, iterations)
+        for array, is_accepted in zip(made, accepted, strict=False):
+            if array is not None and not is_accepted:
+                self._rejected[id(array)] = array
         return made
 
-    def _executed(
+    def _execute(
         self, operation: Any, arrays: Sequence[Any]
     ) -> tuple[list[np.ndarray | None], InF64]:
         nothing: list[np.ndarray | None] = [None] * len(operation.results)
@@ -196,12 +196,15 @@ class _Run:
             array = _large(operation)
             if array is not None:
                 return [array], lambda: None
-        text, types = _alone(operation, self.functions), [v.type for v in operation.results]
+        text, types = (
+            _single_op_program(operation, self.functions),
+            [v.type for v in operation.results],
+        )
         made = self.run(text, types, arrays)
         if made is None:
             return nothing, lambda: None
-        told = not any(id(array) in self._untold for array in arrays)
-        wide = told and operation.name not in _OF_BITS and _FLOAT.search(text)
+        is_reported = not any(id(array) in self._rejected for array in arrays)
+        wide = is_reported and operation.name not in _BIT_DEPENDENT_OPS and _FLOAT.search(text)
         return list(made), partial(self.run, text, types, arrays, True) if wide else lambda: None
 
     def _iterations(
@@ -212,16 +215,16 @@ class _Run:
         Nothing is returned for a loop that is too long to execute step by step.
         """
         count, (test, body) = len(loop.results), (_Region(self, loop, n) for n in (0, 1))
-        state, around = list(arrays[:count]), list(arrays[count:])
+        state, captured = list(arrays[:count]), list(arrays[count:])
         first: list[Iteration] = []
-        last: deque[Iteration] = deque(maxlen=2 * _ITERATIONS)
-        for number in range(1, _LONGEST + 1):
-            goes_on = test(number, state, around)
-            (first if number <= _ITERATIONS else last).append(goes_on)
-            if not goes_on.results[0]:
+        last: deque[Iteration] = deque(maxlen=2 * _REPORTED_ITERATIONS)
+        for number in range(1, _MAX_ITERATIONS + 1):
+            condition = test(number, state, captured)
+            (first if number <= _REPORTED_ITERATIONS else last).append(condition)
+            if not condition.results[0]:
                 return [*first, *last], list(state)
-            step = body(number, state, around)
-            (first if number <= _ITERATIONS else last).append(step)
+            step = body(number, state, captured)
+            (first if number <= _REPORTED_ITERATIONS else last).append(step)
             state = list(step.results)
         return [], None
 
@@ -257,28 +260,28 @@ class _Region:
         (block,) = loop.regions[number].blocks
         self._run, self._number = run, number
         self._types = [v.type for v in list(block.operations)[-1].operation.operands]
-        around = _captured(loop)
+        captured = _captured(loop)
 
         def fill(given: Sequence[Any]) -> list[Any]:
-            values = dict(zip((*block.arguments, *around), given, strict=True))
+            values = dict(zip((*block.arguments, *captured), given, strict=True))
             for each in block.operations:
                 if each.operation.name in RETURNS:
                     break
-                copy = _copied(each.operation, values)
+                copy = _clone_with_operands(each.operation, values)
                 values.update(zip(each.operation.results, copy.results, strict=True))
             return [values[v] for v in each.operation.operands]
 
-        read = [v.type for v in (*block.arguments, *around)]
-        self._text = _written(loop, read, self._types, fill, run.functions)
+        read = [v.type for v in (*block.arguments, *captured)]
+        self._text = _build_program(loop, read, self._types, fill, run.functions)
         self._floats = bool(_FLOAT.search(self._text))
 
     def __call__(
-        self, number: int, state: Sequence[np.ndarray], around: Sequence[np.ndarray]
+        self, number: int, state: Sequence[np.ndarray], captured: Sequence[np.ndarray]
     ) -> Iteration:
-        arrays = [*state, *around]
+        arrays = [*state, *captured]
         made = self._run.run(self._text, self._types, arrays)
         if made is None:
-            raise _NotAlone
+            raise _NotSeparable
         wide = partial(self._run.run, self._text, self._types, arrays, True)
         return Iteration(
             self._number, number, list(state), made, wide if self._floats else lambda: None
@@ -290,7 +293,7 @@ def _large(constant: Any) -> np.ndarray | None:
     kind = type_of(constant.results[0].type)
     size = kind.elements * kind.dtype.numpy.itemsize
     attribute = constant.attributes["value"]
-    return array_of(attribute) if size > _LARGE and not attribute.is_splat else None
+    return array_of(attribute) if size > _READ_DIRECTLY_ABOVE and not attribute.is_splat else None
 
 
 # -- one op ----------------------------------------------------------------------------------------
@@ -314,19 +317,19 @@ def _captured(operation: Any) -> list[Any]:
     return [value for value in read if value not in made]
 
 
-def _alone(operation: Any, functions: Mapping[str, Any]) -> str:
+def _single_op_program(operation: Any, functions: Mapping[str, Any]) -> str:
     """Return a program of one op; its function takes the operands, then the captured values."""
     read = [*operation.operands, *_captured(operation)]
 
     def fill(given: Sequence[Any]) -> list[Any]:
-        return list(_copied(operation, dict(zip(read, given, strict=True))).results)
+        return list(_clone_with_operands(operation, dict(zip(read, given, strict=True))).results)
 
-    return _written(
+    return _build_program(
         operation, [v.type for v in read], [v.type for v in operation.results], fill, functions
     )
 
 
-def _written(
+def _build_program(
     operation: Any,
     read: Sequence[Any],
     made: Sequence[Any],
@@ -348,39 +351,39 @@ def _written(
         with ir.InsertionPoint(entry):
             func.ReturnOp(fill(list(entry.arguments)))
         with ir.InsertionPoint(module.body):
-            for name in _named(operation, functions):
+            for name in _referenced_functions(operation, functions):
                 functions[name].operation.clone()
     return str(module.operation.get_asm(enable_debug_info=False))
 
 
-def _copied(operation: Any, values: Mapping[Any, Any]) -> Any:
+def _clone_with_operands(operation: Any, values: Mapping[Any, Any]) -> Any:
     """Return a copy of an op, at the current insertion point, that uses other ``values``."""
     copy = operation.clone()
-    _exchange(copy, values)
+    _replace_operands(copy, values)
     return copy
 
 
-def _named(operation: Any, functions: Mapping[str, Any]) -> list[str]:
+def _referenced_functions(operation: Any, functions: Mapping[str, Any]) -> list[str]:
     """Return the functions that an op refers to, directly or through one of them."""
     found: dict[str, None] = {}
-    left = [operation]
-    while left:
-        for name in _SYMBOL.findall(str(left.pop())):
+    pending = [operation]
+    while pending:
+        for name in _SYMBOL.findall(str(pending.pop())):
             if name in functions and name not in found:
                 found[name] = None
-                left.append(functions[name].operation)
+                pending.append(functions[name].operation)
     return list(found)
 
 
-def _exchange(operation: Any, values: Mapping[Any, Any]) -> None:
+def _replace_operands(operation: Any, values: Mapping[Any, Any]) -> None:
     """Replace the operands of an op and of those in its regions by other values."""
-    for place, value in enumerate(operation.operands):
+    for index, value in enumerate(operation.operands):
         if value in values:
-            operation.operands[place] = values[value]
+            operation.operands[index] = values[value]
     for region in operation.regions:
         for block in region.blocks:
             for each in block.operations:
-                _exchange(each.operation, values)
+                _replace_operands(each.operation, values)
 
 
 # -- XLA -------------------------------------------------------------------------------------------
@@ -413,7 +416,7 @@ def _whole(path: Path, arrays: Sequence[np.ndarray]) -> Callable:
     """Return the function of a program with its open sizes bound by ``arrays``."""
     with parsed(path.read_bytes(), str(path)) as module:
         functions = functions_of(module)
-        function = public(functions, str(path))
+        function = model_function(functions, str(path))
         polymorphic.bind(module, function, str(path), arrays, {})
         results: list[Any] = [type_of(kind) for kind in function.type.results]
         function.attributes["sym_name"] = type(function.attributes["sym_name"]).get(

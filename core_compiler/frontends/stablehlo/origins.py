@@ -40,8 +40,8 @@ _FRONTEND = re.compile("/core_compiler/frontends/")
 class Origins:
     """The frontend nodes of one program; equal locations are parsed once."""
 
-    def __init__(self, places: Mapping[str, tuple[str, int]]):
-        self._places = places
+    def __init__(self, op_lines: Mapping[str, tuple[str, int]]):
+        self._op_lines = op_lines
         self._read: dict[str, tuple[str, str, int, tuple, tuple[str, int]]] = {}
         self._count = 0
 
@@ -60,9 +60,9 @@ class Origins:
         """
         if location not in self._read:
             self._read[location] = _read(location)
-        name, file, at, stack, handed = self._read[location]
-        if name in self._places:
-            file, at = self._places[name]
+        name, file, at, stack, call_site = self._read[location]
+        if name in self._op_lines:
+            file, at = self._op_lines[name]
         self._count += 1
         parts = name.split("/")[:-1]
         if parts and parts[0].startswith(("jit(", "pjit(")):
@@ -71,8 +71,8 @@ class Origins:
         path = scopes if scopes else list(calls)
         if not file and caller is not None and caller.file not in ("", LISTING):
             file, at, stack = caller.file, caller.line, (*caller.stack, *stack)
-        elif not file and handed[0]:
-            file, at = handed
+        elif not file and call_site[0]:
+            file, at = call_site
         elif not file:
             file, at = (LISTING, line) if line else ("", 0)
         short = kind.rpartition(".")[2]
@@ -98,13 +98,13 @@ def _read(location: str) -> tuple[str, str, int, tuple, tuple[str, int]]:
         if place and found and place[1] == found[1]:
             name = ""  # the location is just a position
     inner = max((i for i, row in enumerate(rows) if _FRONTEND.search(row[0])), default=-1) + 1
-    (file, line), handed = _place(rows[inner:]), _place(rows[:inner])
+    (file, line), call_site = _innermost_position(rows[inner:]), _innermost_position(rows[:inner])
     if file == "-":  # MLIR's name of a text passed in memory
         file, rows = LISTING, ()
-    return name, file, line, rows, handed
+    return name, file, line, rows, call_site
 
 
-def _place(rows: Sequence[tuple]) -> tuple[str, int]:
+def _innermost_position(rows: Sequence[tuple]) -> tuple[str, int]:
     """Return the innermost position in the user's own code."""
     own = [row for row in rows if row[0][:1] != "<" and not FOREIGN.search(row[0])]
     return own[-1][:2] if own else ("", 0)

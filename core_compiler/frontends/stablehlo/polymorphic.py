@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from core_compiler.frontends.stablehlo.reading import NotSupported, dtype_of, said
+from core_compiler.frontends.stablehlo.reading import NotSupported, dtype_of, first_message
 from core_compiler.support.errors import UserError
 
 #: Refine the types of arguments, then the sizes that follow from them; ops whose sizes were
@@ -80,7 +80,7 @@ def _refine(module: Any, types: Sequence[str], where: str) -> None:
         pipeline.run(module.operation)
     except Exception as problem:  # the bindings raise it for these sizes
         raise UserError(
-            f"the program does not accept these sizes: {said(problem)}",
+            f"the program does not accept these sizes: {first_message(problem)}",
             where,
             "pass inputs of sizes that it accepts",
         ) from None

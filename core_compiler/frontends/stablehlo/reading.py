@@ -26,7 +26,7 @@ OPS = 500_000
 #: An op with a result in a program's text.
 _LINE = re.compile(rb"\n\s*%")
 #: Shorter texts (bytes) are parsed without counting their ops first.
-SHORT = 1 << 25
+COUNT_OPS_ABOVE = 1 << 25
 
 
 class NotSupported(Exception):
@@ -62,7 +62,7 @@ def check_file(path: Path) -> None:
             str(path),
             "pass weights as arguments",
         )
-    if size > SHORT:
+    if size > COUNT_OPS_ABOVE:
         _check_length(path)
 
 
@@ -90,7 +90,7 @@ def parsed(program: str | bytes, where: str) -> Iterator[Any]:
         try:
             program = program.decode()
         except UnicodeDecodeError:
-            raise UserError("neither StableHLO text nor bytecode", where, AGAIN) from None
+            raise UserError("neither StableHLO text nor bytecode", where, REWRITE_FIX) from None
     with context() as made:
         made.enable_multithreading(False)
         try:
@@ -99,11 +99,13 @@ def parsed(program: str | bytes, where: str) -> Iterator[Any]:
             else:
                 module = ir.Module.parse(program)
             if not module.operation.verify():
-                raise UserError("the program fails MLIR verification", where, AGAIN)
+                raise UserError("the program fails MLIR verification", where, REWRITE_FIX)
         except UserError:
             raise
         except Exception as problem:  # any exception of the bindings concerns the text
-            raise UserError(f"not a StableHLO program: {said(problem)}", where, AGAIN) from None
+            raise UserError(
+                f"not a StableHLO program: {first_message(problem)}", where, REWRITE_FIX
+            ) from None
         yield module
 
 
@@ -129,14 +131,14 @@ def _deserialised(made: Any, program: bytes) -> Any:
         handler.detach()
 
 
-AGAIN = "write it again with jax.export or stablehlo-translate --serialize"
+REWRITE_FIX = "write it again with jax.export or stablehlo-translate --serialize"
 
 
-def said(problem: Exception) -> str:
+def first_message(problem: Exception) -> str:
     """Return MLIR's first message on one line, without the source excerpt that it repeats."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    said = next((line for line in lines if "error:" in line), lines[0] if lines else "")
-    return " ".join(said.split())[:300] or type(problem).__name__
+    first_message = next((line for line in lines if "error:" in line), lines[0] if lines else "")
+    return " ".join(first_message.split())[:300] or type(problem).__name__
 
 
 # -- types and attributes --------------------------------------------------------------------------
@@ -224,7 +226,7 @@ def functions_of(module: Any) -> dict[str, Any]:
     return {symbol(f): f for f in module.body.operations if f.operation.name == "func.func"}
 
 
-def public(functions: Mapping[str, Any], where: str) -> Any:
+def model_function(functions: Mapping[str, Any], where: str) -> Any:
     """Return the function that is the model: ``main``, or the only public one.
 
     Raise UserError if there is no such function.

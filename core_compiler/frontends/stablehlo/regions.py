@@ -38,10 +38,10 @@ def combiner(region: Any) -> str | None:
         return None
     first, second = block.arguments
     *body, last = block.operations
-    (answer,) = last.operation.operands
+    (returned,) = last.operation.operands
     if not body:
-        return "set" if answer == second else "keep" if answer == first else None
-    if len(body) != 1 or answer != body[0].operation.results[0]:
+        return "set" if returned == second else "keep" if returned == first else None
+    if len(body) != 1 or returned != body[0].operation.results[0]:
         return None
     operands = list(body[0].operation.operands)
     if operands not in ([first, second], [second, first]):
@@ -96,46 +96,46 @@ def sort_keys(region: Any) -> list[Key] | None:
     """
     block = _block(region)
     arguments = {value: i for i, value in enumerate(block.arguments)}
-    makers = {r: o.operation for o in block.operations for r in o.operation.results}
+    producers = {r: o.operation for o in block.operations for r in o.operation.results}
     *_, last = block.operations
-    return _keys(last.operation.operands[0], arguments, makers)
+    return _keys(last.operation.operands[0], arguments, producers)
 
 
-def _keys(value: Any, arguments: dict, makers: dict) -> list[Key] | None:
-    made = makers.get(value)
+def _keys(value: Any, arguments: dict, producers: dict) -> list[Key] | None:
+    made = producers.get(value)
     if made is None:
         return None
     if made.name == "stablehlo.compare":
-        key = _key(made, arguments, makers, ("LT", "GT"))
+        key = _key(made, arguments, producers, ("LT", "GT"))
         return None if key is None else [key]
     if made.name != "stablehlo.or":
         return None
     for first, rest in (tuple(made.operands), tuple(made.operands)[::-1]):
-        key, both = makers.get(first), makers.get(rest)
+        key, conjunction = producers.get(first), producers.get(rest)
         if (
             key is None
-            or both is None
+            or conjunction is None
             or key.name != "stablehlo.compare"
-            or (both.name != "stablehlo.and")
+            or (conjunction.name != "stablehlo.and")
         ):
             continue
-        ours = _key(key, arguments, makers, ("LT", "GT"))
-        for equal, later in (tuple(both.operands), tuple(both.operands)[::-1]):
-            same = makers.get(equal)
+        first_key = _key(key, arguments, producers, ("LT", "GT"))
+        for equal, later in (tuple(conjunction.operands), tuple(conjunction.operands)[::-1]):
+            same = producers.get(equal)
             if same is None or same.name != "stablehlo.compare":
                 continue
-            tie = _key(same, arguments, makers, ("EQ",))
-            others = _keys(later, arguments, makers)
-            if ours and tie and others and tie.operand == ours.operand:
-                return [ours, *others]
+            tie = _key(same, arguments, producers, ("EQ",))
+            others = _keys(later, arguments, producers)
+            if first_key and tie and others and tie.operand == first_key.operand:
+                return [first_key, *others]
     return None
 
 
-def _key(made: Any, arguments: dict, makers: dict, directions: Sequence[str]) -> Key | None:
+def _key(made: Any, arguments: dict, producers: dict, directions: Sequence[str]) -> Key | None:
     """Return the key of one comparison, which must compare two elements of the same operand."""
     word = python_of(made.attributes["comparison_direction"])
     kind = python_of(made.attributes["compare_type"]) if "compare_type" in made.attributes else ""
-    (left, changed), (right, other) = (_stripped(v, makers) for v in made.operands)
+    (left, changed), (right, other) = (_strip_canonicalisation(v, producers) for v in made.operands)
     a, b = arguments.get(left), arguments.get(right)
     if word not in directions or a is None or b is None or a // 2 != b // 2 or a == b:
         return None
@@ -146,29 +146,31 @@ def _key(made: Any, arguments: dict, makers: dict, directions: Sequence[str]) ->
     return Key(a // 2, descending, total and not changed)
 
 
-def _stripped(value: Any, makers: dict) -> tuple[Any, set[str]]:
+def _strip_canonicalisation(value: Any, producers: dict) -> tuple[Any, set[str]]:
     """Return a value without selects that canonicalise zeros and NaN, and the kinds found."""
-    chain, asked, changed = [value], [], set()
-    while (made := makers.get(chain[-1])) is not None and made.name == "stablehlo.select":
+    chain, tested, changed = [value], [], set()
+    while (made := producers.get(chain[-1])) is not None and made.name == "stablehlo.select":
         condition, put, otherwise = made.operands
-        kind, about = _exception(makers.get(condition), _number(makers.get(put)), makers)
+        kind, about = _canonicalisation(
+            producers.get(condition), _number(producers.get(put)), producers
+        )
         if kind is None:
             break
         changed.add(kind)
-        asked.append(about)
+        tested.append(about)
         chain.append(otherwise)
-    if not all(about in chain[place + 1 :] for place, about in enumerate(asked)):
+    if not all(about in chain[place + 1 :] for place, about in enumerate(tested)):
         return value, set()
     return chain[-1], changed
 
 
-def _exception(test: Any, put: float | None, makers: dict) -> tuple[str | None, Any]:
+def _canonicalisation(test: Any, put: float | None, producers: dict) -> tuple[str | None, Any]:
     """Return what a select with the constant ``put`` canonicalises, and of which operand."""
     if test is None or put is None or test.name != "stablehlo.compare":
         return None, None
     word = python_of(test.attributes["comparison_direction"])
     one, two = test.operands
-    if word == "EQ" and put == 0 and _number(makers.get(two)) == 0:
+    if word == "EQ" and put == 0 and _number(producers.get(two)) == 0:
         return "zeros", one
     if word == "NE" and one == two and math.isnan(put):
         return "nan", one

@@ -77,7 +77,7 @@ class Context(Builder):
 
     def constant_of(self, value: Value) -> np.ndarray | None:
         """Return the array of a value that is computed from constants only, else None."""
-        maker = self._maker(value)
+        maker = self._producer(value)
         if maker is None or maker.regions or maker.kind.startswith("core.random"):
             return None
         if maker.kind == "core.constant":
@@ -92,7 +92,7 @@ class Context(Builder):
             given.append(found)
         return evaluate(maker, given, self.weights)[maker.results.index(value)]
 
-    def _maker(self, value: Value):
+    def _producer(self, value: Value):
         own = next((made for made in reversed(self.ops) if value in made.results), None)
         return own if own is not None else self.importer.made.get(value)
 

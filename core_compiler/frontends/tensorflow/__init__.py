@@ -54,9 +54,9 @@ def read_saved_model(path: Path, signature: str = "") -> Any:
         held = tf.saved_model.load(str(path))
         signatures = dict(held.signatures)
     except Exception as problem:  # TensorFlow raises any exception for this folder
-        said = " ".join(str(problem).split())[:300]
+        message = " ".join(str(problem).split())[:300]
         raise UserError(
-            f"tensorflow cannot read it: {said}",
+            f"tensorflow cannot read it: {message}",
             str(path),
             "save it again with tf.saved_model.save",
         ) from None
@@ -64,12 +64,12 @@ def read_saved_model(path: Path, signature: str = "") -> Any:
     if not wanted and len(signatures) == 1:
         (wanted,) = signatures
     if wanted not in signatures:
-        listed = f"choose from {', '.join(signatures)}" if signatures else "save with signatures="
+        choices = f"choose from {', '.join(signatures)}" if signatures else "save with signatures="
         what = f"expected signature {SERVING} or a single one, got {len(signatures)}"
         raise UserError(
             f"unknown signature {signature!r}" if signature else what,
             str(path),
-            nearest(signature, signatures, listed),
+            nearest(signature, signatures, choices),
         )
     found = signatures[wanted]
     found.owner = held  # keeps its variables alive
@@ -120,16 +120,16 @@ def import_function(
     try:
         program = wrapped.experimental_get_compiler_ir(*specs)(stage="stablehlo_serialized")
     except Exception as problem:  # XLA's own errors, each with the ops that it cannot compile
-        said = " ".join(str(problem).split())[:400]
+        message = " ".join(str(problem).split())[:400]
         fix = "replace the ops named here; tf.function(jit_compile=True) reports the same"
-        raise UserError(f"XLA cannot compile it: {said}", name, fix) from None
+        raise UserError(f"XLA cannot compile it: {message}", name, fix) from None
     weights = _captured(concrete, len(specs))
     made = import_program(
         program,
         name=name,
         weights=weights,
         read_files=True,
-        places=_places(graphs),
+        op_lines=_op_lines(graphs),
         inputs_named=_argument_names(concrete, function),
         outputs_named=_paths(concrete.structured_outputs),
     )
@@ -191,7 +191,7 @@ def _captured(concrete: Any, first: int) -> dict[int, tuple[str, np.ndarray]]:
     return made
 
 
-def _places(graphs: Sequence[Any]) -> dict[str, tuple[str, int]]:
+def _op_lines(graphs: Sequence[Any]) -> dict[str, tuple[str, int]]:
     """Return graph op's name -> file and line of the innermost user code that created it."""
     made = {}
     for op in (op for graph in graphs for op in graph.get_operations()):

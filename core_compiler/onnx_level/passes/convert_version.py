@@ -10,7 +10,7 @@ from typing_extensions import override
 from core_compiler.frontends.base import Unsupported
 from core_compiler.ir import FrontendNode, Module, Op, Value
 from core_compiler.onnx_level.conversion import Converter
-from core_compiler.onnx_level.dialect import LEVEL, newest, spelled
+from core_compiler.onnx_level.dialect import LEVEL, domain_and_type, newest
 from core_compiler.onnx_level.passes.fold_nodes import FoldNodes
 from core_compiler.onnx_level.passes.infer_shapes import InferShapes
 from core_compiler.passes.base import Pass, PassContext
@@ -38,10 +38,10 @@ class ConvertVersion(Pass):
         if self.to in (0, old):
             return module
         self._check(old)
-        module, refused = converted(module, self.to, context)
-        if refused:
-            raise self._refuse(refused)
-        return _of_version(module, self.to, context)
+        module, unsupported = converted(module, self.to, context)
+        if unsupported:
+            raise self._unsupported_error(unsupported)
+        return _declare_version(module, self.to, context)
 
     def _check(self, old: int) -> None:
         for version in (self.to, old):
@@ -54,12 +54,12 @@ class ConvertVersion(Pass):
                     else f"convert models of version {OLDEST} or newer",
                 )
 
-    def _refuse(self, refused) -> UserError:
+    def _unsupported_error(self, unsupported) -> UserError:
         found = []
-        for op, reason in refused:
+        for op, reason in unsupported:
             nodes = op.origin.nodes() if op.origin is not None else ()
             node = nodes[0] if nodes else FrontendNode("", op.kind)
-            found.append(Unsupported(spelled(op)[1], reason, node))
+            found.append(Unsupported(domain_and_type(op)[1], reason, node))
         groups: dict[tuple[str, str], list[str]] = {}
         for item in found:
             place = f"{item.node.file}:{item.node.line}" if item.node.file else item.node.name
@@ -69,7 +69,7 @@ class ConvertVersion(Pass):
             + (f" and {len(places) - 3} more)" if len(places) > 3 else ")")
             for (kind, reason), places in groups.items()
         ]
-        count = len(refused)
+        count = len(unsupported)
         return UserError(
             f"{count} node{'s' if count > 1 else ''} not supported by version {self.to}: "
             + "; ".join(parts),
@@ -80,29 +80,29 @@ class ConvertVersion(Pass):
 
 def converted(module: Module, to: int, context: PassContext) -> tuple[Module, Sequence]:
     """Return ``module`` converted to version ``to``, and the unsupported ops with reasons."""
-    module = _known(module, context)
-    converter = Converter(to, module.weights, _makers(module))
-    known = context.rewrite(module, converter.define, LEVEL)
-    if known is not module:  # for the nodes that the definitions add
-        known = _known(known, context)
-    converter.outer = _makers(known)
-    return context.rewrite(known, converter.convert, LEVEL), converter.refused
+    module = _with_known_types(module, context)
+    converter = Converter(to, module.weights, _producer_lookup(module))
+    prepared = context.rewrite(module, converter.define, LEVEL)
+    if prepared is not module:  # for the nodes that the definitions add
+        prepared = _with_known_types(prepared, context)
+    converter.outer = _producer_lookup(prepared)
+    return context.rewrite(prepared, converter.convert, LEVEL), converter.unsupported
 
 
-def _known(module: Module, context: PassContext) -> Module:
+def _with_known_types(module: Module, context: PassContext) -> Module:
     """Return ``module`` with inferred types and folded constants, which the adapters depend on."""
     return FoldNodes().run(InferShapes().run(module, context), context)
 
 
-def _makers(module: Module) -> Callable[[Value], Op | None]:
+def _producer_lookup(module: Module) -> Callable[[Value], Op | None]:
     return {v: op for op in module.walk() for v in op.results}.get
 
 
 #: The format versions from which on weights need not be inputs, and local functions exist.
-_WEIGHTS_APART_SINCE, _FUNCTIONS_SINCE = 4, 8
+_SEPARATE_WEIGHTS_SINCE, _FUNCTIONS_SINCE = 4, 8
 
 
-def _of_version(module: Module, version: int, context: PassContext) -> Module:
+def _declare_version(module: Module, version: int, context: PassContext) -> Module:
     """Return ``module`` with this version declared, and a format version that supports it.
 
     An older version also selects an older format, which older runtimes read, as far as the rest of
@@ -117,12 +117,12 @@ def _of_version(module: Module, version: int, context: PassContext) -> Module:
         if "ir_version" in facts:
             imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
             needed = onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)
-            had = facts["ir_version"]
+            old_ir_version = facts["ir_version"]
             if version < before.get("", version):
-                least = _FUNCTIONS_SINCE if len(module.functions) > 1 else _WEIGHTS_APART_SINCE
-                facts["ir_version"] = min(had, max(needed, least))
+                minimum = _FUNCTIONS_SINCE if len(module.functions) > 1 else _SEPARATE_WEIGHTS_SINCE
+                facts["ir_version"] = min(old_ir_version, max(needed, minimum))
             else:
-                facts["ir_version"] = max(had, needed)
+                facts["ir_version"] = max(old_ir_version, needed)
         module = context.with_function(
             module, function.with_(attributes=facts), rule="the version of the model"
         )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from core_compiler.frontends.onnx.reading import MOST_AXES
+from core_compiler.frontends.onnx.reading import MAX_AXES
 from core_compiler.ir import Function, Op, Rewriter, TensorType, Value, as_array
 from core_compiler.ir.refusal import Refusal, refuse
 from core_compiler.onnx_level.builder import Nodes
@@ -21,13 +21,13 @@ from core_compiler.onnx_level.dialect import (
     NOTHING,
     OVERRIDABLE,
     PREFIX,
-    called,
     constant,
+    function_name,
     is_node,
 )
 from core_compiler.onnx_level.evaluate import ABSENT_ARRAY, Budget, Held, evaluate
 from core_compiler.passes.base import Pass
-from core_compiler.passes.rules import adopt
+from core_compiler.passes.rules import reuse_results
 from core_compiler.support.errors import InternalError
 
 _RANDOM = frozenset(
@@ -43,9 +43,9 @@ _RANDOM = frozenset(
     )
 )
 #: Random ops, and ops that another pass handles.
-_LEFT = _RANDOM | {f"{PREFIX}{name}" for name in ("If", "Loop", "Scan")}
+_NOT_FOLDED = _RANDOM | {f"{PREFIX}{name}" for name in ("If", "Loop", "Scan")}
 #: The size in bytes that an intermediate tensor may always have.
-WITHIN = 1 << 26
+MIN_INTERMEDIATE_BYTES = 1 << 26
 #: Inputs of which only the type is used.
 _TYPES_READ = {
     f"{PREFIX}{name}": place
@@ -67,7 +67,7 @@ class FoldNodes(Pass):
     most: int = 1 << 20
 
     half = "source"
-    asks = 1
+    refusal_arity = 1
     requires = frozenset({"onnx_nodes"})
 
     @override
@@ -84,22 +84,22 @@ class FoldNodes(Pass):
         return context.rewrite(module, edit, LEVEL)
 
     def _fold(self, op: Op, rewriter: Rewriter, module, outer, budget: Budget) -> None:
-        if self._refused(op, rewriter, outer, module.functions) is not None:
+        if self._refusal(op, rewriter, outer, module.functions) is not None:
             return
-        makers = [rewriter.producer(v) or outer.get(v) for v in op.operands]
+        producers = [rewriter.producer(v) or outer.get(v) for v in op.operands]
         arrays: list[Any] = []
         read = 0
-        for value, maker in zip(op.operands, makers, strict=True):
-            if maker is not None and maker.kind == ABSENT:
+        for value, producer in zip(op.operands, producers, strict=True):
+            if producer is not None and producer.kind == ABSENT:
                 arrays.append(ABSENT_ARRAY)
             elif _known(value, rewriter, outer):
-                arrays.append(as_array(constant(maker), module.weights))
+                arrays.append(as_array(constant(producer), module.weights))
                 read += arrays[-1].nbytes
             else:  # only its type is used: its bytes are never accessed
                 arrays.append(
                     np.broadcast_to(np.zeros((), value.type.dtype.numpy), value.type.shape)
                 )
-        budget.most = max(WITHIN, self.most, 4 * read)
+        budget.most = max(MIN_INTERMEDIATE_BYTES, self.most, 4 * read)
         try:
             results = evaluate(op, arrays, module.weights, {}, module.functions, budget)
         except InternalError:
@@ -112,11 +112,11 @@ class FoldNodes(Pass):
             nodes.constant(a, v.name) if v.type is not NOTHING else v
             for a, v in zip(results, op.results, strict=True)
         ]
-        ops, mapping = adopt(op, values, nodes.ops)
+        ops, mapping = reuse_results(op, values, nodes.ops)
         rewriter.replace(op, ops, mapping, rule=f"fold {op.kind.removeprefix(PREFIX)}")
 
-    def _refused(self, op: Op, rewriter: Rewriter, outer, functions) -> Refusal | None:
-        if op.kind in _LEFT or op.regions:
+    def _refusal(self, op: Op, rewriter: Rewriter, outer, functions) -> Refusal | None:
+        if op.kind in _NOT_FOLDED or op.regions:
             return refuse("foldable", "{0:kind} is not evaluated at compile time", op)
         if _calls_random(op, functions, set()):
             return refuse("foldable", "{0:kind} is a function that draws random numbers", op)
@@ -124,27 +124,29 @@ class FoldNodes(Pass):
             return refuse("foldable", "{0} is a constant", op)
         if not op.operands and op.kind != f"{PREFIX}Constant":
             return refuse("foldable", "{0} has no inputs", op)
-        typed = _TYPES_READ.get(op.kind)
-        open_ = next(
+        type_only = _TYPES_READ.get(op.kind)
+        unknown_operand = next(
             (
                 v
                 for i, v in enumerate(op.operands)
-                if not _known(v, rewriter, outer) and not (i == typed and _is_static(v))
+                if not _known(v, rewriter, outer) and not (i == type_only and _is_static(v))
             ),
             None,
         )
-        if open_ is not None:
-            return refuse("foldable", "{1}, which {0} reads, is not a constant", op, open_)
+        if unknown_operand is not None:
+            return refuse(
+                "foldable", "{1}, which {0} reads, is not a constant", op, unknown_operand
+            )
         return None
 
     @override
-    def refusal(self, ops, scene):
-        return self._refused(ops[0], scene.rewriter, {}, scene.module.functions)
+    def refusal(self, ops, context):
+        return self._refusal(ops[0], context.rewriter, {}, context.module.functions)
 
 
 def _calls_random(op: Op, functions: Mapping[str, Function], seen: set[str]) -> bool:
     """Return whether ``op`` calls a function of the model whose body has a random op."""
-    name = called(op)
+    name = function_name(op)
     if name not in functions or name in seen:
         return False
     seen.add(name)
@@ -160,16 +162,16 @@ def _is_static(value: Value) -> bool:
     NumPy counts bytes in 64 bits.
     """
     held = value.type
-    if not isinstance(held, TensorType) or not held.is_static or held.rank > MOST_AXES:
+    if not isinstance(held, TensorType) or not held.is_static or held.rank > MAX_AXES:
         return False
     return prod(max(int(size), 1) for size in held.shape) * held.dtype.bytes < 1 << 63
 
 
 def _known(value: Value, rewriter: Rewriter, outer) -> bool:
     """Return whether a value is a constant that cannot be overridden, or is omitted."""
-    maker = rewriter.producer(value) or outer.get(value)
-    if maker is None:
+    producer = rewriter.producer(value) or outer.get(value)
+    if producer is None:
         return False
-    if maker.kind == INITIALIZER and maker.get(OVERRIDABLE):
+    if producer.kind == INITIALIZER and producer.get(OVERRIDABLE):
         return False
-    return maker.kind == ABSENT or constant(maker) is not None
+    return producer.kind == ABSENT or constant(producer) is not None

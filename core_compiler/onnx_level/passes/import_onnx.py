@@ -30,7 +30,7 @@ class ImportOnnx(Pass):
     mandatory = True
     requires = frozenset({"onnx_nodes"})
     ensures = frozenset({"tensor_ops"})
-    ends = frozenset({"onnx_nodes"})
+    invalidates = frozenset({"onnx_nodes"})
 
     @override
     def run(self, module, context):
@@ -51,10 +51,10 @@ class ImportOnnx(Pass):
             inputs=context.facts.get(EXAMPLES),
             origins=origins,
             tensors=tensors,
-            became=ops,
+            ops_by_node=ops,
         )
         context.facts[IMPORTED] = imported
-        became = {
+        ops_by_node = {
             v: tensors[name] for v, name in names.items() if isinstance(tensors.get(name), Value)
         }
         left_out = (op for op in module.main.body.ops if op.kind == ABSENT)
@@ -62,7 +62,7 @@ class ImportOnnx(Pass):
         context.rewrites += [
             *(Rewrite("import a missing input", "", (op,), (), {}) for op in left_out),
             *(Rewrite("import a function", "", (op,), (), {}) for ops in bodies for op in ops),
-            *_steps([(op, ops[name]) for name, (op, _) in nodes.items()], imported, became),
+            *_steps([(op, ops[name]) for name, (op, _) in nodes.items()], imported, ops_by_node),
         ]
         return imported.module
 
@@ -83,13 +83,13 @@ def _written(graph, ops: Sequence[Op], names: Mapping[Value, str]) -> Iterator[t
 
 
 def _steps(
-    nodes: Iterable[tuple[Op, Sequence[Op]]], imported: Imported, became: Mapping[Value, Value]
+    nodes: Iterable[tuple[Op, Sequence[Op]]], imported: Imported, ops_by_node: Mapping[Value, Value]
 ) -> Iterator[Rewrite]:
     """Yield a rewrite for each node, to its ops in the module and the new values of its results."""
     there = set(imported.module.main.body.ops)
     sized = imported.nodes.sized if imported.nodes is not None else {}
     for op, made in nodes:
-        values = {old: became[old] for old in op.results if old in became}
+        values = {old: ops_by_node[old] for old in op.results if old in ops_by_node}
         room = frozenset(v for v in values.values() if v in sized)
         new = tuple(o for o in made if o in there)
         yield Rewrite(_rule(op), "", (op,), new, values, room=room)

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from core_compiler.ir import OpaqueType, TensorType, Type, Value, tensor
 from core_compiler.onnx_level.dialect import ANY_SIZE, LEVEL, UNKNOWN, is_node, type_of
-from core_compiler.onnx_level.shape_inference import NotInferred, inferred
+from core_compiler.onnx_level.shape_inference import NotInferred, infer_types
 from core_compiler.onnx_level.write import named
 from core_compiler.passes.base import Pass
 
@@ -23,7 +23,7 @@ class InferShapes(Pass):
     @override
     def run(self, module, context):
         proto, names = named(module)
-        found = _inferred(proto, context)
+        found = _infer(proto, context)
         types: dict[str, Type] = {}
         _collect(found.graph, types)
 
@@ -31,26 +31,28 @@ class InferShapes(Pass):
             for op in rewriter.ops:
                 if not is_node(op) or not op.results:
                     continue
-                better = [_better(v, types.get(names.get(v, ""), UNKNOWN)) for v in op.results]
-                if all(a is b for a, b in zip(better, op.results, strict=True)):
+                refined = [
+                    _more_specific(v, types.get(names.get(v, ""), UNKNOWN)) for v in op.results
+                ]
+                if all(a is b for a, b in zip(refined, op.results, strict=True)):
                     continue
                 current = rewriter.producer(op.results[0])
                 assert current is not None  # it may have been rebuilt with other operands
                 op = current
-                mapping = dict(zip(op.results, better, strict=True))
-                rewriter.replace(op, op.with_(results=better), mapping, rule="its type is known")
+                mapping = dict(zip(op.results, refined, strict=True))
+                rewriter.replace(op, op.with_(results=refined), mapping, rule="its type is known")
 
         return context.rewrite(module, edit, LEVEL)
 
 
-def _inferred(proto, context):
+def _infer(proto, context):
     """Return ``proto`` with the types that ONNX infers; ``proto`` itself if inference fails.
 
     Inference is not strict: types that it cannot infer stay unknown, and the import reports
     contradictions.
     """
     try:
-        return type(proto).FromString(inferred(proto.SerializeToString()))
+        return type(proto).FromString(infer_types(proto.SerializeToString()))
     except NotInferred as problem:
         context.note("warning", f"ONNX cannot infer shapes: {problem}")
         return proto
@@ -66,13 +68,15 @@ def _collect(graph, types: dict[str, Type]) -> None:
                 _collect(attribute.g, types)
 
 
-def _better(value: Value, found: Type) -> Value:
+def _more_specific(value: Value, found: Type) -> Value:
     """Return a value with the more specific of two types; ``value`` itself if it has that type."""
     own = value.type
     if isinstance(own, TensorType) and isinstance(found, TensorType):
         if own.rank != found.rank or own.dtype is not found.dtype:
             return value
-        sizes = [b if _tells_more(b, a) else a for a, b in zip(own.shape, found.shape, strict=True)]
+        sizes = [
+            b if _is_more_specific(b, a) else a for a, b in zip(own.shape, found.shape, strict=True)
+        ]
         found = tensor(sizes, own.dtype)
     elif isinstance(own, TensorType) or (
         isinstance(own, OpaqueType) and own is not UNKNOWN and not isinstance(found, TensorType)
@@ -81,7 +85,7 @@ def _better(value: Value, found: Type) -> Value:
     return value if found is own or found is UNKNOWN else Value(found, value.name)
 
 
-def _tells_more(size: int | str, than: int | str) -> bool:
+def _is_more_specific(size: int | str, than: int | str) -> bool:
     if isinstance(than, int):
         return False
     return isinstance(size, int) or (than == ANY_SIZE and size != ANY_SIZE)

@@ -11,9 +11,9 @@ from typing_extensions import override
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.ir.verifier import where_of
-from core_compiler.onnx_level.dialect import LEVEL, NOTHING, called, spelled
-from core_compiler.onnx_level.inline import expanded, settled
-from core_compiler.onnx_level.legality import complaint
+from core_compiler.onnx_level.dialect import LEVEL, NOTHING, domain_and_type, function_name
+from core_compiler.onnx_level.inline import expand_call, reuse_results
+from core_compiler.onnx_level.legality import find_error
 from core_compiler.onnx_level.passes.convert_version import converted
 from core_compiler.passes.base import Pass
 from core_compiler.support.errors import UserError
@@ -43,11 +43,11 @@ class InlineFunctions(Pass):
             work = list(rewriter.ops)
             while work:
                 call = work.pop()
-                function = functions.get(called(call))
+                function = functions.get(function_name(call))
                 if function is None:
                     continue
                 _check_call(call, function)
-                ops, values = expanded(function, call)
+                ops, values = expand_call(function, call)
                 _check_body(call, ops, values)
                 made += len(ops)
                 if made > NODES:
@@ -56,7 +56,7 @@ class InlineFunctions(Pass):
                         "inline",
                         "the model is damaged; export it again",
                     )
-                ops, mapping = settled(call, values, ops)
+                ops, mapping = reuse_results(call, values, ops)
                 work += rewriter.replace(call, ops, mapping, rule=f"inline {function.name}")
                 own = dict(function.attributes["opsets"])
                 if own.get("", opsets.get("")) != opsets.get(""):
@@ -66,19 +66,21 @@ class InlineFunctions(Pass):
 
         main = Module({"main": module.main}, module.weights, module.symbols)
         main = context.rewrite(main, edit, LEVEL)
-        while any(called(op) in functions for op in main.walk()) and context.budget.left != 0:
+        while (
+            any(function_name(op) in functions for op in main.walk()) and context.budget.left != 0
+        ):
             main = context.rewrite(main, edit, LEVEL)  # calls within subgraphs of bodies
         if foreign:  # bodies of another version
-            main, refused = converted(main, opsets[""], context)
-            if refused:
-                op, reason = refused[0]
+            main, unsupported = converted(main, opsets[""], context)
+            if unsupported:
+                op, reason = unsupported[0]
                 raise UserError(
-                    f"{spelled(op)[1]} in a function: {reason}",
+                    f"{domain_and_type(op)[1]} in a function: {reason}",
                     sorted(foreign)[0],
                     "export the model with one version of ONNX",
                 )
         facts = {**main.main.attributes, "opsets": tuple(sorted(opsets.items()))}
-        left = {called(op) for op in main.walk()} & functions.keys()
+        left = {function_name(op) for op in main.walk()} & functions.keys()
         kept = functions if left else {}
         module = module.with_(functions={"main": main.main, **kept})
         inlined = main.main.with_(attributes=facts)
@@ -105,12 +107,12 @@ def _check_body(call: Op, body: Sequence[Op], values: Sequence[Value]) -> None:
     Also raise it if a result is an input that the call omits.
     """
     inner = (op for each in body for op in each.walk())
-    problem = next((found for op in inner if (found := complaint(op))), None)
+    problem = next((found for op in inner if (found := find_error(op))), None)
     if problem is None and any(v.type is NOTHING for v in values[: len(call.results)]):
         problem = "a result is an omitted input"
     if problem:
         raise UserError(
-            f"{problem}, in a call of {called(call)}",
+            f"{problem}, in a call of {function_name(call)}",
             where_of(call) or "inline_functions",
             "the file is damaged; export it again",
         )
@@ -120,8 +122,8 @@ def _check_recursion(functions: Mapping[str, Function]) -> None:
     """Raise UserError if a function calls itself, directly or indirectly."""
     done: set[str] = set()
 
-    def visit(name: str, above: tuple[str, ...]) -> None:
-        if name in above:
+    def visit(name: str, callers: tuple[str, ...]) -> None:
+        if name in callers:
             raise UserError(
                 f"function {name} calls itself",
                 "inline_functions",
@@ -130,8 +132,8 @@ def _check_recursion(functions: Mapping[str, Function]) -> None:
         if name in done:
             return
         for op in functions[name].body.walk():
-            if called(op) in functions:
-                visit(called(op), (*above, name))
+            if function_name(op) in functions:
+                visit(function_name(op), (*callers, name))
         done.add(name)
 
     for name in functions:

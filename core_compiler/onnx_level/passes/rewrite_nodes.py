@@ -60,41 +60,41 @@ class RewriteNodes(Pass):
         return RULES
 
 
-def node(op_type: str, *operands, name: str = "", where=None, once: bool = False) -> Node:
+def node(op_type: str, *operands, name: str = "", where=None, one_use: bool = False) -> Node:
     """Return a pattern node of the default domain."""
     return Node(
         f"{PREFIX}{op_type}",
         tuple(Any_(o) if isinstance(o, str) else o for o in operands),
         name,
         where,
-        once,
+        one_use,
     )
 
 
 # -- no-ops ----------------------------------------------------------------------------------------
 
 
-def _same(b: Nodes, m: Match):
+def _take_input(b: Nodes, m: Match):
     return m["x"]
 
 
-def _type_kept(m: Match) -> str | None:
+def _keeps_type(m: Match) -> str | None:
     """Require that the result has the type of its replacement; a declared type is kept."""
     if m.root.result.type is m["x"].type:
         return None
     return f"its type is {m.root.result.type}, the type of its input is {m['x'].type}"
 
 
-def _known_type_kept(m: Match) -> str | None:
+def _keeps_known_type(m: Match) -> str | None:
     """Require in addition that the type is known; two unknown types may differ."""
-    return _type_kept(m) if isinstance(m["x"].type, TensorType) else "its type is unknown"
+    return _keeps_type(m) if isinstance(m["x"].type, TensorType) else "its type is unknown"
 
 
 def _not_broadcast(m: Match) -> str | None:
     """Require that a constant ``c`` has no axis along which ``x`` would be repeated."""
-    unfit = _known_type_kept(m)
-    if unfit is not None:
-        return unfit
+    reason = _keeps_known_type(m)
+    if reason is not None:
+        return reason
     own, others = m["x"].type.shape, m.array("c").shape
     along = zip(reversed(own), reversed(others), strict=False)
     if len(others) > len(own) or any(size not in (1, mine) for mine, size in along):
@@ -109,7 +109,7 @@ def _one_result(m: Match) -> str | None:
     return None
 
 
-def _evaluates(op: Op) -> bool:
+def _is_inference(op: Op) -> bool:
     return op.get("training_mode", 0) == 0
 
 
@@ -139,7 +139,7 @@ def _perm(op: Op) -> tuple[int, ...] | None:
     return given
 
 
-def _unmoved(op: Op) -> bool:
+def _is_identity(op: Op) -> bool:
     perm = _perm(op)
     return perm is not None and perm == tuple(range(len(perm)))
 
@@ -194,15 +194,20 @@ def _no_float(m: Match) -> str | None:
 
 
 _TRIVIAL = (
-    Rule("Identity(x) => x", node("Identity", "x"), _same, _type_kept),
-    Rule("Cast(x) to its own type => x", node("Cast", "x"), _same, _known_type_kept),
+    Rule("Identity(x) => x", node("Identity", "x"), _take_input, _keeps_type),
+    Rule("Cast(x) to its own type => x", node("Cast", "x"), _take_input, _keeps_known_type),
     Rule(
         "Dropout(x) => x",
-        Node(f"{PREFIX}Dropout", (), "drop", _evaluates),
+        Node(f"{PREFIX}Dropout", (), "drop", _is_inference),
         lambda b, m: (m.root.operands[0], *m.root.results[1:]),
         _dropout,
     ),
-    Rule("Transpose in order => x", node("Transpose", "x", where=_unmoved), _same, _type_kept),
+    Rule(
+        "Transpose in order => x",
+        node("Transpose", "x", where=_is_identity),
+        _take_input,
+        _keeps_type,
+    ),
     Rule(
         "Transpose(Transpose(x)) => one",
         node("Transpose", node("Transpose", "x", name="inner"), name="outer"),
@@ -211,27 +216,47 @@ _TRIVIAL = (
     ),
     Rule(
         "Reshape(Reshape(x)) => Reshape(x)",
-        node("Reshape", node("Reshape", "x", Any_("before"), once=True), Const("shape")),
+        node("Reshape", node("Reshape", "x", Any_("before"), one_use=True), Const("shape")),
         _reshape,
         _whole_shape,
     ),
-    Rule("Reshape to its own shape => x", node("Reshape", "x", Any_("shape")), _same, _own_shape),
-    Rule("Expand to its own shape => x", node("Expand", "x", Any_("shape")), _same, _own_shape),
-    Rule("Flatten to its own shape => x", node("Flatten", "x"), _same, _own_shape),
-    Rule("Concat of one => x", node("Concat", "x"), _same, _type_kept),
-    Rule("Sum of one => x", node("Sum", "x"), _same, _type_kept),
-    Rule("Max of one => x", node("Max", "x"), _same, _type_kept),
-    Rule("Min of one => x", node("Min", "x"), _same, _type_kept),
     Rule(
-        "x * 1 => x", node("Mul", "x", Const("c", _neutral(1), "all ones")), _same, _not_broadcast
+        "Reshape to its own shape => x",
+        node("Reshape", "x", Any_("shape")),
+        _take_input,
+        _own_shape,
     ),
     Rule(
-        "x / 1 => x", node("Div", "x", Const("c", _neutral(1), "all ones")), _same, _not_broadcast
+        "Expand to its own shape => x", node("Expand", "x", Any_("shape")), _take_input, _own_shape
     ),
-    Rule("x + 0 => x", node("Add", "x", Const("c", _neutral(0), "all zeros")), _same, _no_float),
-    Rule("x - 0 => x", node("Sub", "x", Const("c", _neutral(0), "all +0")), _same, _not_broadcast),
-    Rule("Not(Not(x)) => x", node("Not", node("Not", "x")), _same),
-    Rule("Neg(Neg(x)) => x", node("Neg", node("Neg", "x")), _same),
+    Rule("Flatten to its own shape => x", node("Flatten", "x"), _take_input, _own_shape),
+    Rule("Concat of one => x", node("Concat", "x"), _take_input, _keeps_type),
+    Rule("Sum of one => x", node("Sum", "x"), _take_input, _keeps_type),
+    Rule("Max of one => x", node("Max", "x"), _take_input, _keeps_type),
+    Rule("Min of one => x", node("Min", "x"), _take_input, _keeps_type),
+    Rule(
+        "x * 1 => x",
+        node("Mul", "x", Const("c", _neutral(1), "all ones")),
+        _take_input,
+        _not_broadcast,
+    ),
+    Rule(
+        "x / 1 => x",
+        node("Div", "x", Const("c", _neutral(1), "all ones")),
+        _take_input,
+        _not_broadcast,
+    ),
+    Rule(
+        "x + 0 => x", node("Add", "x", Const("c", _neutral(0), "all zeros")), _take_input, _no_float
+    ),
+    Rule(
+        "x - 0 => x",
+        node("Sub", "x", Const("c", _neutral(0), "all +0")),
+        _take_input,
+        _not_broadcast,
+    ),
+    Rule("Not(Not(x)) => x", node("Not", node("Not", "x")), _take_input),
+    Rule("Neg(Neg(x)) => x", node("Neg", node("Neg", "x")), _take_input),
     Rule(
         "Relu(Relu(x)) => Relu(x)",
         node("Relu", node("Relu", "x", name="inner")),
@@ -243,8 +268,8 @@ _TRIVIAL = (
 # -- adjacent nodes --------------------------------------------------------------------------------
 
 
-def _normalises(op: Op) -> bool:
-    return _evaluates(op) and op.get("spatial", 1) == 1
+def _is_foldable_norm(op: Op) -> bool:
+    return _is_inference(op) and op.get("spatial", 1) == 1
 
 
 def _folded(b: Nodes, m: Match):
@@ -359,12 +384,12 @@ def _gemm(b: Nodes, m: Match):
 _FUSIONS = (
     Rule("BatchNormalization(Conv(x)) => Conv(x)",
          node("BatchNormalization", Node(f"{PREFIX}Conv", (), "conv", None, True), Const("s"),
-              Const("b"), Const("m"), Const("v"), where=_normalises),
+              Const("b"), Const("m"), Const("v"), where=_is_foldable_norm),
          _folded, _conv_known, tolerance=2e-5),
     Rule("Conv(Pad(x)) => Conv(x)",
          Node(f"{PREFIX}Conv"), _padded_conv, _padding),
     Rule("MatMul(x, w) + c => Gemm(x, w, c)",
-         node("Add", node("MatMul", "x", "w", once=True), Const("c")),
+         node("Add", node("MatMul", "x", "w", one_use=True), Const("c")),
          _gemm, _matrix, tolerance=2e-6),
 )  # fmt: skip
 RULES = (*_TRIVIAL, *_FUSIONS)

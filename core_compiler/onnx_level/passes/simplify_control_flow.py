@@ -36,7 +36,7 @@ class SimplifyControlFlow(Pass):
     unroll: int = 8
 
     half = "source"
-    asks = 1
+    refusal_arity = 1
     requires = frozenset({"onnx_nodes"})
 
     @override
@@ -48,7 +48,7 @@ class SimplifyControlFlow(Pass):
             while work:
                 op = work.pop()
                 current = rewriter.producer(op.results[0]) if op.results else None
-                if current is None or self._refused(current, rewriter, outer) is not None:
+                if current is None or self._refusal(current, rewriter, outer) is not None:
                     continue
                 if current.kind == f"{PREFIX}If":
                     placed = self._branch(current, rewriter, outer, module)
@@ -62,7 +62,9 @@ class SimplifyControlFlow(Pass):
         taken = bool(_array(op.operands[0], rewriter, outer, module).all())
         name = "then_branch" if taken else "else_branch"
         body = clone_block(op.regions[op[REGIONS].index(name)])
-        return _put(op, list(body.ops), body.outputs, rewriter, f"If {str(taken).lower()}", module)
+        return _replace_op(
+            op, list(body.ops), body.outputs, rewriter, f"If {str(taken).lower()}", module
+        )
 
     def _iterations(self, op: Op, rewriter: Rewriter, outer, module) -> list[Op]:
         count = int(_array(op.operands[0], rewriter, outer, module).reshape(-1)[0])
@@ -74,41 +76,41 @@ class SimplifyControlFlow(Pass):
         nodes = Nodes(module.weights)
         for step in range(count):
             number = nodes.constant(np.array(step, np.int64))
-            going = nodes.constant(np.array(True))
-            inputs = dict(zip(body.arguments, (number, going, *carried), strict=True))
-            once = clone_block(Block((), body.ops, body.outputs), inputs)
-            nodes.ops += [o.with_(origin=None) for o in once.ops]
-            carried = list(once.outputs[1 : 1 + len(carried)])
-            for kept, value in zip(scanned, once.outputs[1 + len(carried) :], strict=True):
+            true_value = nodes.constant(np.array(True))
+            inputs = dict(zip(body.arguments, (number, true_value, *carried), strict=True))
+            iteration = clone_block(Block((), body.ops, body.outputs), inputs)
+            nodes.ops += [o.with_(origin=None) for o in iteration.ops]
+            carried = list(iteration.outputs[1 : 1 + len(carried)])
+            for kept, value in zip(scanned, iteration.outputs[1 + len(carried) :], strict=True):
                 kept.append(value)
         rows = [_stacked(nodes, kept, version_of(module)) for kept in scanned]
-        return _put(op, nodes.ops, (*carried, *rows), rewriter, f"Loop of {count}", module)
+        return _replace_op(op, nodes.ops, (*carried, *rows), rewriter, f"Loop of {count}", module)
 
-    def _refused(self, op: Op, rewriter: Rewriter, outer) -> Refusal | None:
+    def _refusal(self, op: Op, rewriter: Rewriter, outer) -> Refusal | None:
         if op.kind == f"{PREFIX}If":
-            if _held(op.operands[0], rewriter, outer) is None:
+            if _known_constant(op.operands[0], rewriter, outer) is None:
                 return refuse("known way", "the condition of {0} is not a constant", op)
             return None
         if op.kind != f"{PREFIX}Loop":
             return refuse("known way", "{0:kind} is neither a branch nor a loop", op)
-        trips = _held(op.operands[0], rewriter, outer)
+        trips = _known_constant(op.operands[0], rewriter, outer)
         if trips is None:
             return refuse("known way", "the trip count of {0} is not a constant", op)
         body = op.regions[0]
-        goes_on = body.producers().get(body.outputs[0])
-        if goes_on is not None and goes_on.kind == f"{PREFIX}Identity":
-            through = goes_on.operands[0]
+        condition_op = body.producers().get(body.outputs[0])
+        if condition_op is not None and condition_op.kind == f"{PREFIX}Identity":
+            condition = condition_op.operands[0]
         else:
-            through = body.outputs[0]
-        held = _held(through, rewriter, {**outer, **body.producers()})
-        always = held is not None and bool(held.array().all())
-        if through is not body.arguments[1] and not always:
+            condition = body.outputs[0]
+        held = _known_constant(condition, rewriter, {**outer, **body.producers()})
+        is_always_true = held is not None and bool(held.array().all())
+        if condition is not body.arguments[1] and not is_always_true:
             return refuse("known way", "the condition of {0} is computed in its body", op)
         count = int(trips.array().reshape(-1)[0])
-        for begins in op.operands[1:2]:
-            if _is_absent(begins, rewriter, outer):
+        for initial in op.operands[1:2]:
+            if _is_absent(initial, rewriter, outer):
                 continue
-            start = _held(begins, rewriter, outer)
+            start = _known_constant(initial, rewriter, outer)
             if start is None:
                 return refuse("known way", "the initial condition of {0} is not a constant", op)
             count *= bool(start.array().all())
@@ -119,8 +121,8 @@ class SimplifyControlFlow(Pass):
         return None
 
     @override
-    def refusal(self, ops, scene):
-        return self._refused(ops[0], scene.rewriter, {})
+    def refusal(self, ops, context):
+        return self._refusal(ops[0], context.rewriter, {})
 
 
 def _stacked(nodes: Nodes, rows: list[Value], version: int) -> Value:
@@ -133,7 +135,7 @@ def _stacked(nodes: Nodes, rows: list[Value], version: int) -> Value:
     return nodes.one("Concat", *lifted, version=version, axis=0)
 
 
-def _put(op: Op, ops: list[Op], values, rewriter: Rewriter, rule: str, module) -> list[Op]:
+def _replace_op(op: Op, ops: list[Op], values, rewriter: Rewriter, rule: str, module) -> list[Op]:
     """Replace ``op`` by ``ops``; its results keep their names, except those that are omitted."""
     since = schema("", "Identity", version_of(module)).since_version
     made = dict(zip(op.results, values, strict=True))
@@ -146,19 +148,19 @@ def _put(op: Op, ops: list[Op], values, rewriter: Rewriter, rule: str, module) -
     return rewriter.replace(op, [*(o.with_(origin=None) for o in ops), *kept], results, rule=rule)
 
 
-def _maker(value: Value, rewriter: Rewriter, outer) -> Op | None:
+def _producer(value: Value, rewriter: Rewriter, outer) -> Op | None:
     return rewriter.producer(value) or outer.get(value)
 
 
-def _held(value: Value, rewriter: Rewriter, outer):
-    maker = _maker(value, rewriter, outer)
-    return None if maker is not None and maker.get(OVERRIDABLE) else constant(maker)
+def _known_constant(value: Value, rewriter: Rewriter, outer):
+    producer = _producer(value, rewriter, outer)
+    return None if producer is not None and producer.get(OVERRIDABLE) else constant(producer)
 
 
 def _array(value: Value, rewriter: Rewriter, outer, module) -> np.ndarray:
-    return as_array(_held(value, rewriter, outer), module.weights)
+    return as_array(_known_constant(value, rewriter, outer), module.weights)
 
 
 def _is_absent(value: Value, rewriter: Rewriter, outer) -> bool:
-    maker = _maker(value, rewriter, outer)
-    return maker is not None and maker.kind == ABSENT
+    producer = _producer(value, rewriter, outer)
+    return producer is not None and producer.kind == ABSENT

@@ -66,7 +66,7 @@ SLOPES = {
 }
 
 
-def _enter(name: str, slope) -> None:
+def _register(name: str, slope) -> None:
     @of_one(name)
     def rule(b, op, dy):
         (x,) = op.operands
@@ -75,7 +75,7 @@ def _enter(name: str, slope) -> None:
 
 
 for _name, _slope in SLOPES.items():
-    _enter(_name, _slope)
+    _register(_name, _slope)
 
 
 @of_one("leaky_relu")

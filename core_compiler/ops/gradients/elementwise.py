@@ -59,8 +59,8 @@ def _of_base(a: Term, c: Term, y: Term, dy: Term) -> Term:
 
 def _of_exponent(a: Term, c: Term, y: Term, dy: Term) -> Term:
     """Return y * log(a), and 0 for a = 0 and an exponent that is not negative."""
-    nothing = a.same(0).call("and", c >= 0)
-    return (dy * (y * a.call("log"))).unless(nothing)
+    zero = a.same(0).call("and", c >= 0)
+    return (dy * (y * a.call("log"))).unless(zero)
 
 
 def _over(x: Term, square: Term) -> Term:
@@ -87,7 +87,7 @@ BINARY: dict[str, tuple[Callable[..., Term], Callable[..., Term]]] = {
 }
 
 
-def _enter_unary(name: str, formula: Callable) -> None:
+def _register_unary(name: str, formula: Callable) -> None:
     spelled = in_terms(formula)
 
     @of_one(name)
@@ -96,7 +96,7 @@ def _enter_unary(name: str, formula: Callable) -> None:
         return rounded(b, spelled(b, x, op.result, dy), x)
 
 
-def _enter_binary(name: str, formulas: tuple[Callable, Callable]) -> None:
+def _register_binary(name: str, formulas: tuple[Callable, Callable]) -> None:
     spelled = [in_terms(f) for f in formulas]
 
     @of_each(name)
@@ -106,16 +106,16 @@ def _enter_binary(name: str, formulas: tuple[Callable, Callable]) -> None:
 
 
 for _name, _formula in UNARY.items():
-    _enter_unary(_name, _formula)
+    _register_unary(_name, _formula)
 for _name, _formulas in BINARY.items():
-    _enter_binary(_name, _formulas)
+    _register_binary(_name, _formulas)
 
 
 @of_each("select")
 def _select(b, op: typed.Select, dy):
     p = op.p
-    nothing = b.scalar_like(0, dy)
-    return None, lambda: b.select(p, dy, nothing), lambda: b.select(p, nothing, dy)
+    zero = b.scalar_like(0, dy)
+    return None, lambda: b.select(p, dy, zero), lambda: b.select(p, zero, dy)
 
 
 @of_one("cast")

@@ -149,11 +149,11 @@ def _running_extreme(b, op: typed.Cummax | typed.Cummin, cotangents, wanted):
         rest = b.cut(dy, axis, 0, size - 1) if backwards else b.cut(dy, axis, 1, size)
         last = zeros(b, b.cut(dy, axis, 0, 1))
         dy = b.concat(*((last, rest) if backwards else (rest, last)), axis=axis)
-    place = b.iota(shape=x.type.shape, dtype=I64, axis=axis)
+    position = b.iota(shape=x.type.shape, dtype=I64, axis=axis)
     if backwards:
-        where = b.select(b.eq(x, y), place, b.scalar_like(size, place))
+        where = b.select(b.eq(x, y), position, b.scalar_like(size, position))
         where = b.cummin(where, axis=axis, reverse=True)
     else:
-        where = b.select(b.eq(x, y), place, b.scalar_like(-1, place))
+        where = b.select(b.eq(x, y), position, b.scalar_like(-1, position))
         where = b.cummax(where, axis=axis)
     return (b.scatter_along(zeros(b, x), where, dy, axis=axis, mode="add"),)

@@ -30,7 +30,7 @@ class Box:
         there = b.dynamic_slice(known, *self.starts, sizes=self.update.type.shape)
         return b.dynamic_update_slice(known, b.add(there, self.update), *self.starts)
 
-    def alone(self, b: Builder, like: Value) -> Value:
+    def as_tensor(self, b: Builder, like: Value) -> Value:
         """Return this box as a tensor of the shape of ``like``."""
         return b.dynamic_update_slice(b.scalar_like(0, like), self.update, *self.starts)
 
@@ -59,26 +59,26 @@ def CONSTANT(b, op, cotangents, wanted):
 def gradient(*names: str) -> Callable[[Rule], Rule]:
     """Register the rule of ``core.<name>``."""
 
-    def enter(rule: Rule) -> Rule:
+    def register(rule: Rule) -> Rule:
         for name in names:
             assert name not in RULES, name
             RULES[name] = rule
         return rule
 
-    return enter
+    return register
 
 
 def of_one(*names: str) -> Callable:
     """Register ``rule(b, op, dy) -> dx`` of an op with one operand and one result."""
 
-    def enter(rule: Callable[[Builder, Any, Value], Value | None]):
+    def register(rule: Callable[[Builder, Any, Value], Value | None]):
         def each(b, op, cotangents, wanted):
             return (rule(b, op, cotangents[0]),)
 
         gradient(*names)(each)
         return rule
 
-    return enter
+    return register
 
 
 def of_each(*names: str) -> Callable:
@@ -88,19 +88,19 @@ def of_each(*names: str) -> Callable:
     zero), called if that gradient is requested.
     """
 
-    def enter(rule: Callable[[Builder, Any, Value], Sequence[Callable[[], Cotangent] | None]]):
+    def register(rule: Callable[[Builder, Any, Value], Sequence[Callable[[], Cotangent] | None]]):
         def each(b, op, cotangents, wanted):
             made = rule(b, op, cotangents[0])
             made = (*made, *[None] * (len(op.operands) - len(made)))
             return tuple(
-                f() if asked and f is not None else None
-                for f, asked in zip(made, wanted, strict=True)
+                f() if needed and f is not None else None
+                for f, needed in zip(made, wanted, strict=True)
             )
 
         gradient(*names)(each)
         return rule
 
-    return enter
+    return register
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ RULES = (
     *loss.RULES,
 )
 
-SMOOTH = tuple(rule for rule in RULES if not rule.kink)
+SMOOTH = tuple(rule for rule in RULES if not rule.changes_subgradient)
 
 
 @dataclass(frozen=True)

@@ -19,25 +19,25 @@ from core_compiler.ops import typed
 from core_compiler.passes.axes import (
     Axes,
     Axis,
+    CompactValue,
     Digit,
-    Small,
-    behind,
-    below,
+    canonical_digits,
+    compact,
     covers,
-    flat,
+    flatten_axes,
+    identity_axes,
     length,
+    operand_axes,
     rearrange,
-    refined,
-    small,
-    spread_over,
-    whole,
+    refine_axes,
+    view_chain,
 )
-from core_compiler.passes.recompose.spelling import OVERFLOWS, one
+from core_compiler.passes.recompose.spelling import OVERFLOWS, is_uniform
 from core_compiler.passes.rules import (
     MOVES,
     Match,
+    MatchFailure,
     Rule,
-    Unfit,
     View,
     all_of,
     fits,
@@ -55,7 +55,7 @@ TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
-class _Side:
+class _ProductOperand:
     """An operand of a product: its axes that are batch, summed, and free."""
 
     value: Value
@@ -63,21 +63,21 @@ class _Side:
     summed: tuple[int, ...]
 
     @property
-    def own(self) -> tuple[int, ...]:
+    def free(self) -> tuple[int, ...]:
         taken = (*self.batch, *self.summed)
         return tuple(a for a in range(self.value.type.rank) if a not in taken)
 
 
-def _sides(product: Op) -> tuple[_Side, _Side]:
+def _product_operands(product: Op) -> tuple[_ProductOperand, _ProductOperand]:
     a, b = product.operands
     contract = typed.Contract.match(product)
     if contract is not None:
         return (
-            _Side(a, contract.batch_a, contract.contract_a),
-            _Side(b, contract.batch_b, contract.contract_b),
+            _ProductOperand(a, contract.batch_a, contract.contract_a),
+            _ProductOperand(b, contract.batch_b, contract.contract_b),
         )
     batch, rank = tuple(range(a.type.rank - 2)), a.type.rank
-    return _Side(a, batch, (rank - 1,)), _Side(b, batch, (rank - 2,))
+    return _ProductOperand(a, batch, (rank - 1,)), _ProductOperand(b, batch, (rank - 2,))
 
 
 # -- from the softmax down to the scores -----------------------------------------------------------
@@ -91,7 +91,7 @@ class _Mask:
     (``inverted``: the hidden ones), and this is the score of the hidden keys.
     """
 
-    small: Small
+    compact: CompactValue
     hidden: float | None = None
     inverted: bool = False
 
@@ -108,94 +108,98 @@ class _Scores:
     axes: Axes
     scale: float = 1.0
     masks: tuple[_Mask, ...] = ()
-    met: tuple[Op, ...] = ()
+    path: tuple[Op, ...] = ()
 
     def masked(self, mask: _Mask) -> _Scores:
         return replace(self, masks=(*self.masks, mask))
 
 
 #: Maximum number of ops between a product and its softmax.
-_FAR = 12
+_MAX_STEPS = 12
 
 
 def _number(value: Value, view: View) -> float | None:
     """Return the value of a uniform constant, or None."""
     array = view.constant(value)
-    return float(array.flat[0]) if array is not None and is_float(array) and one(array) else None
+    return (
+        float(array.flat[0])
+        if array is not None and is_float(array) and is_uniform(array)
+        else None
+    )
 
 
-def _factor(maker: Op, view: View) -> tuple[Value, float] | None:
+def _factor(producer: Op, view: View) -> tuple[Value, float] | None:
     """Return the operand and the factor of a product with, or quotient by, a scalar, or None."""
-    if maker.kind not in ("core.mul", "core.div"):
+    if producer.kind not in ("core.mul", "core.div"):
         return None
-    x, y = maker.operands
+    x, y = producer.operands
     number = _number(y, view)
     if number is not None:
-        return (x, number) if maker.kind == "core.mul" else (x, 1 / number)
-    number = _number(x, view) if maker.kind == "core.mul" else None
+        return (x, number) if producer.kind == "core.mul" else (x, 1 / number)
+    number = _number(x, view) if producer.kind == "core.mul" else None
     return None if number is None else (y, number)
 
 
-def _down(value: Value, axes: Axes, view: View, left: int = _FAR) -> _Scores:
+def _find_scores(value: Value, axes: Axes, view: View, steps_left: int = _MAX_STEPS) -> _Scores:
     """Return the scores that ``value`` is computed from; Unfit names an op in between."""
-    maker = view.producer(value)
-    if maker is None or left == 0:
-        raise Unfit(
+    producer = view.producer(value)
+    if producer is None or steps_left == 0:
+        raise MatchFailure(
             "the scores are defined outside this block"
-            if left
+            if steps_left
             else "the scores are too many ops away"
         )
-    if maker.kind in _PRODUCTS:
-        return _Scores(maker, axes)
+    if producer.kind in _PRODUCTS:
+        return _Scores(producer, axes)
     for kinds, step in _STEPS:
-        if maker.kind in kinds:
-            found = step(maker, axes, view, left - 1)
-            return replace(found, met=(maker, *found.met))
-    raise Unfit(f"{maker.kind} is between the product and its softmax")
+        if producer.kind in kinds:
+            found = step(producer, axes, view, steps_left - 1)
+            return replace(found, path=(producer, *found.path))
+    raise MatchFailure(f"{producer.kind} is between the product and its softmax")
 
 
-def _viewed(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
-    (x,) = maker.operands
-    inner = below(maker, axes)
-    if inner is None or x.type.elements != maker.result.type.elements:
-        raise Unfit("the scores are broadcast")
-    return _down(x, inner, view, left)
+def _through_view(producer: Op, axes: Axes, view: View, steps_left: int) -> _Scores:
+    (x,) = producer.operands
+    inner = operand_axes(producer, axes)
+    if inner is None or x.type.elements != producer.result.type.elements:
+        raise MatchFailure("the scores are broadcast")
+    return _find_scores(x, inner, view, steps_left)
 
 
-def _scaled(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
-    factor = _factor(maker, view)
+def _through_scale(producer: Op, axes: Axes, view: View, steps_left: int) -> _Scores:
+    factor = _factor(producer, view)
     if factor is None:
-        raise Unfit("the scores are scaled by more than one number")
-    found = _down(factor[0], axes, view, left)
+        raise MatchFailure("the scores are scaled by more than one number")
+    found = _find_scores(factor[0], axes, view, steps_left)
     if found.masks:
-        raise Unfit("the mask is scaled with the scores")
+        raise MatchFailure("the mask is scaled with the scores")
     return replace(found, scale=found.scale * factor[1])
 
 
-def _biased(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
-    scores, mask = maker.operands
+def _through_mask(producer: Op, axes: Axes, view: View, steps_left: int) -> _Scores:
+    scores, mask = producer.operands
     try:
-        return _down(scores, axes, view, left).masked(_Mask(small(mask, axes, view)))
-    except Unfit:
-        return _down(mask, axes, view, left).masked(_Mask(small(scores, axes, view)))
+        return _find_scores(scores, axes, view, steps_left).masked(_Mask(compact(mask, axes, view)))
+    except MatchFailure:
+        return _find_scores(mask, axes, view, steps_left).masked(_Mask(compact(scores, axes, view)))
 
 
-def _chosen(maker: Op, axes: Axes, view: View, left: int) -> _Scores:
-    seen, above, under = maker.operands
-    for x, other in ((above, under), (under, above)):
+def _through_select(producer: Op, axes: Axes, view: View, steps_left: int) -> _Scores:
+    condition, on_true, on_false = producer.operands
+    for x, other in ((on_true, on_false), (on_false, on_true)):
         number = _number(other, view)
         if number is not None:
-            mask = _Mask(small(seen, axes, view), number, inverted=x is under)
-            return _down(x, axes, view, left).masked(mask)
-    raise Unfit("hidden keys have no single score")
+            mask = _Mask(compact(condition, axes, view), number, inverted=x is on_false)
+            return _find_scores(x, axes, view, steps_left).masked(mask)
+    raise MatchFailure("hidden keys have no single score")
 
 
 #: Ops allowed between the product and its softmax, and how to continue below each.
 _STEPS: tuple[tuple[frozenset[str], Callable[..., _Scores]], ...] = (
-    (MOVES, _viewed),
-    (frozenset({"core.mul", "core.div"}), _scaled),
-    (frozenset({"core.add"}), _biased),
-    (frozenset({"core.select"}), _chosen),
+    (MOVES, _through_view),
+    (frozenset({"core.mul", "core.div"}), _through_scale),
+    (frozenset({"core.add"}), _through_mask),
+    (frozenset({"core.select"}), _through_select),
 )
 
 
@@ -223,23 +227,26 @@ class _Attention:
         causal = bool(masks) and self._is_causal(masks[-1])
         rest = masks[:-1] if causal else masks
         if len(rest) > 1:
-            raise Unfit("the scores have two masks")
+            raise MatchFailure("the scores have two masks")
         scores = {m.hidden for m in masks if m.hidden is not None}
         if len(scores) > 1:
-            raise Unfit("two masks hide keys with different scores")
+            raise MatchFailure("two masks hide keys with different scores")
         return (rest[0] if rest else None), causal, (scores.pop() if scores else -inf)
 
     def _is_causal(self, mask: _Mask) -> bool:
         """Return whether a constant mask shows query i the keys 0 to i."""
-        array = mask.small.array
+        array = mask.compact.array
         if mask.hidden is None or array is None:
             return False
-        wanted, told = (self.query, self.key), [flat([axis]) for axis in mask.small.axes]
-        if told != [axis for axis in wanted if axis in told]:
+        wanted, mask_axes = (
+            (self.query, self.key),
+            [flatten_axes([axis]) for axis in mask.compact.axes],
+        )
+        if mask_axes != [axis for axis in wanted if axis in mask_axes]:
             return False
-        seen = array.reshape([length(axis) if axis in told else 1 for axis in wanted])
-        below = np.tri(length(self.query), length(self.key)) > 0
-        return bool(np.array_equal(np.broadcast_to(seen, below.shape) ^ mask.inverted, below))
+        seen = array.reshape([length(axis) if axis in mask_axes else 1 for axis in wanted])
+        causal = np.tri(length(self.query), length(self.key)) > 0
+        return bool(np.array_equal(np.broadcast_to(seen, causal.shape) ^ mask.inverted, causal))
 
 
 @dataclass(frozen=True)
@@ -249,75 +256,88 @@ class _Operand:
     value: Value
     axes: Axes
     scale: float = 1.0
-    met: tuple[Op, ...] = ()
+    path: tuple[Op, ...] = ()
 
 
-def _plain(value: Value, axes: Axes, view: View, repeats: bool = True) -> _Operand:
+def _strip_views(value: Value, axes: Axes, view: View, repeats: bool = True) -> _Operand:
     """Return an operand without its views and without a scalar factor."""
     found = _Operand(value, axes)
     while True:
-        *passed, (value, axes) = behind(found.value, found.axes, view, repeats)
+        *passed, (value, axes) = view_chain(found.value, found.axes, view, repeats)
         viewed = tuple(o for v, _ in passed if (o := view.producer(v)) is not None)
-        found = replace(found, value=value, axes=axes, met=found.met + viewed)
-        maker = view.producer(value)
-        factor = None if maker is None else _factor(maker, view)
-        if maker is None or factor is None or maker in found.met:
+        found = replace(found, value=value, axes=axes, path=found.path + viewed)
+        producer = view.producer(value)
+        factor = None if producer is None else _factor(producer, view)
+        if producer is None or factor is None or producer in found.path:
             return found
-        met = (*found.met, maker)
-        found = _Operand(factor[0], axes, found.scale * factor[1], met)
+        path = (*found.path, producer)
+        found = _Operand(factor[0], axes, found.scale * factor[1], path)
 
 
-def _pick(axes: Sequence[Axis], places: Sequence[int]) -> Axes:
-    return tuple(axes[place] for place in places)
+def _axes_at(axes: Sequence[Axis], positions: Sequence[int]) -> Axes:
+    return tuple(axes[position] for position in positions)
 
 
-def _dealt(side: _Side, batch: Axes, summed: Axes, own: Axes) -> Axes:
+def _assemble_axes(side: _ProductOperand, batch: Axes, summed: Axes, free: Axes) -> Axes:
     """Return the axes of an operand, assembled from those of its three kinds."""
-    at = dict(zip((*side.batch, *side.summed, *side.own), (*batch, *summed, *own), strict=True))
+    at = dict(zip((*side.batch, *side.summed, *side.free), (*batch, *summed, *free), strict=True))
     return tuple(at[axis] for axis in range(side.value.type.rank))
 
 
-def _read(m: Match, shares_at: int) -> _Attention:
-    """Return the attention around the softmax that operand ``shares_at`` of the root comes from."""
+def _read(m: Match, weights_at: int) -> _Attention:
+    """Return the attention around the softmax that makes the root's operand ``weights_at``."""
     soft, view = m.named["soft"], m.view
-    sides = _sides(m.root)
-    shares, values = sides[shares_at], sides[1 - shares_at]
-    axes = whole(shares.value.type.shape)
-    chain = behind(shares.value, axes, view, repeats=False)
+    sides = _product_operands(m.root)
+    weights, values = sides[weights_at], sides[1 - weights_at]
+    axes = identity_axes(weights.value.type.shape)
+    chain = view_chain(weights.value, axes, view, repeats=False)
     soft_axes = next((its for v, its in chain if v is soft.result), None)
     if soft_axes is None:
-        raise Unfit("the softmax is broadcast")
-    key = flat(_pick(axes, shares.summed))
-    if flat([soft_axes[typed.Softmax.of(soft).axis]]) != key:
-        raise Unfit("the softmax is not over the summed axis, the keys")
-    scores = _down(soft.operands[0], soft_axes, view)
-    mixed = one_wide_float(m.root.result.type.dtype, (*scores.met, scores.product))
+        raise MatchFailure("the softmax is broadcast")
+    key = flatten_axes(_axes_at(axes, weights.summed))
+    if flatten_axes([soft_axes[typed.Softmax.of(soft).axis]]) != key:
+        raise MatchFailure("the softmax is not over the summed axis, the keys")
+    scores = _find_scores(soft.operands[0], soft_axes, view)
+    mixed = one_wide_float(m.root.result.type.dtype, (*scores.path, scores.product))
     if mixed is not None:
-        raise Unfit(mixed)
-    a, b = _sides(scores.product)
-    batch, own = scores.axes[: len(a.batch)], scores.axes[len(a.batch) :]
-    mine, others = own[: len(a.own)], own[len(a.own) :]
-    if flat(others) != key:
-        a, b, mine, others = b, a, others, mine
-    if flat(others) != key:
-        raise Unfit("the axis of the softmax is not the axis of the keys")
-    kept = _pick(axes, shares.batch)
-    if spread_over(batch) != spread_over(kept):
-        raise Unfit("queries, keys and values have different batch axes")
+        raise MatchFailure(mixed)
+    a, b = _product_operands(scores.product)
+    batch, free = scores.axes[: len(a.batch)], scores.axes[len(a.batch) :]
+    query_axes, key_axes = free[: len(a.free)], free[len(a.free) :]
+    if flatten_axes(key_axes) != key:
+        a, b, query_axes, key_axes = b, a, key_axes, query_axes
+    if flatten_axes(key_axes) != key:
+        raise MatchFailure("the axis of the softmax is not the axis of the keys")
+    kept = _axes_at(axes, weights.batch)
+    if canonical_digits(batch) != canonical_digits(kept):
+        raise MatchFailure("queries, keys and values have different batch axes")
     widths = _labelled("width", [a.value.type.shape[axis] for axis in a.summed])
-    ends = _labelled("value", [values.value.type.shape[axis] for axis in values.own])
-    queries = _plain(a.value, _dealt(a, batch, widths, mine), view, repeats=False)
-    keys = _plain(b.value, _dealt(b, batch, widths, others), view)
-    along = _dealt(values, kept, _pick(axes, shares.summed), ends)
-    met = _plain(values.value, along, view)
-    met = met if met.scale == 1.0 else _Operand(values.value, along)
-    rows = _pick(axes, shares.own)
-    result = (*kept, *rows, *ends) if shares_at == 0 else (*kept, *ends, *rows)
-    told = tuple(axis for mask in scores.masks for axis in mask.small.axes)
-    groups = _grouped(queries, keys, met, scores.masks, spread_over(batch))
-    if not covers([*groups[0], groups[1], key], told):
-        raise Unfit("a mask varies along axes that the scores do not have")
-    found = _Attention(scores, queries, keys, met, *groups, key, flat(widths), flat(ends), result)
+    value_axes = _labelled("value", [values.value.type.shape[axis] for axis in values.free])
+    queries = _strip_views(
+        a.value, _assemble_axes(a, batch, widths, query_axes), view, repeats=False
+    )
+    keys = _strip_views(b.value, _assemble_axes(b, batch, widths, key_axes), view)
+    value_layout = _assemble_axes(values, kept, _axes_at(axes, weights.summed), value_axes)
+    value_operand = _strip_views(values.value, value_layout, view)
+    if value_operand.scale != 1.0:
+        value_operand = _Operand(values.value, value_layout)
+    rows = _axes_at(axes, weights.free)
+    result = (*kept, *rows, *value_axes) if weights_at == 0 else (*kept, *value_axes, *rows)
+    mask_axes = tuple(axis for mask in scores.masks for axis in mask.compact.axes)
+    groups = _grouped(queries, keys, value_operand, scores.masks, canonical_digits(batch))
+    if not covers([*groups[0], groups[1], key], mask_axes):
+        raise MatchFailure("a mask varies along axes that the scores do not have")
+    found = _Attention(
+        scores,
+        queries,
+        keys,
+        value_operand,
+        *groups,
+        key,
+        flatten_axes(widths),
+        flatten_axes(value_axes),
+        result,
+    )
     found.masks()
     return found
 
@@ -334,18 +354,20 @@ def _grouped(
     Queries of a group of heads that share keys and values are treated as more queries, unless a
     mask distinguishes them (of two masks the last, which may be causal): then they are batch axes.
     """
-    told = masks[-1].small.axes if masks else ()
-    cut = refined(queries.axes, keys.axes, values.axes, told, [batch])
+    mask_axes = masks[-1].compact.axes if masks else ()
+    cut = refine_axes(queries.axes, keys.axes, values.axes, mask_axes, [batch])
     if cut is None:
-        raise Unfit("the operands split axes at different positions")
-    own = [[d for d in axis if not isinstance(d[0], tuple)] for axis in cut[0]]  # not the width
+        raise MatchFailure("the operands split axes at different positions")
+    query_digits = [
+        [d for d in axis if not isinstance(d[0], tuple)] for axis in cut[0]
+    ]  # not the width
     by_keys, by_values, by_mask, batched = ({d for axis in axes for d in axis} for axes in cut[1:])
-    rows = {d for axis in own for d in axis} - batched
+    rows = {d for axis in query_digits for d in axis} - batched
     grouped = batched - by_keys - by_values
-    apart = len(masks) > 1 or by_mask & (rows | grouped)
-    rows = rows & by_mask or rows if apart else rows | grouped
+    mask_differs = len(masks) > 1 or by_mask & (rows | grouped)
+    rows = rows & by_mask or rows if mask_differs else rows | grouped
     runs: list[Axis] = []
-    for axis in own:
+    for axis in query_digits:
         run: list[Digit] = []
         for digit in axis:
             if run and (digit in by_keys, digit in by_values) != (
@@ -357,22 +379,22 @@ def _grouped(
             if digit not in rows:
                 run.append(digit)
         runs.append(tuple(run))
-    query = tuple(d for axis in own for d in axis if d in rows)
-    return tuple(flat([run]) for run in runs if run), flat([query])
+    query = tuple(d for axis in query_digits for d in axis if d in rows)
+    return tuple(flatten_axes([run]) for run in runs if run), flatten_axes([query])
 
 
-def _raise(shares_at: int):
+def _rewrite_to_attention(weights_at: int):
     def rewrite(b, m: Match):
-        found = _read(m, shares_at)
+        found = _read(m, weights_at)
         mask, causal, hidden = found.masks()
         parts = found.queries, found.keys, found.values
-        ends = ((found.query, found.width), (found.key, found.width), (found.key, found.value))
+        trailing = ((found.query, found.width), (found.key, found.width), (found.key, found.value))
         operands = [
             rearrange(b, part.value, part.axes, (*found.batch, *end))
-            for part, end in zip(parts, ends, strict=True)
+            for part, end in zip(parts, trailing, strict=True)
         ]
         if mask is not None:
-            operands.append(_built(b, mask, (*found.batch, found.query, found.key)))
+            operands.append(_build_mask(b, mask, (*found.batch, found.query, found.key)))
         made = b.attention(
             *operands,
             causal=causal,
@@ -380,34 +402,38 @@ def _raise(shares_at: int):
             empty_rows=m.named["soft"]["empty_rows"],
             scale=found.scores.scale * found.queries.scale * found.keys.scale,
         )
-        m.ops += [*found.scores.met, found.scores.product, *(o for part in parts for o in part.met)]
+        m.ops += [
+            *found.scores.path,
+            found.scores.product,
+            *(o for part in parts for o in part.path),
+        ]
         return rearrange(b, made, (*found.batch, found.query, found.value), found.result)
 
     return rewrite
 
 
-def _built(b, mask: _Mask, axes: Axes) -> Value:
+def _build_mask(b, mask: _Mask, axes: Axes) -> Value:
     """Return the mask over axes of the scores, with size 1 where it is uniform."""
-    value = mask.small.build(b)
+    value = mask.compact.build(b)
     value = b.not_(value) if mask.inverted else value
-    told = [axis if _overlap(axis, mask.small.axes) else () for axis in axes]
-    return rearrange(b, value, mask.small.axes, told)
+    target = [axis if _overlap(axis, mask.compact.axes) else () for axis in axes]
+    return rearrange(b, value, mask.compact.axes, target)
 
 
 def _overlap(axis: Axis, axes: Axes) -> bool:
-    cut = refined([axis], axes)
+    cut = refine_axes([axis], axes)
     return cut is not None and bool(set(cut[0][0]) & {d for a in cut[1] for d in a})
 
 
 def _rows() -> Iterator[Rule]:
-    shares = op("softmax", "scores", name="soft", once=True, through=views)
+    weights = op("softmax", "scores", name="soft", one_use=True, through=views)
     for kind in ("matmul", "contract"):
-        for at, operands in ((0, (shares, "v")), (1, ("v", shares))):
-            check = all_of(wide, fits(partial(_read, shares_at=at)))
+        for at, operands in ((0, (weights, "v")), (1, ("v", weights))):
+            check = all_of(wide, fits(partial(_read, weights_at=at)))
             yield Rule(
                 "softmax(q k^T scale + mask) v => attention",
                 op(kind, *operands),
-                _raise(at),
+                _rewrite_to_attention(at),
                 check,
                 TOLERANCE,
                 except_for=OVERFLOWS,

@@ -13,16 +13,16 @@ from core_compiler.ir import DType, Op, Value
 from core_compiler.ops import typed
 from core_compiler.ops.base import view
 from core_compiler.ops.rules import BOOL, I64, INTEGERS, NUMBERS, UNSIGNED
-from core_compiler.passes.axes import Parameter, Places, covers, rearrange, small, whole
-from core_compiler.passes.recompose.spelling import reshapes, single, worth
+from core_compiler.passes.axes import AxisMap, Parameter, compact, covers, identity_axes, rearrange
+from core_compiler.passes.recompose.spelling import reshapes, scalar_value, single
 from core_compiler.passes.rules import (
     MOVES,
     Any_,
     Check,
     Const,
     Match,
+    MatchFailure,
     Rule,
-    Unfit,
     all_of,
     either,
     fits,
@@ -33,7 +33,7 @@ from core_compiler.passes.rules import (
 # -- one_hot ---------------------------------------------------------------------------------------
 
 
-def _holds(dtype: DType, largest: int) -> bool:
+def _represents_integers_to(dtype: DType, largest: int) -> bool:
     """Return whether a dtype represents every integer from 0 to ``largest``."""
     if dtype.is_float:
         return largest <= int(2 / float(ml_dtypes.finfo(dtype.numpy).eps))
@@ -42,25 +42,25 @@ def _holds(dtype: DType, largest: int) -> bool:
 
 def _indices(m: Match) -> Parameter:
     """Return the index, repeated over the last axis, along which the other side counts."""
-    shape, places = m.root.result.type.shape, Places(m)
+    shape, axis_map = m.root.result.type.shape, AxisMap(m)
     found, wanted = m["x"].type.dtype, m.root.result.type.dtype
     if found not in INTEGERS:
-        raise Unfit(f"the index is {found.name}, but one_hot takes integers")
+        raise MatchFailure(f"the index is {found.name}, but one_hot takes integers")
     if wanted not in NUMBERS and wanted is not BOOL:
-        raise Unfit(f"one_hot does not support {wanted.name}")
-    if shape and not _holds(found, max(shape[-1] - 1, 0)):
-        raise Unfit(f"{found.name} does not represent {shape[-1] - 1}: it wraps")
+        raise MatchFailure(f"one_hot does not support {wanted.name}")
+    if shape and not _represents_integers_to(found, max(shape[-1] - 1, 0)):
+        raise MatchFailure(f"{found.name} does not represent {shape[-1] - 1}: it wraps")
     for index, count in (("x", "y"), ("y", "x")):
-        found = places.parameter(m[index], whole(shape)[:-1]) if shape else None
-        if found is not None and _counts(m, m[count]):
+        found = axis_map.parameter(m[index], identity_axes(shape)[:-1]) if shape else None
+        if found is not None and _is_iota(m, m[count]):
             return found
-    raise Unfit("neither side is 0, 1, 2, ... along the last axis")
+    raise MatchFailure("neither side is 0, 1, 2, ... along the last axis")
 
 
-def _counts(m: Match, value: Value) -> bool:
+def _is_iota(m: Match, value: Value) -> bool:
     """Return whether a value is 0, 1, 2.. along its last axis, and constant along the others."""
-    axes = whole(value.type.shape)
-    found = small(value, axes, m.view)
+    axes = identity_axes(value.type.shape)
+    found = compact(value, axes, m.view)
     if found.array is not None:
         return found.axes == axes[-1:] and np.array_equal(
             found.array, np.arange(value.type.shape[-1])
@@ -78,10 +78,12 @@ def _one_hot(b, m: Match):
 
 UI64 = UNSIGNED[-1]
 #: No target has this value: nothing is ignored.
-_NONE = -(2**63)
+_IGNORE_NOTHING = -(2**63)
 
 _TARGETS = Any_("t")
-_IGNORE = Const("ignore", lambda a: a.dtype.kind == "i" and a.size > 0 and _same(a), "one integer")
+_IGNORE = Const(
+    "ignore", lambda a: a.dtype.kind == "i" and a.size > 0 and _is_uniform(a), "one integer"
+)
 _ZERO = Const("zero", lambda a: bool(np.all(a == 0)), "zero")
 _COUNTS = op("ne", _TARGETS, _IGNORE, name="counts")
 _KEPT = op("select", _COUNTS, _TARGETS, _ZERO, through=reshapes)
@@ -90,7 +92,7 @@ _NO_TARGET_IGNORED = either(
 )
 
 
-def _same(array: np.ndarray) -> bool:
+def _is_uniform(array: np.ndarray) -> bool:
     return bool(np.all(array == array.flat[0]))
 
 
@@ -114,7 +116,7 @@ def _fits_i64(m: Match) -> str | None:
     return "the targets are ui64" if m["t"].type.dtype is UI64 else None
 
 
-def _never_none(m: Match) -> str | None:
+def _never_ignored(m: Match) -> str | None:
     """Check that no target equals the value used for "nothing is ignored"."""
     if m["t"].type.dtype is not I64 or "wrapped" in m.named:
         return None
@@ -123,9 +125,9 @@ def _never_none(m: Match) -> str | None:
 
 def _pick_loss(b, m: Match):
     shape = (m["x"].type.shape[0], *m["x"].type.shape[2:])
-    indices, ignore = m["t"], _NONE
+    indices, ignore = m["t"], _IGNORE_NOTHING
     if "counts" in m.named:
-        ignore = worth(m, "ignore")
+        ignore = scalar_value(m, "ignore")
     elif "wrapped" in m.named:
         indices = m.named["wrapped"].result
     targets = indices if indices.type.shape == shape else b.reshape(indices, shape=shape)
@@ -141,7 +143,7 @@ def _losses(reduction: str, *kinds: str):
             op(
                 kind,
                 name="loss",
-                once=True,
+                one_use=True,
                 where=lambda o: view(o).reduction == reduction,
                 through=reshapes,
             )
@@ -155,7 +157,7 @@ _LOSSES = _losses("none", *_CLASSES)
 _SUM = op("reduce_sum", _LOSSES, name="sum")
 
 
-def _every(name: str, otherwise: str) -> Check:
+def _over_all_axes(name: str, otherwise: str) -> Check:
     """Return a check that a sum or mean is over all axes, in the order of the contract."""
 
     def check(m: Match) -> str | None:
@@ -168,7 +170,7 @@ def _every(name: str, otherwise: str) -> Check:
     return check
 
 
-_all_axes = _every("sum", "the sum is not over all positions")
+_all_axes = _over_all_axes("sum", "the sum is not over all positions")
 
 
 def _reduced(reduction: str):
@@ -184,9 +186,9 @@ def _counts_all(m: Match) -> str | None:
     loss, counts = m.named["loss"], m.named["counts"]
     if len(loss.operands) > 2:
         return "the loss is weighted: its mean divides by the weights"
-    if worth(m, "ignore") != view(loss).ignore_index:
+    if scalar_value(m, "ignore") != view(loss).ignore_index:
         return "the count ignores another target value than the loss"
-    if _origin(m, counts.operands[0]) is not _origin(m, loss.operands[1]):
+    if _skip_reshapes(m, counts.operands[0]) is not _skip_reshapes(m, loss.operands[1]):
         return "the counted targets are not the targets of the loss"
     every = tuple(range(counts.result.type.rank))
     if typed.ReduceSum.of(m.named["count"]).axes != every:
@@ -199,50 +201,50 @@ def _counts_exactly(m: Match) -> str | None:
     count = m.named["count"]
     size = count.operands[0].type.elements
     for found in (count.result.type.dtype, m.root.result.type.dtype):
-        if not _holds(found, size):
+        if not _represents_integers_to(found, size):
             return f"{found.name} does not represent every count up to {size} targets"
     return None
 
 
-def _divides(inverse: bool):
+def _divisor_is_count(inverse: bool):
     """Return a check that the divisor is the number of errors."""
 
     def check(m: Match) -> str | None:
-        size, found = m.named["loss"].operands[0].type.elements, worth(m, "n")
+        size, found = m.named["loss"].operands[0].type.elements, scalar_value(m, "n")
         given = m.array("n").dtype.type(1 / size if inverse else size)
         return None if found == given else f"{found:.6g} does not average {size} elements"
 
     return check
 
 
-def _origin(m: Match, value: Value) -> Value:
+def _skip_reshapes(m: Match, value: Value) -> Value:
     """Return the value that a value is a reshape of."""
-    met: set[Value] = set()  # in an e-graph a value may be a reshape of itself
-    maker: Op | None = m.view.producer(value)
-    while maker is not None and reshapes(maker) and value not in met:
-        met.add(value)
-        value = maker.operands[0]
-        maker = m.view.producer(value)
+    seen: set[Value] = set()  # in an e-graph a value may be a reshape of itself
+    producer: Op | None = m.view.producer(value)
+    while producer is not None and reshapes(producer) and value not in seen:
+        seen.add(value)
+        value = producer.operands[0]
+        producer = m.view.producer(value)
     return value
 
 
 def _ignores_none(m: Match) -> str | None:
     ignored = view(m.named["loss"]).ignore_index
-    return None if ignored == _NONE else f"the loss ignores targets of {ignored}"
+    return None if ignored == _IGNORE_NOTHING else f"the loss ignores targets of {ignored}"
 
 
 def _weight_of_class(m: Match) -> str | None:
     """Check that the factor is one number per class, along axis 1."""
     shape = m["x"].type.shape
-    found = small(m["w"], whole(shape), m.view) if m["w"].type.shape == shape else None
-    if found is None or not covers([whole(shape)[1]], found.axes):
+    found = compact(m["w"], identity_axes(shape), m.view) if m["w"].type.shape == shape else None
+    if found is None or not covers([identity_axes(shape)[1]], found.axes):
         return "the weight is not one number per class"
     return None
 
 
 def _weighted(b, m: Match):
-    loss, classes = m.named["loss"], whole(m["x"].type.shape)[1:2]
-    found = small(m["w"], whole(m["x"].type.shape), m.view)
+    loss, classes = m.named["loss"], identity_axes(m["x"].type.shape)[1:2]
+    found = compact(m["w"], identity_axes(m["x"].type.shape), m.view)
     weight = rearrange(b, found.build(b), found.axes, classes)
     return b.nll_loss(m["x"], loss.operands[1], weight, **loss.attributes)
 
@@ -252,16 +254,23 @@ def _counts_weights(m: Match) -> str | None:
     loss, shape = m.named["loss"], m["w"].type.shape
     if len(loss.operands) < 3:
         return "the loss has no weight"
-    if worth(m, "ignore") != view(loss).ignore_index:
+    if scalar_value(m, "ignore") != view(loss).ignore_index:
         return "the count ignores another target value than the loss"
-    if _origin(m, m["t"]) is not _origin(m, loss.operands[1]):
+    if _skip_reshapes(m, m["t"]) is not _skip_reshapes(m, loss.operands[1]):
         return "the counted targets are not the targets of the loss"
-    mine, used = m.view.constant(loss.operands[2]), small(m["w"], whole(shape), m.view)
-    if used.value is not loss.operands[2] and (
-        mine is None or used.array is None or not np.array_equal(used.array, mine)
+    loss_weights, counted_weights = (
+        m.view.constant(loss.operands[2]),
+        compact(m["w"], identity_axes(shape), m.view),
+    )
+    if counted_weights.value is not loss.operands[2] and (
+        loss_weights is None
+        or counted_weights.array is None
+        or not np.array_equal(counted_weights.array, loss_weights)
     ):
         return "the counted weights are not the weights of the loss"
-    if typed.TakeAlong.of(m.named["pick"]).axis != 1 or not covers([whole(shape)[1]], used.axes):
+    if typed.TakeAlong.of(m.named["pick"]).axis != 1 or not covers(
+        [identity_axes(shape)[1]], counted_weights.axes
+    ):
         return "the counted weights are not the weights of the loss"
     return _all_axes(m)
 
@@ -321,7 +330,7 @@ def _smooths(m: Match) -> str | None:
     soft, every = typed.LogSoftmax.of(m.named["soft"]), (0, *range(2, m["x"].type.rank))
     if soft.axis != 1 or typed.ReduceSum.of(m.named["classes"]).axes != (1,):
         return "the classes are not axis 1"
-    if worth(m, "ignore") != view(m.named["loss"]).ignore_index:
+    if scalar_value(m, "ignore") != view(m.named["loss"]).ignore_index:
         return "the count ignores another target value than the loss"
     whole_sum = tuple(range(len(every)))
     if m.named["sum"]["axes"] != whole_sum or m.named["count"]["axes"] != whole_sum:
@@ -329,13 +338,15 @@ def _smooths(m: Match) -> str | None:
     inexact = _counts_exactly(m)
     if inexact is not None:
         return inexact
-    spread = worth(m, "share") * m["x"].type.shape[1]
-    return None if abs(worth(m, "kept") + spread - 1) < 1e-6 else "the shares do not sum to 1"
+    spread = scalar_value(m, "share") * m["x"].type.shape[1]
+    return (
+        None if abs(scalar_value(m, "kept") + spread - 1) < 1e-6 else "the shares do not sum to 1"
+    )
 
 
 def _smoothed(b, m: Match):
     loss = m.named["loss"].attributes
-    return b.cross_entropy(m["x"], m["t"], label_smoothing=1 - worth(m, "kept"), **loss)
+    return b.cross_entropy(m["x"], m["t"], label_smoothing=1 - scalar_value(m, "kept"), **loss)
 
 
 # -- mean squared error ----------------------------------------------------------------------------
@@ -347,9 +358,9 @@ _SQUARES = op("mul", _ERROR, _ERROR)
 def _two_values(m: Match) -> str | None:
     """Check that both are separate values: a subtracted mean makes a variance."""
     for name in "xy":
-        maker = m.view.producer(m[name])
-        if maker is not None and maker.kind in MOVES:
-            inner = maker.operands[0].type.elements
+        producer = m.view.producer(m[name])
+        if producer is not None and producer.kind in MOVES:
+            inner = producer.operands[0].type.elements
             if inner != m[name].type.elements:
                 return f"{name} is broadcast: this computes a variance"
     return None
@@ -367,11 +378,11 @@ RULES = (
          all_of(wide, _fits_i64, _picks_classes)),
     Rule("-x[target] => nll_loss(x, target)",
          op("neg", op("take_along", "x", _NO_TARGET_IGNORED, name="pick", through=reshapes)),
-         _pick_loss, all_of(wide, _fits_i64, _picks_classes, _never_none)),
+         _pick_loss, all_of(wide, _fits_i64, _picks_classes, _never_ignored)),
     Rule("total loss / counted => mean loss", op("div", _losses("sum", *_CLASSES), _COUNT),
          _reduced("mean"), all_of(wide, _counts_all), 1e-6),
     Rule("nll_loss(x * w, t) => nll_loss(x, t, w)",
-         op("nll_loss", op("mul", "x", "w", once=True), "t", name="loss",
+         op("nll_loss", op("mul", "x", "w", one_use=True), "t", name="loss",
             where=lambda o: view(o).reduction != "mean"),
          _weighted, all_of(wide, _weight_of_class)),
     Rule("total loss / counted weights => mean loss",
@@ -381,16 +392,16 @@ RULES = (
          all_of(wide, _all_axes, _ignores_none), 1e-6),
     Rule("sum(losses) => total loss", _SUM, _reduced("sum"), all_of(wide, _all_axes)),
     *(Rule("nll_loss(log_softmax(x)) => cross_entropy(x)",
-           op("nll_loss", op("log_softmax", "logits", name="soft", once=True, through=reshapes),
+           op("nll_loss", op("log_softmax", "logits", name="soft", one_use=True, through=reshapes),
               *others, name="loss"), _cross_entropy, all_of(wide, _over_classes))
       for others in (("t",), ("t", "weight"))),
     Rule("(1 - s) * nll_loss(x, t) + s * mean over classes => cross_entropy(x, t) smoothed",
          _SMOOTHED, _smoothed, all_of(wide, _smooths), 1e-6),
     Rule("mean((x - y)**2) => mse_loss(x, y)", op("mean", _SQUARES, name="mean"), _mse("mean"),
-         all_of(wide, _every("mean", "it is not over all elements"), _two_values), 3e-7),
+         all_of(wide, _over_all_axes("mean", "it is not over all elements"), _two_values), 3e-7),
     Rule("sum((x - y)**2) => mse_loss(x, y)", op("reduce_sum", _SQUARES, name="sum"), _mse("sum"),
-         all_of(wide, _every("sum", "it is not over all elements"), _two_values)),
+         all_of(wide, _over_all_axes("sum", "it is not over all elements"), _two_values)),
     *(Rule("total squares / n => mean loss", op(kind, _losses("sum", "mse_loss"), single("n")),
-           _reduced("mean"), all_of(wide, _divides(kind == "mul")), 3e-7)
+           _reduced("mean"), all_of(wide, _divisor_is_count(kind == "mul")), 3e-7)
       for kind in ("div", "mul")),
 )  # fmt: skip

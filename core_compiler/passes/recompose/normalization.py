@@ -18,21 +18,27 @@ from core_compiler.ops.base import REGISTRY, view
 from core_compiler.passes.axes import (
     Axes,
     Axis,
+    AxisMap,
     Parameter,
-    Places,
+    canonical_digits,
     covers,
-    flat,
+    flatten_axes,
+    identity_axes,
     length,
     rearrange,
-    spread_over,
-    whole,
 )
-from core_compiler.passes.recompose.spelling import OVERFLOWS, TOLERANCE, number, single, worth
+from core_compiler.passes.recompose.spelling import (
+    OVERFLOWS,
+    TOLERANCE,
+    number,
+    scalar_value,
+    single,
+)
 from core_compiler.passes.rules import (
     Any_,
     Match,
+    MatchFailure,
     Rule,
-    Unfit,
     all_of,
     either,
     fits,
@@ -42,10 +48,10 @@ from core_compiler.passes.rules import (
 )
 
 #: Tolerance of x r - m r for (x - m) r: their common part cancels, here up to some 50 deviations.
-_APART = 2e-5
+_EXPANDED_TOLERANCE = 2e-5
 #: Tolerance of mean(x*x) - mean**2 for the variance: the mean's square cancels, up to some 20
 #: deviations.
-_RAW = 1e-4
+_RAW_MOMENTS_TOLERANCE = 1e-4
 
 # -- the patterns ----------------------------------------------------------------------------------
 
@@ -84,7 +90,7 @@ _VARIANCES = {
     ),
     "mean(x*x) - mean**2": (
         either(_DIFFERENCE, op("relu", _DIFFERENCE, through=views)),
-        _RAW,
+        _RAW_MOMENTS_TOLERANCE,
     ),
 }
 
@@ -93,7 +99,7 @@ def _deviation(variance):
     return op("sqrt", op("add", variance, _EPSILON, through=views), through=views)
 
 
-def _inverse(variance):
+def _reciprocal_deviation(variance):
     """Return the ways to write 1 / sqrt(variance + eps)."""
     shifted = op("add", variance, _EPSILON, through=views)
     return either(
@@ -110,7 +116,7 @@ def _scaled(inverse):
     return op("mul", inverse, _SCALE, through=views)
 
 
-def _apart(inverse):
+def _expanded(inverse):
     """Return the ways to write (x - mean) * a + bias with x * a and mean * a computed separately.
 
     a = inverse * scale, or just the inverse.
@@ -146,36 +152,42 @@ class _Norm:
 
 #: The possible normalisations of a standardised value, given its shape, the axes of the mean and
 #: whether it is scaled; the most likely first.
-Which = Callable[[tuple[int, ...], Axis, bool], Sequence[_Norm]]
+Recogniser = Callable[[tuple[int, ...], Axis, bool], Sequence[_Norm]]
 
 
-def _first_of_last(shape: tuple[int, ...], taken: Axis) -> int | None:
-    """Return the first of the last axes if ``taken`` is exactly these, else None."""
-    axes = whole(shape)
-    return next((a for a in reversed(range(len(shape))) if flat(axes[a:]) == taken), None)
+def _first_normalised_axis(shape: tuple[int, ...], reduced_axes: Axis) -> int | None:
+    """Return the first of the last axes if ``reduced_axes`` is exactly these, else None."""
+    axes = identity_axes(shape)
+    return next(
+        (a for a in reversed(range(len(shape))) if flatten_axes(axes[a:]) == reduced_axes), None
+    )
 
 
-def _last_axes(kind: str) -> Which:
+def _last_axes(kind: str) -> Recogniser:
     """Return the recogniser of a normalisation of ``kind`` over the last axes."""
 
-    def which(shape: tuple[int, ...], taken: Axis, scaled: bool) -> Sequence[_Norm]:
-        axis = _first_of_last(shape, taken)
+    def recognise(shape: tuple[int, ...], reduced_axes: Axis, scaled: bool) -> Sequence[_Norm]:
+        axis = _first_normalised_axis(shape, reduced_axes)
         if axis is None:
-            raise Unfit("the mean is not over the last axes")
-        return (_Norm(kind, shape, whole(shape)[axis:], {"axis": axis}),)
+            raise MatchFailure("the mean is not over the last axes")
+        return (_Norm(kind, shape, identity_axes(shape)[axis:], {"axis": axis}),)
 
-    return which
+    return recognise
 
 
-def _channels(shape: tuple[int, ...], taken: Axis, scaled: bool) -> Sequence[_Norm]:
+def _channels(shape: tuple[int, ...], reduced_axes: Axis, scaled: bool) -> Sequence[_Norm]:
     """Return instance norm of the channels, or group norm of channels that a reshape has split."""
-    axes = whole(shape)
-    if not scaled and _first_of_last(shape, taken) is not None:
-        raise Unfit("the mean is over the last axes: it is a layer norm")
-    kept = [a for a in range(1, len(shape)) if axes[a] and not covers([taken], [axes[a]])]
+    axes = identity_axes(shape)
+    if not scaled and _first_normalised_axis(shape, reduced_axes) is not None:
+        raise MatchFailure("the mean is over the last axes: it is a layer norm")
+    kept = [a for a in range(1, len(shape)) if axes[a] and not covers([reduced_axes], [axes[a]])]
     rest = [a for i, a in enumerate(axes) if i not in (0, *kept)]
-    if len(shape) < 3 or len(kept) != 1 or spread_over(rest) != spread_over([taken]):
-        raise Unfit("the mean is not over all axes except the batch and the channels")
+    if (
+        len(shape) < 3
+        or len(kept) != 1
+        or canonical_digits(rest) != canonical_digits([reduced_axes])
+    ):
+        raise MatchFailure("the mean is not over all axes except the batch and the channels")
     (axis,) = kept
     found = [_Norm("instance_norm", shape, (axes[axis],), {"axis": axis})]
     if axis < len(shape) - 1 and axes[axis + 1]:
@@ -185,44 +197,48 @@ def _channels(shape: tuple[int, ...], taken: Axis, scaled: bool) -> Sequence[_No
     return found
 
 
-def _read(m: Match, which: Which) -> tuple[_Norm, list[Parameter]]:
+def _read(m: Match, recognise: Recogniser) -> tuple[_Norm, list[Parameter]]:
     """Return the normalisation of a match, with its scale and bias if it has them."""
-    places = Places(m)
-    taken = [
-        places.taken(m.named[n], _source(m, m.named[n])) for n in ("mean", "square") if n in m.named
+    axis_map = AxisMap(m)
+    reduced_axes = [
+        axis_map.reduced_axes(m.named[n], _source(m, m.named[n]))
+        for n in ("mean", "square")
+        if n in m.named
     ]
-    if taken[0] != taken[-1]:
-        raise Unfit("the reductions are over different axes")
+    if reduced_axes[0] != reduced_axes[-1]:
+        raise MatchFailure("the reductions are over different axes")
     names = [name for name in ("scale", "bias") if name in m.values]
     if names == ["bias"]:
-        raise Unfit("it has a bias but no scale")
-    for norm in which(m.root.result.type.shape, taken[0], bool(names)):
-        asked = [places.parameter(m[name], norm.over) for name in names]
-        found = [p for p in asked if p is not None]
-        if len(found) == len(asked):
+        raise MatchFailure("it has a bias but no scale")
+    for norm in recognise(m.root.result.type.shape, reduced_axes[0], bool(names)):
+        candidates = [axis_map.parameter(m[name], norm.over) for name in names]
+        found = [p for p in candidates if p is not None]
+        if len(found) == len(candidates):
             return norm, found
-    raise Unfit("its scale or bias varies along axes that are not normalised")
+    raise MatchFailure("its scale or bias varies along axes that are not normalised")
 
 
 def _source(m: Match, reduction) -> Axes | None:
     """Return the axes of a reduction's operand, which is computed from ``x`` elementwise."""
     same = reduction.operands[0].type.shape == m["x"].type.shape == m.root.result.type.shape
-    return whole(m.root.result.type.shape) if same else None
+    return identity_axes(m.root.result.type.shape) if same else None
 
 
-def _raise(which: Which):
+def _rewrite_to_norm(recognise: Recogniser):
     def rewrite(b, m: Match):
-        norm, parameters = _read(m, which)
+        norm, parameters = _read(m, recognise)
         built = [_flattened(b, p, norm) for p in parameters]
         x = _reshaped(b, m["x"], norm.shape)
-        made = b.op(f"core.{norm.kind}", (x, *built), epsilon=worth(m, "eps"), **norm.attributes)
+        made = b.op(
+            f"core.{norm.kind}", (x, *built), epsilon=scalar_value(m, "eps"), **norm.attributes
+        )
         return _reshaped(b, made, m.root.result.type.shape)
 
     return rewrite
 
 
-def _check(which: Which):
-    return all_of(wide, fits(lambda m: _read(m, which)))
+def _check(recognise: Recogniser):
+    return all_of(wide, fits(lambda m: _read(m, recognise)))
 
 
 def _flattened(b, parameter: Parameter, norm: _Norm) -> Value:
@@ -230,7 +246,7 @@ def _flattened(b, parameter: Parameter, norm: _Norm) -> Value:
     made = parameter.build(b)
     if norm.kind in ("layer_norm", "rms_norm"):
         return made
-    return _reshaped(b, made, (length(flat(parameter.wanted)),))
+    return _reshaped(b, made, (length(flatten_axes(parameter.wanted)),))
 
 
 def _reshaped(b, value: Value, shape: tuple[int, ...]) -> Value:
@@ -239,33 +255,37 @@ def _reshaped(b, value: Value, shape: tuple[int, ...]) -> Value:
 
 def _standardised() -> tuple[Rule, ...]:
     rules = []
-    kinds: tuple[tuple[str, Which], ...] = (
+    kinds: tuple[tuple[str, Recogniser], ...] = (
         ("layer_norm(x)", _last_axes("layer_norm")),
         ("instance or group norm of x", _channels),
     )
-    for said, (variance, tolerance) in _VARIANCES.items():
-        deviation, inverse = _deviation(variance), _inverse(variance)
+    for formula, (variance, tolerance) in _VARIANCES.items():
+        deviation, inverse = _deviation(variance), _reciprocal_deviation(variance)
         forms = (
-            (f"(x - mean) / sqrt({said} + eps)", op("div", _CENTRED, deviation), tolerance),
-            (f"(x - mean) * rsqrt({said} + eps)", op("mul", _CENTRED, inverse), tolerance),
+            (f"(x - mean) / sqrt({formula} + eps)", op("div", _CENTRED, deviation), tolerance),
+            (f"(x - mean) * rsqrt({formula} + eps)", op("mul", _CENTRED, inverse), tolerance),
             (
-                f"(x - mean) * (rsqrt({said} + eps) * scale)",
+                f"(x - mean) * (rsqrt({formula} + eps) * scale)",
                 op("mul", _CENTRED, _scaled(inverse)),
                 tolerance,
             ),
-            (f"x * a - mean * a, a = rsqrt({said} + eps)", _apart(inverse), max(tolerance, _APART)),
+            (
+                f"x * a - mean * a, a = rsqrt({formula} + eps)",
+                _expanded(inverse),
+                max(tolerance, _EXPANDED_TOLERANCE),
+            ),
         )
         rules += [
             Rule(
                 f"{form} => {kind}",
                 pattern,
-                _raise(which),
-                _check(which),
+                _rewrite_to_norm(recognise),
+                _check(recognise),
                 cost,
                 except_for=OVERFLOWS,
             )
             for form, pattern, cost in forms
-            for kind, which in kinds
+            for kind, recognise in kinds
         ]
     return tuple(rules)
 
@@ -274,16 +294,19 @@ def _root_mean_square() -> tuple[Rule, ...]:
     square = _mean_square("x")
     forms = (
         ("x / sqrt(mean(x*x) + eps)", op("div", "x", _deviation(square))),
-        ("x * rsqrt(mean(x*x) + eps)", op("mul", "x", _inverse(square))),
-        ("x * (rsqrt(mean(x*x) + eps) * scale)", op("mul", "x", _scaled(_inverse(square)))),
+        ("x * rsqrt(mean(x*x) + eps)", op("mul", "x", _reciprocal_deviation(square))),
+        (
+            "x * (rsqrt(mean(x*x) + eps) * scale)",
+            op("mul", "x", _scaled(_reciprocal_deviation(square))),
+        ),
     )
-    which = _last_axes("rms_norm")
+    recognise = _last_axes("rms_norm")
     return tuple(
         Rule(
             f"{form} => rms_norm(x)",
             pattern,
-            _raise(which),
-            _check(which),
+            _rewrite_to_norm(recognise),
+            _check(recognise),
             TOLERANCE,
             except_for=OVERFLOWS,
         )
@@ -299,18 +322,20 @@ _CHANNEL = frozenset({"group_norm", "instance_norm"})
 
 def _parameter(m: Match, name: str, kind: str) -> tuple[Parameter, Axes]:
     """Return the scale or bias of the normalisation of ``kind`` being built, and its axes."""
-    norm, places = m.named["norm"], Places(m)
-    axes = places[norm.result]
-    if axes is None or spread_over(axes) != spread_over(whole(m.root.result.type.shape)):
-        raise Unfit("the normalised value is broadcast")
+    norm, axis_map = m.named["norm"], AxisMap(m)
+    axes = axis_map[norm.result]
+    if axes is None or canonical_digits(axes) != canonical_digits(
+        identity_axes(m.root.result.type.shape)
+    ):
+        raise MatchFailure("the normalised value is broadcast")
     axis = view(norm).axis
     wanted, each = axes[axis:], "normalised element"
     if kind in _CHANNEL:
         channel = axis if norm.kind == f"core.{kind}" else 1
         wanted, each = (axes[channel],), "channel"
-    found = places.parameter(m[name], wanted)
+    found = axis_map.parameter(m[name], wanted)
     if found is None:
-        raise Unfit(f"the {name} is not one number per {each}")
+        raise MatchFailure(f"the {name} is not one number per {each}")
     return found, axes
 
 
@@ -326,7 +351,7 @@ def _affine(name: str, kind: str, into: str = ""):
         found, axes = _parameter(m, name, kind)
         given = {**norm.attributes, **attributes}
         made = b.op(f"core.{kind}", (*norm.operands, found.build(b)), **given)
-        return rearrange(b, made, axes, whole(m.root.result.type.shape))
+        return rearrange(b, made, axes, identity_axes(m.root.result.type.shape))
 
     return fits(lambda m: _parameter(m, name, kind)), rewrite
 
@@ -339,9 +364,7 @@ def _norms_with(operand: str) -> list[str]:
 
 
 def _scale_rule(kind: str) -> Rule:
-    norm = op(
-        kind, "x", name="norm", where=lambda o: len(o.operands) == 1, once=True, through=views
-    )
+    norm = op(kind, "x", name="norm", one_use=True, through=views)
     check, rewrite = _affine("scale", kind)
     return Rule(
         f"{kind}(x) * scale => {kind}(x, scale)",
@@ -353,7 +376,7 @@ def _scale_rule(kind: str) -> Rule:
 
 
 def _bias_rule(kind: str) -> Rule:
-    norm = op(kind, "x", "factor", name="norm", once=True, through=views)
+    norm = op(kind, "x", "factor", name="norm", one_use=True, through=views)
     check, rewrite = _affine("bias", kind)
     return Rule(
         f"{kind}(x, scale) + bias => {kind}(x, scale, bias)",
@@ -370,9 +393,9 @@ def _instance_rule() -> Rule:
         "layer_norm",
         "x",
         name="norm",
-        once=True,
+        one_use=True,
         through=views,
-        where=lambda o: len(o.operands) == 1 and typed.LayerNorm.of(o).axis == 2,
+        where=lambda o: typed.LayerNorm.of(o).axis == 2,
     )
     check, rewrite = _affine("scale", "layer_norm", "instance_norm")
     return Rule(
@@ -389,16 +412,16 @@ def _instance_rule() -> Rule:
 
 def _groups(m: Match) -> int:
     """Return the number of channel groups that a reshape merges after their layer norm."""
-    layer, axes = typed.LayerNorm.match(m.named["norm"]), Places(m)[m.named["norm"].result]
+    layer, axes = typed.LayerNorm.match(m.named["norm"]), AxisMap(m)[m.named["norm"].result]
     shape = m.root.result.type.shape
     if axes is None or len(shape) < 3:
-        raise Unfit("it is not a reshape to [N, C, spatial..]")
-    kept = flat(axes[: layer.axis if layer is not None else 2])
+        raise MatchFailure("it is not a reshape to [N, C, spatial..]")
+    kept = flatten_axes(axes[: layer.axis if layer is not None else 2])
     batch, channels = shape[:2]
     groups = length(kept) // batch if batch else 0
-    wanted = flat([whole(shape)[0], ((1, channels // max(groups, 1), groups),)])
+    wanted = flatten_axes([identity_axes(shape)[0], ((1, channels // max(groups, 1), groups),)])
     if not 1 < groups < channels or channels % groups or kept != wanted:
-        raise Unfit("the elements normalised together are not a group of channels")
+        raise MatchFailure("the elements normalised together are not a group of channels")
     return groups
 
 
@@ -415,11 +438,10 @@ def _neutral(m: Match) -> str | None:
 
 _GROUPS = (
     Rule("reshape(layer_norm(groups of x)) => group_norm(x)",
-         op("reshape", op("layer_norm", "x", name="norm", once=True,
-                          where=lambda o: len(o.operands) == 1)),
+         op("reshape", op("layer_norm", "x", name="norm", one_use=True)),
          _ungrouped, all_of(wide, fits(_groups)), TOLERANCE),
     Rule("reshape(instance_norm(groups of x)) => group_norm(x)",
-         op("reshape", op("instance_norm", "x", "ones", "zeros", name="norm", once=True,
+         op("reshape", op("instance_norm", "x", "ones", "zeros", name="norm", one_use=True,
                           where=lambda o: typed.InstanceNorm.of(o).axis == 1)),
          _ungrouped, all_of(wide, _neutral, fits(_groups)), TOLERANCE),
 )  # fmt: skip
@@ -429,7 +451,7 @@ _GROUPS = (
 
 _BATCH = ("scale", "bias", "average", "variance")
 _BATCH_CENTRED = op("sub", "x", Any_("average", views))
-_BATCH_INVERSE = _inverse(Any_("variance", views))
+_BATCH_INVERSE = _reciprocal_deviation(Any_("variance", views))
 _BATCH_FORMS = (
     op("mul", op("div", _BATCH_CENTRED, _deviation(Any_("variance", views))), "scale"),
     op("mul", op("mul", _BATCH_CENTRED, _BATCH_INVERSE), "scale"),
@@ -439,20 +461,22 @@ _BATCH_FORMS = (
 
 def _statistics(m: Match) -> tuple[int, list[Parameter]]:
     """Return the channel axis and the four parameters of a batch norm."""
-    places = Places(m)
-    axes = whole(m.root.result.type.shape)
+    axis_map = AxisMap(m)
+    axes = identity_axes(m.root.result.type.shape)
     for axis in range(len(axes)) if len(axes) > 1 else ():
-        asked = [places.parameter(m[name], (axes[axis],)) for name in _BATCH]
-        found = [p for p in asked if p is not None]
-        if len(found) == len(asked) and any(flat(p.axes) for p in found):
+        candidates = [axis_map.parameter(m[name], (axes[axis],)) for name in _BATCH]
+        found = [p for p in candidates if p is not None]
+        if len(found) == len(candidates) and any(flatten_axes(p.axes) for p in found):
             return axis, found
-    raise Unfit("the statistics, scale and bias do not vary along a single axis, the channels")
+    raise MatchFailure(
+        "the statistics, scale and bias do not vary along a single axis, the channels"
+    )
 
 
 def _batch_norm(b, m: Match):
     axis, parameters = _statistics(m)
     built = [p.build(b) for p in parameters]
-    return b.batch_norm(m["x"], *built, axis=axis, epsilon=worth(m, "eps"))
+    return b.batch_norm(m["x"], *built, axis=axis, epsilon=scalar_value(m, "eps"))
 
 
 _BATCH_RULES = tuple(

@@ -13,7 +13,7 @@ from core_compiler.ops import typed
 from core_compiler.passes.rules import Match, Rule, either, op
 
 
-def _run(op_: Op, first: int, last: int, step: int) -> bool:
+def _takes_range_of_last_axis(op_: Op, first: int, last: int, step: int) -> bool:
     """Return whether a slice takes part of the last axis and all of the others.
 
     The part is ``first``, ``first + step``... before ``last``.
@@ -38,7 +38,7 @@ def _half(part: int) -> Callable[[Op], bool]:
 
     def where(op_: Op) -> bool:
         half = _width(op_) // 2
-        return half > 0 and _run(op_, part * half, (part + 1) * half, 1)
+        return half > 0 and _takes_range_of_last_axis(op_, part * half, (part + 1) * half, 1)
 
     return where
 
@@ -51,7 +51,9 @@ def _every_other(part: int) -> Callable[[Op], bool]:
         return (
             width > 0
             and op_.result.type.shape[-1] == width // 2
-            and any(_run(op_, part, last, 2) for last in (width - 1 + part, width))
+            and any(
+                _takes_range_of_last_axis(op_, part, last, 2) for last in (width - 1 + part, width)
+            )
         )
 
     return where
@@ -59,7 +61,9 @@ def _every_other(part: int) -> Callable[[Op], bool]:
 
 def _of_pair(part: int) -> Callable[[Op], bool]:
     """Match one of the two elements of the last axis."""
-    return lambda op_: op_.operands[0].type.shape[-1] == 2 and _run(op_, part, part + 1, 1)
+    return lambda op_: (
+        op_.operands[0].type.shape[-1] == 2 and _takes_range_of_last_axis(op_, part, part + 1, 1)
+    )
 
 
 def _last_axis(op_: Op) -> bool:
@@ -84,7 +88,7 @@ def _with_one(part):
 
 # -- x * cos + turned(x) * sin ---------------------------------------------------------------------
 
-_TURNED = op(
+_ROTATED_HALVES = op(
     "concat",
     op("neg", op("slice", "x", where=_half(1))),
     op("slice", "x", where=_half(0)),
@@ -150,7 +154,7 @@ def _spread(part: int):
 RULES = (
     Rule(
         "x * cos + (-v, u) * sin => rotary_embedding",
-        op("add", op("mul", "x", "cos"), op("mul", _TURNED, "sin")),
+        op("add", op("mul", "x", "cos"), op("mul", _ROTATED_HALVES, "sin")),
         _of_whole,
         _of_floats,
     ),

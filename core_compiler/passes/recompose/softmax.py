@@ -6,21 +6,21 @@ import numpy as np
 
 from core_compiler.ops import typed
 from core_compiler.ops.composite import size_of
-from core_compiler.passes.axes import Axis, Places, behind, whole
+from core_compiler.passes.axes import Axis, AxisMap, identity_axes, view_chain
 from core_compiler.passes.recompose.spelling import (
     TOLERANCE,
     lowest,
     reshapes,
+    scalar_value,
     single,
-    worth,
 )
 from core_compiler.passes.rules import (
     Any_,
     Check,
     Const,
     Match,
+    MatchFailure,
     Rule,
-    Unfit,
     all_of,
     fits,
     op,
@@ -33,7 +33,7 @@ from core_compiler.passes.rules import (
 _SUM = op("reduce_sum", "x", name="sum", through=reshapes)
 
 
-def _divides(name: str, inverse: bool) -> Check:
+def _constant_is_count(name: str, inverse: bool) -> Check:
     """Return a check that the constant is the number of summed elements, or its reciprocal."""
 
     def check(m: Match) -> str | None:
@@ -41,7 +41,7 @@ def _divides(name: str, inverse: bool) -> Check:
         if total.orders:
             return "the sum has an explicit accumulation order"
         size = size_of(total.x, total.axes)
-        found = worth(m, name)
+        found = scalar_value(m, name)
         given = m.array(name).dtype.type(1 / size if inverse else size)
         return None if found == given else f"{found:.6g} does not average {size} elements"
 
@@ -59,13 +59,13 @@ _MEANS = (
         "sum(x) / n => mean(x)",
         op("div", _SUM, single("n")),
         _mean,
-        all_of(wide, _divides("n", inverse=False)),
+        all_of(wide, _constant_is_count("n", inverse=False)),
     ),
     Rule(
         "sum(x) * (1 / n) => mean(x)",
         op("mul", _SUM, single("n")),
         _mean,
-        all_of(wide, _divides("n", inverse=True)),
+        all_of(wide, _constant_is_count("n", inverse=True)),
         3e-7,
     ),
 )
@@ -78,20 +78,25 @@ def _axis(m: Match, digits: Axis) -> int:
     """Return the one axis of the result that the digits form."""
     shape = m.root.result.type.shape
     for axis in range(len(shape)):
-        if digits == whole(shape)[axis]:
+        if digits == identity_axes(shape)[axis]:
             return axis
-    raise Unfit("the reduction is not over exactly one axis")
+    raise MatchFailure("the reduction is not over exactly one axis")
 
 
 def _softmax_axis(m: Match) -> int:
-    axes = whole(m["x"].type.shape)
-    if all(v is not m["y"] for v, _ in behind(m["x"], axes, m.view, repeats=False)):
-        raise Unfit("the subtracted value is not the maximum of the value it is subtracted from")
-    places = Places(m)
-    taken = [places.taken(m.named["max"]), places.taken(m.named["sum"], axes)]
-    if taken[0] != taken[1]:
-        raise Unfit("the reductions are over different axes")
-    return _axis(m, taken[0])
+    axes = identity_axes(m["x"].type.shape)
+    if all(v is not m["y"] for v, _ in view_chain(m["x"], axes, m.view, repeats=False)):
+        raise MatchFailure(
+            "the subtracted value is not the maximum of the value it is subtracted from"
+        )
+    axis_map = AxisMap(m)
+    reduced_axes = [
+        axis_map.reduced_axes(m.named["max"]),
+        axis_map.reduced_axes(m.named["sum"], axes),
+    ]
+    if reduced_axes[0] != reduced_axes[1]:
+        raise MatchFailure("the reductions are over different axes")
+    return _axis(m, reduced_axes[0])
 
 
 def _over(kind: str):
@@ -111,9 +116,9 @@ def _gives_nan(m: Match) -> str | None:
 
 def _rows_of_softmax(m: Match) -> None:
     """Check that a condition on whole rows is on those of the softmax."""
-    digits = Places(m).taken(m.named["any"], whole(m["x"].type.shape))
+    digits = AxisMap(m).reduced_axes(m.named["any"], identity_axes(m["x"].type.shape))
     if _axis(m, digits) != m.named["soft"]["axis"]:
-        raise Unfit("the rows are not those of the softmax")
+        raise MatchFailure("the rows are not those of the softmax")
 
 
 def _rows_of_mask(m: Match) -> None:
@@ -121,13 +126,15 @@ def _rows_of_mask(m: Match) -> None:
 
     If every key of a row is masked, the sum is -infinity for all finite scores.
     """
-    places = Places(m)
+    axis_map = AxisMap(m)
     for operand in m.named["scores"].operands:
-        for value, axes in behind(operand, whole(operand.type.shape), m.view, repeats=True):
-            digits = places.taken(m.named["any"], axes) if value is m["mask"] else ()
+        for value, axes in view_chain(
+            operand, identity_axes(operand.type.shape), m.view, repeats=True
+        ):
+            digits = axis_map.reduced_axes(m.named["any"], axes) if value is m["mask"] else ()
             if digits and _axis(m, digits) == m.named["soft"]["axis"]:
                 return
-    raise Unfit("the rows are not those of the softmax")
+    raise MatchFailure("the rows are not those of the softmax")
 
 
 def _zero_rows(b, m: Match):

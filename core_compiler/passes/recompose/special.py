@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from core_compiler.passes.recompose.spelling import TOLERANCE, bounded, number
+from core_compiler.passes.recompose.spelling import TOLERANCE, has_bounds, number
 from core_compiler.passes.rules import Const, Node, Rule, op, wide
 
 _ERF_ABOVE = (
@@ -69,10 +69,12 @@ def _polynomial(name: str, factors: Sequence[float], of):
 
 
 def _erf():
-    x = op("clamp", "x", where=bounded(-4, 4))
+    x = op("clamp", "x", where=has_bounds(-4, 4))
     square = op("mul", x, x)
     above = op("mul", x, _polynomial("a", _ERF_ABOVE, square))
-    return op("clamp", op("div", above, _polynomial("b", _ERF_BELOW, square)), where=bounded(-1, 1))
+    return op(
+        "clamp", op("div", above, _polynomial("b", _ERF_BELOW, square)), where=has_bounds(-1, 1)
+    )
 
 
 def _erfc():

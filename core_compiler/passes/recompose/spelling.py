@@ -38,7 +38,7 @@ def number(name: str, value: float) -> Const:
     return Const(name, near(value), f"{value:.6g}")
 
 
-def one(array: np.ndarray) -> bool:
+def is_uniform(array: np.ndarray) -> bool:
     """Return whether a constant is one number everywhere, with one sign if it is zero."""
     if array.size == 0 or array.flat[0] != array.flat[-1]:
         return False
@@ -48,10 +48,10 @@ def one(array: np.ndarray) -> bool:
 
 def single(name: str) -> Const:
     """Match a constant that is one number everywhere."""
-    return Const(name, one, "one number")
+    return Const(name, is_uniform, "one number")
 
 
-def bounded(low: float, high: float) -> Callable[[Op], bool]:
+def has_bounds(low: float, high: float) -> Callable[[Op], bool]:
     """Return a test of a clamp for these bounds."""
 
     def test(o: Op) -> bool:
@@ -61,7 +61,7 @@ def bounded(low: float, high: float) -> Callable[[Op], bool]:
     return test
 
 
-def worth(m: Match, name: str):
+def scalar_value(m: Match, name: str):
     """Return a uniform constant as a Python number."""
     found = m.array(name).flat[0]
     return float(found) if is_float(m.array(name)) else found.item()

@@ -21,9 +21,9 @@ from core_compiler.passes import canonicalise, fold_batch_norm, recompose, simpl
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.rules import Rule
 from core_compiler.passes.saturation import moves
-from core_compiler.passes.saturation.egraph import Classes, filled, need_egglog
-from core_compiler.passes.saturation.extraction import Taken, choose
-from core_compiler.passes.saturation.matching import Asker, ClassView, Equality
+from core_compiler.passes.saturation.egraph import Classes, build_egraph, need_egglog
+from core_compiler.passes.saturation.extraction import Selection, choose
+from core_compiler.passes.saturation.matching import ClassView, Equality, RuleMatcher
 from core_compiler.passes.saturation.prices import Prices, total
 from core_compiler.passes.saturation.rebuild import Reasons, listed, rebuild
 
@@ -143,11 +143,11 @@ class _Saturation:
     def __init__(self, pass_: Saturate, rewriter: Rewriter, weights: WeightStore, model: CostModel):
         self.started = time.perf_counter()
         self.pass_, self.rewriter, self.weights, self.model = pass_, rewriter, weights, model
-        self.egraph = filled(rewriter.ops, rewriter.block.arguments)
+        self.egraph = build_egraph(rewriter.ops, rewriter.block.arguments)
         self.reasons: list[tuple[Value, str, float | None]] = []
         self.before = total(live(rewriter), model)
         self.classes = Classes({})
-        self.taken: Taken = {}
+        self.taken: Selection = {}
         self.order: list[int] = []
         self.changed: list[int] = []
         self.iterations, self.stopped = 0, "saturated"
@@ -190,28 +190,28 @@ class _Saturation:
 
     def _saturate(self) -> None:
         """Apply the rules until they add nothing, or a limit is reached."""
-        asker = Asker(rules_of(self.pass_.rules))
+        matcher = RuleMatcher(rules_of(self.pass_.rules))
         self.stopped = "iterations"
         while self.iterations < self.pass_.iterations:
             self.iterations += 1
             view = ClassView(self.egraph.classes(), self.weights)
             before = len(self.reasons)
-            for found in asker.equalities(view, self._late):
-                self._enter(found)
+            for found in matcher.equalities(view, self._is_out_of_time):
+                self._add_equality(found)
                 if len(self.egraph) > self.pass_.nodes:
                     self.stopped = "nodes"
                     return
-            if self._late():
+            if self._is_out_of_time():
                 self.stopped = "seconds"
                 return
             if len(self.reasons) == before:
                 self.stopped = "saturated"
                 return
 
-    def _late(self) -> bool:
+    def _is_out_of_time(self) -> bool:
         return time.perf_counter() - self.started > self.pass_.seconds
 
-    def _enter(self, found: Equality) -> None:
+    def _add_equality(self, found: Equality) -> None:
         for op in found.ops:
             self.egraph.add(op)
         if self.egraph.union(found.root, found.value):
@@ -229,7 +229,7 @@ class _Saturation:
             for node in nodes
         }
         self.taken, self.order = choose(view.classes, by_order, self._given(), roots)
-        return total(_taken(view, self.taken, self.order), self.model)
+        return total(_selected_ops(view, self.taken, self.order), self.model)
 
     def _class(self, value: Value) -> int:
         return self.classes.of[self.egraph.number(value)]
@@ -277,7 +277,7 @@ def live(rewriter: Rewriter) -> list[Op]:
     return list(found)
 
 
-def _taken(view: ClassView, taken: Taken, order: Sequence[int]) -> list[Op]:
+def _selected_ops(view: ClassView, taken: Selection, order: Sequence[int]) -> list[Op]:
     """Return the ops of a choice; an op with several results occurs once."""
     nodes = [(number, node) for number in order if (node := taken[number]) is not None]
     return list(dict.fromkeys(view.op(number, node) for number, node in nodes))

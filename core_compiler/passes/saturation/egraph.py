@@ -117,11 +117,11 @@ class EGraph:
         self._run(*self._egraph.parse_program(_SCHEMA))
         self._arities: set[int] = set()
         self._signatures: dict[tuple, int] = {}
-        self._held: list[Signature] = []
+        self._signature_list: list[Signature] = []
         self.values: list[Value] = []
         self.given: tuple[Value, ...] = ()  # defined by no op
         self._numbers: dict[Value, int] = {}
-        self._again: list[Value] = []  # values with the number of an equal one
+        self._merged: list[Value] = []  # values with the number of an equal one
         #: Order of insertion, signature, operands, result.
         self._nodes: list[tuple[int, int, tuple[int, ...], int]] = []
         self._added = 0
@@ -142,7 +142,7 @@ class EGraph:
         if value not in self._numbers:
             self._numbers[value] = len(self.values)
             self.values.append(value)
-            self._tell(self._api.Expr_(self._span, self._id(self._numbers[value])))
+            self._queue(self._api.Expr_(self._span, self._id(self._numbers[value])))
         return self._numbers[value]
 
     def add(self, op: Op) -> None:
@@ -150,16 +150,16 @@ class EGraph:
         if is_plain(op):
             self._add(Signature.of(op), op.operands, op.result)
             return
-        for place, value in enumerate(op.results):
-            self._add(Signature(op.kind, (), value.type, op, place), op.uses(), value)
+        for index, value in enumerate(op.results):
+            self._add(Signature(op.kind, (), value.type, op, index), op.uses(), value)
 
     def _add(self, signature: Signature, operands: Sequence[Value], result: Value) -> None:
         name = self._signature(signature, len(operands))
         numbers = tuple(self.number(v) for v in operands)
-        key = self._key(name, tuple(map(self._leader, numbers)))
+        key = self._key(name, tuple(map(self._representative, numbers)))
         if result not in self._numbers and key in self._known:
             self._numbers[result] = self._known[key]
-            self._again.append(result)
+            self._merged.append(result)
             return
         made = self.number(result)
         self._known.setdefault(key, made)
@@ -168,22 +168,22 @@ class EGraph:
         self._ensure(len(numbers))
         given = [self._literal(name), *map(self._id, numbers)]
         term = self._api.Call(self._span, f"Op{len(numbers)}", given)
-        self._tell(self._api.Union(self._span, self._id(made), term))
+        self._queue(self._api.Union(self._span, self._id(made), term))
 
     def union(self, one: Value, other: Value) -> bool:
         """Record that two values are equal and return whether that is new."""
-        a, b = self._leader(self.number(one)), self._leader(self.number(other))
+        a, b = self._representative(self.number(one)), self._representative(self.number(other))
         if a == b:
             return False
         self._equal[max(a, b)] = min(a, b)
-        self._tell(self._api.Union(self._span, self._id(a), self._id(b)))
+        self._queue(self._api.Union(self._span, self._id(a), self._id(b)))
         return True
 
     def _key(self, name: int, operands: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         """Return the identity of an e-node."""
         return name, tuple(sorted(operands)) if name in self._commuting else operands
 
-    def _leader(self, number: int) -> int:
+    def _representative(self, number: int) -> int:
         while self._equal.get(number, number) != number:
             number = self._equal[number]
         return number
@@ -202,14 +202,14 @@ class EGraph:
         schedule = api.Saturate(span, api.Run(span, api.RunConfig("equal")))
         self._run(api.RunSchedule(schedule))
         rows = self._egraph.freeze().functions["Id"].rows
-        held: dict[Any, list[int]] = {}
+        numbers_of: dict[Any, list[int]] = {}
         for row in rows:
-            held.setdefault(row.output, []).append(self._egraph.value_to_i64(row.inputs[0]))
-        made = Classes({n: min(numbers) for numbers in held.values() for n in numbers})
+            numbers_of.setdefault(row.output, []).append(self._egraph.value_to_i64(row.inputs[0]))
+        made = Classes({n: min(numbers) for numbers in numbers_of.values() for n in numbers})
         self._equal = dict(made.of)
         for number, value in enumerate(self.values):
             made.values.setdefault(made.of[number], []).append(value)
-        for value in self._again:
+        for value in self._merged:
             made.values[made.of[self._numbers[value]]].append(value)
         made.nodes = {number: [] for number in made.values}
         nodes, self._nodes, self._known = self._nodes, [], {}
@@ -220,7 +220,7 @@ class EGraph:
                 self._known[key] = result
                 if number not in operands:
                     self._nodes.append((order, name, numbers, result))
-                    made.nodes[number].append(Node(self._held[name], operands, order))
+                    made.nodes[number].append(Node(self._signature_list[name], operands, order))
         return made
 
     # -- egglog's terms --------------------------------------------------------------------------
@@ -228,14 +228,14 @@ class EGraph:
     def _signature(self, signature: Signature, count: int) -> int:
         key = (*signature.key, count)
         if key not in self._signatures:
-            self._signatures[key] = len(self._held)
-            self._held.append(signature)
+            self._signatures[key] = len(self._signature_list)
+            self._signature_list.append(signature)
             commutes = signature.op is None and "commutative" in definition(signature.kind).traits
             if commutes and count == 2:
                 self._commuting.add(self._signatures[key])
                 self._ensure(2)
                 fact = [self._literal(self._signatures[key])]
-                self._tell(
+                self._queue(
                     self._api.Expr_(self._span, self._api.Call(self._span, "Commutes", fact))
                 )
         return self._signatures[key]
@@ -254,14 +254,14 @@ class EGraph:
     def _id(self, number: int) -> Any:
         return self._api.Call(self._span, "Id", [self._literal(number)])
 
-    def _tell(self, action: Any) -> None:
+    def _queue(self, action: Any) -> None:
         self._waiting.append(self._api.ActionCommand(action))
 
     def _run(self, *commands: Any) -> None:
         self._egraph.run_program(*commands)
 
 
-def filled(ops: Iterable[Op], arguments: Iterable[Value]) -> EGraph:
+def build_egraph(ops: Iterable[Op], arguments: Iterable[Value]) -> EGraph:
     """Return the e-graph of a block, with values numbered in program order."""
     made = EGraph()
     ops = list(ops)

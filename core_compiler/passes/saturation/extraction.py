@@ -15,28 +15,28 @@ from core_compiler.passes.saturation.egraph import Classes, Node
 from core_compiler.support.errors import InternalError
 
 #: Class -> the e-node that defines it; None: it is an argument.
-Taken = dict[int, Node | None]
+Selection = dict[int, Node | None]
 
 
 def choose(
     classes: Classes, prices: Mapping[int, int], given: Collection[int], roots: Sequence[int]
-) -> tuple[Taken, list[int]]:
+) -> tuple[Selection, list[int]]:
     """Return the chosen e-nodes of the classes that the roots need, and these classes in order.
 
     ``prices``: the cost of each e-node, by its order; ``given``: classes that are arguments.  It is
     the best of three starting points, each improved class by class: the block as written, and the
     results of the greedy searches.  Its total price is at most that of the block.
     """
-    first: Taken = {
+    first: Selection = {
         number: None if number in given else min(nodes, key=lambda node: node.order)
         for number, nodes in classes.nodes.items()
         if nodes or number in given
     }
-    order = in_order(first, first) or []
+    order = topological_order(first, first) or []
     once, each = (_Search(classes, prices, given, order, shared).run() for shared in (True, False))
     climbs = [
-        _Climb(classes, prices, begin, aside, roots)
-        for begin, aside in ((first, once), (once, once), (each, each))
+        _Climb(classes, prices, begin, fallback, roots)
+        for begin, fallback in ((first, once), (once, once), (each, each))
     ]
     for climb in climbs:
         climb.run()
@@ -44,8 +44,8 @@ def choose(
     return best.node, best.order()
 
 
-def in_order(
-    node: Taken,
+def topological_order(
+    node: Selection,
     starts: Iterable[int],
     known: Callable[[int], bool] = lambda number: False,
     above: int | None = None,
@@ -111,73 +111,77 @@ class _Search:
     given: Collection[int]
     order: Sequence[int]  # operands mostly come first
     shared: bool
-    made: dict[int, _Choice] = field(default_factory=dict)
+    choices: dict[int, _Choice] = field(default_factory=dict)
     #: Class -> its index; an op with several results has its own, after them.
-    places: dict[int | Op, int] = field(default_factory=dict)
+    indices: dict[int | Op, int] = field(default_factory=dict)
     #: The cost of each index's own choice.
-    own: list[int] = field(default_factory=list)
+    own_costs: list[int] = field(default_factory=list)
 
-    def run(self) -> Taken:
+    def run(self) -> Selection:
         readers = self.classes.readers()
-        place = {number: i for i, number in enumerate(self.order)}
-        self.places = {number: i for i, number in enumerate(self.order)}
-        self.own = [0] * len(place)
-        self.made = {number: _Choice(None, 0) for number in self.given}
-        work = list(range(len(place)))  # a heap
+        index = {number: i for i, number in enumerate(self.order)}
+        self.indices = {number: i for i, number in enumerate(self.order)}
+        self.own_costs = [0] * len(index)
+        self.choices = {number: _Choice(None, 0) for number in self.given}
+        work = list(range(len(index)))  # a heap
         waiting = set(work)
         while work:
             number = self.order[heappop(work)]
-            waiting.discard(place[number])
+            waiting.discard(index[number])
             best = None if number in self.given else self._best(number)
-            if best is None or not _better(best, self.made.get(number)):
+            if best is None or not _better(best, self.choices.get(number)):
                 continue
-            self._enter(number, best)
+            self._set_choice(number, best)
             for reader in readers.get(number, ()):
-                if place[reader] not in waiting:
-                    waiting.add(place[reader])
-                    heappush(work, place[reader])
-        return {number: choice.node for number, choice in self.made.items()}
+                if index[reader] not in waiting:
+                    waiting.add(index[reader])
+                    heappush(work, index[reader])
+        return {number: choice.node for number, choice in self.choices.items()}
 
     def _best(self, number: int) -> _Choice | None:
         best: _Choice | None = None
         for node in self.classes.nodes[number]:
-            below = [self.made[operand] for operand in node.operands if operand in self.made]
-            if len(below) < len(node.operands):
+            operand_choices = [
+                self.choices[operand] for operand in node.operands if operand in self.choices
+            ]
+            if len(operand_choices) < len(node.operands):
                 continue
-            choice = self._with(number, node, below)
+            choice = self._choice_of(number, node, operand_choices)
             if choice is not None and _better(choice, best):
                 best = choice
         return best
 
-    def _with(self, number: int, node: Node, below: list[_Choice]) -> _Choice | None:
+    def _choice_of(self, number: int, node: Node, operand_choices: list[_Choice]) -> _Choice | None:
         """Return ``node`` on these choices of its operands, or None if it would need itself."""
-        price, bit = self.prices[node.order], 1 << self.places[number]
+        price, bit = self.prices[node.order], 1 << self.indices[number]
         if not self.shared:
-            return _Choice(node, price + sum(choice.total for choice in below))
-        below.sort(key=lambda choice: -choice.total)
-        cost, needs = (below[0].total, below[0].needs) if below else (0, 0)
-        for choice in below[1:]:
-            cost += sum(self.own[place] for place in _bits(choice.needs & ~needs))
+            return _Choice(node, price + sum(choice.total for choice in operand_choices))
+        operand_choices.sort(key=lambda choice: -choice.total)
+        cost, needs = (
+            (operand_choices[0].total, operand_choices[0].needs) if operand_choices else (0, 0)
+        )
+        for choice in operand_choices[1:]:
+            cost += sum(self.own_costs[index] for index in _bits(choice.needs & ~needs))
             needs |= choice.needs
         if needs & bit:
             return None
         if node.whole is None:
             return _Choice(node, cost + price, needs | bit)
-        one = 1 << self._place(node.whole)
+        one = 1 << self._index_of(node.whole)
         return _Choice(node, cost if needs & one else cost + price, needs | bit | one)
 
-    def _enter(self, number: int, choice: _Choice) -> None:
+    def _set_choice(self, number: int, choice: _Choice) -> None:
         assert choice.node is not None
-        self.made[number] = choice
+        self.choices[number] = choice
         whole = choice.node.whole
-        place = self.places[number] if whole is None else self._place(whole)
-        self.own[place] = self.prices[choice.node.order]
+        index = self.indices[number] if whole is None else self._index_of(whole)
+        self.own_costs[index] = self.prices[choice.node.order]
 
-    def _place(self, op: Op) -> int:
-        if op not in self.places:
-            self.places[op] = len(self.own)
-            self.own.append(0)
-        return self.places[op]
+    def _index_of(self, op: Op) -> int:
+        if op not in self.indices:
+            self.indices[op] = len(self.own_costs)
+            self.own_costs.append(0)
+        return self.indices[op]
 
 
 def _better(one: _Choice, other: _Choice | None) -> bool:
@@ -207,17 +211,17 @@ class _Climb:
         self,
         classes: Classes,
         prices: Mapping[int, int],
-        begin: Taken,
-        aside: Taken,
+        begin: Selection,
+        fallback: Selection,
         roots: Sequence[int],
     ):
-        """Start from ``begin``; ``aside`` holds the choice of classes that become needed later."""
+        """Start from ``begin``; ``fallback`` has the choice of classes that are needed later."""
         self.classes, self.prices, self.roots = classes, prices, roots
         self.node = dict(begin)
         order = self.order()
-        self.node = begin | aside | {number: begin[number] for number in order}
+        self.node = begin | fallback | {number: begin[number] for number in order}
         #: The position of a needed class in a topological order.
-        self.place = {number: i for i, number in enumerate(order)}
+        self.position = {number: i for i, number in enumerate(order)}
         #: The e-node of an op with several results.
         self.whole = {
             node.whole: node
@@ -233,7 +237,7 @@ class _Climb:
 
     def order(self) -> list[int]:
         """Return the classes that the roots need, in topological order."""
-        found = in_order(self.node, self.roots)
+        found = topological_order(self.node, self.roots)
         if found is None:
             raise InternalError("the classes of a block depend on each other in a cycle")
         return found
@@ -243,7 +247,7 @@ class _Climb:
         improved = True
         while improved:
             improved = False
-            for number in list(self.place):
+            for number in list(self.position):
                 for node in self.classes.nodes[number]:
                     held = self.node[number]
                     if self.users.get(number) and held is not None and node is not held:
@@ -254,27 +258,27 @@ class _Climb:
         change: dict[int | Op, int] = {}
         less = self._price(node) + self._count(_reads(node), 1, change)
         less -= self._price(held) - self._count(_reads(held), -1, change)
-        if less >= 0 or not self._fits(number, node):
+        if less >= 0 or not self._is_acyclic(number, node):
             return False
-        settled = all(self._before(operand, number) for operand in node.operands)
+        order_is_valid = all(self._precedes(operand, number) for operand in node.operands)
         self.node[number] = node
         self.cost += less
         for unit, step in change.items():
             self.users[unit] = self.users.get(unit, 0) + step
-        if not settled:
-            self.place = {other: i for i, other in enumerate(self.order())}
+        if not order_is_valid:
+            self.position = {other: i for i, other in enumerate(self.order())}
         return True
 
-    def _fits(self, number: int, node: Node) -> bool:
+    def _is_acyclic(self, number: int, node: Node) -> bool:
         """Return whether ``node`` does not depend on the class that it would define."""
-        found = in_order(
-            self.node, node.operands, lambda operand: self._before(operand, number), number
+        found = topological_order(
+            self.node, node.operands, lambda operand: self._precedes(operand, number), number
         )
         return found is not None
 
-    def _before(self, operand: int, number: int) -> bool:
+    def _precedes(self, operand: int, number: int) -> bool:
         """Return whether a class is needed now and precedes another (and so cannot need it)."""
-        return bool(self.users.get(operand)) and self.place[operand] < self.place[number]
+        return bool(self.users.get(operand)) and self.position[operand] < self.position[number]
 
     def _count(self, units: Iterable[int | Op], step: int, change: dict[int | Op, int]) -> int:
         """Add ``step`` (1 or -1) uses of ``units`` to ``change`` and return the cost of that.

@@ -19,12 +19,12 @@ from core_compiler.passes.saturation.egraph import Classes, Node
 
 #: Maximum number of matches of one rule at one op, and of attempts: patterns with alternatives that
 #: skip views have very many.
-_WAYS, _TRIES = 24, 1000
+_MAX_MATCHES, _MAX_ATTEMPTS = 24, 1000
 #: Maximum size in bytes of a result that is folded if all operands are constants.
-_FOLDED = 4096
+_MAX_FOLDED_BYTES = 4096
 
 
-class _Anywhere:
+class _UnrestrictedUses:
     """The uses that a pattern may ask about: in an e-graph, no value is kept alive by a user."""
 
     def has_one_use(self, value: Value) -> bool:
@@ -37,18 +37,18 @@ class _Anywhere:
 class ClassView(View):
     """The classes as a view: each class is its first value, each e-node an op on such values.
 
-    ``touched`` collects the values that are asked about.
+    ``values_read`` collects the values that are asked about.
     """
 
     def __init__(self, classes: Classes, weights: WeightStore):
-        super().__init__(_Anywhere(), weights)  # type: ignore[arg-type]
+        super().__init__(_UnrestrictedUses(), weights)  # type: ignore[arg-type]
         self.classes = classes
         self.of = {c: values[0] for c, values in classes.values.items()}
         self.ops: dict[Value, list[Op]] = {}
         for number, nodes in classes.nodes.items():
             self.ops[self.of[number]] = [self.op(number, n) for n in nodes if n.whole is None]
         self._kinds = {value: {op.kind for op in ops} for value, ops in self.ops.items()}
-        self.touched: set[Value] = set()
+        self.values_read: set[Value] = set()
         self._chosen: dict[Value, Op] = {}
 
     def op(self, number: int, node: Node) -> Op:
@@ -61,23 +61,23 @@ class ClassView(View):
 
     @override
     def producer(self, value: Value) -> Op | None:
-        self.touched.add(value)
+        self.values_read.add(value)
         if value in self._chosen:
             return self._chosen[value]
         return next(iter(self.ops.get(value, ())), None)
 
     @override
-    def makers(self, value: Value) -> Sequence[Op]:
-        self.touched.add(value)
+    def producers(self, value: Value) -> Sequence[Op]:
+        self.values_read.add(value)
         return self.ops.get(value, ())
 
     def kinds(self, value: Value) -> Collection[str]:
         """Return the kinds of op that define ``value``."""
-        self.touched.add(value)
+        self.values_read.add(value)
         return self._kinds.get(value, ())
 
     @override
-    def along(self, ops: Sequence[Op]) -> ClassView:
+    def with_chosen(self, ops: Sequence[Op]) -> ClassView:
         made = object.__new__(ClassView)
         made.__dict__.update(self.__dict__)
         made._chosen = {op.results[0]: op for op in ops}
@@ -89,11 +89,11 @@ class ClassView(View):
 
     def _constant(self, value: Value, through: Collection[str], seen: set[Value]):
         seen.add(value)
-        makers = self.makers(value)
-        for op in makers:
+        producers = self.producers(value)
+        for op in producers:
             if op.kind == "core.constant":
                 return constant_array(op, self.weights)
-        for op in makers:
+        for op in producers:
             if op.kind in through and op.operands[0] not in seen:
                 found = self._constant(op.operands[0], through, seen)
                 if found is not None:
@@ -112,7 +112,7 @@ class Equality:
     ops: tuple[Op, ...]
 
 
-class Asker:
+class RuleMatcher:
     """Applies a table of rules repeatedly as the classes grow.
 
     An op is tried again only if something that its rules read has changed; a match is used once.
@@ -122,43 +122,49 @@ class Asker:
         #: Kind of root -> rules, with the kinds that the pattern requires of the operands' ops.
         self._table: dict[str, list[tuple[Rule, tuple[str, ...]]]] = {}
         for rule in rules:
-            self._table.setdefault(rule.pattern.kind, []).append((rule, _wanted(rule.pattern)))
+            self._table.setdefault(rule.pattern.kind, []).append(
+                (rule, _operand_kinds(rule.pattern))
+            )
         self._used: set[tuple] = set()
         #: Op -> the values that its rules looked at.
-        self._looked: dict[tuple, set[Value]] = {}
+        self._values_read: dict[tuple, set[Value]] = {}
         #: Value of a class -> its ops at the last attempt.
         self._known: dict[Value, list[tuple]] = {}
 
-    def equalities(self, view: ClassView, late: Callable[[], bool]) -> Iterator[Equality]:
-        """Yield the equalities that the rules find; stop early when it is ``late``."""
+    def equalities(self, view: ClassView, out_of_time: Callable[[], bool]) -> Iterator[Equality]:
+        """Yield the equalities that the rules find; stop early when it is ``out_of_time``."""
         known = {value: list(map(_key, ops)) for value, ops in view.ops.items()}
         changed = {v for v in {**known, **self._known} if known.get(v) != self._known.get(v)}
         self._known = known
         for value, ops in view.ops.items():
             for op, key in zip(ops, known[value], strict=True):
-                looked = self._looked.get(key)
-                if looked is not None and looked.isdisjoint(changed):
+                values_read = self._values_read.get(key)
+                if values_read is not None and values_read.isdisjoint(changed):
                     continue
-                if late():
+                if out_of_time():
                     return
-                view.touched = {value}
-                yield from self._of(op, view)
-                self._looked[key] = view.touched
+                view.values_read = {value}
+                yield from self._equalities_at(op, view)
+                self._values_read[key] = view.values_read
 
-    def _of(self, op: Op, view: ClassView) -> Iterator[Equality]:
-        there = [view.kinds(v) for v in op.operands]
-        orders = [there, there[::-1]] if len(there) == 2 and view.commutes(op) else [there]
+    def _equalities_at(self, op: Op, view: ClassView) -> Iterator[Equality]:
+        operand_kinds = [view.kinds(v) for v in op.operands]
+        orders = (
+            [operand_kinds, operand_kinds[::-1]]
+            if len(operand_kinds) == 2 and view.commutes(op)
+            else [operand_kinds]
+        )
         for rule, wanted in self._table.get(op.kind, ()):
-            if not wanted or any(_fit(wanted, kinds) for kinds in orders):
+            if not wanted or any(_may_match(wanted, kinds) for kinds in orders):
                 yield from self._by_rule(rule, op, view)
         folded = _folded(op, view)
         if folded is not None:
             yield Equality("fold", None, op.result, folded.result, (folded,))
 
     def _by_rule(self, rule: Rule, op: Op, view: ClassView) -> Iterator[Equality]:
-        tried = islice(matches(rule.pattern, op, view), _TRIES)
-        for m in islice((m for m in tried if isinstance(m, Match)), _WAYS):
-            key = rule.name, rule.row, tuple(m.values.items()), tuple(map(_key, m.ops))
+        tried = islice(matches(rule.pattern, op, view), _MAX_ATTEMPTS)
+        for m in islice((m for m in tried if isinstance(m, Match)), _MAX_MATCHES):
+            key = rule.name, rule.location, tuple(m.values.items()), tuple(map(_key, m.ops))
             if key in self._used or (rule.check is not None and rule.check(m)):
                 continue
             self._used.add(key)
@@ -168,7 +174,7 @@ class Asker:
                 yield Equality(rule.name, rule.tolerance, op.result, result, tuple(builder.ops))
 
 
-def _wanted(pattern: PatternNode) -> tuple[str, ...]:
+def _operand_kinds(pattern: PatternNode) -> tuple[str, ...]:
     """Return the kinds of op that the operands must have ("": any); () if unknown."""
     kinds = tuple(
         p.kind if isinstance(p, PatternNode) and p.through is None else "" for p in pattern.operands
@@ -176,7 +182,7 @@ def _wanted(pattern: PatternNode) -> tuple[str, ...]:
     return kinds if any(kinds) else ()
 
 
-def _fit(wanted: tuple[str, ...], kinds: Sequence[Collection[str]]) -> bool:
+def _may_match(wanted: tuple[str, ...], kinds: Sequence[Collection[str]]) -> bool:
     return len(wanted) == len(kinds) and all(
         not want or want in held for want, held in zip(wanted, kinds, strict=True)
     )
@@ -190,8 +196,8 @@ def _folded(op: Op, view: ClassView) -> Op | None:
     """Return the constant that an op on constants evaluates to, by the reference."""
     if op.kind == "core.constant" or not op.operands or "random" in definition(op).traits:
         return None
-    known = any(o.kind == "core.constant" for o in view.makers(op.result))
-    if known or not op.result.type.is_static or op.result.type.bytes > _FOLDED:
+    known = any(o.kind == "core.constant" for o in view.producers(op.result))
+    if known or not op.result.type.is_static or op.result.type.bytes > _MAX_FOLDED_BYTES:
         return None
     arrays = [view.constant(v, through=()) for v in op.operands]
     if any(a is None for a in arrays):

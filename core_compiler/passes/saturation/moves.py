@@ -76,10 +76,10 @@ def _with_number(kind: str, view: str, first: bool) -> Rule:
         made = b.op(f"core.{kind}", pair if first else pair[::-1], **m.root.attributes)
         return b.op(f"core.{view}", (made,), **m.named["v"].attributes)
 
-    told = f"{view}(x), c" if first else f"c, {view}(x)"
+    operand_text = f"{view}(x), c" if first else f"c, {view}(x)"
     pair = (moved, number) if first else (number, moved)
     return Rule(
-        f"{kind}({told}) => {view}({kind}({'x, c' if first else 'c, x'}))",
+        f"{kind}({operand_text}) => {view}({kind}({'x, c' if first else 'c, x'}))",
         op(kind, *pair),
         rewrite,
         _splat,
@@ -105,10 +105,10 @@ def _with_vector(kind: str, first: bool) -> Rule:
         made = b.op(f"core.{kind}", (x, c) if first else (c, x), **m.root.attributes)
         return b.transpose(made, permutation=order)
 
-    told = "transpose(x), v" if first else "v, transpose(x)"
+    operand_text = "transpose(x), v" if first else "v, transpose(x)"
     pair = (moved, vector) if first else (vector, moved)
     return Rule(
-        f"{kind}({told}) => transpose({kind}({'x, v' if first else 'v, x'}))",
+        f"{kind}({operand_text}) => transpose({kind}({'x, v' if first else 'v, x'}))",
         op(kind, *pair),
         rewrite,
         _along_one_axis,
@@ -118,7 +118,7 @@ def _with_vector(kind: str, first: bool) -> Rule:
 def _one_is_transposed(m: Match) -> str | None:
     """Check that a rising transpose may cancel on one operand, leaving one transpose for two."""
     for name in sorted(m.values):
-        if any(maker.kind == "core.transpose" for maker in m.view.makers(m[name])):
+        if any(producer.kind == "core.transpose" for producer in m.view.producers(m[name])):
             return None
     return "no operand is a transpose"
 

@@ -15,7 +15,7 @@ _SMALL = 256
 
 
 class Prices:
-    """The cost of an op among others; ``makers``: the ops that define each value.
+    """The cost of an op among others; ``producers``: the ops that define each value.
 
     Elementwise ops read the operand of a broadcast in place.  An op on constants alone costs 1 if
     it is worth a constant of its own, which constant folding makes of it.  If a value may be
@@ -23,9 +23,9 @@ class Prices:
     bytes that its reader reads.
     """
 
-    def __init__(self, makers: Mapping[Value, Sequence[Op]], model: CostModel):
-        self.makers, self.model = makers, model
-        self.constants = _constants(makers)
+    def __init__(self, producers: Mapping[Value, Sequence[Op]], model: CostModel):
+        self.producers, self.model = producers, model
+        self.constants = _constants(producers)
         self._read: dict[Value, int] = {}
 
     def of(self, op: Op) -> int:
@@ -40,7 +40,7 @@ class Prices:
         """Return the bytes of the elements of ``value`` in memory."""
         if value not in self._read:
             self._read[value] = least = _bytes(value)
-            for op in self.makers.get(value, ()):
+            for op in self.producers.get(value, ()):
                 if op.kind == "core.broadcast":
                     least = min(least, self.read(op.operands[0]))
             self._read[value] = least
@@ -60,20 +60,20 @@ def total(ops: Iterable[Op], model: CostModel) -> int:
     return sum(map(prices.of, ops))
 
 
-def _constants(makers: Mapping[Value, Sequence[Op]]) -> dict[Value, int]:
+def _constants(producers: Mapping[Value, Sequence[Op]]) -> dict[Value, int]:
     """Return the values that depend on constants alone, with the bytes of those."""
     made: dict[Value, int] = {}
     readers: dict[Value, dict[Value, None]] = {}
-    for value, ops in makers.items():
+    for value, ops in producers.items():
         for op in ops:
             for operand in op.operands:
                 readers.setdefault(operand, {})[value] = None
-    work = deque(makers)
+    work = deque(producers)
     waiting = set(work)
     while work:
         value = work.popleft()
         waiting.discard(value)
-        found = [bytes_ for op in makers[value] if (bytes_ := _made_of(op, made)) is not None]
+        found = [bytes_ for op in producers[value] if (bytes_ := _made_of(op, made)) is not None]
         if found and (value not in made or min(found) < made[value]):
             made[value] = min(found)
             for reader in readers.get(value, ()):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Op, Rewriter, Value, attributes_key
 from core_compiler.passes.saturation.egraph import Classes, Node
-from core_compiler.passes.saturation.extraction import Taken
+from core_compiler.passes.saturation.extraction import Selection
 
 #: Maximum number of forms and rules that a note lists.
 _LISTED = 4
@@ -36,7 +36,7 @@ class Reasons:
 def rebuild(
     rewriter: Rewriter,
     classes: Classes,
-    taken: Taken,
+    taken: Selection,
     order: Sequence[int],
     given: Mapping[int, Value],
     reasons: Mapping[int, Reasons],
@@ -67,19 +67,19 @@ class _Rebuild:
 
     def run(self) -> None:
         for number in self.order:
-            self._settle(number)
+            self._rebuild_class(number)
 
-    def _settle(self, number: int) -> None:
+    def _rebuild_class(self, number: int) -> None:
         node, own = self.taken[number], self.own[number]
         if node is None or node.whole is not None:
-            held = node.signature if node is not None else None
-            kept = held.op.results[held.result] if held else self.given[number]
+            signature = node.signature if node is not None else None
+            kept = signature.op.results[signature.result] if signature else self.given[number]
             self._merge(number, kept, None)
             return
         operands = tuple(self.values[n] for n in node.operands)
         for value in own:
-            maker = self.rewriter.producer(value)
-            if maker is not None and _is(maker, node, operands):
+            producer = self.rewriter.producer(value)
+            if producer is not None and _is_node(producer, node, operands):
                 self._merge(number, value, None)
                 return
         value = own[0] if own else Value(self.classes.values[number][0].type)
@@ -95,22 +95,22 @@ class _Rebuild:
         It replaces the block's other values of the class.
         """
         self.values[number] = kept
-        gone = [v for v in self.own[number] if new is not None or v is not kept]
-        self.kept -= set(gone)
+        replaced = [v for v in self.own[number] if new is not None or v is not kept]
+        self.kept -= set(replaced)
         self.kept.add(kept)
-        makers = [m for v in gone if (m := self.rewriter.producer(v)) is not None]
-        if not makers:
+        producers = [m for v in replaced if (m := self.rewriter.producer(v)) is not None]
+        if not producers:
             return
         placed = [] if new is None else [*self._needed(new), new]
-        values = {v: kept for v in gone if v is not kept}
+        values = {v: kept for v in replaced if v is not kept}
         self.rewriter.replace(
-            self._old(makers, placed),
+            self._replaced_ops(producers, placed),
             placed,
             values,
-            at=makers[-1],
+            at=producers[-1],
             rule="take the form that costs least",
             tolerance=self._tolerance(number, placed),
-            note=self._told(number),
+            note=self._describe(number),
             source=_SOURCE,
         )
         self.changed.append(number)
@@ -118,11 +118,11 @@ class _Rebuild:
     def _needed(self, op: Op) -> list[Op]:
         """Return the waiting ops that ``op`` reads, in topological order."""
         out: list[Op] = []
-        makers = {op.result: number for number, op in self.waiting.items()}
+        producers = {op.result: number for number, op in self.waiting.items()}
         stack = [(v, False) for v in reversed(op.operands)]
         while stack:
             value, entered = stack.pop()
-            number = makers.get(value)
+            number = producers.get(value)
             if number is None or number not in self.waiting:
                 continue
             if entered:
@@ -133,24 +133,24 @@ class _Rebuild:
             stack += [(v, False) for v in reversed(self.waiting[number].operands)]
         return out
 
-    def _old(self, makers: Sequence[Op], placed: Sequence[Op]) -> list[Op]:
+    def _replaced_ops(self, producers: Sequence[Op], placed: Sequence[Op]) -> list[Op]:
         """Return the replaced ops, and those that become dead with them, in program order."""
         needed = {v for op in placed for v in op.uses()} | self.kept
-        gone = dict.fromkeys(makers)
-        work = list(makers)
+        replaced = dict.fromkeys(producers)
+        work = list(producers)
         while work:
             for value in work.pop().uses():
-                maker = self.rewriter.producer(value)
-                if maker is None or maker in gone or maker.regions:
+                producer = self.rewriter.producer(value)
+                if producer is None or producer in replaced or producer.regions:
                     continue
-                users = {u for v in maker.results for u in self.rewriter.users(v)}
-                stay = any(self.rewriter.is_output(v) or v in needed for v in maker.results)
-                if not stay and users <= gone.keys():
-                    gone[maker] = None
-                    work.append(maker)
-        return [*reversed([op for op in gone if op not in makers]), *makers]
+                users = {u for v in producer.results for u in self.rewriter.users(v)}
+                stay = any(self.rewriter.is_output(v) or v in needed for v in producer.results)
+                if not stay and users <= replaced.keys():
+                    replaced[producer] = None
+                    work.append(producer)
+        return [*reversed([op for op in replaced if op not in producers]), *producers]
 
-    def _told(self, number: int) -> str:
+    def _describe(self, number: int) -> str:
         """Return the forms of the e-class and their rules as text."""
         nodes, chosen = self.classes.nodes[number], self.taken[number]
         forms = listed([n.signature.kind.removeprefix("core.") for n in nodes])
@@ -185,15 +185,15 @@ def listed(names: Sequence[str]) -> str:
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-    told = [name if count == 1 else f"{count} {name}" for name, count in counts.items()]
-    more = f" and {len(told) - _LISTED} more" if len(told) > _LISTED else ""
-    return ", ".join(told[:_LISTED]) + more
+    texts = [name if count == 1 else f"{count} {name}" for name, count in counts.items()]
+    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
+    return ", ".join(texts[:_LISTED]) + more
 
 
 _SOURCE = "core_compiler/passes/saturation/rebuild.py"
 
 
-def _is(op: Op, node: Node, operands: tuple[Value, ...]) -> bool:
+def _is_node(op: Op, node: Node, operands: tuple[Value, ...]) -> bool:
     """Return whether an op of the block is an e-node on these values."""
     signature = node.signature
     return (

@@ -22,9 +22,9 @@ from core_compiler.scheduling.schedules.product import (
     canonical,
     extent,
     extents,
+    make_sequential,
     pack_plan,
     read_product,
-    settle,
 )
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
@@ -117,22 +117,22 @@ def schedule(
     if the kernel is not such a product.
     """
     product = read_product(kernel)
-    last = side_by_side(kernel, product)
+    last = adjacent_row_loop(kernel, product)
     taps = tuple(r for r in product.rows if r != last)
     # Runs shorter than a vector (the colours of a picture) are copied element by element; as a
     # batch, each tap would copy all of b again for those few rows.
-    short = beside = False
+    short_runs = copy_adjacent = False
     if last is not None:
-        short = bool(taps) and in_short_runs(kernel, product, last, tiles, launches)
-        beside = not short
-        order = (*taps, last) if short else (last,)
-        batch = product.batch if short else (*product.batch, *taps)
+        short_runs = bool(taps) and has_short_runs(kernel, product, last, tiles, launches)
+        copy_adjacent = not short_runs
+        order = (*taps, last) if short_runs else (last,)
+        batch = product.batch if short_runs else (*product.batch, *taps)
         product = replace(product, rows=order, batch=batch)
     packed = packed and product.shared
     s = canonical(kernel, product)
     s = tile(s, tiles, not product.rows)
     terms = product.terms
-    if beside:
+    if copy_adjacent:
         lanes = -(-tiles.rows // tiles.width) * tiles.width
         shape = (None, tiles.row_length | 1, lanes)  # panels begin in different cache sets
         s = s.apply(stage, "a", "c", ("ip", terms, "ii"), "rows", shape, order=(*terms, "ip", "ii"))
@@ -141,7 +141,7 @@ def schedule(
         rows = ("ip", "ii", terms)
         s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
         s = s.apply(round_up, "ii_rows")
-        s = s if short else copy_by_vectors(s, terms, tiles)
+        s = s if short_runs else copy_by_vectors(s, terms, tiles)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     else:
@@ -160,17 +160,20 @@ def schedule(
     s = s.apply(specialise, "ii_out", "jj_out", tiles.columns)
     s = s.each(vectorise, ("jj_out_full", "jj_out"), tiles.width).apply(lift)
     term = f"{terms[0]}_rows"
-    copied = term if beside else "ip_rows"
+    copied = term if copy_adjacent else "ip_rows"
     s = s.split_off(outline, copied, f"pack_{tiles.name}")
     if not packed:
         s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
-    s = count_rows(settle(register_tiles(s, tiles)), term if beside or short else "ii_rows")
+    s = count_rows(
+        make_sequential(register_tiles(s, tiles)),
+        term if copy_adjacent or short_runs else "ii_rows",
+    )
     plan = pack_plan(kernel, product, tiles.columns, packed)
     return replace(s, launch=ProductPlan(kernel, product, tiles.rows, tiles.columns, **plan))
 
 
-def side_by_side(kernel: Function, product: Product) -> str | None:
+def adjacent_row_loop(kernel: Function, product: Product) -> str | None:
     """Return the only row loop whose elements of ``a`` are adjacent in memory.
 
     These elements are then copied like the columns of ``b``. Return None if the terms of ``a`` are
@@ -188,7 +191,7 @@ def side_by_side(kernel: Function, product: Product) -> str | None:
     )
 
 
-def in_short_runs(
+def has_short_runs(
     kernel: Function, product: Product, last: str, tiles: Tiles, launches: Sequence[Sequence[int]]
 ) -> bool:
     """Return whether most rows of the launches have runs along ``last`` shorter than a vector.
@@ -254,14 +257,14 @@ def register_tiles(s: Scheduled, tiles: Tiles) -> Scheduled:
 
 #: Cached tiles, by the core's name (which ends in the digest of its structure), because the
 #: products of a network share them.
-_MADE: dict[tuple[str, Tiles, int], Scheduled] = {}
+_VARIANTS: dict[tuple[str, Tiles, int], Scheduled] = {}
 
 
 def _variant(core: Function, tiles: Tiles, rows: int) -> Scheduled:
     """Return the register tile for exactly ``rows`` rows, unrolled."""
     key = core.name, tiles, rows
-    if key in _MADE:
-        return _MADE[key]
+    if key in _VARIANTS:
+        return _VARIANTS[key]
     digest = core.name.rsplit("_", 1)[1]
     name = f"tile_{rows}x{tiles.vectors}x{tiles.width}_{digest}"
     variant = Scheduled.of(core.with_(name=name))
@@ -274,7 +277,7 @@ def _variant(core: Function, tiles: Tiles, rows: int) -> Scheduled:
     variant = variant.apply(promote, "acc").apply(share_loads)
     if tiles.unroll > 1:
         variant = variant.apply(unroll_by, "k", tiles.unroll).apply(lift).apply(share_loads)
-    _MADE[key] = variant
+    _VARIANTS[key] = variant
     return variant
 
 

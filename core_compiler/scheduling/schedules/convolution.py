@@ -16,10 +16,10 @@ from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
 from core_compiler.scheduling.schedules.product import (
     Product,
     ProductPlan,
+    make_sequential,
     pack_plan,
     read_product,
     reorder,
-    settle,
 )
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
@@ -60,6 +60,6 @@ def depthwise(kernel: Function, product: Product, tiles: Tiles, packed: bool) ->
     packed = packed and product.axis is not None
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.width, product.terms)
-    s = settle(s.apply(vectorise, "lane", tiles.width).apply(lift))
+    s = make_sequential(s.apply(vectorise, "lane", tiles.width).apply(lift))
     plan = pack_plan(kernel, product, tiles.width, packed)
     return replace(s, launch=ProductPlan(kernel, product, 1, tiles.width, **plan, blocked=False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import parallel_nest
 from core_compiler.kernel_ir.ops import access
-from core_compiler.scheduling.schedules.simd import attempt, side_by_side, vectors
+from core_compiler.scheduling.schedules.simd import is_legal, vectors, vectors_at_once
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import interchange, mark, split, vectorise
 
@@ -28,11 +28,11 @@ def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled
         return s
     last = nest[-1]
     other = _transposed(kernel, last)
-    if other is not None and other == nest[-2] and attempt(vectorise, kernel, last, width):
+    if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
         return _tiled(s, other, last, width)
     s = s.apply(split, last, block, f"{last}_block", last)
-    if attempt(vectors, s.function, last, width):
-        s = s.apply(vectors, last, width, side_by_side(kernel))
+    if is_legal(vectors, s.function, last, width):
+        s = s.apply(vectors, last, width, vectors_at_once(kernel))
     return s
 
 

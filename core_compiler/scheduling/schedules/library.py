@@ -72,8 +72,8 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
         # A dot product has no columns, and columns behind a reshape or slice are not a plain index.
         need(bool(product.batch) or bool(product.columns), "no loop can be vectorised")
         need(not product.columns or product.axis is not None, "the columns are not an index of b")
-        place = [v.name for v in buffer_arguments(kernel)].index(product.b)
-        packed = place in kernel.attributes.get("constants", ())
+        position = [v.name for v in buffer_arguments(kernel)].index(product.b)
+        packed = position in kernel.attributes.get("constants", ())
         terms = max((longest_chunk(kernel, sizes) for sizes in launches), default=0)
         return convolution.schedule(kernel, tiles.holding(terms), packed, launches)
     except Refused:

@@ -30,9 +30,9 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     buffer_argument,
     constant_of,
+    expect,
     expression,
     find_loop,
-    given,
     producers,
     without_dead,
 )
@@ -41,7 +41,7 @@ from core_compiler.scheduling.transforms.outline import digest
 
 def read_product(kernel: Function) -> Product:
     """Return the product of a lowered kernel; raise :class:`Refused` if there is none."""
-    return given(Product.of(kernel), f"{kernel.name} has no product")
+    return expect(Product.of(kernel), f"{kernel.name} has no product")
 
 
 def canonical(kernel: Function, product: Product) -> Scheduled:
@@ -96,9 +96,9 @@ class ProductPlan(LaunchPlan):
         return [*chosen, *(self._panels(sizes) if self.pack else ())]
 
     @override
-    def pack_arguments(self, place: int, sizes: Sequence[int]) -> list[int]:
+    def pack_arguments(self, position: int, sizes: Sequence[int]) -> list[int]:
         known = [*sizes, *self._panels(sizes)]
-        return [known[number] for number in self.taken[place]]
+        return [known[number] for number in self.taken[position]]
 
     def _panels(self, sizes: Sequence[int]) -> list[int]:
         """Return the number of panels of the packed operand, and the terms and elements of one."""
@@ -122,24 +122,24 @@ def extents(kernel: Function, product: Product, sizes: Sequence[int]) -> tuple[i
 
 def extent(kernel: Function, names: Sequence[str], sizes: Sequence[int]) -> int:
     """Return the trip count of the loops ``names`` together at these sizes."""
-    worth = dict(zip(index_arguments(kernel), sizes, strict=True))
-    made = producers(kernel)
+    values = dict(zip(index_arguments(kernel), sizes, strict=True))
+    defs = producers(kernel)
     uppers = [find_loop(kernel, n).operands[1] for n in names]
-    return prod(worth[v] if v in worth else constant_of(v, made) or 1 for v in uppers)
+    return prod(values[v] if v in values else constant_of(v, defs) or 1 for v in uppers)
 
 
 def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
     """Return the terms of the longest chunk at these sizes, which a packed row must hold."""
     product = read_product(kernel)
-    worth = dict(zip(index_arguments(kernel), sizes, strict=True))
-    made = producers(kernel)
+    values = dict(zip(index_arguments(kernel), sizes, strict=True))
+    defs = producers(kernel)
     chunk = find_loop(kernel, product.chunk)
     step = chunk.operands[2]
-    length = worth[step] if step in worth else constant_of(step, made)
-    length = given(length, f"the chunks of {product.chunk} have no length at launch")
+    length = values[step] if step in values else constant_of(step, defs)
+    length = expect(length, f"the chunks of {product.chunk} have no length at launch")
     taps = product.terms[1:-1] if len(product.terms) > 1 else ()
-    width = prod(worth[find_loop(kernel, n).operands[1]] for n in taps)
-    return min(length, worth[chunk.operands[1]]) * width
+    width = prod(values[find_loop(kernel, n).operands[1]] for n in taps)
+    return min(length, values[chunk.operands[1]]) * width
 
 
 #: Rows of a work item: each copied element of ``b`` is used for this many rows, and their packed
@@ -153,23 +153,23 @@ def work_item(batch: int, rows: int, columns: int, threads: int, most_rows: int)
     There are at most ``most_rows`` rows. The packed rows and totals of an item fit the second-level
     cache, and the threads get equal numbers of items.
     """
-    across = max(1, -(-rows // most_rows))
-    rows_each = -(-rows // across) or 1
+    row_items = max(1, -(-rows // most_rows))
+    rows_each = -(-rows // row_items) or 1
     most = max(1, 240 // max(rows_each, 1))
-    down = max(1, -(-columns // most))
-    while (batch * across * down) % threads and down < columns:
-        down += 1
-    return rows_each, -(-columns // down) or 1
+    column_items = max(1, -(-columns // most))
+    while (batch * row_items * column_items) % threads and column_items < columns:
+        column_items += 1
+    return rows_each, -(-columns // column_items) or 1
 
 
 def pack_plan(kernel: Function, product: Product, columns: int, packed: bool) -> dict:
     """Return the fields ``pack`` and ``taken`` of a plan whose ``b`` is (not) ``packed``."""
     if not packed:
         return {"pack": {}, "taken": {}}
-    place = [v.name for v in buffer_arguments(kernel)].index(product.b)
+    position = [v.name for v in buffer_arguments(kernel)].index(product.b)
     function, taken = canonical_arguments(pack_kernel(kernel, product, columns))
     name = f"pack_{columns}_{digest(function)}"
-    return {"pack": {place: function.with_(name=name)}, "taken": {place: taken}}
+    return {"pack": {position: function.with_(name=name)}, "taken": {position: taken}}
 
 
 def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
@@ -177,7 +177,7 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
 
     Its index arguments are those of ``kernel``, then the panels' sizes.
     """
-    made = producers(kernel)
+    defs = producers(kernel)
     b, chunk = buffer_argument(kernel, product.b), find_loop(kernel, product.chunk)
     terms, column = [find_loop(kernel, t) for t in product.terms], product.columns[-1]
     j = find_loop(kernel, column)
@@ -202,19 +202,19 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
         if depth < len(terms):
             op = terms[depth]
             for bound in op.operands[:3]:
-                copier.ops(expression(bound, made, stop))
+                copier.ops(expression(bound, defs, stop))
             bounds = [copier[v] for v in op.operands[:3]]
             with kb.loop(op["name"], *bounds) as iv:
                 copier.env[op.regions[0].arguments[0]] = iv
                 nest(depth + 1, panel)
             return
         with kb.loop("lane", 0, columns) as lane:
-            place = kb.add(kb.mul(panel, columns), lane)
-            inside = kb.lt(place, copier[j.operands[1]])
-            copier.env[j.regions[0].arguments[0]] = place
+            position = kb.add(kb.mul(panel, columns), lane)
+            inside = kb.lt(position, copier[j.operands[1]])
+            copier.env[j.regions[0].arguments[0]] = position
 
             def value() -> Value:
-                copier.ops(expression(load.result, made, stop))
+                copier.ops(expression(load.result, defs, stop))
                 return copier[load.result]
 
             zero = kb.number(0, b.type.dtype)
@@ -234,16 +234,16 @@ def reorder(s: Scheduled, order: list[str]) -> Scheduled:
         for op in s.function.body.walk()
         if op.kind == "kernel.for" and op["name"] in order
     ]
-    for place, name in enumerate(order):
+    for position, name in enumerate(order):
         at = current.index(name)
-        while at > place:
+        while at > position:
             s = s.apply(interchange, current[at - 1], name)
             current[at - 1], current[at] = current[at], current[at - 1]
             at -= 1
     return s
 
 
-def settle(s: Scheduled) -> Scheduled:
+def make_sequential(s: Scheduled) -> Scheduled:
     """Make the remaining independent loops inside a work item sequential."""
     for op in list(s.function.body.walk()):
         if op.kind == "kernel.for" and op.get("loop") == "vector":

@@ -11,11 +11,11 @@ from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import buffer_arguments, parallel_nest
 from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.schedules.simd import (
-    attempt,
+    is_legal,
     lanes_in_vectors,
     reductions,
-    side_by_side,
     vectors,
+    vectors_at_once,
 )
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import split, vectorise
@@ -32,15 +32,15 @@ def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Schedu
     nest = [loop["name"] for loop in parallel_nest(kernel)]
     if not reductions(kernel) and nest:
         made = s.apply(split, nest[-1], rows, f"{nest[-1]}_block", nest[-1])
-        if attempt(vectorise, made.function, nest[-1], width):
+        if is_legal(vectorise, made.function, nest[-1], width):
             return made.apply(vectorise, nest[-1], width)
     if nest and _are_neighbours(kernel, nest[-1]):
         last, together = nest[-1], NEIGHBOURS * width
         made = s.apply(split, last, min(rows, together), f"{last}_block", last)
-        if attempt(vectors, made.function, last, width, NEIGHBOURS):
+        if is_legal(vectors, made.function, last, width, NEIGHBOURS):
             return made.apply(vectors, last, width, NEIGHBOURS)
     for name in reductions(kernel):
-        if attempt(lanes_in_vectors, s.function, name, width):
+        if is_legal(lanes_in_vectors, s.function, name, width):
             s = s.apply(lanes_in_vectors, name, width)
     inner = [
         op["name"]
@@ -48,8 +48,8 @@ def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Schedu
         if op.get("loop") == "parallel" and op["name"] not in nest
     ]
     for name in inner:
-        if attempt(vectors, s.function, name, width):
-            s = s.apply(vectors, name, width, side_by_side(kernel))
+        if is_legal(vectors, s.function, name, width):
+            s = s.apply(vectors, name, width, vectors_at_once(kernel))
     return s
 
 

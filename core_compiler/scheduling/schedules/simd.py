@@ -23,10 +23,10 @@ def full_and_rest(function: Function, loop: str, width: int) -> Function:
 
     The remainder is the loop ``<loop>_rest``.
     """
-    made, op = producers(function), find_loop(function, loop)
+    defs, op = producers(function), find_loop(function, loop)
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
-    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    need(constant_of(op.operands[0], defs) == 0, f"{loop} does not start at 0")
+    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
     need(not op.operands[3:], f"{loop} carries values")
     need(not has_loop(function, f"{loop}_rest"), f"{loop} was already split")
     (region,) = op.regions
@@ -59,7 +59,7 @@ def vectors(function: Function, loop: str, width: int, together: int = 1) -> Fun
     return vectorise(vectorise(cut, loop, lanes), f"{loop}_rest", width)
 
 
-def side_by_side(function: Function, most: int = 4) -> int:
+def vectors_at_once(function: Function, most: int = 4) -> int:
     """Return how many vectors to run together: ``most`` of 32-bit lanes, fewer of wider ones."""
     bits = [
         getattr(value.type, "bits", 32)
@@ -87,7 +87,7 @@ def lanes_in_vectors(function: Function, lanes: str, width: int) -> Function:
     The tree over the lanes becomes shuffles. The loop over full groups of 32 comes first, then one
     group with a count: lanes beyond it keep their values.
     """
-    return _LanesInVectors(function, lanes, width).made()
+    return _LanesInVectors(function, lanes, width).transformed()
 
 
 class _LanesInVectors:
@@ -101,7 +101,7 @@ class _LanesInVectors:
         ]
         need(len(found) == 1, f"{function.name} has no accumulator {lanes!r}")
         self.memory = found[0].result
-        self.made_by = producers(function)
+        self.defs = producers(function)
         self.vectors: list[Value] = []
         self._find_loops()
 
@@ -120,15 +120,15 @@ class _LanesInVectors:
         outer = [
             op
             for op in using
-            if self.body in op.regions[0].ops and constant_of(op.operands[2], self.made_by) == 32
+            if self.body in op.regions[0].ops and constant_of(op.operands[2], self.defs) == 32
         ]
         need(len(outer) == 1, "expected one loop over groups of 32 terms")
         (self.groups,) = outer
 
-    def made(self) -> Function:
+    def transformed(self) -> Function:
         first, *others = self.tree
         hooks = {
-            self.made_by[self.memory]: _drop,
+            self.defs[self.memory]: _drop,
             self.start: self._start,
             self.groups: self._sum,
             first: self._combine,
@@ -163,19 +163,19 @@ class _LanesInVectors:
     def _group(self, copier: Copier, region, acc: list[Value], count: Value | None) -> list[Value]:
         """Add one group of 32 terms to the lanes; of the last group only ``count`` terms."""
         copier.ops(o for o in region.ops if o is not self.body)
-        made = []
+        sums = []
         for number, vector in enumerate(acc):
-            place = number * self.width
-            here = None if count is None else copier.kb.sub(count, place)
-            made.append(self._vector(copier, place, vector, here))
-        return made
+            first_lane = number * self.width
+            here = None if count is None else copier.kb.sub(count, first_lane)
+            sums.append(self._vector(copier, first_lane, vector, here))
+        return sums
 
-    def _vector(self, copier: Copier, place: int, acc: Value, count: Value | None) -> Value:
+    def _vector(self, copier: Copier, first_lane: int, acc: Value, count: Value | None) -> Value:
         kb, (body,) = copier.kb, self.body.regions
         lane = body.arguments[0]
-        copier.env[lane] = kb.index(place)
-        steps = _strides(self.body, lane, self.made_by)
-        walker = _Lanes(copier, steps, self.width, False, {lane}, self.made_by)
+        copier.env[lane] = kb.index(first_lane)
+        steps = _strides(self.body, lane, self.defs)
+        walker = _Lanes(copier, steps, self.width, False, {lane}, self.defs)
         walker.count = count
         total = acc
         for op in body.ops:
@@ -197,7 +197,7 @@ class _LanesInVectors:
         """Emit the tree: lane l with lane l + half, for half = 16, 8, 4, 2, 1."""
         kb = copier.kb
         (store,) = (o for o in op.walk() if o.kind == "kernel.store")
-        kind = self.made_by[store.operands[0]].kind.removeprefix("kernel.")
+        kind = self.defs[store.operands[0]].kind.removeprefix("kernel.")
         parts = self.vectors
         while len(parts) > 1:
             half = len(parts) // 2
@@ -218,7 +218,7 @@ def _drop(copier: Copier, op: Op) -> None:
     """Remove an op."""
 
 
-def attempt(step, function: Function, *args) -> bool:
+def is_legal(step, function: Function, *args) -> bool:
     """Return whether a step is legal, so that schedules can choose."""
     try:
         step(function, *args)

@@ -32,8 +32,8 @@ class LaunchPlan:
         """Return the values of the added index arguments, given the unscheduled kernel's."""
         raise NotImplementedError
 
-    def pack_arguments(self, place: int, sizes: Sequence[int]) -> list[int]:
-        """Return the values of the index arguments of the kernel ``pack[place]``."""
+    def pack_arguments(self, position: int, sizes: Sequence[int]) -> list[int]:
+        """Return the values of the index arguments of the kernel ``pack[position]``."""
         raise NotImplementedError
 
     def packed_elements(self, sizes: Sequence[int]) -> int:

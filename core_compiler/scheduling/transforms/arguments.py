@@ -18,8 +18,8 @@ def canonical_arguments(function: Function) -> tuple[Function, tuple[int, ...]]:
     two sizes from one value.
     """
     old = [v for v in function.arguments if v.type is INDEX]
-    place = {v.name: number for number, v in enumerate(old)}
-    kb, taken = KernelBuilder(function.name), []
+    index_of = {v.name: number for number, v in enumerate(old)}
+    kb, sources = KernelBuilder(function.name), []
     copier = Copier(kb)
     named: list[str] = []
     buffers = [v for v in function.arguments if v.type is not INDEX]
@@ -29,7 +29,7 @@ def canonical_arguments(function: Function) -> tuple[Function, tuple[int, ...]]:
             if isinstance(entry, str) and entry not in names:
                 names[entry] = f"b{number}_{len(names)}"
                 named.append(names[entry])
-                taken.append(place[entry])
+                sources.append(index_of[entry])
         shape, strides, (offset,) = (
             tuple(names.get(e, e) for e in part)
             for part in (value.type.shape, value.type.strides, (value.type.offset,))
@@ -41,7 +41,7 @@ def canonical_arguments(function: Function) -> tuple[Function, tuple[int, ...]]:
     used = dict.fromkeys(v for op in function.body.walk() for v in op.operands)
     for number, value in enumerate(v for v in used if v in old):
         copier.env[value] = kb.size(f"n{number}")
-        taken.append(old.index(value))
+        sources.append(old.index(value))
     copier.block(function.body)
     made = kb.function()
-    return function.with_(body=made.body), tuple(taken)
+    return function.with_(body=made.body), tuple(sources)

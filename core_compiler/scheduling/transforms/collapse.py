@@ -17,13 +17,13 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
     depends_on,
+    expect,
     find_loop,
-    given,
     need,
     producers,
     rebuild,
 )
-from core_compiler.scheduling.transforms.reduction import same
+from core_compiler.scheduling.transforms.reduction import is_same_index
 
 
 class Numbering:
@@ -37,33 +37,36 @@ class Numbering:
 
     def __init__(self, function: Function, loops: Sequence[str]):
         self.loops = [find_loop(function, name) for name in loops]
-        self.made = made = producers(function)
+        self.defs = defs = producers(function)
         first, last = self.loops[0], self.loops[-1]
         self.blocked = len(self.loops) > 1 and last.operands[0] is first.regions[0].arguments[0]
         self.middle = self.loops[1:-1] if self.blocked else self.loops[1:]
         own = {op.regions[0].arguments[0] for op in self.loops}
         for op in self.middle:
-            need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
-            need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
-            need(not depends_on([op.operands[1]], own, made), f"the extent of {op['name']} varies")
-        need(constant_of(last.operands[2], made) == 1, f"{last['name']} does not step by 1")
+            need(constant_of(op.operands[0], defs) == 0, f"{op['name']} does not start at 0")
+            need(constant_of(op.operands[2], defs) == 1, f"{op['name']} does not step by 1")
+            need(not depends_on([op.operands[1]], own, defs), f"the extent of {op['name']} varies")
+        need(constant_of(last.operands[2], defs) == 1, f"{last['name']} does not step by 1")
         if self.blocked:
             self._check_block(first, last)
         else:
-            need(constant_of(first.operands[2], made) == 1, f"{first['name']} does not step by 1")
+            need(constant_of(first.operands[2], defs) == 1, f"{first['name']} does not step by 1")
 
     def _check_block(self, first: Op, last: Op) -> None:
         """Check that ``last`` runs to min(block + step, ...): every block but the last is full."""
-        made, block = self.made, first.regions[0].arguments[0]
-        end = given(made.get(last.operands[1]), f"{last['name']} does not end with its block")
+        defs, block = self.defs, first.regions[0].arguments[0]
+        end = expect(defs.get(last.operands[1]), f"{last['name']} does not end with its block")
         need(end.kind == "kernel.min", f"{last['name']} does not end with its block")
         full = [
             v
             for v in end.operands
-            if v in made
-            and made[v].kind == "kernel.add"
-            and block in made[v].operands
-            and all(x is block or same(first.operands[2], x, made, {}) for x in made[v].operands)
+            if v in defs
+            and defs[v].kind == "kernel.add"
+            and block in defs[v].operands
+            and all(
+                x is block or is_same_index(first.operands[2], x, defs, {})
+                for x in defs[v].operands
+            )
         ]
         need(bool(full), f"a block of {first['name']} may be ragged before the last one")
 
@@ -106,7 +109,7 @@ def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
     loop is only shifted to start at 0.
     """
     numbering = Numbering(function, loops)
-    chain, made = numbering.loops, numbering.made
+    chain, defs = numbering.loops, numbering.defs
     for outer, inner in itertools.pairwise(chain):
         body = outer.regions[0]
         others = [o for o in body.ops if o is not inner and not is_pure(o)]
@@ -120,7 +123,7 @@ def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
         kb = copier.kb
         for inner in chain[:-1]:  # the extents of the inner loops, computed between the headers
             pure = [o for o in inner.regions[0].ops if is_pure(o)]
-            copier.ops(o for o in pure if not depends_on(o.operands, own, made))
+            copier.ops(o for o in pure if not depends_on(o.operands, own, defs))
         init = [copier[v] for v in op.operands[3:]]
         with kb.loop(name, 0, numbering.count(copier), init=init) as (index, *carried):
             copier.env.update(zip(region.arguments[1:], carried, strict=True))
@@ -148,9 +151,9 @@ def _is_number(value: Value, numbering: Numbering) -> bool:
     if value.type is not INDEX:
         return False
     kb = KernelBuilder()
-    for v, op in numbering.made.items():
+    for v, op in numbering.defs.items():
         if op.kind == "kernel.constant" and v in op.results:
             kb._constants[v] = op["value"]
     wanted = numbering.number(Copier(kb))
-    made = {**numbering.made, **{v: o for o in kb._blocks[0] for v in o.results}}
-    return same(value, wanted, made, {})
+    defs = {**numbering.defs, **{v: o for o in kb._blocks[0] for v in o.results}}
+    return is_same_index(value, wanted, defs, {})

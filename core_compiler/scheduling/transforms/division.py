@@ -26,22 +26,22 @@ def carry_division(function: Function, loop: str) -> Function:
     or a carried quotient (the image, given the row of a pixel). Return the function unchanged if
     the loop contains no division.
     """
-    made, op = producers(function), find_loop(function, loop)
+    defs, op = producers(function), find_loop(function, loop)
     (region,) = op.regions
     iv = region.arguments[0]
-    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
     need(op.get("loop") == "sequential", f"iterations of {loop} are not sequential")
-    pairs = _divisions(region.ops, iv, made)
+    pairs = _divisions(region.ops, iv, defs)
     if not pairs:
         return function
     inside = {v for o in op.walk() if o is not op for v in o.results}
-    stop = {v for v in made if v not in inside}
+    stop = {v for v in defs if v not in inside}
 
     def at(copier: Copier, value: Value, index: Value) -> Value:
         """Return ``value`` in the iteration ``index``."""
         saved = dict(copier.env)
         copier.env[iv] = index
-        copier.ops(expression(value, made, stop))
+        copier.ops(expression(value, defs, stop))
         found = copier[value]
         copier.env.clear()
         copier.env.update(saved)
@@ -63,26 +63,26 @@ def carry_division(function: Function, loop: str) -> Function:
             for pair, quotient, remainder in zip(pairs, counts[::2], counts[1::2], strict=True):
                 for division in pair.ops:
                     which = quotient if division.kind == "kernel.floordiv" else remainder
-                    copier.hooks[division] = _answer(which)
+                    copier.hooks[division] = _replace_by(which)
             outputs = list(copier.block(region))
             wrapped: list[Value] = []
             for pair, quotient, remainder in zip(pairs, counts[::2], counts[1::2], strict=True):
                 if pair.of is not None:
-                    grown = kb.select(wrapped[pair.of], kb.index(1), kb.index(0))
+                    growth = kb.select(wrapped[pair.of], kb.index(1), kb.index(0))
                 else:
                     here, there = (at(copier, pair.dividend, i) for i in (index, kb.add(index, 1)))
-                    grown = kb.sub(there, here)
-                moved = kb.add(remainder, grown)
-                wrapped.append(kb.ge(moved, copier[pair.divisor]))
+                    growth = kb.sub(there, here)
+                next_remainder = kb.add(remainder, growth)
+                wrapped.append(kb.ge(next_remainder, copier[pair.divisor]))
                 outputs.append(kb.select(wrapped[-1], kb.add(quotient, 1), quotient))
-                outputs.append(kb.select(wrapped[-1], kb.index(0), moved))
+                outputs.append(kb.select(wrapped[-1], kb.index(0), next_remainder))
             kb.carry(*outputs)
         copier.env.update(zip(op.results, kb.results, strict=False))
 
     return rebuild(function, {op: hook})
 
 
-def _answer(value: Value):
+def _replace_by(value: Value):
     def hook(copier: Copier, op: Op) -> None:
         copier.env[op.result] = value
 
@@ -99,7 +99,7 @@ class _Pair:
     of: int | None
 
 
-def _divisions(ops, iv: Value, made) -> list[_Pair]:
+def _divisions(ops, iv: Value, defs) -> list[_Pair]:
     """Return the divisions among a loop's own ops whose dividend grows with the index."""
     found: dict[tuple[Value, Value], _Pair] = {}
     quotients: dict[Value, int] = {}
@@ -107,7 +107,9 @@ def _divisions(ops, iv: Value, made) -> list[_Pair]:
         if op.kind in ("kernel.floordiv", "kernel.mod") and is_pure(op):
             dividend, divisor = op.operands
             of = quotients.get(dividend)
-            if depends_on([divisor], {iv}, made) or (of is None and not _grows(dividend, iv, made)):
+            if depends_on([divisor], {iv}, defs) or (
+                of is None and not _advances_with(dividend, iv, defs)
+            ):
                 continue
             pair = found.setdefault((dividend, divisor), _Pair(dividend, divisor, [], of))
             pair.ops.append(op)
@@ -116,14 +118,14 @@ def _divisions(ops, iv: Value, made) -> list[_Pair]:
     return list(found.values())
 
 
-def _grows(value: Value, iv: Value, made) -> bool:
+def _advances_with(value: Value, iv: Value, defs) -> bool:
     """Return whether ``value`` is ``x + iv`` or ``x + min(iv, y)`` with invariant x and y."""
     if value is iv:
         return True
-    op = made.get(value)
+    op = defs.get(value)
     if op is None or op.kind not in ("kernel.add", "kernel.min") or value not in op.results:
         return False
-    for moving, still in (op.operands, tuple(reversed(op.operands))):
-        if not depends_on([still], {iv}, made) and _grows(moving, iv, made):
+    for moving, invariant in (op.operands, tuple(reversed(op.operands))):
+        if not depends_on([invariant], {iv}, defs) and _advances_with(moving, iv, defs):
             return True
     return False

@@ -74,8 +74,8 @@ class Copier:
             operands = [self[v] for v in op.operands]
             types = [v.type for v in op.results]
             called = op.results[0].name if op.results else None
-            made = self.kb._append(op.kind, operands, op.attributes, types, name=called)
-            self.env.update(zip(op.results, made, strict=True))
+            results = self.kb._append(op.kind, operands, op.attributes, types, name=called)
+            self.env.update(zip(op.results, results, strict=True))
 
     def loop(
         self,
@@ -105,10 +105,10 @@ class Copier:
         then, otherwise = op.regions
         condition = self[op.operands[0]]
         if op.results:
-            made = self.kb.choose(
+            results = self.kb.choose(
                 condition, lambda: self.block(then), lambda: self.block(otherwise)
             )
-            self.env.update(zip(op.results, made, strict=True))
+            self.env.update(zip(op.results, results, strict=True))
         elif otherwise.ops:
             self.kb.choose(condition, lambda: self.block(then), lambda: self.block(otherwise))
         else:
@@ -136,8 +136,8 @@ def rebuild(
     if prologue is not None:
         prologue(copier)
     copier.block(function.body)
-    made = kb.function()
-    return function.with_(body=without_dead(made.body))
+    rebuilt = kb.function()
+    return function.with_(body=without_dead(rebuilt.body))
 
 
 def without_origins(function: Function) -> Function:
@@ -180,13 +180,13 @@ _EFFECTS = frozenset({"kernel.store", "kernel.invoke"})
 def replaced(block: Block, old: Op, new: Op) -> Block:
     """Return ``block`` with the op ``old``, at any depth, replaced by ``new`` and its results."""
     for place, op in enumerate(block.ops):
-        made = new if op is old else op
+        placed = new if op is old else op
         if op is not old and op.regions:
             regions = tuple(replaced(r, old, new) for r in op.regions)
             if any(a is not b for a, b in zip(regions, op.regions, strict=True)):
-                made = op.with_(regions=regions)
-        if made is not op:
-            return block.with_(ops=(*block.ops[:place], made, *block.ops[place + 1 :]))
+                placed = op.with_(regions=regions)
+        if placed is not op:
+            return block.with_(ops=(*block.ops[:place], placed, *block.ops[place + 1 :]))
     return block
 
 
@@ -222,9 +222,9 @@ def producers(function: Function) -> dict[Value, Op]:
     return table
 
 
-def constant_of(value: Value, made: Mapping[Value, Op]) -> int | None:
+def constant_of(value: Value, defs: Mapping[Value, Op]) -> int | None:
     """Return the constant of an index value, or None if it is computed."""
-    op = made.get(value)
+    op = defs.get(value)
     return op["value"] if op is not None and op.kind == "kernel.constant" else None
 
 
@@ -250,14 +250,14 @@ def need(condition: bool, reason: str) -> None:
         raise Refused(reason)
 
 
-def given(found: T | None, reason: str) -> T:
+def expect(found: T | None, reason: str) -> T:
     """Return ``found``; raise :class:`Refused` with ``reason`` if it is None."""
     if found is None:
         raise Refused(reason)
     return found
 
 
-def depends_on(values, sources: set[Value], made: Mapping[Value, Op]) -> bool:
+def depends_on(values, sources: set[Value], defs: Mapping[Value, Op]) -> bool:
     """Return whether any of ``values`` is computed from one of ``sources``."""
     seen: set[Value] = set()
     stack = list(values)
@@ -268,7 +268,7 @@ def depends_on(values, sources: set[Value], made: Mapping[Value, Op]) -> bool:
         if value in seen:
             continue
         seen.add(value)
-        op = made.get(value)
+        op = defs.get(value)
         if op is not None and value in op.results:
             stack.extend(op.uses())
             stack.extend(v for r in op.regions for v in r.outputs)
@@ -293,13 +293,13 @@ def nest(function: Function, names) -> list[Op]:
     return chain
 
 
-def expression(value: Value, made: Mapping[Value, Op], stop: set[Value]) -> list[Op]:
+def expression(value: Value, defs: Mapping[Value, Op], stop: set[Value]) -> list[Op]:
     """Return the ops that compute ``value`` from ``stop`` or arguments, operands first."""
     order: list[Op] = []
     seen: set[Op] = set()
 
     def visit(v: Value) -> None:
-        op = made.get(v)
+        op = defs.get(v)
         if v in stop or op is None or op in seen or v not in op.results:
             return
         seen.add(op)
@@ -311,37 +311,37 @@ def expression(value: Value, made: Mapping[Value, Op], stop: set[Value]) -> list
     return order
 
 
-def bound_at_top(kb: KernelBuilder, value: Value, made: Mapping[Value, Op]) -> Value:
+def bound_at_top(kb: KernelBuilder, value: Value, defs: Mapping[Value, Op]) -> Value:
     """Emit an upper bound of an index expression from arguments and constants only.
 
     Loop indices count as their largest value. ``min(a, b)`` uses the operands that can be bounded,
     so the extent of a ragged tile is bounded by the tile's size.
     """
-    made_by = made.get(value)
+    made_by = defs.get(value)
     if made_by is None:
         return value
     if value not in made_by.results:  # a loop's index
-        return kb.sub(bound_at_top(kb, made_by.operands[1], made), 1)
+        return kb.sub(bound_at_top(kb, made_by.operands[1], defs), 1)
     name = made_by.kind.removeprefix("kernel.")
     if name == "constant":
         return kb.index(made_by["value"])
     if name == "min":
         sides = list(made_by.operands)
-        constants = [v for v in sides if constant_of(v, made) is not None]
-        direct = [v for v in sides if made.get(v) is None]
+        constants = [v for v in sides if constant_of(v, defs) is not None]
+        direct = [v for v in sides if defs.get(v) is None]
         pick = (constants or direct or sides)[0]
-        return bound_at_top(kb, pick, made)
+        return bound_at_top(kb, pick, defs)
     if name == "sub":  # the subtrahend is not negative
         upper, lower = made_by.operands
-        length = span(upper, lower, made)
-        return bound_at_top(kb, upper, made) if length is None else kb.index(length)
+        length = span(upper, lower, defs)
+        return bound_at_top(kb, upper, defs) if length is None else kb.index(length)
     if name in ("add", "mul", "max"):
-        return kb.op(name, *(bound_at_top(kb, v, made) for v in made_by.operands))
+        return kb.op(name, *(bound_at_top(kb, v, defs) for v in made_by.operands))
     if name in ("ceildiv", "floordiv"):
         divisor = made_by.operands[1]
-        if constant_of(divisor, made) is not None or made.get(divisor) is None:
-            top = divisor if made.get(divisor) is None else kb.index(constant_of(divisor, made))
-            return kb.op(name, bound_at_top(kb, made_by.operands[0], made), top)
+        if constant_of(divisor, defs) is not None or defs.get(divisor) is None:
+            top = divisor if defs.get(divisor) is None else kb.index(constant_of(divisor, defs))
+            return kb.op(name, bound_at_top(kb, made_by.operands[0], defs), top)
     raise Refused(f"{made_by} has no bound that depends on arguments only")
 
 
@@ -354,15 +354,15 @@ def requires(function: Function, *notes: str) -> Function:
     return function.with_(attributes={**function.attributes, "requires": (*held, *added)})
 
 
-def span(upper: Value, lower: Value, made: Mapping[Value, Op]) -> int | None:
+def span(upper: Value, lower: Value, defs: Mapping[Value, Op]) -> int | None:
     """Return c if ``upper`` is ``min(lower + c, ...)``: the length of a block of at most c."""
-    top = made.get(upper)
+    top = defs.get(upper)
     if top is None or top.kind != "kernel.min":
         return None
     for side in top.operands:
-        end = made.get(side)
+        end = defs.get(side)
         if end is not None and end.kind == "kernel.add" and lower in end.operands:
             (other,) = [v for v in end.operands if v is not lower] or (None,)
-            if other is not None and constant_of(other, made) is not None:
-                return constant_of(other, made)
+            if other is not None and constant_of(other, defs) is not None:
+                return constant_of(other, defs)
     return None

@@ -13,7 +13,7 @@ from core_compiler.scheduling.transforms.edit import (
     producers,
     rebuild,
 )
-from core_compiler.scheduling.transforms.stage import divided
+from core_compiler.scheduling.transforms.stage import quotient_and_remainder
 
 
 def split_dimension(function: Function, buffer: str, axis: int, size: int) -> Function:
@@ -22,14 +22,14 @@ def split_dimension(function: Function, buffer: str, axis: int, size: int) -> Fu
     Every access must use an index along it with a known quotient and remainder: ``x * size + y``
     with y below ``size``.
     """
-    made, alloc = producers(function), private_buffer(function, buffer)
+    defs, alloc = producers(function), private_buffer(function, buffer)
     kind = alloc.result.type
     need(kind.shape[axis] % size == 0, f"{size} does not divide dimension {axis} of {buffer}")
     shape = (*kind.shape[:axis], kind.shape[axis] // size, size, *kind.shape[axis + 1 :])
 
     def moved(copier: Copier, op: Op) -> list[Value]:
         where = access(op)[1]
-        both = divided(copier, where[axis], size, made)
+        both = quotient_and_remainder(copier, where[axis], size, defs)
         before, after = where[:axis], where[axis + 1 :]
         return [*(copier[v] for v in before), *both, *(copier[v] for v in after)]
 
@@ -64,8 +64,8 @@ def _laid_out(function: Function, alloc: Op, shape, moved) -> Function:
         copier.env[old] = copier.kb.alloc(shape, kind.dtype, space=kind.space, name=old.name)
 
     def load(copier: Copier, op: Op) -> None:
-        made = copier.kb.load(copier[old], *moved(copier, op), name=op.result.name)
-        copier.env[op.result] = made
+        loaded = copier.kb.load(copier[old], *moved(copier, op), name=op.result.name)
+        copier.env[op.result] = loaded
 
     def store(copier: Copier, op: Op) -> None:
         copier.kb.store(copier[op.operands[0]], copier[old], *moved(copier, op))

@@ -10,9 +10,9 @@ from core_compiler.scheduling.transforms.edit import (
     buffer_argument,
     constant_of,
     depends_on,
+    expect,
     expression,
     find_loop,
-    given,
     has_loop,
     need,
     nest,
@@ -40,8 +40,8 @@ def split(
     iterations becomes ``vector`` (independent, inside one thread). Carried values pass through
     both, so a reduction keeps its order.
     """
-    op, made = find_loop(function, loop), producers(function)
-    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    op, defs = find_loop(function, loop), producers(function)
+    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
     kind = op.get("loop", "sequential")
     inner_kind = inner_loop or ("vector" if kind in INDEPENDENT else "sequential")
     (region,) = op.regions
@@ -76,17 +76,17 @@ def split(
 def interchange(function: Function, outer: str, inner: str) -> Function:
     """Exchange two perfectly nested loops of independent iterations."""
     first, second = nest(function, (outer, inner))
-    made = producers(function)
+    defs = producers(function)
     for op in (first, second):
         need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
     own = {first.regions[0].arguments[0]}
     need(
-        not depends_on(second.operands[:3], own, made),
+        not depends_on(second.operands[:3], own, defs),
         f"the bounds of {inner} depend on {outer}",
     )
 
     def hook(copier, op):
-        bounds = [o for v in second.operands[:3] for o in expression(v, made, own)]
+        bounds = [o for v in second.operands[:3] for o in expression(v, defs, own)]
         inside = set(first.regions[0].ops)
         copier.ops(dict.fromkeys(o for o in bounds if o in inside))
 
@@ -120,7 +120,7 @@ def lift(function: Function) -> Function:
     Divisions move only if the divisor is a constant or an index argument (extents and tile sizes,
     at least one), so that no new division by zero is possible.
     """
-    made = producers(function)
+    defs = producers(function)
 
     def movable(op: Op) -> bool:
         if not is_pure(op) or op.regions or op.kind == "kernel.constant":
@@ -129,7 +129,7 @@ def lift(function: Function) -> Function:
             return False
         if op.kind in ("kernel.floordiv", "kernel.ceildiv", "kernel.mod", "kernel.div"):
             divisor = op.operands[1]
-            return bool(constant_of(divisor, made)) or divisor in function.arguments
+            return bool(constant_of(divisor, defs)) or divisor in function.arguments
         return True
 
     def clean(block: Block) -> Block:
@@ -160,7 +160,7 @@ def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
     ``for: if p: x else: y`` becomes ``if p: for: x else: for: y``; the loops of the first copy get
     ``suffix``.
     """
-    op, made = find_loop(function, loop), producers(function)
+    op, defs = find_loop(function, loop), producers(function)
     branches = [o for o in op.walk() if o.kind == "kernel.if"]
     need(len(branches) == 1, f"{loop} holds {len(branches)} branches, not one")
     (branch,) = branches
@@ -168,7 +168,7 @@ def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
     own = {v for o in op.walk() for r in o.regions for v in r.arguments}
     own |= {v for o in op.walk() if o.regions or not is_pure(o) for v in o.results}
     condition = branch.operands[0]
-    need(not depends_on([condition], own, made), f"the condition changes inside {loop}")
+    need(not depends_on([condition], own, defs), f"the condition changes inside {loop}")
 
     def side(copier: Copier, which: int) -> tuple:
         copier.truths[condition] = which == 0
@@ -192,8 +192,8 @@ def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
 
     def hook(copier: Copier, op: Op) -> None:
         inside = {v for o in op.walk() if o is not op for v in o.results}
-        stop = {v for v in made if v not in inside}
-        copier.ops(expression(condition, made, stop))
+        stop = {v for v in defs if v not in inside}
+        copier.ops(expression(condition, defs, stop))
         copier.kb.choose(copier[condition], lambda: side(copier, 0), lambda: side(copier, 1))
 
     return rebuild(function, {op: hook})
@@ -233,23 +233,23 @@ def merge(function: Function, outer: str, inner: str, name: str) -> Function:
     the outer loop.
     """
     first, second = nest(function, (outer, inner))
-    made = producers(function)
+    defs = producers(function)
     for op in (first, second):
         need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
-        need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
-        need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
+        need(constant_of(op.operands[0], defs) == 0, f"{op['name']} does not start at 0")
+        need(constant_of(op.operands[2], defs) == 1, f"{op['name']} does not step by 1")
     (row,), (column,) = first.regions[0].arguments, second.regions[0].arguments
-    need(not depends_on([second.operands[1]], {row}, made), f"{inner} depends on {outer}")
+    need(not depends_on([second.operands[1]], {row}, defs), f"{inner} depends on {outer}")
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
         inside = {v for o in first.walk() if o is not first for v in o.results}
-        copier.ops(expression(second.operands[1], made, {v for v in made if v not in inside}))
+        copier.ops(expression(second.operands[1], defs, {v for v in defs if v not in inside}))
         width = copier[second.operands[1]]
         total = kb.mul(copier[first.operands[1]], width)
-        with kb.loop(name, 0, total, loop=first.get("loop")) as place:
-            copier.env[row] = kb.floordiv(place, width)
-            copier.env[column] = kb.mod(place, width)
+        with kb.loop(name, 0, total, loop=first.get("loop")) as linear_index:
+            copier.env[row] = kb.floordiv(linear_index, width)
+            copier.env[column] = kb.mod(linear_index, width)
             copier.ops(o for o in first.regions[0].ops if o is not second)
             copier.block(second.regions[0])
 
@@ -278,24 +278,24 @@ def never_empty(function: Function, chunk: str) -> Function:
     Legal if the first chunk's sum is used directly and an empty chunk yields the initial value of
     the loop.
     """
-    op, made = find_loop(function, chunk), producers(function)
+    op, defs = find_loop(function, chunk), producers(function)
     (region,) = op.regions
-    need(constant_of(op.operands[0], made) == 0, f"{chunk} does not start at 0")
+    need(constant_of(op.operands[0], defs) == 0, f"{chunk} does not start at 0")
     need(len(op.results) == 1, f"{chunk} carries {len(op.results)} values, not one")
-    taken = made[region.outputs[0]]
+    taken = defs[region.outputs[0]]
     if taken.kind == "kernel.select":
         need(
-            _is_first(taken.operands[0], region.arguments[0], made),
+            _is_first(taken.operands[0], region.arguments[0], defs),
             "the select does not test for the first chunk",
         )
-        part = made[taken.operands[1]]
+        part = defs[taken.operands[1]]
     else:
         need(taken.kind == "kernel.add" and not taken.result.type.is_float, "not a sum of chunks")
-        part = made[next(v for v in taken.operands if v is not region.arguments[1])]
+        part = defs[next(v for v in taken.operands if v is not region.arguments[1])]
     need(part.kind == "kernel.for" and len(part.operands) == 4, "a chunk is not a loop")
-    start, inner = made.get(op.operands[3]), made.get(part.operands[3])
+    start, inner = defs.get(op.operands[3]), defs.get(part.operands[3])
     other = "a chunk starts from another value"
-    start, inner = given(start, other), given(inner, other)
+    start, inner = expect(start, other), expect(inner, other)
     need(start.kind == inner.kind == "kernel.constant", other)
     starts = (attributes_key(o.attributes.items()) for o in (start, inner))
     need(len(set(starts)) == 1, other)
@@ -306,11 +306,11 @@ def never_empty(function: Function, chunk: str) -> Function:
     return rebuild(function, {op: hook})
 
 
-def _is_first(condition: Value, iv: Value, made) -> bool:
-    op = made.get(condition)
+def _is_first(condition: Value, iv: Value, defs) -> bool:
+    op = defs.get(condition)
     return (
         op is not None
         and op.kind == "kernel.eq"
         and iv in op.operands
-        and any(constant_of(v, made) == 0 for v in op.operands)
+        and any(constant_of(v, defs) == 0 for v in op.operands)
     )

@@ -40,7 +40,7 @@ def outline(
     reads: it takes them from ordinary memory of any extent, starting at its first element, so that
     the part is the same whether its caller packed them or received them packed.
     """
-    made = producers(function)
+    defs = producers(function)
     last = find_loop(function, loop)
     block = _block_of(function, last)
     start = block.ops.index(find_loop(function, first)) if first else block.ops.index(last)
@@ -49,11 +49,11 @@ def outline(
     results = {v for o in part for v in o.results if not is_pure(o)}
     later = [v for o in block.ops[stop:] for v in o.uses()] + list(block.outputs)
     need(not any(v in results for v in later), f"a result of {loop} is used after it")
-    allocations = _only_here(function, part)
+    allocations = _local_allocations(function, part)
     part = [*allocations, *part]
     inside = {v for o in part for q in o.walk() for v in q.results}
     free = [v for v in dict.fromkeys(v for o in part for v in o.uses()) if v not in inside]
-    constants = [v for v in free if v in made and made[v].kind == "kernel.constant"]
+    constants = [v for v in free if v in defs and defs[v].kind == "kernel.constant"]
     free = [v for v in free if v not in constants]
     buffers = [v for v in free if isinstance(v.type, BufferType)]
     numbers = [v for v in free if v.type is INDEX]
@@ -61,9 +61,9 @@ def outline(
     # A size that is also compared is passed a second time for that, so that a kernel does not
     # depend on whether its caller computes both from one value.
     tested = [v for v in numbers if _is_compared(part, v)]
-    numbers = [v for v in numbers if _is_counted(part, v)]
-    views = [_View.of(v, part, made, v.name in streams) for v in buffers]
-    core, entries = _kernel(name, part, views, numbers, tested, constants, made)
+    numbers = [v for v in numbers if _is_used_otherwise(part, v)]
+    views = [_View.of(v, part, defs, v.name in streams) for v in buffers]
+    core, entries = _kernel(name, part, views, numbers, tested, constants, defs)
     core, taken = canonical_arguments(core)
     # A core serves every kernel with an equal part, so it refers to no op of the model.
     core = without_origins(core)
@@ -71,16 +71,16 @@ def outline(
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        sizes = [_size(copier, function, made, b, s) for b, s in entries]
+        sizes = [_size(copier, function, defs, b, s) for b, s in entries]
         given = [*sizes, *(copier[v] for v in (*numbers, *tested))]
-        operands = [*(view.passed(copier) for view in views), *(given[i] for i in taken)]
+        operands = [*(view.emit_in_caller(copier) for view in views), *(given[i] for i in taken)]
         kb._append("kernel.invoke", operands, {"callee": core.name})
 
-    def gone(copier: Copier, op: Op) -> None:
+    def drop(copier: Copier, op: Op) -> None:
         if is_pure(op):
             copier.copy(op)
 
-    hooks = dict.fromkeys(part, gone)
+    hooks = dict.fromkeys(part, drop)
     hooks[last] = hook
     return rebuild(function, hooks), core
 
@@ -99,7 +99,7 @@ class _View:
     stream: bool
 
     @staticmethod
-    def of(memory: Value, part: Sequence[Op], made, stream: bool) -> _View:
+    def of(memory: Value, part: Sequence[Op], defs, stream: bool) -> _View:
         ops = [q for o in part for q in o.walk() if memory in q.operands]
         rank = memory.type.rank
         if any(o.kind not in ("kernel.load", "kernel.store") for o in ops):
@@ -112,12 +112,12 @@ class _View:
         starts: list[Value | None] = [None] * rank
         dropped = []
         for axis, indices in enumerate(rows[:-1]):
-            if len(set(indices)) == 1 and _is_still(indices[0], inside, made):
+            if len(set(indices)) == 1 and _is_invariant(indices[0], inside, defs):
                 starts[axis] = indices[0]
                 dropped.append(axis)
         lead = next(axis for axis in range(rank) if axis not in dropped)
         if stream:
-            parts = {_offset(v, inside, made) for v in rows[lead]}
+            parts = {_offset(v, inside, defs) for v in rows[lead]}
             starts[lead] = parts.pop() if len(parts) == 1 else None
         return _View(memory, tuple(starts), tuple(dropped), stream)
 
@@ -125,7 +125,7 @@ class _View:
     def kept(self) -> list[int]:
         return [axis for axis in range(self.memory.type.rank) if axis not in self.dropped]
 
-    def passed(self, copier: Copier) -> Value:
+    def emit_in_caller(self, copier: Copier) -> Value:
         """Return the view in the caller: the buffer itself if it is passed whole."""
         if not any(s is not None for s in self.starts):
             return copier[self.memory]
@@ -160,7 +160,7 @@ class _View:
         argument = kb.buffer(f"b{number}", shape, kind.dtype, strides, 0, space)
         return argument, entries
 
-    def access(self, made):
+    def access(self, defs):
         """Return the hook that copies an access of the buffer as one of the view."""
 
         def hook(copier: Copier, op: Op) -> None:
@@ -168,7 +168,7 @@ class _View:
             indices, kept = access(op)[1], self.kept
             rest = op.operands[at + 1 + len(indices) :]
             shifted = [
-                indices[a] if start is None else _beyond(indices[a], start, made)
+                indices[a] if start is None else _rest_after(indices[a], start, defs)
                 for a, start in enumerate(self.starts)
                 if a in kept
             ]
@@ -188,27 +188,27 @@ def _name(op: Op) -> str | None:
     return op.results[0].name if op.results else None
 
 
-def _is_still(value: Value, inside: set[Value], made) -> bool:
+def _is_invariant(value: Value, inside: set[Value], defs) -> bool:
     """Return whether an index is constant throughout a part."""
-    return value not in inside or (value in made and made[value].kind == "kernel.constant")
+    return value not in inside or (value in defs and defs[value].kind == "kernel.constant")
 
 
-def _offset(value: Value, inside: set[Value], made) -> Value | None:
+def _offset(value: Value, inside: set[Value], defs) -> Value | None:
     """Return x if an index has the form ``x + y`` and x is constant throughout the part."""
-    op = made.get(value)
+    op = defs.get(value)
     if op is not None and op.kind == "kernel.add" and value in op.results and value in inside:
-        still = [v for v in op.operands if v not in inside]
-        return still[0] if len(still) == 1 else None
+        invariant = [v for v in op.operands if v not in inside]
+        return invariant[0] if len(invariant) == 1 else None
     return None
 
 
-def _beyond(value: Value, start: Value, made) -> Value:
+def _rest_after(value: Value, start: Value, defs) -> Value:
     """Return y if ``value`` has the form ``start + y``."""
-    (rest,) = [v for v in made[value].operands if v is not start]
+    (rest,) = [v for v in defs[value].operands if v is not start]
     return rest
 
 
-def _only_here(function: Function, part: Sequence[Op]) -> list[Op]:
+def _local_allocations(function: Function, part: Sequence[Op]) -> list[Op]:
     """Return the allocations of fixed size that only ``part`` uses, which move with it."""
     own = {q for o in part for q in o.walk()}
     found = []
@@ -231,7 +231,7 @@ def _is_compared(part: Sequence[Op], value: Value) -> bool:
     )
 
 
-def _is_counted(part: Sequence[Op], value: Value) -> bool:
+def _is_used_otherwise(part: Sequence[Op], value: Value) -> bool:
     return any(
         value in inner.operands
         for op in part
@@ -240,15 +240,15 @@ def _is_counted(part: Sequence[Op], value: Value) -> bool:
     )
 
 
-def _kernel(name, part: Sequence[Op], views: Sequence[_View], numbers, tested, constants, made):
+def _kernel(name, part: Sequence[Op], views: Sequence[_View], numbers, tested, constants, defs):
     """Return the new kernel and the run-time sizes of its buffer types, as (buffer, entry)."""
     kb = KernelBuilder(name)
     copier = Copier(kb)
-    passed: list[tuple[Value, str | int]] = []
+    size_entries: list[tuple[Value, str | int]] = []
     sizes: list[str] = []
     for number, view in enumerate(views):
         copier.env[view.memory], entries = view.argument(kb, number)
-        passed += entries
+        size_entries += entries
         sizes += [f"b{number}_{i}" for i in range(len(entries))]
     for size in sizes:
         kb.size(size)
@@ -261,11 +261,11 @@ def _kernel(name, part: Sequence[Op], views: Sequence[_View], numbers, tested, c
             if inner.kind in _COMPARISONS and not compared.keys().isdisjoint(inner.operands):
                 copier.hooks[inner] = _comparing(compared)
             if inner.kind in ("kernel.load", "kernel.store") and access(inner)[0] in seen:
-                copier.hooks[inner] = seen[access(inner)[0]].access(made)
-    copier.ops(made[v] for v in constants)
+                copier.hooks[inner] = seen[access(inner)[0]].access(defs)
+    copier.ops(defs[v] for v in constants)
     copier.ops(part)
     core = kb.function()
-    return core.with_(body=without_dead(core.body)), passed
+    return core.with_(body=without_dead(core.body)), size_entries
 
 
 _COMPARISONS = tuple(f"kernel.{n}" for n in ("eq", "ne", "lt", "le", "gt", "ge"))
@@ -290,14 +290,14 @@ def digest(core: Function) -> str:
     return structure_key(Module({"kernel": core.with_(name="kernel")}))[:6]
 
 
-def _size(copier: Copier, function: Function, made, memory: Value, entry: str | int) -> Value:
+def _size(copier: Copier, function: Function, defs, memory: Value, entry: str | int) -> Value:
     """Return a size in a buffer's type: a constant, an argument, or an allocation's size."""
     if isinstance(entry, int):
         return copier.kb.index(entry)
     for value in function.arguments:
         if value.type is INDEX and value.name == entry:
             return copier[value]
-    op = made[memory]
+    op = defs[memory]
     names = [d for d in memory.type.shape if isinstance(d, str)]
     need(entry in names, f"{memory.name} has a run-time stride")
     return copier[op.operands[names.index(entry)]]

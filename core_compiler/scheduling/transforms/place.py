@@ -42,8 +42,8 @@ def publish(function: Function, buffer: str) -> Function:
         len(touching) >= 3, f"expected at least three loops that fill, add to and combine {buffer}"
     )
     last = touching[1]
-    place = block.ops.index(last)
-    later = {o for op in block.ops[place + 1 :] for o in op.walk()}
+    index = block.ops.index(last)
+    later = {o for op in block.ops[index + 1 :] for o in op.walk()}
     later |= {o for op in touching[:2] for o in op.walk()}
     for op in function.body.walk():
         need(not _touches(op, old) or op in later, f"{buffer} is used outside of its sum")

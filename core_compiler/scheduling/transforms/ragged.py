@@ -8,9 +8,9 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
     depends_on,
+    expect,
     expression,
     find_loop,
-    given,
     need,
     producers,
     rebuild,
@@ -25,11 +25,11 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     only store to private buffers, at the loop's own index. Requires n >= 1 (the loop is never
     entered with zero iterations). ``to`` defaults to the constant in the bound.
     """
-    made, op = producers(function), find_loop(function, loop)
+    defs, op = producers(function), find_loop(function, loop)
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
-    bound = _constant_bound(op, made)
-    size = given(bound if to is None else to, f"the bound of {loop} is not min(constant, n)")
+    need(constant_of(op.operands[0], defs) == 0, f"{loop} does not start at 0")
+    bound = _constant_bound(op, defs)
+    size = expect(bound if to is None else to, f"the bound of {loop} is not min(constant, n)")
     iv = op.regions[0].arguments[0]
     for inner in op.walk():
         if inner.kind == "kernel.store":
@@ -39,14 +39,14 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
                 _has_room(inner, iv, size),
                 f"{memory.name} has no room for {size} iterations of {loop}",
             )
-    stop = {v for v in made if v not in {r for o in op.walk() for r in o.results}}
+    stop = {v for v in defs if v not in {r for o in op.walk() for r in o.results}}
 
-    def at_own_place(copier: Copier, inner: Op) -> None:
+    def access_at_own_index(copier: Copier, inner: Op) -> None:
         """Access a tile with room for every iteration at the iteration's own position."""
         clamped = dict(copier.env)
         copier.env[iv] = raw[0]
         for index in access(inner)[1]:
-            copier.ops(expression(index, made, stop))
+            copier.ops(expression(index, defs, stop))
         where = {v: copier[v] for v in access(inner)[1]}
         copier.env.clear()
         copier.env.update(clamped)
@@ -70,7 +70,7 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     hooks: dict = {op: hook}
     for inner in op.walk():
         if inner.kind in ("kernel.load", "kernel.store") and _has_room(inner, iv, size):
-            hooks[inner] = at_own_place
+            hooks[inner] = access_at_own_index
     return rebuild(function, hooks)
 
 
@@ -81,26 +81,26 @@ def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> F
     bounds inside a tile are constants. Values needed only by such a store are computed under its
     condition too.
     """
-    made, op = producers(function), find_loop(function, loop)
+    defs, op = producers(function), find_loop(function, loop)
     kind = op.get("loop")
     need(kind in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
-    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    need(constant_of(op.operands[0], defs) == 0, f"{loop} does not start at 0")
+    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
     iv = op.regions[0].arguments[0]
     within = {v for o in op.walk() if o is not op and not o.regions for v in o.results}
-    stop = {v for v in made if v not in within}
+    stop = {v for v in defs if v not in within}
     stores = [o for o in op.walk() if o.kind == "kernel.store"]
     outside = [o for o in stores if access(o)[0].type.space == "dram"]
-    _stored_last(op, {access(o)[0] for o in outside})
-    place: list[Value] = []
+    _check_not_read(op, {access(o)[0] for o in outside})
+    position: list[Value] = []
 
-    def where_real(copier: Copier, store: Op) -> None:
+    def store_if_valid(copier: Copier, store: Op) -> None:
         """Emit the store at its own index, under its condition."""
         kb = copier.kb
-        with kb.branch(kb.lt(place[0], copier[op.operands[1]])):
-            saved, copier.env = copier.env, {**copier.env, iv: place[0]}
+        with kb.branch(kb.lt(position[0], copier[op.operands[1]])):
+            saved, copier.env = copier.env, {**copier.env, iv: position[0]}
             for value in store.operands:
-                copier.ops(expression(value, made, stop))
+                copier.ops(expression(value, defs, stop))
             copier.copy(store)
             copier.env = saved
 
@@ -112,16 +112,16 @@ def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> F
             kb.loop(outer, 0, kb.ceildiv(count, size), loop=kind) as tile,
             kb.loop(inner, 0, size, loop="vector") as index,
         ):
-            place[:] = [kb.add(kb.mul(tile, size), index)]
-            copier.env[iv] = place[0] if whole else kb.min(place[0], kb.sub(count, 1))
+            position[:] = [kb.add(kb.mul(tile, size), index)]
+            copier.env[iv] = position[0] if whole else kb.min(position[0], kb.sub(count, 1))
             if not whole:
-                copier.hooks |= dict.fromkeys(outside, where_real)
+                copier.hooks |= dict.fromkeys(outside, store_if_valid)
             copier.block(op.regions[0])
 
     return rebuild(function, {op: hook})
 
 
-def _stored_last(loop: Op, memories: set[Value]) -> None:
+def _check_not_read(loop: Op, memories: set[Value]) -> None:
     """Check that the loop does not read what it stores to ``memories``, so that loads may move."""
     for op in loop.walk():
         if op.kind == "kernel.load":
@@ -136,16 +136,16 @@ def specialise(
     That copy has the trip count as a constant (its loops have their name and ``suffix``); the other
     copy is unchanged.
     """
-    made, op, target = producers(function), find_loop(function, loop), find_loop(function, inner)
+    defs, op, target = producers(function), find_loop(function, loop), find_loop(function, inner)
     need(target in list(op.walk()), f"{inner} is not inside {loop}")
     need(not op.operands[3:], f"{loop} carries values")
     upper = target.operands[1]
     own = {v for o in op.walk() for r in o.regions for v in r.arguments}
-    need(not depends_on([upper], own, made), f"the extent of {inner} varies inside {loop}")
+    need(not depends_on([upper], own, defs), f"the extent of {inner} varies inside {loop}")
     lower = target.operands[0]
-    need(not depends_on([lower], own, made), f"the start of {inner} varies inside {loop}")
+    need(not depends_on([lower], own, defs), f"the start of {inner} varies inside {loop}")
     inside = {v for o in op.walk() if o is not op for v in o.results}
-    stop = {v for v in made if v not in inside}
+    stop = {v for v in defs if v not in inside}
 
     def full(copier: Copier) -> tuple:
         saved = dict(copier.hooks)
@@ -164,8 +164,8 @@ def specialise(
         return ()
 
     def hook(copier: Copier, op: Op) -> None:
-        copier.ops(expression(upper, made, stop))
-        copier.ops(expression(lower, made, stop))
+        copier.ops(expression(upper, defs, stop))
+        copier.ops(expression(lower, defs, stop))
         count = copier.kb.sub(copier[upper], copier[lower])
         is_full = copier.kb.eq(count, copier.kb.index(size))
         copier.kb.choose(is_full, lambda: full(copier), lambda: rest(copier))
@@ -180,12 +180,12 @@ def _has_room(op: Op, iv, size: int) -> bool:
     return len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= size
 
 
-def _constant_bound(op: Op, made) -> int | None:
+def _constant_bound(op: Op, defs) -> int | None:
     upper = op.operands[1]
-    if constant_of(upper, made) is not None:
-        return constant_of(upper, made)
-    maker = made.get(upper)
-    if maker is not None and maker.kind == "kernel.min":
-        found = [c for c in (constant_of(v, made) for v in maker.operands) if c is not None]
+    if constant_of(upper, defs) is not None:
+        return constant_of(upper, defs)
+    producer = defs.get(upper)
+    if producer is not None and producer.kind == "kernel.min":
+        found = [c for c in (constant_of(v, defs) for v in producer.operands) if c is not None]
         return min(found, default=None)
     return None

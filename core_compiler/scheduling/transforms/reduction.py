@@ -44,15 +44,15 @@ def fission(
     The loops of the second nest have the names of the first's with ``suffix``. Legal because the
     iterations are independent.
     """
-    chain, made = nest(function, loops), producers(function)
+    chain, defs = nest(function, loops), producers(function)
     for op in chain:
         need(op.get("loop") == "vector", f"iterations of {op['name']} are not private to a thread")
-        need(constant_of(op.operands[0], made) == 0, f"{op['name']} does not start at 0")
-        need(constant_of(op.operands[2], made) == 1, f"{op['name']} does not step by 1")
+        need(constant_of(op.operands[0], defs) == 0, f"{op['name']} does not start at 0")
+        need(constant_of(op.operands[2], defs) == 1, f"{op['name']} does not step by 1")
     body = chain[-1].regions[0].ops
-    places = [i for i, o in enumerate(body) if o is find_loop(function, after)]
-    need(bool(places), f"loop {after} is not directly in {loops[-1]}")
-    (cut,) = places
+    positions = [i for i, o in enumerate(body) if o is find_loop(function, after)]
+    need(bool(positions), f"loop {after} is not directly in {loops[-1]}")
+    (cut,) = positions
     first, second = body[: cut + 1], body[cut + 1 :]
     effects = {v for o in first if not is_pure(o) for v in o.results}
     crossing = [v for v in dict.fromkeys(v for o in second for v in o.uses()) if v in effects]
@@ -65,7 +65,7 @@ def fission(
 
     def prologue(copier: Copier) -> None:
         kb = copier.kb
-        extents = [bound_at_top(kb, op.operands[1], made) for op in chain]
+        extents = [bound_at_top(kb, op.operands[1], defs) for op in chain]
         outer, inner = extents[: len(chain) - tile], extents[len(chain) - tile :]
         shape = [kb.known(e) for e in inner]
         need(None not in shape, "a tile's extent is not bounded by a constant")
@@ -79,7 +79,7 @@ def fission(
             sizes = [total] if lead and known is None else []
             buffers[value] = kb.alloc((*lead, *shape), value.type, *sizes, space=space, name=name)
 
-    def place(copier: Copier) -> list[Value]:
+    def address(copier: Copier) -> list[Value]:
         kb, ivs = copier.kb, [copier[op.regions[0].arguments[0]] for op in chain]
         extents = [copier[op.operands[1]] for op in chain]
         lead: Any = 0  # an index, or the initial number
@@ -89,19 +89,21 @@ def fission(
         return [*outer, *ivs[len(chain) - tile :]]
 
     def hook(copier: Copier, op: Op) -> None:
-        def before() -> None:
+        def first_nest() -> None:
             copier.ops(first)
             for value in crossing:
-                copier.kb.store(copier[value], buffers[value], *place(copier))
+                copier.kb.store(copier[value], buffers[value], *address(copier))
 
-        def behind() -> None:
+        def second_nest() -> None:
             copier.ops(o for o in first if is_pure(o))
             for value in crossing:
-                copier.env[value] = copier.kb.load(buffers[value], *place(copier), name=value.name)
+                copier.env[value] = copier.kb.load(
+                    buffers[value], *address(copier), name=value.name
+                )
             copier.ops(second)
 
-        emit_nest(copier, chain, before)
-        emit_nest(copier, chain, behind, suffix)
+        emit_nest(copier, chain, first_nest)
+        emit_nest(copier, chain, second_nest, suffix)
 
     return rebuild(function, {chain[0]: hook}, prologue)
 
@@ -133,13 +135,13 @@ def hoist(
     ``there`` is for a reduction that continues from the existing contents (it was hoisted out of a
     part of the nest before).
     """
-    chain, made = nest(function, loops), producers(function)
+    chain, defs = nest(function, loops), producers(function)
     inner = find_loop(function, reduction)
     body = chain[-1].regions[0].ops
     need(inner in body, f"{reduction} is not directly in {loops[-1]}")
     need(len(inner.results) == 1, f"{reduction} carries {len(inner.results)} values, not one")
     initial = inner.operands[3]
-    before = made.get(initial) if start == "there" else None
+    before = defs.get(initial) if start == "there" else None
     effects = [o for o in body if not is_pure(o) and o is not inner and o is not before]
     need(
         len(effects) == 1
@@ -151,15 +153,15 @@ def hoist(
     memory, where = access(save)
     need(memory.type.space in ("scratch", "register"), f"{memory} is not a private buffer")
     own = {op.regions[0].arguments[0] for op in chain}
-    need(not depends_on(inner.operands[:3], own, made), f"bounds of {reduction} depend on the nest")
+    need(not depends_on(inner.operands[:3], own, defs), f"bounds of {reduction} depend on the nest")
     for op in chain:
         need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
     pure = [o for o in body if is_pure(o)]
     carried, (iv,) = inner.regions[0].arguments[1], inner.regions[0].arguments[:1]
     if start == "there":
-        begins = before is not None and before.kind == "kernel.load" and access(before)
+        start_access = before is not None and before.kind == "kernel.load" and access(before)
         need(
-            begins == (memory, where),
+            start_access == (memory, where),
             f"{reduction} does not start from the contents of {memory.name}",
         )
 
@@ -169,7 +171,7 @@ def hoist(
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
         for bound in inner.operands[:3]:
-            copier.ops(expression(bound, made, _outside(chain[0], made)))
+            copier.ops(expression(bound, defs, _defined_outside(chain[0], defs)))
         if start == "store":
 
             def begin() -> None:
@@ -200,27 +202,27 @@ def hoist(
             copier.env[iv] = index
             emit_nest(copier, chain, step)
 
-    sure = start != "select" or _runs(inner, made)
-    notes = [] if sure else [f"{reduction} runs at least once"]
+    runs = start != "select" or _runs_at_least_once(inner, defs)
+    notes = [] if runs else [f"{reduction} runs at least once"]
     return requires(rebuild(function, {chain[0]: hook}), *notes)
 
 
-def _runs(loop: Op, made) -> bool:
+def _runs_at_least_once(loop: Op, defs) -> bool:
     """Return whether a loop runs at least once: from 0 to the larger of 1 and something."""
-    upper = made.get(loop.operands[1])
+    upper = defs.get(loop.operands[1])
     return (
-        constant_of(loop.operands[0], made) == 0
+        constant_of(loop.operands[0], defs) == 0
         and upper is not None
         and upper.kind == "kernel.max"
-        and any(constant_of(v, made) == 1 for v in upper.operands)
+        and any(constant_of(v, defs) == 1 for v in upper.operands)
     )
 
 
-def _outside(loop: Op, made) -> set[Value]:
+def _defined_outside(loop: Op, defs) -> set[Value]:
     """Return the values defined outside ``loop`` (where an expression's copy may stop)."""
     within = {v for op in loop.walk() for v in op.results}
     within |= {v for op in loop.walk() for r in op.regions for v in r.arguments}
-    return {v for v in made if v not in within}
+    return {v for v in defs if v not in within}
 
 
 def sink(
@@ -231,7 +233,7 @@ def sink(
     ``reduction`` contains the nest ``loops``; directly after it comes the nest ``loops`` +
     ``suffix`` that reads the finished tiles. Each tile is then read while it is still in the cache.
     """
-    made = producers(function)
+    defs = producers(function)
     outer = find_loop(function, reduction)
     chain = [find_loop(function, name) for name in loops]
     after = nest(function, [name + suffix for name in loops])
@@ -241,8 +243,8 @@ def sink(
     }
     for a, b in zip(chain, after, strict=True):
         for x, y in zip(a.operands[:3], b.operands[:3], strict=True):
-            need(same(x, y, made, rename), f"bounds of {a['name']} and {b['name']} differ")
-    _same_tiles(outer, after[-1], made, rename)
+            need(is_same_index(x, y, defs, rename), f"bounds of {a['name']} and {b['name']} differ")
+    _same_tiles(outer, after[-1], defs, rename)
     iv, (_, upper, step) = outer.regions[0].arguments[0], outer.operands[:3]
     tail = after[-1].regions[0]
 
@@ -266,10 +268,14 @@ def sink(
         copier.loop(op, body=body)
 
     result = rebuild(function, {chain[-1]: at_tile, after[0]: drop})
-    return result if _runs(outer, made) else requires(result, f"{reduction} runs at least once")
+    return (
+        result
+        if _runs_at_least_once(outer, defs)
+        else requires(result, f"{reduction} runs at least once")
+    )
 
 
-def _same_tiles(first: Op, second: Op, made, rename) -> None:
+def _same_tiles(first: Op, second: Op, defs, rename) -> None:
     """Check that the loads of ``second`` from stored buffers are in the tile it moves to."""
     written: dict[Value, list] = {}
     for op in first.walk():
@@ -281,18 +287,18 @@ def _same_tiles(first: Op, second: Op, made, rename) -> None:
             memory, where = access(op)
             for other in written.get(memory, ()):
                 need(
-                    same(other[0], where[0], made, rename),
+                    is_same_index(other[0], where[0], defs, rename),
                     f"the second nest reads {memory} outside the tile just finished",
                 )
         if op.kind == "kernel.store":
             need(access(op)[0] not in written, "both nests store to one buffer")
 
 
-def same(a: Value, b: Value, made, rename) -> bool:
+def is_same_index(a: Value, b: Value, defs, rename) -> bool:
     """Return whether two index expressions are equal once ``rename`` maps values of ``b``."""
     if a is b or rename.get(b) is a:
         return True
-    x, y = made.get(a), made.get(b)
+    x, y = defs.get(a), defs.get(b)
     if x is None or y is None or a not in x.results or b not in y.results:
         return False
     return (
@@ -300,5 +306,7 @@ def same(a: Value, b: Value, made, rename) -> bool:
         and x.attributes == y.attributes
         and is_pure(x)
         and len(x.operands) == len(y.operands)
-        and all(same(p, q, made, rename) for p, q in zip(x.operands, y.operands, strict=True))
+        and all(
+            is_same_index(p, q, defs, rename) for p, q in zip(x.operands, y.operands, strict=True)
+        )
     )

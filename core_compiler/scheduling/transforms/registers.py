@@ -7,8 +7,8 @@ from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
+    expect,
     find_loop,
-    given,
     has_loop,
     need,
     producers,
@@ -18,9 +18,9 @@ from core_compiler.scheduling.transforms.edit import (
 
 def unroll(function: Function, loop: str) -> Function:
     """Unroll a loop whose bounds are constants."""
-    made, op = producers(function), find_loop(function, loop)
+    defs, op = producers(function), find_loop(function, loop)
     bounds = [
-        given(constant_of(v, made), f"the bounds of {loop} are not constants")
+        expect(constant_of(v, defs), f"the bounds of {loop} are not constants")
         for v in op.operands[:3]
     ]
     (region,) = op.regions
@@ -40,9 +40,9 @@ def unroll_by(function: Function, loop: str, factor: int) -> Function:
 
     The order of the iterations, and so of a carried sum, is kept.
     """
-    made, op = producers(function), find_loop(function, loop)
-    need(constant_of(op.operands[0], made) == 0, f"{loop} does not start at 0")
-    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
+    defs, op = producers(function), find_loop(function, loop)
+    need(constant_of(op.operands[0], defs) == 0, f"{loop} does not start at 0")
+    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
     (region,) = op.regions
 
     def hook(copier: Copier, op: Op) -> None:
@@ -75,7 +75,7 @@ def promote(function: Function, buffer: str) -> Function:
     change it. All accesses must be at constant indices, each element always as a part of the same
     vector.
     """
-    made = producers(function)
+    defs = producers(function)
     allocated = [o.result for o in function.body.walk() if o.kind == "kernel.alloc"]
     (memory,) = [v for v in allocated if v.name == buffer and v.type.space == "register"] or (None,)
     need(memory is not None, f"{function.name} has no register buffer {buffer!r}")
@@ -83,9 +83,9 @@ def promote(function: Function, buffer: str) -> Function:
     for op in function.body.walk():
         if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is memory:
             why = f"{buffer} is accessed at an index that is not a constant"
-            where = tuple(given(constant_of(v, made), why) for v in access(op)[1])
-            moved = op.result if op.kind == "kernel.load" else op.operands[0]
-            width = moved.type.width if isinstance(moved.type, VectorType) else 1
+            where = tuple(expect(constant_of(v, defs), why) for v in access(op)[1])
+            accessed = op.result if op.kind == "kernel.load" else op.operands[0]
+            width = accessed.type.width if isinstance(accessed.type, VectorType) else 1
             need(where[-1] % width == 0, f"accesses to {buffer} overlap")
             keys[op] = (where, width)
     need(len({w for _, w in keys.values()}) == 1, f"{buffer} is accessed at different widths")
@@ -145,7 +145,7 @@ def share_loads(function: Function) -> Function:
         for op in block.ops:
             op = op.substitute(renamed)
             if op.regions:
-                _forget(known, op)
+                _invalidate(known, op)
                 # A loop's body runs again after its own stores, which were just invalidated.
                 op = op.with_(regions=tuple(clean(r, known) for r in op.regions))
             elif op.kind == "kernel.load":
@@ -155,7 +155,7 @@ def share_loads(function: Function) -> Function:
                     continue
                 known[key] = op.result
             else:
-                _forget(known, op)
+                _invalidate(known, op)
             kept.append(op)
         outputs = tuple(renamed.get(v, v) for v in block.outputs)
         return block.with_(ops=tuple(kept), outputs=outputs)
@@ -163,7 +163,7 @@ def share_loads(function: Function) -> Function:
     return function.with_(body=clean(function.body, {}))
 
 
-def _forget(known: dict, op: Op) -> None:
+def _invalidate(known: dict, op: Op) -> None:
     stored = {access(o)[0] for o in op.walk() if o.kind == "kernel.store"}
     if any(o.kind == "kernel.invoke" for o in op.walk()):
         known.clear()

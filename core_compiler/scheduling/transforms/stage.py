@@ -17,9 +17,9 @@ from core_compiler.scheduling.transforms.edit import (
     buffer_argument,
     constant_of,
     depends_on,
+    expect,
     expression,
     find_loop,
-    given,
     need,
     producers,
     rebuild,
@@ -48,9 +48,9 @@ def stage(
     the selection, so that only the copy evaluates the condition. ``order``: the loops of the copy
     if they do not follow the layout, outermost first.
     """
-    made = producers(function)
-    place = find_loop(function, inside)
-    value = _read_value(place, buffer_argument(function, operand))
+    defs = producers(function)
+    loop = find_loop(function, inside)
+    value = _read_value(loop, buffer_argument(function, operand))
     axes = [_Axis.of(function, d) for d in dims]
     chain = [op for axis in axes for op in axis.loops]
     if order:
@@ -59,15 +59,15 @@ def stage(
         )
         chain.sort(key=lambda op: order.index(op["name"]))
     ivs = [op.regions[0].arguments[0] for op in chain]
-    within = _defined_in(place)
-    visible = (set(made) - within) | {*ivs, *place.regions[0].arguments}
-    other = {v for op in place.walk() for r in op.regions for v in r.arguments} - visible
+    within = _defined_in(loop)
+    visible = (set(defs) - within) | {*ivs, *loop.regions[0].arguments}
+    other = {v for op in loop.walk() for r in op.regions for v in r.arguments} - visible
     need(
-        not depends_on([value], other, made),
+        not depends_on([value], other, defs),
         f"{operand} also varies along loops other than {dims}",
     )
     merged = sum(s is None for s in shape)
-    extents = [given(s, "only leading extents may be left to the loops") for s in shape[merged:]]
+    extents = [expect(s, "only leading extents may be left to the loops") for s in shape[merged:]]
     need(all(a.numbering is None for a in axes[:merged]), "a numbered dimension needs an extent")
     notes: list[str] = []
     memory: list[Value] = []
@@ -76,9 +76,9 @@ def stage(
         kb = copier.kb
         total = kb.index(1)
         for axis in axes[:merged]:
-            total = kb.mul(total, bound_at_top(kb, axis.loops[0].operands[1], made))
+            total = kb.mul(total, bound_at_top(kb, axis.loops[0].operands[1], defs))
         for size, axis in zip(extents, axes[merged:], strict=True):
-            bound = axis.bound(kb, made)
+            bound = axis.bound(kb, defs)
             if bound is None:
                 notes.append(f"{axis.name}: at most {size} iterations")
             else:
@@ -99,12 +99,12 @@ def stage(
     def fill(copier: Copier, depth: int = 0) -> None:
         """Emit the loops of the copy from level ``depth`` on."""
         if depth == len(chain):
-            copier.ops(expression(value, made, visible))
+            copier.ops(expression(value, defs, visible))
             copier.kb.store(copier[value], memory[0], *address(copier))
             return
         op = chain[depth]
         for bound in op.operands[:3]:
-            copier.ops(expression(bound, made, visible))
+            copier.ops(expression(bound, defs, visible))
         bounds = [copier[v] for v in op.operands[:3]]
         with copier.kb.loop(f"{op['name']}_{name}", *bounds, loop="vector") as iv:
             copier.env[ivs[depth]] = iv
@@ -119,12 +119,12 @@ def stage(
             fill(copier)
             copier.env.clear()
             copier.env.update(saved)
-            copier.hooks[made[value]] = read
+            copier.hooks[defs[value]] = read
             return copier.block(op.regions[0])
 
         copier.loop(op, body=body)
 
-    return requires(rebuild(function, {place: hook}, prologue), *notes)
+    return requires(rebuild(function, {loop: hook}, prologue), *notes)
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ class _Axis:
     @staticmethod
     def of(function: Function, what: str | Sequence[str]) -> _Axis:
         if isinstance(what, str):
-            op, made = find_loop(function, what), producers(function)
-            need(constant_of(op.operands[2], made) == 1, f"{what} does not step by 1")
+            op, defs = find_loop(function, what), producers(function)
+            need(constant_of(op.operands[2], defs) == 1, f"{what} does not step by 1")
             return _Axis(what, (op,))
         numbering = Numbering(function, what)
         return _Axis(" ".join(what), tuple(numbering.loops), numbering)
@@ -150,26 +150,26 @@ class _Axis:
         (op,) = self.loops
         return copier.kb.sub(copier[op.regions[0].arguments[0]], copier[op.operands[0]])
 
-    def bound(self, kb, made) -> int | None:
+    def bound(self, kb, defs) -> int | None:
         """Return the maximum number of iterations if it is known."""
         first = self.loops[0]
         if len(self.loops) > 1:
             return None
         if self.numbering is not None:
-            return span(first.operands[1], first.operands[0], made)
-        return _known_bound(kb, first, made)
+            return span(first.operands[1], first.operands[0], defs)
+        return _known_bound(kb, first, defs)
 
 
-def _read_value(place: Op, source: Value) -> Value:
-    """Return the value that ``place`` reads of ``source``: the load, or the selection around it."""
-    loads = [o for o in place.walk() if o.kind == "kernel.load" and access(o)[0] is source]
+def _read_value(loop: Op, source: Value) -> Value:
+    """Return the value that ``loop`` reads of ``source``: the load, or the selection around it."""
+    loads = [o for o in loop.walk() if o.kind == "kernel.load" and access(o)[0] is source]
     need(len(loads) == 1, f"expected one load of {source.name}, got {len(loads)}")
     value = loads[0].result
-    for op in place.walk():
+    for op in loop.walk():
         if op.kind == "kernel.if" and any(value in r.outputs for r in op.regions):
             need(len(op.results) == 1, "the branch around the load has other results")
             return op.result
-    users = [o for o in place.walk() if value in o.operands]
+    users = [o for o in loop.walk() if value in o.operands]
     if len(users) == 1 and users[0].kind == "kernel.select":
         return users[0].result
     return value
@@ -180,11 +180,11 @@ def _defined_in(loop: Op) -> set[Value]:
     return inside | {v for op in loop.walk() for r in op.regions for v in r.arguments}
 
 
-def _known_bound(kb, op: Op, made) -> int | None:
-    if constant_of(op.operands[0], made) != 0:
+def _known_bound(kb, op: Op, defs) -> int | None:
+    if constant_of(op.operands[0], defs) != 0:
         return None
     try:
-        return kb.known(bound_at_top(kb, op.operands[1], made))
+        return kb.known(bound_at_top(kb, op.operands[1], defs))
     except Refused:
         return None
 
@@ -201,7 +201,7 @@ def pack_argument(
     ``<operand>_panel`` (elements of a panel). Every read must use an index from which the panel is
     known.
     """
-    made = producers(function)
+    defs = producers(function)
     old = buffer_argument(function, operand)
     numbering = Numbering(function, numbered)
     panels, terms, stride = (f"{operand}_{part}" for part in ("panels", "terms", "panel"))
@@ -211,9 +211,9 @@ def pack_argument(
 
     def load(copier: Copier, op: Op) -> None:
         kb, where = copier.kb, access(op)[1]
-        panel, lane = divided(copier, where[axis], tile, made)
+        panel, lane = quotient_and_remainder(copier, where[axis], tile, defs)
         for i, index in enumerate(where):
-            need(i == axis or depends_on([index], own, made), f"axis {i} of {operand} varies")
+            need(i == axis or depends_on([index], own, defs), f"axis {i} of {operand} varies")
         start = kb.mul(copier[numbering.loops[0].operands[0]], numbering.taps(copier))
         term = kb.add(start, numbering.number(copier))
         copier.env[op.result] = kb.load(new, panel, term, lane, name=op.result.name)
@@ -229,49 +229,49 @@ def pack_argument(
     return rebuild(swapped, hooks, sizes=(panels, terms, stride))
 
 
-def divided(copier: Copier, value: Value, by: int, made) -> tuple[Value, Value]:
+def quotient_and_remainder(copier: Copier, value: Value, by: int, defs) -> tuple[Value, Value]:
     """Return ``(value // by, value % by)`` for a ``value`` spelled ``x * by + y``, y < by."""
     if by == 1:
         return copier[value], copier.kb.index(0)
-    op = made.get(value)
+    op = defs.get(value)
     if op is not None and op.kind == "kernel.add" and value in op.results:
         for product, rest in (op.operands, reversed(op.operands)):
-            maker = made.get(product)
-            if maker is not None and maker.kind == "kernel.mul":
-                factor = constant_of(maker.operands[1], made)
-                if factor == by and _below(copier, rest, by, made):
-                    return copier[maker.operands[0]], copier[rest]
+            producer = defs.get(product)
+            if producer is not None and producer.kind == "kernel.mul":
+                factor = constant_of(producer.operands[1], defs)
+                if factor == by and _is_below(copier, rest, by, defs):
+                    return copier[producer.operands[0]], copier[rest]
     raise Refused(f"cannot divide {op} into quotient and remainder by {by}")
 
 
-def _below(copier: Copier, value: Value, limit: int, made) -> bool:
+def _is_below(copier: Copier, value: Value, limit: int, defs) -> bool:
     """Return whether an index of loops from 0 on is known to be below ``limit``."""
-    most = largest(value, made)
+    most = maximum_value(value, defs)
     return most is not None and most < limit
 
 
-def largest(value: Value, made) -> int | None:
+def maximum_value(value: Value, defs) -> int | None:
     """Return the maximum of a sum of loop indices (from 0 on, times constants).
 
     Return None if it is unknown or the value has another form.
     """
-    op = made.get(value)
+    op = defs.get(value)
     if op is None:
         return None
     if op.kind == "kernel.constant":
         return op["value"]
     if value not in op.results:  # a loop's index
-        if constant_of(op.operands[0], made) != 0:
+        if constant_of(op.operands[0], defs) != 0:
             return None
-        bound = constant_of(op.operands[1], made)
-        upper = made.get(op.operands[1])
+        bound = constant_of(op.operands[1], defs)
+        upper = defs.get(op.operands[1])
         if bound is None and upper is not None and upper.kind == "kernel.min":
-            found = [constant_of(v, made) for v in upper.operands]
+            found = [constant_of(v, defs) for v in upper.operands]
             bound = min((b for b in found if b is not None), default=None)
         return None if bound is None else bound - 1
     if op.kind not in ("kernel.add", "kernel.mul"):
         return None
-    a, b = (largest(v, made) for v in op.operands)
+    a, b = (maximum_value(v, defs) for v in op.operands)
     if a is None or b is None or min(a, b) < 0:
         return None
     return a + b if op.kind == "kernel.add" else a * b

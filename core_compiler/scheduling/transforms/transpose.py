@@ -23,12 +23,12 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
     memories are contiguous. ``pad`` is the extent written along ``j`` (a multiple of ``width``):
     elements beyond the loop's bound are +0.
     """
-    made = producers(function)
+    defs = producers(function)
     op, nested = find_loop(function, outer), find_loop(function, inner)
     for loop in (op, nested):
         need(loop.get("loop") in INDEPENDENT, f"iterations of {loop['name']} are sequential")
-        need(constant_of(loop.operands[2], made) == 1, f"{loop['name']} does not step by 1")
-    need(constant_of(nested.operands[0], made) == 0, f"{inner} does not start at 0")
+        need(constant_of(loop.operands[2], defs) == 1, f"{loop['name']} does not step by 1")
+    need(constant_of(nested.operands[0], defs) == 0, f"{inner} does not start at 0")
     need(pad % width == 0 and width & (width - 1) == 0, "widths must be powers of two")
     others = [o for o in op.regions[0].ops if o is not nested]
     need(all(is_pure(o) for o in others), f"{outer} does more than {inner}")
@@ -39,32 +39,32 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
     load, store = acting
     need(store.operands[0] is load.result, f"{inner} does not store what it loads")
     k, j = op.regions[0].arguments[0], nested.regions[0].arguments[0]
-    need(not depends_on(nested.operands[:2], {k}, made), f"the extent of {inner} varies")
+    need(not depends_on(nested.operands[:2], {k}, defs), f"the extent of {inner} varies")
     source, read = access(load)
     target, written = access(store)
-    along = [i for i, v in enumerate(read) if depends_on([v], {k}, made)]
-    across = [i for i, v in enumerate(read) if depends_on([v], {j}, made)]
+    along = [i for i, v in enumerate(read) if depends_on([v], {k}, defs)]
+    across = [i for i, v in enumerate(read) if depends_on([v], {j}, defs)]
     need(len(along) == len(across) == 1 and along != across, f"{source.name} is not transposed")
     need(
         along[0] == len(read) - 1 and source.type.strides[-1] == 1,
         f"{source.name} is not contiguous along {outer}",
     )
-    need(read[along[0]] is k or _plus(read[along[0]], k, made), f"{outer} is scaled")
+    need(read[along[0]] is k or _plus(read[along[0]], k, defs), f"{outer} is scaled")
     need(written[-1] is j and isinstance(target.type.shape[-1], int), f"{inner} is not last")
     need(target.type.shape[-1] >= pad, f"{target.name} has no room for {pad}")
     inside = {v for o in op.walk() if o is not op for v in o.results}
-    stop = {v for v in made if v not in inside}
+    stop = {v for v in defs if v not in inside}
 
-    def place(copier: Copier, at_k, at_j, indices) -> list[Value]:
+    def indices_at(copier: Copier, at_k, at_j, indices) -> list[Value]:
         copier.env[k], copier.env[j] = copier.kb.index(at_k), copier.kb.index(at_j)
         for value in indices:
-            copier.ops(expression(value, made, stop))
+            copier.ops(expression(value, defs, stop))
         return [copier[v] for v in indices]
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
         low, high = copier[op.operands[0]], copier[op.operands[1]]
-        copier.ops(expression(nested.operands[1], made, stop))
+        copier.ops(expression(nested.operands[1], defs, stop))
         extent = copier[nested.operands[1]]
         with kb.loop(outer, low, high, width, loop=op.get("loop")) as k0:
             length = kb.min(width, kb.sub(high, k0))
@@ -73,18 +73,20 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
                 for row in range(width):
                     at = kb.add(j0, row)
                     count = kb.select(kb.lt(at, extent), length, kb.index(0))
-                    where = place(copier, k0, at, read)
+                    where = indices_at(copier, k0, at, read)
                     rows.append(kb.load(copier[source], *where, width=width, count=count))
                 for lane, column in enumerate(transposed(kb, rows, width)):
                     at = kb.add(k0, lane)
                     count = kb.select(kb.lt(at, high), kb.index(width), kb.index(0))
-                    kb.store(column, copier[target], *place(copier, at, j0, written), count=count)
+                    kb.store(
+                        column, copier[target], *indices_at(copier, at, j0, written), count=count
+                    )
 
     return rebuild(function, {op: hook})
 
 
-def _plus(value: Value, k: Value, made) -> bool:
-    op = made.get(value)
+def _plus(value: Value, k: Value, defs) -> bool:
+    op = defs.get(value)
     return op is not None and op.kind == "kernel.add" and k in op.operands
 
 

@@ -12,8 +12,8 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
     depends_on,
+    expect,
     find_loop,
-    given,
     need,
     producers,
     rebuild,
@@ -36,25 +36,25 @@ def vectorise(
     carries a count (loop ``<loop>_rest``). Refused are other strides, conditions and loop bounds
     that differ between lanes, and values carried by the loop.
     """
-    made, op = producers(function), find_loop(function, loop)
+    defs, op = producers(function), find_loop(function, loop)
     need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[2], made) == 1, f"{loop} does not step by 1")
-    low = constant_of(op.operands[0], made)
+    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
+    low = constant_of(op.operands[0], defs)
     need(not op.operands[3:], f"{loop} carries values")
-    count = constant_of(op.operands[1], made)
+    count = constant_of(op.operands[1], defs)
     whole = low is not None and count is not None and (count - low) % width == 0
-    whole = whole or (low == 0 and _is_multiple(op.operands[1], width, made))
-    span = _length(op, made)
+    whole = whole or (low == 0 and _is_multiple(op.operands[1], width, defs))
+    span = _length(op, defs)
     whole = whole or (span is not None and span % width == 0)
     iv = op.regions[0].arguments[0]
     if pad is not None:
         need(low == 0 and pad % width == 0, f"{loop} cannot be padded to {pad}")
         _check_room(op, iv, pad)
-    steps = _strides(op, iv, made)
+    steps = _strides(op, iv, defs)
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        lanes = _Lanes(copier, steps, width, pad is not None, {iv}, made)
+        lanes = _Lanes(copier, steps, width, pad is not None, {iv}, defs)
         lanes.limits = _limits(op, steps)
         lower, upper = copier[op.operands[0]], copier[op.operands[1]]
         end = upper if pad is None else kb.index(pad)
@@ -73,12 +73,12 @@ def vectorise(
     return rebuild(function, {op: hook})
 
 
-def _length(loop: Op, made) -> int | None:
+def _length(loop: Op, defs) -> int | None:
     """Return the trip count if the upper bound is the lower one plus a constant."""
-    lower, end = loop.operands[0], made.get(loop.operands[1])
+    lower, end = loop.operands[0], defs.get(loop.operands[1])
     if end is None or end.kind != "kernel.add" or lower not in end.operands:
         return None
-    return next((constant_of(v, made) for v in end.operands if v is not lower), None)
+    return next((constant_of(v, defs) for v in end.operands if v is not lower), None)
 
 
 def _limits(loop: Op, steps: Mapping[Value, int | None]) -> set[Value]:
@@ -112,17 +112,17 @@ def _check_room(loop: Op, iv: Value, pad: int) -> None:
             )
 
 
-def _is_multiple(value: Value, width: int, made) -> bool:
+def _is_multiple(value: Value, width: int, defs) -> bool:
     """Return whether a trip count is a multiple of ``width``: a constant, or a product with one."""
-    count = constant_of(value, made)
+    count = constant_of(value, defs)
     if count is not None:
         return count % width == 0
-    op = made.get(value)
+    op = defs.get(value)
     product = op is not None and op.kind == "kernel.mul" and value in op.results
-    return product and any(_is_multiple(v, width, made) for v in op.operands)
+    return product and any(_is_multiple(v, width, defs) for v in op.operands)
 
 
-def _strides(loop: Op, iv: Value, made) -> dict[Value, int | None]:
+def _strides(loop: Op, iv: Value, defs) -> dict[Value, int | None]:
     """Return the step of each index value in ``loop`` per step of ``iv`` (None: not affine)."""
     steps: dict[Value, int | None] = {iv: 1}
     for op in loop.walk():
@@ -130,11 +130,11 @@ def _strides(loop: Op, iv: Value, made) -> dict[Value, int | None]:
             continue
         if op.kind not in ("kernel.for", "kernel.if"):
             parts = [steps.get(v, 0) for v in op.operands]
-            steps[op.result] = _advance(op, parts, made)
+            steps[op.result] = _advance(op, parts, defs)
     return steps
 
 
-def _advance(op: Op, parts: list, made) -> int | None:
+def _advance(op: Op, parts: list, defs) -> int | None:
     if all(p == 0 for p in parts):
         return 0
     if None in parts:
@@ -145,7 +145,7 @@ def _advance(op: Op, parts: list, made) -> int | None:
         return parts[0] - parts[1]
     if op.kind == "kernel.mul":
         for mine, other in ((0, 1), (1, 0)):
-            factor = constant_of(op.operands[other], made)
+            factor = constant_of(op.operands[other], defs)
             if parts[other] == 0 and factor is not None:
                 return parts[mine] * factor
     return None
@@ -161,12 +161,12 @@ class _Lanes:
         width: int,
         padded: bool,
         moving: set[Value],
-        made: Mapping[Value, Op],
+        defs: Mapping[Value, Op],
     ):
         self.copier, self.steps, self.width, self.padded = copier, steps, width, padded
         self.count: Value | None = None
         self.varying: set[Value] = set()  # old values whose new ones are vectors
-        self.moving, self.made = moving, made
+        self.moving, self.defs = moving, defs
         self.limits: set[Value] = set()  # conditions of branches that become counts
         self.own: set[Value] = set()  # memory that is separate for each lane
 
@@ -200,15 +200,19 @@ class _Lanes:
             self._alloc(op)
         elif op.kind in ("kernel.invoke", "kernel.view"):
             need(False, f"{op.kind} cannot run lane by lane")
-        elif op.kind == "kernel.cast" and self.steps.get(op.operands[0]) and self._counts(op):
+        elif (
+            op.kind == "kernel.cast"
+            and self.steps.get(op.operands[0])
+            and self._emit_lane_numbers(op)
+        ):
             return
         elif not any(v in self.varying for v in op.operands):
             bad = [v for v in op.operands if self.steps.get(v, 0) != 0]
             need(not bad or op.result.type is INDEX, f"{op} differs from lane to lane")
             copier.copy(op)
-        elif op.kind == "kernel.select" and self._picks_whole(op):
+        elif op.kind == "kernel.select" and self._selects_whole_vectors(op):
             condition, *sides = op.operands  # one condition selects between whole vectors
-            need(not depends_on([condition], self.moving, self.made), "a condition varies")
+            need(not depends_on([condition], self.moving, self.defs), "a condition varies")
             args = [copier[condition], *(self.vector(v) for v in sides)]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
         else:
@@ -218,24 +222,24 @@ class _Lanes:
             args = [self.vector(v) for v in op.operands]
             self._define(op, kb._append(op.kind, args, op.attributes)[0])
 
-    def _counts(self, op: Op) -> bool:
+    def _emit_lane_numbers(self, op: Op) -> bool:
         """Emit an index that advances from lane to lane as a number."""
         kb, step = self.copier.kb, self.steps[op.operands[0]]
         if op.result.type is not I64 or step is None:
             return False
-        made = kb.lanes(self.width)
+        offsets = kb.lanes(self.width)
         if step != 1:
-            made = kb.mul(made, kb.broadcast(kb.number(step, I64), self.width))
+            offsets = kb.mul(offsets, kb.broadcast(kb.number(step, I64), self.width))
         base = kb.cast(self.copier[op.operands[0]], I64)
-        self._define(op, kb.add(kb.broadcast(base, self.width), made))
+        self._define(op, kb.add(kb.broadcast(base, self.width), offsets))
         return True
 
-    def _picks_whole(self, op: Op) -> bool:
+    def _selects_whole_vectors(self, op: Op) -> bool:
         condition, *sides = op.operands
         return condition not in self.varying and any(v in self.varying for v in sides)
 
-    def _define(self, op: Op, made: Value) -> None:
-        self.copier.env[op.result] = made
+    def _define(self, op: Op, vector: Value) -> None:
+        self.copier.env[op.result] = vector
         self.varying.add(op.result)
 
     def _axis(self, op: Op) -> int | None:
@@ -256,13 +260,13 @@ class _Lanes:
     def _alloc(self, op: Op) -> None:
         kind, sizes = op.result.type, [self.copier[v] for v in op.operands]
         need(kind.space != "shared", f"{op.result.name} is not private to an iteration")
-        made = self.copier.kb.alloc(
+        memory = self.copier.kb.alloc(
             (*kind.shape, self.width), kind.dtype, *sizes, space=kind.space, name=op.result.name
         )
-        self.copier.env[op.result] = made
+        self.copier.env[op.result] = memory
         self.own.add(op.result)
 
-    def _place(self, op: Op) -> list[Value]:
+    def _lane_indices(self, op: Op) -> list[Value]:
         """Return the indices of the lanes' own elements, of which ``op`` accesses one per lane."""
         buffer, indices = access(op)
         need(
@@ -273,9 +277,11 @@ class _Lanes:
 
     def _load(self, op: Op) -> None:
         if access(op)[0] in self.own:
-            asked = vector(self.width, op.result.type)
-            (made,) = self.copier.kb._append("kernel.load", self._place(op), {}, (asked,))
-            self._define(op, made)
+            vector_type = vector(self.width, op.result.type)
+            (loaded,) = self.copier.kb._append(
+                "kernel.load", self._lane_indices(op), {}, (vector_type,)
+            )
+            self._define(op, loaded)
             return
         axis = self._axis(op)
         if axis is None:
@@ -283,19 +289,19 @@ class _Lanes:
             return
         operands = [self.copier[v] for v in op.operands]
         operands += [] if self.count is None else [self.count]
-        asked = vector(self.width, op.result.type)
+        vector_type = vector(self.width, op.result.type)
         kb = self.copier.kb
-        (made,) = kb._append(
-            "kernel.load", operands, self._attributes(op, axis), (asked,), name=op.result.name
+        (loaded,) = kb._append(
+            "kernel.load", operands, self._attributes(op, axis), (vector_type,), name=op.result.name
         )
-        self._define(op, made)
+        self._define(op, loaded)
 
     def _store(self, op: Op) -> None:
         if access(op)[0] in self.own:
-            operands = [self.vector(op.operands[0]), *self._place(op)]
+            operands = [self.vector(op.operands[0]), *self._lane_indices(op)]
             self.copier.kb._append("kernel.store", operands, {})
             return
-        axis = given(self._axis(op), f"all lanes store to one element of {access(op)[0].name}")
+        axis = expect(self._axis(op), f"all lanes store to one element of {access(op)[0].name}")
         value = self.vector(op.operands[0])
         operands = [value, *(self.copier[v] for v in op.operands[1:])]
         operands += [] if self.count is None or self.padded else [self.count]
@@ -317,9 +323,9 @@ class _Lanes:
         copier.env.update(zip(op.results, kb.results, strict=True))
         self.varying.update(op.results)
 
-    def _counted(self, op: Op) -> None:
+    def _emit_counted_branch(self, op: Op) -> None:
         """Emit a branch taken by the lanes below a limit as its body with a count."""
-        index, limit = self.made[op.operands[0]].operands
+        index, limit = self.defs[op.operands[0]].operands
         before = self.count
         left = self.copier.kb.sub(self.copier[limit], self.copier[index])
         self.count = left if before is None else self.copier.kb.min(before, left)
@@ -330,7 +336,7 @@ class _Lanes:
         kb, copier = self.copier.kb, self.copier
         condition = op.operands[0]
         if condition in self.limits:
-            self._counted(op)
+            self._emit_counted_branch(op)
             return
         need(condition not in self.varying, "only some lanes take a branch")
         if not op.results:
@@ -346,6 +352,6 @@ class _Lanes:
 
             return build
 
-        made = kb.choose(copier[condition], *(side(r) for r in op.regions))
-        copier.env.update(zip(op.results, made, strict=True))
+        results = kb.choose(copier[condition], *(side(r) for r in op.regions))
+        copier.env.update(zip(op.results, results, strict=True))
         self.varying.update(op.results)

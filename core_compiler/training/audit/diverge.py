@@ -17,7 +17,7 @@ import numpy as np
 from core_compiler.numerics.reference.difference import first_element
 from core_compiler.numerics.reference.digest import same_bits
 from core_compiler.support.errors import CANNOT_HERE, UserError
-from core_compiler.training.audit.probes import Named, Probe, meaning_of
+from core_compiler.training.audit.probes import NamedValue, Probe, meaning_of
 from core_compiler.training.audit.receipts import Book, Receipt
 from core_compiler.training.audit.replay import Run, first, mismatch
 
@@ -55,7 +55,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """The point at which two runs diverge, as far as their receipts show.
 
     ``leaf`` is the first differing hash of that iteration: ``state NAME``, ``gradient of NAME``,
@@ -73,7 +73,7 @@ class Parting:
         return self.until > 0
 
 
-def part(a: Book, b: Book) -> Parting | None:
+def part(a: Book, b: Book) -> Divergence | None:
     """Compare the receipts of two runs without computing anything.
 
     Return None if they agree in everything that both contain. Runs of two pipelines (numerics
@@ -82,7 +82,7 @@ def part(a: Book, b: Book) -> Parting | None:
     """
     if a.identity != b.identity:
         a, b = a.without_ops(), b.without_ops()
-    iteration = parted(a, b)
+    iteration = first_differing_iteration(a, b)
     if iteration is None:
         return None
     shared = sorted(a.receipts.keys() & b.receipts.keys())
@@ -95,7 +95,7 @@ def part(a: Book, b: Book) -> Parting | None:
         0,
     )
     leaf = mismatch(a.receipts[iteration], b.receipts[iteration]) or ""
-    return Parting(iteration, leaf, until, shared[-1])
+    return Divergence(iteration, leaf, until, shared[-1])
 
 
 def diverge(a: Run, b: Run, say: Callable[[str], None] = lambda text: None) -> Difference | None:
@@ -118,83 +118,83 @@ def diverge(a: Run, b: Run, say: Callable[[str], None] = lambda text: None) -> D
     one, other = a.book.receipts[iteration], b.book.receipts[iteration]
     say(f"the runs diverge in iteration {iteration}; it is run again")
     key = first(iteration, one.ops, other.ops)
-    both = a.folder, b.folder
+    folders = a.folder, b.folder
     if key is None:
         receipts = one, other
-        again = [_again(run, iteration, both) for run in (a, b)]
-        x, y = ((r or kept).ops for r, kept in zip(again, receipts, strict=True))
+        repeated = [_repeat_receipt(run, iteration, folders) for run in (a, b)]
+        x, y = ((r or kept).ops for r, kept in zip(repeated, receipts, strict=True))
         key = first(iteration, x, y)
         if key is None:
-            missing = _missing(a, b) if not (x and y) else ("", "")
+            missing = _unavailable_reasons(a, b) if not (x and y) else ("", "")
             return Difference(
                 iteration,
                 lasting,
                 value=found.leaf,
                 missing=missing,
-                passing=_passing(receipts, again),
+                passing=_unreproduced(receipts, repeated),
             )
-    named: Named = a.book.names[int(key.split("/")[1])]
-    values = [_value(run, iteration, key, both) for run in (a, b)]
-    known = [(run, value[0]) for run, value in zip((a, b), values, strict=True) if value]
-    made = Difference(
+    named: NamedValue = a.book.names[int(key.split("/")[1])]
+    values = [_repeat_value(run, iteration, key, folders) for run in (a, b)]
+    available = [(run, value[0]) for run, value in zip((a, b), values, strict=True) if value]
+    difference = Difference(
         iteration,
         lasting,
         named.op,
         key,
         origin=named.origin,
-        history=history(*known[0]) if known else (),
+        history=history(*available[0]) if available else (),
         kernels=tuple(value[0].kernel if value else "" for value in values),  # type: ignore[arg-type]
-        missing=_missing(a, b),
+        missing=_unavailable_reasons(a, b),
     )
-    if len(known) < 2:
-        return made
+    if len(available) < 2:
+        return difference
     arrays = [value[1] for value in values if value]
     if same_bits(*arrays):
-        again = [_again(run, iteration, both) for run in (a, b)]
-        return replace(made, passing=_passing((one, other), again))
-    index, numbers, apart, count = first_element(*arrays)
-    return replace(made, element=index, numbers=numbers, ulps=apart, count=count)
+        repeated = [_repeat_receipt(run, iteration, folders) for run in (a, b)]
+        return replace(difference, passing=_unreproduced((one, other), repeated))
+    index, numbers, ulps, count = first_element(*arrays)
+    return replace(difference, element=index, numbers=numbers, ulps=ulps, count=count)
 
 
-def _again(run: Run, iteration: int, folders: tuple[Path, ...]) -> Receipt | None:
+def _repeat_receipt(run: Run, iteration: int, folders: tuple[Path, ...]) -> Receipt | None:
     """Return the receipt of a repeated iteration, or None if this machine cannot repeat it."""
     try:
         return run.receipt(iteration, folders)
     except UserError as error:
-        _need_elsewhere(run, error)
+        _raise_unless_unavailable(run, error)
         return None
 
 
-def _value(
+def _repeat_value(
     run: Run, iteration: int, key: str, folders: tuple[Path, ...]
 ) -> tuple[Probe, np.ndarray] | None:
     """Return a value of a repeated iteration, or None if this machine cannot repeat it."""
     try:
         return run.value(iteration, key, folders)
     except UserError as error:
-        _need_elsewhere(run, error)
+        _raise_unless_unavailable(run, error)
         return None
 
 
-def _need_elsewhere(run: Run, error: UserError) -> None:
+def _raise_unless_unavailable(run: Run, error: UserError) -> None:
     """Raise the error unless it is a limit of this machine."""
     if error.exit_code != CANNOT_HERE:
         raise error
-    run.refused = error
+    run.unavailable = error
 
 
-def _missing(a: Run, b: Run) -> tuple[str, str]:
-    x, y = (run.refused.what if run.refused is not None else "" for run in (a, b))
+def _unavailable_reasons(a: Run, b: Run) -> tuple[str, str]:
+    x, y = (run.unavailable.what if run.unavailable is not None else "" for run in (a, b))
     return x, y
 
 
-def _passing(kept: Iterable[Receipt], again: Iterable[Receipt | None]) -> tuple[str, str]:
+def _unreproduced(kept: Iterable[Receipt], repeated: Iterable[Receipt | None]) -> tuple[str, str]:
     """Return the parts of two receipts that the repeated iterations do not reproduce."""
-    x, y = ((r and mismatch(k, r)) or "" for k, r in zip(kept, again, strict=True))
+    x, y = ((r and mismatch(k, r)) or "" for k, r in zip(kept, repeated, strict=True))
     return x, y
 
 
-def parted(a: Book, b: Book) -> int | None:
+def first_differing_iteration(a: Book, b: Book) -> int | None:
     """Return the first iteration whose receipts differ in what both contain.
 
     If both contain the same entries, bisect: each root covers all earlier receipts.
@@ -213,7 +213,7 @@ def parted(a: Book, b: Book) -> int | None:
             "train both with --receipts from the same iteration",
         )
 
-    def same_kind(i: int) -> bool:
+    def has_same_entries(i: int) -> bool:
         one, other = a.receipts[i], b.receipts[i]
         return all(
             getattr(one, n).keys() == getattr(other, n).keys()
@@ -221,31 +221,31 @@ def parted(a: Book, b: Book) -> int | None:
         )
 
     receipts = a.receipts, b.receipts
-    held = [set(book[shared[0]].state) for book in receipts]
-    if held[0] != held[1]:
-        name = min(held[0] ^ held[1])
+    names = [set(book[shared[0]].state) for book in receipts]
+    if names[0] != names[1]:
+        name = min(names[0] ^ names[1])
         raise UserError(
             f"the runs have different state: only one has {name}",
             "diverge",
             "compare runs of the same model and optimiser",
         )
-    whole = (
+    is_complete = (
         a.identity == b.identity
-        and all(map(same_kind, shared))
+        and all(map(has_same_entries, shared))
         and all(
             book[shared[0]].before == "" and list(book) == list(range(shared[0], max(book) + 1))
             for book in receipts
         )
     )
-    if not whole:
+    if not is_complete:
         return next((i for i in shared if mismatch(receipts[0][i], receipts[1][i])), None)
     low, high = 0, len(shared)
     while low < high:
-        middle = (low + high) // 2
-        if receipts[0][shared[middle]].root == receipts[1][shared[middle]].root:
-            low = middle + 1
+        mid = (low + high) // 2
+        if receipts[0][shared[mid]].root == receipts[1][shared[mid]].root:
+            low = mid + 1
         else:
-            high = middle
+            high = mid
     return shared[low] if low < len(shared) else None
 
 

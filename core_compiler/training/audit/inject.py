@@ -15,16 +15,17 @@ from typing_extensions import override
 from core_compiler.ir import dtype
 from core_compiler.numerics.reference.dtypes import widen
 from core_compiler.support.errors import UserError, nearest
-from core_compiler.training.audit.probes import Named, Probe, Probes, Watch
+from core_compiler.training.audit.probes import NamedValue, Probe, Probes, Watch
 
 
 @dataclass(frozen=True)
 class Injection:
     """The op, iteration and element whose last bit is flipped.
 
-    ``op`` is the name in :class:`~core_compiler.training.audit.probes.Named` (``core.conv#2``),
-    ``iteration`` counts from 1, and ``element`` is the first element, in row-major order, that may
-    be changed. If every shard runs the op on its own examples, the first shard's result is changed.
+    ``op`` is the name in :class:`~core_compiler.training.audit.probes.NamedValue`
+    (``core.conv#2``), ``iteration`` counts from 1, and ``element`` is the first element, in
+    row-major order, that may be changed. If every shard runs the op on its own examples, the first
+    shard's result is changed.
     """
 
     op: str
@@ -54,7 +55,7 @@ class Injection:
     def __str__(self) -> str:
         return f"{self.op}:{self.iteration}" + (f":{self.element}" if self.element else "")
 
-    def probe(self, names: Sequence[Named], probes: Probes) -> Probe:
+    def probe(self, names: Sequence[NamedValue], probes: Probes) -> Probe:
         """Return the probe of the op's result.
 
         Raise UserError if the op is unknown, or if some of its readers are in the same kernel and
@@ -68,17 +69,21 @@ class Injection:
                 "inject",
                 nearest(wanted, [n.op for n in names], "see the receipts"),
             )
-        here = [p for p in probes.probes if p.number in numbers]
-        free = [p for p in probes.probes if not p.inside]
-        found = next((p for p in here if not p.inside), None)
+        candidates = [p for p in probes.probes if p.number in numbers]
+        visible = [p for p in probes.probes if not p.inside]
+        found = next((p for p in candidates if not p.inside), None)
         if found is None:
             by_number = {n.number: n.op for n in names}
-            seen = list(dict.fromkeys(by_number[p.number] for p in free))
-            after = [by_number[p.number] for p in free if p.number > numbers[0]][:1]
-            hint = f"choose {after[0]}, the next op that is not" if after else f"choose {seen[-1]}"
+            visible_names = list(dict.fromkeys(by_number[p.number] for p in visible))
+            after = [by_number[p.number] for p in visible if p.number > numbers[0]][:1]
+            hint = (
+                f"choose {after[0]}, the next op that is not"
+                if after
+                else f"choose {visible_names[-1]}"
+            )
             why = (
                 "its kernel uses the result before writing it to memory"
-                if here
+                if candidates
                 else "its result is not written to memory"
             )
             raise UserError(f"{wanted} is inside a kernel: {why}", "inject", hint)
@@ -92,13 +97,13 @@ class Injection:
         if probe.own and shard:
             return
         order = np.arange(array.size)[self.element % max(array.size, 1) :]
-        for place in order:
-            index = np.unravel_index(place, array.shape)
-            number = array[index]
+        for position in order:
+            index = np.unravel_index(position, array.shape)
+            value = array[index]
             if dtype(array.dtype).is_float:
-                wide = widen(np.asarray(number))
+                wide = widen(np.asarray(value))
                 if not np.isfinite(wide) or wide == 0:
                     continue
-            raw = np.array([number]).view(f"u{array.dtype.itemsize}")
+            raw = np.array([value]).view(f"u{array.dtype.itemsize}")
             array[index] = (raw ^ raw.dtype.type(1)).view(array.dtype)[0]
             return

@@ -26,7 +26,7 @@ from core_compiler.training.graph.roles import Roles
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedValue:
     """A value of the meaning module by its user-visible names.
 
     These are the op (``core.conv#2`` is the second convolution), the name of the value, and its
@@ -91,15 +91,15 @@ def meaning_of(compilation: Any) -> Module:
     return [s for s in compilation.stages if s.step is None or s.step.half == "meaning"][-1].module
 
 
-def names(module: Module) -> list[Named]:
+def names(module: Module) -> list[NamedValue]:
     """Return the values of a meaning module's ops, numbered in program order."""
     counts: Counter[str] = Counter()
-    made: list[Named] = []
+    made: list[NamedValue] = []
     for op in module.main.body.ops:
         counts[op.kind] += 1
         for value in op.results:
             label = f"{op.kind}#{counts[op.kind]}"
-            made.append(Named(len(made), label, value.name or "", source(op.origin)))
+            made.append(NamedValue(len(made), label, value.name or "", source(op.origin)))
     return made
 
 
@@ -114,7 +114,7 @@ def source(origin: Origin | None) -> str:
     )
 
 
-def differing(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
+def shard_dependent_values(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
     """Return the values that differ between shards if ``arguments`` do."""
     found = set(arguments)
     for op in ops:
@@ -123,40 +123,42 @@ def differing(ops: Iterable[Op], arguments: Iterable[Value]) -> set[Value]:
     return found
 
 
-def find(compilation: Any) -> Probes:
+def find_probes(compilation: Any) -> Probes:
     """Return the probes of a finished training compile."""
     module = meaning_of(compilation)
     main = module.main
     numbers = {v: i for i, v in enumerate(v for op in main.body.ops for v in op.results)}
     roles = Roles.of(main)
-    own = differing(main.body.ops, [main.arguments[i] for i in roles.numbers("batch", "shard")])
-    stands: dict[Value, Value] = {v: v for v in numbers}
+    varying = shard_dependent_values(
+        main.body.ops, [main.arguments[i] for i in roles.numbers("batch", "shard")]
+    )
+    originals: dict[Value, Value] = {v: v for v in numbers}
     inside: set[Value] = set()
     for before, stage in pairwise(compilation.stages):
         if stage.step is not None and stage.step.half == "implementation":
             if isinstance(stage.step.pass_, OutlineKernels):
-                inside = {stands.get(v, v) for v in _read_inside(before.module)}
-            _follow(stage.rewrites, stands)
+                inside = {originals.get(v, v) for v in _read_inside(before.module)}
+            _track_replacements(stage.rewrites, originals)
     inside -= {
         v for (role, _), v in zip(roles.results, main.outputs, strict=True) if role == "next"
     }
     program, _, ops = compilation.facts["program"]
     probes = []
     for place, (launch, op) in enumerate(zip(program.launches, ops, strict=True)):
-        for value, ref in _written(op, launch.buffers):
-            of = stands.get(value)
+        for value, ref in _written_buffers(op, launch.buffers):
+            of = originals.get(value)
             if of in numbers and of.type.shape == value.type.shape:
-                kind = value.type
+                type_ = value.type
                 probes.append(
                     Probe(
                         place,
                         numbers[of],
                         ref,
-                        kind.dtype.name,
-                        kind.shape,
-                        kind.strides,
+                        type_.dtype.name,
+                        type_.shape,
+                        type_.strides,
                         launch.kernel,
-                        of in own,
+                        of in varying,
                         of in inside,
                     )
                 )
@@ -165,8 +167,8 @@ def find(compilation: Any) -> Probes:
         roles.arguments[of][1]: numbers.get(main.outputs[place], -1)
         for of, place in roles.gradients().items()
     }
-    last = Roles.of(compilation.module.main)
-    results = frozenset(last.arguments[of][1] for of in last.gradients())
+    final_roles = Roles.of(compilation.module.main)
+    results = frozenset(final_roles.arguments[of][1] for of in final_roles.gradients())
     unseen = tuple(n for n, number in gradients.items() if number not in seen and n not in results)
     return Probes(tuple(probes), {n: i for n, i in gradients.items() if i in seen}, unseen, results)
 
@@ -180,15 +182,15 @@ def _read_inside(module: Module) -> Iterator[Value]:
             yield from (v for v, w in zip(op.results, region.outputs, strict=True) if w in read)
 
 
-def _follow(rewrites: Sequence[Rewrite], stands: dict[Value, Value]) -> None:
+def _track_replacements(rewrites: Sequence[Rewrite], originals: dict[Value, Value]) -> None:
     """Track which value each new value of the implementation half replaces."""
     for rewrite in rewrites:
         for old, new in rewrite.values.items():
-            if old in stands and new not in stands:
-                stands[new] = stands[old]
+            if old in originals and new not in originals:
+                originals[new] = originals[old]
 
 
-def _written(op: Op, refs: Sequence[Ref]) -> list[tuple[Value, Ref]]:
+def _written_buffers(op: Op, refs: Sequence[Ref]) -> list[tuple[Value, Ref]]:
     """Return the buffers that a launch writes, with their locations."""
     if op.kind != LAUNCH:
         return []
@@ -203,29 +205,29 @@ def _written(op: Op, refs: Sequence[Ref]) -> list[tuple[Value, Ref]]:
 class Watch:
     """A callback that an executable calls after launches.
 
-    ``seen`` is called for the probes whose launches have ended. ``writes`` is true if it may change
-    the values. ``shard`` is set by the caller that runs the shards.
+    ``on_value`` is called for the probes whose launches have ended. ``writes`` is true if it may
+    change the values. ``shard`` is set by the caller that runs the shards.
     """
 
-    def __init__(self, probes: Iterable[Probe], seen: Any, writes: bool = False):
+    def __init__(self, probes: Iterable[Probe], on_value: Any, writes: bool = False):
         self.writes = writes
         self.by_launch: dict[int, list[Probe]] = {}
         for probe in probes:
             self.by_launch.setdefault(probe.launch, []).append(probe)
-        self.seen = seen
+        self.on_value = on_value
         self.shard = 0
 
     def stops(self, first: int, last: int) -> list[int]:
         """Return the launches from ``first`` up to ``last`` after which the watch is called."""
         return sorted(n for n in self.by_launch if first <= n < last)
 
-    def ended(self, launch: int, memory: Any) -> None:
+    def after_launch(self, launch: int, memory: Any) -> None:
         """Report the values of a finished launch; ``memory(ref, size)`` returns its bytes."""
         for probe in self.by_launch.get(launch, ()):
-            self.seen(self.shard, probe, probe.view(memory(probe.ref, probe.bytes)))
+            self.on_value(self.shard, probe, probe.view(memory(probe.ref, probe.bytes)))
 
 
-class Both:
+class CombinedWatch:
     """Several watches of one program, called in order."""
 
     def __init__(self, watches: Sequence[ShardWatcher]):
@@ -247,12 +249,12 @@ class Both:
     def stops(self, first: int, last: int) -> list[int]:
         return sorted({n for watch in self.watches for n in watch.stops(first, last)})
 
-    def ended(self, launch: int, memory: Any) -> None:
+    def after_launch(self, launch: int, memory: Any) -> None:
         for watch in self.watches:
-            watch.ended(launch, memory)
+            watch.after_launch(launch, memory)
 
 
-def watch_of(watches: Iterable[ShardWatcher | None]) -> Both | None:
+def combine_watches(watches: Iterable[ShardWatcher | None]) -> CombinedWatch | None:
     """Combine the given watches into one; return None if there are none."""
     found = [w for w in watches if w is not None]
-    return Both(found) if found else None
+    return CombinedWatch(found) if found else None

@@ -25,7 +25,7 @@ from core_compiler.numerics.contract import need_current
 from core_compiler.numerics.reference.digest import digest, leaf
 from core_compiler.runtime.team import default_threads
 from core_compiler.support.errors import UserError
-from core_compiler.training.audit.probes import Named, Probes, Watch
+from core_compiler.training.audit.probes import NamedValue, Probes, Watch
 from core_compiler.training.config import LEAVES, RECEIPTS
 from core_compiler.training.run import files
 
@@ -84,33 +84,33 @@ def first_difference(iteration: int, a: Mapping[str, str], b: Mapping[str, str])
     one, other = tree(iteration, a), tree(iteration, b)
     if one[-1] == other[-1]:
         return None
-    place = 0
+    index = 0
     for level, (left, right) in enumerate(zip(one[-2::-1], other[-2::-1], strict=True)):
-        place = 2 * place
-        if left[place] == right[place]:
-            place += 1
-        assert left[place] != right[place], level
-    return list(a)[place]
+        index = 2 * index
+        if left[index] == right[index]:
+            index += 1
+        assert left[index] != right[index], level
+    return list(a)[index]
 
 
 def _node(*parts: Any) -> str:
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
-def _fast(array: np.ndarray) -> str:
+def _fast_hash(array: np.ndarray) -> str:
     return f"{leaf(array):016x}"
 
 
-def _audited(array: np.ndarray) -> str:
+def _sha256(array: np.ndarray) -> str:
     return digest([array])
 
 
 _LEAVES: Mapping[str, Callable[[np.ndarray], str]] = dict(
-    zip(LEAVES, (_fast, _audited), strict=True)
+    zip(LEAVES, (_fast_hash, _sha256), strict=True)
 )
 
 
-def leaf_of(name: str) -> Callable[[np.ndarray], str]:
+def leaf_hash(name: str) -> Callable[[np.ndarray], str]:
     """Return the hash function of a name in ``LEAVES``; raise UserError for any other name."""
     if name not in _LEAVES:
         raise UserError(f"unknown hash {name!r}", "leaves", f"choose {', '.join(LEAVES)}")
@@ -139,9 +139,9 @@ class Recorder:
     """Record the receipts of a running step.
 
     ``level`` is one of ``RECEIPTS``. All values are hashed in every ``ops_every``-th iteration (0:
-    never). If several processes run the shards of one step, the process with ``leads`` collects the
-    receipts; the others hash only the values that differ between shards and pass their hashes on
-    (:meth:`add`).
+    never). If several processes run the shards of one step, the process with ``is_leader`` collects
+    the receipts; the others hash only the values that differ between shards and pass their hashes
+    on (:meth:`add`).
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Recorder:
         probes: Probes,
         level: str = "state",
         ops_every: int = 0,
-        leads: bool = True,
+        is_leader: bool = True,
         leaves: str = "fast",
     ):
         if level not in RECEIPTS:
@@ -160,79 +160,81 @@ class Recorder:
                 "receipts",
                 "pass 1 or more, or 0 for none",
             )
-        self.level, self.ops_every = level if leads else "off", ops_every
-        self.probes = [p for p in probes.probes if leads or p.own]
+        self.level, self.ops_every = level if is_leader else "off", ops_every
+        self.probes = [p for p in probes.probes if is_leader or p.own]
         self.gradients: dict[str, str] = {}
         self.ops: dict[tuple[int, int], str] = {}
         self.before = ""
         self._threads = default_threads()
         # The calling thread is the remaining one.
         self._pool = ThreadPoolExecutor(max(1, self._threads - 1))
-        self._hashed = leaf_of(leaves)
+        self._hash = leaf_hash(leaves)
         self._names = {n: name for name, n in probes.gradients.items()}
         # Values that the step returns are hashed with the state, by all threads at once.
-        self._few = [
+        self._gradient_probes = [
             p for p in self.probes if self._names.get(p.number, "") not in {"", *probes.results}
         ]
 
     def watch(self, iteration: int) -> Watch | None:
         """Return the watch of an iteration (counted from 1)."""
         self.gradients, self.ops = {}, {}
-        if self.whole(iteration):
-            return Watch(self.probes, self._seen)
-        return Watch(self._few, self._seen) if self.level == "gradients" else None
+        if self.hashes_all_values(iteration):
+            return Watch(self.probes, self._record)
+        return Watch(self._gradient_probes, self._record) if self.level == "gradients" else None
 
-    def whole(self, iteration: int) -> bool:
+    def hashes_all_values(self, iteration: int) -> bool:
         """Return whether all values of an iteration are hashed."""
         return self.ops_every > 0 and iteration % self.ops_every == 0
 
-    def _seen(self, shard: int, probe: Any, array: np.ndarray) -> None:
-        found = self._hashed(array)
+    def _record(self, shard: int, probe: Any, array: np.ndarray) -> None:
+        found = self._hash(array)
         if probe.number in self._names:
             self.gradients[self._names[probe.number]] = found
         self.ops[probe.number, shard if probe.own else 0] = found
 
-    def add(self, seen: Iterable[Mapping[tuple[int, int], str]]) -> None:
+    def add(self, recorded: Iterable[Mapping[tuple[int, int], str]]) -> None:
         """Add the hashes that the other processes recorded (:attr:`ops`)."""
-        for ops in seen:
+        for ops in recorded:
             self.ops |= ops
 
     def receipt(self, iteration: int, loss: float, step: Step) -> Receipt:
         """Return the receipt of the iteration that ``step`` has just finished."""
-        state, given = step.named_state(), step.named_gradients()
-        kept = self.level == "gradients"
-        rest = {n: a for n, a in given.items() if n not in self.gradients} if kept else {}
-        found = self._leaves([*state.values(), *rest.values()])
+        state, named = step.named_state(), step.named_gradients()
+        has_gradients = self.level == "gradients"
+        unrecorded = (
+            {n: a for n, a in named.items() if n not in self.gradients} if has_gradients else {}
+        )
+        found = self._hash_all([*state.values(), *unrecorded.values()])
         leaves = dict(zip(state, found, strict=False))
-        self.gradients |= zip(rest, found[len(state) :], strict=True)
-        gradients = dict(sorted(self.gradients.items())) if kept else {}
+        self.gradients |= zip(unrecorded, found[len(state) :], strict=True)
+        gradients = dict(sorted(self.gradients.items())) if has_gradients else {}
         ops = {f"{s}/{n}": v for (n, s), v in sorted(self.ops.items())}
-        ops = ops if self.whole(iteration) else {}
+        ops = ops if self.hashes_all_values(iteration) else {}
         made = Receipt(iteration, loss, leaves, gradients, ops, self.before)
         self.before = made.root
         return made
 
-    def _leaves(self, arrays: Sequence[np.ndarray]) -> list[str]:
+    def _hash_all(self, arrays: Sequence[np.ndarray]) -> list[str]:
         """Return the hash of every array.
 
         Each thread receives its share as one list: hashing releases Python's lock, but handing an
         array over costs as much as hashing 0.5 MB of it.
         """
         shares: list[list[int]] = [[] for _ in range(self._threads)]
-        given = [0] * self._threads
-        for place in sorted(range(len(arrays)), key=lambda place: -arrays[place].nbytes):
-            least = given.index(min(given))
-            shares[least].append(place)
-            given[least] += arrays[place].nbytes
+        loads = [0] * self._threads
+        for index in sorted(range(len(arrays)), key=lambda index: -arrays[index].nbytes):
+            lightest = loads.index(min(loads))
+            shares[lightest].append(index)
+            loads[lightest] += arrays[index].nbytes
 
-        def hashed(share: Sequence[int]) -> dict[int, str]:
-            return {place: self._hashed(arrays[place]) for place in share}
+        def hash_share(share: Sequence[int]) -> dict[int, str]:
+            return {index: self._hash(arrays[index]) for index in share}
 
-        others = [self._pool.submit(hashed, share) for share in shares[1:]]
-        found = hashed(shares[0])
+        others = [self._pool.submit(hash_share, share) for share in shares[1:]]
+        found = hash_share(shares[0])
         for other in others:
             found |= other.result()
-        return [found[place] for place in range(len(arrays))]
+        return [found[index] for index in range(len(arrays))]
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,7 @@ class Book:
     """
 
     identity: str
-    names: tuple[Named, ...]
+    names: tuple[NamedValue, ...]
     receipts: dict[int, Receipt]
     leaves: str = "fast"
 
@@ -263,7 +265,7 @@ class Book:
         where = str(path)
         try:
             first, *rows = _rows(path.read_text())
-            names = tuple(Named(*row) for row in first["names"])
+            names = tuple(NamedValue(*row) for row in first["names"])
             identity, contract = first["identity"], first["contract"]
             leaves = str(first.get("leaves", "fast"))
         except FileNotFoundError:
@@ -299,7 +301,7 @@ class Book:
                     "the file was changed; restore an intact copy",
                 )
             found[made.iteration], last = made, own
-        leaf_of(leaves)
+        leaf_hash(leaves)
         return Book(identity, names, found, leaves)
 
 
@@ -308,31 +310,31 @@ def _rows(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def begin(path: Path, identity: str, names: Sequence[Named], leaves: str = "fast") -> None:
+def begin(path: Path, identity: str, names: Sequence[NamedValue], leaves: str = "fast") -> None:
     """Begin the receipts of a run."""
     rows = [[n.number, n.op, n.name, n.origin] for n in names]
-    head = {"identity": identity, "contract": CONTRACT_VERSION, "leaves": leaves, "names": rows}
-    files.write(path, (json.dumps(head) + "\n").encode(), "the receipts")
+    header = {"identity": identity, "contract": CONTRACT_VERSION, "leaves": leaves, "names": rows}
+    files.write(path, (json.dumps(header) + "\n").encode(), "the receipts")
 
 
-def check_head(path: Path, identity: str, leaves: str) -> None:
+def check_header(path: Path, identity: str, leaves: str) -> None:
     """Raise UserError if a resumed run could not append to the existing receipts."""
     with suppress(OSError, ValueError, AttributeError):  # the reader reports a damaged file
         with open(path) as file:
-            head = json.loads(file.readline())
+            header = json.loads(file.readline())
         need_current(
-            head.get("contract", CONTRACT_VERSION),
+            header.get("contract", CONTRACT_VERSION),
             "the existing receipts were",
             str(path),
             "resume",
         )
-        if head.get("identity", identity) != identity:
+        if header.get("identity", identity) != identity:
             raise UserError(
                 "the existing receipts belong to another training step",
                 str(path),
                 "choose another folder",
             )
-        found = head.get("leaves", "fast")
+        found = header.get("leaves", "fast")
         if found != leaves:
             raise UserError(
                 f"the run's receipts are hashed with {found}, not {leaves}",

@@ -11,12 +11,12 @@ import numpy as np
 
 from core_compiler.support.errors import CANNOT_HERE, UserError
 from core_compiler.training.audit import receipts
-from core_compiler.training.audit.probes import Probe, Watch, watch_of
+from core_compiler.training.audit.probes import Probe, Watch, combine_watches
 from core_compiler.training.audit.receipts import Book, Receipt, Recorder
 from core_compiler.training.run import checkpoint, run_file
 from core_compiler.training.run.data import Data, for_step
 from core_compiler.training.run.plan import Plan
-from core_compiler.training.run.resume import DATA, begin_at
+from core_compiler.training.run.resume import DATA, resume_at
 from core_compiler.training.run.step import TrainingStep
 from core_compiler.training.run.stream import Stream
 
@@ -25,7 +25,7 @@ from core_compiler.training.run.stream import Stream
 class Run:
     """A run in its folder: its receipts, its checkpoints, and the way to rebuild its step and data.
 
-    ``opened(edit)`` is called when something has to be computed, with any edit of the pipeline.
+    ``build(edit)`` is called when something has to be computed, with any edit of the pipeline.
     ``edit`` is the edit that the run was made with (None: none). ``what`` contains everything else
     that determines the computation. ``progress`` is called for repeated iterations, like an
     observer's ``progress``.
@@ -33,17 +33,17 @@ class Run:
 
     folder: Path
     plan: Plan
-    opened: Callable[[Any], tuple[TrainingStep, Any]]
+    build: Callable[[Any], tuple[TrainingStep, Any]]
     edit: Any = None  # a PipelineEdit; pipelines are a layer above training
     what: Mapping[str, Any] = field(default_factory=dict)
     progress: Callable[[str, int, int], None] = lambda what, done, total: None
 
     def __post_init__(self) -> None:
         self.book = Book.read(self.folder / receipts.FILE)
-        self._made: tuple[TrainingStep, Data | Stream] | None = None
+        self._built: tuple[TrainingStep, Data | Stream] | None = None
         #: The reason why this machine cannot repeat the run, once it is known.
-        self.refused: UserError | None = None
-        self._first: dict[str, np.ndarray] = {}
+        self.unavailable: UserError | None = None
+        self._initial_state: dict[str, np.ndarray] = {}
 
     @staticmethod
     def of(
@@ -58,13 +58,13 @@ class Run:
         folder = Path(folder)
         held = run_file.read(folder)
 
-        def opened(edit: Any) -> tuple[TrainingStep, Any]:
+        def build(edit: Any) -> tuple[TrainingStep, Any]:
             return make() if edit is None else make(edit)
 
         try:
-            return Run(folder, Plan.of(held, folder), opened, edit)
+            return Run(folder, Plan.of(held, folder), build, edit)
         except (ValueError, KeyError, TypeError) as error:
-            raise run_file.damaged(folder, error) from None
+            raise run_file.damaged_error(folder, error) from None
 
     @property
     def step(self) -> TrainingStep:
@@ -75,14 +75,14 @@ class Run:
         return self._open()[1]
 
     def _open(self) -> tuple[TrainingStep, Data | Stream]:
-        if self.refused is not None:
-            raise self.refused
-        if self._made is None:
+        if self.unavailable is not None:
+            raise self.unavailable
+        if self._built is None:
             try:
-                step, data = self.opened(self.edit)
+                step, data = self.build(self.edit)
             except UserError as error:
                 if error.exit_code == CANNOT_HERE:
-                    self.refused = error
+                    self.unavailable = error
                 raise
             if step.identity != self.book.identity:
                 raise UserError(
@@ -91,27 +91,27 @@ class Run:
                     str(self.folder),
                     "use the versions of the model and the compiler that made the run",
                 )
-            self._first = step.whole_state()
-            self._made = step, for_step(step, data)
-        return self._made
+            self._initial_state = step.whole_state()
+            self._built = step, for_step(step, data)
+        return self._built
 
-    def before(self, iteration: int, also: Iterable[Path] = ()) -> None:
+    def restore_before(self, iteration: int, other_folders: Iterable[Path] = ()) -> None:
         """Bring the step to the state at the start of ``iteration``.
 
-        It starts from the last checkpoint before it, here or in the folders ``also``.
+        It starts from the last checkpoint before it, here or in the folders ``other_folders``.
         """
         step, data = self._open()
         found = [
             (number, path)
-            for folder in (self.folder, *also)
-            for number, path in checkpoint.all_of(folder).items()
+            for folder in (self.folder, *other_folders)
+            for number, path in checkpoint.list_checkpoints(folder).items()
             if number < iteration
         ]
         if found:
             _, path = max(found, key=lambda f: f[0])
-            data.begin_at(begin_at(step, path).get(DATA))
+            data.resume_at(resume_at(step, path).get(DATA))
         else:
-            step.load_state_dict(self._first)
+            step.load_state_dict(self._initial_state)
         first = step.iteration + 1
         for number in range(first, iteration):
             self.progress(f"iteration {number} again", number - first, iteration - first)
@@ -126,21 +126,21 @@ class Run:
         if plan.inject is not None:
             probe = plan.inject.probe(step.names, step.probes)
             injected = plan.inject.watch(probe, iteration)
-        step.watch = watch_of([injected, *watches])
+        step.watch = combine_watches([injected, *watches])
         try:
             return step(*given)
         finally:
             step.watch = None
 
-    def receipt(self, iteration: int, also: Iterable[Path] = ()) -> Receipt:
+    def receipt(self, iteration: int, other_folders: Iterable[Path] = ()) -> Receipt:
         """Return the receipt of a repeated iteration, with all values that are in memory."""
-        self.before(iteration, also)
+        self.restore_before(iteration, other_folders)
         recorder = Recorder(self.step.probes, "gradients", 1, leaves=self.book.leaves)
         watch = recorder.watch(iteration)
         loss = self.run(iteration, [watch])
         return recorder.receipt(iteration, loss, self.step)
 
-    def kept(self, iteration: int) -> Receipt:
+    def checkpoint_receipt(self, iteration: int) -> Receipt:
         """Return the receipt of an iteration as far as the checkpoint after it determines it.
 
         This is the state, or nothing if there is no such checkpoint. Raise UserError if the
@@ -149,24 +149,24 @@ class Run:
         wanted = self.book.receipts[iteration]
         path = self.folder / checkpoint.name_of(iteration)
         state = checkpoint.read(path)[0] if path.exists() else {}
-        leaf = receipts.leaf_of(self.book.leaves)
+        leaf = receipts.leaf_hash(self.book.leaves)
         leaves = {name: leaf(state[name]) for name in wanted.state if name in state}
         return Receipt(iteration, wanted.loss, leaves)
 
     def value(
-        self, iteration: int, key: str, also: Iterable[Path] = ()
+        self, iteration: int, key: str, other_folders: Iterable[Path] = ()
     ) -> tuple[Probe, np.ndarray]:
         """Return the array of a value (``shard/number``) in an iteration."""
         shard, number = map(int, key.split("/"))
         held: list[tuple[Probe, np.ndarray]] = []
 
-        def seen(of: int, probe: Probe, array: np.ndarray) -> None:
-            if not probe.own or of == shard:
+        def capture(seen_shard: int, probe: Probe, array: np.ndarray) -> None:
+            if not probe.own or seen_shard == shard:
                 held[:] = [(probe, np.array(array, order="C"))]
 
-        self.before(iteration, also)
+        self.restore_before(iteration, other_folders)
         self.run(
-            iteration, [Watch([p for p in self.step.probes.probes if p.number == number], seen)]
+            iteration, [Watch([p for p in self.step.probes.probes if p.number == number], capture)]
         )
         return held[0]
 

@@ -14,7 +14,7 @@ from core_compiler.runtime.cpu import CpuDevice
 from core_compiler.runtime.kernel_cache import KernelCache, KernelSource
 from core_compiler.runtime.program import BUILTIN, Program
 from core_compiler.support.errors import UserError
-from core_compiler.training.audit.probes import Named, Probes
+from core_compiler.training.audit.probes import NamedValue, Probes
 from core_compiler.training.graph.losses import Classes
 from core_compiler.training.graph.roles import Result, Roles
 from core_compiler.training.run.step import LossNotFinite, TrainingStep
@@ -36,7 +36,7 @@ class Package:
     shards: int
     identity: str
     seed: int
-    names: tuple[Named, ...]
+    names: tuple[NamedValue, ...]
     probes: Probes
     classes: Classes | None
     positions: Positions | None

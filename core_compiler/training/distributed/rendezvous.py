@@ -1,8 +1,8 @@
 """The rendezvous of the workers of a training run.
 
-The hub coordinates: all workers continue when all have arrived. On one machine the shards'
+The coordinator coordinates: all workers continue when all have arrived. On one machine the shards'
 contributions are in memory that all workers share (a mapped file), and each worker reduces a part
-of it. A worker on another machine sends the contributions of its shards through the hub and
+of it. A worker on another machine sends the contributions of its shards through the coordinator and
 receives the sums. A lost worker is noticed by its connection, and all others are stopped.
 """
 
@@ -33,20 +33,20 @@ _ALIGN, _TOKEN = 64, 16
 _MEMORY = Path("/dev/shm")
 
 
-class Apart(Exception):
+class WorkerLost(Exception):
     """Raised if a worker is lost and no other one continues."""
 
 
-class Unreached(Exception):
-    """Raised if a worker cannot reach the hub, because it was given up or the address is wrong."""
+class CoordinatorUnreachable(Exception):
+    """Raised if a worker cannot reach the coordinator: it has stopped or the address is wrong."""
 
 
 @dataclass(frozen=True)
-class Place:
+class RendezvousInfo:
     """The information that a worker needs to join the rendezvous.
 
-    It contains the hub's address, the shared file with its token, and the capacity in bytes for
-    each array of the largest round.
+    It contains the coordinator's address, the shared file with its token, and the capacity in bytes
+    for each array of the largest round.
     """
 
     address: tuple[str, int]
@@ -67,10 +67,10 @@ def stride_of(rounds: Iterable[Iterable[int]]) -> int:
     return max((sum(-(-n // _ALIGN) * _ALIGN for n in sizes) for sizes in rounds), default=0)
 
 
-class Hub:
-    """The coordinator of a rendezvous: workers that hold ``hub.place`` meet in its context.
+class Coordinator:
+    """The coordinator of a rendezvous: workers that hold ``coordinator.info`` meet in its context.
 
-    ``hear(what)`` is called on the hub's thread with each report of a worker.
+    ``on_report(what)`` is called on the coordinator's thread with each report of a worker.
     """
 
     def __init__(
@@ -78,25 +78,27 @@ class Hub:
         workers: int,
         shards: int,
         stride: int,
-        hear: Callable[[Any], None],
+        on_report: Callable[[Any], None],
         host: str = "127.0.0.1",
     ):
-        self.workers, self.hear, self._stop = workers, hear, False
+        self.workers, self.on_report, self._stop = workers, on_report, False
         self._size = _ALIGN + (shards + 1) * stride
-        roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * self._size
-        number, path = tempfile.mkstemp(prefix="cw-", dir=_MEMORY if roomy else None)
-        os.ftruncate(number, self._size)
+        has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 * self._size
+        fd, path = tempfile.mkstemp(prefix="cw-", dir=_MEMORY if has_room else None)
+        os.ftruncate(fd, self._size)
         token = secrets.token_bytes(_TOKEN)
-        with mmap.mmap(number, self._size) as memory:
+        with mmap.mmap(fd, self._size) as memory:
             memory[:_TOKEN] = token
-        os.close(number)
+        os.close(fd)
         key = secrets.token_bytes(32)
         self._listener = Listener((host, 0), authkey=key, backlog=workers)
-        self.place = Place(self._listener.address, key, path, token, shards, stride)
-        self._block = _mapped(path, self._size)
-        self._thread = threading.Thread(target=self._serve, daemon=True, name="workers' hub")
+        self.info = RendezvousInfo(self._listener.address, key, path, token, shards, stride)
+        self._block = _map_file(path, self._size)
+        self._thread = threading.Thread(
+            target=self._serve, daemon=True, name="workers' coordinator"
+        )
 
-    def __enter__(self) -> Hub:
+    def __enter__(self) -> Coordinator:
         self._thread.start()
         return self
 
@@ -105,73 +107,75 @@ class Hub:
         if self._stop:
             return
         self._stop = True
-        with _quiet():  # the thread may wait for a worker that never arrived
+        with _ignore_connection_errors():  # the thread may wait for a worker that never arrived
             socket.create_connection(self._listener.address, timeout=1).close()
         self._thread.join(10)
         self._listener.close()
 
     def __exit__(self, *failed) -> None:
         self.stop()
-        Path(self.place.path).unlink(missing_ok=True)
+        Path(self.info.path).unlink(missing_ok=True)
 
     def _serve(self) -> None:
-        seats: dict[Connection, Any] = {}
+        ranks: dict[Connection, Any] = {}
         try:
-            while len(seats) < self.workers and not self._stop:
-                with _quiet():
-                    seat: Any = self._listener.accept()
-                    seats[seat] = seat.recv()
+            while len(ranks) < self.workers and not self._stop:
+                with _ignore_connection_errors():
+                    rank: Any = self._listener.accept()
+                    ranks[rank] = rank.recv()
             if self._stop:
                 return
             # Every worker has mapped it, so no file is left behind.
-            Path(self.place.path).unlink(missing_ok=True)
-            near = [seat for seat, is_near in seats.items() if is_near]
-            for seat in seats:
-                seat.send((near.index(seat) if seat in near else -1, len(near)))
-            self._meet(list(seats), near)
+            Path(self.info.path).unlink(missing_ok=True)
+            local_ranks = [rank for rank, is_local in ranks.items() if is_local]
+            for rank in ranks:
+                rank.send(
+                    (local_ranks.index(rank) if rank in local_ranks else -1, len(local_ranks))
+                )
+            self._run_exchanges(list(ranks), local_ranks)
         except (OSError, EOFError):
             pass
         finally:
-            for seat in seats:
-                seat.close()
+            for rank in ranks:
+                rank.close()
 
-    def _meet(self, seats: list, near: list) -> None:
+    def _run_exchanges(self, ranks: list, local_ranks: list) -> None:
         arrived: dict[Any, Any] = {}
-        given: list[Any] = []  # contributions of all ranks, for the leading one
-        asking: Any = None
+        contributions: list[Any] = []  # contributions of all ranks, for the leading one
+        gatherer: Any = None
         adding = True  # all have arrived; next all have added up
-        while seats and not self._stop:
-            ready: Any = wait(seats, 0.5)
-            for seat in ready:
-                kind, what = seat.recv()
+        while ranks and not self._stop:
+            ready: Any = wait(ranks, 0.5)
+            for rank in ready:
+                kind, payload = rank.recv()
                 if kind == "tell":
-                    self.hear(what)
+                    self.on_report(payload)
                 elif kind == "leave":
-                    seats.remove(seat)
+                    ranks.remove(rank)
                 elif kind in ("give", "gather"):
-                    given.append(what)
-                    asking = seat if kind == "gather" else asking
+                    contributions.append(payload)
+                    gatherer = rank if kind == "gather" else gatherer
                 else:
-                    arrived[seat] = what
-            if asking is not None and len(given) == self.workers:
-                asking.send(given)
-                given, asking = [], None
-            if len(arrived) < len(seats) or not seats:
+                    arrived[rank] = payload
+            if gatherer is not None and len(contributions) == self.workers:
+                gatherer.send(contributions)
+                contributions, gatherer = [], None
+            if len(arrived) < len(ranks) or not ranks:
                 continue
             sums = None
             if adding:
                 for parts in arrived.values():
                     for shard, data in parts or ():
-                        self.place.part(self._block, shard)[: len(data)] = np.frombuffer(
+                        self.info.part(self._block, shard)[: len(data)] = np.frombuffer(
                             data, np.uint8
                         )
-            for seat in seats:
-                if adding or seat in near:
-                    seat.send(None)
+            for rank in ranks:
+                if adding or rank in local_ranks:
+                    rank.send(None)
                     continue
-                layout = arrived[seat]
-                sums = sums or self._sums(layout, bool(near))
-                seat.send(sums)
+                layout = arrived[rank]
+                sums = sums or self._sums(layout, bool(local_ranks))
+                rank.send(sums)
             arrived, adding = {}, not adding
 
     def _sums(self, layout: Sequence[tuple[int, str]], added: bool) -> bytes:
@@ -180,106 +184,110 @@ class Hub:
         If all workers are remote, the sums are computed here.
         """
         if not added:
-            add_up(self.place, self._block, layout, 0, 1)
-        total = self.place.part(self._block, self.place.shards)
+            reduce_part(self.info, self._block, layout, 0, 1)
+        total = self.info.part(self._block, self.info.shards)
         return total[: stride_of([[n * DTYPES[k].itemsize for n, k in layout]])].tobytes()
 
 
-class Seat:
+class Rank:
     """The rank of a worker.
 
-    ``join`` is the exchange of :class:`~core_compiler.runtime.shards.Shards`; ``own`` are the
-    numbers of the worker's shards.
+    ``all_reduce`` is the exchange of :class:`~core_compiler.runtime.shards.Shards`;
+    ``shard_indices`` are the numbers of the worker's shards.
     """
 
-    def __init__(self, place: Place, own: Sequence[int], shared: bool = True):
-        self.place, self.own = place, own
-        self._block = _near(place) if shared else None
+    def __init__(self, info: RendezvousInfo, shard_indices: Sequence[int], shared: bool = True):
+        self.info, self.shard_indices = info, shard_indices
+        self._block = _map_if_local(info) if shared else None
         try:
-            self._hub = Client(place.address, authkey=place.key)
-            self._hub.send(self._block is not None)
+            self._coordinator = Client(info.address, authkey=info.key)
+            self._coordinator.send(self._block is not None)
         except (OSError, EOFError) as error:
-            host, port = place.address
-            raise Unreached(f"{host}:{port}: {error or 'connection closed'}") from None
-        self.index, self.near = self._receive()
+            host, port = info.address
+            raise CoordinatorUnreachable(f"{host}:{port}: {error or 'connection closed'}") from None
+        self.index, self.local_count = self._receive()
 
-    def tell(self, what: Any) -> None:
-        """Send a report to the hub."""
-        self._send("tell", what)
+    def report(self, payload: Any) -> None:
+        """Send a report to the coordinator."""
+        self._send("tell", payload)
 
-    def gather(self, what: Any) -> list[Any]:
+    def gather(self, payload: Any) -> list[Any]:
         """Gather the contributions of all workers, in any order; only the leading one waits."""
-        if self.leads:
-            self._send("gather", what)
+        if self.is_leader:
+            self._send("gather", payload)
             return self._receive()
-        self._send("give", what)
+        self._send("give", payload)
         return []
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Return whether this worker reports progress and writes checkpoints and receipts."""
-        return self.own[0] == 0
+        return self.shard_indices[0] == 0
 
     def leave(self) -> None:
         """Leave the rendezvous after the last iteration; the others may finish on their own."""
         self._send("leave", None)
 
     def close(self) -> None:
-        self._hub.close()
+        self._coordinator.close()
 
-    def join(self, given: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
-        """Return the sums over all shards; raise :class:`Apart` if a worker is lost."""
+    def all_reduce(self, contributions: Iterable[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Return the sums over all shards; raise :class:`WorkerLost` if a worker is lost."""
         layout: list[tuple[int, str]] = []
         parts = []
-        for shard, arrays in zip(self.own, given, strict=True):
+        for shard, arrays in zip(self.shard_indices, contributions, strict=True):
             layout = _layout(arrays)
             if self._block is None:
-                data = np.zeros(self.place.stride, np.uint8)
+                data = np.zeros(self.info.stride, np.uint8)
                 _put(data, arrays)
                 parts.append((shard, data[: stride_of([[a.nbytes for a in arrays]])].tobytes()))
             else:
-                _put(self.place.part(self._block, shard), arrays)
-        self._arrive(parts)
+                _put(self.info.part(self._block, shard), arrays)
+        self._wait_for_all(parts)
         if self._block is None:
-            total = np.frombuffer(self._arrive(layout), np.uint8)
+            total = np.frombuffer(self._wait_for_all(layout), np.uint8)
         else:
-            add_up(self.place, self._block, layout, self.index, self.near)
-            self._arrive(None)
-            total = self.place.part(self._block, self.place.shards)
+            reduce_part(self.info, self._block, layout, self.index, self.local_count)
+            self._wait_for_all(None)
+            total = self.info.part(self._block, self.info.shards)
         return list(_arrays(total, layout))
 
-    def _arrive(self, what: Any) -> Any:
-        self._send("here", what)
+    def _wait_for_all(self, payload: Any) -> Any:
+        self._send("here", payload)
         return self._receive()
 
-    def _send(self, kind: str, what: Any) -> None:
+    def _send(self, kind: str, payload: Any) -> None:
         try:
-            self._hub.send((kind, what))
+            self._coordinator.send((kind, payload))
         except OSError:
-            raise Apart from None
+            raise WorkerLost from None
 
     def _receive(self) -> Any:
         try:
-            return self._hub.recv()
+            return self._coordinator.recv()
         except (EOFError, OSError):
-            raise Apart from None
+            raise WorkerLost from None
 
 
-def add_up(
-    place: Place, block: np.ndarray, layout: Sequence[tuple[int, str]], index: int, count: int
+def reduce_part(
+    info: RendezvousInfo,
+    block: np.ndarray,
+    layout: Sequence[tuple[int, str]],
+    index: int,
+    count: int,
 ) -> None:
     """Compute part ``index`` of ``count`` of the sums over all shards."""
-    held = [list(_arrays(place.part(block, shard), layout)) for shard in range(place.shards + 1)]
-    for arrays in zip(*held, strict=True):
-        *given, to = arrays
-        some = slice(to.size * index // count, to.size * (index + 1) // count)
-        if some.start < some.stop:
-            tree_sum([a[some] for a in given], out=to[some])
+    by_shard = [list(_arrays(info.part(block, shard), layout)) for shard in range(info.shards + 1)]
+    for arrays in zip(*by_shard, strict=True):
+        *contributions, total = arrays
+        chunk = slice(total.size * index // count, total.size * (index + 1) // count)
+        if chunk.start < chunk.stop:
+            tree_sum([a[chunk] for a in contributions], out=total[chunk])
 
 
 def _put(to: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
-    for place, array in zip(_arrays(to, _layout(arrays)), arrays, strict=True):
-        place[...] = array.reshape(-1)
+    for target, array in zip(_arrays(to, _layout(arrays)), arrays, strict=True):
+        target[...] = array.reshape(-1)
 
 
 def _layout(arrays: Sequence[np.ndarray]) -> list[tuple[int, str]]:
@@ -294,20 +302,20 @@ def _arrays(block: np.ndarray, layout: Sequence[tuple[int, str]]):
         at += -(-count // _ALIGN) * _ALIGN
 
 
-def _near(place: Place) -> np.ndarray | None:
+def _map_if_local(info: RendezvousInfo) -> np.ndarray | None:
     """Return the shared memory, or None on another machine."""
-    size = _ALIGN + (place.shards + 1) * place.stride
+    size = _ALIGN + (info.shards + 1) * info.stride
     try:
-        block = _mapped(place.path, size)
+        block = _map_file(info.path, size)
     except (OSError, ValueError):
         return None
-    return block if block[:_TOKEN].tobytes() == place.token else None
+    return block if block[:_TOKEN].tobytes() == info.token else None
 
 
-def _mapped(path: str, size: int) -> np.ndarray:
+def _map_file(path: str, size: int) -> np.ndarray:
     with open(path, "r+b") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), size), np.uint8)
 
 
-def _quiet():
+def _ignore_connection_errors():
     return suppress(OSError, EOFError, AuthenticationError)

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.training.distributed.package import Package, PackedStep
-from core_compiler.training.distributed.rendezvous import Apart, Place, Seat, Unreached
+from core_compiler.training.distributed.rendezvous import (
+    CoordinatorUnreachable,
+    Rank,
+    RendezvousInfo,
+    WorkerLost,
+)
 from core_compiler.training.graph.joint import names
 from core_compiler.training.run import checkpoint
 from core_compiler.training.run.data import Data
@@ -35,60 +40,60 @@ def train(
     job: Job,
     package: Package,
     data: Data | Stream,
-    place: Place,
-    own: Sequence[int],
+    info: RendezvousInfo,
+    shard_indices: Sequence[int],
     state: bytes | None,
     shared: bool = True,
 ) -> dict[str, Any]:
     """Train until the job is done, a loss is not finite, or another worker is lost.
 
-    ``own`` are the numbers of this worker's shards, counted from 0 for the first worker. ``state``
-    is the initial checkpoint, or None to continue from the state of this process.
+    ``shard_indices`` are the numbers of this worker's shards, counted from 0 for the first worker.
+    ``state`` is the initial checkpoint, or None to continue from the state of this process.
     """
     try:
-        seat = Seat(place, own, shared)
-    except (Apart, Unreached) as error:
+        rank = Rank(info, shard_indices, shared)
+    except (WorkerLost, CoordinatorUnreachable) as error:
         step = _STEPS.get(job.run)
         iteration = step.iteration if step else None
         return {"ended": "apart", "iteration": iteration, "told": [], "unreached": str(error)}
     try:
-        return _train(job, package, data, seat, state)
+        return _train(job, package, data, rank, state)
     finally:
-        seat.close()
+        rank.close()
 
 
-def _train(job: Job, package: Package, data: Data | Stream, seat: Seat, state) -> dict[str, Any]:
-    step = _step(job, package, seat, state)
+def _train(job: Job, package: Package, data: Data | Stream, rank: Rank, state) -> dict[str, Any]:
+    step = _step(job, package, rank, state)
     history = History(step.iteration)
 
-    def tell(progress: Progress) -> None:
-        if seat.leads:
-            seat.tell(history.rows[-1])
+    def report(progress: Progress) -> None:
+        if rank.is_leader:
+            rank.report(history.rows[-1])
 
-    made: dict[str, Any] = {"ended": "done"}
+    outcome: dict[str, Any] = {"ended": "done"}
     try:
-        iterate(step, data, history, job.plan, tell, seat)
-        seat.leave()
-    except Apart:
-        made["ended"] = "apart"
+        iterate(step, data, history, job.plan, report, rank)
+        rank.leave()
+    except WorkerLost:
+        outcome["ended"] = "apart"
     except LossNotFinite as error:
-        made |= {"ended": "not finite", "loss": error.loss}
+        outcome |= {"ended": "not finite", "loss": error.loss}
     else:
-        made |= {"digest": step.digest, "peak_bytes": step.peak_bytes}
-    return made | {"iteration": step.iteration, "told": history.rows}
+        outcome |= {"digest": step.digest, "peak_bytes": step.peak_bytes}
+    return outcome | {"iteration": step.iteration, "told": history.rows}
 
 
-def _step(job: Job, package: Package, seat: Seat, state: bytes | None) -> PackedStep:
+def _step(job: Job, package: Package, rank: Rank, state: bytes | None) -> PackedStep:
     step = _STEPS.get(job.run)
     if step is None:
         _STEPS.clear()  # a worker has one run at a time
         assert state is not None
-        held, _ = checkpoint.decoded(state, "the first state")
-        arrays = [held[name] for name in names(package.roles)]
+        tensors, _ = checkpoint.decode(state, "the first state")
+        arrays = [tensors[name] for name in names(package.roles)]
         step = _STEPS[job.run] = PackedStep(package, arrays, job.threads)
     elif state is not None:
-        step.load_state_dict(checkpoint.decoded(state, "another worker's state")[0])
-    step.meet(seat.own, seat.join)
+        step.load_state_dict(checkpoint.decode(state, "another worker's state")[0])
+    step.assign_shards(rank.shard_indices, rank.all_reduce)
     return step
 
 
@@ -103,7 +108,7 @@ def state_of(run: str) -> bytes | None:
     step = _STEPS.get(run)
     if step is None:
         return None
-    return checkpoint.encoded(step.whole_state(), {"iteration": step.iteration})
+    return checkpoint.encode(step.whole_state(), {"iteration": step.iteration})
 
 
 def dask_setup(_: Any) -> None:

@@ -18,19 +18,19 @@ from core_compiler.ir.events import IterationRecord
 from core_compiler.support.errors import InternalError, UserError
 from core_compiler.training.distributed import worker
 from core_compiler.training.distributed.package import Package
-from core_compiler.training.distributed.rendezvous import Hub, stride_of
+from core_compiler.training.distributed.rendezvous import Coordinator, stride_of
 from core_compiler.training.run import checkpoint
 from core_compiler.training.run.data import Data
-from core_compiler.training.run.plan import History, Plan, Watch, share_out
+from core_compiler.training.run.plan import History, Plan, Watch, check_worker_count
 from core_compiler.training.run.step import TrainingStep
 from core_compiler.training.run.stream import Stream
 
 #: Seconds to wait for workers to arrive, and seconds between two polls.
-PATIENCE, LOOK = 120.0, 0.1
+ARRIVAL_TIMEOUT, POLL_INTERVAL = 120.0, 0.1
 #: Seconds within which a scheduler must answer.
-CONNECT = 10.0
+CONNECT_TIMEOUT = 10.0
 #: Number of attempts at an iteration in which workers are lost.
-ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 
 
 def run(
@@ -47,7 +47,7 @@ def run(
 
     Afterwards ``step`` has their state.
     """
-    share_out(step.shards, workers)
+    check_worker_count(step.shards, workers)
     try:
         import distributed  # noqa: F401
     except ImportError:
@@ -57,8 +57,8 @@ def run(
     _check_sent(data)
     threads = step.compilation.options.threads
     job = worker.Job(secrets.token_hex(8), plan, threads)
-    with _Crew(workers, scheduler) as crew:
-        _Run(step, data, history, watch, job, crew).finish()
+    with _WorkerPool(workers, scheduler) as pool:
+        _Run(step, data, history, watch, job, pool).finish()
 
 
 def _check_sent(data: Data | Stream) -> None:
@@ -77,14 +77,14 @@ def _check_sent(data: Data | Stream) -> None:
         ) from None
 
 
-class _Crew:
+class _WorkerPool:
     """A dask cluster: local processes, or the workers of a scheduler."""
 
     def __init__(self, workers: int, scheduler: str | None):
         from distributed import Client, LocalCluster
         from distributed.comm import get_address_host
 
-        self.wanted, self.cluster = workers, None
+        self.worker_count, self.cluster = workers, None
         if scheduler is None:
             self.cluster = LocalCluster(
                 n_workers=workers,
@@ -97,7 +97,9 @@ class _Crew:
                 preload=[worker.__name__],
             )
         try:
-            self.client = Client(self.cluster or scheduler, timeout=CONNECT, set_as_default=False)
+            self.client = Client(
+                self.cluster or scheduler, timeout=CONNECT_TIMEOUT, set_as_default=False
+            )
         except (OSError, ValueError) as error:
             raise UserError(
                 f"cannot reach a dask scheduler ({error})",
@@ -108,7 +110,7 @@ class _Crew:
         comm: Any = self.client.scheduler_comm
         self.host = get_address_host(comm.comm.local_address)
 
-    def __enter__(self) -> _Crew:
+    def __enter__(self) -> _WorkerPool:
         return self
 
     def __exit__(self, *failed: object) -> None:
@@ -121,20 +123,20 @@ class _Crew:
 
     def wait(self) -> list[str]:
         """Return the workers' addresses once enough of them are there."""
-        until = time.monotonic() + PATIENCE
-        while len(found := self.addresses()) < self.wanted:
-            if time.monotonic() > until:
+        deadline = time.monotonic() + ARRIVAL_TIMEOUT
+        while len(found := self.addresses()) < self.worker_count:
+            if time.monotonic() > deadline:
                 raise UserError(
-                    f"expected {self.wanted} workers, found {len(found)}",
+                    f"expected {self.worker_count} workers, found {len(found)}",
                     "workers",
                     "start more with: dask worker ADDRESS",
                 )
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
         return found
 
-    def send(self, what: Any) -> Any:
+    def send(self, value: Any) -> Any:
         """Scatter an object to the workers and return its future."""
-        return self.client.scatter(what, hash=False)
+        return self.client.scatter(value, hash=False)
 
     def submit(self, address: str, function: Callable, *arguments: Any) -> Any:
         return self.client.submit(
@@ -146,52 +148,52 @@ class _Crew:
             allow_other_workers=False,
         )
 
-    def ends(
+    def outcomes(
         self,
         tasks: Mapping[str, Any],
-        look: Callable[[], None] = lambda: None,
-        well: Callable[[Any], bool] = lambda made: True,
-        lost: Callable[[], None] = lambda: None,
+        on_poll: Callable[[], None] = lambda: None,
+        is_success: Callable[[Any], bool] = lambda result: True,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         """Return the results of the tasks by address, once each has ended or lost its worker.
 
-        ``look`` is called in between. ``lost`` is called when a task does not end ``well``, because
-        others may wait for it. Raise the error of the first failed task.
+        ``on_poll`` is called in between. ``on_failure`` is called when a task does not end
+        ``is_success``, because others may wait for it. Raise the error of the first failed task.
         """
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         failed: BaseException | None = None
-        left = dict(tasks)
+        pending = dict(tasks)
         while True:
-            look()
-            there = set(self.addresses())
-            for address, task in list(left.items()):
-                if not task.done() and address in there:
+            on_poll()
+            alive = set(self.addresses())
+            for address, task in list(pending.items()):
+                if not task.done() and address in alive:
                     continue
-                del left[address]
+                del pending[address]
                 if task.done() and task.status == "finished":
-                    found[address] = task.result()
-                    if not well(found[address]):
-                        lost()
+                    results[address] = task.result()
+                    if not is_success(results[address]):
+                        on_failure()
                     continue
-                if task.done() and task.status == "error" and address in there:
-                    failed = failed or _failed(task.exception())
+                if task.done() and task.status == "error" and address in alive:
+                    failed = failed or _worker_error(task.exception())
                 else:
                     task.cancel()
-                lost()
-            if not left:
+                on_failure()
+            if not pending:
                 break
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
         if failed is not None:
             raise failed
-        return found
+        return results
 
 
-def _well(end: Mapping[str, Any]) -> bool:
+def _is_finished(outcome: Mapping[str, Any]) -> bool:
     """Return whether a worker has finished its job."""
-    return end["ended"] != "apart"
+    return outcome["ended"] != "apart"
 
 
-def _failed(error: BaseException) -> BaseException:
+def _worker_error(error: BaseException) -> BaseException:
     if isinstance(error, UserError):
         return error
     return UserError(
@@ -208,119 +210,131 @@ class _Run:
     history: History
     watch: Watch
     job: worker.Job
-    crew: _Crew
-    heard: SimpleQueue = field(default_factory=SimpleQueue)
+    pool: _WorkerPool
+    reports: SimpleQueue = field(default_factory=SimpleQueue)
 
     def finish(self) -> None:
         """Run until the job is done, restarting whenever a worker is lost."""
         package = Package.of(self.step)
         stride = stride_of(package.rounds)
-        state = self._encoded()
-        kept: dict[str, int] = {}  # workers that have a state -> its iteration
-        reached, vain = self.step.iteration, 0
+        state = self._encode_state()
+        iterations: dict[str, int] = {}  # workers that have a state -> its iteration
+        reached, failures = self.step.iteration, 0
         while True:
             try:
-                there = self.crew.wait()
+                available = self.pool.wait()
             except (UserError, KeyboardInterrupt):
-                self._take([a for a in kept if a in self.crew.addresses()])
+                self._fetch_state([a for a in iterations if a in self.pool.addresses()])
                 raise
-            kept = {a: i for a, i in kept.items() if a in there}
-            chosen = [*kept, *(a for a in there if a not in kept)][: self.crew.wanted]
-            newest = max(kept.values(), default=self.step.iteration)
-            if not kept:
-                state = self._last() or state
-            if kept and any(kept.get(a) != newest for a in chosen):
-                giver = next(a for a, i in kept.items() if i == newest)
-                state = self._state_of(giver) or state
+            iterations = {a: i for a, i in iterations.items() if a in available}
+            chosen = [*iterations, *(a for a in available if a not in iterations)][
+                : self.pool.worker_count
+            ]
+            newest = max(iterations.values(), default=self.step.iteration)
+            if not iterations:
+                state = self._newest_checkpoint() or state
+            if iterations and any(iterations.get(a) != newest for a in chosen):
+                source = next(a for a, i in iterations.items() if i == newest)
+                state = self._state_of(source) or state
             # Scattered data are stored on a worker and may be lost with it.
-            sent = [self.crew.send(part) for part in (package, self.data, state)]
+            futures = [self.pool.send(part) for part in (package, self.data, state)]
             try:
-                ends = self._iterate(chosen, kept, newest, sent, stride)
+                outcomes = self._iterate(chosen, iterations, newest, futures, stride)
             except (UserError, KeyboardInterrupt):
-                self._take(chosen)
+                self._fetch_state(chosen)
                 raise
-            if len(ends) == len(chosen) and all(map(_well, ends.values())):
+            if len(outcomes) == len(chosen) and all(map(_is_finished, outcomes.values())):
                 break
-            kept = {a: end["iteration"] for a, end in ends.items() if end["iteration"] is not None}
-            further = max(kept.values(), default=reached)
-            reached, vain = max(reached, further), vain + 1 if further <= reached else 0
-            if vain == ATTEMPTS:
-                self._take(chosen)
-                if why := next((w for e in ends.values() if (w := e.get("unreached"))), ""):
+            iterations = {
+                a: outcome["iteration"]
+                for a, outcome in outcomes.items()
+                if outcome["iteration"] is not None
+            }
+            latest = max(iterations.values(), default=reached)
+            reached, failures = max(reached, latest), failures + 1 if latest <= reached else 0
+            if failures == MAX_ATTEMPTS:
+                self._fetch_state(chosen)
+                if address := next((w for e in outcomes.values() if (w := e.get("unreached"))), ""):
                     raise UserError(
-                        f"a worker cannot reach this process at {why}",
+                        f"a worker cannot reach this process at {address}",
                         "workers",
                         "pass --scheduler an address of this machine that all workers can reach",
                     )
                 raise UserError(
-                    f"workers were lost {vain} times in iteration {reached + 1}",
+                    f"workers were lost {failures} times in iteration {reached + 1}",
                     "workers",
                     "check why they exit (out of memory?), then resume "
                     "from a checkpoint with fewer workers",
                 )
-        self._take(chosen)
-        (end, *others) = ends.values()
-        if end["ended"] == "not finite":
-            given = self.data.batch(end["iteration"], self.job.plan.batch, self.job.plan.seed)
-            raise self.step.not_finite(end["loss"], given)
-        if any(other["digest"] != end["digest"] for other in others):
+        self._fetch_state(chosen)
+        (outcome, *others) = outcomes.values()
+        if outcome["ended"] == "not finite":
+            batch = self.data.batch(outcome["iteration"], self.job.plan.batch, self.job.plan.seed)
+            raise self.step.not_finite(outcome["loss"], batch)
+        if any(other["digest"] != outcome["digest"] for other in others):
             raise InternalError("the states of the workers differ")
-        self.history.peak_bytes = sum(end["peak_bytes"] for end in ends.values())
+        self.history.peak_bytes = sum(outcome["peak_bytes"] for outcome in outcomes.values())
 
-    def _iterate(self, chosen, kept, newest, sent, stride) -> dict[str, dict]:
-        package, data, state = sent
+    def _iterate(self, chosen, iterations, newest, futures, stride) -> dict[str, dict]:
+        package, data, state = futures
         count, shards = len(chosen), self.step.shards
-        with Hub(count, shards, stride, self.heard.put, self.crew.host) as hub:
+        with Coordinator(count, shards, stride, self.reports.put, self.pool.host) as coordinator:
             tasks = {}
             for number, address in enumerate(chosen):
                 own = range(shards * number // count, shards * (number + 1) // count)
-                given = None if kept.get(address) == newest else state
-                tasks[address] = self.crew.submit(
-                    address, worker.train, self.job, package, data, hub.place, own, given
+                given = None if iterations.get(address) == newest else state
+                tasks[address] = self.pool.submit(
+                    address, worker.train, self.job, package, data, coordinator.info, own, given
                 )
-            ends = self.crew.ends(tasks, self._look, _well, hub.stop)
-        for end in ends.values():  # reports that arrived after the last poll
-            for row in end["told"]:
-                self.heard.put(row)
-        self._look()
-        return ends
+            outcomes = self.pool.outcomes(
+                tasks, self._forward_reports, _is_finished, coordinator.stop
+            )
+        for outcome in outcomes.values():  # reports that arrived after the last poll
+            for row in outcome["told"]:
+                self.reports.put(row)
+        self._forward_reports()
+        return outcomes
 
-    def _look(self) -> None:
+    def _forward_reports(self) -> None:
         """Forward the reports of the workers, except those of repeated iterations."""
-        while not self.heard.empty():
-            row: IterationRecord = self.heard.get()
+        while not self.reports.empty():
+            row: IterationRecord = self.reports.get()
             if row.number > self.history.first + len(self.history.rows):
                 self.history.add(row)
                 self.watch(self.history.progress(self.job.plan.iterations, self.job.plan.batch))
 
-    def _last(self) -> bytes | None:
+    def _newest_checkpoint(self) -> bytes | None:
         """Return the newest valid checkpoint of this step, for when no worker has a state."""
         folder = self.job.plan.folder
         found = None if folder is None else checkpoint.newest(folder)
         if found is None:
             return None
         data = found.read_bytes()
-        _, receipt = checkpoint.decoded(data, str(found))
+        _, receipt = checkpoint.decode(data, str(found))
         newer = receipt.get("iteration", 0) > self.step.iteration
         return data if newer and receipt.get("identity") == self.step.identity else None
 
-    def _encoded(self) -> bytes:
-        return checkpoint.encoded(self.step.whole_state(), {"iteration": self.step.iteration})
+    def _encode_state(self) -> bytes:
+        return checkpoint.encode(self.step.whole_state(), {"iteration": self.step.iteration})
 
     def _state_of(self, address: str) -> bytes | None:
-        return self._each([address], worker.state_of).get(address)
+        return self._call_each([address], worker.state_of).get(address)
 
-    def _take(self, addresses: Sequence[str]) -> None:
+    def _fetch_state(self, addresses: Sequence[str]) -> None:
         """Load the state of the workers into the step and release it there."""
-        self._look()
-        reached = {a: i for a, i in self._each(addresses, worker.iteration_of).items() if i}
+        self._forward_reports()
+        reached = {a: i for a, i in self._call_each(addresses, worker.iteration_of).items() if i}
         # This worker may be lost now as well.
         for address in sorted(reached, key=reached.__getitem__, reverse=True):
             if (held := self._state_of(address)) is not None:
-                self.step.load_state_dict(checkpoint.decoded(held, "a worker's state")[0])
+                self.step.load_state_dict(checkpoint.decode(held, "a worker's state")[0])
                 break
-        self._each(addresses, worker.forget)
+        self._call_each(addresses, worker.forget)
 
-    def _each(self, addresses: Sequence[str], function: Callable[[str], Any]) -> dict[str, Any]:
+    def _call_each(
+        self, addresses: Sequence[str], function: Callable[[str], Any]
+    ) -> dict[str, Any]:
         """Call a function of the run in each remaining worker and return the results by address."""
-        return self.crew.ends({a: self.crew.submit(a, function, self.job.run) for a in addresses})
+        return self.pool.outcomes(
+            {a: self.pool.submit(a, function, self.job.run) for a in addresses}
+        )

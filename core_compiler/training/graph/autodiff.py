@@ -21,17 +21,17 @@ from core_compiler.ops.base import TypeRuleError, definition
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import Box, Cotangent, NoGradient
 from core_compiler.support.errors import UserError
-from core_compiler.training.graph.loops import reverse
-from core_compiler.training.graph.program import BRANCH, KEEPS, LOOP, Listed, Program, active
+from core_compiler.training.graph.loops import differentiate_loop
+from core_compiler.training.graph.program import BRANCH, KEEP_RULE, LOOP, CodeList, Program, active
 
 #: The reason why a loop without a trip count is rejected, and the fix.
-UNCOUNTED = (
+UNKNOWN_TRIP_COUNT = (
     "its trip count is unknown at compile time; let it run a fixed number of times, "
     "with a body that leaves finished values unchanged"
 )
 
 
-class Refused(UserError):
+class NotDifferentiable(UserError):
     """Raised for ops without a gradient; ``found`` pairs each op with its reason."""
 
     found: Sequence[tuple[Op, str]] = ()
@@ -53,7 +53,7 @@ def differentiate(
     varied = tuple(varied)
     walk = _Walk(program, dict(cotangents), weights, where)
     walk.prepare(varied)
-    walk.back()
+    walk.propagate()
     return {v: walk.found[v] for v in varied if v in walk.found}
 
 
@@ -73,7 +73,7 @@ class _Walk:
             inner = [
                 op
                 for op in self.program.ops
-                if self._on_the_way(op)
+                if self._is_active(op)
                 and definition(op).gradient is None
                 and op.kind != BRANCH
                 and ((loop := typed.While.match(op)) is None or loop.trips is None)
@@ -87,51 +87,51 @@ class _Walk:
                         self.found[new] = self.found.pop(old)
             wanted = tuple(self.found)
         if inner:
-            why = {LOOP: UNCOUNTED}
-            raise refuse(
+            why = {LOOP: UNKNOWN_TRIP_COUNT}
+            raise not_differentiable_error(
                 [(op, why.get(op.kind, "it has no gradient rule")) for op in inner], self.where
             )
 
-    def _on_the_way(self, op: Op) -> bool:
+    def _is_active(self, op: Op) -> bool:
         return not self.active.isdisjoint(op.results) and not self.active.isdisjoint(op.uses())
 
-    def back(self) -> None:
-        refused: list[tuple[Op, str]] = []
+    def propagate(self) -> None:
+        rejected: list[tuple[Op, str]] = []
         for op in reversed(list(self.program.ops)):
-            if not self._on_the_way(op) or not any(v in self.found for v in op.results):
+            if not self._is_active(op) or not any(v in self.found for v in op.results):
                 continue
             builder = Builder(self.weights)
             given = tuple((v, self.found[v]) for v in op.results if v in self.found)
             before = {v: self.found.get(v) for v in op.uses() if v in self.active}
             try:
-                special = {BRANCH: self._branch, LOOP: self._loop}
-                forward = special.get(op.kind, self._op)(builder, op)
-            except Refused as error:
-                refused += error.found
+                handlers = {BRANCH: self._branch, LOOP: self._loop}
+                forward = handlers.get(op.kind, self._op)(builder, op)
+            except NotDifferentiable as error:
+                rejected += error.found
                 continue
             except (NoGradient, TypeRuleError, UserError) as error:
-                refused.append((op, str(error)))
+                rejected.append((op, str(error)))
                 continue
             sums = tuple((v, known, self.found.get(v)) for v, known in before.items())
             self.program.append(builder.ops, op, Gradient(tuple(forward), given, sums))
-        if refused:
-            raise refuse(refused, self.where)
+        if rejected:
+            raise not_differentiable_error(rejected, self.where)
 
     def _op(self, b: Builder, op: Op) -> Sequence[Op]:
         declared = definition(op)
         given = [self.found.get(v) for v in op.results]
-        wanted = [v in self.active for v in op.operands]
-        view = declared.view(op.with_(attributes=declared.settle(op.attributes)))
-        made = declared.gradient(b, view, given, wanted)
-        for operand, asked, cotangent in zip(op.operands, wanted, made, strict=True):
-            if asked and cotangent is not None:
-                self._add(b, operand, cotangent)
+        needs = [v in self.active for v in op.operands]
+        view = declared.view(op.with_(attributes=declared.normalise(op.attributes)))
+        made = declared.gradient(b, view, given, needs)
+        for operand, is_needed, cotangent in zip(op.operands, needs, made, strict=True):
+            if is_needed and cotangent is not None:
+                self._accumulate(b, operand, cotangent)
         return (op,)
 
-    def _add(self, b: Builder, value: Value, cotangent: Cotangent) -> None:
+    def _accumulate(self, b: Builder, value: Value, cotangent: Cotangent) -> None:
         known = self.found.get(value)
         if isinstance(cotangent, Box):
-            made = cotangent.alone(b, value) if known is None else cotangent.added(b, known)
+            made = cotangent.as_tensor(b, value) if known is None else cotangent.added(b, known)
         else:
             assert cotangent is not None
             made = cotangent if known is None else b.add(known, cotangent)
@@ -141,63 +141,71 @@ class _Walk:
 
     def _loop(self, b: Builder, op: Op) -> Sequence[Op]:
         """Let the loop keep the values that the backward loop reads in reverse order."""
-        made = reverse(
+        made = differentiate_loop(
             op, self.program.ops, self.found, self.active, self.weights, self.where, differentiate
         )
-        if made.keeping:
-            self.program.replace(op, made.keeping, KEEPS, made.note)
+        if made.replacement:
+            self.program.replace(op, made.replacement, KEEP_RULE, made.note)
         b.ops += made.backward
         for value, cotangent in made.cotangents:
-            self._add(b, value, cotangent)
-        return made.keeping or (op,)
+            self._accumulate(b, value, cotangent)
+        return made.replacement or (op,)
 
     def _branch(self, b: Builder, op: Op) -> Sequence[Op]:
         """Add a branch on the same condition whose regions recompute and differentiate theirs."""
         condition, *captures = op.operands
         free = dict.fromkeys(v for region in op.regions for v in region.free_values())
-        outer = [v for v in free if v in self.active]
+        active_free = [v for v in free if v in self.active]
         given = [(i, self.found[v]) for i, v in enumerate(op.results) if v in self.found]
-        asked = [i for i, v in enumerate(captures) if v in self.active]
-        wanted = [*(captures[i] for i in asked), *outer]
+        active_captures = [i for i, v in enumerate(captures) if v in self.active]
+        wanted = [*(captures[i] for i in active_captures), *active_free]
         regions = [
-            _gradient_block(region, [i for i, _ in given], asked, outer, self.weights, self.where)
+            _gradient_block(
+                region,
+                [i for i, _ in given],
+                active_captures,
+                active_free,
+                self.weights,
+                self.where,
+            )
             for region in op.regions
         ]
         made = b.op(BRANCH, (condition, *captures, *(v for _, v in given)), regions=regions)
         made = made if isinstance(made, tuple) else (made,)
         for value, cotangent in zip(wanted, made, strict=True):
-            self._add(b, value, cotangent)
+            self._accumulate(b, value, cotangent)
         return (op,)
 
 
 def _gradient_block(
     block: Block,
-    given: Sequence[int],
-    asked: Sequence[int],
+    output_indices: Sequence[int],
+    argument_indices: Sequence[int],
     outer: Sequence[Value],
     weights: WeightStore | None,
     where: str,
 ) -> Block:
     """Return the gradient of a block as a block.
 
-    Its arguments are those of ``block`` and the cotangents of the outputs ``given``. Its outputs
-    are the cotangents of the arguments ``asked`` and of the outer values ``outer``.
+    Its arguments are those of ``block`` and the cotangents of the outputs ``output_indices``. Its
+    outputs are the cotangents of the arguments ``argument_indices`` and of the outer values
+    ``outer``.
     """
     block = clone_block(block)
-    arrived = tuple(Value(block.outputs[i].type) for i in given)
-    listed = Listed(list(block.ops), weights)
-    varied = (*(block.arguments[i] for i in asked), *outer)
+    incoming = tuple(Value(block.outputs[i].type) for i in output_indices)
+    code = CodeList(list(block.ops), weights)
+    varied = (*(block.arguments[i] for i in argument_indices), *outer)
     cotangents: dict[Value, Value] = {}
     b = Builder(weights)
-    for i, value in zip(given, arrived, strict=True):
+    for i, value in zip(output_indices, incoming, strict=True):
         out = block.outputs[i]  # one value may occur twice
         cotangents[out] = b.add(cotangents[out], value) if out in cotangents else value
-    listed.made += b.ops
-    found = differentiate(listed, cotangents, varied, weights, where)
+    code.made += b.ops
+    found = differentiate(code, cotangents, varied, weights, where)
     b = Builder(weights)
     outputs = tuple(found[v] if v in found else b.scalar_like(0, v) for v in varied)
-    ops = (*listed.ops, *listed.made, *b.ops)
-    return Block((*block.arguments, *arrived), ops, outputs)
+    ops = (*code.ops, *code.made, *b.ops)
+    return Block((*block.arguments, *incoming), ops, outputs)
 
 
 def pullback(module: Module, where: str = "training") -> Module:
@@ -220,27 +228,27 @@ def pullback(module: Module, where: str = "training") -> Module:
     return module.with_function(module.main.with_(body=made, attributes={}))
 
 
-def place_of(op: Op) -> str:
+def source_location(op: Op) -> str:
     """Return the position of an op in the model: ``file:line``, else the framework's node name."""
     nodes = op.origin.nodes() if op.origin is not None else ()
-    place = next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
-    return place or next((n.name for n in nodes), "made by a pass")
+    location = next((f"{n.file}:{n.line}" for n in nodes if n.file), "")
+    return location or next((n.name for n in nodes), "made by a pass")
 
 
-def refuse(found: Sequence[tuple[Op, str]], where: str) -> Refused:
+def not_differentiable_error(found: Sequence[tuple[Op, str]], where: str) -> NotDifferentiable:
     """Return one error that names all ops without a gradient, with reasons and source lines."""
     parts: dict[tuple[str, str], dict[str, None]] = {}
     for op, reason in found:
-        parts.setdefault((op.kind, reason), {})[place_of(op)] = None
-    spelled = []
-    for (kind, reason), places in parts.items():
-        shown = ", ".join(list(places)[:3])
-        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        spelled.append(f"{kind} ({reason}; {shown}{more})")
+        parts.setdefault((op.kind, reason), {})[source_location(op)] = None
+    reasons = []
+    for (kind, reason), lines in parts.items():
+        shown = ", ".join(list(lines)[:3])
+        more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
+        reasons.append(f"{kind} ({reason}; {shown}{more})")
     count = len(parts)
-    error = Refused(
+    error = NotDifferentiable(
         f"{count} op{'s' if count > 1 else ''} between the parameters and the loss cannot be "
-        f"differentiated: {'; '.join(spelled)}",
+        f"differentiated: {'; '.join(reasons)}",
         where,
         "stop the gradient before it, freeze the parameters that it depends on, or replace it",
     )

@@ -23,7 +23,7 @@ from core_compiler.training.graph.roles import Roles
 from core_compiler.training.passes.differentiate import Differentiate
 
 #: Ops of the stage after ``differentiate``, and numbers of parameters.
-Lead = tuple[frozenset[Op], frozenset[int]]
+Lineage = tuple[frozenset[Op], frozenset[int]]
 
 
 @dataclass
@@ -31,22 +31,22 @@ class Derivation:
     """Traces ops back to gradients; call :meth:`advance` with each stage after ``phases`` has it.
 
     ``gradients`` maps an op of the forward pass, as of the stage after ``differentiate``, to the
-    ops of its gradient there; ``gradient_of`` is the inverse. ``makes`` maps the ops among them
-    that compute the whole gradient of a parameter to its number among main's arguments.
+    ops of its gradient there; ``gradient_of`` is the inverse. ``parameter_of`` maps the ops among
+    them that compute the whole gradient of a parameter to its number among main's arguments.
     """
 
     phases: Phases
     gradients: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
     gradient_of: dict[Op, Op] = field(default_factory=dict)
-    makes: dict[Op, int] = field(default_factory=dict)
+    parameter_of: dict[Op, int] = field(default_factory=dict)
     #: The ops of the stage after ``differentiate``.
     _roots: set[Op] = field(default_factory=set)
     #: The parameter number of each op that a pass created for one parameter.
     _updates: dict[Op, int] = field(default_factory=dict)
-    _known: dict[Op, Lead] = field(default_factory=dict)
+    _known: dict[Op, Lineage] = field(default_factory=dict)
 
     @property
-    def begun(self) -> bool:
+    def has_backward(self) -> bool:
         """Return whether there is a backward pass."""
         return bool(self._roots)
 
@@ -54,36 +54,36 @@ class Derivation:
         """Take the stage that a pass created."""
         self._known.clear()
         if pass_of(pass_name) == Differentiate.name():
-            self._differentiated(rewrites, module)
-        elif self.begun and any(not rewrite.old for rewrite in rewrites):
-            self._updated(rewrites, module)
+            self._take_gradients(rewrites, module)
+        elif self.has_backward and any(not rewrite.old for rewrite in rewrites):
+            self._take_updates(rewrites, module)
 
-    def _differentiated(self, rewrites: Sequence[Rewrite], module: Module) -> None:
+    def _take_gradients(self, rewrites: Sequence[Rewrite], module: Module) -> None:
         self._roots = set(module.main.body.walk())
-        maker = module.main.body.producers()
+        producer = module.main.body.producers()
         for rewrite in rewrites:
-            of = next((maker[v] for v in rewrite.values if v in maker), None)
+            of = next((producer[v] for v in rewrite.values if v in producer), None)
             if rewrite.new and not rewrite.old and of is not None:
-                made = (maker.get(op.results[0], op) for op in rewrite.new)
+                made = (producer.get(op.results[0], op) for op in rewrite.new)
                 self.gradients[of] = tuple(dict.fromkeys(made))
                 self.gradient_of.update(dict.fromkeys(self.gradients[of], of))
-        self.makes = {
-            maker[value]: of
+        self.parameter_of = {
+            producer[value]: of
             for (role, of), value in _results(module)
-            if role == "gradient" and value in maker
+            if role == "gradient" and value in producer
         }
 
-    def _updated(self, rewrites: Sequence[Rewrite], module: Module) -> None:
+    def _take_updates(self, rewrites: Sequence[Rewrite], module: Module) -> None:
         """Find the ops created for the gradient or next value of a parameter or slot."""
         arguments = Roles.of(module.main).arguments
-        whose: dict[Value, int] = {}
+        owner: dict[Value, int] = {}
         for (role, of), value in _results(module):
             if role in ("gradient", "next") and arguments[of][0] in ("parameter", "slot"):
-                whose.setdefault(value, arguments[of][2] if arguments[of][0] == "slot" else of)
+                owner.setdefault(value, arguments[of][2] if arguments[of][0] == "slot" else of)
         for rewrite in rewrites:
             if not rewrite.old:
                 made = {v for op in rewrite.new for v in op.results}
-                found = {whose[v] for v in made if v in whose}
+                found = {owner[v] for v in made if v in owner}
                 if len(found) == 1:
                     self._updates.update(dict.fromkeys(rewrite.new, *found))
 
@@ -100,7 +100,7 @@ class Derivation:
             root
             for member in members(op)
             if self.phases.computes(member)
-            for root in self._read(member, stage)[0]
+            for root in self._lineage_at(member, stage)[0]
             if self._same_side(root, member)
         )
 
@@ -109,48 +109,50 @@ class Derivation:
 
         They are positions among main's arguments; gradients are those that the optimiser receives.
         """
-        own = (m for m in members(op) if self.phases.when(m) == OPTIMIZER)
-        return tuple(sorted({p for m in own for p in self._read(m, stage)[1]}))
+        own = (m for m in members(op) if self.phases.base_phase(m) == OPTIMIZER)
+        return tuple(sorted({p for m in own for p in self._lineage_at(m, stage)[1]}))
 
     def _same_side(self, root: Op, op: Op) -> bool:
-        when = self.phases.when
-        return (when(root) in BEFORE) == (when(op) in BEFORE or when(op) == RECOMPUTED)
+        base_phase = self.phases.base_phase
+        return (base_phase(root) in BEFORE) == (
+            base_phase(op) in BEFORE or base_phase(op) == RECOMPUTED
+        )
 
-    def _read(self, op: Op, stage: int | None) -> Lead:
+    def _lineage_at(self, op: Op, stage: int | None) -> Lineage:
         """Return the roots and parameters of an op in ``stage``, without later merges."""
         merged = self.phases.merged.get(op)
         if stage is None or merged is None or all(at <= stage for at, _ in merged):
-            return self._lead(op)
-        above = [*self._above(op), *(dup for at, dup in merged if at <= stage)]
-        for other in above:
-            self._lead(other)
-        return self._joined(op, above)
+            return self._trace(op)
+        sources = [*self._sources(op), *(dup for at, dup in merged if at <= stage)]
+        for other in sources:
+            self._trace(other)
+        return self._combine(op, sources)
 
-    def _above(self, op: Op) -> tuple[Op, ...]:
+    def _sources(self, op: Op) -> tuple[Op, ...]:
         return () if op in self._roots else self.phases.parents.get(op, ())
 
-    def _lead(self, op: Op) -> Lead:
+    def _trace(self, op: Op) -> Lineage:
         """Return the roots and parameters of one op, from its sources and from merged ops.
 
         A second copy may be merged into its original, so each op is visited once.
         """
-        work, begun = [op], {op}
+        work, visited = [op], {op}
         while work:
             at = work[-1]
-            above = [*self._above(at), *(dup for _, dup in self.phases.merged.get(at, ()))]
-            waiting = [p for p in above if p not in self._known and p not in begun]
+            sources = [*self._sources(at), *(dup for _, dup in self.phases.merged.get(at, ()))]
+            waiting = [p for p in sources if p not in self._known and p not in visited]
             if waiting and at not in self._known:
                 work += waiting
-                begun.update(waiting)
+                visited.update(waiting)
             else:
-                self._known.setdefault(at, self._joined(at, above))
+                self._known.setdefault(at, self._combine(at, sources))
                 work.pop()
         return self._known[op]
 
-    def _joined(self, op: Op, above: Iterable[Op]) -> Lead:
+    def _combine(self, op: Op, sources: Iterable[Op]) -> Lineage:
         roots = {op} if op in self._roots else set()
         parameters = {self._updates[op]} if op in self._updates else set()
-        for other in above:
+        for other in sources:
             more = self._known.get(other)
             if more is not None:
                 roots |= more[0]
@@ -171,7 +173,7 @@ def carriers(
     """
     found: dict[Op, list[Op]] = {}
     for op in ops:
-        if derivation.phases.when(op) != RECOMPUTED:
+        if derivation.phases.base_phase(op) != RECOMPUTED:
             for root in derivation.roots(op, stage):
                 found.setdefault(root, []).append(op)
     return {root: tuple(dict.fromkeys(some)) for root, some in found.items()}

@@ -31,7 +31,7 @@ F64 = np.dtype(np.float64)
 
 
 @dataclass(frozen=True)
-class Numbers:
+class RandomNumbers:
     """The random numbers of one parameter: f64 of its shape."""
 
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ class Initializer:
 
     rank: ClassVar[int] = 0
 
-    def draw(self, numbers: Numbers) -> np.ndarray:
+    def draw(self, numbers: RandomNumbers) -> np.ndarray:
         """Return f64 of the shape of ``numbers``; raise UserError for an unsupported shape."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class Initializer:
         """Return ``dtype[*shape]`` for the parameter with this ``ordinal`` in its model."""
         if 0 in shape:
             return np.zeros(shape, dtype)
-        made = self.draw(Numbers(tuple(shape), seed, STREAM + ordinal))
+        made = self.draw(RandomNumbers(tuple(shape), seed, STREAM + ordinal))
         return dtypes.cast(made, np.dtype(dtype))
 
 
@@ -277,7 +277,7 @@ def initializer(what: Any) -> Initializer:
     return INITIALIZERS[what]
 
 
-def rows_of(given: Any) -> tuple[tuple[str, Initializer], ...]:
+def initializer_rows(given: Any) -> tuple[tuple[str, Initializer], ...]:
     """Return patterns with their initialisers, from a mapping or pairs."""
     if isinstance(given, str):
         raise UserError(
@@ -289,7 +289,7 @@ def rows_of(given: Any) -> tuple[tuple[str, Initializer], ...]:
     return tuple((pattern, initializer(how)) for pattern, how in rows)
 
 
-def chosen(
+def match_initializers(
     rows: Sequence[tuple[str, Initializer]],
     ranks: Mapping[str, int],
     tied: Mapping[str, Sequence[str]] = MappingProxyType({}),
@@ -306,7 +306,7 @@ def chosen(
             raise UserError(
                 f"no trained parameter matches {pattern!r}",
                 "initialize",
-                f"choose from the parameters {_listed(ranks)}",
+                f"choose from the parameters {_list_names(ranks)}",
             )
         for name in found:
             made.setdefault(name, how)
@@ -314,16 +314,16 @@ def chosen(
     if flat:
         raise UserError(
             f"{type(made[flat[0]]).__name__} needs input and output axes, which are missing "
-            f"in {_listed(flat)}",
+            f"in {_list_names(flat)}",
             "initialize",
             f"put an entry for them first, such as {flat[0]!r}: 'ones'",
         )
     return made
 
 
-def _listed(names: Iterable[str]) -> str:
-    held = list(names)
-    return ", ".join(held[:8]) + (" ..." if len(held) > 8 else "")
+def _list_names(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:8]) + (" ..." if len(listed) > 8 else "")
 
 
 # --- functions ----------------------------------------------------------------------------------
@@ -358,17 +358,19 @@ def orthonormal(a: np.ndarray) -> np.ndarray:
     """
     q = np.zeros((a.shape[0], 0), F64)
     for start in range(0, a.shape[1], _PANEL):
-        panel = _apart(_apart(a[:, start : start + _PANEL], q), q)
-        own = np.zeros((a.shape[0], 0), F64)
-        for place in range(panel.shape[1]):
-            column = _apart(_apart(panel[:, place : place + 1], own), own)
+        panel = _remove_projection(_remove_projection(a[:, start : start + _PANEL], q), q)
+        basis = np.zeros((a.shape[0], 0), F64)
+        for index in range(panel.shape[1]):
+            column = _remove_projection(
+                _remove_projection(panel[:, index : index + 1], basis), basis
+            )
             length = np.sqrt(_product(column.T, column))
-            own = np.concatenate([own, column / length], axis=1)
-        q = np.concatenate([q, own], axis=1)
+            basis = np.concatenate([basis, column / length], axis=1)
+        q = np.concatenate([q, basis], axis=1)
     return q
 
 
-def _apart(columns: np.ndarray, q: np.ndarray) -> np.ndarray:
+def _remove_projection(columns: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return ``columns`` minus their projection on the span of ``q``."""
     return columns - _product(q, _product(q.T, columns)) if q.shape[1] else columns
 

@@ -34,12 +34,12 @@ from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.rules import F64, I64
 from core_compiler.support.errors import UserError
 from core_compiler.training.config import Training
-from core_compiler.training.graph.initializers import chosen
+from core_compiler.training.graph.initializers import match_initializers
 from core_compiler.training.graph.losses import Classes, Own
 from core_compiler.training.graph.roles import ITERATION, SEED, SHARD, STATE, Argument, Roles
 
 #: The rule of the loss ops at the import.
-RULE = "training"
+LOSS_RULE = "training"
 #: A stored constant: an attribute of a module or an array.
 Constant = Dense | Resource | np.ndarray
 #: Kinds of frontend nodes whose constants are parameters.
@@ -62,7 +62,7 @@ class Joint:
         return Roles.of(self.module.main)
 
 
-def begin(
+def build_joint(
     module: Module,
     training: Training,
     *,
@@ -82,26 +82,26 @@ def begin(
     """
     main = module.main
     groups = {name: group for group in tied for name in group}
-    held = parameters(main, training.freeze, groups)
-    if not held:
+    trained = parameters(main, training.freeze, groups)
+    if not trained:
         raise UserError(
             "the model has no parameter to train",
             "training",
             "import it with its weights as parameters, or freeze fewer",
         )
-    counted = Counter(map(_name, held))
-    twice = next((name for name in counted if counted[name] > 1), None)
-    if twice is not None:  # the two halves of a frontend's complex numbers
+    counts = Counter(map(_name, trained))
+    duplicate = next((name for name in counts if counts[name] > 1), None)
+    if duplicate is not None:  # the two halves of a frontend's complex numbers
         raise UserError(
-            f"the parameter {twice} is complex, which is not supported in training",
+            f"the parameter {duplicate} is complex, which is not supported in training",
             "training",
             "train its real and imaginary parts as two parameters, or "
-            f"freeze it: freeze=({twice!r},)",
+            f"freeze it: freeze=({duplicate!r},)",
         )
-    own = len(main.arguments) - len(buffers)
-    rows: list[Argument] = [("batch", n, -1) for n in inputs[:own]]
-    arguments = list(main.arguments[:own])
-    origin = Origin.synthetic(RULE, f"the loss is {training.loss}")
+    input_count = len(main.arguments) - len(buffers)
+    rows: list[Argument] = [("batch", n, -1) for n in inputs[:input_count]]
+    arguments = list(main.arguments[:input_count])
+    origin = Origin.synthetic(LOSS_RULE, f"the loss is {training.loss}")
     b = Builder(module.weights, origin)
     loss, targets = _loss(b, training, main.outputs[0])
     arguments += targets
@@ -117,25 +117,27 @@ def begin(
         state.append(np.array(array))
         return len(arguments) - 1
 
-    places = {}
+    positions = {}
     order = {op: i for i, op in enumerate(parameters(main))}  # frozen ones count too
-    drawn = chosen(training.initialize, {_name(op): op.result.type.rank for op in held}, groups)
-    for op in held:
+    initializers = match_initializers(
+        training.initialize, {_name(op): op.result.type.rank for op in trained}, groups
+    )
+    for op in trained:
         name = _name(op)
         array = constant_array(op, module.weights)
-        if name in drawn:
-            array = drawn[name].values(array.shape, array.dtype, training.seed, order[op])
-        places[op] = add("parameter", name, Value(op.result.type, op.result.name), array)
+        if name in initializers:
+            array = initializers[name].values(array.shape, array.dtype, training.seed, order[op])
+        positions[op] = add("parameter", name, Value(op.result.type, op.result.name), array)
     after = {place: main.outputs[i] for i, place in main.attributes.get("aliases", ())}
-    nexts = []
+    next_state = []
     for place, (value, name, array) in enumerate(
-        zip(main.arguments[own:], inputs[own:], buffers, strict=True), own
+        zip(main.arguments[input_count:], inputs[input_count:], buffers, strict=True), input_count
     ):
         role = "scalar" if name in (ITERATION, SEED) else "buffer"
-        nexts.append((add(role, name, value, array), after[place]))
-    moving = training.optimizer.slots
-    for op, place in places.items():
-        for slot, start in moving.items():
+        next_state.append((add(role, name, value, array), after[place]))
+    initial_slots = training.optimizer.slots
+    for op, place in positions.items():
+        for slot, start in initial_slots.items():
             value = Value(op.result.type, f"{op.result.name}_{slot}")
             add(
                 "slot", slot, value, np.full(value.type.shape, start, value.type.dtype.numpy), place
@@ -145,26 +147,30 @@ def begin(
     if training.loss_scale is not None:
         for name, start in training.loss_scale.state.items():
             add("scalar", name, Value(tensor((), start.dtype), name), start)
-    known = {name for role, name, _ in rows if role == "scalar"}
-    if ITERATION not in known:
+    scalar_names = {name for role, name, _ in rows if role == "scalar"}
+    if ITERATION not in scalar_names:
         add("scalar", ITERATION, Value(tensor((), I64), ITERATION), np.int64(0))
-    _seed(rows, state, len(arguments) - len(state), training.seed)
-    renamed = {op.result: arguments[place] for op, place in places.items()}
+    _set_seed(rows, state, len(arguments) - len(state), training.seed)
+    renamed = {op.result: arguments[place] for op, place in positions.items()}
     body = main.body.with_(
-        arguments=tuple(arguments), ops=(*(o for o in main.body.ops if o not in places), *b.ops)
+        arguments=tuple(arguments), ops=(*(o for o in main.body.ops if o not in positions), *b.ops)
     ).substitute(renamed)
-    results = [(("loss", -1), loss), *((("next", of), renamed.get(v, v)) for of, v in nexts)]
+    results = [(("loss", -1), loss), *((("next", of), renamed.get(v, v)) for of, v in next_state)]
     function = main.with_(body=body, attributes={})
     module = module.with_function(Roles(tuple(rows), ()).applied(function, results))
-    kept = module.with_(weights=module.weights.only(_stored(module)))
-    moved = set(names(Roles.of(kept.main)))
-    moved |= {name for name, group in groups.items() if moved.intersection(group)}
-    frozen = {_name(op): typed.Constant.of(op).value for op in order if op not in places}
-    fixed = _fixed({n: c for n, c in {**frozen, **constants}.items() if n not in moved}, module)
+    kept = module.with_(weights=module.weights.only(_weight_digests(module)))
+    in_state = set(names(Roles.of(kept.main)))
+    in_state |= {name for name, group in groups.items() if in_state.intersection(group)}
+    frozen = {_name(op): typed.Constant.of(op).value for op in order if op not in positions}
+    fixed = _constant_readers(
+        {n: c for n, c in {**frozen, **constants}.items() if n not in in_state}, module
+    )
     return Joint(kept, tuple(state), training.loss.classes(main.outputs[0].type), fixed)
 
 
-def _fixed(held: Mapping[str, Constant], module: Module) -> dict[str, Callable[[], np.ndarray]]:
+def _constant_readers(
+    held: Mapping[str, Constant], module: Module
+) -> dict[str, Callable[[], np.ndarray]]:
     """Return readers for the constants of a module, which keep no other weights alive."""
     weights = module.weights.only(c.digest for c in held.values() if isinstance(c, Resource))
     return {
@@ -173,7 +179,7 @@ def _fixed(held: Mapping[str, Constant], module: Module) -> dict[str, Callable[[
     }
 
 
-def _stored(module: Module) -> list[str]:
+def _weight_digests(module: Module) -> list[str]:
     """Return the digests of a module's weights without parameters, of which the step has copies."""
     return [
         v.digest for op in module.walk() for v in op.attributes.values() if isinstance(v, Resource)
@@ -190,7 +196,7 @@ def parameters(
     Raise UserError for a name in ``freeze`` that matches no parameter; any name of a parameter with
     several (``tied``) matches it.
     """
-    every = [
+    candidates = [
         op
         for op in main.body.ops
         if op.kind == "core.constant"
@@ -199,17 +205,19 @@ def parameters(
         and op.origin.node is not None
         and op.origin.node.kind in PARAMETERS
     ]
-    called = {op: tied.get(_name(op), (_name(op),)) for op in every}
+    names_of = {op: tied.get(_name(op), (_name(op),)) for op in candidates}
     frozen: set[Op] = set()
     for pattern in freeze:
-        found = {op for op in every if any(fnmatch(name, pattern) for name in called[op])}
+        found = {op for op in candidates if any(fnmatch(name, pattern) for name in names_of[op])}
         frozen |= found
         if not found:
-            shown = ", ".join(_name(op) for op in every[:8]) + (" ..." if len(every) > 8 else "")
+            shown = ", ".join(_name(op) for op in candidates[:8]) + (
+                " ..." if len(candidates) > 8 else ""
+            )
             raise UserError(
                 f"no parameter matches {pattern!r}", "freeze", f"choose from the parameters {shown}"
             )
-    return [op for op in every if op not in frozen]
+    return [op for op in candidates if op not in frozen]
 
 
 def _name(op: Op) -> str:
@@ -230,10 +238,10 @@ def _loss(b: Builder, training: Training, output: Value) -> tuple[Value, list[Va
     return b.div(total, count), targets
 
 
-def _seed(rows: Sequence[Argument], state: list[np.ndarray], first: int, seed: int) -> None:
-    for place, (role, name, _) in enumerate(rows):
+def _set_seed(rows: Sequence[Argument], state: list[np.ndarray], first: int, seed: int) -> None:
+    for index, (role, name, _) in enumerate(rows):
         if (role, name) == ("scalar", SEED):
-            state[place - first] = np.asarray(seed, state[place - first].dtype)
+            state[index - first] = np.asarray(seed, state[index - first].dtype)
 
 
 def names(roles: Roles) -> Mapping[str, int]:
@@ -242,15 +250,15 @@ def names(roles: Roles) -> Mapping[str, int]:
     Parameters and buffers have the model's names, slots are ``parameter.slot``.
     """
     made = {}
-    for place, (role, name, of) in enumerate(roles.arguments):
+    for position, (role, name, of) in enumerate(roles.arguments):
         if role not in STATE:
             continue
-        own = f"{roles.arguments[of][1]}.{name}" if role == "slot" else name
-        if own in made:
+        unique_name = f"{roles.arguments[of][1]}.{name}" if role == "slot" else name
+        if unique_name in made:
             raise UserError(
-                f"duplicate name {own} in the state",
+                f"duplicate name {unique_name} in the state",
                 "training",
                 "rename the model's parameter or buffer",
             )
-        made[own] = place
+        made[unique_name] = position
     return made

@@ -22,44 +22,44 @@ from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.evaluation import constant_array
 from core_compiler.ops.traits import has_trait
-from core_compiler.training.graph.program import KEEPS, LOOP, Listed, active, gradient_origin
+from core_compiler.training.graph.program import KEEP_RULE, LOOP, CodeList, active, gradient_origin
 
 #: Function of a program, cotangents and varied values that returns the cotangents of the latter.
 Differentiate = Callable[..., Mapping[Value, Value]]
 
 #: Maximum number of elements of a result that is recomputed from counters.
-_FEW = 256
+_MAX_RECOMPUTED_ELEMENTS = 256
 
 
-def _moves(op: Op) -> bool:
+def _only_moves_data(op: Op) -> bool:
     """Return whether an op only moves or creates data, so that it can be recomputed."""
     return not op.operands or has_trait(op, "view", "partial_read")
 
 
 @dataclass(frozen=True)
-class Reversed:
+class LoopGradient:
     """The gradient of a loop.
 
-    ``keeping`` are the ops that replace the loop (none if it stays). ``backward`` are the ops of
-    the gradient. ``cotangents`` are added to those of outer values. ``note`` says what is kept.
+    ``replacement`` are the ops that replace the loop (none if it stays). ``backward`` are the ops
+    of the gradient. ``cotangents`` are added to those of outer values. ``note`` says what is kept.
     """
 
-    keeping: Sequence[Op]
+    replacement: Sequence[Op]
     backward: Sequence[Op]
     cotangents: Sequence[tuple[Value, Value]]
     note: str = ""
 
 
-def reverse(
+def differentiate_loop(
     op: Op,
-    around: Sequence[Op],
+    surrounding_ops: Sequence[Op],
     found: Mapping[Value, Value],
     wanted: set[Value],
     weights: WeightStore | None,
     where: str,
     differentiate: Differentiate,
-) -> Reversed:
-    """Return the gradient of the loop ``op`` with a known trip count, one of the ops ``around``.
+) -> LoopGradient:
+    """Return the gradient of the loop ``op`` of ``surrounding_ops``, whose trip count is known.
 
     ``found`` has the cotangents of its results. ``wanted`` are the outer values whose cotangents
     are requested. ``differentiate`` builds the gradient of its body
@@ -70,15 +70,17 @@ def reverse(
     assert trips is not None
     if trips == 0:
         pairs = zip(op.operands, op.results, strict=True)
-        return Reversed((), (), [(v, found[r]) for v, r in pairs if v in wanted and r in found])
-    return _Reversal(op, trips, around, found, wanted, weights, where, differentiate).run()
+        return LoopGradient((), (), [(v, found[r]) for v, r in pairs if v in wanted and r in found])
+    return _LoopReversal(
+        op, trips, surrounding_ops, found, wanted, weights, where, differentiate
+    ).run()
 
 
 @dataclass
-class _Reversal:
+class _LoopReversal:
     op: Op
     trips: int
-    around: Sequence[Op]
+    surrounding_ops: Sequence[Op]
     found: Mapping[Value, Value]
     wanted: set[Value]
     weights: WeightStore | None
@@ -87,64 +89,66 @@ class _Reversal:
     #: Value kept in each iteration -> its stack, outside the loop.
     kept: dict[Value, Value] = field(default_factory=dict)
     #: Whether each value of an iteration can be recomputed from outer values and counters.
-    there: dict[Value, bool] = field(default_factory=dict)
+    recomputable: dict[Value, bool] = field(default_factory=dict)
 
-    def run(self) -> Reversed:
+    def run(self) -> LoopGradient:
         self.body = clone_block(self.op.regions[1])
         self.free = [v for v in self.body.free_values() if v in self.wanted]
-        self.places = self._differentiated()
-        if not self.places:  # the gradient passes through no carried value
-            return Reversed((), (), ())
-        self.listed = Listed(list(self.body.ops), self.weights)
-        self._body()
+        self.positions = self._active_positions()
+        if not self.positions:  # the gradient passes through no carried value
+            return LoopGradient((), (), ())
+        self.listed = CodeList(list(self.body.ops), self.weights)
+        self._differentiate_body()
         for value in dict.fromkeys(v for op in self.after for v in op.uses()):
-            self._need(value)
-        keeping = self._keeping()
+            self._keep(value)
+        replacement = self._build_replacement()
         backward, cotangents = self._backward()
         kept = sum(v.type.bytes for v in self.kept) * self.trips
         note = f"{len(self.kept)} values of each iteration, {kept:,} bytes"
-        return Reversed(keeping, backward, cotangents, note)
+        return LoopGradient(replacement, backward, cotangents, note)
 
-    def _differentiated(self) -> list[int]:
+    def _active_positions(self) -> list[int]:
         """Return the positions of the carried values that a cotangent passes through."""
         op, body = self.op, self.body
         reached = {i for i, v in enumerate(op.operands) if v in self.wanted}
         while True:
             given = [*(body.arguments[i] for i in reached), *self.free]
-            on = active(body.ops, given, body.outputs)
-            more = {i for i, v in enumerate(body.outputs) if v in on} - reached
-            if not more:
+            on_path = active(body.ops, given, body.outputs)
+            added = {i for i, v in enumerate(body.outputs) if v in on_path} - reached
+            if not added:
                 break
-            reached |= more
+            reached |= added
         needed = {i for i in reached if op.results[i] in self.found}
         while True:
-            asked = [body.outputs[i] for i in needed]
-            on = active(body.ops, [*(body.arguments[i] for i in reached), *self.free], asked)
-            more = {i for i in reached if body.arguments[i] in on} - needed
-            if not more:
+            needed_outputs = [body.outputs[i] for i in needed]
+            on_path = active(
+                body.ops, [*(body.arguments[i] for i in reached), *self.free], needed_outputs
+            )
+            added = {i for i in reached if body.arguments[i] in on_path} - needed
+            if not added:
                 return sorted(needed)
-            needed |= more
+            needed |= added
 
-    def _body(self) -> None:
+    def _differentiate_body(self) -> None:
         """Differentiate one iteration.
 
-        Sets ``after``, the forward ops, and ``made``, the cotangents of the arguments at ``places``
-        and the sums of ``free``.
+        Sets ``after``, the forward ops, and ``made``, the cotangents of the arguments at
+        ``positions`` and the sums of ``free``.
         """
         body, b = self.body, self._builder()
-        self.arrived = [Value(body.arguments[i].type) for i in self.places]
+        self.incoming = [Value(body.arguments[i].type) for i in self.positions]
         self.sums = [Value(v.type) for v in self.free]
         cotangents = dict(zip(self.free, self.sums, strict=True))
-        for i, value in zip(self.places, self.arrived, strict=True):
+        for i, value in zip(self.positions, self.incoming, strict=True):
             out = body.outputs[i]  # one value may go to several positions
             cotangents[out] = b.add(cotangents[out], value) if out in cotangents else value
-        varied = [*(body.arguments[i] for i in self.places), *self.free]
+        varied = [*(body.arguments[i] for i in self.positions), *self.free]
         self.listed.made += b.ops
         found = self.differentiate(self.listed, cotangents, varied, self.weights, self.where)
         b = self._builder()
         self.made = [
             found[v] if v in found else b.scalar_like(0, v)
-            for v in (body.arguments[i] for i in self.places)
+            for v in (body.arguments[i] for i in self.positions)
         ]
         self.totals = [found[v] for v in self.free]
         self.after = (*self.listed.made, *b.ops)
@@ -155,71 +159,73 @@ class _Reversal:
     # -- values available in the backward loop ----------------------------------------------------
 
     @cached_property
-    def makers(self) -> dict[Value, Op]:
+    def producers(self) -> dict[Value, Op]:
         """The forward ops of an iteration by the values that they define."""
         return {v: op for op in self.listed.ops for v in op.results}
 
     @cached_property
-    def steps(self) -> dict[Value, Value]:
+    def increments(self) -> dict[Value, Value]:
         """The body's arguments that are counters, with their increments."""
         found = {}
         for given, made in zip(self.body.arguments, self.body.outputs, strict=True):
-            op = self.makers.get(made)
+            op = self.producers.get(made)
             if op is None or op.kind != "core.add" or not given.type.dtype.is_integer:
                 continue
-            rest = [v for v in op.operands if v is not given]
-            if len(rest) == 1 and not given.type.rank and self._is_fixed(rest[0]):
-                found[given] = rest[0]
+            others = [v for v in op.operands if v is not given]
+            if len(others) == 1 and not given.type.rank and self._is_fixed(others[0]):
+                found[given] = others[0]
         return found
 
     def _is_fixed(self, value: Value) -> bool:
-        maker = self.makers.get(value)
-        outside = maker is None and value not in self.body.arguments
-        return outside or (maker is not None and maker.kind == "core.constant")
+        producer = self.producers.get(value)
+        outside = producer is None and value not in self.body.arguments
+        return outside or (producer is not None and producer.kind == "core.constant")
 
     @cached_property
     def counter(self) -> int | None:
         """The position of a carried counter 0, 1, 2..., if there is one."""
-        outer = {v: op for op in self.around for v in op.results}
+        outer = {v: op for op in self.surrounding_ops for v in op.results}
         for i, value in enumerate(self.body.arguments):
-            if value not in self.steps or value.type.dtype.name not in ("i32", "i64"):
+            if value not in self.increments or value.type.dtype.name not in ("i32", "i64"):
                 continue  # a counter that wraps cannot be an index
-            by = self._number(self.steps[value], self.makers)
-            if by == 1 and self._number(self.op.operands[i], outer) == 0:
+            increment = self._constant_value(self.increments[value], self.producers)
+            if increment == 1 and self._constant_value(self.op.operands[i], outer) == 0:
                 return i
         return None
 
-    def _number(self, value: Value, makers: Mapping[Value, Op]) -> int | None:
-        maker = makers.get(value)
-        if maker is None or maker.kind != "core.constant":
+    def _constant_value(self, value: Value, producers: Mapping[Value, Op]) -> int | None:
+        producer = producers.get(value)
+        if producer is None or producer.kind != "core.constant":
             return None
-        return int(constant_array(maker, self.weights))
+        return int(constant_array(producer, self.weights))
 
-    def _is_there(self, value: Value) -> bool:
+    def _is_recomputable(self, value: Value) -> bool:
         """Return whether a value of an iteration follows from outer values and counters."""
-        if value not in self.there:
-            self.there[value] = self._made_again(value)
-        return self.there[value]
+        if value not in self.recomputable:
+            self.recomputable[value] = self._can_recompute(value)
+        return self.recomputable[value]
 
-    def _made_again(self, value: Value) -> bool:
+    def _can_recompute(self, value: Value) -> bool:
         if value in self.body.arguments:
-            return value in self.steps
-        op = self.makers.get(value)
+            return value in self.increments
+        op = self.producers.get(value)
         if op is None:
             return True
         if op.regions or has_trait(op, "random"):
             return False
-        light = _moves(op) or all(v.type.elements <= _FEW for v in op.results)
-        return light and all(map(self._is_there, op.operands))
+        is_cheap = _only_moves_data(op) or all(
+            v.type.elements <= _MAX_RECOMPUTED_ELEMENTS for v in op.results
+        )
+        return is_cheap and all(map(self._is_recomputable, op.operands))
 
-    def _need(self, value: Value) -> None:
+    def _keep(self, value: Value) -> None:
         """Keep a forward value of the body, or the value it is a form of, if necessary."""
-        bound = value in self.makers or value in self.body.arguments
-        if not bound or self._is_there(value):
+        bound = value in self.producers or value in self.body.arguments
+        if not bound or self._is_recomputable(value):
             return
-        op = self.makers.get(value)
+        op = self.producers.get(value)
         if op is not None and (has_trait(op, "shape_only") or _widens(op)):
-            self._need(op.operands[0])
+            self._keep(op.operands[0])
         elif value not in self.kept:
             shape = (self.trips, *value.type.shape)
             called = value.name or (op.kind.split(".")[1] if op is not None else "carried")
@@ -227,7 +233,7 @@ class _Reversal:
 
     # -- the two loops ----------------------------------------------------------------------------
 
-    def _keeping(self) -> list[Op]:
+    def _build_replacement(self) -> list[Op]:
         """Return the loop with a stack for each kept value after its results."""
         op, body = self.op, self.body
         if not self.kept:
@@ -247,7 +253,7 @@ class _Reversal:
         stacks = [Value(v.type, v.name) for v in self.kept.values()]
         filled = []
         for value, stack in zip(self.kept, stacks, strict=True):
-            b.origin = self._kept_origin(self.makers.get(value, op))
+            b.origin = self._kept_origin(self.producers.get(value, op))
             part = b.reshape(value, shape=(1, *value.type.shape))
             filled.append(b.dynamic_update_slice(stack, part, *_starts(b, at, stack)))
         more = [*([trip] if trip else []), *stacks]
@@ -262,78 +268,80 @@ class _Reversal:
         return [*before.ops, Op(LOOP, operands, results, op.attributes, (test, region))]
 
     def _kept_origin(self, of: Op) -> Origin | None:
-        return None if of.origin is None else Origin.derived(KEEPS, [of.origin])
+        return None if of.origin is None else Origin.derived(KEEP_RULE, [of.origin])
 
     def _backward(self) -> tuple[list[Op], list[tuple[Value, Value]]]:
         """Return the loop over the iterations from the last to the first."""
         op, body, b = self.op, self.body, self._builder()
-        whole = self.trips - 1
+        last_trip = self.trips - 1
         kind = "i32" if self.counter is None else body.arguments[self.counter].type.dtype
         trip = Value(tensor((), kind))
-        again = _Again(self, b, trip)
-        known = {v: again.value(v) for v in dict.fromkeys(self._read())}
+        recomputed = _Recomputation(self, b, trip)
+        known = {v: recomputed.value(v) for v in dict.fromkeys(self._forward_reads())}
         ops = [*b.ops, *(o.substitute(known) for o in self.after)]
         tail = self._builder()
         before = tail.sub(trip, tail.constant(1, kind))
         read = [i for i, v in enumerate(self.totals) if v is not self.sums[i]]
         made = [known.get(v, v) for v in (*self.made, *(self.totals[i] for i in read))]
         region = Block(
-            (trip, *self.arrived, *(self.sums[i] for i in read)), (*ops, *tail.ops), (before, *made)
+            (trip, *self.incoming, *(self.sums[i] for i in read)),
+            (*ops, *tail.ops),
+            (before, *made),
         )
-        tested = tuple(Value(v.type) for v in region.arguments)
+        test_arguments = tuple(Value(v.type) for v in region.arguments)
         test = self._builder()
-        more = test.ge(tested[0], test.constant(0, kind))
+        more = test.ge(test_arguments[0], test.constant(0, kind))
         start = Builder(self.weights)
         operands = [
-            start.constant(whole, kind),
+            start.constant(last_trip, kind),
             *(
                 self.found.get(op.results[i]) or start.scalar_like(0, op.results[i])
-                for i in self.places
+                for i in self.positions
             ),
             *(start.scalar_like(0, self.sums[i]) for i in read),
         ]
         names = [
             None,
-            *(_named(op.operands[i]) for i in self.places),
-            *(_named(self.free[i]) for i in read),
+            *(_cotangent_name(op.operands[i]) for i in self.positions),
+            *(_cotangent_name(self.free[i]) for i in read),
         ]
-        regions = (Block(tested, tuple(test.ops), (more,)), region)
+        regions = (Block(test_arguments, tuple(test.ops), (more,)), region)
         results = start.op(LOOP, operands, names, regions, trips=self.trips)
-        of = [*(op.operands[i] for i in self.places), *(self.free[i] for i in read)]
-        pairs = zip(of, results[1:], strict=True)
+        targets = [*(op.operands[i] for i in self.positions), *(self.free[i] for i in read)]
+        pairs = zip(targets, results[1:], strict=True)
         return start.ops, [(value, made) for value, made in pairs if value in self.wanted]
 
-    def _read(self) -> list[Value]:
+    def _forward_reads(self) -> list[Value]:
         """Return the forward values of an iteration that its gradient reads."""
-        own = set(self.makers) | set(self.body.arguments)
+        own = set(self.producers) | set(self.body.arguments)
         read = [v for op in self.after for v in op.uses()]
         return [v for v in (*read, *self.made, *self.totals) if v in own]
 
 
 @dataclass
-class _Again:
+class _Recomputation:
     """The forward values of iteration ``trip`` in the backward loop, whose ops go to ``b``."""
 
-    of: _Reversal
+    loop: _LoopReversal
     b: Builder
     trip: Value
     known: dict[Value, Value] = field(default_factory=dict)
 
     def value(self, value: Value) -> Value:
         if value not in self.known:
-            self.known[value] = self._made(value)
+            self.known[value] = self._build(value)
         return self.known[value]
 
-    def _made(self, value: Value) -> Value:
-        of, b = self.of, self.b
-        if value in of.kept:
-            stack = of.kept[value]
+    def _build(self, value: Value) -> Value:
+        loop, b = self.loop, self.b
+        if value in loop.kept:
+            stack = loop.kept[value]
             sizes = (1, *value.type.shape)
             part = b.dynamic_slice(stack, *_starts(b, self.trip, stack), sizes=sizes)
             return b.reshape(part, shape=value.type.shape)
-        if value in of.body.arguments:
-            return self._counted(value)
-        op = of.makers.get(value)
+        if value in loop.body.arguments:
+            return self._counter_value(value)
+        op = loop.producers.get(value)
         if op is None:
             return value
         operands = tuple(self.value(v) for v in op.operands)
@@ -343,15 +351,15 @@ class _Again:
         self.known.update(zip(op.results, results, strict=True))
         return self.known[value]
 
-    def _counted(self, value: Value) -> Value:
+    def _counter_value(self, value: Value) -> Value:
         """Return the value of a counter in this iteration."""
-        of, b = self.of, self.b
-        place = of.body.arguments.index(value)
-        if place == of.counter:
+        loop, b = self.loop, self.b
+        position = loop.body.arguments.index(value)
+        if position == loop.counter:
             return self.trip
         kind = value.type.dtype
         trip = self.trip if self.trip.type.dtype is kind else b.cast(self.trip, dtype=kind)
-        return b.add(of.op.operands[place], b.mul(trip, self.value(of.steps[value])))
+        return b.add(loop.op.operands[position], b.mul(trip, self.value(loop.increments[value])))
 
 
 def _starts(b: Builder, trip: Value, stack: Value) -> list[Value]:
@@ -370,5 +378,5 @@ def _widens(op: Op) -> bool:
     return exact and old.bits < new.bits
 
 
-def _named(value: Value) -> str | None:
+def _cotangent_name(value: Value) -> str | None:
     return f"d_{value.name}" if value.name else None

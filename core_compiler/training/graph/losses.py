@@ -76,7 +76,7 @@ class Loss:
         raise NotImplementedError
 
 
-def _all(b: Builder, x: Value) -> Value:
+def _sum_all(b: Builder, x: Value) -> Value:
     return b.reduce_sum(x, axes=tuple(range(x.type.rank))) if x.type.rank else x
 
 
@@ -152,7 +152,7 @@ class CrossEntropy(Loss):
         )
         total = widened(b, total)
         counts = b.ne(target, b.scalar_like(self.ignore_index, target))
-        return total, _all(b, as_dtype(b, counts, total.type.dtype))
+        return total, _sum_all(b, as_dtype(b, counts, total.type.dtype))
 
 
 class _Pointwise(Loss):
@@ -173,7 +173,7 @@ class _Pointwise(Loss):
                 "pass targets of the output's shape",
             )
         x, y = widened(b, output), widened(b, target)
-        total = _all(b, self.each(Term(b, x), Term(b, y)).value)
+        total = _sum_all(b, self.each(Term(b, x), Term(b, y)).value)
         return total, b.constant(self.count(output.type), total.type.dtype)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from core_compiler.ir import Module, Op, Rewrite, Value
 from core_compiler.ir.kinds import CONSTANTS
 from core_compiler.passes.bufferize import INPUT, OUTPUT
-from core_compiler.training.graph.joint import RULE
+from core_compiler.training.graph.joint import LOSS_RULE
 from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
 from core_compiler.training.passes.clip_gradients import ClipGradients
 from core_compiler.training.passes.differentiate import Differentiate
@@ -40,7 +40,7 @@ PHASES = FORWARD, LOSS, RECOMPUTED, BACKWARD, EXCHANGE, OPTIMIZER = (
 BEFORE = frozenset({FORWARD, LOSS})
 
 #: The phase of the ops that a pass creates.
-_MADE_BY = {
+_PHASE_OF_PASS = {
     ScaleLoss.name(): LOSS,
     Differentiate.name(): BACKWARD,
     UnscaleGradients.name(): OPTIMIZER,
@@ -49,11 +49,11 @@ _MADE_BY = {
     GuardUpdate.name(): OPTIMIZER,
 }
 #: Passes whose rewrites add second copies of forward ops to a backward op.
-_AGAIN = frozenset({Recompute.name(), RecomputeWidened.name()})
+_RECOMPUTING = frozenset({Recompute.name(), RecomputeWidened.name()})
 _EXCHANGES = frozenset({"core.all_reduce"})
 #: Ops that have others as members, and ops that compute nothing.
-_HOLDERS = frozenset({"core.group", "target.launch"})
-_QUIET = CONSTANTS | {"target.alloc"}
+_CONTAINERS = frozenset({"core.group", "target.launch"})
+_NON_COMPUTING = CONSTANTS | {"target.alloc"}
 #: The caller's arguments and results, which belong to no phase.
 _INTERFACE = frozenset({INPUT, OUTPUT})
 _ORDER = {phase: place for place, phase in enumerate(("", *PHASES))}
@@ -66,7 +66,7 @@ def pass_of(name: str) -> str:
 
 def members(op: Op) -> tuple[Op, ...]:
     """Return the members of a group or launch, else the op itself."""
-    return op.regions[0].ops if op.kind in _HOLDERS and op.regions else (op,)
+    return op.regions[0].ops if op.kind in _CONTAINERS and op.regions else (op,)
 
 
 @dataclass
@@ -81,19 +81,19 @@ class Phases:
     parents: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
     merged: dict[Op, list[tuple[int, Op]]] = field(default_factory=dict)
     stage: int = 0
-    _when: dict[Op, str] = field(default_factory=dict)
-    _maker: dict[Value, Op] = field(default_factory=dict)
-    _standing: dict[Op, None] = field(default_factory=dict)
+    _phase_of_op: dict[Op, str] = field(default_factory=dict)
+    _producer: dict[Value, Op] = field(default_factory=dict)
+    _live: dict[Op, None] = field(default_factory=dict)
     #: The first remaining op of each origin and kind, computed on demand.
-    _likes: dict[tuple[int, str], Op] | None = None
+    _by_origin: dict[tuple[int, str], Op] | None = None
 
     def begin(self, module: Module) -> None:
         """Take the import."""
         for op in _walk(module):
             made = op.origin
-            lost = made is not None and made.node is None and made.rule == RULE
-            self._enter(op, (), LOSS if lost else FORWARD)
-            self._standing[op] = None
+            is_loss = made is not None and made.node is None and made.rule == LOSS_RULE
+            self._enter(op, (), LOSS if is_loss else FORWARD)
+            self._live[op] = None
 
     def advance(self, pass_name: str, rewrites: Sequence[Rewrite], module: Module) -> None:
         """Take the stage that a pass created."""
@@ -101,45 +101,45 @@ class Phases:
         self.stage += 1
         for rewrite in rewrites:
             for op in rewrite.old:
-                self._settle(op)
+                self._infer_phase(op)
             if not rewrite.new:
                 self._merge(rewrite)
             for op in rewrite.new:
                 if op not in self.parents:
-                    self._made(op, rewrite, name)
+                    self._enter_created(op, rewrite, name)
         ops = dict.fromkeys(_walk(module))
         for op in ops:
-            self._settle(op)
-        self._by_readers(ops)
-        self._standing, self._likes = ops, None
+            self._infer_phase(op)
+        self._assign_by_readers(ops)
+        self._live, self._by_origin = ops, None
 
     # -- reading ---------------------------------------------------------------------------------
 
     def phase(self, op: Op) -> str:
         """Return the phase of an op: for groups the last of the members', "" for inputs."""
-        found = self.mix(op)
-        return max(found, key=_ORDER.__getitem__) if found else self.when(op)
+        found = self.phase_counts(op)
+        return max(found, key=_ORDER.__getitem__) if found else self.base_phase(op)
 
-    def mix(self, op: Op) -> Mapping[str, int]:
+    def phase_counts(self, op: Op) -> Mapping[str, int]:
         """Return the number of ops of each phase in a group or launch, without constants.
 
         For any other op this is its own phase.
         """
         found: Counter[str] = Counter()
         for member in members(op):
-            phase = EXCHANGE if member.kind in _EXCHANGES else self.when(member)
-            if phase and (member is op or member.kind not in _QUIET):
+            phase = EXCHANGE if member.kind in _EXCHANGES else self.base_phase(member)
+            if phase and (member is op or member.kind not in _NON_COMPUTING):
                 found[phase] += 1
         return found
 
-    def begins(self, op: Op) -> str:
+    def start_phase(self, op: Op) -> str:
         """Return the phase in which an op is executed: for groups the first member's."""
-        own = [self.when(m) for m in members(op) if m is op or m.kind not in _QUIET]
-        return min(filter(None, own), key=_ORDER.__getitem__, default=self.when(op))
+        own = [self.base_phase(m) for m in members(op) if m is op or m.kind not in _NON_COMPUTING]
+        return min(filter(None, own), key=_ORDER.__getitem__, default=self.base_phase(op))
 
-    def when(self, op: Op) -> str:
+    def base_phase(self, op: Op) -> str:
         """Return the phase of one op, without distinguishing exchanges."""
-        return self._when.get(op, "")
+        return self._phase_of_op.get(op, "")
 
     def computes(self, op: Op) -> bool:
         """Return whether an op computes something.
@@ -147,36 +147,36 @@ class Phases:
         Constants and broadcast constants do not, and equal ones of the whole step are merged.
         """
         while op.kind == "core.broadcast":
-            maker = self._maker.get(op.operands[0])
+            maker = self._producer.get(op.operands[0])
             if maker is None:
                 return True
             op = maker
-        return op.kind not in _QUIET
+        return op.kind not in _NON_COMPUTING
 
     # -- following -------------------------------------------------------------------------------
 
-    def _enter(self, op: Op, parents: tuple[Op, ...], when: str) -> None:
-        self.parents[op], self._when[op] = parents, when
+    def _enter(self, op: Op, parents: tuple[Op, ...], base_phase: str) -> None:
+        self.parents[op], self._phase_of_op[op] = parents, base_phase
         for value in op.results:
-            self._maker[value] = op
+            self._producer[value] = op
 
-    def _by_readers(self, ops: Iterable[Op]) -> None:
+    def _assign_by_readers(self, ops: Iterable[Op]) -> None:
         """Give ops that a pass created from nothing the first phase that reads them.
 
         This is the case for the op that hands a parameter to all shards.
         """
-        left = [op for op in ops if not self._when[op] and op.kind not in _INTERFACE]
-        if not left:
+        unassigned = [op for op in ops if not self._phase_of_op[op] and op.kind not in _INTERFACE]
+        if not unassigned:
             return
         readers: dict[Value, list[Op]] = {}
         for op in ops:
             for value in op.operands:
                 readers.setdefault(value, []).append(op)
-        for op in reversed(left):
-            found = {self.when(reader) for v in op.results for reader in readers.get(v, ())}
-            self._when[op] = min(found - {""}, key=_ORDER.__getitem__, default="")
+        for op in reversed(unassigned):
+            found = {self.base_phase(reader) for v in op.results for reader in readers.get(v, ())}
+            self._phase_of_op[op] = min(found - {""}, key=_ORDER.__getitem__, default="")
 
-    def _settle(self, op: Op) -> None:
+    def _infer_phase(self, op: Op) -> None:
         """Find the phase of an op that no rewrite created.
 
         An op rebuilt with other operands defines the same values. An op without results takes the
@@ -184,106 +184,124 @@ class Phases:
         """
         if op in self.parents:
             return
-        was = self._maker.get(op.results[0]) if op.results else self._like(op, [op.origin])
-        self._enter(op, () if was is None else (was,), "" if was is None else self.when(was))
-        self._members(op, () if was is None else (was,))
+        old_op = (
+            self._producer.get(op.results[0]) if op.results else self._find_similar(op, [op.origin])
+        )
+        self._enter(
+            op,
+            () if old_op is None else (old_op,),
+            "" if old_op is None else self.base_phase(old_op),
+        )
+        self._members(op, () if old_op is None else (old_op,))
 
-    def _made(self, op: Op, rewrite: Rewrite, name: str) -> None:
+    def _enter_created(self, op: Op, rewrite: Rewrite, name: str) -> None:
         replaced = {v for old in rewrite.old for v in old.results}
-        again = name in _AGAIN and rewrite.old and replaced.isdisjoint(op.results)
-        if again and op.results:
+        is_recomputed = name in _RECOMPUTING and rewrite.old and replaced.isdisjoint(op.results)
+        if is_recomputed and op.results:
             origin = op.origin
-            was = self._like(op, [origin, *(origin.parents if origin is not None else ())])
-            parents: tuple[Op, ...] = () if was is None else (was,)
+            original = self._find_similar(
+                op, [origin, *(origin.parents if origin is not None else ())]
+            )
+            parents: tuple[Op, ...] = () if original is None else (original,)
             self._enter(op, parents, RECOMPUTED)
             self._members(op, parents, RECOMPUTED)
         elif rewrite.old:
-            parents = _relatives(op, rewrite)
-            self._enter(op, parents, self._inherited(op, parents, rewrite))
+            parents = _source_ops(op, rewrite)
+            self._enter(op, parents, self._inherited_phase(op, parents, rewrite))
             self._members(op, rewrite.old)
         else:
-            when = _MADE_BY.get(name) or self._last(
-                self._maker[v] for v in op.uses() if v in self._maker
+            base_phase = _PHASE_OF_PASS.get(name) or self._last_phase(
+                self._producer[v] for v in op.uses() if v in self._producer
             )
-            self._enter(op, (), "" if op.kind in _INTERFACE else when)
+            self._enter(op, (), "" if op.kind in _INTERFACE else base_phase)
             self._members(op, ())
 
     def _merge(self, rewrite: Rewrite) -> None:
         for old in rewrite.old:
-            went = (self._maker.get(rewrite.values[v]) for v in old.results if v in rewrite.values)
-            for keeper in dict.fromkeys(op for op in went if op is not None and op is not old):
-                if keeper.kind == old.kind:
-                    self.merged.setdefault(keeper, []).append((self.stage, old))
+            replacements = (
+                self._producer.get(rewrite.values[v]) for v in old.results if v in rewrite.values
+            )
+            for survivor in dict.fromkeys(
+                op for op in replacements if op is not None and op is not old
+            ):
+                if survivor.kind == old.kind:
+                    self.merged.setdefault(survivor, []).append((self.stage, old))
 
-    def _inherited(self, op: Op, parents: Sequence[Op], rewrite: Rewrite) -> str:
+    def _inherited_phase(self, op: Op, parents: Sequence[Op], rewrite: Rewrite) -> str:
         """Return the phase of the op whose value ``op`` now defines.
 
         An intermediate op has the phase of its last source op.
         """
-        taken = [
+        replaced = [
             old
             for old in parents
             if any(rewrite.values.get(v, v) in op.results for v in old.results)
         ]
-        if taken:
-            return min((self.when(old) for old in taken), key=_ORDER.__getitem__)
-        return self._last(parents)
+        if replaced:
+            return min((self.base_phase(old) for old in replaced), key=_ORDER.__getitem__)
+        return self._last_phase(parents)
 
-    def _last(self, ops: Iterable[Op]) -> str:
-        return max((self.when(op) for op in ops), key=_ORDER.__getitem__, default="")
+    def _last_phase(self, ops: Iterable[Op]) -> str:
+        return max((self.base_phase(op) for op in ops), key=_ORDER.__getitem__, default="")
 
-    def _like(self, op: Op, origins: Sequence[object]) -> Op | None:
+    def _find_similar(self, op: Op, origins: Sequence[object]) -> Op | None:
         """Return the op of the previous stage with one of these origins and the kind of ``op``."""
-        if self._likes is None:
-            self._likes = {}
-            for other in self._standing:
-                self._likes.setdefault((id(other.origin), other.kind), other)
-        found = (self._likes.get((id(origin), op.kind)) for origin in origins if origin is not None)
+        if self._by_origin is None:
+            self._by_origin = {}
+            for other in self._live:
+                self._by_origin.setdefault((id(other.origin), other.kind), other)
+        found = (
+            self._by_origin.get((id(origin), op.kind)) for origin in origins if origin is not None
+        )
         return next((other for other in found if other is not None), None)
 
-    def _members(self, holder: Op, old: Sequence[Op], when: str = "") -> None:
+    def _members(self, container: Op, old: Sequence[Op], base_phase: str = "") -> None:
         """Find the phases of the new members of a group or launch (of any op with regions).
 
         Groups keep the order of their source ops, preceded by copies of constants and broadcasts
         (``passes.grouping.make_group``), so members are paired from the end. A copy belongs to the
         op that defines the value its reader read, and has its reader's phase.
         """
-        if not holder.regions:
+        if not container.regions:
             return
-        inner = [op for block in holder.regions for op in block.ops]
+        inner = [op for block in container.regions for op in block.ops]
         if all(op in self.parents for op in inner):
             return
-        was = [op for one in old for op in members(one)] if holder.kind in _HOLDERS else []
-        copies = len(inner) - len(was)
-        if not was or copies < 0:
-            copies, was = len(inner), []
+        old_members = (
+            [op for one in old for op in members(one)] if container.kind in _CONTAINERS else []
+        )
+        copies = len(inner) - len(old_members)
+        if not old_members or copies < 0:
+            copies, old_members = len(inner), []
         outside = {
             inside: value
             for one in old
-            if one.kind in _HOLDERS and one.regions
+            if one.kind in _CONTAINERS and one.regions
             for inside, value in zip(one.regions[0].arguments, one.operands, strict=False)
         }
         # The pattern and the reader of each copy's value.
-        of: dict[Value, tuple[Op | None, str]] = {}
-        for place in range(len(inner) - 1, -1, -1):
-            op = inner[place]
-            if place >= copies:
-                source: Op | None = was[place - copies]
-                phase = when or self.when(source)  # type: ignore[arg-type]  # paired: there is one
+        source_of: dict[Value, tuple[Op | None, str]] = {}
+        for index in range(len(inner) - 1, -1, -1):
+            op = inner[index]
+            if index >= copies:
+                source: Op | None = old_members[index - copies]
+                phase = base_phase or self.base_phase(source)  # type: ignore[arg-type]  # paired: there is one
             else:
-                read = next((of[v] for v in op.results if v in of), None)
-                source, phase = read or (None, when or self.when(holder))
+                read = next((source_of[v] for v in op.results if v in source_of), None)
+                source, phase = read or (None, base_phase or self.base_phase(container))
             if op not in self.parents:
                 parents = () if source is None or source is op else (source,)
                 self._enter(op, parents, phase)
-                self._members(op, parents, when)
+                self._members(op, parents, base_phase)
             if source is not None:
                 for v, w in zip(source.operands, op.operands, strict=False):
-                    of[w] = (self._maker.get(outside.get(v, v)), phase)
-        self._when[holder] = self._last(op for op in inner if op.kind not in _QUIET)
+                    source_of[w] = (self._producer.get(outside.get(v, v)), phase)
+        self._phase_of_op[container] = self._last_phase(
+            op for op in inner if op.kind not in _NON_COMPUTING
+        )
 
 
-def _relatives(op: Op, rewrite: Rewrite) -> tuple[Op, ...]:
+def _source_ops(op: Op, rewrite: Rewrite) -> tuple[Op, ...]:
     """Return the source ops of ``op``.
 
     These are all old ops if the rewrite creates or replaces a single one, else the ops whose values

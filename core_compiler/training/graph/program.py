@@ -11,7 +11,7 @@ from core_compiler.ir.claims import Gradient
 from core_compiler.ops.base import definition
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.gradients.table import CONSTANT
-from core_compiler.passes.rules import adopt
+from core_compiler.passes.rules import reuse_results
 
 #: Control flow whose regions are differentiated as a whole.
 BRANCH, LOOP = "core.if", "core.while"
@@ -54,7 +54,7 @@ def active(ops: Sequence[Op], varied: Iterable[Value], wanted: Iterable[Value]) 
 
 
 @dataclass
-class Listed:
+class CodeList:
     """A program as a plain list of ops without a log: ``ops``, then ``made``, the gradients.
 
     ``changed`` maps values of composites to those of their decompositions.
@@ -69,17 +69,17 @@ class Listed:
         builder = Builder(self.weights, op.origin)
         decompose: Callable | None = definition(op).decompose
         assert decompose is not None
-        made, change = adopt(op, decompose(builder, op), builder.ops)
-        place = self.ops.index(op)
-        rest = [later.substitute(change) for later in self.ops[place + 1 :]]
-        self.ops[place:] = [*made, *rest]
+        made, change = reuse_results(op, decompose(builder, op), builder.ops)
+        index = self.ops.index(op)
+        rest = [later.substitute(change) for later in self.ops[index + 1 :]]
+        self.ops[index:] = [*made, *rest]
         self.changed |= change
         return change
 
     def replace(self, op: Op, new: Sequence[Op], rule: str, note: str) -> None:
         origin = None if op.origin is None else Origin.derived(rule, [op.origin])
-        place = self.ops.index(op)
-        self.ops[place : place + 1] = [
+        index = self.ops.index(op)
+        self.ops[index : index + 1] = [
             one if one.origin is not None else one.with_(origin=origin) for one in new
         ]
 
@@ -89,7 +89,7 @@ class Listed:
 
 
 #: The rule of the rewrite that lets a loop keep the values its gradient reads.
-KEEPS = "a loop keeps what its gradient reads"
+KEEP_RULE = "a loop keeps what its gradient reads"
 
 
 def gradient_rule(of: Op) -> str:

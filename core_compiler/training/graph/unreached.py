@@ -18,11 +18,11 @@ from core_compiler.ir import Op, Value
 from core_compiler.ops import typed
 from core_compiler.ops.base import definition
 from core_compiler.ops.gradients.table import CONSTANT
-from core_compiler.training.graph.autodiff import place_of
+from core_compiler.training.graph.autodiff import source_location
 from core_compiler.training.graph.program import BRANCH, LOOP, active
 
 #: The op by which the user stops gradients deliberately.
-ON_PURPOSE = "core.stop_gradient"
+STOP_GRADIENT = "core.stop_gradient"
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Stop:
     after: Value
 
     @property
-    def on_purpose(self) -> bool:
-        return self.op.kind == ON_PURPOSE
+    def is_deliberate(self) -> bool:
+        return self.op.kind == STOP_GRADIENT
 
     @property
     def _reason(self) -> str:
-        if self.on_purpose:
+        if self.is_deliberate:
             return "it stops gradients intentionally"
         if self.after.type.dtype.is_float:
             return "its derivative is 0 wherever it exists"
@@ -50,11 +50,11 @@ class Stop:
         """Return the op's kind, the reason, its line in the model and the path of its module."""
         scope = self.op.origin.scope if self.op.origin is not None else ""
         within = f", in {scope}" if scope else ""
-        return f"{self.op.kind} ({self._reason}; {place_of(self.op)}{within})"
+        return f"{self.op.kind} ({self._reason}; {source_location(self.op)}{within})"
 
 
 @dataclass(frozen=True)
-class Unmoved:
+class UntrainedParameters:
     """Parameters without a gradient that share the same ``stops``, the one nearest the loss first.
 
     Without stops the loss does not depend on the parameters.
@@ -64,45 +64,52 @@ class Unmoved:
     stops: Sequence[Stop]
 
     @property
-    def on_purpose(self) -> bool:
+    def is_deliberate(self) -> bool:
         """Return whether the user stopped the gradients deliberately."""
-        return bool(self.stops) and all(stop.on_purpose for stop in self.stops)
+        return bool(self.stops) and all(stop.is_deliberate for stop in self.stops)
 
     @property
-    def told(self) -> Sequence[Stop]:
+    def reported_stops(self) -> Sequence[Stop]:
         """The stops to report: one per model line, deliberate ones only if there are no others."""
-        own = [s for s in self.stops if self.on_purpose or not s.on_purpose]
+        own = [s for s in self.stops if self.is_deliberate or not s.is_deliberate]
         return list({str(s): s for s in reversed(own)}.values())[::-1]
 
 
-def unmoved(
+def find_untrained(
     ops: Sequence[Op], loss: Value, parameters: Sequence[Value], found: Mapping[Value, Value]
-) -> list[Unmoved]:
+) -> list[UntrainedParameters]:
     """Return the ``parameters`` without a gradient of ``loss``, grouped by what blocks it.
 
     ``ops`` is the differentiated program; ``found`` maps values to their cotangents.
     """
     flow = _Flow(ops)
-    on_the_way = active(ops, parameters, [loss])
+    active_values = active(ops, parameters, [loss])
 
-    def passes(op: Op, operand: Value, given: Sequence[Value] = ()) -> bool:
+    def propagates(op: Op, operand: Value, given: Sequence[Value] = ()) -> bool:
         if definition(op).gradient is CONSTANT:
             return False
-        asked = any(v in found or v in given for v in op.results) and operand in on_the_way
-        return not asked or operand in found  # a rule may return no gradient for this operand
+        is_requested = (
+            any(v in found or v in given for v in op.results) and operand in active_values
+        )
+        return (
+            not is_requested or operand in found
+        )  # a rule may return no gradient for this operand
 
-    reached, stops = flow.back(loss, passes)
-    left = [v for v in parameters if v not in reached or v not in found]
-    if not left:
+    reached, stops = flow.reach_from(loss, propagates)
+    without_gradient = [v for v in parameters if v not in reached or v not in found]
+    if not without_gradient:
         return []
-    before = flow.before(left)
+    before = flow.before(without_gradient)
     if not stops and before.get(loss):  # the op of the loss itself propagates nothing
-        _, stops = flow.back(loss, lambda op, operand: passes(op, operand, (loss,)))
+        _, stops = flow.reach_from(loss, lambda op, operand: propagates(op, operand, (loss,)))
     groups: dict[tuple[int, ...], list[Value]] = {}
-    for i, value in enumerate(left):
-        way = tuple(n for n, s in enumerate(stops) if before.get(s.before, 0) >> i & 1)
-        groups.setdefault(way, []).append(value)
-    return [Unmoved(values, [stops[n] for n in way]) for way, values in groups.items()]
+    for i, value in enumerate(without_gradient):
+        blocking = tuple(n for n, s in enumerate(stops) if before.get(s.before, 0) >> i & 1)
+        groups.setdefault(blocking, []).append(value)
+    return [
+        UntrainedParameters(values, [stops[n] for n in blocking])
+        for blocking, values in groups.items()
+    ]
 
 
 class _Flow:
@@ -115,12 +122,12 @@ class _Flow:
     def __init__(self, ops: Iterable[Op]):
         self.edges: list[tuple[Op | None, Value, Sequence[Value]]] = []
         self.order: dict[Op, int] = {}
-        self._enter(ops)
+        self._add_ops(ops)
         self.sources: dict[Value, list[tuple[Op | None, Sequence[Value]]]] = {}
         for op, value, of in self.edges:
             self.sources.setdefault(value, []).append((op, of))
 
-    def _enter(self, ops: Iterable[Op]) -> None:
+    def _add_ops(self, ops: Iterable[Op]) -> None:
         for op in ops:
             self.order[op] = len(self.order)
             if op.kind == BRANCH:
@@ -133,26 +140,26 @@ class _Flow:
     def _branch(self, op: Op) -> None:
         condition, *captures = op.operands
         for region in op.regions:
-            self._hand(region.arguments, captures)
-            self._enter(region.ops)
-            self._hand(op.results, region.outputs)
+            self._connect(region.arguments, captures)
+            self._add_ops(region.ops)
+            self._connect(op.results, region.outputs)
         self.edges += [(op, v, (condition,)) for v in op.results]
 
     def _loop(self, op: Op) -> None:
         body = op.regions[1]
-        self._hand(body.arguments, op.operands)
-        self._enter(body.ops)
-        self._hand(body.arguments, body.outputs)
+        self._connect(body.arguments, op.operands)
+        self._add_ops(body.ops)
+        self._connect(body.arguments, body.outputs)
         trips = typed.While.of(op).trips
-        self._hand(op.results, body.outputs if trips else op.operands)
+        self._connect(op.results, body.outputs if trips else op.operands)
         if trips is None:
-            self._hand(op.results, body.outputs)
+            self._connect(op.results, body.outputs)
 
-    def _hand(self, to: Sequence[Value], of: Sequence[Value]) -> None:
+    def _connect(self, to: Sequence[Value], of: Sequence[Value]) -> None:
         self.edges += [(None, a, (b,)) for a, b in zip(to, of, strict=True)]
 
-    def back(
-        self, loss: Value, passes: Callable[[Op, Value], bool]
+    def reach_from(
+        self, loss: Value, propagates: Callable[[Op, Value], bool]
     ) -> tuple[set[Value], list[Stop]]:
         """Return the values that gradients of ``loss`` reach, and the stops, nearest first.
 
@@ -165,12 +172,12 @@ class _Flow:
             value = stack.pop()
             for op, of in self.sources.get(value, ()):
                 for operand in of:
-                    ends = (
+                    blocks = (
                         op is not None
                         and operand.type.dtype.is_float
-                        and not (value.type.dtype.is_float and passes(op, operand))
+                        and not (value.type.dtype.is_float and propagates(op, operand))
                     )
-                    if ends:
+                    if blocks:
                         assert op is not None
                         stops[op, operand] = Stop(op, operand, value)
                     elif operand not in seen:

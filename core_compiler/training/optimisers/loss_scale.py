@@ -49,7 +49,7 @@ class Static(LossScale):
     value: float
 
     def __post_init__(self) -> None:
-        _need_factor("loss_scale", self.value)
+        _check_factor("loss_scale", self.value)
 
     @override
     def factor(self, b, state):
@@ -71,18 +71,18 @@ class Dynamic(LossScale):
     interval: int = 2000
 
     def __post_init__(self) -> None:
-        _need_factor("initial", self.initial)
-        _need(
+        _check_factor("initial", self.initial)
+        _require(
             1 < self.growth < math.inf,
             f"invalid value {self.growth} for growth",
             "pass a number above 1",
         )
-        _need(
+        _require(
             0 < self.backoff < 1,
             f"invalid value {self.backoff} for backoff",
             "pass a number between 0 and 1",
         )
-        _need(
+        _require(
             self.interval >= 1,
             f"invalid value {self.interval} for interval",
             "pass 1 or more iterations",
@@ -127,17 +127,17 @@ def loss_scale(what: Any) -> LossScale:
         ) from None
 
 
-def _need_factor(name: str, value: float) -> None:
+def _check_factor(name: str, value: float) -> None:
     with np.errstate(all="ignore"):
         held = np.float32(value)
         holds = held > 0 and np.isfinite(held) and np.isfinite(1 / held)
-    _need(
+    _require(
         bool(holds),
         f"invalid value {value} for {name}",
         "pass a number above 0 that f32 can represent, as well as its reciprocal",
     )
 
 
-def _need(holds: bool, what: str, fix: str) -> None:
+def _require(holds: bool, what: str, fix: str) -> None:
     if not holds:
         raise UserError(what, "loss scale", fix)

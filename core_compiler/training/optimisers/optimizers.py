@@ -22,11 +22,11 @@ from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64
 from core_compiler.support.errors import UserError, nearest
 from core_compiler.training.optimisers.schedules import Schedule, is_schedule, schedule
-from core_compiler.training.options import below_one, flag, from_zero, number
+from core_compiler.training.options import flag, is_below_one, is_non_negative, number
 
 
 @dataclass(frozen=True)
-class Numbers:
+class IterationScalars:
     """The values that all parameters of an iteration share: f64, rank 0.
 
     ``rate`` is the learning rate. ``before`` and ``after`` are the scalars of the optimiser before
@@ -56,25 +56,25 @@ class Optimizer:
     def __post_init__(self) -> None:
         if not is_schedule(self.rate):
             fix = "pass a finite number of 0 or more, or a schedule"
-            self._take("rate", number("optimizer", "rate", self.rate, from_zero, fix))
+            self._set("rate", number("optimizer", "rate", self.rate, is_non_negative, fix))
         for name in self.counts:
             fix = "pass a finite number of 0 or more"
-            self._take(name, number("optimizer", name, getattr(self, name), from_zero, fix))
+            self._set(name, number("optimizer", name, getattr(self, name), is_non_negative, fix))
         for name in self.switches:
-            self._take(name, flag("optimizer", name, getattr(self, name)))
+            self._set(name, flag("optimizer", name, getattr(self, name)))
 
-    def _take(self, name: str, value: Any) -> None:
+    def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _take_betas(self, given: Any) -> None:
+    def _set_betas(self, given: Any) -> None:
         fix = "pass two numbers of 0 or more and below 1"
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise UserError(f"invalid value {given!r} for betas", "optimizer", fix)
         names = ("betas[0]", "betas[1]")
-        self._take(
+        self._set(
             "betas",
             tuple(
-                number("optimizer", name, beta, below_one, fix)
+                number("optimizer", name, beta, is_below_one, fix)
                 for name, beta in zip(names, given, strict=True)
             ),
         )
@@ -96,27 +96,27 @@ class Optimizer:
         return dict(before)
 
     def update(
-        self, p: Term, g: Term, slots: Mapping[str, Term], numbers: Numbers
+        self, p: Term, g: Term, slots: Mapping[str, Term], numbers: IterationScalars
     ) -> tuple[Term, dict[str, Term]]:
         """Return the next parameter and its next slots."""
         raise NotImplementedError
 
 
-def _as(number: Term, like: Term) -> Term:
+def _cast_like(number: Term, like: Term) -> Term:
     """Return an f64 scalar in the dtype and shape of a tensor."""
     b, kind = number.b, like.value.type
     value = number.value if kind.dtype is F64 else b.cast(number.value, dtype=kind.dtype)
     return Term(b, b.expand(value, kind.shape))
 
 
-def _mixed(old: Term, new: Term, share: float) -> Term:
+def _lerp(old: Term, new: Term, share: float) -> Term:
     """Interpolate from ``old`` to ``new`` by ``share`` (torch.lerp)."""
     if share < 0.5:
         return old + (new - old) * share
     return new - (new - old) * (1 - share)
 
 
-def _decayed(p: Term, g: Term, decay: float) -> Term:
+def _add_weight_decay(p: Term, g: Term, decay: float) -> Term:
     """Return the gradient plus that of the weight decay, half the squared norm."""
     return g + p * decay if decay else g
 
@@ -136,7 +136,7 @@ class SGD(Optimizer):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._take(
+        self._set(
             "dampening",
             number("optimizer", "dampening", self.dampening, math.isfinite, "pass a finite number"),
         )
@@ -154,8 +154,8 @@ class SGD(Optimizer):
 
     @override
     def update(self, p, g, slots, numbers):
-        g = _decayed(p, g, self.weight_decay)
-        rate, after = _as(numbers.rate, p), {}
+        g = _add_weight_decay(p, g, self.weight_decay)
+        rate, after = _cast_like(numbers.rate, p), {}
         if self.momentum:
             held = slots["momentum_buffer"] * self.momentum + g * (1 - self.dampening)
             if self.dampening:  # dampening does not apply to the first gradient
@@ -179,7 +179,7 @@ class _Moments(Optimizer):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._take_betas(self.betas)
+        self._set_betas(self.betas)
 
     @property
     @override
@@ -196,16 +196,16 @@ class _Moments(Optimizer):
     def advance(self, b, before):
         return {f"beta{i}_power": before[f"beta{i}_power"] * self.betas[i - 1] for i in (1, 2)}
 
-    def _moved(self, p: Term, g: Term, slots: Mapping[str, Term], numbers: Numbers):
-        mean = _mixed(slots["exp_avg"], g, 1 - self.betas[0])
+    def _adam_update(self, p: Term, g: Term, slots: Mapping[str, Term], numbers: IterationScalars):
+        mean = _lerp(slots["exp_avg"], g, 1 - self.betas[0])
         square = slots["exp_avg_sq"] * self.betas[1] + g * g * (1 - self.betas[1])
         after = {"exp_avg": mean, "exp_avg_sq": square}
         if self.amsgrad:
             square = after["max_exp_avg_sq"] = slots["max_exp_avg_sq"].call("max", square)
         rate = numbers.rate / (1 - numbers.after["beta1_power"])
         root = (1 - numbers.after["beta2_power"]).call("sqrt")
-        below = square.call("sqrt") / _as(root, p) + self.eps
-        return p - _as(rate, p) * (mean / below), after
+        denominator = square.call("sqrt") / _cast_like(root, p) + self.eps
+        return p - _cast_like(rate, p) * (mean / denominator), after
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Adam(_Moments):
 
     @override
     def update(self, p, g, slots, numbers):
-        return self._moved(p, _decayed(p, g, self.weight_decay), slots, numbers)
+        return self._adam_update(p, _add_weight_decay(p, g, self.weight_decay), slots, numbers)
 
 
 @dataclass(frozen=True)
@@ -236,8 +236,8 @@ class AdamW(_Moments):
     @override
     def update(self, p, g, slots, numbers):
         if self.weight_decay:
-            p = p * _as(1 - numbers.rate * self.weight_decay, p)
-        return self._moved(p, g, slots, numbers)
+            p = p * _cast_like(1 - numbers.rate * self.weight_decay, p)
+        return self._adam_update(p, g, slots, numbers)
 
 
 @dataclass(frozen=True)
@@ -268,12 +268,12 @@ class Adagrad(Optimizer):
 
     @override
     def update(self, p, g, slots, numbers):
-        g = _decayed(p, g, self.weight_decay)
+        g = _add_weight_decay(p, g, self.weight_decay)
         rate = numbers.rate
         if self.rate_decay:
             rate = rate / (numbers.before["steps"] * self.rate_decay + 1)
         total = slots["sum"] + g * g
-        return p - _as(rate, p) * (g / (total.call("sqrt") + self.eps)), {"sum": total}
+        return p - _cast_like(rate, p) * (g / (total.call("sqrt") + self.eps)), {"sum": total}
 
 
 @dataclass(frozen=True)
@@ -302,14 +302,14 @@ class RMSprop(Optimizer):
 
     @override
     def update(self, p, g, slots, numbers):
-        g = _decayed(p, g, self.weight_decay)
-        rate = _as(numbers.rate, p)
+        g = _add_weight_decay(p, g, self.weight_decay)
+        rate = _cast_like(numbers.rate, p)
         square = slots["square_avg"] * self.alpha + g * g * (1 - self.alpha)
-        after, below = {"square_avg": square}, square
+        after, denominator = {"square_avg": square}, square
         if self.centered:
-            mean = after["grad_avg"] = _mixed(slots["grad_avg"], g, 1 - self.alpha)
-            below = square - mean * mean
-        step = g / (below.call("sqrt") + self.eps)
+            mean = after["grad_avg"] = _lerp(slots["grad_avg"], g, 1 - self.alpha)
+            denominator = square - mean * mean
+        step = g / (denominator.call("sqrt") + self.eps)
         if self.momentum:
             step = after["momentum_buffer"] = slots["momentum_buffer"] * self.momentum + step
         return p - rate * step, after
@@ -327,7 +327,7 @@ class Lion(Optimizer):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._take_betas(self.betas)
+        self._set_betas(self.betas)
 
     @property
     @override
@@ -338,10 +338,10 @@ class Lion(Optimizer):
     def update(self, p, g, slots, numbers):
         mean = slots["exp_avg"]
         if self.weight_decay:
-            p = p * _as(1 - numbers.rate * self.weight_decay, p)
+            p = p * _cast_like(1 - numbers.rate * self.weight_decay, p)
         direction = (mean * self.betas[0] + g * (1 - self.betas[0])).call("sign")
         after = mean * self.betas[1] + g * (1 - self.betas[1])
-        return p - _as(numbers.rate, p) * direction, {"exp_avg": after}
+        return p - _cast_like(numbers.rate, p) * direction, {"exp_avg": after}
 
 
 def scalars_after(what: Optimizer, iterations: int) -> dict[str, float]:

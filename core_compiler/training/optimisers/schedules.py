@@ -20,7 +20,7 @@ from core_compiler.ops.evaluation import constant_array, evaluate_block
 from core_compiler.ops.gradients.table import Term
 from core_compiler.ops.rules import F64, I64
 from core_compiler.support.errors import UserError, nearest
-from core_compiler.training.options import from_zero, number
+from core_compiler.training.options import is_non_negative, number
 
 
 class Schedule(Protocol):
@@ -32,11 +32,11 @@ class Schedule(Protocol):
     def rate(self, b: Builder, iteration: Value) -> Value: ...
 
 
-def _number(b: Builder, value: float) -> Value:
+def _constant(b: Builder, value: float) -> Value:
     return b.constant(value, F64)
 
 
-def _count(b: Builder, iteration: Value) -> Term:
+def _iteration_term(b: Builder, iteration: Value) -> Term:
     return Term(b, b.cast(iteration, dtype=F64))
 
 
@@ -47,10 +47,10 @@ class Constant:
     value: float
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_fields(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
-        return _number(b, self.value)
+        return _constant(b, self.value)
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Step:
     gamma: float = 0.1
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_fields(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
-        steps = (_count(b, iteration) / self.every).call("floor")
-        return (Term(b, _number(b, self.gamma)).call("pow", steps) * self.value).value
+        steps = (_iteration_term(b, iteration) / self.every).call("floor")
+        return (Term(b, _constant(b, self.gamma)).call("pow", steps) * self.value).value
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Exponential:
     gamma: float
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_fields(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
-        grown = Term(b, _number(b, self.gamma)).call("pow", _count(b, iteration))
+        grown = Term(b, _constant(b, self.gamma)).call("pow", _iteration_term(b, iteration))
         return (grown * self.value).value
 
 
@@ -96,10 +96,10 @@ class Linear:
     last: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_fields(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
-        share = _count(b, iteration).call("min", self.iterations) / self.iterations
+        share = _iteration_term(b, iteration).call("min", self.iterations) / self.iterations
         return ((share * (self.last - 1) + 1) * self.value).value
 
 
@@ -115,12 +115,12 @@ class Cosine:
     least: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_fields(self)
 
     def rate(self, b: Builder, iteration: Value) -> Value:
-        share = _count(b, iteration).call("min", self.iterations) / self.iterations
-        bend = (share * pi).call("cos")
-        return ((bend + 1) * ((self.value - self.least) / 2) + self.least).value
+        share = _iteration_term(b, iteration).call("min", self.iterations) / self.iterations
+        cosine = (share * pi).call("cos")
+        return ((cosine + 1) * ((self.value - self.least) / 2) + self.least).value
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Warmup:
     after: Schedule
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_fields(self)
         if not is_schedule(self.after):
             raise UserError(
                 f"expected after to be a schedule, got {self.after!r}",
@@ -143,7 +143,7 @@ class Warmup:
             )
 
     def rate(self, b: Builder, iteration: Value) -> Value:
-        count = _count(b, iteration)
+        count = _iteration_term(b, iteration)
         later = b.max(
             b.sub(iteration, b.scalar_like(self.iterations, iteration)), b.scalar_like(0, iteration)
         )
@@ -193,11 +193,11 @@ def read(texts: Sequence[str], value: float) -> Schedule:
     after: Schedule | None = None
     warmup: dict[str, Any] | None = None
     for text in texts:
-        name, _, said = text.partition(":")
+        name, _, fields_text = text.partition(":")
         if name == "warmup" and warmup is None:
-            warmup = _read_fields(Warmup, text, said)
+            warmup = _read_fields(Warmup, text, fields_text)
         elif name in SCHEDULES and after is None:
-            after = SCHEDULES[name](value, **_read_fields(SCHEDULES[name], text, said))
+            after = SCHEDULES[name](value, **_read_fields(SCHEDULES[name], text, fields_text))
         elif name == "warmup" or name in SCHEDULES:
             raise UserError(
                 f"too many schedules: {text!r}",
@@ -215,37 +215,37 @@ def read(texts: Sequence[str], value: float) -> Schedule:
     return after if warmup is None else Warmup(after=after, **warmup)
 
 
-def _read_fields(kind: Any, text: str, said: str) -> dict[str, Any]:
+def _read_fields(kind: Any, text: str, fields_text: str) -> dict[str, Any]:
     """Parse the fields of a schedule other than its value."""
     taken = {f.name: f for f in fields(kind) if f.name not in ("value", "after")}
-    form = f"write {text.partition(':')[0]}:{','.join(f'{name}=NUMBER' for name in taken)}"
+    hint = f"write {text.partition(':')[0]}:{','.join(f'{name}=NUMBER' for name in taken)}"
     found: dict[str, Any] = {}
-    for part in filter(None, said.split(",")):
+    for part in filter(None, fields_text.split(",")):
         name, _, number = part.partition("=")
         try:
             found[name] = (int if taken[name].type == "int" else float)(number)
         except (KeyError, ValueError):
-            raise UserError(f"cannot parse {part!r} in {text!r}", "--schedule", form) from None
-    lacks = [name for name, f in taken.items() if f.default is MISSING and name not in found]
-    if lacks:
-        raise UserError(f"missing {' and '.join(lacks)} in {text!r}", "--schedule", form)
+            raise UserError(f"cannot parse {part!r} in {text!r}", "--schedule", hint) from None
+    missing = [name for name, f in taken.items() if f.default is MISSING and name not in found]
+    if missing:
+        raise UserError(f"missing {' and '.join(missing)} in {text!r}", "--schedule", hint)
     return found
 
 
-def _check(made: Any) -> None:
+def _check_fields(made: Any) -> None:
     """Raise UserError for an invalid number of a schedule, or one that makes a rate negative."""
     for f in fields(made):
         holds: Callable[[float], bool] = math.isfinite
         fix = "pass a finite number"
         if f.type == "int":
-            holds, fix = _from_one, "pass 1 or more iterations"
+            holds, fix = _is_at_least_one, "pass 1 or more iterations"
         elif f.name in ("value", "last"):
-            holds, fix = from_zero, "pass a finite number of 0 or more"
+            holds, fix = is_non_negative, "pass a finite number of 0 or more"
         elif f.type != "float":
             continue
         value = number("learning rate", f.name, getattr(made, f.name), holds, fix)
         object.__setattr__(made, f.name, value)
 
 
-def _from_one(value: float) -> bool:
+def _is_at_least_one(value: float) -> bool:
     return 1 <= value < math.inf

@@ -45,12 +45,14 @@ _FIELDS: Mapping[type[Optimizer], Mapping[str, str]] = {
     RMSprop: {n: n for n in ("alpha", "eps", "weight_decay", "momentum", "centered")},
 }
 #: Entries of a group that configure torch's kernels or belong to a scheduler.
-_HOW = frozenset({"params", "lr", "foreach", "fused", "capturable", "differentiable", "initial_lr"})
+_IGNORED_OPTIONS = frozenset(
+    {"params", "lr", "foreach", "fused", "capturable", "differentiable", "initial_lr"}
+)
 #: The counter that torch keeps for each parameter; its SGD has none.
 STEP = "step"
 _WHERE = "optimizer state"
 #: Largest difference between a rate of torch's scheduler and ours; both compute in f64.
-_SAME_RATE = 1e-6
+_RATE_TOLERANCE = 1e-6
 
 
 def state_of(step: TrainingStep, names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -61,19 +63,19 @@ def state_of(step: TrainingStep, names: Sequence[str] | None = None) -> dict[str
     import torch
 
     order, own = _order(step, names), _parameters(step)
-    done = step.iteration - int(step.number(SKIPPED) or 0)
+    updates_done = step.iteration - int(step.number(SKIPPED) or 0)
     optimizer = step.compilation.options.training.optimizer
     group = _group(optimizer, rates(optimizer.schedule)(step.iteration))
     held = step.whole_state()
     rows = {}
     for place, name in enumerate(order):
-        slots = own.get(step.called(name), ())
+        slots = own.get(step.canonical_name(name), ())
         # Torch has no state before the first update.
-        if not slots or not (done or isinstance(optimizer, Adagrad)):
+        if not slots or not (updates_done or isinstance(optimizer, Adagrad)):
             continue
-        counted = {} if isinstance(optimizer, SGD) else {STEP: torch.tensor(float(done))}
-        made = {n: to_torch(held[f"{step.called(name)}.{n}"]) for n in slots}
-        rows[place] = counted | made
+        step_entry = {} if isinstance(optimizer, SGD) else {STEP: torch.tensor(float(updates_done))}
+        made = {n: to_torch(held[f"{step.canonical_name(name)}.{n}"]) for n in slots}
+        rows[place] = step_entry | made
     return {"state": rows, "param_groups": [{**group, "params": list(range(len(order)))}]}
 
 
@@ -90,8 +92,11 @@ def load(
             _WHERE,
             "pass what torch.optim.Optimizer.state_dict() returns",
         )
-    told = [n for group in given["param_groups"] for n in group.get("param_names") or ()]
-    order, own = _order(step, names if names is not None else told or None), _parameters(step)
+    param_names = [n for group in given["param_groups"] for n in group.get("param_names") or ()]
+    order, own = (
+        _order(step, names if names is not None else param_names or None),
+        _parameters(step),
+    )
     optimizer = step.compilation.options.training.optimizer
     numbers = [n for group in given["param_groups"] for n in group["params"]]
     if len(numbers) != len(order):
@@ -103,35 +108,35 @@ def load(
     fresh: dict[str, Any] = {}
     counts: dict[int, str] = {}
     for number, name in zip(numbers, order, strict=True):
-        called, row = step.called(name), given["state"].get(number) or {}
-        if called not in own:  # a frozen parameter
+        canonical_name, row = step.canonical_name(name), given["state"].get(number) or {}
+        if canonical_name not in own:  # a frozen parameter
             continue
-        for slot in own[called]:
+        for slot in own[canonical_name]:
             if row and slot not in row:
                 raise UserError(
                     f"missing {slot} in the state of {name}",
                     _WHERE,
                     f"pass that of a torch.optim.{type(optimizer).__name__} with the same options",
                 )
-            fresh[f"{called}.{slot}"] = _array(
-                row.get(slot), step, f"{called}.{slot}", optimizer.slots[slot]
+            fresh[f"{canonical_name}.{slot}"] = _array(
+                row.get(slot), step, f"{canonical_name}.{slot}", optimizer.slots[slot]
             )
         if row.get(STEP) is not None:
             counts.setdefault(int(row[STEP]), name)
     if len(counts) > 1:
-        said = " and ".join(f"{name} {n} times" for n, name in list(counts.items())[:2])
+        counts_text = " and ".join(f"{name} {n} times" for n, name in list(counts.items())[:2])
         raise UserError(
-            f"the parameters were not updated together: {said}",
+            f"the parameters were not updated together: {counts_text}",
             _WHERE,
             "train them together: all parameters share one step count",
         )
     skipped = int(step.number(SKIPPED) or 0)
-    known = next(iter(counts), None)
+    torch_steps = next(iter(counts), None)
     if iteration is None:
-        iteration = step.iteration if known is None else known + skipped
-    done = iteration - skipped if known is None else known
-    moved = isinstance(optimizer, SGD) and any(row for row in given["state"].values())
-    if moved and not done and getattr(optimizer, "dampening", False):
+        iteration = step.iteration if torch_steps is None else torch_steps + skipped
+    updates_done = iteration - skipped if torch_steps is None else torch_steps
+    has_updates = isinstance(optimizer, SGD) and any(row for row in given["state"].values())
+    if has_updates and not updates_done and getattr(optimizer, "dampening", False):
         raise UserError(
             "torch's SGD does not store how many iterations were done",
             _WHERE,
@@ -139,7 +144,7 @@ def load(
         )
     for group in given["param_groups"]:
         _compare(optimizer, group, rates(optimizer.schedule)(iteration), iteration)
-    fresh |= {n: np.array(v, np.float64) for n, v in scalars_after(optimizer, done).items()}
+    fresh |= {n: np.array(v, np.float64) for n, v in scalars_after(optimizer, updates_done).items()}
     step.load_state_dict(fresh | {ITERATION: np.array(iteration, np.int64)})
 
 
@@ -154,7 +159,7 @@ def _order(step: TrainingStep, names: Sequence[str] | None) -> Sequence[str]:
         )
     if names is None:
         return step.order
-    unknown = [n for n in _parameters(step) if n not in {step.called(m) for m in names}]
+    unknown = [n for n in _parameters(step) if n not in {step.canonical_name(m) for m in names}]
     if unknown:
         raise UserError(
             f"missing {unknown[0]} in the names of the parameters",
@@ -183,9 +188,9 @@ def _group(optimizer: Optimizer, rate: float) -> dict[str, Any]:
     """Return the options of a group, including all options of the installed torch."""
     import torch
 
-    theirs = {name: getattr(optimizer, own) for own, name in _FIELDS[type(optimizer)].items()}
+    options = {name: getattr(optimizer, own) for own, name in _FIELDS[type(optimizer)].items()}
     kind = getattr(torch.optim, type(optimizer).__name__)
-    made = kind([torch.zeros(1)], lr=rate, **theirs).state_dict()["param_groups"][0]
+    made = kind([torch.zeros(1)], lr=rate, **options).state_dict()["param_groups"][0]
     return {name: value for name, value in made.items() if name != "params"}
 
 
@@ -194,7 +199,7 @@ def _compare(optimizer: Optimizer, group: Mapping[str, Any], rate: float, iterat
     kind = type(optimizer).__name__
     own = {theirs: ours for ours, theirs in _FIELDS[type(optimizer)].items()}
     for name, value in _group(optimizer, rate).items():
-        if name in _HOW:
+        if name in _IGNORED_OPTIONS:
             continue
         if name in own and name not in group:
             raise UserError(f"missing {name}", _WHERE, f"pass the state of a torch.optim.{kind}")
@@ -204,7 +209,7 @@ def _compare(optimizer: Optimizer, group: Mapping[str, Any], rate: float, iterat
             fix = f"compile with {kind}({own[name]}={found})" if name in own else "train without it"
             raise UserError(f"expected the step's {name} {value}, got {found}", _WHERE, fix)
     found = float(group.get("lr", rate))
-    if not isclose(found, rate, rel_tol=_SAME_RATE, abs_tol=1e-30):
+    if not isclose(found, rate, rel_tol=_RATE_TOLERANCE, abs_tol=1e-30):
         raise UserError(
             f"expected the step's rate {rate:g} in iteration {iteration + 1}, got lr {found:g}",
             _WHERE,

@@ -13,7 +13,7 @@ from core_compiler.ops.gradients.table import Term
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.training.graph.roles import ITERATION, STATE, Result, Roles
 from core_compiler.training.optimisers.loss_scale import SKIPPED
-from core_compiler.training.optimisers.optimizers import SGD, Numbers, Optimizer
+from core_compiler.training.optimisers.optimizers import SGD, IterationScalars, Optimizer
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ApplyOptimizer(Pass):
     mandatory = True
     requires = frozenset({"gradients"})
     ensures = frozenset({"updated"})
-    ends = frozenset({"gradients"})
+    invalidates = frozenset({"gradients"})
     optimizer: Optimizer = field(default_factory=SGD)
 
     @override
@@ -54,15 +54,15 @@ class ApplyOptimizer(Pass):
             given["skipped"] = arguments[roles.number("scalar", SKIPPED)]
             done = b.sub(iteration, given["skipped"])
         first = b.eq(done, b.constant(0, done.type.dtype))
-        held = {n: roles.number("scalar", n) for n in self.optimizer.scalars}
-        before = {n: Term(b, arguments[i]) for n, i in held.items()}
+        scalar_indices = {n: roles.number("scalar", n) for n in self.optimizer.scalars}
+        before = {n: Term(b, arguments[i]) for n, i in scalar_indices.items()}
         after = self.optimizer.advance(b, before)
-        nexts |= {held[n]: term.value for n, term in after.items()}
+        nexts |= {scalar_indices[n]: term.value for n, term in after.items()}
         rate = Term(b, self.optimizer.schedule.rate(b, iteration))
         options = {"optimizer": self.optimizer}
         shared = {f"before.{n}": t.value for n, t in before.items()}
         advanced = {f"after.{n}": t.value for n, t in after.items()}
-        numbers_of = Formula(
+        claim_of_scalars = Formula(
             "the numbers of an iteration",
             {**given, **shared},
             {"iteration": nexts[place], "first": first, "rate": rate.value, **advanced},
@@ -73,12 +73,12 @@ class ApplyOptimizer(Pass):
             b.ops,
             rule="numbers of the iteration",
             reason="the optimiser's rate and state",
-            claim=numbers_of,
+            claim=claim_of_scalars,
         )
         for parameter, gradient in roles.gradients().items():
             b = Builder(module.weights)
             slots = roles.slots(parameter)
-            numbers = Numbers(
+            numbers = IterationScalars(
                 _in(b, rate),
                 first,
                 {n: _in(b, t) for n, t in before.items()},
@@ -93,7 +93,7 @@ class ApplyOptimizer(Pass):
             nexts[parameter] = made.value
             nexts |= {slots[n]: term.value for n, term in moved.items()}
             role, name, _ = roles.arguments[parameter]
-            held_by = {f"slot.{n}": arguments[i] for n, i in slots.items()}
+            slot_values = {f"slot.{n}": arguments[i] for n, i in slots.items()}
             read = {
                 "parameter": arguments[parameter],
                 "gradient": outputs[gradient],
@@ -101,7 +101,7 @@ class ApplyOptimizer(Pass):
                 "first": first,
                 **shared,
                 **advanced,
-                **held_by,
+                **slot_values,
             }
             never_negative = {*shared, *advanced, "rate"}
             never_negative |= {f"slot.{n}" for n in self.optimizer.squares}
@@ -120,10 +120,10 @@ class ApplyOptimizer(Pass):
             )
         rows: list[tuple[Result, Value]] = list(zip(roles.results, outputs, strict=True))
         kept = [row for row in rows if row[0][0] in ("loss", "metric", "finite")]
-        used = [row for row in rows if row[0][0] == "gradient"]
-        carried = [(("next", i), nexts.get(i, arguments[i])) for i in roles.numbers(*STATE)]
+        gradient_rows = [row for row in rows if row[0][0] == "gradient"]
+        state_rows = [(("next", i), nexts.get(i, arguments[i])) for i in roles.numbers(*STATE)]
         body = rw.commit()
-        applied = roles.applied(main.with_(body=body), [*kept, *carried, *used])
+        applied = roles.applied(main.with_(body=body), [*kept, *state_rows, *gradient_rows])
         return context.with_function(module, applied, rule="roles of results")
 
 

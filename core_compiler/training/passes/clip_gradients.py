@@ -24,7 +24,7 @@ class ClipGradients(Pass):
     """
 
     exact = False
-    anew = True
+    changes_semantics = True
     tolerance = "values change where the configuration asks for clipped gradients"
     requires = frozenset({"gradients"})
     norm: float = 1.0
@@ -33,35 +33,35 @@ class ClipGradients(Pass):
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)
-        places = roles.gradients()
+        gradient_indices = roles.gradients()
         rw = context.rewriter(main.body)
         b = Builder(module.weights)
         norms = []
-        for place in places.values():
-            g = widened(b, main.outputs[place])
+        for index in gradient_indices.values():
+            g = widened(b, main.outputs[index])
             square = b.reduce_sum(b.mul(g, g), axes=tuple(range(g.type.rank)))
             norms.append(b.reshape(b.sqrt(square), shape=(1,)))
         wide = max((n.type.dtype for n in norms), key=lambda dtype: dtype.bits)
         joined = b.concat(*(as_dtype(b, n, wide) for n in norms), axis=0)
         total = Term(b, b.sqrt(b.reduce_sum(b.mul(joined, joined), axes=(0,))))
         factor = (self.norm / (total + 1e-6)).call("min", 1.0)
-        given = {str(i): main.outputs[place] for i, place in places.items()}
+        given = {str(i): main.outputs[index] for i, index in gradient_indices.items()}
         made = {"total": total.value, "factor": factor.value}
         claim = Formula("the norm of the gradients", given, made, {"norm": self.norm})
         rw.insert(
             b.ops, rule="the gradients' norm", reason="the configuration clips it", claim=claim
         )
         outputs = list(main.outputs)
-        for place in places.values():
+        for index in gradient_indices.values():
             b = Builder(module.weights)
-            g = outputs[place]
+            g = outputs[index]
             wide = widened(b, g)
             scale = b.expand(as_dtype(b, factor.value, wide.type.dtype), wide.type.shape)
-            outputs[place] = rounded(b, b.mul(wide, scale), g)
+            outputs[index] = rounded(b, b.mul(wide, scale), g)
             claim = Formula(
                 "a gradient times a factor",
                 {"x": g, "factor": factor.value},
-                {"made": outputs[place]},
+                {"made": outputs[index]},
             )
             rw.insert(b.ops, rule="clip a gradient", reason="scaled with all others", claim=claim)
         body = rw.commit()

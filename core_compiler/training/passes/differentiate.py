@@ -19,10 +19,10 @@ from core_compiler.support.errors import UserError
 from core_compiler.training.graph.autodiff import differentiate
 from core_compiler.training.graph.program import gradient_rule
 from core_compiler.training.graph.roles import Roles
-from core_compiler.training.graph.unreached import Stop, Unmoved, unmoved
+from core_compiler.training.graph.unreached import Stop, UntrainedParameters, find_untrained
 
 #: Number of parameters and ops that a message names.
-_NAMED = 3
+_MAX_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -55,25 +55,25 @@ class Differentiate(Pass):
             b.ops, rule="the loss's own gradient", reason="differentiation begins with 1", claim=own
         )
         found = differentiate(program, {rw.outputs[loss]: seed}, varied.values(), module.weights)
-        left = unmoved(rw.ops, rw.outputs[loss], list(varied.values()), found)
+        untrained = find_untrained(rw.ops, rw.outputs[loss], list(varied.values()), found)
         names = {v: roles.arguments[i][1] for i, v in varied.items()}
-        if sum(len(group.parameters) for group in left) == len(varied):
-            raise _nothing_moves(left)
-        self._pass_on(rw)
+        if sum(len(group.parameters) for group in untrained) == len(varied):
+            raise _no_gradient_error(untrained)
+        self._erase_stop_gradients(rw)
         body = rw.commit()
         rows = zip(roles.results, body.outputs, strict=True)
         kept = [(row, value) for row, value in rows if row[0] != "scaled"]
         gradients = [(("gradient", i), found[v]) for i, v in varied.items() if v in found]
         function = roles.applied(main.with_(body=body), [*kept, *gradients])
         module = context.with_function(module, function, rule="roles of results")
-        makers = {v: op for op in module.walk() for v in op.results} if left else {}
-        for group in left:
-            severity = "note" if group.on_purpose else "warning"
-            stop = next((makers.get(s.after) for s in group.told), None)
-            context.note(severity, _told(group, names), stop)
+        producers = {v: op for op in module.walk() for v in op.results} if untrained else {}
+        for group in untrained:
+            severity = "note" if group.is_deliberate else "warning"
+            stop = next((producers.get(s.after) for s in group.reported_stops), None)
+            context.note(severity, _describe(group, names), stop)
         return module
 
-    def _pass_on(self, rw: Rewriter) -> None:
+    def _erase_stop_gradients(self, rw: Rewriter) -> None:
         """Remove the ops that only mark where gradients stop."""
         with suppress(RewriteLimit):
             for op in rw.ops:
@@ -83,26 +83,26 @@ class Differentiate(Pass):
                     )
 
 
-def _told(group: Unmoved, names: Mapping[Value, str]) -> str:
+def _describe(group: UntrainedParameters, names: Mapping[Value, str]) -> str:
     """Return the message about parameters without a gradient."""
     own = [names[v] for v in group.parameters]
-    more = f" and {len(own) - _NAMED} more" if len(own) > _NAMED else ""
-    listed = ", ".join(own[:_NAMED]) + more
-    stay = "it does not change" if len(own) == 1 else "they do not change"
+    more = f" and {len(own) - _MAX_NAMES} more" if len(own) > _MAX_NAMES else ""
+    listed = ", ".join(own[:_MAX_NAMES]) + more
+    effect = "it does not change" if len(own) == 1 else "they do not change"
     if not group.stops:
-        return f"the loss does not depend on {listed}: {stay}"
-    return f"{listed}: no gradient passes {_stops(group.told)}; {stay}"
+        return f"the loss does not depend on {listed}: {effect}"
+    return f"{listed}: no gradient passes {_stops(group.reported_stops)}; {effect}"
 
 
 def _stops(stops: Sequence[Stop]) -> str:
-    more = f" and {len(stops) - _NAMED} more" if len(stops) > _NAMED else ""
-    return ", ".join(map(str, stops[:_NAMED])) + more
+    more = f" and {len(stops) - _MAX_NAMES} more" if len(stops) > _MAX_NAMES else ""
+    return ", ".join(map(str, stops[:_MAX_NAMES])) + more
 
 
-def _nothing_moves(left: Sequence[Unmoved]) -> UserError:
+def _no_gradient_error(untrained: Sequence[UntrainedParameters]) -> UserError:
     """Return the error for a loss without any gradient."""
-    blocked = [g for g in left if g.stops and not g.on_purpose]
-    stops = {str(s): s for g in blocked or left for s in g.told}
+    blocked = [g for g in untrained if g.stops and not g.is_deliberate]
+    stops = {str(s): s for g in blocked or untrained for s in g.reported_stops}
     if not stops:
         return UserError(
             "the loss does not depend on any trained parameter",

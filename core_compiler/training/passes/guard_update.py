@@ -23,10 +23,10 @@ class GuardUpdate(Pass):
     still advance.
     """
 
-    anew = True
+    changes_semantics = True
     mandatory = True
     requires = frozenset({"finiteness", "updated"})
-    ends = frozenset({"finiteness", "updated"})
+    invalidates = frozenset({"finiteness", "updated"})
     scale: LossScale = field(default_factory=Dynamic)
     optimizer: Optimizer = field(default_factory=SGD)
 
@@ -38,16 +38,16 @@ class GuardUpdate(Pass):
     def run(self, module: Module, context: PassContext) -> Module:
         main = module.main
         roles = Roles.of(main)
-        place = roles.result("finite")
-        assert place is not None
-        finite = main.outputs[place]
-        held = {roles.number("scalar", n) for n in self.optimizer.scalars}
-        guarded = {*roles.numbers("parameter", "slot"), *held}
+        index = roles.result("finite")
+        assert index is not None
+        finite = main.outputs[index]
+        scalar_indices = {roles.number("scalar", n) for n in self.optimizer.scalars}
+        guarded = {*roles.numbers("parameter", "slot"), *scalar_indices}
         rw = context.rewriter(main.body)
         b = Builder(module.weights)
         state = roles.scalars(main, self.scale.state)
         made = self.scale.advance(b, state, finite)
-        nexts = {roles.number("scalar", name): value for name, value in made.items()}
+        next_scale_state = {roles.number("scalar", name): value for name, value in made.items()}
         claim = Formula(
             "the loss's next factor",
             {"finite": finite, **state},
@@ -75,7 +75,9 @@ class GuardUpdate(Pass):
                     reason=f"the next value of the {kind} {name}",
                     claim=Formula("a guarded update", given, {"made": value}),
                 )
-            results.append(((role, of), nexts.get(of, value) if role == "next" else value))
+            results.append(
+                ((role, of), next_scale_state.get(of, value) if role == "next" else value)
+            )
         return context.with_function(
             module, roles.applied(main.with_(body=rw.commit()), results), rule="roles of results"
         )

@@ -18,7 +18,7 @@ from core_compiler.ops.precision import Follows, Narrow
 from core_compiler.ops.rules import BOOL, F32
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.passes.rules import adopt
+from core_compiler.passes.rules import reuse_results
 from core_compiler.training.graph.precision import (
     PRECISIONS,
     ROUNDING,
@@ -40,7 +40,7 @@ class MixedPrecision(Pass):
     """
 
     exact = False
-    anew = True
+    changes_semantics = True
     tolerance = (
         "operands and results are rounded to the narrow dtype: a rewrite moves a result by at most "
         "four of its roundings (2^-8 of bf16, 2^-11 of f16) of the largest element"
@@ -72,58 +72,58 @@ class MixedPrecision(Pass):
 class _Narrowing:
     """The narrowing of one block.
 
-    ``pliant`` are the f32 values that depend only on parameters, constants and random numbers; they
-    take the dtype of the other operands. ``known`` maps a value to its narrow form.
+    ``flexible`` are the f32 values that depend only on parameters, constants and random numbers;
+    they take the dtype of the other operands. ``known`` maps a value to its narrow form.
     """
 
     rewriter: Rewriter
     dtype: DType
     weights: WeightStore
-    pliant: set[Value]
+    flexible: set[Value]
     known: dict[Value, Value] = field(default_factory=dict)
     #: F32 values that were replaced by their narrow form.
-    passed: set[Value] = field(default_factory=set)
+    bypassed: set[Value] = field(default_factory=set)
 
     def run(self) -> None:
         for op in self.rewriter.ops:
-            if self._is_pliant(op):
-                self.pliant.update(v for v in op.results if v.type.dtype is F32)
+            if self._is_flexible(op):
+                self.flexible.update(v for v in op.results if v.type.dtype is F32)
                 continue
-            reads = _stored(op, Narrow)
+            reads = _narrow_operands(op, Narrow)
             if reads:
                 self._narrow(op, reads, f"{op.kind} reads {self.dtype.name}")
                 continue
-            reads = _stored(op, Follows)
-            behind = [self._behind(op.operands[i]) for i in reads]
-            if any(v is not None for v in behind) and all(
-                v is not None or op.operands[i] in self.pliant
-                for i, v in zip(reads, behind, strict=True)
+            reads = _narrow_operands(op, Follows)
+            sources = [self._narrow_source(op.operands[i]) for i in reads]
+            if any(v is not None for v in sources) and all(
+                v is not None or op.operands[i] in self.flexible
+                for i, v in zip(reads, sources, strict=True)
             ):
                 self._narrow(op, reads, f"{op.kind} follows in {self.dtype.name}")
-        self._sweep()
+        self._erase_unused()
 
-    def _is_pliant(self, op: Op) -> bool:
+    def _is_flexible(self, op: Op) -> bool:
         """Return whether an op depends only on parameters, constants and random numbers.
 
         It also holds for the constants 0 and 1. A constant that the narrow dtype cannot represent
         (the -3e38 of a mask) stays f32.
         """
         if op.kind == "core.constant":
-            return op.result.type.dtype is F32 and self._holds(op)
+            return op.result.type.dtype is F32 and self._is_representable(op)
         if op.kind == "core.cast":
             return typed.Cast.of(op).dtype is F32 and op.operands[0].type.dtype is BOOL
         if has_trait(op, "random"):
             return True
-        reads = _stored(op, Follows)
-        return bool(reads) and all(op.operands[i] in self.pliant for i in reads)
+        reads = _narrow_operands(op, Follows)
+        return bool(reads) and all(op.operands[i] in self.flexible for i in reads)
 
-    def _holds(self, op: Op) -> bool:
+    def _is_representable(self, op: Op) -> bool:
         wide = constant_array(op, self.weights)
         with np.errstate(over="ignore"):
             narrow = wide.astype(self.dtype.numpy).astype(np.float32)
         return bool(np.array_equal(np.isfinite(narrow), np.isfinite(wide)))
 
-    def _behind(self, value: Value) -> Value | None:
+    def _narrow_source(self, value: Value) -> Value | None:
         """Return the narrow value of which ``value`` is the widened form, or None."""
         maker = self.rewriter.producer(value)
         if maker is None or maker.kind != "core.cast":
@@ -142,7 +142,7 @@ class _Narrowing:
             as_dtype(b, v, old.type.dtype)
             for v, old in zip(made if isinstance(made, tuple) else (made,), op.results, strict=True)
         ]
-        new, values = adopt(op, results, b.ops)
+        new, values = reuse_results(op, results, b.ops)
         bound = 4 * ROUNDING[self.dtype]
         self.rewriter.replace(
             op, new, values, rule=rule, tolerance=bound, in_f64=bound, except_for=_OUT_OF_RANGE
@@ -150,46 +150,46 @@ class _Narrowing:
 
     def _narrowed(self, b: Builder, value: Value) -> Value:
         """Return ``value`` rounded, once for all users; moved parameters are rounded first."""
-        behind = self._behind(value)
-        if behind is not None:
-            self.passed.add(value)
-            return behind
+        source = self._narrow_source(value)
+        if source is not None:
+            self.bypassed.add(value)
+            return source
         if value not in self.known:
             maker = self.rewriter.producer(value)
-            if value in self.pliant and maker is not None and _moves(maker):
-                self.passed.add(value)
+            if value in self.flexible and maker is not None and _commutes_with_rounding(maker):
+                self.bypassed.add(value)
                 inner = self._narrowed(b, maker.operands[0])
                 self.known[value] = b.op(maker.kind, (inner,), **maker.attributes)
             else:
                 self.known[value] = b.cast(value, dtype=self.dtype)
         return self.known[value]
 
-    def _sweep(self) -> None:
+    def _erase_unused(self) -> None:
         """Erase the casts and movements that have lost all users."""
-        gone: dict[Op, None] = {}
+        erased: dict[Op, None] = {}
         for op in reversed(self.rewriter.ops):
-            if self.passed.isdisjoint(op.results) or self.rewriter.is_output(op.results[0]):
+            if self.bypassed.isdisjoint(op.results) or self.rewriter.is_output(op.results[0]):
                 continue
             users = self.rewriter.users(op.results[0])
-            if all(user in gone for user in users):
-                gone[op] = None
-                self.passed.update(op.operands)
-        if gone:
-            self.rewriter.erase(tuple(reversed(gone)), rule="nothing reads the f32 form any more")
+            if all(user in erased for user in users):
+                erased[op] = None
+                self.bypassed.update(op.operands)
+        if erased:
+            self.rewriter.erase(tuple(reversed(erased)), rule="nothing reads the f32 form any more")
 
 
-def _stored(op: Op, how: type[Narrow] | type[Follows]) -> list[int]:
-    """Return the positions of the f32 operands stored narrow for an op declared ``how``."""
+def _narrow_operands(op: Op, declaration: type[Narrow] | type[Follows]) -> list[int]:
+    """Return the positions of the f32 operands stored narrow for an op declared ``declaration``."""
     declared = definition(op).precision if op.kind in REGISTRY else None
-    return _floats(op, declared.operands) if isinstance(declared, how) else []
+    return _f32_operands(op, declared.operands) if isinstance(declared, declaration) else []
 
 
-def _moves(op: Op) -> bool:
+def _commutes_with_rounding(op: Op) -> bool:
     """Return whether rounding before an op equals rounding after it."""
     return has_trait(op, "view") and isinstance(definition(op).precision, Follows)
 
 
-def _floats(op: Op, count: int) -> list[int]:
+def _f32_operands(op: Op, count: int) -> list[int]:
     """Return the positions of the f32 tensors among the first ``count`` operands.
 
     There are none if another of these operands, or a result, is a float of another dtype.

@@ -37,10 +37,10 @@ class OrderLaunches(Pass):
     def run(self, module: Module, context: PassContext) -> Module:
         body = module.main.body
         rewriter = context.rewriter(body)
-        standing = dict.fromkeys(body.ops)  # in the old order, without those already scheduled
+        unscheduled = dict.fromkeys(body.ops)  # in the old order, without those already scheduled
         with suppress(RewriteLimit):
             for op, freed in _Order(module.main).ops():
-                first = next(iter(standing))
+                first = next(iter(unscheduled))
                 if op is not first:
                     rewriter.replace(
                         op,
@@ -49,11 +49,11 @@ class OrderLaunches(Pass):
                         at=first,
                         note=f"frees {freed:,} bytes" if freed else "",
                     )
-                del standing[op]
+                del unscheduled[op]
         return module.with_main(rewriter.commit())
 
 
-def memory_of(body: Block) -> dict[Value, Value]:
+def memory_roots(body: Block) -> dict[Value, Value]:
     """Return the value whose memory each value of a block of launches uses (through views)."""
     roots: dict[Value, Value] = {}
     for op in body.ops:
@@ -69,62 +69,62 @@ class _Order:
     function: Function
     #: Op -> ops that come after it, and the number of ops it still waits for.
     followers: dict[Op, dict[Op, None]] = field(default_factory=dict)
-    waits: dict[Op, int] = field(default_factory=dict)
+    wait_counts: dict[Op, int] = field(default_factory=dict)
     #: Memory of temporaries -> the launches that have yet to read it.
     readers: dict[Value, set[Op]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         body = self.function.body
-        self.place = {op: i for i, op in enumerate(body.ops)}
-        self.roots = memory_of(body)
-        makers = body.producers()
-        self.waits = dict.fromkeys(body.ops, 0)
+        self.position = {op: i for i, op in enumerate(body.ops)}
+        self.roots = memory_roots(body)
+        producers = body.producers()
+        self.wait_counts = dict.fromkeys(body.ops, 0)
         self.followers = {op: {} for op in body.ops}
         for op in body.ops:
             for value in op.uses():
-                if value in makers:
-                    self._follows(makers[value], op)
+                if value in producers:
+                    self._order_after(producers[value], op)
         results = {self._root(v) for v in body.outputs}
         self.readers = {
             v: set() for op in body.ops if op.kind == LAUNCH for v in op.results if v not in results
         }
         for op in body.ops:
-            for root in self._read(op):
+            for root in self._temporaries_read(op):
                 self.readers[root].add(op)
-        self._updates_wait(makers)
+        self._delay_updates(producers)
 
-    def _follows(self, first: Op, then: Op) -> None:
-        if then not in self.followers[first]:
-            self.followers[first][then] = None
-            self.waits[then] += 1
+    def _order_after(self, first: Op, later_op: Op) -> None:
+        if later_op not in self.followers[first]:
+            self.followers[first][later_op] = None
+            self.wait_counts[later_op] += 1
 
     def _root(self, value: Value) -> Value:
         return self.roots.get(value, value)
 
-    def _read(self, op: Op) -> set[Value]:
+    def _temporaries_read(self, op: Op) -> set[Value]:
         """Return the temporaries that a launch reads; views read nothing."""
         if is_free_view(op):
             return set()
         return {self._root(v) for v in op.uses()} & self.readers.keys()
 
-    def _updates_wait(self, makers: dict[Value, Op]) -> None:
+    def _delay_updates(self, producers: dict[Value, Op]) -> None:
         """Let updates wait for the argument's readers, the loss and the exchanges between shards.
 
         An update is an op that computes the next value of an argument.
         """
         body, roles = self.function.body, Roles.of(self.function)
-        loss = makers.get(self._root(body.outputs[roles.results.index(("loss", -1))]))
-        meetings = [op for op in body.ops if is_exchange(op)]
+        loss = producers.get(self._root(body.outputs[roles.results.index(("loss", -1))]))
+        exchanges = [op for op in body.ops if is_exchange(op)]
         users = body.users()
         for result, argument in self.function.attributes.get("aliases", ()):
-            update = makers.get(self._root(body.outputs[result]))
+            update = producers.get(self._root(body.outputs[result]))
             if update is None:
                 continue
             later = self._after(update)
             reads = [op for v in self._views(body.arguments[argument]) for op in users.get(v, ())]
-            for op in (*reads, *meetings, *([] if loss is None else [loss])):
+            for op in (*reads, *exchanges, *([] if loss is None else [loss])):
                 if op not in later and not is_free_view(op):
-                    self._follows(op, update)
+                    self._order_after(op, update)
 
     def _views(self, value: Value) -> list[Value]:
         return [value, *(v for v, root in self.roots.items() if root is value)]
@@ -142,26 +142,26 @@ class _Order:
     def ops(self) -> Iterator[tuple[Op, int]]:
         """Yield the ops in their new order, each with the bytes that its move releases."""
         ops = self.function.body.ops
-        ready = [self.place[op] for op in ops if not self.waits[op]]
+        ready = [self.position[op] for op in ops if not self.wait_counts[op]]
         heapq.heapify(ready)
         early: Op | None = None
         while ready:
-            at = heapq.heappop(ready) if early is None else self.place[early]
+            at = heapq.heappop(ready) if early is None else self.position[early]
             if early is not None:
                 ready.remove(at)
                 heapq.heapify(ready)
             op = ops[at]
             yield op, max(0, -self._growth(op)) if early is not None else 0
-            for root in self._read(op):
+            for root in self._temporaries_read(op):
                 self.readers[root].discard(op)
             for follower in self.followers[op]:
-                self.waits[follower] -= 1
-                if not self.waits[follower]:
-                    heapq.heappush(ready, self.place[follower])
+                self.wait_counts[follower] -= 1
+                if not self.wait_counts[follower]:
+                    heapq.heappush(ready, self.position[follower])
             together = is_exchange(op) and ready and is_exchange(ops[ready[0]])
-            early = None if together else self._welcome([ops[i] for i in sorted(ready)])
+            early = None if together else self._find_early([ops[i] for i in sorted(ready)])
 
-    def _welcome(self, ready: list[Op]) -> Op | None:
+    def _find_early(self, ready: list[Op]) -> Op | None:
         """Return the first ready op that releases memory or is tiny."""
         return next((op for op in ready if self._growth(op) < 0 or self._is_tiny(op)), None)
 
@@ -174,5 +174,5 @@ class _Order:
         if op.kind != LAUNCH or is_exchange(op):
             return 0
         made = sum(v.type.bytes for v in op.results if v in self.readers)
-        last = [root for root in self._read(op) if self.readers[root] == {op}]
+        last = [root for root in self._temporaries_read(op) if self.readers[root] == {op}]
         return made - sum(root.type.bytes for root in last)

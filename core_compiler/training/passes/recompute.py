@@ -17,7 +17,7 @@ from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.placement.recompute import Choice, Problem, Step, choose
 from core_compiler.support.errors import UserError
 from core_compiler.training.graph.roles import Roles
-from core_compiler.training.passes.order_launches import memory_of
+from core_compiler.training.passes.order_launches import memory_roots
 
 #: The function attribute in which the pass stores its choice, for the memory view.
 FACT = "recompute"
@@ -44,38 +44,38 @@ class Recompute(Pass):
                 f"pass {self.name()}",
                 "pass the fraction of the saved bytes to keep, above 0 and up to 1",
             )
-        launches, problem = problem_of(module.main)
+        launches, problem = recompute_problem(module.main)
         choice = choose(problem, self.budget)
         context.facts[FACT] = choice
         rewriter = context.rewriter(module.main.body)
-        again = _Again(rewriter, {launches[i] for i in choice.plan.again}, problem.forward)
+        again = _Recomputation(rewriter, {launches[i] for i in choice.plan.again}, problem.forward)
         with suppress(RewriteLimit):
             again.run()
-        context.note("note" if choice.fits else "warning", _told(choice, again.moved))
+        context.note("note" if choice.fits else "warning", _describe(choice, again.delayed))
         return module.with_main(rewriter.commit())
 
 
-def _told(choice: Choice, moved: int) -> str:
-    """Describe a choice in words; ``moved``: launches of which only the second is left."""
-    plan, without = choice.plan, choice.without
-    part = plan.held / without.held if without.held else 0.0
-    said = (
-        f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {without.held:,}; "
-        f"{_launches(len(plan.again) - moved)} repeated"
+def _describe(choice: Choice, delayed: int) -> str:
+    """Describe a choice in words; ``delayed``: launches of which only the second is left."""
+    plan, baseline = choice.plan, choice.baseline
+    part = plan.held / baseline.held if baseline.held else 0.0
+    text = (
+        f"{plan.held:,} bytes are held for the backward pass, {part:.0%} of {baseline.held:,}; "
+        f"{_launches(len(plan.again) - delayed)} repeated"
     )
-    if moved:
-        said += f", {_launches(moved)} delayed"
-    return said if choice.fits else f"no plan within {choice.limit:,} bytes: {said}"
+    if delayed:
+        text += f", {_launches(delayed)} delayed"
+    return text if choice.fits else f"no plan within {choice.limit:,} bytes: {text}"
 
 
 def _launches(count: int) -> str:
     return "1 launch is" if count == 1 else f"{count} launches are"
 
 
-def problem_of(main: Function) -> tuple[list[Op], Problem]:
+def recompute_problem(main: Function) -> tuple[list[Op], Problem]:
     """Return the launches of a training step's ``main`` and the recomputation problem they pose."""
     body = main.body
-    roots = memory_of(body)
+    roots = memory_roots(body)
     launches = [op for op in body.ops if op.kind == LAUNCH or op.regions]
     numbers = {v: i for i, v in enumerate(v for op in launches for v in op.results)}
     results = {roots.get(v, v) for v in body.outputs}
@@ -91,9 +91,11 @@ def problem_of(main: Function) -> tuple[list[Op], Problem]:
             )
         )
     loss = body.outputs[Roles.of(main).results.index(("loss", -1))]
-    of_loss = next((i for i, op in enumerate(launches) if roots.get(loss, loss) in op.results), 0)
+    loss_index = next(
+        (i for i, op in enumerate(launches) if roots.get(loss, loss) in op.results), 0
+    )
     sizes = tuple(0 if v in results else v.type.bytes for v in numbers)
-    return launches, Problem(tuple(steps), of_loss, sizes, tuple(v.type.bytes for v in numbers))
+    return launches, Problem(tuple(steps), loss_index, sizes, tuple(v.type.bytes for v in numbers))
 
 
 def _cost(op: Op) -> int:
@@ -102,7 +104,7 @@ def _cost(op: Op) -> int:
     return int(moved + flops / DEFAULT_BALANCE)
 
 
-class _Again:
+class _Recomputation:
     """Insert second launches of ``chosen`` where they are first needed after the loss.
 
     ``forward`` launches precede the launch that computes the loss. Views of recomputed values are
@@ -112,19 +114,19 @@ class _Again:
     def __init__(self, rewriter: Rewriter, chosen: set[Op], forward: int):
         self.rewriter, self.chosen, self.forward = rewriter, chosen, forward
         self.block = rewriter.block
-        self.makers: Mapping[Value, Op] = self.block.producers()
-        self.roots = memory_of(self.block)
+        self.producers: Mapping[Value, Op] = self.block.producers()
+        self.roots = memory_roots(self.block)
         #: Value of the forward pass -> the recomputed value.
         self.made: dict[Value, Value] = {}
         #: Launches that nothing reads before the second one, and that are therefore erased.
-        self.moved = 0
+        self.delayed = 0
 
     def run(self) -> None:
         seen = 0
         for op in self.block.ops:
             launch = op.kind == LAUNCH or bool(op.regions)
             if launch and seen > self.forward:
-                self._reads(op)
+                self._redirect(op)
             seen += launch
         self._erase_unread()
 
@@ -134,14 +136,14 @@ class _Again:
         Where shards add up the loss, launches of the backward pass may precede it.
         """
         for op in reversed(self.block.ops):
-            maker = self._maker(op.results[0]) if op.results else None
+            maker = self._producer(op.results[0]) if op.results else None
             if maker in self.chosen and not any(
                 self.rewriter.users(v) or self.rewriter.is_output(v) for v in op.results
             ):
                 self.rewriter.erase(self.rewriter.now(op) or op, rule="only read later")
-                self.moved += op is maker
+                self.delayed += op is maker
 
-    def _reads(self, op: Op) -> None:
+    def _redirect(self, op: Op) -> None:
         """Let a launch of the backward pass read recomputed values."""
         fresh: list[Op] = []
         change = {v: w for v in dict.fromkeys(op.uses()) if (w := self._again(v, fresh)) is not v}
@@ -154,26 +156,28 @@ class _Again:
 
     def _again(self, value: Value, fresh: list[Op]) -> Value:
         """Return ``value`` for the backward pass; ops that compute it are added to ``fresh``."""
-        if self._maker(value) not in self.chosen:
+        if self._producer(value) not in self.chosen:
             return value
         work = [value]
         while work:
-            op = self.makers[work[-1]]
+            op = self.producers[work[-1]]
             if op.results[0] in self.made:
                 work.pop()
                 continue
-            needed = [v for v in op.uses() if self._maker(v) in self.chosen and v not in self.made]
+            needed = [
+                v for v in op.uses() if self._producer(v) in self.chosen and v not in self.made
+            ]
             if needed:
                 work.append(needed[-1])
                 continue
-            fresh.append(self._second(op))
+            fresh.append(self._copy(op))
         return self.made[value]
 
-    def _maker(self, value: Value) -> Op | None:
+    def _producer(self, value: Value) -> Op | None:
         """Return the launch that writes the memory of ``value``."""
-        return self.makers.get(self.roots.get(value, value))
+        return self.producers.get(self.roots.get(value, value))
 
-    def _second(self, op: Op) -> Op:
+    def _copy(self, op: Op) -> Op:
         for value in op.results:
             self.made[value] = Value(value.type, value.name)
         parents = [] if op.origin is None else [op.origin]

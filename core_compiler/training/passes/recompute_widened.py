@@ -37,11 +37,11 @@ class RecomputeWidened(Pass):
         ends = [v for (role, _), v in rows if role != "gradient"]
         rewriter = context.rewriter(main.body)
         with suppress(RewriteLimit):
-            _Again(rewriter, _leading_to(rewriter, ends)).run()
+            _Recomputation(rewriter, _dependencies(rewriter, ends)).run()
         return module.with_main(rewriter.commit())
 
 
-def _leading_to(rewriter: Rewriter, values: Iterable[Value]) -> set[Op]:
+def _dependencies(rewriter: Rewriter, values: Iterable[Value]) -> set[Op]:
     """Return the ops that ``values`` depend on: the forward pass of a loss."""
     found: set[Op] = set()
     work = [rewriter.producer(v) for v in values]
@@ -54,11 +54,11 @@ def _leading_to(rewriter: Rewriter, values: Iterable[Value]) -> set[Op]:
 
 
 @dataclass
-class _Again:
+class _Recomputation:
     rewriter: Rewriter
     forward: set[Op]
     #: f32 value of the forward pass -> its copy for the backward pass.
-    made: dict[Value, Value] = field(default_factory=dict)
+    recomputed: dict[Value, Value] = field(default_factory=dict)
 
     def run(self) -> None:
         for op in self.rewriter.ops:
@@ -67,8 +67,8 @@ class _Again:
             fresh: list[Op] = []
             change: dict[Value, Value] = {}
             for value in dict.fromkeys(op.operands):
-                if value in self.made or self._is_worth_it(value):
-                    change[value] = self._again(value, fresh, value.type.bytes // SMALL)
+                if value in self.recomputed or self._is_worth_it(value):
+                    change[value] = self._recompute(value, fresh, value.type.bytes // SMALL)
             if change:
                 self.rewriter.replace(
                     op, [*fresh, op.substitute(change)], rule="read what is stored narrow"
@@ -80,12 +80,16 @@ class _Again:
             return False
         narrow, seen, work = False, set(), [value]
         while work:
-            at = work.pop()
-            maker = self.rewriter.producer(at)
-            if at in seen or self._is_kept(at) or at.type.bytes * SMALL <= value.type.bytes:
+            current = work.pop()
+            maker = self.rewriter.producer(current)
+            if (
+                current in seen
+                or self._is_kept(current)
+                or current.type.bytes * SMALL <= value.type.bytes
+            ):
                 continue
-            seen.add(at)
-            if at.type.dtype.is_float and at.type.dtype.bits < 32:
+            seen.add(current)
+            if current.type.dtype.is_float and current.type.dtype.bits < 32:
                 narrow = True
             elif maker is None or not _is_cheap(maker):
                 return False
@@ -101,21 +105,21 @@ class _Again:
         maker = self.rewriter.producer(value)
         return maker is None or maker.kind == "core.constant" or maker not in self.forward
 
-    def _again(self, value: Value, fresh: list[Op], small: int) -> Value:
+    def _recompute(self, value: Value, fresh: list[Op], small: int) -> Value:
         """Return ``value`` recomputed by ops added to ``fresh``.
 
         The recomputation starts from values that are narrow or have at most ``small`` bytes.
         """
-        if value in self.made:
-            return self.made[value]
+        if value in self.recomputed:
+            return self.recomputed[value]
         maker = self.rewriter.producer(value)
-        stays = value.type.dtype.bits < 32 or value.type.bytes <= small or self._is_kept(value)
-        if stays or maker is None or not _is_cheap(maker):
+        is_leaf = value.type.dtype.bits < 32 or value.type.bytes <= small or self._is_kept(value)
+        if is_leaf or maker is None or not _is_cheap(maker):
             return value
-        operands = tuple(self._again(v, fresh, small) for v in maker.operands)
-        self.made[value] = Value(value.type, value.name)
-        fresh.append(maker.with_(operands=operands, results=(self.made[value],)))
-        return self.made[value]
+        operands = tuple(self._recompute(v, fresh, small) for v in maker.operands)
+        self.recomputed[value] = Value(value.type, value.name)
+        fresh.append(maker.with_(operands=operands, results=(self.recomputed[value],)))
+        return self.recomputed[value]
 
 
 def _is_cheap(op: Op) -> bool:

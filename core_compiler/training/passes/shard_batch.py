@@ -24,7 +24,7 @@ from core_compiler.ops.traits import has_trait, kinds_with
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.decompose import expand
 from core_compiler.support.errors import UserError
-from core_compiler.training.audit.probes import differing
+from core_compiler.training.audit.probes import shard_dependent_values
 from core_compiler.training.graph.roles import SHARD, Roles
 
 #: Largest relative difference between the mean over equal shards and that of one shard.
@@ -45,7 +45,7 @@ class ShardBatch(Pass):
     """
 
     exact = False
-    anew = True
+    changes_semantics = True
     tolerance = "sums over the batch are computed shard by shard"
     mandatory = True
     requires = frozenset({"tensor_ops"})
@@ -57,20 +57,20 @@ class ShardBatch(Pass):
         main = module.main
         roles = Roles.of(main)
         rw = context.rewriter(main.body)
-        work = _Work(rw, module, self.shards, self.sync_batch_norm)
-        alone = ["core.batch_norm"] if self.sync_batch_norm else []
-        work.need_none_inside((*kinds_with("random"), *alone))
-        work.loss(roles.result("loss"))
-        work.random(main.arguments[roles.number("shard", SHARD)])
+        sharder = _Sharder(rw, module, self.shards, self.sync_batch_norm)
+        batch_wide = ["core.batch_norm"] if self.sync_batch_norm else []
+        sharder.reject_inside((*kinds_with("random"), *batch_wide))
+        sharder.loss(roles.result("loss"))
+        sharder.random(main.arguments[roles.number("shard", SHARD)])
         own = [main.arguments[i] for i in roles.numbers("batch", "shard")]
         if self.sync_batch_norm:
-            work.batch_norms(own)
+            sharder.batch_norms(own)
         for place in roles.numbers("parameter"):
-            work.distribute(main.arguments[place])
+            sharder.distribute(main.arguments[place])
         for place, (role, of) in enumerate(roles.results):
             if role == "next":
-                work.same_for_all(place, roles.arguments[of][1], own)
-        for name, op in work.each_its_own:
+                sharder.average_buffer(place, roles.arguments[of][1], own)
+        for name, op in sharder.approximate_buffers:
             context.note(
                 "warning",
                 f"the buffer {name} becomes the mean of what the shards "
@@ -82,20 +82,20 @@ class ShardBatch(Pass):
 
 
 @dataclass
-class _Work:
+class _Sharder:
     rw: Rewriter
     module: Module
     shards: int
     sync: bool
     #: Buffers whose mean over all shards may differ from the whole batch's, with their op.
-    each_its_own: list[tuple[str, Op | None]] = field(default_factory=list)
+    approximate_buffers: list[tuple[str, Op | None]] = field(default_factory=list)
     #: Means over all shards by the summed value, the axes and the divisor.
-    known: dict[tuple, Value] = field(default_factory=dict)
+    means: dict[tuple, Value] = field(default_factory=dict)
 
     def builder(self) -> Builder:
         return Builder(self.module.weights)
 
-    def need_none_inside(self, kinds: Iterable[str]) -> None:
+    def reject_inside(self, kinds: Iterable[str]) -> None:
         """Raise UserError for whole-batch ops of these kinds in loops and branches.
 
         Only ops outside of them are made to cover the whole batch.
@@ -130,9 +130,13 @@ class _Work:
                 self.rw.replace(op, b.ops, {term: made}, rule=_MEAN)
             elif self._number(term) is None:
                 total = b.all_reduce(term, shards=self.shards)
-                self._mean_of(term, b.div(total, b.scalar_like(self.shards, total)), b, place, path)
+                self._replace_by_mean(
+                    term, b.div(total, b.scalar_like(self.shards, total)), b, place, path
+                )
 
-    def _mean_of(self, term: Value, made: Value, b: Builder, place: int, path: set[Value]) -> None:
+    def _replace_by_mean(
+        self, term: Value, made: Value, b: Builder, place: int, path: set[Value]
+    ) -> None:
         """Replace ``term`` in the loss by ``made``, the mean over all shards."""
         users = [op for op in self.rw.users(term) if not path.isdisjoint(op.results)]
         before = users[0] if users else None
@@ -141,7 +145,7 @@ class _Work:
             before=before,
             rule=_MEAN,
             reason="of the model's own loss",
-            claim=_of_equal_shards(term, made),
+            claim=_equal_shards_claim(term, made),
         )
         for user in users:
             fresh = user.substitute({term: made})
@@ -194,7 +198,7 @@ class _Work:
             before=users[0],
             rule=rule,
             reason="its gradients are summed",
-            claim=_of_equal_shards(parameter, made),
+            claim=_equal_shards_claim(parameter, made),
         )
         for user in users:
             fresh = user.substitute({parameter: made})
@@ -210,7 +214,7 @@ class _Work:
         for op in self.rw.ops:
             if op.kind == "core.batch_norm":
                 self._synchronise(op)
-        varied = differing(self.rw.ops, own)
+        varied = shard_dependent_values(self.rw.ops, own)
         left = [
             op
             for op in self.rw.ops
@@ -238,23 +242,23 @@ class _Work:
                 expand(op, self.rw, self.module.weights)
         for op in between:
             if op.kind == "core.reduce_sum":
-                self._over_all(op)
+                self._sum_over_shards(op)
 
-    def _over_all(self, total: Op) -> None:
+    def _sum_over_shards(self, total: Op) -> None:
         """Replace ``total / n`` by the sum over all shards divided by their n."""
         current = next(o for o in self.rw.ops if total.result in o.results)
         (x,), axes = current.operands, typed.ReduceSum.of(current).axes
-        own = int(np.prod([x.type.shape[a] for a in axes]))
+        shard_count = int(np.prod([x.type.shape[a] for a in axes]))
         for division in self.rw.users(current.result):
             number = self._number(division.operands[1]) if division.kind == "core.div" else None
             if number is None or division.operands[0] is not current.result:
                 continue
             b = self.builder()
-            made = self.known.get((x, axes, number))
+            made = self.means.get((x, axes, number))
             if made is None:
-                count = b.scalar_like(number + (self.shards - 1) * own, division.result)
+                count = b.scalar_like(number + (self.shards - 1) * shard_count, division.result)
                 mean = b.div(b.all_reduce(current.result, shards=self.shards), count)
-                made = self.known[x, axes, number] = b.distribute(mean, shards=self.shards)
+                made = self.means[x, axes, number] = b.distribute(mean, shards=self.shards)
             of = {"shape": x.type.shape, "axes": axes, "divisor": number, "shards": self.shards}
             claim = Formula("a mean over all shards", {"total": current.result}, {"made": made}, of)
             self.rw.replace(
@@ -263,26 +267,28 @@ class _Work:
                 {division.result: made},
                 rule="a statistic over all shards",
                 claim=claim if b.ops else None,
-                tolerance=_ROUNDING if number == own else None,
+                tolerance=_ROUNDING if number == shard_count else None,
             )
-            self._unbiased(made, own)
+            self._rescale_unbiased(made, shard_count)
 
-    def _unbiased(self, variance: Value, own: int) -> None:
+    def _rescale_unbiased(self, variance: Value, shard_count: int) -> None:
         """Let n / (n - 1) of a running variance count all shards' examples too."""
-        if own < 2:
+        if shard_count < 2:
             return
         for user in self.rw.users(variance):
             number = self._number(user.operands[1]) if user.kind == "core.mul" else None
             kind = user.result.type.dtype.numpy
-            if number is not None and kind.type(number) == kind.type(own / (own - 1)):
-                every = own * self.shards
+            if number is not None and kind.type(number) == kind.type(
+                shard_count / (shard_count - 1)
+            ):
+                total_count = shard_count * self.shards
                 b = self.builder()
-                made = b.mul(variance, b.scalar_like(every / (every - 1), variance))
+                made = b.mul(variance, b.scalar_like(total_count / (total_count - 1), variance))
                 claim = Formula(
                     "an unbiased variance over all shards",
                     {"variance": variance},
                     {"made": made},
-                    {"of": own, "shards": self.shards},
+                    {"of": shard_count, "shards": self.shards},
                 )
                 self.rw.replace(
                     user,
@@ -305,10 +311,10 @@ class _Work:
 
     # -- state ------------------------------------------------------------------------------------
 
-    def same_for_all(self, place: int, name: str, own: Iterable[Value]) -> None:
+    def average_buffer(self, place: int, name: str, own: Iterable[Value]) -> None:
         """Make the next value of a buffer equal on every shard: average it if it is not."""
         value = self.rw.outputs[place]
-        varied = differing(self.rw.ops, own)
+        varied = shard_dependent_values(self.rw.ops, own)
         if value not in varied:
             return
         if not value.type.dtype.is_float:
@@ -322,12 +328,12 @@ class _Work:
         total = b.all_reduce(value, shards=self.shards)
         made = b.div(total, b.scalar_like(self.shards, total))
         if not self._is_mean(value, varied):
-            self.each_its_own.append((name, self.rw.producer(value)))
+            self.approximate_buffers.append((name, self.rw.producer(value)))
         self.rw.insert(
             b.ops,
             rule="the mean of the shards' statistics",
             reason=f"of {name}",
-            claim=_of_equal_shards(value, made),
+            claim=_equal_shards_claim(value, made),
         )
         self.rw.set_output(
             place, made, rule="the mean of the shards' statistics", tolerance=_ROUNDING
@@ -358,7 +364,7 @@ class _Work:
         return op.kind in _LINEAR and all(self._is_mean(v, varied) for v in op.operands)
 
 
-def _of_equal_shards(value: Value, made: Value) -> Formula:
+def _equal_shards_claim(value: Value, made: Value) -> Formula:
     """Return the claim that the mean over equal shards is the value itself."""
     return Formula("the value itself", {"x": value}, {"made": made})
 

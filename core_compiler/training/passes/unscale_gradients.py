@@ -26,10 +26,10 @@ class UnscaleGradients(Pass):
     """
 
     mandatory = True
-    anew = True
+    changes_semantics = True
     requires = frozenset({"gradients", "scaled_loss"})
     ensures = frozenset({"finiteness"})
-    ends = frozenset({"scaled_loss"})
+    invalidates = frozenset({"scaled_loss"})
     scale: LossScale = field(default_factory=Dynamic)
 
     @override

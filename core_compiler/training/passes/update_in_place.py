@@ -13,7 +13,7 @@ from core_compiler.ir.rewriter import RewriteLimit
 from core_compiler.lowering.in_place import may_share
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
-from core_compiler.passes.find_lifetimes import loop_extents, root_of
+from core_compiler.passes.find_lifetimes import loop_extents, memory_owners
 from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
 from core_compiler.training.graph.roles import Roles
 
@@ -40,7 +40,7 @@ class UpdateInPlace(Pass):
         with suppress(RewriteLimit):
             for result, argument in pairs:
                 op = state.outputs[result]
-                if state.may(result, argument):
+                if state.can_update(result, argument):
                     new = op.with_(attributes={**op.attributes, "takes": argument}, origin=None)
                     rewriter.replace(
                         op, new, rule="update in place", note=f"{op.operands[0].type.bytes:,} bytes"
@@ -55,31 +55,31 @@ class _State:
 
     def __init__(self, module: Module):
         self.module, self.ops = module, module.main.body.ops
-        self.roots = root_of(self.ops)
+        self.roots = memory_owners(self.ops)
         self.outputs = {op["index"]: op for op in self.ops if op.kind == OUTPUT}
         self.inputs = {op["index"]: op.result for op in self.ops if op.kind == INPUT}
         self.loops = loop_extents(self.ops)
-        self.touching: dict[Value, list[int]] = {}
+        self.accesses: dict[Value, list[int]] = {}
         for at, op in enumerate(self.ops):
             if op.kind in (LAUNCH, COPY):
                 for root in {self._root(v) for v in op.operands}:
-                    self.touching.setdefault(root, []).append(at)
+                    self.accesses.setdefault(root, []).append(at)
         row = Roles.of(module.main).results.index(("loss", -1))
-        known = self.touching.get(self._output(row), [])
-        meetings = [i for i, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
+        known = self.accesses.get(self._output(row), [])
+        exchanges = [i for i, op in enumerate(self.ops) if op.kind == LAUNCH and is_exchange(op)]
         #: The launch after which nothing can fail any more.
-        self.sure = max([self._known(known) if known else len(self.ops), *meetings])
+        self.commit_point = max([self._known_at(known) if known else len(self.ops), *exchanges])
         self.shared: dict[tuple[str, int, int], bool] = {}
 
-    def _known(self, touching: Sequence[int]) -> int:
+    def _known_at(self, accesses: Sequence[int]) -> int:
         """Return when the value in a memory that these ops touch is known.
 
         It is known after the first of them, but for a value that a loop carries with the first
         launch after the loop.
         """
-        ends = [end for begin, end in self.loops if any(begin < i < end for i in touching)]
+        ends = [end for begin, end in self.loops if any(begin < i < end for i in accesses)]
         if not ends:
-            return touching[0]
+            return accesses[0]
         rest = range(max(ends), len(self.ops))
         return next((i for i in rest if self.ops[i].kind in (LAUNCH, COPY)), len(self.ops))
 
@@ -89,43 +89,45 @@ class _State:
     def _output(self, result: int) -> Value:
         return self._root(self.outputs[result].operands[0])
 
-    def may(self, result: int, argument: int) -> bool:
-        to, old = self._output(result), self.inputs[argument]
-        writers = [i for i in self.touching.get(to, ()) if to in self._written(self.ops[i])]
-        if len(writers) != 1 or not self._is_whole(to):
+    def can_update(self, result: int, argument: int) -> bool:
+        target, old = self._output(result), self.inputs[argument]
+        writers = [i for i in self.accesses.get(target, ()) if target in self._written(self.ops[i])]
+        if len(writers) != 1 or not self._is_allocation(target):
             return False
         (at,) = writers
         op = self.ops[at]
-        if at <= self.sure or any(begin < at < end for begin, end in self.loops):
+        if at <= self.commit_point or any(begin < at < end for begin, end in self.loops):
             return False
-        if self.touching[to][0] < at or any(i > at for i in self.touching.get(old, ())):
+        if self.accesses[target][0] < at or any(i > at for i in self.accesses.get(old, ())):
             return False
         if old not in {self._root(v) for v in op.operands}:
             return True
-        return op.kind == COPY or self._kernel_may(op, to, old)
+        return op.kind == COPY or self._kernel_can_overwrite(op, target, old)
 
-    def _is_whole(self, to: Value) -> bool:
+    def _is_allocation(self, target: Value) -> bool:
         """Return whether the memory is an allocation of its own."""
-        return any(op.kind == ALLOC and op.result is to for op in self.ops)
+        return any(op.kind == ALLOC and op.result is target for op in self.ops)
 
     def _written(self, op: Op) -> set[Value]:
         first = op["reads"] if op.kind == LAUNCH else 1
         return {self._root(v) for v in op.operands[first:]}
 
-    def _kernel_may(self, op: Op, to: Value, old: Value) -> bool:
+    def _kernel_can_overwrite(self, op: Op, target: Value, old: Value) -> bool:
         """Return whether the kernel reads each element of ``old`` before it overwrites it."""
         function = self.module.functions[op["kernel"]]
         buffers = [a for a in op["arguments"] if a[0] != "size"]
         values = [op.operands[n if kind == "operand" else op["reads"] + n] for kind, n in buffers]
-        places = {v: [i for i, w in enumerate(values) if self._root(w) is v] for v in (to, old)}
+        places = {v: [i for i, w in enumerate(values) if self._root(w) is v] for v in (target, old)}
         if any(len(found) != 1 for found in places.values()):
             return False
-        (wrote,), (read,) = places[to], places[old]
-        a, b = values[wrote].type, values[read].type
+        (written,), (read,) = places[target], places[old]
+        a, b = values[written].type, values[read].type
         if (a.shape, a.strides, a.dtype) != (b.shape, b.strides, b.dtype):
             return False
-        key = op["kernel"], read, wrote
+        key = op["kernel"], read, written
         if key not in self.shared:
             names = function.arguments
-            self.shared[key] = may_share(function, names[read], names[wrote], self.module.functions)
+            self.shared[key] = may_share(
+                function, names[read], names[written], self.module.functions
+            )
         return self.shared[key]

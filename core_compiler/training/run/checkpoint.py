@@ -22,7 +22,7 @@ from core_compiler.training.run import files
 
 RECEIPT = "receipt"
 #: The fix for a checkpoint from which a run cannot resume.
-OLDER = "move it out of the folder, and --resume (resume=True) uses the one before"
+OLDER_FIX = "move it out of the folder, and --resume (resume=True) uses the one before"
 #: The format's names of dtypes -> the contract's.
 _DTYPES = {
     "F64": "f64",
@@ -45,13 +45,13 @@ _DTYPES = {
 }
 
 
-def encoded(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> bytes:
+def encode(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> bytes:
     """Encode a checkpoint; raise UserError for a dtype that the format does not support."""
     from safetensors.numpy import save
 
-    own = _DTYPES.values()
+    supported = _DTYPES.values()
     for name, array in state.items():
-        if dtype_name(array.dtype) not in own:
+        if dtype_name(array.dtype) not in supported:
             raise UserError(
                 f"unsupported dtype {dtype_name(array.dtype)} of {name}",
                 "checkpoint",
@@ -61,7 +61,7 @@ def encoded(state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> byte
     return save(held, {RECEIPT: json.dumps(dict(receipt))})
 
 
-def decoded(data: bytes, where: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def decode(data: bytes, where: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Decode a checkpoint into (state, receipt); raise UserError if it is damaged or foreign."""
     from safetensors import SafetensorError
 
@@ -99,7 +99,7 @@ def tensors(data: bytes) -> dict[str, np.ndarray]:
 
 
 def _damaged(why: str, where: str) -> UserError:
-    return UserError(f"the checkpoint is damaged: {why}", where, OLDER)
+    return UserError(f"the checkpoint is damaged: {why}", where, OLDER_FIX)
 
 
 def write(path: Path, state: Mapping[str, np.ndarray], receipt: Mapping[str, Any]) -> None:
@@ -107,13 +107,13 @@ def write(path: Path, state: Mapping[str, np.ndarray], receipt: Mapping[str, Any
 
     Raise UserError if writing fails.
     """
-    files.write(path, encoded(state, receipt), "the checkpoint")
+    files.write(path, encode(state, receipt), "the checkpoint")
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return (state, receipt) of a checkpoint; raise UserError if it is damaged or foreign."""
     try:
-        return decoded(read_regular(path), str(path))
+        return decode(read_regular(path), str(path))
     except OSError as error:
         raise UserError(
             f"cannot read the checkpoint: {error.strerror}", str(path), "check the disk"
@@ -124,7 +124,7 @@ def name_of(iteration: int) -> str:
     return f"iteration-{iteration:08d}.safetensors"
 
 
-def all_of(folder: Path) -> dict[int, Path]:
+def list_checkpoints(folder: Path) -> dict[int, Path]:
     """Return the checkpoints of a folder by their iteration, in order."""
     named = {p: re.fullmatch(r"iteration-(\d+)\.safetensors", p.name) for p in folder.glob("*")}
     return dict(sorted((int(match[1]), path) for path, match in named.items() if match))
@@ -132,4 +132,4 @@ def all_of(folder: Path) -> dict[int, Path]:
 
 def newest(folder: Path) -> Path | None:
     """Return the checkpoint of the latest iteration in a folder."""
-    return next(reversed(all_of(folder).values()), None)
+    return next(reversed(list_checkpoints(folder).values()), None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from core_compiler.support.errors import UserError
 from core_compiler.training.run import rows as examples
-from core_compiler.training.run.rows import Wanted
+from core_compiler.training.run.rows import InputSpec
 from core_compiler.training.run.stream import Stream
 
 #: The random stream that orders data, above the streams of a model's random ops.
@@ -28,10 +28,10 @@ class Data:
 
     arrays: tuple[np.ndarray, ...]
     #: The position in an epoch follows from the iteration, so it is not stored.
-    place: Mapping[str, int] = field(default_factory=dict, init=False)
+    position: Mapping[str, int] = field(default_factory=dict, init=False)
 
     @staticmethod
-    def of(what: Any, wanted: Sequence[Wanted] = ()) -> Data | Stream:
+    def of(what: Any, specs: Sequence[InputSpec] = ()) -> Data | Stream:
         """Return a source of batches for any supported kind of data.
 
         - arrays or tensors, the inputs and then the targets, or a single one;
@@ -41,7 +41,7 @@ class Data:
         - an iterable of such rows, which is read on demand
           (:class:`~core_compiler.training.run.stream.Stream`).
 
-        ``wanted`` describes the model's inputs (:func:`for_step` returns it). Columns are found by
+        ``specs`` describes the model's inputs (:func:`for_step` returns it). Columns are found by
         these names; columns with other names are taken in order. Raise UserError if the data are of
         another kind, if examples differ in shape or if there are none.
         """
@@ -56,19 +56,19 @@ class Data:
                 "pass its .dataset: fit makes the batches",
             )
         if hasattr(what, "shape") and hasattr(what, "dtype"):  # a table only has a shape
-            arrays = examples.columns([what], wanted)
+            arrays = examples.columns([what], specs)
         elif isinstance(what, tuple | list) and any(hasattr(a, "shape") for a in what):
-            arrays = examples.columns(what, wanted)
+            arrays = examples.columns(what, specs)
         elif hasattr(what, "keys"):
-            arrays = examples.named(what, wanted)
+            arrays = examples.columns_by_name(what, specs)
         elif hasattr(what, "__len__") and hasattr(what, "__getitem__"):
-            with examples.theirs():
+            with examples.user_data_errors():
                 rows = _rows(what)
             if rows is None:
-                return Stream(what, wanted)
-            arrays = examples.stacked(rows, wanted)
+                return Stream(what, specs)
+            arrays = examples.stacked(rows, specs)
         elif hasattr(what, "__iter__"):
-            return Stream(what, wanted)
+            return Stream(what, specs)
         else:
             raise UserError(f"unsupported type {type(what).__name__}", "data", _KINDS)
         lengths = {len(a) if a.ndim else 0 for a in arrays}
@@ -102,7 +102,7 @@ class Data:
                 "pass more examples or a smaller batch",
             )
 
-    def begin_at(self, place: Any) -> None:
+    def resume_at(self, position: Any) -> None:
         """Resume from the position in a checkpoint (see :class:`Stream`); nothing to do here."""
 
     def example(self, size: int) -> tuple[np.ndarray, ...]:
@@ -115,19 +115,19 @@ class Data:
         The remainder at the end of an epoch is left out.
         """
         self.check(number, size)
-        epoch, place = divmod(number, len(self) // size)
-        rows = self.order(seed, epoch)[place * size : (place + 1) * size]
+        epoch, index = divmod(number, len(self) // size)
+        rows = self.order(seed, epoch)[index * size : (index + 1) * size]
         return tuple(np.ascontiguousarray(a[rows]) for a in self.arrays)
 
 
 def for_step(step: Any, what: Any) -> Data | Stream:
     """Return :meth:`Data.of` with the names and dtypes of a training step's batch."""
     arguments = step.compilation.module.main.arguments
-    wanted = [
-        Wanted(step.roles.arguments[i][1], arguments[i].type.dtype.numpy)
+    specs = [
+        InputSpec(step.roles.arguments[i][1], arguments[i].type.dtype.numpy)
         for i in step.roles.numbers("batch")
     ]
-    return Data.of(what, wanted)
+    return Data.of(what, specs)
 
 
 def _rows(dataset: Any) -> list[Any] | None:

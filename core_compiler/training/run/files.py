@@ -16,23 +16,23 @@ _DRAFT = ".draft"
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Lock the folder for one run; raise UserError if another run has locked it.
 
     The folder is created if missing, and removed if it stays empty. Unfinished files of killed runs
     are deleted.
     """
-    fresh = not folder.exists()
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise UserError(
             f"cannot use the folder: {error.strerror}", str(folder), "choose another folder"
         ) from None
     try:
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
                 "another run is writing to the folder",
@@ -47,10 +47,10 @@ def alone(folder: Path) -> Iterator[None]:
                 draft.unlink(missing_ok=True)
         yield
     finally:
-        if fresh:
+        if is_new:
             with suppress(OSError):
                 folder.rmdir()
-        os.close(number)
+        os.close(fd)
 
 
 def write(path: Path, data: bytes, what: str) -> None:

@@ -6,11 +6,11 @@ import time
 from typing import Any, Protocol
 
 from core_compiler.ir.events import IterationRecord
-from core_compiler.runtime.interrupts import held_back
+from core_compiler.runtime.interrupts import deferred_interrupts
 from core_compiler.training.audit import receipts
-from core_compiler.training.audit.probes import watch_of
+from core_compiler.training.audit.probes import combine_watches
 from core_compiler.training.audit.receipts import Recorder
-from core_compiler.training.distributed.rendezvous import Apart
+from core_compiler.training.distributed.rendezvous import WorkerLost
 from core_compiler.training.optimisers.loss_scale import SCALE, SKIPPED
 from core_compiler.training.run import checkpoint
 from core_compiler.training.run.data import Data
@@ -20,16 +20,16 @@ from core_compiler.training.run.step import TrainingStep
 from core_compiler.training.run.stream import Stream
 
 
-class Share(Protocol):
+class WorkerRank(Protocol):
     """A rank among several processes that run a step's shards.
 
     Each observes the values of its own shards; the leading one writes the files.
     """
 
     @property
-    def leads(self) -> bool: ...
+    def is_leader(self) -> bool: ...
 
-    def gather(self, what: Any) -> list[Any]:
+    def gather(self, value: Any) -> list[Any]:
         """Return the contributions of all processes in the leading one, nothing in the others."""
 
 
@@ -39,18 +39,18 @@ def iterate(
     history: History,
     plan: Plan,
     watch: Watch,
-    share: Share | None = None,
+    rank: WorkerRank | None = None,
 ) -> None:
     """Run the remaining iterations of :func:`fit` in this process, or its share of them."""
-    leads = share is None or share.leads
-    folder = plan.folder if leads else None
+    is_leader = rank is None or rank.is_leader
+    folder = plan.folder if is_leader else None
     recorder = probe = None
     if plan.inject is not None:
         probe = plan.inject.probe(step.names, step.probes)
     if plan.has_receipts:
         if plan.receipts == "gradients":
             receipts.need_gradients(step.probes)
-        recorder = Recorder(step.probes, plan.receipts, plan.ops_every, leads, plan.leaves)
+        recorder = Recorder(step.probes, plan.receipts, plan.ops_every, is_leader, plan.leaves)
         if folder is not None:
             path = folder / receipts.FILE
             if step.iteration and path.exists():
@@ -58,26 +58,28 @@ def iterate(
             else:
                 receipts.begin(path, step.identity, step.names, plan.leaves)
     for number in range(step.iteration, plan.iterations):
-        given = data.batch(number, plan.batch, plan.seed)
+        examples = data.batch(number, plan.batch, plan.seed)
         factor, root = step.number(SCALE), ""
-        lost: Apart | None = None
+        worker_lost: WorkerLost | None = None
         began = time.perf_counter()
         watches = [
             *([plan.inject.watch(probe, number + 1)] if plan.inject and probe else []),
             *([recorder.watch(number + 1)] if recorder else []),
         ]
-        step.watch = watch_of(watches)
-        with held_back():  # an iteration without its receipt would leave a gap
+        step.watch = combine_watches(watches)
+        with deferred_interrupts():  # an iteration without its receipt would leave a gap
             try:
-                loss = step(*given)
+                loss = step(*examples)
             finally:
                 step.watch = None
             if recorder is not None:
-                if share is not None and recorder.whole(number + 1):
+                if rank is not None and recorder.hashes_all_values(number + 1):
                     try:
-                        recorder.add(share.gather(recorder.ops))
-                    except Apart as error:  # the iteration is done, but not all values are known
-                        recorder.ops, lost = {}, error
+                        recorder.add(rank.gather(recorder.ops))
+                    except (
+                        WorkerLost
+                    ) as error:  # the iteration is done, but not all values are known
+                        recorder.ops, worker_lost = {}, error
                 if folder is not None:
                     receipt = recorder.receipt(number + 1, loss, step)
                     receipts.add(folder / receipts.FILE, [receipt])
@@ -93,12 +95,12 @@ def iterate(
                 )
             )
         watch(history.progress(plan.iterations, plan.batch))
-        last = number + 1 == plan.iterations
-        if folder is not None and (last or (plan.every and (number + 1) % plan.every == 0)):
-            save(step, folder / checkpoint.name_of(number + 1), plan.seed, data.place)
-        if lost is not None:
-            raise lost
+        is_last = number + 1 == plan.iterations
+        if folder is not None and (is_last or (plan.every and (number + 1) % plan.every == 0)):
+            save(step, folder / checkpoint.name_of(number + 1), plan.seed, data.position)
+        if worker_lost is not None:
+            raise worker_lost
     if folder is not None and 0 < step.iteration == plan.iterations:
         path = folder / checkpoint.name_of(step.iteration)
         if not path.exists():  # the writer of the last iteration was lost before it wrote
-            save(step, path, plan.seed, data.place)
+            save(step, path, plan.seed, data.position)

@@ -27,7 +27,7 @@ class History:
     rows: list[IterationRecord] = field(default_factory=list)
     peak_bytes: int = 0
     #: Called for every finished iteration.
-    hear: Callable[[IterationRecord], None] = lambda row: None
+    on_iteration: Callable[[IterationRecord], None] = lambda row: None
 
     @property
     def loss(self) -> list[float]:
@@ -39,7 +39,7 @@ class History:
 
     def add(self, row: IterationRecord) -> None:
         self.rows.append(row)
-        self.hear(row)
+        self.on_iteration(row)
 
     def progress(self, total: int, batch: int) -> Progress:
         """Return the progress of the run, with ``batch`` examples per iteration."""
@@ -67,7 +67,7 @@ class Progress:
     total: int
     loss: float
     rate: float
-    left: float
+    seconds_left: float
 
 
 Watch = Callable[[Progress], None]
@@ -101,7 +101,7 @@ class Plan:
         object.__setattr__(self, "seed", whole("fit", "seed", self.seed, *SEEDS))
         if self.has_receipts and self.folder is None:
             raise UserError("missing folder for the receipts", "receipts", "pass a folder")
-        receipts.leaf_of(self.leaves)
+        receipts.leaf_hash(self.leaves)
 
     @property
     def has_receipts(self) -> bool:
@@ -142,7 +142,7 @@ class Plan:
             )
 
 
-def share_out(shards: int, workers: int) -> None:
+def check_worker_count(shards: int, workers: int) -> None:
     """Raise UserError if some workers would have no shard."""
     if workers > shards:
         raise UserError(

@@ -24,7 +24,7 @@ from core_compiler.training.optimisers.schedules import (
 )
 
 #: The classes that a recording may use, by their names in it.
-_KNOWN = {
+_CLASSES = {
     kind.__name__: kind
     for kind in (
         *OPTIMIZERS.values(),
@@ -39,7 +39,7 @@ _KNOWN = {
     )
 }
 #: The options of the configuration that later passes depend on, stored as plain values.
-_PLAIN: Mapping[str, tuple[type, ...]] = {
+_PLAIN_OPTIONS: Mapping[str, tuple[type, ...]] = {
     "clip_norm": (int, float),
     "seed": (int,),
     "shards": (int,),
@@ -49,7 +49,7 @@ _PLAIN: Mapping[str, tuple[type, ...]] = {
     "keep_gradients": (bool,),
 }
 #: Longest text of an optimiser that is read (characters).
-_LONGEST = 10_000
+_MAX_LENGTH = 10_000
 
 
 def training_of(facts: Any) -> Training:
@@ -60,7 +60,9 @@ def training_of(facts: Any) -> Training:
     """
     held = facts if isinstance(facts, Mapping) else {}
     plain = {
-        name: held[name] for name, kinds in _PLAIN.items() if isinstance(held.get(name), kinds)
+        name: held[name]
+        for name, kinds in _PLAIN_OPTIONS.items()
+        if isinstance(held.get(name), kinds)
     }
     scale = held.get("loss_scale")
     return Training(
@@ -73,10 +75,10 @@ def training_of(facts: Any) -> Training:
 
 def _read(what: str, text: Any) -> Any:
     try:
-        if not isinstance(text, str) or len(text) > _LONGEST:
+        if not isinstance(text, str) or len(text) > _MAX_LENGTH:
             raise ValueError("no text")
-        made = _value(ast.parse(text, mode="eval").body)
-        if type(made) not in _KNOWN.values():
+        made = _literal(ast.parse(text, mode="eval").body)
+        if type(made) not in _CLASSES.values():
             raise ValueError("another class")
         return made
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
@@ -89,18 +91,18 @@ def _read(what: str, text: Any) -> Any:
         ) from None
 
 
-def _value(node: ast.expr) -> Any:
-    """Return a number, a text, a tuple of them, or an instance of :data:`_KNOWN`.
+def _literal(node: ast.expr) -> Any:
+    """Return a number, a text, a tuple of them, or an instance of :data:`_CLASSES`.
 
     Raise ValueError for any other expression.
     """
     if isinstance(node, ast.Call):
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if name not in _KNOWN or node.args:
+        if name not in _CLASSES or node.args:
             raise ValueError(name)
-        return _KNOWN[name](**{str(k.arg): _value(k.value) for k in node.keywords})
+        return _CLASSES[name](**{str(k.arg): _literal(k.value) for k in node.keywords})
     if isinstance(node, ast.Tuple):
-        return tuple(map(_value, node.elts))
+        return tuple(map(_literal, node.elts))
     if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
         return float(node.id)
     return ast.literal_eval(node)

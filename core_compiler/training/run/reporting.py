@@ -15,15 +15,15 @@ from core_compiler.training.run.step import NotFinite, TrainingStep
 
 #: Seconds between two reports: iterations are reported together, so that a recording writes them in
 #: one transaction and a step of a few milliseconds does not wait for each.
-TOGETHER = 0.5
+REPORT_INTERVAL = 0.5
 #: The key of a recording's ``meta`` that describes the run.
 KEY = "training_run"
 
 
-class Telling:
+class RunReporter:
     """A context manager that reports a run to an observer.
 
-    ``with Telling(observer, step, run) as telling`` reports the compile of ``step`` (which is
+    ``with RunReporter(observer, step, run) as telling`` reports the compile of ``step`` (which is
     finished first if necessary), the iterations passed to ``telling.add``, and the end of the run.
     ``run`` has facts about it.
     """
@@ -32,11 +32,11 @@ class Telling:
         self._observer, self._step, self._run = observer, step, dict(run)
         self._rate = rates(step.compilation.options.training.optimizer.schedule)
         self._rows: list[IterationRecord] = []
-        self._last = -TOGETHER
+        self._last = -REPORT_INTERVAL
 
-    def __enter__(self) -> Telling:
+    def __enter__(self) -> RunReporter:
         try:
-            self._step.compilation.finish_told(self._observer, **{KEY: self._run})
+            self._step.compilation.finish_and_report(self._observer, **{KEY: self._run})
         except BaseException as error:
             self._end(error)
             raise
@@ -45,7 +45,7 @@ class Telling:
     def add(self, row: IterationRecord) -> None:
         """Report a finished iteration."""
         self._rows.append(replace(row, rate=self._rate(row.number - 1)))
-        if time.monotonic() - self._last >= TOGETHER:
+        if time.monotonic() - self._last >= REPORT_INTERVAL:
             self._flush()
 
     def _flush(self) -> None:
@@ -59,12 +59,12 @@ class Telling:
             self._flush()
             if error is None:
                 self._observer.figures({"state_digest": self._step.digest})
-        except BaseException as problem:  # after this no report is written
-            self._end(error or problem)
+        except BaseException as later_error:  # after this no report is written
+            self._end(error or later_error)
             raise
         self._end(error)
 
-    def _spoiler(self, error: NotFinite) -> dict[str, Any]:
+    def _non_finite_figures(self, error: NotFinite) -> dict[str, Any]:
         """Return the position in the recording of the op that made the loss not finite.
 
         It is a stage and the op's index in ``main``.
@@ -75,7 +75,7 @@ class Telling:
             stages = [s.module for s in self._step.compilation.stages]
             found["not_finite/stage"] = stages.index(meaning)
             found["not_finite/place"] = meaning.main.body.ops.index(error.op)
-            found["not_finite/op"] = error.told
+            found["not_finite/op"] = error.location
         return found
 
     def _end(self, error: BaseException | None) -> None:
@@ -85,7 +85,7 @@ class Telling:
             self._observer.end("cancelled", "stopped by the user")
         elif isinstance(error, UserError):
             if isinstance(error, NotFinite):
-                self._observer.figures(self._spoiler(error))
+                self._observer.figures(self._non_finite_figures(error))
             self._observer.end("failed", str(error))
         else:
             self._observer.end("failed", f"{type(error).__name__}: {error}")

@@ -20,11 +20,11 @@ DATA = "data"
 
 
 def save(
-    step: TrainingStep, path: Path, seed: int = 0, place: Mapping[str, int] | None = None
+    step: TrainingStep, path: Path, seed: int = 0, position: Mapping[str, int] | None = None
 ) -> None:
     """Write a checkpoint of a training step.
 
-    ``seed`` is that of the data order, ``place`` the position of the data.
+    ``seed`` is that of the data order, ``position`` the position of the data.
     """
     checkpoint.write(
         path,
@@ -37,7 +37,7 @@ def save(
             "shards": step.shards,
             "identity": step.identity,
             "contract": CONTRACT_VERSION,
-            **({DATA: dict(place)} if place else {}),
+            **({DATA: dict(position)} if position else {}),
         },
     )
 
@@ -50,16 +50,16 @@ def restore(step: TrainingStep, path: Path, data_seed: int | None = None) -> dic
     seeds, shards or another version of the contract, or is damaged.
     """
     state, receipt = checkpoint.read(path)
-    _compare(step, receipt, data_seed, str(path))
-    return _taken(step, state, receipt, path)
+    _check_settings(step, receipt, data_seed, str(path))
+    return _load_checked(step, state, receipt, path)
 
 
-def begin_at(step: TrainingStep, path: Path) -> dict[str, Any]:
+def resume_at(step: TrainingStep, path: Path) -> dict[str, Any]:
     """Restore a training step from a checkpoint with any seeds, and return its receipt."""
-    return _taken(step, *checkpoint.read(path), path)
+    return _load_checked(step, *checkpoint.read(path), path)
 
 
-def _taken(
+def _load_checked(
     step: TrainingStep, state: Mapping[str, np.ndarray], receipt: dict[str, Any], path: Path
 ) -> dict[str, Any]:
     need_current(
@@ -75,18 +75,20 @@ def _taken(
     missing = before.keys() - state.keys()
     if missing:
         raise UserError(
-            f"the checkpoint lacks {', '.join(sorted(missing)[:3])}", str(path), checkpoint.OLDER
+            f"the checkpoint lacks {', '.join(sorted(missing)[:3])}",
+            str(path),
+            checkpoint.OLDER_FIX,
         )
     step.load_state_dict(state)
     if step.digest != receipt.get("digest") or step.iteration != receipt.get(ITERATION):
         step.load_state_dict(before)
         raise UserError(
-            "the checkpoint's tensors do not match its receipt", str(path), checkpoint.OLDER
+            "the checkpoint's tensors do not match its receipt", str(path), checkpoint.OLDER_FIX
         )
     return receipt
 
 
-def _compare(
+def _check_settings(
     step: TrainingStep, receipt: Mapping[str, Any], data_seed: int | None, where: str
 ) -> None:
     """Raise UserError if a run would continue with another configuration than it began with.
@@ -94,20 +96,20 @@ def _compare(
     Entries that older receipts lack are not compared.
     """
     need_current(receipt.get("contract", CONTRACT_VERSION), "the checkpoint was", where, "resume")
-    given = {
+    current = {
         "seed": ("training seed", step.seed),
         "data_seed": ("data seed", data_seed),
         "shards": ("shards", step.shards),
     }
-    other = [
+    mismatches = [
         f"{what} {receipt[key]!r}, got {value}"
-        for key, (what, value) in given.items()
+        for key, (what, value) in current.items()
         if value is not None and key in receipt and receipt[key] != value
     ]
-    if not other:
+    if not mismatches:
         return
     raise UserError(
-        f"expected the checkpoint's {'; '.join(other)}",
+        f"expected the checkpoint's {'; '.join(mismatches)}",
         where,
         "resume with the settings that the run was started with, or start another run "
         "in another folder",

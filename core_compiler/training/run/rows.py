@@ -15,7 +15,7 @@ from core_compiler.support.errors import UserError, raised_at
 
 
 @dataclass(frozen=True)
-class Wanted:
+class InputSpec:
     """An input of the model, or its targets.
 
     ``dtype`` is the dtype of plain Python numbers (None: f32 for floats).
@@ -26,7 +26,7 @@ class Wanted:
 
 
 @contextmanager
-def theirs() -> Iterator[None]:
+def user_data_errors() -> Iterator[None]:
     """Convert errors of the user's own data to a UserError with their line."""
     try:
         yield
@@ -38,22 +38,23 @@ def theirs() -> Iterator[None]:
         ) from error
 
 
-def columns(what: Sequence[Any], wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
+def columns(data: Sequence[Any], specs: Sequence[InputSpec] = ()) -> tuple[np.ndarray, ...]:
     """Return columns in order."""
-    return tuple(_array(a, _at(wanted, i), f"column {i}") for i, a in enumerate(what))
+    return tuple(_array(a, _dtype_at(specs, i), f"column {i}") for i, a in enumerate(data))
 
 
-def named(what: Any, wanted: Sequence[Wanted] = ()) -> tuple[np.ndarray, ...]:
+def columns_by_name(data: Any, specs: Sequence[InputSpec] = ()) -> tuple[np.ndarray, ...]:
     """Return columns by name, in the order of the model's inputs."""
-    with theirs():
-        held = {name: what[name] for name in _order(list(what.keys()), wanted)}
+    with user_data_errors():
+        by_name = {name: data[name] for name in _column_order(list(data.keys()), specs)}
     return tuple(
-        _array(a, _at(wanted, i), f"column {name!r}") for i, (name, a) in enumerate(held.items())
+        _array(a, _dtype_at(specs, i), f"column {name!r}")
+        for i, (name, a) in enumerate(by_name.items())
     )
 
 
 def stacked(
-    rows: Sequence[Any], wanted: Sequence[Wanted] = (), numbered: bool = True
+    rows: Sequence[Any], specs: Sequence[InputSpec] = (), numbered: bool = True
 ) -> tuple[np.ndarray, ...]:
     """Stack rows (tuples, mappings, or one array each), with the examples on axis 0.
 
@@ -62,7 +63,7 @@ def stacked(
     """
     if not rows:
         raise UserError("the dataset is empty", "data", "pass at least one row")
-    made = [_parts(row, wanted, f"row {i}" if numbered else "a row") for i, row in enumerate(rows)]
+    made = [_parts(row, specs, f"row {i}" if numbered else "a row") for i, row in enumerate(rows)]
     if len({len(parts) for parts in made}) != 1 or not made[0]:
         counts = sorted({len(parts) for parts in made})
         raise UserError(
@@ -78,14 +79,14 @@ def stacked(
         ) from None
 
 
-def _parts(row: Any, wanted: Sequence[Wanted], where: str) -> list[np.ndarray]:
+def _parts(row: Any, specs: Sequence[InputSpec], where: str) -> list[np.ndarray]:
     if hasattr(row, "keys"):
-        names = _order(list(row.keys()), wanted)
-        return [_array(row[n], _at(wanted, i), f"{where}, {n!r}") for i, n in enumerate(names)]
+        names = _column_order(list(row.keys()), specs)
+        return [_array(row[n], _dtype_at(specs, i), f"{where}, {n!r}") for i, n in enumerate(names)]
     if isinstance(row, tuple | list):
-        return [_array(p, _at(wanted, i), f"{where}, value {i}") for i, p in enumerate(row)]
+        return [_array(p, _dtype_at(specs, i), f"{where}, value {i}") for i, p in enumerate(row)]
     if hasattr(row, "shape") or isinstance(row, Number):
-        return [_array(row, _at(wanted, 0), where)]
+        return [_array(row, _dtype_at(specs, 0), where)]
     raise UserError(
         f"expected {where} to be a tuple or a mapping, got a {type(row).__name__}",
         "data",
@@ -93,37 +94,38 @@ def _parts(row: Any, wanted: Sequence[Wanted], where: str) -> list[np.ndarray]:
     )
 
 
-def _order(names: list[Any], wanted: Sequence[Wanted]) -> list[Any]:
+def _column_order(names: list[Any], specs: Sequence[InputSpec]) -> list[Any]:
     """Return the columns that the model takes, in its order.
 
     They are the columns of its names, and for missing names the other columns in order. Further
     columns are ignored if all names are found.
     """
-    own = [w.name for w in wanted]
-    if not own or all(name in names for name in own):
-        return own or names
-    others = iter([name for name in names if name not in own])
-    if len(names) != len(own):
+    model_names = [w.name for w in specs]
+    if not model_names or all(name in names for name in model_names):
+        return model_names or names
+    unnamed = iter([name for name in names if name not in model_names])
+    if len(names) != len(model_names):
         raise UserError(
-            f"expected the columns {', '.join(own)}, got {', '.join(map(str, names)) or 'none'}",
+            f"expected the columns {', '.join(model_names)}, "
+            f"got {', '.join(map(str, names)) or 'none'}",
             "data",
             "pass columns with these names, or as many columns",
         )
-    return [name if name in names else next(others) for name in own]
+    return [name if name in names else next(unnamed) for name in model_names]
 
 
-def _at(wanted: Sequence[Wanted], place: int) -> np.dtype | None:
-    return wanted[place].dtype if place < len(wanted) else None
+def _dtype_at(specs: Sequence[InputSpec], index: int) -> np.dtype | None:
+    return specs[index].dtype if index < len(specs) else None
 
 
-def _array(what: Any, dtype: np.dtype | None, where: str) -> np.ndarray:
+def _array(data: Any, dtype: np.dtype | None, where: str) -> np.ndarray:
     try:
-        made = numbers(what)
+        made = numbers(data)
     except ValueError as error:
         raise UserError(
             f"{where}: {error}", "data", "pass numbers of one shape, or leave it out"
         ) from None
-    if hasattr(what, "dtype"):
+    if hasattr(data, "dtype"):
         return made
     if dtype is None:  # as in torch.tensor
         dtype = np.dtype(np.float32) if made.dtype == np.float64 else made.dtype

@@ -26,9 +26,9 @@ TASK = (
 )
 
 
-def write(folder: Path, held: Mapping[str, Any]) -> None:
+def write(folder: Path, description: Mapping[str, Any]) -> None:
     """Store in its folder how to repeat a run."""
-    text = json.dumps(dict(held), indent=1) + "\n"
+    text = json.dumps(dict(description), indent=1) + "\n"
     files.write(folder / FILE, text.encode(), "the run's description")
 
 
@@ -43,19 +43,19 @@ def read(folder: Path) -> Mapping[str, Any]:
             "pass the folder of a training run",
         ) from None
     except (ValueError, RecursionError) as error:
-        raise damaged(folder, error) from None
+        raise damaged_error(folder, error) from None
     if not isinstance(held, dict):
-        raise damaged(folder, "not a JSON object")
+        raise damaged_error(folder, "not a JSON object")
     return held
 
 
-def damaged(folder: Path, why: Any) -> UserError:
+def damaged_error(folder: Path, why: Any) -> UserError:
     return UserError(
         f"{FILE} is damaged ({why})", str(folder), "restore an intact copy of the folder"
     )
 
 
-def of_python(step: TrainingStep, plan: Mapping[str, Any], task: str) -> dict[str, Any]:
+def describe_python_run(step: TrainingStep, plan: Mapping[str, Any], task: str) -> dict[str, Any]:
     """Return the contents for a run from Python; ``plan`` has the facts of its :class:`Plan`."""
     compilation = step.compilation
     held = {name: value for name, value in plan.items() if name != "folder"}  # the folder may move
@@ -78,12 +78,12 @@ def check_task(text: str) -> None:
             "task",
             "move the function into a module of its own",
         )
-    held = sys.modules.get(module)
+    loaded = sys.modules.get(module)
     try:
-        known = held is not None or importlib.util.find_spec(module) is not None
+        known = loaded is not None or importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         known = False
     if not known:
         raise UserError(f"module {module!r} not found", f"task {text}", TASK)
-    if held is not None and not callable(getattr(held, name, None)):
+    if loaded is not None and not callable(getattr(loaded, name, None)):
         raise UserError(f"module {module} has no function {name!r}", f"task {text}", TASK)

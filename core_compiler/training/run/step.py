@@ -14,14 +14,20 @@ from typing_extensions import override
 
 from core_compiler.ir import Op
 from core_compiler.ops.positions import Positions
-from core_compiler.runtime.device import Executable, Held
-from core_compiler.runtime.interrupts import held_back
+from core_compiler.runtime.device import DeviceArray, Executable
+from core_compiler.runtime.interrupts import deferred_interrupts
 from core_compiler.runtime.program import Program, Ref
-from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_here
+from core_compiler.runtime.shards import Join, Shards, ShardWatcher, join_locally
 from core_compiler.runtime.team import aligned
 from core_compiler.support.arrays import as_numpy, numbers
 from core_compiler.support.errors import UserError
-from core_compiler.training.audit.probes import Both, Named, Probes, find, meaning_of
+from core_compiler.training.audit.probes import (
+    CombinedWatch,
+    NamedValue,
+    Probes,
+    find_probes,
+    meaning_of,
+)
 from core_compiler.training.audit.probes import names as names_of
 from core_compiler.training.graph.joint import names
 from core_compiler.training.graph.losses import Classes
@@ -50,7 +56,7 @@ def shard_of(batch: Sequence[np.ndarray], shard: int, shards: int) -> list[np.nd
     return [array[shard * size : (shard + 1) * size] for array in batch]
 
 
-def _read(place: int, given: Any) -> np.ndarray:
+def _read_tensor(place: int, given: Any) -> np.ndarray:
     try:
         return numbers(given)
     except ValueError as error:
@@ -68,7 +74,7 @@ def _kept(array: np.ndarray) -> np.ndarray:
     return made
 
 
-def _need_like(name: str, array: np.ndarray, old: Any) -> None:
+def _check_same_type(name: str, array: np.ndarray, old: Any) -> None:
     """Raise UserError if an array to load differs in type from the one it replaces."""
     if array.shape != old.shape or array.dtype != old.dtype:
         raise UserError(
@@ -79,9 +85,9 @@ def _need_like(name: str, array: np.ndarray, old: Any) -> None:
         )
 
 
-def _need_same(name: str, array: np.ndarray, old: np.ndarray) -> None:
+def _check_unchanged(name: str, array: np.ndarray, old: np.ndarray) -> None:
     """Raise UserError if a fixed array would change."""
-    _need_like(name, array, old)
+    _check_same_type(name, array, old)
     if array.tobytes() != old.tobytes():
         raise UserError(
             f"{name} is not trained: it is compiled in with another value",
@@ -94,16 +100,18 @@ class NotFinite(UserError):
     """Raised if the ``loss`` of an ``iteration`` is NaN or infinite.
 
     ``op`` of the meaning module is the first that produces such values from finite ones (None:
-    unknown), ``told`` is its user-visible location.
+    unknown), ``location`` is its user-visible location.
     """
 
-    def __init__(self, loss: float, iteration: int, op: Op | None, told: str):
-        self.loss, self.iteration, self.op, self.told = loss, iteration, op, told
-        said = f"the loss of iteration {iteration} is {loss:g}"
+    def __init__(self, loss: float, iteration: int, op: Op | None, location: str):
+        self.loss, self.iteration, self.op, self.location = loss, iteration, op, location
+        message = f"the loss of iteration {iteration} is {loss:g}"
         if op is not None:
-            said += f": {told} is the first op to produce a non-finite value from finite inputs"
+            message += (
+                f": {location} is the first op to produce a non-finite value from finite inputs"
+            )
         super().__init__(
-            said,
+            message,
             "training step",
             "lower the learning rate, clip the gradients, or "
             "fix that op; the iteration did not change the state",
@@ -111,7 +119,7 @@ class NotFinite(UserError):
 
     @override
     def __reduce__(self):
-        return NotFinite, (self.loss, self.iteration, self.op, self.told)
+        return NotFinite, (self.loss, self.iteration, self.op, self.location)
 
 
 class LossNotFinite(Exception):
@@ -137,19 +145,19 @@ class LossCheck:
     shard, writes = 0, False
 
     def __init__(self, program: Program, loss: int):
-        self.place = Ref("output", loss)
+        self.ref = Ref("output", loss)
         self.dtype = program.outputs[loss].numpy
-        touching = [i for i, n in enumerate(program.launches) if self.place in n.buffers]
+        accessing = [i for i, n in enumerate(program.launches) if self.ref in n.buffers]
         # A value that a loop carries is known with the first launch after the loop.
-        ends = [x.end for x in program.loops if any(x.start <= i < x.end for i in touching)]
-        self.launch = max([touching[0], *ends])
+        loop_ends = [x.end for x in program.loops if any(x.start <= i < x.end for i in accessing)]
+        self.launch = max([accessing[0], *loop_ends])
 
     def stops(self, first: int, last: int) -> list[int]:
         return [self.launch] if first <= self.launch < last else []
 
-    def ended(self, launch: int, memory: Any) -> None:
+    def after_launch(self, launch: int, memory: Any) -> None:
         if launch == self.launch:
-            check(float(memory(self.place, self.dtype.itemsize).view(self.dtype)[0]))
+            check(float(memory(self.ref, self.dtype.itemsize).view(self.dtype)[0]))
 
 
 class TrainingStep:
@@ -189,19 +197,19 @@ class TrainingStep:
         """
         self.roles, self.shards, self.compilation = roles, shards, compilation
         self.own: Sequence[int] = range(shards)
-        self.join: Join = join_here
+        self.join: Join = join_locally
         self.batch = len(roles.numbers("batch"))
         self.state: list[Any] = [_kept(a) for a in state]  # arrays, or Held by a device
         first = roles.numbers(*STATE)[0]
         #: State by name -> its position in ``state``.
-        self._places = {name: place - first for name, place in names(roles).items()}
-        self._first = first
+        self._positions = {name: place - first for name, place in names(roles).items()}
+        self._state_offset = first
         #: Other names of parts of the state -> their name here.
-        self._further: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
         for group in tied:
-            here = [name for name in group if name in self._places]
+            here = [name for name in group if name in self._positions]
             if len(here) == 1:
-                self._further |= {name: here[0] for name in group if name != here[0]}
+                self._aliases |= {name: here[0] for name in group if name != here[0]}
         seen = {name: next((g[0] for g in tied if name in g), name) for name in order}
         own = [roles.arguments[i][1] for i in roles.numbers("parameter")]
         #: The parameters, including frozen ones, each once, in the order of a torch module's
@@ -220,7 +228,7 @@ class TrainingStep:
                 "training step",
                 "pass the model's inputs, then the targets",
             )
-        arrays = [_read(place, given) for place, given in enumerate(batch)]
+        arrays = [_read_tensor(place, given) for place, given in enumerate(batch)]
         if self.classes is not None:
             self.classes.check(arrays[-1])
         if self.positions is not None:
@@ -228,16 +236,16 @@ class TrainingStep:
         program = self._loaded()  # finishes the compile if necessary
         rows = self.rows
         loss = rows.index(("loss", -1))
-        nexts = {i: of - self._first for i, (role, of) in enumerate(rows) if role == "next"}
+        nexts = {i: of - self._state_offset for i, (role, of) in enumerate(rows) if role == "next"}
         kept = [i for i, (role, _) in enumerate(rows) if role == "gradient"]
         own = {
             i: place
             for i, place in nexts.items()
-            if program.outputs[i].alias >= 0 or isinstance(self.state[place], Held)
+            if program.outputs[i].alias >= 0 or isinstance(self.state[place], DeviceArray)
         }
         out = {i: self._spare[place] for i, place in nexts.items() if place in self._spare}
         out |= {i: self.state[place] for i, place in own.items()} | self._kept
-        with held_back():
+        with deferred_interrupts():
             try:
                 results = self._execute(arrays, out, LossCheck(program, loss))
                 check(float(results[loss]))  # no launches are observed
@@ -264,18 +272,21 @@ class TrainingStep:
                 self._run = Shards(self._load, self.own, self.join)
             else:
                 self._run = self._load()
-                self.state = [self._run.hold(self._first + i, a) for i, a in enumerate(self.state)]
+                self.state = [
+                    self._run.keep_on_device(self._state_offset + i, a)
+                    for i, a in enumerate(self.state)
+                ]
         return (self._run if self.shards == 1 else self._run.executables[0]).program
 
     def _execute(
         self, batch: Sequence[np.ndarray], out: Mapping[int, np.ndarray], check: ShardWatcher
     ) -> Sequence[np.ndarray]:
-        self._run.watch = Both([check] if self.watch is None else [check, self.watch])
+        self._run.watch = CombinedWatch([check] if self.watch is None else [check, self.watch])
         if self.shards == 1:
             return self._run(*batch, *self.state, out=out)
-        return self._run(self._given(batch, self.own), out)
+        return self._run(self._arguments(batch, self.own), out)
 
-    def meet(self, own: Sequence[int], join: Join) -> None:
+    def assign_shards(self, own: Sequence[int], join: Join) -> None:
         """Run only the shards with these numbers; ``join`` sums over all shards, also elsewhere."""
         if len(own) != len(self.own):
             self._run = None
@@ -283,7 +294,9 @@ class TrainingStep:
         if isinstance(self._run, Shards):
             self._run.own, self._run.join = own, join
 
-    def _given(self, batch: Sequence[np.ndarray], shards: Sequence[int]) -> list[list[np.ndarray]]:
+    def _arguments(
+        self, batch: Sequence[np.ndarray], shards: Sequence[int]
+    ) -> list[list[np.ndarray]]:
         """Return the arguments of each of the given shards."""
         state = [np.asarray(a) for a in self.state]
         if self.shards == 1:
@@ -321,10 +334,10 @@ class TrainingStep:
     @property
     def peak_bytes(self) -> int:
         """The memory of the last iterations: state, next state and the program's own memory."""
-        held = [*self.state, *self._spare.values()]
-        every = getattr(self._run, "executables", [self._run] if self._run else [])
-        return sum(a.nbytes for a in held) + sum(
-            e.program.memory_bytes(getattr(e.device, "threads", 1)) for e in every
+        tensors = [*self.state, *self._spare.values()]
+        executables = getattr(self._run, "executables", [self._run] if self._run else [])
+        return sum(a.nbytes for a in tensors) + sum(
+            e.program.memory_bytes(getattr(e.device, "threads", 1)) for e in executables
         )
 
     def not_finite(self, loss: float, batch: Sequence[np.ndarray]) -> Exception:
@@ -333,13 +346,13 @@ class TrainingStep:
         It is found by the reference, on the state before this iteration, which is kept.
         """
         module = meaning_of(self.compilation)
-        found = first_not_finite(module, self._given(batch, range(self.shards)))
+        found = first_not_finite(module, self._arguments(batch, range(self.shards)))
         return NotFinite(loss, self.iteration + 1, *(found or (None, "")))
 
     @property
     def iteration(self) -> int:
         """The number of iterations done."""
-        return int(np.asarray(self.state[self._places[ITERATION]]))
+        return int(np.asarray(self.state[self._positions[ITERATION]]))
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return copies of parameters and buffers by the model's names.
@@ -351,17 +364,17 @@ class TrainingStep:
         """
         made = {
             name: np.array(self.state[place])
-            for name, place in self._places.items()
-            if self.roles.arguments[self._first + place][0] in ("parameter", "buffer")
+            for name, place in self._positions.items()
+            if self.roles.arguments[self._state_offset + place][0] in ("parameter", "buffer")
             and name not in self.transient
         }
-        made |= {further: made[name].copy() for further, name in self._further.items()}
+        made |= {alias: made[name].copy() for alias, name in self._aliases.items()}
         made |= {name: np.array(held()) for name, held in self.fixed.items()}
         return made | {name: held.copy() for name, held in self.unread.items()}
 
-    def called(self, name: str) -> str:
+    def canonical_name(self, name: str) -> str:
         """Return the name of a part of the state here, given any of its names."""
-        return self._further.get(name, name)
+        return self._aliases.get(name, name)
 
     def optimizer_state_dict(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the optimiser's state in the layout of torch's optimiser.
@@ -377,7 +390,7 @@ class TrainingStep:
 
     def load_optimizer_state_dict(
         self,
-        held: Mapping[str, Any],
+        state_dict: Mapping[str, Any],
         names: Sequence[str] | None = None,
         iteration: int | None = None,
     ) -> None:
@@ -392,7 +405,7 @@ class TrainingStep:
         """
         from core_compiler.training.optimisers.torch_state import load
 
-        load(self, held, names, iteration)
+        load(self, state_dict, names, iteration)
 
     @property
     def gradients(self) -> dict[str, np.ndarray]:
@@ -408,12 +421,12 @@ class TrainingStep:
                 "gradients",
                 "compile it with Training(keep_gradients=True)",
             )
-        listed = {self.called(name): name for name in reversed(self.order)}
+        listed = {self.canonical_name(name): name for name in reversed(self.order)}
         return {listed.get(n, n): np.array(a) for n, a in self.named_gradients().items()}
 
     def number(self, name: str) -> Any:
         """Return a number of the state, such as the loss scale, or None if the name is unknown."""
-        place = self._places.get(name)
+        place = self._positions.get(name)
         return None if place is None else np.asarray(self.state[place]).item()
 
     def named_gradients(self) -> dict[str, np.ndarray]:
@@ -427,16 +440,16 @@ class TrainingStep:
 
         State that a device holds is copied.
         """
-        return {n: np.asarray(self.state[p]) for n, p in self._places.items()}
+        return {n: np.asarray(self.state[p]) for n, p in self._positions.items()}
 
     @cached_property
     def probes(self) -> Probes:
         """The values of the step that are in memory, with their locations."""
         self.compilation.finish()
-        return find(self.compilation)
+        return find_probes(self.compilation)
 
     @cached_property
-    def names(self) -> list[Named]:
+    def names(self) -> list[NamedValue]:
         """The values of the step by their user-visible names."""
         self.compilation.finish()
         return names_of(meaning_of(self.compilation))
@@ -454,22 +467,22 @@ class TrainingStep:
         fresh: dict[int, np.ndarray] = {}
         unread = dict(self.unread)
         for name, given in held.items():
-            own, array = self.called(name), as_numpy(given)
+            own, array = self.canonical_name(name), as_numpy(given)
             if name in self.fixed:
-                _need_same(name, array, self.fixed[name]())
+                _check_unchanged(name, array, self.fixed[name]())
                 continue
             if name in unread:
-                _need_like(name, array, unread[name])
+                _check_same_type(name, array, unread[name])
                 unread[name] = np.array(array)
                 continue
-            if own not in self._places:
+            if own not in self._positions:
                 raise UserError(
                     f"unknown name {name!r}",
                     "load_state_dict",
                     "use the names of state_dict or whole_state",
                 )
-            place = self._places[own]
-            _need_like(name, array, self.state[place])
+            place = self._positions[own]
+            _check_same_type(name, array, self.state[place])
             if own == ITERATION and array < 0:
                 raise UserError(
                     f"expected {name} to be 0 or more, got {array}",
@@ -478,7 +491,7 @@ class TrainingStep:
                 )
             before = fresh.setdefault(place, array)
             if before is not array and before.tobytes() != array.tobytes():
-                group = [own, *(n for n, tied in self._further.items() if tied == own)]
+                group = [own, *(n for n, tied in self._aliases.items() if tied == own)]
                 raise UserError(
                     f"{' and '.join(group)} are one tensor, got two different values",
                     "load_state_dict",
@@ -487,7 +500,7 @@ class TrainingStep:
         self.unread = unread
         for place, array in fresh.items():
             held = self.state[place]
-            if isinstance(held, Held):
+            if isinstance(held, DeviceArray):
                 held.write(_kept(array))
             else:
                 self.state[place] = _kept(array)

@@ -15,10 +15,10 @@ from core_compiler.driver.legality import levels
 from core_compiler.ir import Block, Module, Op, Rewriter, Value, tensor
 from core_compiler.ir.text import print_module
 from core_compiler.ir.verifier import verify
-from core_compiler.onnx_level.dialect import SINCE, schema, spelled
+from core_compiler.onnx_level.dialect import SINCE, domain_and_type, schema
 from core_compiler.onnx_level.read import read
 from core_compiler.onnx_level.write import write
-from core_compiler.passes.base import Pass, PassContext, Scene
+from core_compiler.passes.base import Pass, PassContext, RefusalContext
 from tests.onnx_level.suite import run
 from tests.passes.programs import inputs
 
@@ -56,7 +56,7 @@ def _assert_versions(module: Module) -> None:
         opsets = dict(module.main.attributes["opsets"]) | dict(function.attributes["opsets"])
         for op in function.body.walk():
             if SINCE in op.attributes:
-                domain, op_type = spelled(op)
+                domain, op_type = domain_and_type(op)
                 assert op[SINCE] == schema(domain, op_type, opsets[domain]).since_version
 
 
@@ -84,7 +84,9 @@ def stays(pass_: Pass, module: Module) -> None:
 
 def reason(pass_: Pass, module: Module, name: str) -> str:
     """Why the pass leaves the op of main that makes ``name``."""
-    refusal = pass_.refusal([op_of(module, name)], Scene(module, Rewriter(module.main.body)))
+    refusal = pass_.refusal(
+        [op_of(module, name)], RefusalContext(module, Rewriter(module.main.body))
+    )
     assert refusal is not None
     return refusal.reason
 

@@ -66,7 +66,7 @@ def test_a_type_of_the_file_gets_sizes_and_is_never_contradicted(monkeypatch) ->
         return specs.module_of(f"g (float[2, 3] x) => (float[2, 3] y) <{types}> {body}")
 
     said = graph("float[2, 3] h, float[2, 3] i, float[2, 3] j, float[2, 3] k, float[s, ?] l")
-    monkeypatch.setattr(infer_shapes, "inferred", lambda model: write(said).SerializeToString())
+    monkeypatch.setattr(infer_shapes, "infer_types", lambda model: write(said).SerializeToString())
     context = PassContext()
     made = InferShapes().run(
         graph("float[n, 3] h, float[5, m] i, float[2] j, int64[2, 3] k, float[n, m] l"), context

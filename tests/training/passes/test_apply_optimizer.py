@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core_compiler.debug.claims import check_carried
+from core_compiler.debug.claims import check_next_state
 from core_compiler.training.optimisers.optimizers import OPTIMIZERS, SGD, Adam
 from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
 from tests.passes import specs
@@ -125,4 +125,4 @@ def test_each_optimiser_computes_its_formula_and_the_step_carries_the_results_on
     after, rewrites = specs.apply(ApplyOptimizer(optimizer), before)
     verdicts = [r.verdict for r in specs.check(before, after, rewrites, exact=True)]
     assert verdicts == ["within", "within", "bitwise"]
-    assert not list(check_carried(rewrites, after.main))
+    assert not list(check_next_state(rewrites, after.main))

@@ -41,7 +41,7 @@ class Driven:
         self.told: dict[str, list[str]] = {name: [] for name in self.page.roots}
         for name, root in self.page.roots.items():
             root.param.watch(lambda event, to=self.told[name]: to.append(event.new), "detail")
-        self.page.browser.ready()
+        self.page.browser.mark_ready()
 
     def send(self, name: str, **more: Any) -> None:
         self._number += 1

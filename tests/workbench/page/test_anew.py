@@ -21,7 +21,7 @@ ANEW = "The recording was replaced"
 def _recorded(path: Path, name: str, function) -> Path:
     made = compilation.start(program(function, "256x256xf32"), "cpu").finish()
     with Recorder(path) as recorder:
-        made.tell(recorder, spec=name, model=name, kind="onnx", target="cpu", edit={})
+        made.report(recorder, spec=name, model=name, kind="onnx", target="cpu", edit={})
     return path
 
 
@@ -93,7 +93,7 @@ def test_newer_copies_of_one_that_grows_are_followed(server, tab, tmp_path):
         os.replace(new, path)
 
     with Recorder(there) as recorder:
-        made.tell(recorder, spec="grows", model="grows", kind="onnx", target="cpu", edit={})
+        made.report(recorder, spec="grows", model="grows", kind="onnx", target="cpu", edit={})
         made.observer = recorder
         copy()
         page = tab(f"{server.url}?run={quote(str(path))}&panes=overview")

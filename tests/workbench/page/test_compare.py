@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from widgets.encode import finite
 from workbench.queries import compared
 from workbench.queries.kernel_table import table
-from workbench.queries.pairs import Launched, paired, pairs
+from workbench.queries.pairs import Launched, pair_launches, pairs
 from workbench.queries.work import Work
 from workbench.state.view_state import ViewState
 from workbench.views import compare
@@ -41,7 +41,7 @@ LAUNCHES = st.lists(st.frozensets(st.sampled_from("abcdef"), max_size=3), max_si
 def test_every_launch_is_in_one_pair_with_all_that_shares_its_nodes(first, second):
     a = [launch(i, nodes) for i, nodes in enumerate(first)]
     b = [launch(100 + i, nodes) for i, nodes in enumerate(second)]
-    found = paired(a, b)
+    found = pair_launches(a, b)
     assert sorted(e.op for p in found for e in p.first) == [e.op for e in a]
     assert sorted(e.op for p in found for e in p.second) == [e.op for e in b]
     for pair in found:
@@ -56,14 +56,14 @@ def test_every_launch_is_in_one_pair_with_all_that_shares_its_nodes(first, secon
 @given(LAUNCHES)
 def test_a_program_beside_itself_is_paired_launch_by_launch(program):
     a = [launch(i, nodes or {f"n{i}"}) for i, nodes in enumerate(program)]
-    found = paired(a, [replace(e, op=e.op) for e in a])
+    found = pair_launches(a, [replace(e, op=e.op) for e in a])
     assert [(p.first[0].op, p.second[0].op) for p in found] == [(e.op, e.op) for e in a]
     assert all(len(p.first) == len(p.second) == 1 for p in found)
 
 
 def test_one_fused_launch_stands_beside_those_that_do_its_work():
     fused, parts = launch(0, "abc"), [launch(1, "ab"), launch(2, "c")]
-    (pair,) = paired([fused], parts)
+    (pair,) = pair_launches([fused], parts)
     assert pair.first == (fused,) and pair.second == tuple(parts)
 
 
@@ -77,13 +77,13 @@ def test_launches_without_common_nodes_are_paired_by_work_and_order():
             for i, n in enumerate(works)
         ]
 
-    found = paired(program("a", 5, 7, 5, 9), program("b", 5, 8, 7, 5))
+    found = pair_launches(program("a", 5, 7, 5, 9), program("b", 5, 8, 7, 5))
     ops = [tuple(e.op for e in (*p.first, *p.second)) for p in found if p.first and p.second]
     assert ops == [(0, 0), (1, 2), (2, 3)]
     assert all(p.by_work for p in found if p.first and p.second)
     assert [p.second[0].work.flops for p in found if not p.first] == [8]
     unknown = [replace(launch(0, "a"), work=Work(0, "k", 0, 0, None))]
-    assert len(paired(unknown, [replace(unknown[0], nodes=frozenset("b"))])) == 2
+    assert len(pair_launches(unknown, [replace(unknown[0], nodes=frozenset("b"))])) == 2
 
 
 @pytest.mark.slow

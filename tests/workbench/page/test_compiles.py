@@ -36,14 +36,14 @@ def test_further_compiles_wait_for_their_turn(tmp_path):
     a, b, c = (
         compiles.start(job, owner) for job, owner in zip(jobs, ("ann", "ben", "cat"), strict=False)
     )
-    assert (a.waits, b.waits, c.waits) == (False, True, True)
+    assert (a.is_queued, b.is_queued, c.is_queued) == (False, True, True)
     assert "number 2 in the queue: digits-mlp is being compiled for ann" in c.progress["what"]
     with pytest.raises(Exception, match="for ann, digits-mlp is being compiled for ben"):
         compiles.start(jobs[3], "dan")
     b.cancel()
     assert b.outcome == "cancelled" and "number 1" in c.progress["what"]
     a.cancel()
-    until(lambda: a.outcome is not None and not c.waits)
+    until(lambda: a.outcome is not None and not c.is_queued)
     compiles.stop_all()
     assert (a.outcome, c.outcome) == ("cancelled", "cancelled")
     assert not b.path.exists()
@@ -135,11 +135,11 @@ def test_those_that_ended_long_ago_are_forgotten(tmp_path, stands_in):
 
 def test_a_held_compile_ends_when_no_page_looks_at_it_any_more(tmp_path, stands_in, monkeypatch):
     stands_in("exec sleep 600")
-    monkeypatch.setattr("workbench.app.compiles.ALONE", 0.3)
+    monkeypatch.setattr("workbench.app.compiles.ABANDONED_AFTER", 0.3)
     made, other = map(Compile, _jobs(tmp_path, "a", "b"))
     for each in (made, other):
         each.begin()
-    made.looked_at()
+    made.mark_viewed()
     until(lambda: not made.running)
     assert made.outcome == "cancelled"
     assert other.running, "no page has come yet"

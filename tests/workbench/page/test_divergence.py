@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from core_compiler.record import Recording
-from core_compiler.record.resumed import Resumed
+from core_compiler.record.resumed import ResumedTrainingRecorder
 from core_compiler.support.errors import UserError
 from tests.training.test_commands import OWN_PASS
 from tests.workbench.page.conftest import WORDS
@@ -43,7 +43,7 @@ def copies(training_runs, tmp_path):
         shutil.copy(path, tmp_path / path.name)
         with Recording.open(path) as recording:
             identity, facts = recording.figures()["identity"], recording.meta()["training_run"]
-        recorder = Resumed(tmp_path / path.name, identity)
+        recorder = ResumedTrainingRecorder(tmp_path / path.name, identity)
         recorder.begin({"training_run": {**facts, "folder": str(folder)}})
         recorder.end("finished")
         made.append(tmp_path / path.name)
@@ -155,7 +155,7 @@ def test_what_cannot_be_compared_says_why(damage, said, copies):
 def test_a_run_that_kept_no_folder_says_so(copies):
     with Recording.open(copies[1]) as recording:
         identity, facts = recording.figures()["identity"], recording.meta()["training_run"]
-    recorder = Resumed(copies[1], identity)
+    recorder = ResumedTrainingRecorder(copies[1], identity)
     recorder.begin({"training_run": {**facts, "folder": ""}})
     recorder.end("finished")
     data = told(copies)
@@ -199,10 +199,10 @@ def test_a_result_is_kept_and_a_damaged_one_is_none(found, training_runs, tmp_pa
     kept = divergences.RESULTS.path_of(training_runs.a)
     (key, result), *_ = json.loads(kept.read_text()).items()
     path = tmp_path / "x.run"
-    for n in range(kept_results.KEPT + 3):
+    for n in range(kept_results.MAX_RESULTS + 3):
         divergences.RESULTS.keep(path, f"key{n}", result)
     assert divergences.RESULTS.kept(path, "key0") is None
-    last = f"key{kept_results.KEPT + 2}"
+    last = f"key{kept_results.MAX_RESULTS + 2}"
     assert (
         divergences.RESULTS.kept(path, last)
         == divergences.RESULTS.kept(training_runs.a, key)
@@ -246,7 +246,7 @@ def test_iterations_that_are_done_again_are_told(copies):
             return lambda *what: lines.append((name, *what))
 
     run = training_runs.read(copies[0].with_suffix(""), Told())
-    run.before(4)
+    run.restore_before(4)
     assert [what[1:] for what in lines if "again" in str(what)] == [
         (f"iteration {n} again", n - 1, 3) for n in (1, 2, 3)
     ]

@@ -136,8 +136,8 @@ def test_gradients_lead_there_and_back(step, name, monkeypatch):
     phases = joint.joint(run, stage).phases
     for a, b in pairs:
         assert a != b
-        assert set(phases.mix(run.recording.op(a))) & {*BEFORE, EXCHANGE}
-        assert set(phases.mix(run.recording.op(b))) - {FORWARD}
+        assert set(phases.phase_counts(run.recording.op(a))) & {*BEFORE, EXCHANGE}
+        assert set(phases.phase_counts(run.recording.op(b))) - {FORWARD}
 
 
 @pytest.mark.parametrize("name", ["apply_optimizer", "generate_code"])
@@ -178,7 +178,9 @@ def test_saved_bytes_are_those_of_the_plan(step):
         if lists.place[op] < lists.place[loss] and saved.value not in ends
     }
     assert sum(kept.values()) == plan.saved
-    again = [op for op in main.body.ops if "recomputed" in phases.mix(op) and op.kind == LAUNCH]
+    again = [
+        op for op in main.body.ops if "recomputed" in phases.phase_counts(op) and op.kind == LAUNCH
+    ]
     assert len(again) == len(plan.again)
     for op in again:
         rows = sections(run, stage, run.op_id(op))["Saved for backward"]

@@ -32,7 +32,7 @@ def _chain(folder: Path) -> Path:
     while made.next is not None and made.next.label != "generate_code":
         made.step()
     with Recorder(path) as recorder:
-        made.tell(
+        made.report(
             recorder,
             spec=str(folder / "gone.onnx"),
             model="chain",

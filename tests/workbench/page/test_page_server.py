@@ -248,12 +248,12 @@ def _taking(workspace: Workspace, ask) -> None:
 @pytest.mark.parametrize("name", ["model.exe", "", "..", "a/b.sh"])
 def test_only_models_and_recordings_are_uploaded(tmp_path, name):
     with pytest.raises(UserError, match="unrecognised file extension"):
-        Library(tmp_path).uploads.place(name)
+        Library(tmp_path).uploads.new_path(name)
 
 
 @pytest.mark.parametrize("name", ["../../etc/x.onnx", "/abs/x.run", "..\\..\\x.pt2", "-rf.onnx"])
 def test_an_uploads_name_stays_in_its_folder(tmp_path, name):
-    path = Library(tmp_path).uploads.place(name)
+    path = Library(tmp_path).uploads.new_path(name)
     assert path.parent.parent == tmp_path / "uploads"
     assert not path.name.startswith(("-", "."))
 
@@ -275,7 +275,7 @@ def test_a_store_that_takes_no_file_says_so(tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "uploads").touch()
     with pytest.raises(UserError, match="cannot store the file"):
-        library.uploads.place("x.onnx")
+        library.uploads.new_path("x.onnx")
 
 
 def test_a_recording_that_was_replaced_is_closed_when_its_last_page_goes(tmp_path, monkeypatch):
@@ -296,7 +296,7 @@ def test_a_recording_that_was_replaced_is_closed_when_its_last_page_goes(tmp_pat
         with pytest.raises(ZeroDivisionError):
             workspace.acquire(path)
     workspace.release(second)
-    monkeypatch.setattr("workbench.app.workspace.KEPT_OPEN", 0)
+    monkeypatch.setattr("workbench.app.workspace.MAX_IDLE_OPEN", 0)
     workspace.release(second)
     assert closed == [first, second]
 
@@ -328,7 +328,7 @@ def _recording(path: Path) -> Path:
 def test_what_was_uploaded_goes_a_month_after_it_was_used_last(tmp_path):
     workspace = Workspace(root=tmp_path)
     library, month = workspace.library, 31 * 86400
-    old, used = (library.uploads.place(f"{name}.onnx") for name in ("old", "used"))
+    old, used = (library.uploads.new_path(f"{name}.onnx") for name in ("old", "used"))
     for path in (old, used):
         path.touch()
         os.utime(path.parent, (time.time() - month,) * 2)

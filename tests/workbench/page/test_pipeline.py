@@ -15,7 +15,7 @@ from core_compiler.record.reader import Recording
 from core_compiler.support.errors import UserError
 from core_compiler.targets.cpu import CPU
 from workbench.app import rerun, worker
-from workbench.app.workspace import Distrust, Workspace
+from workbench.app.workspace import UntrustedCode, Workspace
 from workbench.model import user_pass
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
@@ -170,7 +170,7 @@ def test_the_code_that_a_recording_from_elsewhere_brings_runs_only_once_it_is_tr
     there = Run(compiled(tmp_path / "sent.run", edit=inserted(code)))
     workspace = Workspace(root=tmp_path / "cache")
     draft = pipeline.data((there,), ViewState())["shown"]["draft"]
-    with pytest.raises(Distrust, match="contains custom pass code"):
+    with pytest.raises(UntrustedCode, match="contains custom pass code"):
         rerun.job(workspace, there, {"draft": draft})
     assert rerun.job(workspace, there, {"draft": draft, "trust": True})["edit"]["insert"]
     without = pipeline.answer(

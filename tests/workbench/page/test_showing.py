@@ -11,7 +11,7 @@ import pytest
 from workbench.app.commands import search_for
 from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS, ViewState
-from workbench.ui.updates import Showing
+from workbench.ui.updates import UpdateTracker
 from workbench.views import passes, search
 
 
@@ -22,7 +22,7 @@ def test_what_a_view_remembers_comes_before_its_data(recording, name):
     state = ViewState(panes=(name,)).with_view(name, json.dumps({"any": "thing"}))
     traits = [
         trait
-        for update in Showing().updates(state, run, None, {})
+        for update in UpdateTracker().updates(state, run, None, {})
         if update.name == name
         for trait in update.values
     ]
@@ -32,12 +32,12 @@ def test_what_a_view_remembers_comes_before_its_data(recording, name):
 
 
 def test_what_was_sent_is_not_sent_again_and_what_was_not_is(recording):
-    run, showing, state = Run(recording), Showing(), ViewState(panes=("pipeline",))
+    run, showing, state = Run(recording), UpdateTracker(), ViewState(panes=("pipeline",))
     first = [update for update in showing.updates(state, run, None, {}) if update.key]
     assert {"pipeline", "rail"} <= {update.name for update in first}
     lost = first.pop()
     for update in first:
-        showing.sent(update)
+        showing.mark_sent(update)
     again = [update for update in showing.updates(state, run, None, {}) if update.key]
     assert [update.name for update in again] == [lost.name]
     run.close()
@@ -47,14 +47,14 @@ def test_what_is_kept_has_all_that_a_view_would_ask_for(training_runs):
     """The widgets of a notebook are read when no kernel runs: the page asks for the iterations."""
     run, state = Run(training_runs.a), ViewState(panes=("training",))
 
-    def data(kept: bool) -> dict[str, Any]:
-        updates = Showing(kept=kept).updates(state, run, None, {})
+    def data(standalone: bool) -> dict[str, Any]:
+        updates = UpdateTracker(standalone=standalone).updates(state, run, None, {})
         (found,) = (u.values for u in updates if u.name == "training" and "data" in u.values)
         return json.loads(found["data"])
 
-    assert "rows" not in data(kept=False)
+    assert "rows" not in data(standalone=False)
     numbers = [row.number for row in run.iterations().values()]
-    assert data(kept=True)["rows"]["number"] == numbers and len(numbers) > 1
+    assert data(standalone=True)["rows"]["number"] == numbers and len(numbers) > 1
     run.close()
 
 
@@ -62,7 +62,7 @@ def test_what_is_kept_has_all_that_a_view_would_ask_for(training_runs):
 def test_a_view_is_told_that_it_remembers_nothing(recording, name):
     """It may have what it remembered in an earlier state."""
     run = Run(recording)
-    updates = Showing().updates(ViewState(panes=(name,)), run, None, {})
+    updates = UpdateTracker().updates(ViewState(panes=(name,)), run, None, {})
     states = [u.values["state"] for u in updates if u.name == name and "state" in u.values]
     assert states == [{"unified": False} if name == "diff" else {}]
     run.close()
@@ -74,7 +74,7 @@ def test_where_the_list_of_passes_fails_the_views_are_shown_all_the_same(recordi
 
     monkeypatch.setattr(passes, "data", data)
     run, messages = Run(recording), {}
-    updates = list(Showing().updates(ViewState(panes=("kernels",)), run, None, messages))
+    updates = list(UpdateTracker().updates(ViewState(panes=("kernels",)), run, None, messages))
     assert {u.name for u in updates if "data" in u.values} == {"kernels", "inspector"}
     assert messages == {}
     run.close()
@@ -89,14 +89,14 @@ def test_a_search_that_fails_is_answered(recording, monkeypatch):
     monkeypatch.setattr(search, "find", find)
     run, told = Run(recording), {}
     browser = SimpleNamespace(
-        later=lambda what: what(), set=lambda name, **values: told.update(values)
+        run_on_loop=lambda what: what(), set=lambda name, **values: told.update(values)
     )
     page: Any = SimpleNamespace(
         run=run,
         view_state=ViewState(),
         browser=browser,
         show_bar=lambda: None,
-        aside_of_views=lambda look: look(),
+        run_in_page_thread=lambda look: look(),
     )
     search_for(page, {"text": "conv", "asking": 3})
     answer = json.loads(told["detail"])

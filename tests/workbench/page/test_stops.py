@@ -21,13 +21,13 @@ def run(recording):
     made.close()
 
 
-def walked(run: Run, state: ViewState, by: int = 1) -> list[breakpoints.Place]:
+def walked(run: Run, state: ViewState, by: int = 1) -> list[breakpoints.Position]:
     """Where ``r`` leads again and again."""
     found = []
     while True:
         try:
             state = navigation.step(run, state, {"what": "stop", "by": by})
-        except navigation.Nowhere:
+        except navigation.NoTarget:
             return found
         found.append((state.stage, -1 if state.rewrite is None else state.rewrite))
 
@@ -73,7 +73,7 @@ def test_the_changes_of_the_selected_op_are_walked(run):
     op = run.op_id(run.rewrites(first.index)[0].rewrite.old[0])
     state = navigation.step(run, ViewState(stage=0, op=op), {"what": "op", "by": 1})
     assert (state.stage, state.rewrite) == (first.index, 0)
-    with pytest.raises(navigation.Nowhere, match="Select an op"):
+    with pytest.raises(navigation.NoTarget, match="Select an op"):
         navigation.step(run, ViewState(stage=0), {"what": "op", "by": 1})
 
 
@@ -103,7 +103,7 @@ def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording
             found.append((state.stage, state.rewrite))
         assert found == [(first, one), (first, two), (last, None)]
         assert state.panes != ("overview",)
-        with pytest.raises(navigation.Nowhere, match="No failed check"):
+        with pytest.raises(navigation.NoTarget, match="No failed check"):
             navigation.step(failing, state, {"what": "failing", "by": 1})
     failing.close()
 
@@ -114,25 +114,25 @@ def test_failed_checks_are_walked_in_order_those_of_a_stage_itself_too(recording
 def test_what_is_no_breakpoint_changes_nothing(run, text):
     kept = ViewState(stage=2, stops=("pass:a",))
     if text and text != "op:999999999":  # of another recording, perhaps
-        assert not breakpoints.known(text)
-        assert navigation.stop(run, kept, {"text": text}) == kept
+        assert not breakpoints.is_valid(text)
+        assert navigation.toggle_breakpoint(run, kept, {"text": text}) == kept
     assert walked(run, ViewState(stage=0, stops=(text,))) == []
 
 
 def test_a_breakpoint_set_again_is_taken_away(run):
     state = ViewState(stage=2, panes=("graph",))
-    there = navigation.stop(run, state, {"what": "here"})
+    there = navigation.toggle_breakpoint(run, state, {"what": "here"})
     assert there.stops == (f"pass:{run.stages()[2].pass_name}",)
-    assert navigation.stop(run, there, {"what": "here"}) == state
-    with pytest.raises(navigation.Nowhere, match="Select an op"):
-        navigation.stop(run, state, {"what": "op"})
+    assert navigation.toggle_breakpoint(run, there, {"what": "here"}) == state
+    with pytest.raises(navigation.NoTarget, match="Select an op"):
+        navigation.toggle_breakpoint(run, state, {"what": "op"})
 
 
 def test_without_a_pass_there_is_nothing_to_stop_at(tmp_path):
     Recorder(tmp_path / "new.run").begin({"model": "x", "target": "cpu"})
     begun = Run(tmp_path / "new.run")
-    with pytest.raises(navigation.Nowhere, match="No pass to stop at yet"):
-        navigation.stop(begun, ViewState(), {"what": "here"})
+    with pytest.raises(navigation.NoTarget, match="No pass to stop at yet"):
+        navigation.toggle_breakpoint(begun, ViewState(), {"what": "here"})
     begun.close()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from core_compiler.ir.events import IterationRecord
 from core_compiler.record import Recorder, Recording
-from core_compiler.record.resumed import Resumed
+from core_compiler.record.resumed import ResumedTrainingRecorder
 from tests.workbench.page.tasks import a_task
 from widgets.encode import finite
 from workbench.commands.cli import main
@@ -218,7 +218,7 @@ def test_a_run_grows_before_ones_eyes(server, tab, tmp_path, training_runs):
     with Recording.open(path) as recording:
         identity = recording.figures()["identity"]
         meta = recording.meta()
-    recorder = Resumed(path, identity)
+    recorder = ResumedTrainingRecorder(path, identity)
     recorder.begin({"training_run": {**meta["training_run"], "iterations": 40}})
     page = tab(f"{server.url}?run={quote(str(path))}&panes=training")
     shown(page, 6)
@@ -259,7 +259,7 @@ def test_what_is_set_while_a_run_grows_stays_set(own_server, tab, tmp_path, trai
     path, hold, held = (tmp_path / name for name in ("x.run", "hold", "held"))
     shutil.copy(training_runs.a, path)
     with Recording.open(path) as recording:
-        recorder = Resumed(path, recording.figures()["identity"])
+        recorder = ResumedTrainingRecorder(path, recording.figures()["identity"])
     recorder.begin({})
     server = own_server(before=_HELD.format(hold=str(hold), held=str(held)))
     page = tab(f"{server.url}?run={quote(str(path))}&panes=training")
@@ -319,7 +319,7 @@ def test_a_hundred_thousand_iterations(server, tab, tmp_path, training_runs):
     path, count = tmp_path / "x.run", 100_000
     shutil.copy(training_runs.a, path)
     with Recording.open(path) as recording:
-        recorder = Resumed(path, recording.figures()["identity"])
+        recorder = ResumedTrainingRecorder(path, recording.figures()["identity"])
     rows = [iteration(n, f"{n:064x}", 1.0) for n in range(1, count + 1)]
     rows[54_321] = replace(rows[54_321], loss=7.5)
     recorder.iterations(rows)

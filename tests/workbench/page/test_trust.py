@@ -11,7 +11,7 @@ from core_compiler.driver import compilation
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import program
 from workbench.app import rerun
-from workbench.app.workspace import Distrust, Workspace
+from workbench.app.workspace import UntrustedCode, Workspace
 from workbench.model import user_pass
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
@@ -53,10 +53,10 @@ def made_here(workspace):
 
 def test_the_function_that_a_recording_from_elsewhere_names_is_not_called_unasked(workspace, sent):
     for ask in (rerun.execution, rerun.job):
-        with pytest.raises(Distrust, match="names code to run: os:system"):
+        with pytest.raises(UntrustedCode, match="names code to run: os:system"):
             ask(workspace, sent, {"draft": {}})
         assert ask(workspace, sent, {"draft": {}, "trust": True})["model"] == "os:system"
-    with pytest.raises(Distrust, match="names code to run: os:system"):
+    with pytest.raises(UntrustedCode, match="names code to run: os:system"):
         workspace.bisect(sent, {})
 
 
@@ -82,7 +82,7 @@ def test_execute_compiles_as_the_recording_was(workspace):
 
 def test_execute_asks_before_it_runs_the_pass_of_a_recording_from_elsewhere(workspace, tmp_path):
     run = Run(compiled(tmp_path / "sent.run", edit=OWN))
-    with pytest.raises(Distrust, match="contains custom pass code"):
+    with pytest.raises(UntrustedCode, match="contains custom pass code"):
         rerun.execution(workspace, run, {})
     assert rerun.execution(workspace, run, {"trust": True})["edit"]["insert"]
     run.close()
@@ -91,15 +91,15 @@ def test_execute_asks_before_it_runs_the_pass_of_a_recording_from_elsewhere(work
 def test_what_kind_of_model_it_is_a_recording_does_not_decide(workspace, sent):
     with sqlite3.connect(sent.path) as db:
         db.execute("UPDATE meta SET value = '\"sample\"' WHERE key = 'kind'")
-    with pytest.raises(Distrust):
+    with pytest.raises(UntrustedCode):
         rerun.execution(workspace, Run(sent.path), {})
 
 
 def test_an_upload_does_not_become_a_recording_that_was_made_here(workspace, sent):
-    upload = workspace.library.uploads.place("a.run")
+    upload = workspace.library.uploads.new_path("a.run")
     upload.write_bytes(sent.path.read_bytes())
-    with pytest.raises(Distrust):
-        rerun.execution(workspace, Run(workspace.library.adopt(upload)), {})
+    with pytest.raises(UntrustedCode):
+        rerun.execution(workspace, Run(workspace.library.import_upload(upload)), {})
 
 
 def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspace, made_here):
@@ -107,17 +107,17 @@ def test_the_code_of_a_link_is_asked_about_that_of_ones_own_hand_is_not(workspac
         """What ann's page does with a draft; the draft then."""
         request = {"draft": draft, "done": done}
         answer = pipeline.answer((made_here,), ViewState(), request)
-        workspace.typed.hear("ann", request, answer)
+        workspace.typed.remember_code("ann", request, answer)
         return answer["draft"]
 
     linked = does({"edit": OWN}, do="show")
-    with pytest.raises(Distrust, match="this link contains custom pass code"):
+    with pytest.raises(UntrustedCode, match="this link contains custom pass code"):
         rerun.job(workspace, made_here, {"draft": linked}, "ann")
     assert rerun.job(workspace, made_here, {"draft": linked, "trust": True}, "ann")
     typed = user_pass.TEMPLATE.replace("core.relu", "core.neg")
     made = does(linked, do="code", label="own_pass", code=typed)
     assert rerun.job(workspace, made_here, {"draft": made}, "ann")["edit"]["insert"]
-    with pytest.raises(Distrust):
+    with pytest.raises(UntrustedCode):
         rerun.job(workspace, made_here, {"draft": made}, "ben")
     inserted = does({}, do="insert", label="recompose")
     assert rerun.job(workspace, made_here, {"draft": inserted}, "ann")["edit"]["insert"]

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from workbench.app.turns import Turn, Turns
+from workbench.app.turns import QueuedTask, TaskQueue
 
 SLOW = """
 import time
@@ -26,15 +26,17 @@ class Steps:
 
     def __init__(self):
         self.aside, self.later, self.done = [], [], []
-        self.turns = Turns(self.aside.append, self.later.append)
+        self.turns = TaskQueue(self.aside.append, self.later.append)
 
-    def ask(self, name: str, *work: str, hurry: bool = False, nested: tuple[str, ...] = ()) -> None:
+    def ask(
+        self, name: str, *work: str, urgent: bool = False, nested: tuple[str, ...] = ()
+    ) -> None:
         def then(result) -> None:
             self.done.append(f"{name} {result() or ''}".strip())
             for each in nested:
                 self.ask(each, each.upper())
 
-        self.turns.take(Turn(then, (lambda: "".join(work)) if work else None, hurry))
+        self.turns.submit(QueuedTask(then, (lambda: "".join(work)) if work else None, urgent))
 
     def go_on(self) -> None:
         while self.aside or self.later:
@@ -70,7 +72,7 @@ def test_a_turn_that_fails_is_told_and_the_next_comes():
         except ZeroDivisionError as error:
             told.append(str(error))
 
-    steps.turns.take(Turn(then, lambda: 1 // 0))
+    steps.turns.submit(QueuedTask(then, lambda: 1 // 0))
     steps.ask("b")
     steps.go_on()
     assert told and steps.done == ["b"]
@@ -79,11 +81,11 @@ def test_a_turn_that_fails_is_told_and_the_next_comes():
 def test_it_is_known_whether_something_hurries():
     steps = Steps()
     steps.ask("a", "x")
-    assert not steps.turns.hurried
-    steps.ask("b", "y", hurry=True)
-    assert steps.turns.hurried
+    assert not steps.turns.has_urgent
+    steps.ask("b", "y", urgent=True)
+    assert steps.turns.has_urgent
     steps.go_on()
-    assert not steps.turns.hurried and steps.done == ["a x", "b y"]
+    assert not steps.turns.has_urgent and steps.done == ["a x", "b y"]
 
 
 @pytest.mark.slow

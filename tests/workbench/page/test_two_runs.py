@@ -18,7 +18,7 @@ from workbench.queries import buffer_pairs, flat_graph, kernel_table, stage_pair
 from workbench.queries.run import Run
 from workbench.state.view_state import VIEWS, ViewState
 from workbench.ui import navigation
-from workbench.ui.updates import Showing
+from workbench.ui.updates import UpdateTracker
 from workbench.views import (
     Empty,
     diff,
@@ -60,12 +60,12 @@ def test_what_a_view_remembers_of_its_own_does_not_turn_the_switch():
 @pytest.mark.parametrize("name", [name for name in ABLE if name != "numerics"])
 def test_what_is_sent_changes_with_the_switch_and_back(both, name):
     cpu, cuda = both
-    showing, state = Showing(), ViewState(panes=(name,))
+    showing, state = UpdateTracker(), ViewState(panes=(name,))
     seen = []
     for each in (state, state.with_two(name, True), state):
         made = [u for u in showing.updates(each, cpu, cuda, {}) if u.name == name and u.key]
         for update in made:
-            showing.sent(update)
+            showing.mark_sent(update)
         seen.append(made[0].values["data"])
     assert seen[0] == seen[2] != seen[1]
     if name != "diff":

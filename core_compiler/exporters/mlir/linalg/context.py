@@ -13,7 +13,7 @@ from core_compiler.exporters.mlir.context import (
     Handler,
     Lacks,
     Shared,
-    entering,
+    make_registrar,
 )
 from core_compiler.exporters.mlir.literals import scalar_text, type_text
 from core_compiler.exporters.mlir.text import Ref
@@ -205,4 +205,4 @@ def _listed(word: str, values: Sequence[tuple[Ref, Map]]) -> str:
     return f"{word}({names} : {', '.join(type_text(v.type) for v, _ in values)})"
 
 
-op = entering(Linalg.TABLE, Linalg.LACKS)
+op = make_registrar(Linalg.TABLE, Linalg.LACKS)

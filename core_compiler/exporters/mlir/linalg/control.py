@@ -37,9 +37,9 @@ def while_(b: Linalg, op: typed.While, *carried: Ref) -> tuple[Ref, ...]:
     condition, body = op.regions
     names = [v.name or "" for v in condition.arguments]
     with b.writer.region(types, names, header=False) as before:
-        (goes_on,) = b.block(condition, before.arguments)
+        (condition_value,) = b.block(condition, before.arguments)
         values = ", ".join(f"{v}" for v in before.arguments)
-        b.writer.end(f"scf.condition({b.number(goes_on)}) {values} : {_listed(types)}")
+        b.writer.end(f"scf.condition({b.number(condition_value)}) {values} : {_listed(types)}")
     with b.writer.region(types, names) as after:
         _yield(b, b.block(body, after.arguments))
     starts = ", ".join(f"{v} = {c}" for v, c in zip(before.arguments, carried, strict=True))

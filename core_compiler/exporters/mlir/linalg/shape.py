@@ -15,7 +15,7 @@ from core_compiler.exporters.mlir.linalg.context import (
 from core_compiler.exporters.mlir.linalg.scalars import convert
 from core_compiler.exporters.mlir.literals import constant_text, stored, type_text
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.exporters.shapes import groups, kept_of
+from core_compiler.exporters.shapes import groups, kept_ranges
 from core_compiler.ir import Dense, TensorType, tensor
 from core_compiler.ir.types import INDEX
 from core_compiler.ops import typed
@@ -161,7 +161,7 @@ def cut(
     )
 
 
-def put(
+def insert_slice(
     b: Linalg,
     update: Ref,
     x: Ref,
@@ -195,14 +195,14 @@ def pad(b: Linalg, op: typed.Pad, x: Ref, value: Ref) -> Ref:
     scalar, interior = b.number(value), op.interior
     made = tensor(op.result.type.shape, x.type.dtype)
     extents: Sequence[Any] = made.shape
-    kept = kept_of(x.type.shape, op.low, extents, interior)
+    kept = kept_ranges(x.type.shape, op.low, extents, interior)
     if any(count == 0 for _, count, _ in kept):
         return b.filled(scalar, made)
     first, sizes, begin = ([row[i] for row in kept] for i in range(3))
     if tuple(sizes) != x.type.shape:
         x = cut(b, x, first, sizes)
     if any(interior):
-        return put(b, x, b.filled(scalar, made), begin, [i + 1 for i in interior])
+        return insert_slice(b, x, b.filled(scalar, made), begin, [i + 1 for i in interior])
     high = [e - p - n for e, p, n in zip(extents, begin, sizes, strict=True)]
     return padded(b, x, scalar, begin, high)
 
@@ -243,7 +243,7 @@ def dynamic_slice(b: Linalg, op: typed.DynamicSlice, x: Ref, *starts: Ref) -> Re
 def dynamic_update_slice(
     b: Linalg, op: typed.DynamicUpdateSlice, x: Ref, update: Ref, *starts: Ref
 ) -> Ref:
-    return put(b, update, x, _inside(b, x, starts, update.type.shape))
+    return insert_slice(b, update, x, _inside(b, x, starts, update.type.shape))
 
 
 def _inside(b: Linalg, x: Ref, starts: Sequence[Ref], sizes: Sequence[int]) -> list[Ref]:

@@ -14,7 +14,7 @@ from core_compiler.exporters.mlir.linalg.reduction import accumulated, least, ro
 from core_compiler.exporters.mlir.linalg.shape import cut, padded, reshaped
 from core_compiler.exporters.mlir.literals import constant_text, type_text
 from core_compiler.exporters.mlir.text import Ref
-from core_compiler.exporters.shapes import kept_of, positions_inside
+from core_compiler.exporters.shapes import kept_ranges, positions_inside
 from core_compiler.ir import DType, TensorType, tensor
 from core_compiler.ops import typed
 from core_compiler.ops.rules import accumulator
@@ -50,7 +50,7 @@ def with_border(b: Linalg, x: Ref, scalar: Ref, op: typed.Conv | typed.Pool) -> 
     """Pad the spatial axes of ``x`` [N, C, spatial..] with ``scalar``; negative sizes crop."""
     low, high = (0, 0, *op.low), (0, 0, *op.high)
     extents = [sum(parts) for parts in zip(x.type.shape, low, high, strict=True)]
-    kept = kept_of(x.type.shape, low, extents, (0,) * x.type.rank)
+    kept = kept_ranges(x.type.shape, low, extents, (0,) * x.type.rank)
     if any(count == 0 for _, count, _ in kept):
         return b.filled(scalar, tensor(extents, x.type.dtype))
     first, sizes, begin = ([row[i] for row in kept] for i in range(3))

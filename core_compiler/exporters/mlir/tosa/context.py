@@ -20,7 +20,7 @@ from core_compiler.exporters.mlir.context import (
     Handler,
     Lacks,
     Shared,
-    entering,
+    make_registrar,
 )
 from core_compiler.exporters.mlir.literals import constant_text, type_text
 from core_compiler.exporters.mlir.text import Ref, Region
@@ -43,7 +43,7 @@ KNOWN = frozenset(
 
 
 @dataclass(frozen=True)
-class _Held:
+class _ConstantData:
     """A constant: its array, the shape it is read in, and the name of its resource.
 
     The name is "" if the constant is written in the text.  ``once``: whether a single op uses it.
@@ -71,7 +71,7 @@ class Tosa(Context):
         #: The operand of each broadcast, at the same rank, by the number of the result's ref.
         self.spread: dict[int, Ref] = {}
         #: Constants by the number of their ref.
-        self.known: dict[int, _Held] = {}
+        self.known: dict[int, _ConstantData] = {}
 
     @override
     def refused(self, op: Op) -> str:
@@ -151,14 +151,14 @@ class Tosa(Context):
         """Return a constant read as ``kind``; ``once`` if it has no other user."""
         array, found = self.shared.array(value), value.type.dtype
         if isinstance(value, Dense):
-            return self._held(_Held(array, array.shape), kind or found, name)
+            return self._held(_ConstantData(array, array.shape), kind or found, name)
         if found is I1:  # MLIR packs large constants of i1
             numbers = self.constant(array.astype(np.int8), name=name)
             return self.op("cast", [numbers], tensor(array.shape, I1))
-        held = _Held(array, array.shape, self.shared.resource(value), once)
+        held = _ConstantData(array, array.shape, self.shared.resource(value), once)
         return self._held(held, kind or found, name)
 
-    def _held(self, held: _Held, kind: DType, name: str | None) -> Ref:
+    def _held(self, held: _ConstantData, kind: DType, name: str | None) -> Ref:
         made = tensor(held.shape, kind)
         if held.label:
             text = f"dense_resource<{held.label}> : {type_text(made)}"
@@ -211,7 +211,7 @@ class Tosa(Context):
         held = self.known.get(x.number)
         if held is not None and held.once and held.shape == held.array.shape:
             label = f"{held.label}_{''.join(map(str, permutation))}" if held.label else ""
-            turned = _Held(held.array.transpose(permutation), made.shape, label)
+            turned = _ConstantData(held.array.transpose(permutation), made.shape, label)
             if label:
                 self.shared.arrays[label] = turned.array, made.dtype
             return self._held(turned, made.dtype, x.name)
@@ -242,4 +242,4 @@ class Tosa(Context):
         return self.op("tile", [x, self.shape(times)], made)
 
 
-op = entering(Tosa.TABLE, Tosa.LACKS)
+op = make_registrar(Tosa.TABLE, Tosa.LACKS)

@@ -16,9 +16,9 @@ from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import F32, FP8, I1, I32, I64, Tosa, op
 from core_compiler.exporters.mlir.tosa.numbers import (
     UI64,
-    at_home,
     convert,
     resized,
+    to_arithmetic_dtype,
     to_float,
     truncated,
 )
@@ -72,9 +72,9 @@ def _named(name: str) -> Each:
     return lambda b, *x: b.each(name, *x)
 
 
-def _at_home(each: Each) -> Each:
+def _in_arithmetic_dtype(each: Each) -> Each:
     def run(b: Tosa, *x: Ref) -> Ref:
-        return resized(b, each(b, *(at_home(b, v) for v in x)), x[0].type.dtype)
+        return resized(b, each(b, *(to_arithmetic_dtype(b, v) for v in x)), x[0].type.dtype)
 
     return run
 
@@ -147,7 +147,7 @@ def ordered(b: Tosa, x: Ref) -> Ref:
     They are in their home dtype; the top bit of ui64 is flipped.
     """
     if x.type.dtype is not UI64:
-        return at_home(b, x)
+        return to_arithmetic_dtype(b, x)
     bits = x.read_as(x.type.with_(dtype=I64))
     return b.each("bitwise_xor", bits, b.splat(np.iinfo(np.int64).min, bits))
 
@@ -223,7 +223,7 @@ def _divided(each: Each, part: int) -> Each:
 
     def run(b: Tosa, x: Ref, y: Ref) -> Ref:
         if x.type.dtype is not UI64:
-            return _at_home(each)(b, x, y)
+            return _in_arithmetic_dtype(each)(b, x, y)
         made = _unsigned_division(b, x, y)[part]
         return made.read_as(made.type.with_(dtype=UI64))
 
@@ -284,8 +284,8 @@ def _integer_pow(b: Tosa, x: Ref, y: Ref) -> Ref:
 
     A negative exponent yields 1 or -1 for the bases 1 and -1, else 0.
     """
-    kind, base = y.type.dtype, at_home(b, x)
-    bits = at_home(b, y)
+    kind, base = y.type.dtype, to_arithmetic_dtype(b, x)
+    bits = to_arithmetic_dtype(b, y)
     one, zero = b.splat(1, base), b.splat(0, base)
     made = one
     for step in range(kind.bits - (kind.kind == "int")):
@@ -294,23 +294,23 @@ def _integer_pow(b: Tosa, x: Ref, y: Ref) -> Ref:
         made = b.each("select", odd, b.each("mul", made, base), made)
         base = b.each("mul", base, base)
     if kind.kind == "int":
-        home_x = at_home(b, x)
-        minus_one = b.each("equal", home_x, b.splat(-1, home_x), kind=I1)
+        wide_x = to_arithmetic_dtype(b, x)
+        minus_one = b.each("equal", wide_x, b.splat(-1, wide_x), kind=I1)
         odd = b.each("cast", b.each("bitwise_and", bits, one), kind=I1)
         unit = b.each("select", b.each("logical_and", minus_one, odd), b.splat(-1, base), one)
-        is_unit = b.each("logical_or", minus_one, b.each("equal", home_x, one, kind=I1))
+        is_unit = b.each("logical_or", minus_one, b.each("equal", wide_x, one, kind=I1))
         tail = b.each("select", is_unit, unit, zero)
         made = b.each("select", b.each("greater", zero, bits, kind=I1), tail, made)
     return resized(b, made, x.type.dtype)
 
 
 INTEGERS: dict[str, Each] = {
-    **{kind: _at_home(_named(name)) for kind, name in _ARITHMETIC.items()},
+    **{kind: _in_arithmetic_dtype(_named(name)) for kind, name in _ARITHMETIC.items()},
     **{kind: _own(name) for kind, name in _BITS.items()},
     "max": _extreme("maximum"),
     "min": _extreme("minimum"),
-    "neg": _at_home(_negative),
-    "abs": _at_home(_integer_abs),
+    "neg": _in_arithmetic_dtype(_negative),
+    "abs": _in_arithmetic_dtype(_integer_abs),
     "bitnot": _named("bitwise_not"),
     "not": _named("logical_not"),
     "div": _divided(_integer_div, 0),

@@ -138,7 +138,9 @@ def _scattered(b: Tosa, mode: str, table: Ref, rows: Ref, updates: Ref) -> Ref:
     """Store [N, W, C] in, or combine it with, rows [N, W] of [N, K, C]; row K is dropped."""
     kind = table.type.dtype
     (n, k, c), w = table.type.shape, rows.type.shape[1]
-    rows, updates = b.core(lambda *values: scatters.apart(*values, mode=mode), table, rows, updates)
+    rows, updates = b.core(
+        lambda *values: scatters.make_rows_distinct(*values, mode=mode), table, rows, updates
+    )
     zeros = b.tiled(b.constant(np.zeros((1, 1, 1), kind.numpy), kind), (n, w, c))
     wide = tensor((n, k + w, c), kind)
     if kind.bits == 64:  # the same limitation as for gathers

@@ -27,7 +27,7 @@ from core_compiler.ir import DType, dtype
 UI64 = dtype("ui64")
 
 
-def home(kind: DType) -> DType:
+def arithmetic_dtype(kind: DType) -> DType:
     """Return the dtype that arithmetic on an integer dtype uses.
 
     It represents all values of the dtype; for ui64, it only preserves the bits.
@@ -36,9 +36,9 @@ def home(kind: DType) -> DType:
     return I64 if kind.bits == 64 or (unsigned and kind.bits == 32) else I32
 
 
-def at_home(b: Tosa, x: Ref) -> Ref:
-    """Convert integers to the dtype of :func:`home`."""
-    return resized(b, x, home(x.type.dtype))
+def to_arithmetic_dtype(b: Tosa, x: Ref) -> Ref:
+    """Convert integers to the dtype of :func:`arithmetic_dtype`."""
+    return resized(b, x, arithmetic_dtype(x.type.dtype))
 
 
 def resized(b: Tosa, x: Ref, kind: DType) -> Ref:
@@ -184,9 +184,9 @@ def _from_integer(b: Tosa, x: Ref, kind: DType) -> Ref:
     be rounded twice.
     """
     source = x.type.dtype
-    if home(source) is I32:
-        return b.each("cast", at_home(b, x), kind=kind)
-    x = at_home(b, x)
+    if arithmetic_dtype(source) is I32:
+        return b.each("cast", to_arithmetic_dtype(b, x), kind=kind)
+    x = to_arithmetic_dtype(b, x)
     negative = None
     if source.kind == "int":
         negative = b.each("greater", b.splat(0, x), x, kind=I1)
@@ -208,7 +208,7 @@ def _from_integer(b: Tosa, x: Ref, kind: DType) -> Ref:
 def position(b: Tosa, x: Ref, last: int) -> Ref:
     """Return positions of any integer dtype as i32 in ``0..last``."""
     kind = x.type.dtype
-    wide = at_home(b, x)
+    wide = to_arithmetic_dtype(b, x)
     if kind is UI64:  # values beyond the range of i64 become negative
         negative = b.each("greater", b.splat(0, wide), wide, kind=I1)
         wide = b.each("select", negative, b.splat(last, wide), wide)

@@ -12,7 +12,12 @@ from core_compiler.exporters.compositions.normalization import softmax_or_zero
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import F32, I1, I32, I64, Tosa, op
 from core_compiler.exporters.mlir.tosa.elementwise import INTEGERS, from_order, negated, ordered
-from core_compiler.exporters.mlir.tosa.numbers import at_home, convert, resized, to_float
+from core_compiler.exporters.mlir.tosa.numbers import (
+    convert,
+    resized,
+    to_arithmetic_dtype,
+    to_float,
+)
 from core_compiler.exporters.mlir.tosa.shape import joined
 from core_compiler.ir import tensor
 from core_compiler.ops import typed
@@ -51,7 +56,7 @@ def reduce_sum(b: Tosa, op: typed.ReduceSum, x: Ref) -> Ref:
     kind = x.type.dtype
     if kind.is_float:
         return to_float(b, reduced(b, to_float(b, x, F32), op.axes, "sum"), kind)
-    return resized(b, reduced(b, at_home(b, x), op.axes, "sum"), kind)
+    return resized(b, reduced(b, to_arithmetic_dtype(b, x), op.axes, "sum"), kind)
 
 
 @op("reduce_prod")
@@ -59,7 +64,7 @@ def reduce_prod(b: Tosa, op: typed.ReduceProd, x: Ref) -> Ref:
     kind = x.type.dtype
     if kind.is_float:
         return to_float(b, reduced(b, to_float(b, x, F32), op.axes, "product"), kind)
-    return resized(b, folded(b, at_home(b, x), op.axes, "mul"), kind)
+    return resized(b, folded(b, to_arithmetic_dtype(b, x), op.axes, "mul"), kind)
 
 
 def _extreme(b: Tosa, op: typed.ReduceMax | typed.ReduceMin, x: Ref) -> Ref:

@@ -9,7 +9,7 @@ import numpy as np
 
 from core_compiler.exporters.mlir.text import Ref
 from core_compiler.exporters.mlir.tosa.context import Tosa, op
-from core_compiler.exporters.shapes import kept_of
+from core_compiler.exporters.shapes import kept_ranges
 from core_compiler.ir import tensor
 from core_compiler.ops import typed
 from core_compiler.ops.rules import replaced
@@ -100,7 +100,7 @@ def pad(b: Tosa, op: typed.Pad, x: Ref, value: Ref) -> Ref:
     for axis, between in enumerate(op.interior):
         if between and x.type.shape[axis] > 1:
             x = _parted(b, x, value, axis, between)
-    kept = kept_of(x.type.shape, op.low, made.shape, (0,) * made.rank)
+    kept = kept_ranges(x.type.shape, op.low, made.shape, (0,) * made.rank)
     if any(count == 0 for _, count, _ in kept):
         return b.tiled(b.reshaped(value, (1,) * made.rank), made.shape)
     x = b.cut(x, [first for first, _, _ in kept], [count for _, count, _ in kept])

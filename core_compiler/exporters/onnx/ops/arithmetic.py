@@ -102,11 +102,13 @@ def pow_(g, op: typed.Pow, a, b):
         return g.emit("Pow", a, b)
     whole = op.result.type.shape
     exponent = b if b.dtype is UI64 else g.cast(b, I64)
-    made = _by_squaring(g, g.expand(g.cast(a, I64), whole), g.expand(exponent, whole), a.dtype.bits)
+    made = _power_by_squaring(
+        g, g.expand(g.cast(a, I64), whole), g.expand(exponent, whole), a.dtype.bits
+    )
     return g.cast(made, a.dtype)
 
 
-def _by_squaring(g: Emitter, a: Tensor, b: Tensor, bits: int) -> Tensor:
+def _power_by_squaring(g: Emitter, a: Tensor, b: Tensor, bits: int) -> Tensor:
     """Raise ``a`` (i64) to ``b`` in a loop over the bits of the exponents.
 
     The powers of runtimes are computed in floats and do not wrap.  A negative exponent yields 1 or

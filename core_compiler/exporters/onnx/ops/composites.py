@@ -186,7 +186,7 @@ def instance_norm(g, op: typed.InstanceNorm, x, *parameters):
 def _has_attention(g: Emitter, op: typed.Attention) -> bool:
     kinds = op.q.type.dtype, op.operands[-1].type.dtype
     mixed = len(op.operands) > 3 and kinds[1].is_float and kinds[1] is not kinds[0]
-    return g.has("Attention") and not (_is_f64(op) or mixed) and _agree_on_blind_rows(g, op)
+    return g.has("Attention") and not (_is_f64(op) or mixed) and _agrees_on_hidden_rows(g, op)
 
 
 @core("attention", when=_has_attention)
@@ -226,15 +226,15 @@ def _mask(g: Emitter, mask: Tensor, op: typed.Attention, outer: Sequence[int]) -
     return g.expand(g.reshape(mask, whole), (*whole[:-2], *_lengths(op)))
 
 
-def _hides_by_a_number(op: typed.Attention) -> bool:
+def _has_finite_hidden_score(op: typed.Attention) -> bool:
     """Return whether hidden keys have finite scores: without visible keys all weights are equal."""
     masked = len(op.operands) > 3 and not op.operands[3].type.dtype.is_float
     return op.hidden != -inf and (masked or op.causal)
 
 
-def _agree_on_blind_rows(g: Emitter, op: typed.Attention) -> bool:
+def _agrees_on_hidden_rows(g: Emitter, op: typed.Attention) -> bool:
     """Return whether ONNX computes the same for a query without visible keys, or there is none."""
-    finite = _hides_by_a_number(op)
+    finite = _has_finite_hidden_score(op)
     if _lengths(op)[1] == 0 or (finite and (g.guards or op.hidden > VANISHES)):
         return False
     if len(op.operands) < 4 or (not finite and (op.empty_rows == "zero" or not g.guards)):

@@ -71,18 +71,18 @@ def conv_transpose(g, op: typed.ConvTranspose, x, w):
     wide = _computing(g, op)
     strides = op.strides
     # Runtimes accept neither negative crops nor output padding beyond the stride.
-    apart = any(n < 0 for n in (*low, *high))
-    apart |= any(e and e >= s for e, s in zip(extra, strides, strict=True))
-    pads = [0] * (2 * len(low)) if apart else [*low, *high]
+    needs_crop = any(n < 0 for n in (*low, *high))
+    needs_crop |= any(e and e >= s for e, s in zip(extra, strides, strict=True))
+    pads = [0] * (2 * len(low)) if needs_crop else [*low, *high]
     made = g.emit(
         "ConvTranspose",
         g.cast(x, wide),
         g.cast(w, wide),
         pads=pads,
-        output_padding=extra if any(extra) and not apart else None,
+        output_padding=extra if any(extra) and not needs_crop else None,
         **_window(op),
     )
-    if apart:
+    if needs_crop:
         behind = [e - h for e, h in zip(extra, high, strict=True)]
         whole = [n + a - b for n, a, b in zip(op.result.type.shape[2:], low, behind, strict=True)]
         zero = g.scalar(0, wide)

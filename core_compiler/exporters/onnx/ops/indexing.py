@@ -104,14 +104,14 @@ def _scattered(
     return g.where(g.cast(found, BOOL), g.scalar(np.nan, x.dtype), made)
 
 
-def _with_a_place_to_drop(g: Emitter, x: Tensor, shape: Sequence[int], axis: int) -> Tensor:
+def _with_drop_slot(g: Emitter, x: Tensor, shape: Sequence[int], axis: int) -> Tensor:
     """Return ``x`` with one extra position on an axis, which receives the dropped updates."""
     high = [int(a == axis) for a in range(len(shape))]
     zero = g.constant(np.zeros((), x.dtype.numpy))
     return g.emit("Pad", x, g.ints(*(0 for _ in shape), *high), zero)
 
 
-def _all_land(g: Emitter, value: Value, size: int) -> bool:
+def _drops_nothing(g: Emitter, value: Value, size: int) -> bool:
     """Return whether a scatter drops nothing.
 
     Positions that are known to be out of range are intentional (elements that a mask drops), with
@@ -132,7 +132,7 @@ def scatter_along(g, op: typed.ScatterAlong, x, indices, updates):
     if 0 in op.indices.type.shape:
         return x
     size = shape[axis]
-    if _all_land(g, op.indices, size):
+    if _drops_nothing(g, op.indices, size):
         return _scattered(g, op, "ScatterElements", x, g.cast(indices, I64), updates, axis=axis)
     where = _wide(g, indices)
     end = g.scalar(size, I64)
@@ -141,7 +141,7 @@ def scatter_along(g, op: typed.ScatterAlong, x, indices, updates):
         g,
         op,
         "ScatterElements",
-        _with_a_place_to_drop(g, x, shape, axis),
+        _with_drop_slot(g, x, shape, axis),
         where,
         updates,
         axis=axis,
@@ -156,19 +156,19 @@ def scatter_nd(g, op: typed.ScatterNd, x, indices, updates):
     if 0 in op.updates.type.shape:
         return x
     if not depth:
-        return _scatter_of_wholes(g, op, x, updates)
+        return _scatter_whole_tensors(g, op, x, updates)
     sizes = shape[:depth]
-    if all(_all_land(g, places, size) for size in sizes):
+    if all(_drops_nothing(g, places, size) for size in sizes):
         return _scattered(g, op, "ScatterND", x, g.cast(indices, I64), updates)
     where = _wide(g, indices)
     inside = _inside(g, where, g.ints(*sizes))
     inside = reduced(g, "ReduceMin", inside, (places.type.rank - 1,), keep=True)
     where = g.where(inside, where, g.ints(sizes[0], *(0,) * (depth - 1)))
-    made = _scattered(g, op, "ScatterND", _with_a_place_to_drop(g, x, shape, 0), where, updates)
+    made = _scattered(g, op, "ScatterND", _with_drop_slot(g, x, shape, 0), where, updates)
     return g.cut(made, 0, 0, sizes[0])
 
 
-def _scatter_of_wholes(g: Emitter, op: typed.ScatterNd, x: Tensor, updates: Tensor) -> Tensor:
+def _scatter_whole_tensors(g: Emitter, op: typed.ScatterNd, x: Tensor, updates: Tensor) -> Tensor:
     """Scatter with empty index tuples: every update covers all of x, now a one-row table."""
     held, shape = op.updates.type.shape, op.result.type.shape
     count = int(np.prod(held[: len(held) - len(shape)]))

@@ -33,7 +33,7 @@ def reduced(g: Emitter, kind: str, x: Tensor, axes: Sequence[int], keep: bool = 
     return g.emit(kind, x, axes=list(axes), keepdims=int(keep))
 
 
-def _of_nothing(op: typed.Mean | typed.Reduction) -> bool:
+def _of_empty(op: typed.Mean | typed.Reduction) -> bool:
     """Return whether a reduction covers no elements."""
     return op.x.type.elements == 0
 
@@ -65,7 +65,7 @@ def reduce_sum(g, op: typed.ReduceSum, x):
 
     Its sum of a single -0 is -0, while a sum that starts from +0 is +0.
     """
-    if _of_nothing(op):
+    if _of_empty(op):
         return _full(g, op, 0)
     if not op.axes:
         return x
@@ -89,7 +89,7 @@ def reduce_sum(g, op: typed.ReduceSum, x):
 @core("reduce_prod")
 def reduce_prod(g, op: typed.ReduceProd, x):
     """Multiply without onnxruntime's integer products in floats, which do not wrap."""
-    if _of_nothing(op):
+    if _of_empty(op):
         return _full(g, op, 1)
     if not op.axes:
         return x
@@ -115,7 +115,7 @@ _enter_extreme("reduce_max", "ReduceMax")
 _enter_extreme("reduce_min", "ReduceMin")
 
 
-@core("mean", when=lambda g, op: bool(op.axes) and not _of_nothing(op))
+@core("mean", when=lambda g, op: bool(op.axes) and not _of_empty(op))
 def mean(g, op: typed.Mean, x):
     return reduced(g, "ReduceMean", x, op.axes)
 
@@ -129,7 +129,7 @@ def _ones(kind: DType) -> np.ndarray:
 
 def _enter_bitwise(name: str, of_bools: str, of_integers: str) -> None:
     def handler(g, op: typed.ReduceAnd | typed.ReduceOr, x):
-        if _of_nothing(op):
+        if _of_empty(op):
             return _full(g, op, _ones(op.result.type.dtype) if name == "reduce_and" else 0)
         if not op.axes:
             return x

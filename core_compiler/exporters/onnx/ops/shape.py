@@ -70,9 +70,16 @@ def pad(g, op: typed.Pad, x, value):
     interior = [n if size > 1 else 0 for n, size in zip(op.interior, shape, strict=True)]
     high = list(op.high)
     if any(interior):
-        apart = [n for size in shape for n in (size, 1)]
+        with_unit_axes = [n for size in shape for n in (size, 1)]
         behind = [n for more in interior for n in (0, more)]
-        x = padded(g, g.reshape(x, apart), apart, value, (0,) * len(apart), behind)
+        x = padded(
+            g,
+            g.reshape(x, with_unit_axes),
+            with_unit_axes,
+            value,
+            (0,) * len(with_unit_axes),
+            behind,
+        )
         shape = [size * (more + 1) for size, more in zip(shape, interior, strict=True)]
         x = g.reshape(x, shape)
         high = [n - more for n, more in zip(high, interior, strict=True)]

@@ -114,9 +114,9 @@ def _composite(b, q, k, v, mask, allowed, scale):
         mask = _full_mask(b, mask, k.type.shape[2])
         if allowed is not None:
             if mask.type.dtype is BOOL:
-                mask = b.and_(*b.together(mask, allowed))
+                mask = b.and_(*b.broadcast_together(mask, allowed))
             else:
-                seen, bias = b.together(allowed, mask)
+                seen, bias = b.broadcast_together(allowed, mask)
                 mask = b.select(seen, bias, b.scalar_like(float("-inf"), bias))
     else:
         mask = allowed
@@ -130,12 +130,12 @@ def _spelled_out(b, q, k, v, mask, allowed, scale):
     factor = b.scalar_like(math.sqrt(scale), q)
     keys = b.mul(k, b.scalar_like(math.sqrt(scale), k))
     scores = b.matmul(b.mul(q, factor), b.transpose(keys, permutation=(0, 1, 3, 2)))
-    shown = {0: scores}
+    outputs = {0: scores}
     cap = float(b.attr("softcap", 0.0))
     if cap > 0:
         bound = b.scalar_like(cap, scores)
         scores = b.mul(b.tanh(b.div(scores, bound)), bound)
-    shown[1] = scores
+    outputs[1] = scores
     hidden = float("-inf")
     if mask is not None:
         mask = _full_mask(b, mask, k.type.shape[2])
@@ -148,12 +148,12 @@ def _spelled_out(b, q, k, v, mask, allowed, scale):
         scores = b.select(
             b.expand(allowed, scores.type.shape), scores, b.scalar_like(hidden, scores)
         )
-    shown[2] = scores
+    outputs[2] = scores
     wide = dtype_of(b.attr("softmax_precision")) if b.attr("softmax_precision") else kind
     shares = b.softmax(b.to(scores, wide), axis=3, empty_rows="zero")
     shares = b.to(shares, kind)
-    shown[3] = shares
-    return b.matmul(shares, v), shown[int(b.attr("qk_matmul_output_mode", 0))]
+    outputs[3] = shares
+    return b.matmul(shares, v), outputs[int(b.attr("qk_matmul_output_mode", 0))]
 
 
 @onnx_op("RotaryEmbedding")
@@ -162,22 +162,22 @@ def rotary_embedding(b, x, cos, sin, positions=None):
     if flat:
         x = split_heads(b, x, int(b.attr("num_heads")))
     batch, heads, length, width = x.type.shape
-    turned = int(b.attr("rotary_embedding_dim", 0)) or width
+    rotated = int(b.attr("rotary_embedding_dim", 0)) or width
     if positions is not None:
         cos, sin = b.take(cos, positions, axis=0), b.take(sin, positions, axis=0)
-    half = (batch, heads, length, turned // 2)
+    half = (batch, heads, length, rotated // 2)
     cos, sin = (b.broadcast(v, shape=half, dims=(0, 2, 3)) for v in (cos, sin))
-    rest = b.cut(x, 3, turned, width) if turned < width else None
-    x = b.cut(x, 3, 0, turned)
+    rest = b.cut(x, 3, rotated, width) if rotated < width else None
+    x = b.cut(x, 3, 0, rotated)
     if b.attr("interleaved", 0):
-        first, second = b.cut(x, 3, 0, turned, 2), b.cut(x, 3, 1, turned, 2)
+        first, second = b.cut(x, 3, 0, rotated, 2), b.cut(x, 3, 1, rotated, 2)
     else:
-        first, second = b.cut(x, 3, 0, turned // 2), b.cut(x, 3, turned // 2, turned)
+        first, second = b.cut(x, 3, 0, rotated // 2), b.cut(x, 3, rotated // 2, rotated)
     real = b.sub(b.mul(cos, first), b.mul(sin, second))
     imaginary = b.add(b.mul(sin, first), b.mul(cos, second))
     if b.attr("interleaved", 0):
         pairs = [b.reshape(v, shape=(*half, 1)) for v in (real, imaginary)]
-        made = b.reshape(b.concat(*pairs, axis=4), shape=(batch, heads, length, turned))
+        made = b.reshape(b.concat(*pairs, axis=4), shape=(batch, heads, length, rotated))
     else:
         made = b.concat(real, imaginary, axis=3)
     made = made if rest is None else b.concat(made, rest, axis=3)

@@ -38,7 +38,7 @@ def _paired(b, x, y):
             axis = axis + x.type.rank if axis < 0 else axis
             dims = tuple(range(axis, axis + y.type.rank))
             return x, b.broadcast(y, shape=x.type.shape, dims=dims)
-    return b.together(x, y)
+    return b.broadcast_together(x, y)
 
 
 #: Ops that are a single core op on every element.
@@ -52,7 +52,7 @@ for _onnx, _core in BINARY.items():
 
 def _fold(kind: str):
     def handler(b: Context, *xs):
-        return reduce(lambda a, c: b.op(f"core.{kind}", b.together(a, c)), xs)
+        return reduce(lambda a, c: b.op(f"core.{kind}", b.broadcast_together(a, c)), xs)
 
     return handler
 
@@ -91,12 +91,12 @@ def pow_(b, x, y):
 
 @onnx_op("Mod")
 def mod(b, x, y):
-    return b.op("core.rem" if b.attr("fmod", 0) else "core.mod", b.together(x, y))
+    return b.op("core.rem" if b.attr("fmod", 0) else "core.mod", b.broadcast_together(x, y))
 
 
 @onnx_op("BitShift")
 def bit_shift(b, x, y):
-    x, y = b.together(x, y)
+    x, y = b.broadcast_together(x, y)
     if b.attr("direction") == "LEFT":
         return b.shl(x, y)
     return b.shr(x, y)
@@ -109,7 +109,7 @@ def reciprocal(b, x):
 
 @onnx_op("Where")
 def where(b, condition, x, y):
-    return b.select(*b.together(condition, x, y))
+    return b.select(*b.broadcast_together(condition, x, y))
 
 
 @onnx_op("IsInf")
@@ -147,9 +147,9 @@ def clip(b, x, low=None, high=None):
             for name, default in (("min", -most), ("max", most))
         )
     if low is not None:
-        x = b.max(*b.together(x, low))
+        x = b.max(*b.broadcast_together(x, low))
     if high is not None:
-        x = b.min(*b.together(x, high))
+        x = b.min(*b.broadcast_together(x, high))
     return x
 
 

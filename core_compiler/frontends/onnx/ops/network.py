@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from core_compiler.frontends.base import WRITTEN_OUT, need_small
-from core_compiler.frontends.onnx.statistics import move, running
+from core_compiler.frontends.base import MAX_EXPANDED_COPIES, need_small
+from core_compiler.frontends.onnx.statistics import current_statistic, set_next_statistic
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
 from core_compiler.ir import dtype
 from core_compiler.ops.builder import broadcast_shape
@@ -86,9 +86,9 @@ def einsum(b, *xs):
     for number, (y, other) in enumerate(terms[1:], 1):
         later = {c for _, n in terms[number + 1 :] for c in n} | set(wanted)
         x, letters = _contracted(b, x, letters, y, other, later)
-    gone = tuple(i for i, c in enumerate(letters) if c not in wanted)
-    if gone:
-        x = b.reduce_sum(x, axes=gone)
+    summed = tuple(i for i, c in enumerate(letters) if c not in wanted)
+    if summed:
+        x = b.reduce_sum(x, axes=summed)
         letters = [c for c in letters if c in wanted]
     return b.transpose(x, permutation=tuple(letters.index(c) for c in wanted))
 
@@ -270,11 +270,11 @@ def batch_norm(b, x, scale, bias, mean, variance):
 def _moved(b, statistic, new):
     """Update a running statistic with a batch; ``momentum`` is the weight of the old value."""
     keep, kind = float(b.attr("momentum", 0.9)), statistic.type.dtype
-    old = b.to(running(b.importer, statistic), new.type.dtype)
+    old = b.to(current_statistic(b.importer, statistic), new.type.dtype)
     after = b.to(
         b.add(b.mul(old, b.scalar_like(keep, old)), b.mul(new, b.scalar_like(1 - keep, new))), kind
     )
-    move(b.importer, statistic, after)
+    set_next_statistic(b.importer, statistic, after)
     return after
 
 
@@ -375,7 +375,7 @@ def mean_variance_normalization(b, x):
 @onnx_op("LRN")
 def lrn(b, x):
     size = int(b.attr("size"))
-    need_small(size, "neighbours of a channel", WRITTEN_OUT)
+    need_small(size, "neighbours of a channel", MAX_EXPANDED_COPIES)
     alpha, beta, bias = (
         float(b.attr(n, d)) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
     )

@@ -46,20 +46,20 @@ def _overhang(size, window, stride, low, high, dilation) -> int:
 def max_pool(b, x):
     attributes, _ = _pool(b, x)
     if len(b.node.output) > 1 and b.node.output[1]:
-        return _with_places(b, x, attributes)
+        return _max_pool_with_positions(b, x, attributes)
     return b.max_pool(x, **attributes)
 
 
-def _with_places(b, x, pool: dict):
+def _max_pool_with_positions(b, x, pool: dict):
     """Return the largest element of each window and its row-major position in the whole of x.
 
     With ``storage_order`` 1 the elements of a plane are counted column-major.
     """
     batch, channels, *sizes = x.type.shape
-    found = windows.places_of_largest(b, x, pool)
-    values = windows.largest_at(b, x, found, pool)
+    found = windows.positions_of_largest(b, x, pool)
+    values = windows.elements_at(b, x, found, pool)
     if b.attr("storage_order", 0):
-        found = windows.places_of_largest(b, x, pool, column_major=True)
+        found = windows.positions_of_largest(b, x, pool, column_major=True)
     first = b.reshape(b.iota(shape=(batch * channels,), axis=0, dtype=I64), shape=(batch, channels))
     first = b.mul(first, b.scalar_like(prod(sizes), first))
     plane = b.broadcast(first, shape=found.type.shape, dims=(0, 1))

@@ -21,7 +21,7 @@ def integer_range(kind) -> tuple[int, int]:
     return low, low + (1 << kind.bits) - 1
 
 
-def _spread(b, v, x, default_axis: int = 1):
+def _along_axis(b, v, x, default_axis: int = 1):
     """Broadcast a scale or zero point over ``x``: a scalar, one value per position, or blocks."""
     shape, rank = x.type.shape, x.type.rank
     if v.type.elements == 1 and v.type.rank <= 1:
@@ -46,7 +46,7 @@ def to_integer(b, x, zero, kind, default_axis: int = 1):
     """Compute round(x) + zero point, clamped to ``kind``."""
     made = b.round(x)
     if zero is not None:
-        made = b.add(made, _spread(b, b.cast(zero, dtype=made.type.dtype), made, default_axis))
+        made = b.add(made, _along_axis(b, b.cast(zero, dtype=made.type.dtype), made, default_axis))
     low, high = integer_range(kind)
     made = b.cast(b.clamp(made, low=float(low), high=float(high)), dtype=I32)
     return b.cast(made, dtype=kind)
@@ -59,7 +59,7 @@ def quantise(b, x, scale, zero=None):
     wide = dtype_of(b.attr("precision")) if b.attr("precision") else x.type.dtype
     wide = F32 if not wide.is_float else wide
     x, scale = b.to(x, wide), b.to(scale, wide)
-    scaled = b.div(x, _spread(b, scale, x))
+    scaled = b.div(x, _along_axis(b, scale, x))
     if kind.is_float:
         return b.cast(scaled, dtype=kind, saturate=bool(b.attr("saturate", 1)))
     return to_integer(b, b.to(scaled, F32), zero, kind)
@@ -72,8 +72,8 @@ def dequantise(b, x, scale, zero=None):
         centred = b.cast(x, dtype=F32)
     else:
         whole = b.cast(x, dtype=I32)
-        centred = b.cast(b.sub(whole, _spread(b, b.cast(zero, dtype=I32), whole)), dtype=F32)
-    return b.to(b.mul(centred, _spread(b, b.to(scale, F32), centred)), wanted)
+        centred = b.cast(b.sub(whole, _along_axis(b, b.cast(zero, dtype=I32), whole)), dtype=F32)
+    return b.to(b.mul(centred, _along_axis(b, b.to(scale, F32), centred)), wanted)
 
 
 def _centred(b, x, zero, axis: int | None):

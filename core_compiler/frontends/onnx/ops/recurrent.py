@@ -76,22 +76,22 @@ def _rnn_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
 def _gru_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
     """Compute a GRU step; gates z (update), r (reset), h (hidden)."""
     (before,) = state
-    squash, bend = layer.activations
-    after_product = bool(b.attr("linear_before_reset", 0))
-    gates = 3 if after_product else 2
+    gate_activation, cell_activation = layer.activations
+    reset_after_product = bool(b.attr("linear_before_reset", 0))
+    gates = 3 if reset_after_product else 2
     own = b.bias(
         b.matmul(before, layer.part(b, layer.recurrent, 0, gates)),
         layer.part(b, layer.own_bias, 0, gates),
         1,
     )
-    both = squash(b.add(layer.part(b, x, 0, 2), layer.part(b, own, 0, 2)))
+    both = gate_activation(b.add(layer.part(b, x, 0, 2), layer.part(b, own, 0, 2)))
     update, reset = layer.part(b, both, 0), layer.part(b, both, 1)
-    if after_product:
+    if reset_after_product:
         inner = b.mul(reset, layer.part(b, own, 2))
     else:
         product = b.matmul(b.mul(reset, before), layer.part(b, layer.recurrent, 2))
         inner = b.bias(product, layer.part(b, layer.own_bias, 2), 1)
-    fresh = bend(b.add(layer.part(b, x, 2), inner))
+    fresh = cell_activation(b.add(layer.part(b, x, 2), inner))
     keep = b.sub(b.scalar_like(1, update), update)
     return (b.add(b.mul(keep, fresh), b.mul(update, before)),)
 
@@ -102,20 +102,26 @@ def _lstm_step(b, layer: Layer, x: Value, state: tuple[Value, ...]):
     The gates are i (input), o (output), f (forget), c (cell); peepholes are i, o, f.
     """
     before, cell = state
-    squash, bend, out = layer.activations
+    gate_activation, cell_activation, out = layer.activations
     own = b.bias(b.matmul(before, layer.recurrent), layer.own_bias, 1)
     summed = b.add(x, own)
 
     def gate(place: int, seen: Value) -> Value:
         value = layer.part(b, summed, place)
         if layer.peepholes is not None:
-            hole = b.expand(layer.part(b, layer.peepholes, place), seen.type.shape)
-            value = b.add(value, b.mul(hole, seen))
-        return squash(value)
+            peephole = b.expand(layer.part(b, layer.peepholes, place), seen.type.shape)
+            value = b.add(value, b.mul(peephole, seen))
+        return gate_activation(value)
 
-    enter = gate(0, cell)
-    forget = b.sub(b.scalar_like(1, enter), enter) if b.attr("input_forget", 0) else gate(2, cell)
-    kept = b.add(b.mul(forget, cell), b.mul(enter, bend(layer.part(b, summed, 3))))
+    input_gate = gate(0, cell)
+    forget_gate = (
+        b.sub(b.scalar_like(1, input_gate), input_gate)
+        if b.attr("input_forget", 0)
+        else gate(2, cell)
+    )
+    kept = b.add(
+        b.mul(forget_gate, cell), b.mul(input_gate, cell_activation(layer.part(b, summed, 3)))
+    )
     return b.mul(gate(1, kept), out(kept)), kept
 
 

@@ -58,13 +58,13 @@ def _extreme(kind: str, on_bool: str):
     def handler(b, x, axes=None):
         name = on_bool if x.type.dtype.kind == "bool" else kind
         if 0 in x.type.shape:
-            return _reduced(b, x, axes, lambda v, a: _of_nothing(b, v, a, kind))
+            return _reduced(b, x, axes, lambda v, a: _of_empty(b, v, a, kind))
         return _reduced(b, x, axes, lambda v, a: b.op(f"core.{name}", (v,), axes=a) if a else v)
 
     return handler
 
 
-def _of_nothing(b, x, axes, kind: str):
+def _of_empty(b, x, axes, kind: str):
     """Return the extreme of an empty tensor: the identity, an infinity or the end of the range."""
     held = x.type.dtype
     if held.is_float:
@@ -110,7 +110,7 @@ def reduce_log_sum(b, x, axes=None):
 @_in_floats
 def reduce_log_sum_exp(b, x, axes=None):
     if 0 in x.type.shape:
-        return _reduced(b, x, axes, lambda v, a: _of_nothing(b, v, a, "reduce_max"))
+        return _reduced(b, x, axes, lambda v, a: _of_empty(b, v, a, "reduce_max"))
     return _reduced(b, x, axes, lambda v, a: b.logsumexp(v, axes=a) if a else v)
 
 

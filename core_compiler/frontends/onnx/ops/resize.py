@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_compiler.frontends.base import WRITTEN_OUT, need_small
+from core_compiler.frontends.base import MAX_EXPANDED_COPIES, need_small
 from core_compiler.frontends.onnx.table import NotSupported, axis_of, onnx_op
-from core_compiler.frontends.resampling import cubic, triangle, weighted
+from core_compiler.frontends.resampling import cubic, triangle, weighted_sum
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def taps(x: np.ndarray, axis: Axis, mode: str, antialias: bool, a: float, outsid
     reach = 1 if mode == "linear" else 2
     squeeze = min(axis.scale, 1.0) if antialias else 1.0
     first = math.floor(-reach / squeeze) + 1
-    need_small(2 - 2 * first, "taps of a resized element", WRITTEN_OUT)
+    need_small(2 - 2 * first, "taps of a resized element", MAX_EXPANDED_COPIES)
     need_small((2 - 2 * first) * axis.out, "weights of a resized axis")
     steps = (
         np.arange(first, 2 - first)[:, None]
@@ -94,7 +94,7 @@ def resize_axis(b, x, number: int, axis: Axis, options: dict):
         places = np.clip(_rounded(at, nearest), 0, axis.size - 1).astype(np.int64)
         return b.take(x, b.constant(places), axis=number)
     places, weights = taps(at, axis, mode, options["antialias"], options["a"], options["exclude"])
-    return weighted(b, x, number, places, weights)
+    return weighted_sum(b, x, number, places, weights)
 
 
 @onnx_op("Resize")

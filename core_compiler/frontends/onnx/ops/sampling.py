@@ -200,7 +200,9 @@ def roi_align(b, x, rois, batches):
         at = b.add(b.broadcast(start, shape=wide, dims=(0,)), moved)
         taps.append(_roi_taps(b, at, size))
     grid = [bins * samples for bins, samples in zip(out, steps, strict=True)]
-    taps = [[_spread(b, tap, grid, axis) for tap in found] for axis, found in enumerate(taps)]
+    taps = [
+        [_broadcast_tap(b, tap, grid, axis) for tap in found] for axis, found in enumerate(taps)
+    ]
     images = b.take(x, batches, axis=0)
     channels = x.type.shape[1]
     sampled = _summed(b, images, taps, largest=mode == "max")
@@ -221,7 +223,7 @@ def _roi_taps(b, at: Value, size: int) -> list[Tap]:
     ]
 
 
-def _spread(b, tap: Tap, grid: list[int], axis: int) -> Tap:
+def _broadcast_tap(b, tap: Tap, grid: list[int], axis: int) -> Tap:
     """Broadcast a tap of each region and position of one axis to the grid, row-major."""
 
     def wide(x: Value) -> Value:

@@ -31,7 +31,7 @@ def non_zero(b, x):
     for axis in range(len(shape)):
         counter = b.iota(shape=shape, axis=axis, dtype=I64)
         places.append(b.reshape(counter, shape=(math.prod(shape),)))
-    made = b.compacted(held, *places)
+    made = b.compact(held, *places)
     rows = [b.broadcast(row, shape=(1, *row.type.shape), dims=(1,)) for row in made]
     return b.concat(*rows, axis=0)
 
@@ -50,7 +50,7 @@ def compress(b, x, chosen):
     counts = dict(b.sizes.of(x))
     if axis in counts:
         held = b.and_(held, b.lt(place, b.expand(counts[axis], (length,))))
-    (places,) = b.compacted(held, place)
+    (places,) = b.compact(held, place)
     made = b.plain("core.take", (x, places), {"axis": axis})
     b.sizes.mark(made, {**counts, axis: b.sizes.of(places)[0]})
     return made
@@ -74,22 +74,24 @@ def unique(b, x):
         keys = b.take(b.reshape(b.cut(rows, 1, column, column + 1), shape=(size,)), order, axis=0)
         order = b.take(order, b.argsort(keys, axis=0), axis=0)
     ordered = b.take(rows, order, axis=0)
-    first = _differs_from_the_one_before(b, ordered)
+    first = _differs_from_previous(b, ordered)
     run = b.cumsum(b.cast(first, dtype=I64), axis=0)
     run = b.sub(run, b.scalar_like(1, run))
     zeros = b.scalar_like(0, run)
     inverse = b.scatter_along(zeros, order, run, axis=0, mode="set")
     times = b.scatter_along(zeros, run, b.scalar_like(1, run), axis=0, mode="add")
-    values, places = b.compacted(first, ordered, order)
+    values, places = b.compact(first, ordered, order)
     count = b.sizes.of(places)[0]
     if not b.attr("sorted", 1):
-        behind = b.only_counted(places, (0,), np.iinfo(np.int64).max)
-        early = b.plain("core.argsort", (behind,), {"axis": 0, "descending": False, "dtype": I64})
+        sort_keys = b.mask_invalid(places, (0,), np.iinfo(np.int64).max)
+        first_order = b.plain(
+            "core.argsort", (sort_keys,), {"axis": 0, "descending": False, "dtype": I64}
+        )
         rank = b.scatter_along(
-            zeros, early, b.iota(shape=(size,), axis=0, dtype=I64), axis=0, mode="set"
+            zeros, first_order, b.iota(shape=(size,), axis=0, dtype=I64), axis=0, mode="set"
         )
         values, places, times = (
-            b.plain("core.take", (v, early), {"axis": 0}) for v in (values, places, times)
+            b.plain("core.take", (v, first_order), {"axis": 0}) for v in (values, places, times)
         )
         inverse = b.take(rank, inverse, axis=0)
     for value in (values, places, times):
@@ -99,7 +101,7 @@ def unique(b, x):
     return values, places, inverse, times
 
 
-def _differs_from_the_one_before(b, rows: Value) -> Value:
+def _differs_from_previous(b, rows: Value) -> Value:
     """Return (n,): whether a row of (n, m) differs from the row before; always for the first."""
     size, columns = rows.type.shape
     place = b.iota(shape=(size,), axis=0, dtype=I64)
@@ -142,7 +144,7 @@ def non_max_suppression(b, boxes, scores, limit=None, overlap=None, least=None):
     held = b.and_(held, b.le(before, b.scalar_like(most, before)))
     image, class_ = (b.iota(shape=shape, axis=a, dtype=I64) for a in (0, 1))
     whole = (math.prod(shape),)
-    columns = b.compacted(
+    columns = b.compact(
         b.reshape(held, shape=whole), *(b.reshape(v, shape=whole) for v in (image, class_, order))
     )
     made = b.concat(*(b.broadcast(c, shape=(*whole, 1), dims=(0,)) for c in columns), axis=1)

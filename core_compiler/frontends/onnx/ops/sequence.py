@@ -6,7 +6,7 @@ tensors.
 
 from __future__ import annotations
 
-from core_compiler.frontends.base import WRITTEN_OUT, need_small
+from core_compiler.frontends.base import MAX_EXPANDED_COPIES, need_small
 from core_compiler.frontends.onnx.table import (
     EMPTY,
     NotSupported,
@@ -32,13 +32,13 @@ def sequence_empty(b):
 @onnx_op("SequenceAt")
 def sequence_at(b, sequence, position):
     held = _tensors(sequence)
-    return held[_place(b, position, len(held), len(held) - 1)]
+    return held[_index(b, position, len(held), len(held) - 1)]
 
 
 @onnx_op("SequenceInsert")
 def sequence_insert(b, sequence, tensor, position=None):
     held = _tensors(sequence)
-    place = len(held) if position is None else _place(b, position, len(held), len(held))
+    place = len(held) if position is None else _index(b, position, len(held), len(held))
     return TensorSequence((*held[:place], _tensor(tensor), *held[place:]))
 
 
@@ -46,7 +46,7 @@ def sequence_insert(b, sequence, tensor, position=None):
 def sequence_erase(b, sequence, position=None):
     held = _tensors(sequence)
     last = len(held) - 1
-    place = last if position is None else _place(b, position, len(held), last)
+    place = last if position is None else _index(b, position, len(held), last)
     return TensorSequence((*held[:place], *held[place + 1 :]))
 
 
@@ -60,13 +60,13 @@ def split_to_sequence(b, x, sizes=None):
     axis = axis_of(b.attr("axis", 0), x.type.rank)
     total = x.type.shape[axis]
     if sizes is None:
-        need_small(total, "parts of a tensor", WRITTEN_OUT)
+        need_small(total, "parts of a tensor", MAX_EXPANDED_COPIES)
     given = [1] * total if sizes is None else b.ints(sizes, "the sizes")
     if sizes is not None and not sizes.type.rank:
         (part,) = given
         if part < 1:
             raise NotSupported(f"parts of length {part}")
-        need_small(-(-total // part), "parts of a tensor", WRITTEN_OUT)
+        need_small(-(-total // part), "parts of a tensor", MAX_EXPANDED_COPIES)
         given = [min(part, total - start) for start in range(0, total, part)]
     if sum(given) != total or min(given, default=0) < 0:
         raise NotSupported(f"parts of lengths {given} of an axis of size {total}")
@@ -88,7 +88,7 @@ def concat_from_sequence(b, sequence):
     fresh = bool(b.attr("new_axis", 0))
     axis = axis_of(b.attr("axis"), held[0].type.rank + fresh)
     if fresh:
-        held = tuple(b.reshape(v, shape=_with_one(v.type.shape, axis)) for v in held)
+        held = tuple(b.reshape(v, shape=_insert_axis(v.type.shape, axis)) for v in held)
     return b.concat(*held, axis=axis)
 
 
@@ -121,7 +121,7 @@ def _tensor(value) -> Value:
     return value
 
 
-def _place(b, position, size: int, last: int) -> int:
+def _index(b, position, size: int, last: int) -> int:
     """Return a known position, counted from the end if negative; ``last`` is the largest."""
     (place,) = b.ints(position, "the position")
     settled = place + size if place < 0 else place
@@ -134,5 +134,5 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _with_one(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def _insert_axis(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], 1, *shape[axis:])

@@ -39,20 +39,20 @@ def embedding_bag(
     starts = b.cast(offsets, dtype=I64)
     if include_last_offset:
         starts = b.slice(starts, starts=(0,), limits=(bags,), strides=(1,))
-    begun = b.le(
+    has_started = b.le(
         b.broadcast(starts, shape=(count, bags), dims=(1,)),
         b.iota(shape=(count, bags), dtype=I64, axis=0),
     )
-    bag = b.sub(
-        b.reduce_sum(b.cast(begun, dtype=I64), axes=(1,)),
+    bag_index = b.sub(
+        b.reduce_sum(b.cast(has_started, dtype=I64), axes=(1,)),
         b.expand(b.constant(np.int64(1)), (count,)),
     )
     if padding_idx is not None and padding_idx >= 0:  # assigned to no bag
         padding = b.eq(
             b.cast(indices, dtype=I64), b.expand(b.constant(np.int64(padding_idx)), (count,))
         )
-        bag = b.select(padding, b.expand(b.constant(np.int64(bags)), (count,)), bag)
-    place = b.reshape(bag, shape=(count, 1))
+        bag_index = b.select(padding, b.expand(b.constant(np.int64(bags)), (count,)), bag_index)
+    place = b.reshape(bag_index, shape=(count, 1))
     ones = b.expand(b.constant(np.int64(1)), (count,))
     sizes = b.scatter_nd(b.expand(b.constant(np.int64(0)), (bags,)), place, ones, mode="add")
     shape = (bags, width)

@@ -110,8 +110,11 @@ def _both(real_handler: Callable, packet: str):
                 for name, x in keywords.items()
             }
 
-        (ones, named), (others, their_named) = given(False), given(True)
-        real, imag = real_handler(b, *ones, **named), real_handler(b, *others, **their_named)
+        (real_arguments, real_keywords), (imag_arguments, imag_keywords) = given(False), given(True)
+        real, imag = (
+            real_handler(b, *real_arguments, **real_keywords),
+            real_handler(b, *imag_arguments, **imag_keywords),
+        )
         if isinstance(real, tuple | list):
             return tuple(map(Complex, real, imag))
         return Complex(real, imag)
@@ -142,10 +145,10 @@ def _of_parts(b: Context, real: Value, imag: Value):
 
 @_complex("view_as_complex")
 def _view_as_complex(b: Context, x: Value):
-    return _of_pairs(b, x)
+    return _from_pairs(b, x)
 
 
-def _of_pairs(b: Context, x: Value) -> Complex:
+def _from_pairs(b: Context, x: Value) -> Complex:
     """Return a complex value from parts along a last axis of two."""
     *shape, _ = x.type.shape
     start, ones = (0,) * len(shape), (1,) * (len(shape) + 1)
@@ -194,9 +197,9 @@ def _abs(b: Context, x: Complex):
     first, second = b.abs(x.real), b.abs(x.imag)
     long, short = b.max(first, second), b.min(first, second)
     zero, one = (b.value(n, long.type.dtype) for n in (0.0, 1.0))
-    is_zero = b.eq(*b.together(long, zero))
-    ratio = b.div(short, b.select(is_zero, *b.together(one, long)))
-    return b.mul(long, b.sqrt(b.add(*b.together(b.mul(ratio, ratio), one))))
+    is_zero = b.eq(*b.broadcast_together(long, zero))
+    ratio = b.div(short, b.select(is_zero, *b.broadcast_together(one, long)))
+    return b.mul(long, b.sqrt(b.add(*b.broadcast_together(b.mul(ratio, ratio), one))))
 
 
 @_complex("angle")
@@ -218,7 +221,7 @@ def _whole(b: Context, x: Any, kind: DType) -> Complex:
 
 
 def _times(b: Context, x: Value, y: Value) -> Value:
-    return b.mul(*b.together(x, y))
+    return b.mul(*b.broadcast_together(x, y))
 
 
 def _added(sign: int):
@@ -229,7 +232,8 @@ def _added(sign: int):
             other = Complex(_times(b, other.real, scale), _times(b, other.imag, scale))
         join = b.add if sign > 0 else b.sub
         return Complex(
-            join(*b.together(one.real, other.real)), join(*b.together(one.imag, other.imag))
+            join(*b.broadcast_together(one.real, other.real)),
+            join(*b.broadcast_together(one.imag, other.imag)),
         )
 
     return handler
@@ -262,17 +266,17 @@ def _div(b: Context, x: Any, y: Any):
     # Scale by the longer part of the divisor, as torch does, so that no square overflows or
     # underflows (Smith, "Algorithm 116", CACM 5, 1962).  With a divisor of 0 each part is divided
     # by 0.
-    pr, pi, qr, qi = b.together(p.real, p.imag, q.real, q.imag)
+    pr, pi, qr, qi = b.broadcast_together(p.real, p.imag, q.real, q.imag)
     zero, one = b.scalar_like(0, qr), b.scalar_like(1, qr)
-    upright = b.ge(b.abs(qr), b.abs(qi))
-    long, short = b.select(upright, qr, qi), b.select(upright, qi, qr)
-    by_zero = b.op("core.and", (upright, b.eq(long, zero)))
+    real_is_larger = b.ge(b.abs(qr), b.abs(qi))
+    long, short = b.select(real_is_larger, qr, qi), b.select(real_is_larger, qi, qr)
+    by_zero = b.op("core.and", (real_is_larger, b.eq(long, zero)))
     ratio = b.div(short, b.select(by_zero, one, long))
     scale = b.div(one, b.add(long, b.mul(short, ratio)))
-    first, second = b.select(upright, pr, pi), b.select(upright, pi, pr)
+    first, second = b.select(real_is_larger, pr, pi), b.select(real_is_larger, pi, pr)
     real = b.mul(b.add(first, b.mul(second, ratio)), scale)
     crossed = b.mul(first, ratio)
-    across = b.sub(b.select(upright, pi, crossed), b.select(upright, crossed, pr))
+    across = b.sub(b.select(real_is_larger, pi, crossed), b.select(real_is_larger, crossed, pr))
     imag = b.mul(across, scale)
     made = zip((pr, pi), (real, imag), strict=True)
     return Complex(*(b.select(by_zero, b.div(part, b.abs(long)), ours) for part, ours in made))
@@ -326,7 +330,7 @@ def _along(
     whole = b.transpose(
         b.reshape(made, shape=(*lead, table.shape[1] // 2, 2)), permutation=(*back, rank)
     )
-    return _of_pairs(b, whole)
+    return _from_pairs(b, whole)
 
 
 def _scaled(b: Context, x: Any, factor: float) -> Any:

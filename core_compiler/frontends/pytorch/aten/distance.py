@@ -13,7 +13,7 @@ def cdist(b, x, y, p=2.0, mode=None):
     (*one, rows, width), (*other, columns, _) = x.type.shape, y.type.shape
     x = b.reshape(x, shape=(*one, rows, 1, width))
     y = b.reshape(y, shape=(*other, 1, columns, width))
-    return _length(b, b.sub(*b.together(x, y)), float(p))
+    return _length(b, b.sub(*b.broadcast_together(x, y)), float(p))
 
 
 @aten("_pdist_forward", "pdist")

@@ -177,7 +177,7 @@ def sign(b, x):
     """Compute ``(x > 0) - (x < 0)``: 0 for NaN, and +0 for both zeros."""
     if not x.type.dtype.is_float:
         unsigned = x.type.dtype is BOOL or x.type.dtype.kind == "uint"
-        return b.to(_truth(b, x), x.type.dtype) if unsigned else b.sign(x)
+        return b.to(_as_bool(b, x), x.type.dtype) if unsigned else b.sign(x)
     zero = b.scalar_like(0, x)
     return b.select(b.gt(b.abs(x), zero), b.sign(x), zero)
 
@@ -217,10 +217,10 @@ def pow_scalar(b, x, exponent):
 
 @aten("logical_not")
 def logical_not(b, x):
-    return b.not_(_truth(b, x))
+    return b.not_(_as_bool(b, x))
 
 
-def _truth(b, x):
+def _as_bool(b, x):
     return x if x.type.dtype is BOOL else b.ne(x, b.scalar_like(0, x))
 
 
@@ -231,7 +231,7 @@ def bitwise_not(b, x):
 
 def _logical(name):
     def handler(b, x, y):
-        return b.op(f"core.{name}", b.together(_truth(b, x), _truth(b, y)))
+        return b.op(f"core.{name}", b.broadcast_together(_as_bool(b, x), _as_bool(b, y)))
 
     return handler
 
@@ -260,12 +260,12 @@ def isfinite(b, x):
 @aten("where")
 def where(b, condition, x, y):
     x, y = b.value(x, b.dtype), b.value(y, b.dtype)
-    return b.select(*b.together(condition, x, y))
+    return b.select(*b.broadcast_together(condition, x, y))
 
 
 @aten("masked_fill")
 def masked_fill(b, x, mask, value):
-    mask, x, value = b.together(mask, x, b.value(value, x.type.dtype))
+    mask, x, value = b.broadcast_together(mask, x, b.value(value, x.type.dtype))
     return b.select(mask, value, x)
 
 
@@ -373,8 +373,8 @@ def softplus(b, x, beta=1.0, threshold=20.0):
     made = b.softplus(x, beta=float(beta))
     if threshold == 20 and b.dtype.bits <= 32:
         return made  # x itself is the nearest number from there on
-    steep = b.gt(b.mul(x, b.scalar_like(beta, x)), b.scalar_like(threshold, x))
-    return b.select(steep, x, made)
+    is_linear = b.gt(b.mul(x, b.scalar_like(beta, x)), b.scalar_like(threshold, x))
+    return b.select(is_linear, x, made)
 
 
 @aten("log_sigmoid", "logsigmoid")
@@ -421,7 +421,7 @@ def addcdiv(b, x, y, z, value=1):
 @aten("lerp")
 def lerp(b, x, y, weight):
     x, y = b.pair(x, y, b.dtype)
-    weight, x = b.together(b.value(weight, b.dtype), x)
+    weight, x = b.broadcast_together(b.value(weight, b.dtype), x)
     return b.add(x, b.mul(weight, b.sub(y, x)))
 
 
@@ -531,7 +531,7 @@ def round_decimals(b, x, decimals=0):
 
 @aten("bool", "int", "long")
 def to_integer(b, x, *args):
-    return _truth(b, x) if b.dtype is BOOL else b.to(x, b.dtype)
+    return _as_bool(b, x) if b.dtype is BOOL else b.to(x, b.dtype)
 
 
 @aten("view.dtype")

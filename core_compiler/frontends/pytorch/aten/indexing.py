@@ -101,7 +101,7 @@ def index(b, x, indices):
         rest = [i for i in range(x.type.rank) if i not in used]
         x = b.transpose(x, permutation=(*used, *rest))
         used = list(range(len(used)))
-    arrays = list(b.together(*(b.to(a, I64) for a in arrays)))
+    arrays = list(b.broadcast_together(*(b.to(a, I64) for a in arrays)))
     sizes = [x.type.shape[i] for i in used]
     arrays = [_from_front(b, a, d) for a, d in zip(arrays, sizes, strict=True)]
     if len(used) == 1:
@@ -120,10 +120,10 @@ def _where_true(b, x, mask):
     if b.sizes.of(mask) or b.sizes.of(x):
         if lead != 1:
             raise NotSupported("a mask over several axes whose sizes depend on data")
-        return b.compacted(mask, x)[0]
+        return b.compact(mask, x)[0]
     count = math.prod(shape[:lead])
     rows = b.reshape(x, shape=(count, *shape[lead:]))
-    return b.compacted(b.reshape(mask, shape=(count,)), rows)[0]
+    return b.compact(b.reshape(mask, shape=(count,)), rows)[0]
 
 
 @aten("masked_select")
@@ -141,7 +141,7 @@ def nonzero(b, x):
 def nonzero_static(b, x, *, size, fill_value=-1):
     made = _places(b, x)
     fill = b.scalar_like(fill_value, made)
-    made = b.plain("core.select", (b.counted(made, 0), made, fill), {})
+    made = b.plain("core.select", (b.valid_mask(made, 0), made, fill), {})
     more = max(size - made.type.shape[0], 0)
     made = b.pad(made, b.constant(fill_value, I64), low=(0, 0), high=(more, 0), interior=(0, 0))
     return b.cut(made, 0, 0, size)
@@ -159,7 +159,7 @@ def _places(b, x):
         for axis in range(len(shape))
     ]
     row = b.iota(shape=(count,), dtype=I64, axis=0)
-    made = b.compacted(b.reshape(held, shape=(count,)), row, *axes)
+    made = b.compact(b.reshape(held, shape=(count,)), row, *axes)
     if not shape:  # a scalar has no position, just a row if it is not zero
         empty = b.expand(b.constant(0, I64), (1, 0))
         b.sizes.mark(empty, b.sizes.of(made[0]))
@@ -183,14 +183,14 @@ def index_put(b, x, indices, values, accumulate=False):
     if any(i is not None and i.type.dtype is BOOL for i in indices):
         if [i for i, v in enumerate(indices) if v is not None] != [0]:
             raise NotSupported("a boolean mask with other indices, or not over the first axes")
-        return _put_where_true(b, x, indices[0], b.to(values, x.type.dtype), accumulate)
+        return _masked_assign(b, x, indices[0], b.to(values, x.type.dtype), accumulate)
     if any(b.sizes.of(v) for v in (x, values, *indices) if v is not None):
         raise NotSupported("an input's size depends on data")
     used = [i for i, v in enumerate(indices) if v is not None]
     rank = x.type.rank
     rest = [i for i in range(rank) if i not in used]
     moved = b.transpose(x, permutation=(*used, *rest))
-    arrays = b.together(*(b.to(indices[i], I64) for i in used))
+    arrays = b.broadcast_together(*(b.to(indices[i], I64) for i in used))
     arrays = [_from_front(b, a, x.type.shape[i]) for a, i in zip(arrays, used, strict=True)]
     shape = arrays[0].type.shape
     tuples = b.concat(*(b.reshape(a, shape=(*shape, 1)) for a in arrays), axis=len(shape))
@@ -235,7 +235,7 @@ def index_fill(b, x, axis, indices, value):
     return b.select(b.broadcast(held, shape=x.type.shape, dims=(axis,)), fill, x)
 
 
-def _put_where_true(b, x, mask, values, accumulate):
+def _masked_assign(b, x, mask, values, accumulate):
     """Replace the entries of x at which the mask (over its first axes) is true, in order.
 
     ``values`` is one for all, or a row for each.

@@ -13,14 +13,14 @@ from functools import partial
 
 import numpy as np
 
-from core_compiler.frontends.base import WRITTEN_OUT, need_small
+from core_compiler.frontends.base import MAX_EXPANDED_COPIES, need_small
 from core_compiler.frontends.pytorch.aten.table import NotSupported, aten
 from core_compiler.frontends.resampling import (
     cubic,
     lanczos,
     triangle,
-    weighted,
-    weighted_in_fixed_point,
+    weighted_sum,
+    weighted_sum_in_fixed_point,
 )
 
 Kernel = Callable[[np.ndarray], np.ndarray]
@@ -49,7 +49,7 @@ def upsample(b, x, output_size, align_corners, *scales):
         raise NotSupported(f"an image of {dtype.name} is left to torch's decomposition")
     kernel, reach = (PLAIN | WIDENING)[name]
     taps = partial(_plain_taps, align_corners=align_corners) if name in PLAIN else _taps
-    make = weighted_in_fixed_point if is_bytes else weighted
+    make = weighted_sum_in_fixed_point if is_bytes else weighted_sum
     given = scales[0] if scales and isinstance(scales[0], list | tuple) else scales
     factors = [*(given or ()), None, None][:2]
     for axis, factor, place in ((3, factors[1], 1), (2, factors[0], 0)):
@@ -76,7 +76,7 @@ def _taps(
     first = np.maximum((centres - reach * wide + 0.5).astype(np.int64), 0)
     last = np.minimum((centres + reach * wide + 0.5).astype(np.int64), size)
     most = int((last - first).max())
-    need_small(most, "taps of a resized element", WRITTEN_OUT)
+    need_small(most, "taps of a resized element", MAX_EXPANDED_COPIES)
     need_small(most * out, "weights of a resized axis")
     places = first + np.arange(most)[:, None]
     weights = kernel((places - centres + 0.5) / wide)

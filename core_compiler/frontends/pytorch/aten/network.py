@@ -63,7 +63,7 @@ def _conv_transpose(b, x, w, bias, stride, padding, output_padding, groups, dila
     return b.reshape(made, shape=made.type.shape[1:]) if lifted else made
 
 
-def _affine_or(b, value, number, like):
+def _or_constant(b, value, number, like):
     """Return a per-channel vector, or ``number`` for each channel if the model has none."""
     if value is not None:
         return value
@@ -85,8 +85,8 @@ def batch_norm(b, x, weight, bias, mean, variance, *rest):
     b.only_first("a saved statistic")
     made = b.batch_norm(
         x,
-        _affine_or(b, weight, 1, x),
-        _affine_or(b, bias, 0, x),
+        _or_constant(b, weight, 1, x),
+        _or_constant(b, bias, 0, x),
         mean,
         variance,
         epsilon=float(epsilon),
@@ -101,7 +101,7 @@ def batch_norm_of_batch(b, x, weight, bias, mean, variance, training, momentum, 
         raise NotSupported("the saved statistics of a batch normalisation")
     axes = tuple(i for i in range(x.type.rank) if i != 1)
     count = prod(x.type.shape[a] for a in axes)
-    affine = [_affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x)]
+    affine = [_or_constant(b, weight, 1, x), _or_constant(b, bias, 0, x)]
     # Torch's statistics are f32 for narrower inputs, and so are all values derived from them.
     narrow, kind = x.type.dtype, element_of(b.meta[3].dtype)
     x, *affine, mean, variance = (b.to(v, kind) for v in (x, *affine, mean, variance))
@@ -150,7 +150,7 @@ def _scale_and_bias(b, x, weight, bias) -> tuple:
     """Return both or neither; a missing one becomes the identity."""
     if weight is None and bias is None:
         return ()
-    return _affine_or(b, weight, 1, x), _affine_or(b, bias, 0, x)
+    return _or_constant(b, weight, 1, x), _or_constant(b, bias, 0, x)
 
 
 @aten("native_group_norm")

@@ -71,15 +71,15 @@ def max_pool_with_indices(b, x, window, stride=(), padding=0, dilation=1, ceil_m
     spatial = _spatial(b)
     x, drop = _batched(b, x, spatial)
     pool, _ = _pool_shape(x, per_axis(window, spatial), stride, padding, dilation, ceil_mode)
-    return _with_places(b, x, pool, drop)
+    return _max_pool_with_positions(b, x, pool, drop)
 
 
-def _with_places(b, x, pool, drop):
+def _max_pool_with_positions(b, x, pool, drop):
     """Return the largest element of each window and its position, if that is used."""
     if not b.uses(1):
         return drop(b.max_pool(x, **pool)), None
-    places = windows.places_of_largest(b, x, pool)
-    return drop(windows.largest_at(b, x, places, pool)), drop(places)
+    places = windows.positions_of_largest(b, x, pool)
+    return drop(windows.elements_at(b, x, places, pool)), drop(places)
 
 
 @aten("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -124,9 +124,9 @@ def adaptive_max_pool(b, x, size):
     x, drop = _batched(b, x, spatial)
     pool = _side_by_side(window or size)
     if window is not None:
-        return _with_places(b, x, pool, drop)
-    places = windows.adaptive_places(b, x, size)  # needed for the gradient too
-    return drop(windows.largest_at(b, x, places, pool)), drop(places)
+        return _max_pool_with_positions(b, x, pool, drop)
+    places = windows.adaptive_max_positions(b, x, size)  # needed for the gradient too
+    return drop(windows.elements_at(b, x, places, pool)), drop(places)
 
 
 def _last(x, count: int) -> tuple[int, ...]:

@@ -14,14 +14,14 @@ from core_compiler.frontends.pytorch.aten.table import (
 )
 
 
-def _of_one(b, x):
+def _sum_of_scalar(b, x):
     """Return the sum of a scalar, which is added to +0."""
     return b.add(x, b.scalar_like(0, x)) if x.type.dtype.is_float else x
 
 
 def _total(b, x, kind: str, axes, keepdim: bool):
     if x.type.rank == 0:
-        return _of_one(b, x) if kind == "sum" else x
+        return _sum_of_scalar(b, x) if kind == "sum" else x
     axes = axes_of(axes, x.type.rank)
     if x.type.dtype is BOOL:
         kind = {"max": "or", "min": "and", "prod": "and"}.get(kind, kind)
@@ -38,7 +38,7 @@ def sum_(b, x, axes=None, keepdim=False, dtype=None):
 def mean(b, x, axes=None, keepdim=False, dtype=None):
     x = b.to(x, b.dtype)
     if x.type.rank == 0:
-        return _of_one(b, x)
+        return _sum_of_scalar(b, x)
     axes = axes_of(axes, x.type.rank)
     return b.keep(b.mean(x, axes=axes) if axes else x, axes, keepdim, x)
 
@@ -123,7 +123,7 @@ def all_(b, x, axes=None, keepdim=False):
     return b.to(_total(b, _truth(b, x), "and", axes, keepdim), b.dtype)
 
 
-def _spread(b, x, axes, correction, keepdim):
+def _variance(b, x, axes, correction, keepdim):
     """Return the variance or standard deviation, by the node's name, with the mean if requested."""
     name, axes = str(b.node.target).split(".")[1], axes_of(axes, x.type.rank)
     kind = "standard_deviation" if name.startswith("std") else "variance"
@@ -140,17 +140,17 @@ def unbiased_form(b, x, unbiased=True):
     """Translate the old forms over all axes with a flag for the correction."""
     if not isinstance(unbiased, bool):
         raise NotSupported("unbiased that is not a bool")
-    return _spread(b, x, None, int(unbiased), False)
+    return _variance(b, x, None, int(unbiased), False)
 
 
 @aten("var.dim", "std.dim", "var_mean.dim", "std_mean.dim")
 def unbiased_axes(b, x, axes, unbiased=True, keepdim=False):
-    return _spread(b, x, axes, int(unbiased), keepdim)
+    return _variance(b, x, axes, int(unbiased), keepdim)
 
 
 @aten("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")
 def corrected(b, x, axes=None, *, correction=None, keepdim=False):
-    return _spread(b, x, axes, correction, keepdim)
+    return _variance(b, x, axes, correction, keepdim)
 
 
 @aten("logsumexp")

@@ -88,7 +88,7 @@ class Context(SizedBuilder):
 
     def pair(self, a, b, wanted: DType) -> tuple[Value, Value]:
         """Return two operands (values or numbers) in one dtype, broadcast to their common shape."""
-        first, second = self.together(self.value(a, wanted), self.value(b, wanted))
+        first, second = self.broadcast_together(self.value(a, wanted), self.value(b, wanted))
         return first, second
 
     def common(self, *operands) -> DType:

@@ -68,6 +68,6 @@ def composed(b: Context) -> Callable:
 
     def handler(b: Context, *given):
         b.importer.take(b)
-        return b.importer.inlined(module, block_of(module), given, b.node)
+        return b.importer.inline_block(module, block_of(module), given, b.node)
 
     return handler

@@ -96,7 +96,7 @@ def convolution(b, x, w):
     x, w = b.to(x, common), b.to(w, common)
     padding = b.attr("padding")
     pads = [(0, 0)] * spatial if padding is None else [tuple(map(int, row)) for row in padding]
-    x = _spread(b, x, b.integers("lhs_dilation", spatial, 1))
+    x = _dilate(b, x, b.integers("lhs_dilation", spatial, 1))
     flipped = tuple(2 + i for i, v in enumerate(b.attr("window_reversal") or ()) if v)
     w = b.reverse(w, axes=flipped) if flipped else w
     groups = int(b.attr("feature_group_count", 1))
@@ -118,7 +118,7 @@ def convolution(b, x, w):
     return b.to(b.transpose(made, permutation=tuple(back)), wanted.dtype)
 
 
-def _spread(b: Context, x: Value, dilation: tuple[int, ...]) -> Value:
+def _dilate(b: Context, x: Value, dilation: tuple[int, ...]) -> Value:
     """Insert zeros between the elements of the spatial axes."""
     if all(d == 1 for d in dilation):
         return x

@@ -132,7 +132,7 @@ def compare(b, x, y):
     kind = COMPARISONS[b.attr("comparison_direction")]
     if b.attr("compare_type") == "TOTALORDER":
         x, y = ordered_bits(b, x), ordered_bits(b, y)
-    return b.op(f"core.{kind}", b.together(x, y))
+    return b.op(f"core.{kind}", b.broadcast_together(x, y))
 
 
 def ordered_bits(b: Context, x: Value) -> Value:
@@ -306,7 +306,7 @@ def _broadcasting(name: str) -> None:
     def handler(b, x, y):
         if b.attr("broadcast_dimensions") is not None:
             raise NotSupported("broadcast_dimensions")
-        return plain(b, *b.together(x, y))
+        return plain(b, *b.broadcast_together(x, y))
 
     op(f"chlo.broadcast_{name}")(handler)
 

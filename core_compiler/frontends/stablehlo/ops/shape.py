@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_compiler.frontends.base import MADE_ELEMENTS
+from core_compiler.frontends.base import MAX_CREATED_ELEMENTS
 from core_compiler.frontends.stablehlo.reading import array_of
 from core_compiler.frontends.stablehlo.table import NotSupported, op
 
@@ -11,7 +11,9 @@ from core_compiler.frontends.stablehlo.table import NotSupported, op
 def constant(b):
     (wanted,) = b.results
     held = array_of(b.operation.attributes["value"])
-    if held.size > MADE_ELEMENTS and not any(held.strides):  # a splat with a large declared size
+    if held.size > MAX_CREATED_ELEMENTS and not any(
+        held.strides
+    ):  # a splat with a large declared size
         return b.expand(b.constant(held.reshape(-1)[0]), wanted.shape)
     return b.constant(held)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.schedules.product import Product, canonical, extents, reorder
-from core_compiler.scheduling.schedules.simd import attempt
+from core_compiler.scheduling.schedules.simd import is_legal
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     cover,
@@ -62,7 +62,7 @@ class Tiles:
     column_tile: int = 8
 
     @property
-    def yields(self) -> float:
+    def efficiency(self) -> float:
         """The share of the peak that a thread's tile can reach.
 
         It compares the products that a load from shared memory feeds with the 16 that keep the
@@ -110,7 +110,9 @@ def choose(
         for sizes in launches:
             batch, rows, columns, terms = extents(kernel, product, sizes)
             blocks = batch * -(-rows // tiles.rows) * -(-columns // tiles.columns)
-            total += -(-blocks // processors) * tiles.rows * tiles.columns * terms / tiles.yields
+            total += (
+                -(-blocks // processors) * tiles.rows * tiles.columns * terms / tiles.efficiency
+            )
         return total
 
     return min(tilings, key=cost)
@@ -124,7 +126,7 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
     s = canonical(kernel, product)
     s = s.apply(cover, "i", tiles.rows, "ib", "ii").apply(cover, "j", tiles.columns, "jb", "jj")
     s = s.apply(interchange, "ii", "jb")
-    s = sums_outside(s, product.terms, tiles)
+    s = hoist_sums(s, product.terms, tiles)
     s = slab(s, "a", "ii", tiles.rows, tiles)
     s = slab(s, "b", "jj", tiles.columns, tiles)
     s = s.apply(unswitch, "ii_add")
@@ -139,7 +141,7 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
     s = s.apply(hoist, "kk", TILE[2:], "there")
     for phase in PHASES:
         # Results that are not adjacent (a transposed one) are stored one by one.
-        if phase != "_out" or attempt(vectorise, s.function, f"v{phase}", LANES):
+        if phase != "_out" or is_legal(vectorise, s.function, f"v{phase}", LANES):
             s = s.apply(vectorise, f"v{phase}", LANES)
         s = s.each(mark, (f"r{phase}", f"h{phase}", f"v{phase}"), "unrolled")
         s = s.each(mark, (f"ti{phase}", f"tj{phase}"), "thread")
@@ -147,14 +149,14 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
     return s.each(mark, outer, "block").apply(lift)
 
 
-def sums_outside(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
+def hoist_sums(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
     """Move loops over chunks, taps and slabs around the block's tile; keep sums in registers."""
     nest = ("ii", "jj")
     s = s.apply(fission, nest, "c", "total", space="register").apply(hoist, "c", nest, "select")
     s = s.apply(split, terms[-1], tiles.depth, "slab", "kk")
-    around = (*terms[:-1], "slab")
-    s = s.apply(fission, nest, around[0], "acc", space="register", suffix="_add")
-    for number, loop in enumerate(around):
+    sum_loops = (*terms[:-1], "slab")
+    s = s.apply(fission, nest, sum_loops[0], "acc", space="register", suffix="_add")
+    for number, loop in enumerate(sum_loops):
         s = s.apply(hoist, loop, nest, "there" if number else "store")
     return s
 
@@ -165,18 +167,18 @@ def slab(s: Scheduled, operand: str, along: str, extent: int, tiles: Tiles) -> S
     Its elements are distributed over the threads so that adjacent threads read adjacent elements.
     """
     name = f"{operand}_slab"
-    terms_first = along_terms(s.function, operand)
+    terms_first = has_contiguous_terms(s.function, operand)
     shape = tiles.depth, extent + (LANES if terms_first else 0)  # its rows are in different banks
     order = (along, "kk") if terms_first else ("kk", along)
     s = s.apply(stage, operand, "slab", ("kk", along), name, shape, space="shared", order=order)
     s = s.apply(round_up, f"kk_{name}")
-    mine, part = f"{along}_{name}", f"{along}_part_{name}"
-    s = s.apply(split, mine, tiles.threads // tiles.depth, part, mine)
+    own, part = f"{along}_{name}", f"{along}_part_{name}"
+    s = s.apply(split, own, tiles.threads // tiles.depth, part, own)
     if terms_first:
-        s = s.apply(interchange, part, mine).apply(interchange, part, f"kk_{name}")
+        s = s.apply(interchange, part, own).apply(interchange, part, f"kk_{name}")
     else:
-        s = s.apply(interchange, part, mine)
-    s = s.each(mark, (mine, f"kk_{name}"), "thread")
+        s = s.apply(interchange, part, own)
+    s = s.each(mark, (own, f"kk_{name}"), "thread")
     return s.apply(mark, part, "unrolled")
 
 
@@ -189,12 +191,12 @@ def thread_tiles(s: Scheduled, phase: str, tiles: Tiles) -> Scheduled:
     return reorder(s, [ti, tj, r, h, v])
 
 
-def along_terms(function: Function, operand: str) -> bool:
+def has_contiguous_terms(function: Function, operand: str) -> bool:
     """Return whether the operand's terms are adjacent in memory."""
-    memory, made = buffer_argument(function, operand), producers(function)
+    memory, defs = buffer_argument(function, operand), producers(function)
     term = find_loop(function, "kk").regions[0].arguments[0]
     (load,) = (
         o for o in function.body.walk() if o.kind == "kernel.load" and access(o)[0] is memory
     )
     where = zip(memory.type.strides, access(load)[1], strict=True)
-    return any(stride == 1 and depends_on([index], {term}, made) for stride, index in where)
+    return any(stride == 1 and depends_on([index], {term}, defs) for stride, index in where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import parallel_nest
-from core_compiler.scheduling.schedules.simd import attempt, reductions
+from core_compiler.scheduling.schedules.simd import is_legal, reductions
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import lift, mark, place, publish, split
 from core_compiler.scheduling.transforms.edit import loops
@@ -22,7 +22,7 @@ def schedule(kernel: Function) -> Scheduled:
     s = Scheduled.of(kernel)
     nest = [loop["name"] for loop in parallel_nest(kernel)]
     for name in reductions(kernel):
-        if attempt(publish, s.function, name):
+        if is_legal(publish, s.function, name):
             s = s.apply(publish, name)
         else:
             s = s.apply(place, name, "shared")
