@@ -48,12 +48,8 @@ def _every_other(part: int) -> Callable[[Op], bool]:
 
     def where(op_: Op) -> bool:
         width = _width(op_)
-        return (
-            width > 0
-            and op_.result.type.shape[-1] == width // 2
-            and any(
-                _takes_range_of_last_axis(op_, part, last, 2) for last in (width - 1 + part, width)
-            )
+        return width > 0 and any(
+            _takes_range_of_last_axis(op_, part, last, 2) for last in (width - 1 + part, width)
         )
 
     return where

@@ -35,6 +35,12 @@ GRAPHS: dict[str, tuple] = {
         ("Gemm", "x w c", "d", {"beta": 2.0}), ("Gemm", "x w c", "e", {"beta": 0.0}),
         ("Mul", "v small", "u"), ("InstanceNormalization", "u s t", "f"),
         ("GRU", "y k r h", "g", {"hidden_size": 3})]),
+    # Groups of channels that are normalised as channels of a longer axis.
+    "groups_as_channels": ({"x": ("f", 2, 6, 3, 4)}, {
+        "merged": _i(2, 3, -1), "apart": _i(2, 6, 3, 4), "ones": _f(1, 1, 1),
+        "zeros": _f(0, 0, 0), "s": _scales(6, 1, 1), "t": _scales(6, 1, 1)}, [
+        ("Reshape", "x merged", "g"), ("InstanceNormalization", "g ones zeros", "n"),
+        ("Reshape", "n apart", "r"), ("Mul", "r s", "u"), ("Add", "u t", "a")]),
     # Slopes of other numbers than 1; keys that are not filled, behind which no mask hides them.
     "swishes": ({"x": ("f", 3, 4), "q": ("f", 2, 2, 3, 4), "k": ("f", 2, 2, 5, 4),
                  "v": ("f", 2, 2, 5, 7)}, {"filled": _i(3, 4)}, [

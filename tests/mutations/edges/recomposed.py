@@ -381,6 +381,29 @@ def rotary_of_parts():
 
 
 @corpus_model
+def rotary_of_others():
+    """What is added to ``x * cos`` is not ``x`` turned: one half twice, nothing negated, the halves
+    in the other order or of another tensor, along the axis before."""
+
+    def run(x, z, cos, sin):
+        first, second = x[..., :4], x[..., 4:]
+        turned = (
+            torch.cat((-second, second), -1),
+            torch.cat((-first, first), -1),
+            torch.cat((second, first), -1),
+            torch.cat((first, -second), -1),
+            torch.cat((-first, second), -1),
+            torch.cat((-z[..., 4:], z[..., :4]), -1),
+            torch.cat((-z[..., 4:], first), -1),
+            torch.cat((-x[:, :, 4:], x[:, :, :4]), 2),
+            torch.cat((-x[..., 5:], x[..., :5]), -1),
+        )
+        return tuple(x * cos + each * sin for each in turned)
+
+    return run, (drawn(1, 2, 8, 8), drawn(1, 2, 8, 8), drawn(8, 8), drawn(8, 8))
+
+
+@corpus_model
 def slopes_of_others():
     """Slopes below 1 and above, elu without a factor, a maximum of another tensor."""
 
