@@ -25,7 +25,7 @@ const RUNS_STYLE = `
 .plots circle { fill: var(--accent); cursor: pointer; } .plots circle:hover, .plots circle:focus-visible { fill: var(--removed); outline: none; }
 `;
 const RUN_STATUS = { finished: 'complete', recording: 'recording', interrupted: 'interrupted', '': 'not read yet' };
-const SORTED = { model: 'model', target: 'target', made: 'newest', compile: 'compile', time: 'time', peak: 'peak', kernels: 'kernels', error: 'error', size: 'size', state: 'status' };
+const SORT_KEYS = { model: 'model', target: 'target', made: 'newest', compile: 'compile', time: 'time', peak: 'peak', kernels: 'kernels', error: 'error', size: 'size', state: 'status' };
 const OVER_TIME = [
   ['total_ms', 'time per execution', 'ms'], ['compile_s', 'compile time', 's'], ['peak_bytes', 'peak memory', 'B'],
   ['kernels', 'kernels', ''], ['worst_error', 'worst check error', 'relative'],
@@ -41,9 +41,9 @@ function stamp(epochSeconds, long = false) {
 function runsSection(send) {
   let data = {};
   let facts = {};
-  let marked = null; // the first of two runs to compare
+  let markedRun = null; // the first of two runs to compare
   let editor = null; // {name, row}
-  let asking = 0;
+  let searchTimer = 0;
   const search = h('input', { type: 'search', maxlength: 1000, placeholder: 'search runs: words, model:, target:, tag:, status:, is:pinned, after:, sort:time', title: HELP, 'aria-label': 'Search runs', spellcheck: 'false' });
   const title = h('h2', {}, 'Runs');
   const trend = h('button', { 'data-do': 'trend', title: 'Figures of the runs of one model and target over time', click: () => go({ shelf: facts.shelf === 'trend' ? '' : 'trend', skip: 0 }) }, 'Over time');
@@ -57,64 +57,64 @@ function runsSection(send) {
 
   const go = (change, push = true) => send('runs', { find: facts.find, skip: facts.skip, shelf: facts.shelf, push, ...change });
   search.addEventListener('input', () => {
-    clearTimeout(asking);
-    asking = setTimeout(() => go({ find: search.value, skip: 0 }, false), 200);
+    clearTimeout(searchTimer);
+    searchTimer = setTimeout(() => go({ find: search.value, skip: 0 }, false), 200);
   });
-  search.addEventListener('keydown', (event) => { if (event.key === 'Enter') { clearTimeout(asking); go({ find: search.value, skip: 0 }); } });
+  search.addEventListener('keydown', (event) => { if (event.key === 'Enter') { clearTimeout(searchTimer); go({ find: search.value, skip: 0 }); } });
 
-  const address = (path, more) => `${path}?${new URLSearchParams({ ...more, token: data.token })}`;
+  const downloadUrl = (path, more) => `${path}?${new URLSearchParams({ ...more, token: data.token })}`;
   const open = (run) => send('open', { what: run.path });
-  const opens = (run) => ({ tabindex: 0, click: (event) => { if (!event.target.closest('button, a, form')) open(run); }, keydown: (event) => { if (event.key === 'Enter' && event.target === event.currentTarget) open(run); } });
+  const openHandlers = (run) => ({ tabindex: 0, click: (event) => { if (!event.target.closest('button, a, form')) open(run); }, keydown: (event) => { if (event.key === 'Enter' && event.target === event.currentTarget) open(run); } });
 
   // The first press marks a recording; a press on another opens both side by side.
   function compare(button, name) {
-    if (marked && marked !== name) {
-      send('url', { query: new URLSearchParams({ run: marked, other: name, panes: 'compare' }).toString() });
-      marked = null;
+    if (markedRun && markedRun !== name) {
+      send('url', { query: new URLSearchParams({ run: markedRun, other: name, panes: 'compare' }).toString() });
+      markedRun = null;
       return;
     }
-    marked = marked === name ? null : name;
-    button.setAttribute('aria-pressed', String(marked !== null));
+    markedRun = markedRun === name ? null : name;
+    button.setAttribute('aria-pressed', String(markedRun !== null));
   }
 
   const sorting = () => /(?:^|\s)sort:(-?)(\w+)/.exec(facts.find) ?? [null, '', 'newest'];
   function sortBy(by) {
-    const [, turned, now] = sorting();
+    const [, minus, current] = sorting();
     const rest = facts.find.replace(/(?:^|\s)sort:\S+/g, '').trim();
-    const next = now === by ? (turned ? by : `-${by}`) : by;
+    const next = current === by ? (minus ? by : `-${by}`) : by;
     go({ find: next === 'newest' ? rest : `${rest} sort:${next}`.trim(), skip: 0 });
   }
   function head(names) {
-    const [, turned, now] = sorting();
+    const [, minus, current] = sorting();
     return h('thead', {}, h('tr', {}, names.map((name) => {
-      const by = SORTED[name];
-      const order = by && by === now ? ((turned === '-') !== (by === 'newest') ? 'descending' : 'ascending') : null;
+      const by = SORT_KEYS[name];
+      const order = by && by === current ? ((minus === '-') !== (by === 'newest') ? 'descending' : 'ascending') : null;
       const kind = NUMBERS.includes(name) ? 'num' : '';
       if (!by) return h('th', { scope: 'col', class: kind }, name);
-      return sortHeader({ name: by, title: name, hint: `Sort by ${name}`, kind }, order ? [now, order === 'ascending' ? 1 : -1] : [], sortBy);
+      return sortHeader({ name: by, title: name, hint: `Sort by ${name}`, kind }, order ? [current, order === 'ascending' ? 1 : -1] : [], sortBy);
     })));
   }
   const NUMBERS = ['compile', 'time', 'peak', 'kernels', 'error', 'size'];
   const checks = (c) => Object.entries(c ?? {}).map(([v, n]) => h('span', { class: v, title: MARK_WORDS[v] }, `${MARKS[v] ?? v} ${count(n)}  `));
-  const shown = (value, unit) => (value === null ? '' : figure(value, unit));
-  const wrong = (run) => run.status === 'failed' || run.error || run.checks?.failed > 0;
+  const figureOrBlank = (value, unit) => (value === null ? '' : figure(value, unit));
+  const hasFailed = (run) => run.status === 'failed' || run.error || run.checks?.failed > 0;
   const state = (run) => (run.status === 'finished' && run.checks?.failed ? plural(run.checks.failed, 'failed check') : run.status === 'recording' && run.elsewhere ? 'on another machine' : RUN_STATUS[run.status] ?? run.status);
   const target = (run) => [run.target, run.mode === 'training' && (run.iterations ? `training, ${plural(run.iterations, 'iteration')}` : 'training'), run.device].filter(Boolean).join(', ');
-  const small = (label, title, sign, does, more = {}) => h('button', { class: 'plain faint', title, 'aria-label': label, click: does, ...more }, sign);
+  const small = (label, title, symbol, onClick, more = {}) => h('button', { class: 'plain faint', title, 'aria-label': label, click: onClick, ...more }, symbol);
 
   function row(run) {
     const cells = [
       h('td', { class: 'name' }, run.pinned && h('span', { class: 'pin', title: 'pinned' }, '● '), run.model, run.variant && h('span', { class: 'faint' }, ` ${run.variant}`), run.tags.map((tag) => h('button', { class: 'tag', title: `Runs with the tag ${tag}`, click: () => go({ find: `tag:${tag}`, skip: 0, shelf: '' }) }, tag)), run.note && h('div', { class: 'note', title: run.note }, run.note)),
-      h('td', {}, target(run)), h('td', { title: stamp(run.began, true) }, ago(run.began)), h('td', { class: 'num' }, shown(run.compile_s, 's')), h('td', { class: 'num' }, shown(run.total_ms, 'ms')),
-      h('td', { class: 'num' }, shown(run.peak_bytes, 'B')), h('td', { class: 'num' }, run.kernels === null ? '' : count(run.kernels)), h('td', { class: 'num' }, shown(run.worst_error, 'relative')),
-      h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: wrong(run) ? 'failed' : 'muted' }, state(run)),
-      h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(marked === run.name) }),
+      h('td', {}, target(run)), h('td', { title: stamp(run.began, true) }, ago(run.began)), h('td', { class: 'num' }, figureOrBlank(run.compile_s, 's')), h('td', { class: 'num' }, figureOrBlank(run.total_ms, 'ms')),
+      h('td', { class: 'num' }, figureOrBlank(run.peak_bytes, 'B')), h('td', { class: 'num' }, run.kernels === null ? '' : count(run.kernels)), h('td', { class: 'num' }, figureOrBlank(run.worst_error, 'relative')),
+      h('td', {}, checks(run.checks)), h('td', { class: 'num' }, bytes(run.size)), h('td', { class: hasFailed(run) ? 'failed' : 'muted' }, state(run)),
+      h('td', { class: 'does' }, small(`Compare ${run.name}`, 'Compare: press on two runs', '⇄', (e) => compare(e.currentTarget, run.name), { 'data-do': 'compare', 'aria-pressed': String(markedRun === run.name) }),
         small(`Over time: runs of ${run.model} on ${run.target}`, 'Over time: all runs of this model on this target', '∿', () => go({ find: ['model', 'variant', 'target'].map((part) => `${part}:="${run[part].replaceAll('"', '""')}"`).join(' '), shelf: 'trend', skip: 0 })),
-        h('a', { class: 'faint', title: 'Download the recording', 'aria-label': `Download ${run.name}`, href: address('file', { run: run.name }), download: run.name.split('/').pop() }, ' ⤓ '),
+        h('a', { class: 'faint', title: 'Download the recording', 'aria-label': `Download ${run.name}`, href: downloadUrl('file', { run: run.name }), download: run.name.split('/').pop() }, ' ⤓ '),
         !data.viewer && [small(`${run.pinned ? 'Unpin' : 'Pin'} ${run.name}`, run.pinned ? 'Unpin' : 'Pin to the top', run.pinned ? '●' : '○', () => send('annotate', { run: run.name, pinned: !run.pinned })),
           small(`Tags and note of ${run.name}`, 'Tags and note', '✎', () => edit(run)),
           small(`Delete ${run.name}`, 'Delete; it stays in the trash for 30 days', '×', () => send('remove', { run: run.name }))])];
-    return h('tr', { ...opens(run), title: run.error || run.name, 'data-run': run.name }, cells);
+    return h('tr', { ...openHandlers(run), title: run.error || run.name, 'data-run': run.name }, cells);
   }
 
   // Edits the tags and the note of a run in a row below it, which stays while the list changes.
@@ -126,9 +126,9 @@ function runsSection(send) {
     const save = (event) => { // send only the changes made here: another user may change the rest
       event?.preventDefault();
       editor = null;
-      const now = tags.value.split(/\s+/).filter(Boolean);
-      const without = (all, some) => all.filter((tag) => !some.includes(tag));
-      send('annotate', { run: run.name, tags: { add: without(now, run.tags), drop: without(run.tags, now) }, ...(note.value === run.note ? {} : { note: note.value }) });
+      const newTags = tags.value.split(/\s+/).filter(Boolean);
+      const difference = (all, some) => all.filter((tag) => !some.includes(tag));
+      send('annotate', { run: run.name, tags: { add: difference(newTags, run.tags), drop: difference(run.tags, newTags) }, ...(note.value === run.note ? {} : { note: note.value }) });
       draw();
     };
     const keys = (event) => { if (event.key === 'Escape') { editor = null; draw(); } else if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) save(event); event.stopPropagation(); };
@@ -138,43 +138,43 @@ function runsSection(send) {
     tags.focus();
   }
 
-  function list() {
+  function runsTable() {
     const { runs, total, known, skip, listed } = facts;
     if (!runs.length) return [h('p', { class: 'muted' }, known ? 'No runs match.' : data.viewer ? 'No runs yet. An editor can create the first.' : 'No runs yet. Open a sample model to create the first.')];
-    const away = editor && !runs.some((run) => run.name === editor.name);
-    const rows = [...(away ? [h('tr', { class: 'edit' }, h('td', { colspan: 12, class: 'muted' }, `${editor.name} (not listed here)`)), editor.row] : []), ...runs.flatMap((run) => (editor?.name === run.name ? [row(run), editor.row] : [row(run)]))];
+    const isUnlisted = editor && !runs.some((run) => run.name === editor.name);
+    const rows = [...(isUnlisted ? [h('tr', { class: 'edit' }, h('td', { colspan: 12, class: 'muted' }, `${editor.name} (not listed here)`)), editor.row] : []), ...runs.flatMap((run) => (editor?.name === run.name ? [row(run), editor.row] : [row(run)]))];
     const foot = total > listed && h('div', { class: 'runs-foot' }, h('span', {}, `${count(skip + 1)} to ${count(skip + runs.length)} of ${count(total)}`), h('span', { class: 'gap' }),
       h('button', { disabled: skip === 0, click: () => go({ skip: Math.max(0, skip - listed) }) }, 'Previous'), h('button', { disabled: skip + runs.length >= total, click: () => go({ skip: skip + listed }) }, 'Next'));
     return [h('table', {}, head(['model', 'target', 'made', 'compile', 'time', 'peak', 'kernels', 'error', 'checks', 'size', 'state', '']), h('tbody', {}, rows)), foot].filter(Boolean);
   }
 
   /** A button that must be pressed twice, because its deletion is permanent. */
-  function forGood(label, says, token, what = 'purge') {
-    let sure = false;
-    const button = h('button', { 'data-do': what, click: () => { if (sure) send(what, { token }); else ask(true); }, blur: () => ask(false) });
-    const ask = (now) => { sure = now; button.textContent = now ? 'Press again' : says; button.setAttribute('aria-label', `${button.textContent}: ${label}`); button.classList.toggle('primary', now); };
-    ask(false);
+  function permanentDeleteButton(label, text, token, what = 'purge') {
+    let isConfirming = false;
+    const button = h('button', { 'data-do': what, click: () => { if (isConfirming) send(what, { token }); else setConfirming(true); }, blur: () => setConfirming(false) });
+    const setConfirming = (on) => { isConfirming = on; button.textContent = on ? 'Press again' : text; button.setAttribute('aria-label', `${button.textContent}: ${label}`); button.classList.toggle('primary', on); };
+    setConfirming(false);
     return button;
   }
 
-  function uploaded() {
+  function uploadsTable() {
     if (!facts.uploads.length) return [h('p', { class: 'muted' }, 'No uploads.')];
     const people = facts.uploads.some((each) => each.by);
     return [h('table', { 'data-table': 'uploads' }, h('thead', {}, h('tr', {}, ['file', ...(people ? ['uploaded by'] : []), 'last used', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
       h('tbody', {}, facts.uploads.map((each) => h('tr', {}, h('td', { class: 'name' }, each.name), people && h('td', {}, each.by), h('td', {}, ago(each.when)), h('td', { class: 'num' }, bytes(each.size)),
-        h('td', { class: 'num' }, !data.viewer && forGood(`${each.name}, permanently`, 'Delete', each.token, 'discard')))))),
+        h('td', { class: 'num' }, !data.viewer && permanentDeleteButton(`${each.name}, permanently`, 'Delete', each.token, 'discard')))))),
     h('p', { class: 'muted' }, `${facts.uploaded > facts.uploads.length ? `The last ${count(facts.uploads.length)} of ${count(facts.uploaded)}. ` : ''}Uploads are deleted 30 days after their last use. Their recordings are kept, and can be compiled again from their first stage.`)];
   }
 
-  function deleted() {
+  function trashTable() {
     if (!facts.trash.length) return [h('p', { class: 'muted' }, 'The trash is empty.')];
     return [h('table', { 'data-table': 'trash' }, h('thead', {}, h('tr', {}, ['model', 'target', 'deleted', 'size', ''].map((t) => h('th', { scope: 'col', class: t === 'size' ? 'num' : '' }, t)))),
-      h('tbody', {}, facts.trash.map((gone) => h('tr', { title: gone.name }, h('td', { class: 'name' }, gone.model, h('span', { class: 'faint' }, ` ${gone.name}`)), h('td', {}, gone.target), h('td', {}, ago(gone.when)), h('td', { class: 'num' }, bytes(gone.size)),
-        h('td', { class: 'num' }, !data.viewer && [h('button', { 'aria-label': `Restore ${gone.name}`, click: () => send('restore', { token: gone.token }) }, 'Restore'), ' ', forGood(`${gone.name}, permanently`, 'Delete', gone.token)]))))),
-    h('p', { class: 'muted' }, `${facts.deleted > facts.trash.length ? `The last ${count(facts.trash.length)} of ${count(facts.deleted)}. ` : ''}Deleted permanently after 30 days. `, !data.viewer && forGood('all of it, permanently', 'Empty the trash', ''))];
+      h('tbody', {}, facts.trash.map((entry) => h('tr', { title: entry.name }, h('td', { class: 'name' }, entry.model, h('span', { class: 'faint' }, ` ${entry.name}`)), h('td', {}, entry.target), h('td', {}, ago(entry.when)), h('td', { class: 'num' }, bytes(entry.size)),
+        h('td', { class: 'num' }, !data.viewer && [h('button', { 'aria-label': `Restore ${entry.name}`, click: () => send('restore', { token: entry.token }) }, 'Restore'), ' ', permanentDeleteButton(`${entry.name}, permanently`, 'Delete', entry.token)]))))),
+    h('p', { class: 'muted' }, `${facts.deleted > facts.trash.length ? `The last ${count(facts.trash.length)} of ${count(facts.deleted)}. ` : ''}Deleted permanently after 30 days. `, !data.viewer && permanentDeleteButton('all of it, permanently', 'Empty the trash', ''))];
   }
 
-  function overTime(found) {
+  function trendTable(found) {
     if (found.groups) {
       if (!found.groups.length) return [h('p', { class: 'muted' }, 'No runs match.')];
       return [h('p', { class: 'muted' }, 'Runs of several models, sizes or targets match. Choose one:'), h('table', {}, h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'model'), h('th', { scope: 'col' }, 'sizes'), h('th', { scope: 'col' }, 'target'), h('th', { scope: 'col', class: 'num' }, 'runs'))),
@@ -186,18 +186,18 @@ function runsSection(send) {
     const save = () => download('runs-over-time.csv', csvText(columns, runs.map((run) => [run.name, stamp(run.began, true), ...OVER_TIME.map(([key]) => run[key])])), 'text/csv');
     return [h('p', {}, h('b', {}, `${[found.model, found.variant].filter(Boolean).join(' ')} on ${found.target}`), ` ${plural(runs.length, 'run')}${total > runs.length ? ` of ${count(total)}, the newest` : ''} `, h('button', { title: 'Download this table as CSV', click: save }, 'CSV')),
       plots, h('table', { 'data-table': 'trend' }, h('thead', {}, h('tr', {}, ['made', ...OVER_TIME.map(([, name]) => name), 'tags', 'state'].map((t, i) => h('th', { scope: 'col', class: i > 0 && i < 6 ? 'num' : '' }, t)))),
-        h('tbody', {}, runs.slice(-200).reverse().map((run) => h('tr', { ...opens(run), title: run.name }, h('td', {}, stamp(run.began, true)), OVER_TIME.map(([key, , unit]) => h('td', { class: 'num' }, shown(run[key], unit))), h('td', {}, run.tags.join(' ')), h('td', { class: 'muted' }, state(run)))))),
+        h('tbody', {}, runs.slice(-200).reverse().map((run) => h('tr', { ...openHandlers(run), title: run.name }, h('td', {}, stamp(run.began, true)), OVER_TIME.map(([key, , unit]) => h('td', { class: 'num' }, figureOrBlank(run[key], unit))), h('td', {}, run.tags.join(' ')), h('td', { class: 'muted' }, state(run)))))),
       runs.length > 200 && h('p', { class: 'muted' }, `The table shows the newest 200 of ${count(runs.length)}; the plots and the CSV contain all.`)].filter(Boolean);
   }
 
   function draw() {
     const active = root.getRootNode().activeElement;
-    const typing = editor?.row.contains(active) && [active, active.selectionStart, active.selectionEnd];
-    const kept = active && body.contains(active) && { run: active.closest('[data-run]')?.dataset.run, label: active.getAttribute('aria-label') };
+    const editorSelection = editor?.row.contains(active) && [active, active.selectionStart, active.selectionEnd];
+    const focused = active && body.contains(active) && { run: active.closest('[data-run]')?.dataset.run, label: active.getAttribute('aria-label') };
     title.textContent = facts.known ? `Runs ${count(facts.known)}` : 'Runs';
     if (document.activeElement?.shadowRoot?.activeElement !== search && active !== search) search.value = facts.find;
     for (const node of [search, csv, trend]) node.hidden = !facts.known;
-    csv.href = address('runs.csv', { find: facts.find });
+    csv.href = downloadUrl('runs.csv', { find: facts.find });
     trend.setAttribute('aria-pressed', String(facts.shelf === 'trend'));
     trash.hidden = !facts.deleted && facts.shelf !== 'trash';
     trash.textContent = `Trash ${count(facts.deleted)}`;
@@ -208,14 +208,14 @@ function runsSection(send) {
     progress.replaceChildren(...(facts.pending ? [`reading ${count(facts.known - facts.pending)} of ${count(facts.known)} `, h('progress', { max: facts.known, value: facts.known - facts.pending })] : []));
     problem.hidden = !facts.problem;
     if (facts.problem) problem.textContent = `${facts.problem.what}: ${facts.problem.fix}`;
-    keepingFocus(body, ['data-sort'], () => body.replaceChildren(...(facts.trash ? deleted() : facts.uploads ? uploaded() : facts.trend ? overTime(facts.trend) : list())));
-    if (kept?.run) {
-      const line = [...body.querySelectorAll('[data-run]')].find((each) => each.dataset.run === kept.run);
-      const button = kept.label && [...(line?.querySelectorAll('[aria-label]') ?? [])].find((each) => each.getAttribute('aria-label') === kept.label);
+    keepFocus(body, ['data-sort'], () => body.replaceChildren(...(facts.trash ? trashTable() : facts.uploads ? uploadsTable() : facts.trend ? trendTable(facts.trend) : runsTable())));
+    if (focused?.run) {
+      const line = [...body.querySelectorAll('[data-run]')].find((each) => each.dataset.run === focused.run);
+      const button = focused.label && [...(line?.querySelectorAll('[aria-label]') ?? [])].find((each) => each.getAttribute('aria-label') === focused.label);
       (button || line)?.focus();
     }
-    if (typing && body.contains(typing[0])) { // the editor was moved into the new table
-      const [field, from, to] = typing;
+    if (editorSelection && body.contains(editorSelection[0])) { // the editor was moved into the new table
+      const [field, from, to] = editorSelection;
       field.focus({ preventScroll: true });
       if (to !== undefined) field.setSelectionRange(from, to);
     }
@@ -238,20 +238,20 @@ function plot(runs, key, name, unit, open) {
   if (!points.length) return null;
   const [width, height, left, right, top, bottom] = [340, 128, 56, 10, 8, 18];
   const values = points.map((run) => run[key]);
-  const [least, most] = [Math.min(...values), Math.max(...values)];
-  const log = least > 0 && most / least > 100;
-  const [low, high] = log ? [Math.log10(least), Math.log10(most)] : [0, most || 1];
+  const [minimum, maximum] = [Math.min(...values), Math.max(...values)];
+  const log = minimum > 0 && maximum / minimum > 100;
+  const [low, high] = log ? [Math.log10(minimum), Math.log10(maximum)] : [0, maximum || 1];
   const [first, last] = [points[0].began, points.at(-1).began];
   const x = (run) => left + (last > first ? (run.began - first) / (last - first) : 0.5) * (width - left - right);
   const y = (value) => height - bottom - (((log ? Math.log10(value) : value) - low) / (high - low || 1)) * (height - top - bottom);
-  const say = (run) => `${figure(run[key], unit)}, ${stamp(run.began, true)}, ${run.name}`;
-  const ticks = (log ? [least, most] : [0, (most || 1) / 2, most || 1]).filter((tick) => unit || Number.isInteger(tick));
-  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `${name} of ${plural(points.length, 'run')} from ${stamp(first)} to ${stamp(last)}: minimum ${figure(least, unit)}, maximum ${figure(most, unit)}` },
+  const describe = (run) => `${figure(run[key], unit)}, ${stamp(run.began, true)}, ${run.name}`;
+  const ticks = (log ? [minimum, maximum] : [0, (maximum || 1) / 2, maximum || 1]).filter((tick) => unit || Number.isInteger(tick));
+  const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `${name} of ${plural(points.length, 'run')} from ${stamp(first)} to ${stamp(last)}: minimum ${figure(minimum, unit)}, maximum ${figure(maximum, unit)}` },
     ...ticks.flatMap((tick) => [svg('line', { class: 'axis', x1: left, x2: width - right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: left - 5, y: y(tick) + 3.5, 'text-anchor': 'end' }, figure(tick, unit))]),
     svg('text', { class: 'tick', x: left, y: height - 4 }, stamp(first)), last - first > 86400 && svg('text', { class: 'tick', x: width - right, y: height - 4, 'text-anchor': 'end' }, stamp(last)),
     points.length > 1 && svg('path', { class: 'line', d: points.map((run, i) => `${i ? 'L' : 'M'}${x(run).toFixed(1)} ${y(run[key]).toFixed(1)}`).join('') }),
-    ...points.map((run) => svg('circle', { cx: x(run).toFixed(1), cy: y(run[key]).toFixed(1), r: points.length > 100 ? 2 : 3.5, role: 'link', 'aria-label': say(run), click: () => open(run) }, svg('title', {}, say(run)))));
-  walked(picture, [...picture.querySelectorAll('circle')], points.length - 1);
+    ...points.map((run) => svg('circle', { cx: x(run).toFixed(1), cy: y(run[key]).toFixed(1), r: points.length > 100 ? 2 : 3.5, role: 'link', 'aria-label': describe(run), click: () => open(run) }, svg('title', {}, describe(run)))));
+  walkMarks(picture, [...picture.querySelectorAll('circle')], points.length - 1);
   const save = downloadMenu(() => pictureItems(name, key, picture), `Download the plot of ${name}`);
   return h('figure', { 'data-figure': key }, h('figcaption', {}, h('span', {}, name, h('small', {}, `last ${figure(values.at(-1), unit)}${log ? ', logarithmic' : ''}`)), save), picture);
 }

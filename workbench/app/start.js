@@ -40,15 +40,15 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   const target = h('select', { 'aria-label': 'Target' });
   const width = h('input', { type: 'number', min: 0.05, max: 4, step: 0.05, placeholder: '1', 'aria-label': 'Width of a sample model' });
   const check = h('input', { type: 'checkbox' });
-  const against = h('input', { type: 'checkbox' });
+  const compareFramework = h('input', { type: 'checkbox' });
   const execute = h('input', { type: 'checkbox', checked: true });
-  const hold = h('input', { type: 'checkbox' });
+  const stepByStep = h('input', { type: 'checkbox' });
   const origin = h('div', { class: 'origin', hidden: true, role: 'note' }); // the recording that is compiled again
   const samples = h('div', { class: 'samples' });
-  const beside = h('div');
+  const nearbyRecordings = h('div');
   const recorded = h('div');
   const runs = runsSection(send);
-  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, against: against.checked, execute: execute.checked, hold: hold.checked });
+  const options = () => ({ frontend: frontend.value || null, target: target.value, width: width.value ? Number(width.value) : null, check: check.checked, against: compareFramework.checked, execute: execute.checked, hold: stepByStep.checked });
   const open = (what) => { if (what.trim()) send('open', { what: what.trim(), ...options(), again: Boolean(data?.again) && what.trim() === data.again.what }); };
 
   const drop = h('section', { class: 'drop', 'aria-label': 'Open' },
@@ -58,75 +58,75 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     h('div', { class: 'options' }, h('span', {}, 'Compile with:'), target, frontend,
       h('label', { title: 'Build sample models narrower: multiplies their channels or features' }, 'width', width),
       h('label', { title: 'Evaluate every rewrite before and after on real tensors; slower' }, check, 'check every rewrite'),
-      h('label', { title: 'Compare each imported value with the result of torch or onnxruntime for its node; torch and ONNX models only' }, against, 'compare with the framework'),
+      h('label', { title: 'Compare each imported value with the result of torch or onnxruntime for its node; torch and ONNX models only' }, compareFramework, 'compare with the framework'),
       h('label', { title: 'Run it on example inputs and time every kernel' }, execute, 'execute and time'),
-      h('label', { title: 'Pause before each pass: apply it whole or rewrite by rewrite, skip it, or run to a breakpoint' }, hold, 'step by step')));
+      h('label', { title: 'Pause before each pass: apply it whole or rewrite by rewrite, skip it, or run to a breakpoint' }, stepByStep, 'step by step')));
   const tour = h('button', { class: 'tour', 'data-do': 'tour', title: 'Walk through the views on a small sample model, compiled here', click: () => send('tour', {}) }, 'Take the tour');
-  const making = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See every pass, every rewrite, memory, kernels and their times. ', tour), drop,
+  const editorOnly = [h('h1', {}, 'Open a model'), h('p', { class: 'lead' }, 'See every pass, every rewrite, memory, kernels and their times. ', tour), drop,
     h('h2', {}, 'Sample models', h('span', {}, 'architectures from libraries with seeded weights; nothing is downloaded')), samples]; // hidden from viewers
-  const [title, lead, , catalogue] = making;
-  root.append(h('div', { class: 'page' }, title, lead, error, drop, beside, runs.root, catalogue, samples, recorded), file);
+  const [title, lead, , catalogue] = editorOnly;
+  root.append(h('div', { class: 'page' }, title, lead, error, drop, nearbyRecordings, runs.root, catalogue, samples, recorded), file);
 
   path.addEventListener('keydown', (event) => { if (event.key === 'Enter') open(path.value); });
-  file.addEventListener('change', () => file.files[0] && send_file(file.files[0]));
-  const over = (on) => (event) => {
+  file.addEventListener('change', () => file.files[0] && uploadFile(file.files[0]));
+  const dragHandler = (on) => (event) => {
     if (!data || root.closest('[hidden]') || document.getElementById('cw-start')?.hidden) return;
     event.preventDefault();
     drop.classList.toggle('over', on && !data.viewer);
   };
-  const dropped = (event) => {
+  const onDrop = (event) => {
     event.preventDefault();
     drop.classList.remove('over');
-    const [given] = event.dataTransfer?.files ?? [];
-    if (given && !data?.viewer) send_file(given);
+    const [droppedFile] = event.dataTransfer?.files ?? [];
+    if (droppedFile && !data?.viewer) uploadFile(droppedFile);
   };
   // Text of several lines is a module, not a path: it is sent as a file, which can have any length.
-  const pasted = (event) => {
-    const [into] = event.composedPath(), text = event.clipboardData?.getData('text/plain') ?? '';
-    if (into !== path && into.matches?.('input, textarea')) return;
+  const onPaste = (event) => {
+    const [pasteTarget] = event.composedPath(), text = event.clipboardData?.getData('text/plain') ?? '';
+    if (pasteTarget !== path && pasteTarget.matches?.('input, textarea')) return;
     if (!data || data.viewer || document.getElementById('cw-start')?.hidden || !/\n\s*\S/.test(text)) return;
     event.preventDefault();
-    if (/"core\.|stablehlo\.|func\.func/.test(text)) send_file(new File([text], 'pasted.mlir'));
+    if (/"core\.|stablehlo\.|func\.func/.test(text)) uploadFile(new File([text], 'pasted.mlir'));
     else fail({ what: 'the pasted text is not a module', where: text.trim().slice(0, 80), fix: "paste a stage's text (ops of core) or StableHLO, or one path" });
   };
-  const listeners = [['dragover', over(true)], ['dragleave', over(false)], ['drop', dropped], ['paste', pasted]];
+  const listeners = [['dragover', dragHandler(true)], ['dragleave', dragHandler(false)], ['drop', onDrop], ['paste', onPaste]];
   for (const [name, run] of listeners) document.addEventListener(name, run);
   later(() => listeners.forEach(([name, run]) => document.removeEventListener(name, run)));
 
   // Asks the server first, so that a file that it has no space for is not sent.
-  async function send_file(given) {
+  async function uploadFile(modelFile) {
     file.value = ''; // so that the same file can be chosen again
     const limit = data?.max_upload ?? 0;
-    if (given.size > limit) {
-      fail({ what: `the file is larger than ${bytes(limit)}`, where: given.name, fix: 'open it by its path instead' });
+    if (modelFile.size > limit) {
+      fail({ what: `the file is larger than ${bytes(limit)}`, where: modelFile.name, fix: 'open it by its path instead' });
       return;
     }
-    const place = `upload?name=${encodeURIComponent(given.name)}`;
-    upload.replaceChildren(given.name);
-    const refused = await fetch(`${place}&size=${given.size}`, { headers: { 'X-Workbench-Token': data.token } })
-      .then((told) => told.json()).then((told) => told.error, () => null); // other errors are reported below
+    const url = `upload?name=${encodeURIComponent(modelFile.name)}`;
+    upload.replaceChildren(modelFile.name);
+    const rejection = await fetch(`${url}&size=${modelFile.size}`, { headers: { 'X-Workbench-Token': data.token } })
+      .then((response) => response.json()).then((body) => body.error, () => null); // other errors are reported below
     upload.replaceChildren();
-    if (refused) {
-      fail(refused);
+    if (rejection) {
+      fail(rejection);
       return;
     }
     const request = new XMLHttpRequest();
     const bar = h('progress', { max: 1, value: 0 });
-    upload.replaceChildren(`${given.name} `, bar);
+    upload.replaceChildren(`${modelFile.name} `, bar);
     request.upload.addEventListener('progress', (event) => { bar.value = event.loaded / Math.max(1, event.total); });
     request.addEventListener('load', () => {
       upload.replaceChildren();
-      let answer = null;
-      try { answer = JSON.parse(request.responseText); } catch { /* an error page, or one of a proxy */ }
-      if (!answer?.error && (request.status !== 200 || !answer?.path)) {
-        fail({ what: REFUSED[request.status] ?? `the server rejected the file (status ${request.status})`, where: given.name, fix: 'reload the page and try again, or open the file by its path' });
-      } else if (answer.error) fail(answer.error);
-      else send('open', { what: answer.path, uploaded: true, ...options() });
+      let reply = null;
+      try { reply = JSON.parse(request.responseText); } catch { /* an error page, or one of a proxy */ }
+      if (!reply?.error && (request.status !== 200 || !reply?.path)) {
+        fail({ what: REFUSED[request.status] ?? `the server rejected the file (status ${request.status})`, where: modelFile.name, fix: 'reload the page and try again, or open the file by its path' });
+      } else if (reply.error) fail(reply.error);
+      else send('open', { what: reply.path, uploaded: true, ...options() });
     });
-    request.addEventListener('error', () => { upload.replaceChildren(); fail({ what: 'the file could not be sent', where: given.name, fix: 'open it by its path instead' }); });
-    request.open('PUT', place);
+    request.addEventListener('error', () => { upload.replaceChildren(); fail({ what: 'the file could not be sent', where: modelFile.name, fix: 'open it by its path instead' }); });
+    request.open('PUT', url);
     request.setRequestHeader('X-Workbench-Token', data.token);
-    request.send(given);
+    request.send(modelFile);
   }
 
   function fail(problem) {
@@ -135,17 +135,17 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
   }
 
   // Fills the form with the recording's options; once, so that the user's changes stay.
-  let filled = '';
-  function fill(again) {
-    filled = again.query;
-    path.value = again.what;
-    [frontend.value, width.value] = [again.frontend ?? '', again.width ?? ''];
-    [check.checked, against.checked, execute.checked] = [again.check, again.against, again.execute];
+  let filledQuery = '';
+  function fill(recording) {
+    filledQuery = recording.query;
+    path.value = recording.what;
+    [frontend.value, width.value] = [recording.frontend ?? '', recording.width ?? ''];
+    [check.checked, compareFramework.checked, execute.checked] = [recording.check, recording.against, recording.execute];
     origin.hidden = false;
-    origin.replaceChildren('Again as ', h('button', { class: 'plain link', 'data-do': 'back', title: 'Back to the recording', click: () => send('url', { query: again.query }) }, again.name), again.words && `: ${again.words}`, '. The new recording opens at the same pass and is compared with it.');
+    origin.replaceChildren('Again as ', h('button', { class: 'plain link', 'data-do': 'back', title: 'Back to the recording', click: () => send('url', { query: recording.query }) }, recording.name), recording.words && `: ${recording.words}`, '. The new recording opens at the same pass and is compared with it.');
   }
 
-  const million = (n) => (n >= 1e6 ? `${number(n / 1e6)} M parameters` : `${count(n)} parameters`);
+  const parameterCount = (n) => (n >= 1e6 ? `${number(n / 1e6)} M parameters` : `${count(n)} parameters`);
   // Recordings shipped with the sample models: a table for each GPU they were recorded on.
   function recordings(all) {
     const devices = [...new Set(all.map((r) => r.device))];
@@ -157,10 +157,10 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     if (!rows.length) return [];
     const files = new Set(rows.map((r) => r.model)).size < rows.length;
     const heads = ['model', ...(files ? ['recording', 'target'] : []), 'stages', 'time', 'size'];
-    const opens = (r) => ({ click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }) });
+    const openHandlers = (r) => ({ click: () => send('open', { what: r.path }), keydown: (e) => e.key === 'Enter' && send('open', { what: r.path }) });
     return [h('h2', {}, title, h('span', {}, hint)), h('table', { 'data-table': title },
       h('thead', {}, h('tr', {}, heads.map((t) => h('th', { scope: 'col', class: ['stages', 'time', 'size'].includes(t) ? 'num' : '' }, t)))),
-      h('tbody', {}, rows.map((r) => h('tr', { tabindex: 0, ...opens(r), title: r.error || r.path },
+      h('tbody', {}, rows.map((r) => h('tr', { tabindex: 0, ...openHandlers(r), title: r.error || r.path },
         h('td', { class: 'name' }, r.model), ...(files ? [h('td', { class: 'name' }, r.path.split(/[\\/]/).pop()), h('td', {}, r.target)] : []),
         h('td', { class: 'num' }, count(r.stages)), h('td', { class: 'num' }, r.total_ms === null ? '' : figure(r.total_ms, 'ms')), h('td', { class: 'num' }, bytes(r.size))))))];
   }
@@ -169,14 +169,14 @@ export default component(STYLE + RUNS_STYLE, ({ model, root, watch, later, send 
     data = json(model, 'data');
     if (!data) return;
     fail(data.error);
-    for (const node of making) node.hidden = Boolean(data.viewer);
-    const wanted = data.again?.target ?? target.value;
-    target.replaceChildren(...data.targets.map((name) => h('option', { value: name, selected: name === wanted }, name)));
-    if (data.again && filled !== data.again.query) fill(data.again);
-    if (!data.again) [filled, origin.hidden] = ['', true];
-    beside.replaceChildren(...table('Beside the opened recording', 'also offered by Compare and A | B', data.beside ?? []));
+    for (const node of editorOnly) node.hidden = Boolean(data.viewer);
+    const selectedTarget = data.again?.target ?? target.value;
+    target.replaceChildren(...data.targets.map((name) => h('option', { value: name, selected: name === selectedTarget }, name)));
+    if (data.again && filledQuery !== data.again.query) fill(data.again);
+    if (!data.again) [filledQuery, origin.hidden] = ['', true];
+    nearbyRecordings.replaceChildren(...table('Beside the opened recording', 'also offered by Compare and A | B', data.beside ?? []));
     samples.replaceChildren(...data.samples.map((s) => h('button', { class: 'sample', click: () => open(s.name) }, h('b', {}, s.name), h('span', { class: 'muted' }, s.summary),
-      h('span', { class: 'faint' }, `${million(s.parameters)}, ${figure(s.flops, 'flop')}`))));
+      h('span', { class: 'faint' }, `${parameterCount(s.parameters)}, ${figure(s.flops, 'flop')}`))));
     recorded.replaceChildren(...recordings(data.recorded));
     runs.draw(data, json(model, 'detail'));
   });

@@ -20,24 +20,24 @@ sheet.textContent = BASE + STYLE;
 const ring = h('div', { class: 'ring' });
 const title = h('h2', { id: 'title' });
 const text = h('p', { id: 'text' });
-const at = h('span');
-const back = h('button', { 'data-tour': 'back', click: () => turn(-1) }, 'Back');
-const next = h('button', { class: 'primary', 'data-tour': 'next', click: () => turn(1) });
+const progressText = h('span');
+const back = h('button', { 'data-tour': 'back', click: () => moveBy(-1) }, 'Back');
+const next = h('button', { class: 'primary', 'data-tour': 'next', click: () => moveBy(1) });
 const card = h('div', { class: 'card', role: 'dialog', tabindex: -1, 'aria-labelledby': 'title', 'aria-describedby': 'text' },
-  title, text, h('div', { class: 'line' }, at, back, next),
+  title, text, h('div', { class: 'line' }, progressText, back, next),
   h('button', { class: 'plain close', title: 'End the tour  (Esc)', 'aria-label': 'End the tour', 'data-tour': 'close', click: () => end() }, '×'));
 const host = h('div', { id: 'cw-tour' });
 host.attachShadow({ mode: 'open' }).append(sheet, h('div', {}, ring, card));
 
 let tour = null;   // {n, steps} as the page sent it
-let ended = null;  // the number of the tour that was closed
+let closedTour = null;  // the number of the tour that was closed
 let step = 0;
-let asked = '';
-let go = () => {};
+let requestedQuery = '';
+let showQuery = () => {};
 
-const shown = () => tour.steps[step] ?? WAITING;
+const currentStep = () => tour.steps[step] ?? WAITING;
 
-function turn(by) {
+function moveBy(by) {
   if (step + by >= tour.steps.length) { end(); return; }
   step = Math.max(0, step + by);
   draw();
@@ -45,30 +45,30 @@ function turn(by) {
 
 /** Requests a view state, unless it is the shown one: then no answer would come. */
 function visit(query) {
-  if (asked === query && location.search === `?${query}`) return;
-  asked = query;
-  go(query);
+  if (requestedQuery === query && location.search === `?${query}`) return;
+  requestedQuery = query;
+  showQuery(query);
 }
 
 function draw() {
-  const waits = !tour.steps.length;
-  title.textContent = shown().title;
-  text.textContent = shown().text;
-  at.textContent = waits ? 'compiling …' : `${step + 1} of ${tour.steps.length}`;
-  for (const button of [back, next]) button.hidden = waits;
+  const isWaiting = !tour.steps.length;
+  title.textContent = currentStep().title;
+  text.textContent = currentStep().text;
+  progressText.textContent = isWaiting ? 'compiling …' : `${step + 1} of ${tour.steps.length}`;
+  for (const button of [back, next]) button.hidden = isWaiting;
   back.disabled = step === 0;
   next.textContent = step === tour.steps.length - 1 ? 'Done' : 'Next';
-  if (!waits) visit(shown().query);
-  place();
-  (waits ? card : next).focus({ preventScroll: true });
+  if (!isWaiting) visit(currentStep().query);
+  positionCard();
+  (isWaiting ? card : next).focus({ preventScroll: true });
 }
 
 /** Draws the outline around its element and the card beside it, or in its corner where no side has room. */
-function place() {
+function positionCard() {
   if (!tour) return;
-  const found = document.querySelector(shown().place)?.getBoundingClientRect();
-  ring.hidden = !found?.width;
-  const box = found?.width ? found : { left: 0, top: 0, right: innerWidth, bottom: innerHeight, width: innerWidth, height: innerHeight };
+  const targetBox = document.querySelector(currentStep().place)?.getBoundingClientRect();
+  ring.hidden = !targetBox?.width;
+  const box = targetBox?.width ? targetBox : { left: 0, top: 0, right: innerWidth, bottom: innerHeight, width: innerWidth, height: innerHeight };
   Object.assign(ring.style, { left: `${box.left}px`, top: `${box.top}px`, width: `${box.width - 4}px`, height: `${box.height - 4}px` });
   const [width, height] = [card.offsetWidth, card.offsetHeight];
   const right = box.right + GAP + width <= innerWidth;
@@ -82,37 +82,37 @@ function onKey(event) {
   const inside = event.composedPath().includes(card);
   const by = inside ? { ArrowRight: 1, ArrowLeft: -1 }[event.key] : undefined;
   if (event.key === 'Escape' && !event.composedPath().some((node) => ['DIALOG', 'INPUT'].includes(node.tagName))) end();
-  else if (by && tour.steps.length) turn(by);
+  else if (by && tour.steps.length) moveBy(by);
   else return;
   event.preventDefault();
   event.stopPropagation();
 }
 
 function end() {
-  ended = tour?.n ?? ended;
+  closedTour = tour?.n ?? closedTour;
   tour = null;
   host.remove();
   document.removeEventListener('keydown', onKey, true);
-  window.removeEventListener('resize', place);
+  window.removeEventListener('resize', positionCard);
 }
 
 export default {
   /** Takes the page's tour (null: none); `show(query)` opens the view state of a step. */
-  take(given, show) {
-    if (!given || given.n === ended) {
+  take(newTour, show) {
+    if (!newTour || newTour.n === closedTour) {
       if (tour) end();
       return;
     }
-    go = show;
-    const changed = tour?.n !== given.n || tour.steps.length !== given.steps.length;
+    showQuery = show;
+    const changed = tour?.n !== newTour.n || tour.steps.length !== newTour.steps.length;
     if (!tour) {
       document.body.append(host);
       document.addEventListener('keydown', onKey, true);
-      window.addEventListener('resize', place);
+      window.addEventListener('resize', positionCard);
     }
-    if (tour?.n !== given.n) [step, asked] = [0, location.search.slice(1)];
-    tour = given;
+    if (tour?.n !== newTour.n) [step, requestedQuery] = [0, location.search.slice(1)];
+    tour = newTour;
     if (changed) draw();
-    else place();
+    else positionCard();
   },
 };

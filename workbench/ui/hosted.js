@@ -21,24 +21,24 @@ export default {
     shadow.append(sheet, inner);
     el.append(outer);
     const system = matchMedia('(prefers-color-scheme: dark)');
-    const theme = () => {
-      const wanted = model.get('theme');
-      const dark = wanted === 'dark' || (wanted !== 'light' && (pageIsDark() ?? system.matches));
+    const applyTheme = () => {
+      const requested = model.get('theme');
+      const dark = requested === 'dark' || (requested !== 'light' && (pageIsDark() ?? system.matches));
       outer.dataset.theme = dark ? 'dark' : 'light';
     };
-    theme();
-    const observer = new MutationObserver(theme);
+    applyTheme();
+    const observer = new MutationObserver(applyTheme);
     for (const node of [document.documentElement, document.body]) {
       observer.observe(node, { attributeFilter: ['data-theme', 'data-bs-theme', 'data-jp-theme-light'] });
     }
-    system.addEventListener('change', theme);
-    model.on('change:theme', theme);
+    system.addEventListener('change', applyTheme);
+    model.on('change:theme', applyTheme);
     const undo = drawn.render({ model, el: inner });
     outer.dataset.ready = '1';
     return () => {
       observer.disconnect();
-      system.removeEventListener('change', theme);
-      model.off('change:theme', theme);
+      system.removeEventListener('change', applyTheme);
+      model.off('change:theme', applyTheme);
       undo?.();
     };
   },

@@ -5,15 +5,15 @@ const TWO_STYLE = `${PAIR}
 h2.of { display: flex; gap: 8px; align-items: center; overflow-wrap: anywhere; }
 `;
 
-/** Draws the `data` of both; `drawn` draws a result, `command` a command line. */
-function foundInBoth(data, drawn, command) {
+/** Draws the `data` of both; `drawResult` draws a result, `command` a command line. */
+function pairedResults(data, drawResult, command) {
   const { two } = data;
-  const side = (letter, name, shown) => h('section', { 'aria-label': `Result of ${letter.toUpperCase()}` },
-    h('h2', { class: 'of' }, h('span', { class: `letter ${letter}` }, letter.toUpperCase()), name), shown);
-  const none = (text, more) => h('div', {}, h('p', { class: 'muted' }, text), more);
-  const mine = data.result ? drawn(data.result) : none('Not searched yet: press Find it.');
-  const theirs = two.result ? drawn(two.result) : two.problem ? none(two.problem.what) : none('Not searched yet. Open it and press Find it, or:', command(two.command));
-  return [two.told && h('p', { class: 'told', role: 'status' }, two.told), h('div', { class: 'sides' }, side('a', data.name, mine), side('b', two.name, theirs))];
+  const side = (letter, name, content) => h('section', { 'aria-label': `Result of ${letter.toUpperCase()}` },
+    h('h2', { class: 'of' }, h('span', { class: `letter ${letter}` }, letter.toUpperCase()), name), content);
+  const emptySide = (text, more) => h('div', {}, h('p', { class: 'muted' }, text), more);
+  const resultA = data.result ? drawResult(data.result) : emptySide('Not searched yet: press Find it.');
+  const resultB = two.result ? drawResult(two.result) : two.problem ? emptySide(two.problem.what) : emptySide('Not searched yet. Open it and press Find it, or:', command(two.command));
+  return [two.told && h('p', { class: 'told', role: 'status' }, two.told), h('div', { class: 'sides' }, side('a', data.name, resultA), side('b', two.name, resultB))];
 }
 
 const STYLE = `${TWO_STYLE}
@@ -36,92 +36,92 @@ pre { margin: 4px 0; padding: 5px 8px; background: var(--surface); border: 1px s
 pre div { white-space: pre; } .old { color: var(--removed); } .new { color: var(--added); }
 button.link { border: none; background: none; padding: 0; height: auto; color: var(--accent); white-space: normal; text-align: left; overflow-wrap: anywhere; } .side { margin-right: 18px; }
 `;
-const HOW = { raised: 'the pass raised', invalid: 'the verifier rejects its result', check: 'the check of one rewrite', 'end to end': 'the outputs as a whole', executed: 'machine code against its definition', 'never ends': 'the pass did not finish in time' };
-const COUNTED = { bitwise: 'kept every bit', within: 'within tolerance', unchecked: 'not checked' };
-const exactly = (value) => (typeof value !== 'number' ? String(value ?? '–') : Math.fround(value) === value ? String(Number(value.toPrecision(9))) : String(value));
+const DETECTED_BY = { raised: 'the pass raised', invalid: 'the verifier rejects its result', check: 'the check of one rewrite', 'end to end': 'the outputs as a whole', executed: 'machine code against its definition', 'never ends': 'the pass did not finish in time' };
+const VERDICT_WORDS = { bitwise: 'kept every bit', within: 'within tolerance', unchecked: 'not checked' };
+const exactNumber = (value) => (typeof value !== 'number' ? String(value ?? '–') : Math.fround(value) === value ? String(Number(value.toPrecision(9))) : String(value));
 const many = (n, noun) => `${count(n)} ${noun}${n === 1 ? '' : 'es'}`;
-const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+const baseName = (path) => path.slice(Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\')) + 1);
 
 export default component(STYLE, ({ model, root, watch, send }) => {
   let data = null;
   let detail = {};
-  let before = null; // the drawn detail, without its progress
-  let typed = null; // the contents of the fields, until a search starts with them
-  let refused = null; // a file that could not be sent
+  let drawnDetail = null; // the drawn detail, without its progress
+  let typedOptions = null; // the contents of the fields, until a search starts with them
+  let uploadError = null; // a file that could not be sent
   const tolerance = h('input', { class: 'tolerance', type: 'text', inputmode: 'decimal', 'aria-label': 'Largest accepted error of the outputs, relative to their largest magnitude' });
   const inputs = h('input', { class: 'inputs', type: 'text', placeholder: "the model's own", 'aria-label': 'Inputs: the path of an .npz file; empty: the model\'s own', title: 'An .npz with the inputs by name, or arr_0, arr_1… in order' });
   const file = h('input', { type: 'file', hidden: true, accept: '.npz', change: () => { if (file.files[0]) sendFile(file.files[0]); file.value = ''; } });
-  const look = h('button', { class: 'primary', 'data-do': 'look', click: () => start() });
+  const searchButton = h('button', { class: 'primary', 'data-do': 'look', click: () => startSearch() });
   const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Search options' },
     h('label', { title: 'Largest accepted error of the outputs since the import' }, 'tolerance', tolerance, 'of max abs'),
-    h('label', {}, 'inputs', inputs), h('button', { title: 'Send an .npz file', click: () => file.click() }, 'File…'), file, h('span', { class: 'gap' }), look);
-  const saves = downloadMenu(() => [csvItem('Result', 'first-bad-pass', () => [['fact', 'value'], flat(facts())])]);
+    h('label', {}, 'inputs', inputs), h('button', { title: 'Send an .npz file', click: () => file.click() }, 'File…'), file, h('span', { class: 'gap' }), searchButton);
+  const saves = downloadMenu(() => [csvItem('Result', 'first-bad-pass', () => [['fact', 'value'], flattenFacts(facts())])]);
   const facts = () => { // without the archive, which has its own button
     const { reduced, ...found } = data.result;
     return reduced ? { ...found, reduced: { ...reduced, download: null, lines: reduced.lines?.join('\n') } } : found;
   };
   const body = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'First bad pass' });
   const stepName = h('b', { class: 'what' });
-  const doing = h('span', {});
-  const share = h('div');
-  const track = h('div', { class: 'track' }, share);
+  const progressText = h('span', {});
+  const progressBar = h('div');
+  const track = h('div', { class: 'track' }, progressBar);
   root.append(bar, body);
 
-  const live = () => Boolean(detail.token); // only the page can search
+  const canSearch = () => Boolean(detail.token); // only the page can search
   const search = () => detail.search ?? {};
   const link = (text, go, title) => h('button', { class: 'link', title: title ?? '', click: () => send('follow', { go: { beside: 'bisect', ...go } }) }, text);
   const error = (each, kind) => h('div', { class: `box ${kind}`, role: kind === 'failed' ? 'alert' : 'note' }, h('b', { class: 'what' }, each.what), each.where && h('div', { class: 'muted' }, each.where), each.fix && h('div', {}, each.fix));
 
   for (const field of [tolerance, inputs]) {
-    field.addEventListener('input', () => { typed = { tolerance: tolerance.value, inputs: inputs.value }; });
-    field.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && !look.disabled) start(); });
+    field.addEventListener('input', () => { typedOptions = { tolerance: tolerance.value, inputs: inputs.value }; });
+    field.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && !searchButton.disabled) startSearch(); });
   }
 
-  function start(trust = false) {
-    const asked = { tolerance: tolerance.value.trim() || '1e-3', inputs: inputs.value.trim() };
-    typed = null;
-    refused = null;
-    model.set('state', asked);
+  function startSearch(trust = false) {
+    const options = { tolerance: tolerance.value.trim() || '1e-3', inputs: inputs.value.trim() };
+    typedOptions = null;
+    uploadError = null;
+    model.set('state', options);
     model.save_changes();
-    send('bisect', { ...asked, trust, again: true });
+    send('bisect', { ...options, trust, again: true });
   }
 
-  async function sendFile(given) {
-    refused = null;
+  async function sendFile(inputFile) {
+    uploadError = null;
     try {
-      const sent = await fetch(`upload?name=${encodeURIComponent(given.name)}`, { method: 'PUT', body: given, headers: { 'X-Workbench-Token': detail.token } });
-      const answer = await sent.json();
-      if (answer.error) refused = answer.error;
-      else { inputs.value = answer.path; typed = { tolerance: tolerance.value, inputs: answer.path }; }
+      const response = await fetch(`upload?name=${encodeURIComponent(inputFile.name)}`, { method: 'PUT', body: inputFile, headers: { 'X-Workbench-Token': detail.token } });
+      const answer = await response.json();
+      if (answer.error) uploadError = answer.error;
+      else { inputs.value = answer.path; typedOptions = { tolerance: tolerance.value, inputs: answer.path }; }
     } catch {
-      refused = { what: 'the file could not be sent', where: given.name, fix: 'enter its path instead' };
+      uploadError = { what: 'the file could not be sent', where: inputFile.name, fix: 'enter its path instead' };
     }
     draw();
   }
 
   function command(text) {
-    const shown = h('code', {}, text);
-    const button = h('button', { click: () => copyText(text, button, shown) }, 'Copy');
-    return h('div', { class: 'command' }, shown, button);
+    const code = h('code', {}, text);
+    const button = h('button', { click: () => copyText(text, button, code) }, 'Copy');
+    return h('div', { class: 'command' }, code, button);
   }
 
   function drawProgress() {
     const { what = 'starting', done = 0, total = 0, elapsed = 0 } = search().progress ?? {};
     stepName.textContent = what.startsWith('reduce') ? 'Found: reducing the program' : 'Running and checking each pass';
-    doing.textContent = `${what}${total ? `, ${count(done + 1 > total ? total : done + 1)} of ${count(total)} passes` : done ? `, candidate ${count(done)}` : ''} · ${elapsed} s`;
+    progressText.textContent = `${what}${total ? `, ${count(done + 1 > total ? total : done + 1)} of ${count(total)} passes` : done ? `, candidate ${count(done)}` : ''} · ${elapsed} s`;
     track.className = total ? 'track' : 'track slide';
-    share.style.width = total ? `${(100 * done) / total}%` : '';
+    progressBar.style.width = total ? `${(100 * done) / total}%` : '';
   }
 
-  function running() {
+  function searchProgress() {
     drawProgress();
     return h('div', { class: 'box', role: 'status' }, stepName,
-      h('div', { class: 'do' }, doing, track, mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'bisect' }) }, 'Cancel')),
+      h('div', { class: 'do' }, progressText, track, canEdit() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'bisect' }) }, 'Cancel')),
       h('div', { class: 'muted' }, 'First the passes, then the rewrites of the bad one, then the smallest program that shows the fault. Continues in the background.'));
   }
 
-  function looked({ looked: all, worst_stage: stage }, found) {
-    const counts = Object.entries(COUNTED).filter(([name]) => all.verdicts[name]).map(([name, words]) => `${count(all.verdicts[name])} ${words}`);
+  function checkedSummary({ looked: all, worst_stage: stage }, found) {
+    const counts = Object.entries(VERDICT_WORDS).filter(([name]) => all.verdicts[name]).map(([name, words]) => `${count(all.verdicts[name])} ${words}`);
     const worst = !all.worst_pass ? ['The outputs are bitwise equal to those of the import.']
       : ['The relative error of the outputs is at most ', h('b', {}, relative(all.error)), ' (of max abs), after ',
         stage === null ? all.worst_pass : link(all.worst_pass, { stage, open: 'diff' }, 'The changes of this pass'), '.'];
@@ -129,56 +129,56 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     return h('p', {}, `${found ? `${many(all.passes, 'pass')} before it, of ${count(all.of)},` : many(all.passes, 'pass')} ${all.passes === 1 ? 'was' : 'were'} checked${counts.length ? `; rewrites: ${counts.join(', ')}` : ''}. `, code, ...worst);
   }
 
-  function program(each) {
+  function reducedProgram(each) {
     if (each.problem) return [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, `Not available: ${each.problem}`)];
-    const get = each.download && h('button', { 'data-do': 'download', click: () => {
+    const downloadButton = each.download && h('button', { 'data-do': 'download', click: () => {
       const content = Uint8Array.from(atob(each.download.base64), (c) => c.charCodeAt(0));
       download(each.download.name, content, 'application/octet-stream');
     } }, `Download ${each.download.name}`);
-    const runs = each.runs_alone ? 'python reproducer.py needs only core_compiler: it exits with 1 while the fault is present, else with 0.'
+    const standaloneText = each.runs_alone ? 'python reproducer.py needs only core_compiler: it exits with 1 while the fault is present, else with 0.'
       : each.stopped === 'interrupted' ? 'Not run standalone: the search was cancelled.' : `Run standalone, it does not show the fault: ${each.says}`;
     return [
       h('h2', {}, 'Smallest program that shows the fault'),
       h('p', { class: 'muted' }, `Reduced from ${plural(each.ops_before, 'op')} to ${count(each.ops_after)}, after ${plural(each.tried, 'candidate')} in ${seconds(each.seconds)}${each.stopped ? `; stopped early (${each.stopped})` : ''}.`),
       h('pre', { tabindex: 0, 'aria-label': 'IR of the smallest program' }, each.lines.join('\n'), each.more ? `\n… ${count(each.more)} more lines` : ''),
-      h('div', { class: 'do' }, get ?? h('span', { class: 'muted' }, 'Too large to be kept here; workbench reduce writes it.'), h('span', { class: each.runs_alone ? 'muted' : '' }, runs)),
+      h('div', { class: 'do' }, downloadButton ?? h('span', { class: 'muted' }, 'Too large to be kept here; workbench reduce writes it.'), h('span', { class: each.runs_alone ? 'muted' : '' }, standaloneText)),
     ];
   }
 
   function result(found) {
     if (!found) return [];
     const row = (title, ...cells) => h('tr', {}, h('th', { scope: 'row' }, title), h('td', {}, ...cells));
-    const given = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? base(found.inputs) : found.stood_in ? 'seeded values' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; tolerance ${relative(found.tolerance)} (of max abs). Kept beside the recording.`, found === data.result ? saves : null);
+    const setup = h('p', { class: 'muted' }, `${found.model} for ${found.target}, on ${found.inputs ? baseName(found.inputs) : found.stood_in ? 'seeded values' : "the model's own inputs"}${found.stood_in ? ` (${found.stood_in})` : ''}; tolerance ${relative(found.tolerance)} (of max abs). Kept beside the recording.`, found === data.result ? saves : null);
     if (found.first_bad_pass === null) {
-      return [h('div', { class: 'box', 'data-result': 'none' }, h('p', { class: 'told' }, h('span', { class: 'right' }, 'No fault found.')), looked(found, false), given)];
+      return [h('div', { class: 'box', 'data-result': 'none' }, h('p', { class: 'told' }, h('span', { class: 'right' }, 'No fault found.')), checkedSummary(found, false), setup)];
     }
     const step = found.first_bad_rewrite;
-    const there = found.there !== null && { stage: found.there, ...(found.op === null ? {} : { op: found.op }) };
+    const target = found.there !== null && { stage: found.there, ...(found.op === null ? {} : { op: found.op }) };
     const rule = step && (step.rule === null ? `after ${plural(step.number, 'rewrite')}` : `${step.number}: ${step.rule}`);
     const [right, wrong] = found.numbers ?? [];
     return [h('div', { class: 'box', 'data-result': 'pass' },
       h('p', { class: 'told' }, h('span', { class: 'wrong' }, found.first_bad_pass), ' is the first bad pass'),
       h('p', {}, found.note),
       h('table', {},
-        row('pass', there ? link(`${String(found.stage).padStart(2, '0')} ${found.first_bad_pass}`, { ...there, open: 'diff' }, 'The changes of this pass') : found.first_bad_pass, h('span', { class: 'muted' }, `  seen by: ${HOW[found.how] ?? found.how}`)),
+        row('pass', target ? link(`${String(found.stage).padStart(2, '0')} ${found.first_bad_pass}`, { ...target, open: 'diff' }, 'The changes of this pass') : found.first_bad_pass, h('span', { class: 'muted' }, `  seen by: ${DETECTED_BY[found.how] ?? found.how}`)),
         step ? row('rewrite', h('span', { class: 'mono' }, found.rewrite === null ? rule : link(rule, { stage: found.there, rewrite: found.rewrite, open: 'rewrites' }, 'This rewrite: before and after')),
           step.note ? h('span', { class: 'muted' }, `  ${step.note}`) : '') : null,
         step?.source ? row('rule defined in', h('span', { class: 'mono' }, step.source)) : null,
         step && step.old.length + step.new.length ? row('before, after', h('pre', { tabindex: 0, 'aria-label': 'The ops before and after' }, step.old.slice(0, 12).map((line) => h('div', { class: 'old' }, `- ${line}`)), step.new.slice(0, 12).map((line) => h('div', { class: 'new' }, `+ ${line}`)))) : null,
         found.value ? row('worst value', h('span', { class: 'mono' }, `${found.value}${found.index.length ? ` [${found.index.join(', ')}]` : ''}`), found.error === null || found.error === 'nan' ? '' : `  relative error ${relative(found.error)} (of max abs)`) : null,
-        found.numbers ? row('values', h('span', { class: 'side' }, 'before ', h('span', { class: 'mono' }, exactly(right))), h('span', { class: 'side' }, 'after ', h('span', { class: 'mono' }, exactly(wrong))),
+        found.numbers ? row('values', h('span', { class: 'side' }, 'before ', h('span', { class: 'mono' }, exactNumber(right))), h('span', { class: 'side' }, 'after ', h('span', { class: 'mono' }, exactNumber(wrong))),
           `${relative(found.absolute)} apart`, found.ulps === null ? '' : `, ${plural(found.ulps, 'ulp')}`) : null,
-        found.model_lines.length ? row('model line', ...found.model_lines.slice(0, 4).flatMap((line, i) => [i ? ', ' : '', there && found.op !== null ? link(base(line), { ...there, open: 'source' }, line) : h('span', { title: line }, base(line))])) : null,
+        found.model_lines.length ? row('model line', ...found.model_lines.slice(0, 4).flatMap((line, i) => [i ? ', ' : '', target && found.op !== null ? link(baseName(line), { ...target, open: 'source' }, line) : h('span', { title: line }, baseName(line))])) : null,
       ),
-      ...(found.reduced ? program(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'Searching …' : 'The search did not finish; search again.')]),
-      h('h2', {}, 'Checked without a fault'), looked(found, true), given)];
+      ...(found.reduced ? reducedProgram(found.reduced) : [h('h2', {}, 'Smallest program'), h('p', { class: 'muted' }, search().state === 'running' ? 'Searching …' : 'The search did not finish; search again.')]),
+      h('h2', {}, 'Checked without a fault'), checkedSummary(found, true), setup)];
   }
 
-  function asked() {
-    const { state, error: wrong, ask } = search();
-    if (state === 'running') return [running()];
-    if (state === 'failed' && wrong) {
-      return [error(wrong, 'failed'), ask && mayChange() ? h('div', { class: 'do', style: { margin: '0 0 14px' } }, h('button', { 'data-do': 'trust', click: () => start(true) }, 'Run this code'), h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline')) : null];
+  function searchStatus() {
+    const { state, error: failure, ask } = search();
+    if (state === 'running') return [searchProgress()];
+    if (state === 'failed' && failure) {
+      return [error(failure, 'failed'), ask && canEdit() ? h('div', { class: 'do', style: { margin: '0 0 14px' } }, h('button', { 'data-do': 'trust', click: () => startSearch(true) }, 'Run this code'), h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline')) : null];
     }
     return state === 'cancelled' ? [h('p', { class: 'muted', role: 'status' }, 'The search was cancelled; its results so far are kept.')] : [];
   }
@@ -195,18 +195,18 @@ export default component(STYLE, ({ model, root, watch, send }) => {
 
   function draw() {
     if (!data) return;
-    if (!live() || data.problem) bar.remove();
+    if (!canSearch() || data.problem) bar.remove();
     else if (!bar.isConnected) root.prepend(bar);
-    if (typed === null && root.getRootNode().activeElement !== tolerance) tolerance.value = data.tolerance;
-    if (typed === null && root.getRootNode().activeElement !== inputs) inputs.value = data.inputs;
+    if (typedOptions === null && root.getRootNode().activeElement !== tolerance) tolerance.value = data.tolerance;
+    if (typedOptions === null && root.getRootNode().activeElement !== inputs) inputs.value = data.inputs;
     inputs.placeholder = data.itself ? 'seeded values' : "the model's own";
-    look.textContent = data.result ? 'Search again' : 'Find it';
-    look.disabled = search().state === 'running' || Boolean(data.problem) || data.live;
-    look.className = look.disabled ? '' : 'primary';
+    searchButton.textContent = data.result ? 'Search again' : 'Find it';
+    searchButton.disabled = search().state === 'running' || Boolean(data.problem) || data.live;
+    searchButton.className = searchButton.disabled ? '' : 'primary';
     const top = body.scrollTop;
     body.replaceChildren(...[
-      ...(refused ? [error(refused, 'failed')] : []), ...asked(), ...(data.problem ? [error(data.problem, 'problem')] : []), ...intro(), ...(data.two ? foundInBoth(data, result, command) : result(data.result)),
-      ...(live() || data.problem ? [] : [h('p', { class: 'muted' }, data.result ? 'To search again:' : 'This page cannot compile. As a command:'), command(data.command)]),
+      ...(uploadError ? [error(uploadError, 'failed')] : []), ...searchStatus(), ...(data.problem ? [error(data.problem, 'problem')] : []), ...intro(), ...(data.two ? pairedResults(data, result, command) : result(data.result)),
+      ...(canSearch() || data.problem ? [] : [h('p', { class: 'muted' }, data.result ? 'To search again:' : 'This page cannot compile. As a command:'), command(data.command)]),
     ].flat().filter(Boolean));
     body.scrollTop = top;
   }
@@ -214,9 +214,9 @@ export default component(STYLE, ({ model, root, watch, send }) => {
   watch('detail', () => {
     detail = json(model, 'detail') ?? {};
     const { progress, ...rest } = search();
-    const now = JSON.stringify({ ...detail, search: rest });
-    if (now === before && rest.state === 'running') drawProgress();
-    else { before = now; draw(); }
+    const currentDetail = JSON.stringify({ ...detail, search: rest });
+    if (currentDetail === drawnDetail && rest.state === 'running') drawProgress();
+    else { drawnDetail = currentDetail; draw(); }
   });
   watch('data', () => { data = json(model, 'data') ?? data; draw(); });
 });

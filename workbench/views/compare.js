@@ -26,7 +26,7 @@ td small { color: var(--faint); } [data-table=figures] td small { display: block
 .choose { max-width: 760px; margin: 30px auto; } .choose p { color: var(--muted); }
 `;
 const SECTIONS = { speed: 'Speed', memory: 'Memory', work: 'Work', numbers: 'Numbers' };
-const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+const baseName = (path) => path.slice(Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\')) + 1);
 
 export default component(STYLE, ({ model, root, watch, send, selection }) => {
   let data = null;
@@ -41,16 +41,16 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
 
   const about = (each) => `${each.model} · ${each.target}${each.measured ? '' : ', not executed'}`;
   const others = () => {
-    const model_ = data.a.model;
+    const modelName = data.a.model;
     return otherRuns(library, data.a)
-      .sort((x, y) => (y.model === model_) - (x.model === model_));
+      .sort((x, y) => (y.model === modelName) - (x.model === modelName));
   };
 
   function drawBar() {
     const { a, b } = data;
     bar.replaceChildren(...pairBar({ a, b, library: others(), about, choose, send }),
       b && !b.measured ? h('span', { class: 'muted', title: b.not_executed ?? '' }, 'not executed') : '',
-      h('span', { class: 'gap' }), pairClear(b, choose));
+      h('span', { class: 'gap' }), clearPairButton(b, choose));
   }
 
   function drawChoice() {
@@ -61,7 +61,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       list.length ? h('div', { class: 'wide' }, h('table', {},
         h('thead', {}, h('tr', {}, ['model', 'target', 'recording'].map((t) => h('th', { class: 'text', scope: 'col' }, t)), ['time', 'made'].map((t) => h('th', { scope: 'col' }, t)))),
         h('tbody', {}, list.map((each) => h('tr', { class: 'to', tabindex: 0, 'data-name': each.name, click: () => choose(each.name), keydown: (e) => e.key === 'Enter' && choose(each.name) },
-          h('td', { class: 'text' }, each.model), h('td', { class: 'text' }, each.target), h('td', { class: 'text mono name', title: each.path }, each.shown),
+          h('td', { class: 'text' }, each.model), h('td', { class: 'text' }, each.target), h('td', { class: 'text mono name', title: each.path }, each.label),
           h('td', {}, each.total_ms === null ? '–' : figure(each.total_ms, 'ms')), h('td', { class: 'muted' }, ago(each.began))))))) : null));
   }
 
@@ -95,31 +95,31 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   }
 
   /** `better`: "less" or "more"; "" for neither, which is not coloured. */
-  const change = (a, b, text, better = 'less') => (a === null || b === null || a === undefined || b === undefined ? h('td', { class: 'faint' }, '–')
+  const changeCell = (a, b, text, better = 'less') => (a === null || b === null || a === undefined || b === undefined ? h('td', { class: 'faint' }, '–')
     : a === b ? h('td', { class: 'muted' }, '=') : h('td', { class: !better ? '' : (b < a) === (better === 'less') ? 'less' : 'more' }, `${b > a ? '+' : '−'}${text(Math.abs(b - a))}`));
   /** The speedup of B with its interval, marked if it is within the noise. */
-  function speedup(value, bounds, sign = '') {
+  function speedupCell(value, bounds, sign = '') {
     if (value === null) return h('td', { class: 'faint' }, '–');
     const text = `${sign}${number(value)}×`;
     if (!bounds) return h('td', sign ? { class: 'said', title: 'Computed from a predicted time: a bound' } : { class: 'muted', title: 'Too few samples for an interval' }, text);
     const [low, high] = bounds;
     const range = `${number(low)} to ${number(high)}×`;
-    const noise = low <= 1 && high >= 1;
-    return h('td', { class: noise ? 'muted' : low > 1 ? 'less' : 'more', title: `95 % interval: ${range}${noise ? '. The interval contains 1: the difference is within the noise' : ''}`, 'data-noise': String(noise) },
-      text, h('small', {}, noise ? ' within noise' : ` (${range})`));
+    const isNoise = low <= 1 && high >= 1;
+    return h('td', { class: isNoise ? 'muted' : low > 1 ? 'less' : 'more', title: `95 % interval: ${range}${isNoise ? '. The interval contains 1: the difference is within the noise' : ''}`, 'data-noise': String(isNoise) },
+      text, h('small', {}, isNoise ? ' within noise' : ` (${range})`));
   }
   const ratio = (a, b) => (a && b ? a / b : null);
   /** A predicted time is a lower bound, so a ratio that uses one is a bound too, and marked as such. */
-  const bound = (row) => (!row.a || !row.b || row.a.measured === row.b.measured ? '' : row.a.measured ? '≤ ' : '≥ ');
-  const guessed = (row) => Boolean(row.a && row.b && !(row.a.measured && row.b.measured));
-  function against(row) {
-    return speedup(ratio(row.a?.us, row.b?.us), row.speedup, guessed(row) ? bound(row) || '≈ ' : '');
+  const boundSign = (row) => (!row.a || !row.b || row.a.measured === row.b.measured ? '' : row.a.measured ? '≤ ' : '≥ ');
+  const isPredicted = (row) => Boolean(row.a && row.b && !(row.a.measured && row.b.measured));
+  function kernelSpeedup(row) {
+    return speedupCell(ratio(row.a?.us, row.b?.us), row.speedup, isPredicted(row) ? boundSign(row) || '≈ ' : '');
   }
   const difference = (a, b) => (a === null || b === null || a === undefined || b === undefined ? null : b - a);
 
   /** A button that opens a view with both recordings. */
-  const BOTH = { kernels: 'Kernels', memory: 'Memory', timeline: 'Timeline', numerics: 'Numbers', diff: 'IR diff' };
-  const both = (view) => h('button', { 'data-both': view, title: `${BOTH[view]}: A and B`, click: () => send('follow', { go: { open: view, beside: 'compare', state: { [view]: { ab: true } } } }) }, `${BOTH[view]} ›`);
+  const BOTH_TITLES = { kernels: 'Kernels', memory: 'Memory', timeline: 'Timeline', numerics: 'Numbers', diff: 'IR diff' };
+  const bothButton = (view) => h('button', { 'data-both': view, title: `${BOTH_TITLES[view]}: A and B`, click: () => send('follow', { go: { open: view, beside: 'compare', state: { [view]: { ab: true } } } }) }, `${BOTH_TITLES[view]} ›`);
 
   function drawFacts() {
     const short = (text) => (/^[0-9a-f]{40,}$/.test(text) ? text.slice(0, 12) : text);
@@ -133,8 +133,8 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   }
 
   function drawFigures() {
-    const ranged = (row, side) => { const found = row[`interval_${side}`]; return found ? h('small', { title: explain('kernels', 'interval') }, ` (${interval(found[0], found[1], row.unit)})`) : null; };
-    const noisy = ({ speedup: found }) => Boolean(found) && found[0] <= 1 && found[1] >= 1;
+    const intervalNote = (row, side) => { const found = row[`interval_${side}`]; return found ? h('small', { title: explain('kernels', 'interval') }, ` (${interval(found[0], found[1], row.unit)})`) : null; };
+    const isWithinNoise = ({ speedup: found }) => Boolean(found) && found[0] <= 1 && found[1] >= 1;
     const show = (row, value) => (value === null ? '–' : figure(value, row.unit));
     const part = (sections) => h('div', { class: 'wide' }, h('table', { 'data-table': 'figures' },
       h('thead', {}, h('tr', {}, h('th', { class: 'text' }, ''), h('th', {}, 'A'), h('th', {}, 'B'), h('th', {}, 'difference'))),
@@ -142,8 +142,8 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
         const rows = data.figures.filter((row) => row.section === section);
         return rows.length ? [h('tr', { class: 'section' }, h('td', { colspan: 4 }, SECTIONS[section])),
           ...rows.flatMap((row) => [h('tr', { 'data-figure': row.name, title: row.a && row.b ? `${row.hint ? `${row.hint}; ` : ''}B is ${number(row.b / row.a)} times A` : row.hint }, h('td', { class: 'text' }, row.name),
-            ['a', 'b'].map((side) => h('td', {}, show(row, row[side]), ranged(row, side))), change(row.a, row.b, (value) => figure(value, row.unit), noisy(row) ? '' : row.better)),
-          row.speedup === undefined || row.a === null || row.b === null ? null : h('tr', { 'data-figure': 'speedup of B' }, h('td', { class: 'text', title: explain('compare', 'ratio') }, 'speedup of B'), h('td'), h('td'), speedup(row.a / row.b, row.speedup))])] : [];
+            ['a', 'b'].map((side) => h('td', {}, show(row, row[side]), intervalNote(row, side))), changeCell(row.a, row.b, (value) => figure(value, row.unit), isWithinNoise(row) ? '' : row.better)),
+          row.speedup === undefined || row.a === null || row.b === null ? null : h('tr', { 'data-figure': 'speedup of B' }, h('td', { class: 'text', title: explain('compare', 'ratio') }, 'speedup of B'), h('td'), h('td'), speedupCell(row.a / row.b, row.speedup))])] : [];
       }))));
     const csv = h('button', { title: 'Download as CSV', click: () => download('compare-figures.csv', csvText(['section', 'figure', 'unit', 'A', 'B', 'difference'],
       data.figures.map((row) => [row.section, row.name, row.unit, row.a, row.b, difference(row.a, row.b)])), 'text/csv') }, 'CSV');
@@ -158,24 +158,24 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       cell: (row) => (row[letter] ? h('td', { class: 'text mono name', title: names(row[letter]) }, `${names(row[letter])}${row[letter].count > 1 ? ` × ${count(row[letter].count)}` : ''}`)
         : h('td', { class: 'text faint' }, 'none')) });
     const [unit, scale] = columnUnit('us', rows.flatMap((row) => [row.a?.us, row.b?.us]));
-    const shown = (us) => number(us * scale);
+    const timeText = (us) => number(us * scale);
     const time = (letter) => ({ id: `us_${letter}`, title: letter.toUpperCase(), unit, hint: explain('compare', 'us'), value: (row) => row[letter]?.us ?? null,
       cell: (row) => (row[letter]?.us === null || !row[letter] ? h('td', { class: 'faint' }, '–')
-        : row[letter].measured ? h('td', {}, shown(row[letter].us)) : h('td', { class: 'said', title: 'Predicted from the machine\'s limits, not measured' }, `≥ ${shown(row[letter].us)}`)) });
-    const plain_ = (letter, name, title, unit, hint, scale = 1) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint, value: (row) => row[letter]?.[name] ?? null,
+        : row[letter].measured ? h('td', {}, timeText(row[letter].us)) : h('td', { class: 'said', title: 'Predicted from the machine\'s limits, not measured' }, `≥ ${timeText(row[letter].us)}`)) });
+    const figureColumn = (letter, name, title, unit, hint, scale = 1) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint, value: (row) => row[letter]?.[name] ?? null,
       cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, '–') : h('td', { class: name === 'gflops' && !row[letter].measured ? 'said' : '' }, number(value * scale)); } });
-    const has = (letter, name) => rows.some((row) => (row[letter]?.[name] ?? null) !== null);
-    const needs = columnsOf('kernels', 'registers', 'shared', 'spilled', ['occupancy', 100]);
+    const hasValue = (letter, name) => rows.some((row) => (row[letter]?.[name] ?? null) !== null);
+    const gpuColumns = columnsOf('kernels', 'registers', 'shared', 'spilled', ['occupancy', 100]);
     const columns = [
       { id: 'title', title: 'computes', text: true, hint: explain('compare', 'computes'), value: (row) => row.title, cell: (row) => h('td', { class: 'text name', title: row.title }, row.title) },
-      { id: 'place', title: 'model line', text: true, hint: explain('compare', 'place'), value: (row) => row.place, cell: (row) => h('td', { class: 'text', title: row.place }, row.place ? base(row.place) : '–') },
+      { id: 'place', title: 'model line', text: true, hint: explain('compare', 'place'), value: (row) => row.place, cell: (row) => h('td', { class: 'text', title: row.place }, row.place ? baseName(row.place) : '–') },
       time('a'), time('b'),
       { id: 'difference', title: 'difference', unit, signed: true, hint: explain('compare', 'difference'), value: (row) => difference(row.a?.us, row.b?.us) ?? (row.b?.us ?? (row.a?.us ? -row.a.us : null)),
-        cell: (row) => { const cell = change(row.a ? row.a.us : 0, row.b ? row.b.us : 0, shown); cell.classList.toggle('guess', guessed(row)); return cell; } },
-      { id: 'ratio', title: 'speedup of B', unit: '95 % interval', hint: explain('compare', 'ratio'), value: (row) => ratio(row.a?.us, row.b?.us), cell: against },
-      ...['a', 'b'].map((letter) => plain_(letter, ...columnsOf('kernels', 'gflops')[0].slice(0, 4))),
+        cell: (row) => { const cell = changeCell(row.a ? row.a.us : 0, row.b ? row.b.us : 0, timeText); cell.classList.toggle('guess', isPredicted(row)); return cell; } },
+      { id: 'ratio', title: 'speedup of B', unit: '95 % interval', hint: explain('compare', 'ratio'), value: (row) => ratio(row.a?.us, row.b?.us), cell: kernelSpeedup },
+      ...['a', 'b'].map((letter) => figureColumn(letter, ...columnsOf('kernels', 'gflops')[0].slice(0, 4))),
       kernel('a'), kernel('b'),
-      ...['a', 'b'].flatMap((letter) => needs.filter(([name]) => has(letter, name)).map((each) => plain_(letter, ...each))),
+      ...['a', 'b'].flatMap((letter) => gpuColumns.filter(([name]) => hasValue(letter, name)).map((each) => figureColumn(letter, ...each))),
     ];
     const on = selection().kernel;
     const [node, csv] = table('kernels', columns, rows, (row) => {
@@ -186,30 +186,30 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const toggle = h('span', { class: 'group', role: 'group', 'aria-label': 'Rows' }, [['kernel', 'by kernel'], ['launch', 'by launch']].map(([name, title]) =>
       h('button', { 'aria-pressed': String((state.by ?? 'kernel') === name), 'data-by': name, click: () => remember({ by: name === 'kernel' ? undefined : name }) }, title)));
     const only = [['a', 'A'], ['b', 'B']].map(([letter, name]) => [rows.filter((row) => row[letter] && !row[letter === 'a' ? 'b' : 'a']).length, name]).filter(([n]) => n);
-    const { by_work: alike, by_nodes: nodes } = data;
-    const matched = !alike ? "matched by the framework nodes that they compute"
-      : nodes ? `matched by the framework nodes that they compute, ${count(alike)} of ${count(alike + nodes)} launches by flops, bytes and order`
+    const { by_work: matchedByWork, by_nodes: matchedByNodes } = data;
+    const matched = !matchedByWork ? "matched by the framework nodes that they compute"
+      : matchedByNodes ? `matched by the framework nodes that they compute, ${count(matchedByWork)} of ${count(matchedByWork + matchedByNodes)} launches by flops, bytes and order`
         : 'no nodes in common: matched by flops, bytes and order';
-    return [h('h2', {}, 'Kernels', both('kernels'), h('span', { class: 'faint' }, `${matched}${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`
+    return [h('h2', {}, 'Kernels', bothButton('kernels'), h('span', { class: 'faint' }, `${matched}${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`
       + (launches && data.more_launches ? `; ${count(data.launches.length)} of ${count(data.launches.length + data.more_launches)} shown` : '')), h('span', { class: 'gap' }), toggle, csv), node];
   }
 
   function drawPasses() {
-    const side = (letter, name, title, unit, shown = count) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint: { ms: explain('passes', 'time'), error: explain('compare', 'worst check error') }[name] ?? explain('passes', name), value: (row) => row[letter]?.[name] ?? null,
-      cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, row[letter] ? '–' : 'none') : h('td', {}, shown(value)); } });
-    const gap = (name, title, unit, shown = count) => ({ id: `${name}_d`, title, unit, signed: true, value: (row) => difference(row.a?.[name], row.b?.[name]), cell: (row) => change(row.a?.[name] ?? null, row.b?.[name] ?? null, shown) });
+    const side = (letter, name, title, unit, format = count) => ({ id: `${name}_${letter}`, title: `${letter.toUpperCase()} ${title}`, unit, hint: { ms: explain('passes', 'time'), error: explain('compare', 'worst check error') }[name] ?? explain('passes', name), value: (row) => row[letter]?.[name] ?? null,
+      cell: (row) => { const value = row[letter]?.[name] ?? null; return value === null ? h('td', { class: 'faint' }, row[letter] ? '–' : 'none') : h('td', {}, format(value)); } });
+    const differenceColumn = (name, title, unit, format = count) => ({ id: `${name}_d`, title, unit, signed: true, value: (row) => difference(row.a?.[name], row.b?.[name]), cell: (row) => changeCell(row.a?.[name] ?? null, row.b?.[name] ?? null, format) });
     const error = (value) => figure(value, 'relative');
     const errors = data.passes.some((row) => (row.a?.error ?? row.b?.error ?? null) !== null);
     const columns = [
       { id: 'name', title: 'pass', text: true, value: (row) => row.name, cell: (row) => h('td', { class: 'text' }, row.name) },
-      side('a', 'ops', 'ops', 'after it'), side('b', 'ops', 'ops', 'after it'), gap('ops', 'difference', 'ops'),
-      side('a', 'rewrites', 'rewrites'), side('b', 'rewrites', 'rewrites'), gap('rewrites', 'difference', 'rewrites'),
-      side('a', 'ms', 'time', 'ms', number), side('b', 'ms', 'time', 'ms', number), gap('ms', 'difference', 'ms', number),
+      side('a', 'ops', 'ops', 'after it'), side('b', 'ops', 'ops', 'after it'), differenceColumn('ops', 'difference', 'ops'),
+      side('a', 'rewrites', 'rewrites'), side('b', 'rewrites', 'rewrites'), differenceColumn('rewrites', 'difference', 'rewrites'),
+      side('a', 'ms', 'time', 'ms', number), side('b', 'ms', 'time', 'ms', number), differenceColumn('ms', 'difference', 'ms', number),
       ...(errors ? [side('a', 'error', 'worst error', 'relative', error), side('b', 'error', 'worst error', 'relative', error)] : []),
     ];
     const [node, csv] = table('passes', columns, data.passes, (row) => row.a && ({ go: () => send('show', { view: 'compare', stage: row.a.index }), marks: { 'data-stage': row.a.index } }));
     const only = [['a', 'A'], ['b', 'B']].map(([letter, name]) => [data.passes.filter((row) => row[letter] && !row[letter === 'a' ? 'b' : 'a']).length, name]).filter(([n]) => n);
-    return [h('h2', {}, 'Passes', both('diff'), h('span', { class: 'faint' }, `matched by name${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`), h('span', { class: 'gap' }), csv), node];
+    return [h('h2', {}, 'Passes', bothButton('diff'), h('span', { class: 'faint' }, `matched by name${only.map(([n, name]) => `; ${count(n)} only in ${name}`).join('')}`), h('span', { class: 'gap' }), csv), node];
   }
 
   /** Which of the two gives wrong results: shown first, since it invalidates the comparison. */
@@ -225,10 +225,10 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     const top = scroll.scrollTop;
     const [facts, factsCsv] = drawFacts();
     const [speed, numbers, csv] = drawFigures();
-    keepingFocus(scroll, ['data-sort', 'data-by'], () => scroll.replaceChildren(
+    keepFocus(scroll, ['data-sort', 'data-by'], () => scroll.replaceChildren(
       ...verdict(),
-      h('div', { class: 'two' }, h('div', {}, h('h2', {}, 'Recordings', h('span', { class: 'gap' }), factsCsv), facts, h('h2', {}, 'Speed and memory', both('memory'), both('timeline'), h('span', { class: 'gap' }), csv), speed),
-        h('div', {}, h('h2', {}, 'Work and numbers', both('numerics')), numbers)),
+      h('div', { class: 'two' }, h('div', {}, h('h2', {}, 'Recordings', h('span', { class: 'gap' }), factsCsv), facts, h('h2', {}, 'Speed and memory', bothButton('memory'), bothButton('timeline'), h('span', { class: 'gap' }), csv), speed),
+        h('div', {}, h('h2', {}, 'Work and numbers', bothButton('numerics')), numbers)),
       ...drawKernels(), ...drawPasses()));
     scroll.scrollTop = top;
   }

@@ -19,12 +19,12 @@ function h(tag, props, ...children) {
 
 /** Returns a function that schedules one callback for the next frame, however often it is called. */
 function perFrame(callback) {
-  let asked = false;
+  let isScheduled = false;
   return () => {
-    if (asked) return;
-    asked = true;
+    if (isScheduled) return;
+    isScheduled = true;
     requestAnimationFrame(() => {
-      asked = false;
+      isScheduled = false;
       callback();
     });
   };
@@ -50,16 +50,16 @@ const breakable = (name) => name.split(/(?<=_)/).map((part, i) => [i ? h('wbr') 
 // -- the keyboard -------------------------------------------------------------------------------
 
 /** Redraws and restores the focus; the focused element is found by the first of these attributes it has. */
-function keepingFocus(root, names, draw) {
+function keepFocus(root, names, draw) {
   const node = root.getRootNode().activeElement;
   const name = node && root.contains(node) && names.find((each) => node.getAttribute(each));
-  const known = name && `[${name}="${CSS.escape(node.getAttribute(name))}"]`;
+  const selector = name && `[${name}="${CSS.escape(node.getAttribute(name))}"]`;
   draw();
-  if (known && !root.contains(root.getRootNode().activeElement)) root.querySelector(known)?.focus({ preventScroll: true });
+  if (selector && !root.contains(root.getRootNode().activeElement)) root.querySelector(selector)?.focus({ preventScroll: true });
 }
 
 /** The header of a sortable column.  `order`: the name of the column sorted by and 1 (ascending)
- * or -1; `sort` receives the name.  Draw it with `keepingFocus(..., ['data-sort'], ...)`. */
+ * or -1; `sort` receives the name.  Draw it with `keepFocus(..., ['data-sort'], ...)`. */
 function sortHeader({ name, title, unit, hint, kind = '', table = '' }, [by, sign] = [], sort) {
   const on = by === name;
   return h('th', { class: kind, title: hint, scope: 'col', 'data-column': name, 'aria-sort': on ? (sign > 0 ? 'ascending' : 'descending') : 'none' },
@@ -69,14 +69,14 @@ function sortHeader({ name, title, unit, hint, kind = '', table = '' }, [by, sig
 
 /** Makes many `nodes` (marks of a plot) one Tab stop: arrow keys, Home and End move between
  * them, Enter and Space click.  `start`: the one that Tab reaches first. */
-function walked(picture, nodes, start = 0) {
-  let stop = nodes[start];
-  for (const node of nodes) node.setAttribute('tabindex', node === stop ? 0 : -1);
+function walkMarks(picture, nodes, start = 0) {
+  let current = nodes[start];
+  for (const node of nodes) node.setAttribute('tabindex', node === current ? 0 : -1);
   picture.addEventListener('focusin', ({ target }) => {
     if (!nodes.includes(target)) return;
-    stop?.setAttribute('tabindex', -1);
-    stop = target;
-    stop.setAttribute('tabindex', 0);
+    current?.setAttribute('tabindex', -1);
+    current = target;
+    current.setAttribute('tabindex', 0);
   });
   picture.addEventListener('keydown', (event) => {
     const now = nodes.indexOf(event.target);
@@ -112,8 +112,8 @@ function number(value, digits = 3) {
   const size = Math.abs(value);
   if (size >= 1e15 || size < 1e-3) return value.toExponential(digits - 1).replace('e+', 'e');
   if (size >= 10 ** digits) return count(value);
-  const places = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
-  return value.toFixed(places);
+  const decimals = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
+  return value.toFixed(decimals);
 }
 
 /** An error relative to the largest magnitude: a number, or the text for one that JSON cannot represent. */
@@ -148,9 +148,9 @@ const seconds = (value) => (value === 0 ? '0 s' : scaled(1e6 * value, UNITS.us))
 /** The common unit of a column, so that its numbers can be compared by eye: the largest in which the
  * largest number is at least 10.  `[unit, scale]`. */
 function columnUnit(kind, values) {
-  const most = values.reduce((most_, value) => Math.max(most_, Math.abs(value ?? 0)), 0);
-  const [by, unit] = UNITS[kind].find(([step]) => step === 1 || (step > 1 && most >= 10 * step));
-  return [unit, 1 / by];
+  const largest = values.reduce((maximum, value) => Math.max(maximum, Math.abs(value ?? 0)), 0);
+  const [size, unit] = UNITS[kind].find(([step]) => step === 1 || (step > 1 && largest >= 10 * step));
+  return [unit, 1 / size];
 }
 
 function figure(value, unit) {
@@ -188,37 +188,37 @@ const MARK_WORDS = {
 
 // -- copying ------------------------------------------------------------------------------------
 
-/** Copies `content`; where that is not allowed, selects `shown`, the node that displays it. */
-async function copyText(content, button, shown) {
+/** Copies `content`; where that is not allowed, selects `source`, the node that displays it. */
+async function copyText(content, button, source) {
   const label = button.textContent;
   try {
     await navigator.clipboard.writeText(content);
     button.textContent = 'Copied';
   } catch { // the user copies it by hand
     const range = document.createRange();
-    range.selectNodeContents(shown);
-    const picked = shown.getRootNode().getSelection?.() ?? getSelection();
-    picked.removeAllRanges();
-    picked.addRange(range);
+    range.selectNodeContents(source);
+    const selected = source.getRootNode().getSelection?.() ?? getSelection();
+    selected.removeAllRanges();
+    selected.addRange(range);
     button.textContent = 'Selected';
   }
   setTimeout(() => { button.textContent = label; }, 1500);
 }
 
 /** Adds keys to the rows of a table: arrows, Home and End go to a selectable row, from
- * the one that is `on` in the selection; Enter calls `enter`. */
-function walkRows(scroll, { selection, rows, on, can = () => true, go, enter }) {
-  let came = -1; // several rows can be on at once (the results of an op): this is the one that the keys reached
+ * the one that `isSelected` in the selection; Enter calls `enter`. */
+function walkRows(scroll, { selection, rows, isSelected, isSelectable = () => true, go, enter }) {
+  let reached = -1; // several rows can be on at once (the results of an op): this is the one that the keys reached
   scroll.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('.sort')) return;
-    const all = rows(), at = selection();
-    const now = all[came] && on(all[came], at) ? came : all.findIndex((row) => on(row, at));
-    const free = [...all.keys()].filter((i) => can(all[i]));
-    const to = { ArrowDown: free.find((i) => i > now), ArrowUp: free.findLast((i) => i < now), Home: free[0], End: free.at(-1) }[event.key];
+    const all = rows(), current = selection();
+    const now = all[reached] && isSelected(all[reached], current) ? reached : all.findIndex((row) => isSelected(row, current));
+    const selectable = [...all.keys()].filter((i) => isSelectable(all[i]));
+    const to = { ArrowDown: selectable.find((i) => i > now), ArrowUp: selectable.findLast((i) => i < now), Home: selectable[0], End: selectable.at(-1) }[event.key];
     if (event.key === 'Enter') enter();
     else if (to === undefined) return;
     else {
-      came = to;
+      reached = to;
       go(all[to]);
     }
     event.preventDefault();
@@ -233,21 +233,21 @@ const PYTHON = /(?<c>#.*)|(?<s>[rbfuRBFU]{0,2}(?:"""|'''|"(?:[^"\\\n]|\\.)*"?|'(
 /** Highlights one line of Python; `state.inside` holds the quotes of a string that continues on the next. */
 function highlightPython(line, state = { inside: '' }) {
   const parts = [];
-  const put = (text, kind) => { if (text) parts.push(kind && kind !== 'w' ? h('span', { class: `hl-${kind}` }, text) : text); };
-  let at = 0;
+  const add = (text, kind) => { if (text) parts.push(kind && kind !== 'w' ? h('span', { class: `hl-${kind}` }, text) : text); };
+  let position = 0;
   if (line.length > 2000) return [line];
   const string = (from, body) => {
     const end = line.indexOf(state.inside, body);
-    at = end < 0 ? line.length : end + 3;
-    put(line.slice(from, at), 's');
+    position = end < 0 ? line.length : end + 3;
+    add(line.slice(from, position), 's');
     if (end >= 0) state.inside = '';
   };
   if (state.inside) string(0, 0);
-  while (at < line.length) {
-    PYTHON.lastIndex = at;
+  while (position < line.length) {
+    PYTHON.lastIndex = position;
     const found = PYTHON.exec(line);
     if (!found) break;
-    put(line.slice(at, found.index));
+    add(line.slice(position, found.index));
     const [kind] = Object.entries(found.groups).find(([, text]) => text !== undefined);
     const quotes = kind === 's' && found[0].slice(-3);
     if (quotes === '"""' || quotes === "'''") {
@@ -255,20 +255,20 @@ function highlightPython(line, state = { inside: '' }) {
       string(found.index, found.index + found[0].length);
       continue;
     }
-    put(found[0], kind);
-    at = found.index + found[0].length;
+    add(found[0], kind);
+    position = found.index + found[0].length;
   }
-  put(line.slice(at));
+  add(line.slice(position));
   return parts;
 }
 
 // -- two recordings -----------------------------------------------------------------------------
 
-/** The runs of a library that A can be compared with; `shown`: the name, in A's own folder only the file's. */
+/** The runs of a library that A can be compared with; `label`: the name, in A's own folder only the file's. */
 function otherRuns(library, a) {
   const folder = (path) => path.slice(0, path.lastIndexOf('/') + 1);
   return library.filter((each) => each.path !== a.path && each.status !== 'unreadable')
-    .map((each) => ({ ...each, shown: folder(each.path) === folder(a.path) ? each.path.slice(folder(a.path).length) : each.name }));
+    .map((each) => ({ ...each, label: folder(each.path) === folder(a.path) ? each.path.slice(folder(a.path).length) : each.name }));
 }
 
 /** Chooses the two recordings: A is the open one, B is chosen from `library` or by its path. */
@@ -276,22 +276,22 @@ function pairBar({ a, b, library, about, choose, send }) {
   const path = h('input', { type: 'text', placeholder: 'the path of a .run file', 'aria-label': 'Path of the recording to compare with', hidden: true });
   path.addEventListener('keydown', (event) => { event.stopPropagation(); if (event.key === 'Enter' && path.value.trim()) choose(path.value.trim()); });
   const listed = b && library.find((each) => each.path === b.path);
-  const pick = h('select', { 'aria-label': 'Compare with', change: () => {
-    if (pick.value === '/') { path.hidden = false; path.focus(); } else choose(pick.value);
+  const select = h('select', { 'aria-label': 'Compare with', change: () => {
+    if (select.value === '/') { path.hidden = false; path.focus(); } else choose(select.value);
   } },
   h('option', { value: '' }, b ? 'no recording' : 'choose a recording…'),
   b && !listed && h('option', { value: b.path }, `${b.name}  (${about(b)})`),
-  library.map((each) => h('option', { value: each.name, title: each.path }, `${each.shown}  (${each.model} · ${each.target}${each.variant ? ` · ${each.variant}` : ''}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
+  library.map((each) => h('option', { value: each.name, title: each.path }, `${each.label}  (${each.model} · ${each.target}${each.variant ? ` · ${each.variant}` : ''}${each.total_ms === null ? '' : `, ${figure(each.total_ms, 'ms')}`})`)),
   h('option', { value: '/' }, 'another file…'));
-  pick.value = b ? (listed?.name ?? b.path) : '';
+  select.value = b ? (listed?.name ?? b.path) : '';
   return [
     h('span', { class: 'letter' }, 'A'), h('span', { class: 'run', title: a.path }, h('b', {}, a.name), h('span', { class: 'muted' }, about(a))),
     b && h('button', { title: 'Swap: open B and compare it with A', 'aria-label': 'Swap A and B', 'data-do': 'swap', click: () => send('swap', {}) }, '⇄'),
-    h('span', { class: 'letter b' }, 'B'), pick, path,
+    h('span', { class: 'letter b' }, 'B'), select, path,
   ].filter(Boolean);
 }
 
-const pairClear = (b, choose) => (b
+const clearPairButton = (b, choose) => (b
   ? h('button', { class: 'plain', title: 'Stop comparing', 'aria-label': 'Clear B', 'data-do': 'clear', click: () => choose('') }, '×') : '');
 
 const PAIR = `
@@ -315,7 +315,7 @@ function json(model, name) {
 }
 
 /** Whether the user may compile; page.html marks the pages of viewers, who may not. */
-const mayChange = () => document.documentElement.dataset.role !== 'viewer';
+const canEdit = () => document.documentElement.dataset.role !== 'viewer';
 
 let commandNumber = 0;
 
@@ -331,7 +331,7 @@ function command(model, name, more) {
 }
 
 /** The selection that a command implies, shown as soon as it is sent. */
-const CHOSEN = {
+const IMPLIED_SELECTION = {
   select: ({ op, kernel }) => ({ ...(op === undefined ? {} : { op, ops: [op] }), ...(kernel === undefined ? {} : { kernel }) }),
   go: ({ stage, rewrite }) => ({ stage, rewrite }),
   rewrite: ({ index }) => ({ rewrite: index }),
@@ -339,16 +339,16 @@ const CHOSEN = {
 
 /** The selection as a component sees it: the host's, and until the host answers also the last choice
  * made here: keys are faster than any host.  A report's selection has no numbers and is immediate. */
-function selecting(model) {
-  let sent = 0, ahead = {};
-  const said = () => plain(model.get('selection')) ?? {};
-  const waits = () => (said().n ?? sent) < sent;
+function trackSelection(model) {
+  let sentNumber = 0, pendingSelection = {};
+  const hostSelection = () => plain(model.get('selection')) ?? {};
+  const isWaiting = () => (hostSelection().n ?? sentNumber) < sentNumber;
   return {
-    waits,
-    selection: () => (waits() ? { ...said(), ...ahead } : said()),
-    chose: (chosen, n) => {
-      ahead = waits() ? { ...ahead, ...chosen } : chosen;
-      sent = n;
+    isWaiting,
+    selection: () => (isWaiting() ? { ...hostSelection(), ...pendingSelection } : hostSelection()),
+    select: (chosen, n) => {
+      pendingSelection = isWaiting() ? { ...pendingSelection, ...chosen } : chosen;
+      sentNumber = n;
     },
   };
 }
@@ -361,11 +361,11 @@ function component(style, create) {
       sheet.textContent = BASE + style;
       const root = h('div', { class: 'root' });
       el.append(sheet, root);
-      const undo = [];
-      const { waits, selection, chose } = selecting(model);
-      const selected = [];
+      const cleanups = [];
+      const { isWaiting, selection, select } = trackSelection(model);
+      const selectionWatchers = [];
       const watch = (name, run) => {
-        const guarded = () => {
+        const runGuarded = () => {
           try {
             run();
           } catch (error) {
@@ -374,23 +374,23 @@ function component(style, create) {
               `This part of the page failed: ${error.message}. The other parts still work; reload to try again.`));
           }
         };
-        const changed = name === 'selection' ? () => waits() || guarded() : guarded;
-        if (name === 'selection') selected.push(guarded);
+        const changed = name === 'selection' ? () => isWaiting() || runGuarded() : runGuarded;
+        if (name === 'selection') selectionWatchers.push(runGuarded);
         model.on(`change:${name}`, changed);
-        undo.push(() => model.off(`change:${name}`, changed));
-        guarded();
+        cleanups.push(() => model.off(`change:${name}`, changed));
+        runGuarded();
       };
-      // `known`: other parts of the new selection, which the component marks.
-      const send = (name, more, known = {}) => {
+      // `alsoSelected`: other parts of the new selection, which the component marks.
+      const send = (name, more, alsoSelected = {}) => {
         const n = command(model, name, more);
-        const chosen = CHOSEN[name]?.(more);
+        const chosen = IMPLIED_SELECTION[name]?.(more);
         if (!chosen) return;
-        chose({ ...chosen, ...known }, n);
-        if (waits()) selected.forEach((run) => run());
+        select({ ...chosen, ...alsoSelected }, n);
+        if (isWaiting()) selectionWatchers.forEach((run) => run());
       };
-      const later = (cleanup) => undo.push(cleanup);
+      const later = (cleanup) => cleanups.push(cleanup);
       create({ model, root, watch, later, send, selection });
-      return () => undo.forEach((each) => each());
+      return () => cleanups.forEach((each) => each());
     },
   };
 }

@@ -11,24 +11,24 @@ function download(name, content, type) {
 
 /** A file name that is valid on every file system; keeps the extension. */
 function fileName(text) {
-  const plain_ = text.replace(/[^\w.+=@-]+/g, '_');
-  const [end] = /(\.\w{1,5}){0,2}$/.exec(plain_);
-  return plain_.slice(0, plain_.length - end.length).slice(0, 100) + end || 'download';
+  const safe = text.replace(/[^\w.+=@-]+/g, '_');
+  const [extension] = /(\.\w{1,5}){0,2}$/.exec(safe);
+  return safe.slice(0, safe.length - extension.length).slice(0, 100) + extension || 'download';
 }
 
 /** `rows` of values under `names`, as CSV.  Text that a spreadsheet would evaluate as a formula stays text. */
 function csvText(names, rows) {
   const quote = (value) => {
-    const plain_ = String(value ?? '');
-    const text = typeof value === 'string' && /^[=+\-@\t\r]/.test(plain_) && Number.isNaN(Number(plain_)) ? `'${plain_}` : plain_;
+    const raw = String(value ?? '');
+    const text = typeof value === 'string' && /^[=+\-@\t\r]/.test(raw) && Number.isNaN(Number(raw)) ? `'${raw}` : raw;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   return [names, ...rows].map((row) => row.map(quote).join(',')).join('\n');
 }
 
 /** Characters that are not valid in XML (names in a model can contain any). */
-const NO_XML = /[^\t\n\r\x20-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
-const DRAWN = ['fill', 'fill-opacity', 'stroke', 'stroke-opacity', 'stroke-width', 'stroke-dasharray', 'opacity', 'visibility', 'font-family', 'font-size', 'font-weight', 'text-anchor', 'paint-order', 'stroke-linejoin'];
+const INVALID_XML = /[^\t\n\r\x20-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu;
+const STYLE_ATTRIBUTES = ['fill', 'fill-opacity', 'stroke', 'stroke-opacity', 'stroke-width', 'stroke-dasharray', 'opacity', 'visibility', 'font-family', 'font-size', 'font-weight', 'text-anchor', 'paint-order', 'stroke-linejoin'];
 
 /** A drawing as a standalone file: styles become attributes. */
 function svgText(picture) {
@@ -36,7 +36,7 @@ function svgText(picture) {
   const [from, to] = [picture, copy].map((each) => [each, ...each.querySelectorAll('*')]);
   from.forEach((node, i) => {
     const style = getComputedStyle(node);
-    for (const name of DRAWN) {
+    for (const name of STYLE_ATTRIBUTES) {
       const value = style.getPropertyValue(name);
       to[i].setAttribute(name, value === 'rgba(0, 0, 0, 0)' ? 'none' : value); // some readers do not support alpha
     }
@@ -46,16 +46,16 @@ function svgText(picture) {
   copy.setAttribute('xmlns', SVG);
   copy.setAttribute('width', width);
   copy.setAttribute('height', height);
-  const back = document.createElementNS(SVG, 'rect');
-  const [left, top, wide, high] = (picture.getAttribute('viewBox') ?? `0 0 ${width} ${height}`).split(' ');
-  for (const [name, value] of Object.entries({ x: left, y: top, width: wide, height: high })) back.setAttribute(name, value);
-  back.setAttribute('fill', getComputedStyle(picture).getPropertyValue('--surface').trim() || 'white');
-  copy.prepend(back);
-  return new XMLSerializer().serializeToString(copy).replace(NO_XML, '\ufffd');
+  const background = document.createElementNS(SVG, 'rect');
+  const [left, top, boxWidth, boxHeight] = (picture.getAttribute('viewBox') ?? `0 0 ${width} ${height}`).split(' ');
+  for (const [name, value] of Object.entries({ x: left, y: top, width: boxWidth, height: boxHeight })) background.setAttribute(name, value);
+  background.setAttribute('fill', getComputedStyle(picture).getPropertyValue('--surface').trim() || 'white');
+  copy.prepend(background);
+  return new XMLSerializer().serializeToString(copy).replace(INVALID_XML, '\ufffd');
 }
 
 /** A drawing as PNG, with twice its resolution on the screen. */
-async function pngOf(picture) {
+async function renderPng(picture) {
   const { width, height } = picture.getBoundingClientRect();
   const address = URL.createObjectURL(new Blob([svgText(picture)], { type: 'image/svg+xml' }));
   try {
@@ -71,8 +71,8 @@ async function pngOf(picture) {
 }
 
 /** Flattens nested facts into rows of a name (`numbers.0`) and a value. */
-const flat = (value, name = '') => (value !== null && typeof value === 'object'
-  ? Object.entries(value).flatMap(([key, each]) => flat(each, name ? `${name}.${key}` : key)) : [[name, value]]);
+const flattenFacts = (value, name = '') => (value !== null && typeof value === 'object'
+  ? Object.entries(value).flatMap(([key, each]) => flattenFacts(each, name ? `${name}.${key}` : key)) : [[name, value]]);
 
 // -- the menu -----------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ const csvItem = (what, file, make) => [`${what}, CSV`, () => download(`${file}.c
 /** Two items for a drawing; none without a `picture`. */
 const pictureItems = (what, file, picture) => (picture ? [
   [`${what}, SVG`, () => download(`${file}.svg`, svgText(picture), 'image/svg+xml')],
-  [`${what}, PNG`, async () => download(`${file}.png`, await pngOf(picture))],
+  [`${what}, PNG`, async () => download(`${file}.png`, await renderPng(picture))],
 ] : []);
 const textItem = (what, file, make) => [what, () => download(file, make(), 'text/plain')];
 
@@ -92,19 +92,19 @@ function downloadMenu(items, what = 'Download') {
   const button = h('button', { class: 'plain save', title: what, 'aria-label': what, 'aria-haspopup': 'menu', 'aria-expanded': 'false' }, '⤓');
   button.popoverTargetElement = menu;
   let view = null;
-  const place = () => {
+  const attachMenu = () => {
     view = button.closest('.root');
     view.parentNode.append(menu);
   };
   /** Focuses the button, or the one that replaced it. */
-  const back = () => {
+  const focusButton = () => {
     const others = [...view.querySelectorAll('button.save')];
     (button.isConnected ? button : others.find((each) => each.title === what))?.focus();
   };
-  const choices = () => [...menu.querySelectorAll('button')];
-  const pick = async (save) => {
+  const menuItems = () => [...menu.querySelectorAll('button')];
+  const choose = async (save) => {
     menu.hidePopover();
-    back();
+    focusButton();
     try {
       await save();
     } catch (error) {
@@ -114,33 +114,33 @@ function downloadMenu(items, what = 'Download') {
       menu.showPopover();
     }
   };
-  button.addEventListener('click', () => { if (!menu.isConnected) place(); }); // then the browser opens it
+  button.addEventListener('click', () => { if (!menu.isConnected) attachMenu(); }); // then the browser opens it
   menu.addEventListener('beforetoggle', (event) => {
     if (event.newState !== 'open') return;
     if ('told' in menu.dataset) delete menu.dataset.told;
-    else menu.replaceChildren(...items().map(([title, save]) => h('button', { role: 'menuitem', tabindex: -1, title, click: () => pick(save) }, title)));
+    else menu.replaceChildren(...items().map(([title, save]) => h('button', { role: 'menuitem', tabindex: -1, title, click: () => choose(save) }, title)));
   });
   menu.addEventListener('toggle', () => {
-    const open = menu.matches(':popover-open');
-    button.setAttribute('aria-expanded', String(open));
-    if (!open) {
+    const isOpen = menu.matches(':popover-open');
+    button.setAttribute('aria-expanded', String(isOpen));
+    if (!isOpen) {
       menu.remove();
       return;
     }
     const box = button.getBoundingClientRect();
-    const below = box.bottom + 2 + menu.offsetHeight < innerHeight;
+    const fitsBelow = box.bottom + 2 + menu.offsetHeight < innerHeight;
     menu.style.left = `${Math.max(4, Math.min(box.left, innerWidth - menu.offsetWidth - 6))}px`;
-    menu.style.top = `${below ? box.bottom + 2 : Math.max(4, box.top - menu.offsetHeight - 2)}px`;
-    choices()[0]?.focus();
+    menu.style.top = `${fitsBelow ? box.bottom + 2 : Math.max(4, box.top - menu.offsetHeight - 2)}px`;
+    menuItems()[0]?.focus();
   });
   menu.addEventListener('keydown', (event) => {
-    const list = choices();
-    const at = list.indexOf(event.target);
-    const to = { ArrowDown: (at + 1) % list.length, ArrowUp: (at - 1 + list.length) % list.length, Home: 0, End: list.length - 1 }[event.key];
+    const list = menuItems();
+    const current = list.indexOf(event.target);
+    const to = { ArrowDown: (current + 1) % list.length, ArrowUp: (current - 1 + list.length) % list.length, Home: 0, End: list.length - 1 }[event.key];
     event.stopPropagation(); // not a key of the view or the page
     if (event.key === 'Escape' || event.key === 'Tab') {
       menu.hidePopover();
-      back();
+      focusButton();
     } else if (to === undefined) return;
     else list[to].focus();
     event.preventDefault();

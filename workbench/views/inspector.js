@@ -33,59 +33,59 @@ pre .no { color: var(--faint); display: inline-block; width: 34px; user-select: 
 
 // A strip of the passes with lanes for the op's origin, the op itself, what it became, and its gradients.
 const LANES = [['from', 'from'], ['op', 'op'], ['became', 'became'], ['gradient', 'grad.']];
-const SIGNS = {
+const MARK_PATHS = {
   source: 'M-3.5 -4h7v8h-7z', imported: 'M0 -4.5a4.5 4.5 0 1 0 .01 0z', created: 'M0 -4.5a4.5 4.5 0 1 0 .01 0z', rewritten: 'M0 -5L5 0L0 5L-5 0z', fused: 'M-4 -4h8v8h-8z',
   kernel: 'M-5 4L0 -5L5 4z', buffer: 'M-5 -3h10v6h-10z', code: 'M-4 -5h5l3 3v7h-8z', removed: 'M-4 -2.5L-2.5 -4L0 -1.5L2.5 -4L4 -2.5L1.5 0L4 2.5L2.5 4L0 1.5L-2.5 4L-4 2.5L-1.5 0z', gradient: 'M-5 -4L5 -4L0 5z', forward: 'M-5 4L5 4L0 -5z',
 };
-const SIGN = 13; // the width of a mark
+const MARK_WIDTH = 13; // the width of a mark
 const STRIP = { width: 280, left: 42, right: 8, top: 10, lane: 17, axis: 13 };
 const HINT = 'Each mark is a link: ← → move along the marks, ↑ ↓ to another lane, Enter follows.';
 
-/** `row`: the marks of `workbench op --json`; `follow` opens the target of a mark; `again`: the position of the mark to focus. */
-function timeline(row, follow, again) {
+/** `row`: the marks of `workbench op --json`; `follow` opens the target of a mark; `focusAt`: the position of the mark to focus. */
+function timeline(row, follow, focusAt) {
   const { width, left, right, top, lane, axis } = STRIP;
   const lanes = LANES.filter(([name]) => name === 'op' || row.marks.some((mark) => mark.lane === name));
   const low = row.marks.some((mark) => mark.at < 0) ? -1 : 0;
   const high = Math.max(row.stages - 1, ...row.marks.map((mark) => mark.at));
   // Passes with marks are wide enough for one; the others share the rest of the width.
-  const marked = [...new Set([0, ...row.marks.map((mark) => mark.at)])];
-  const room = (width - left - right) / Math.max(marked.length, 1);
-  const wide = Math.min(SIGN, room * 0.9);
-  const thin = (width - left - right - wide * marked.length) / Math.max(1, high - low + 1 - marked.length);
+  const markedStages = [...new Set([0, ...row.marks.map((mark) => mark.at)])];
+  const widthPerMark = (width - left - right) / Math.max(markedStages.length, 1);
+  const markedWidth = Math.min(MARK_WIDTH, widthPerMark * 0.9);
+  const otherWidth = (width - left - right - markedWidth * markedStages.length) / Math.max(1, high - low + 1 - markedStages.length);
   const edges = [left];
-  for (let at = low; at <= high; at += 1) edges.push(edges[edges.length - 1] + (marked.includes(at) ? wide : thin));
+  for (let at = low; at <= high; at += 1) edges.push(edges[edges.length - 1] + (markedStages.includes(at) ? markedWidth : otherWidth));
   const x = (at) => (edges[Math.min(Math.max(at, low), high) - low] + edges[Math.min(Math.max(at, low), high) - low + 1]) / 2;
   const y = (name) => top + lane * (lanes.findIndex(([each]) => each === name) + 0.5);
   const bottom = top + lane * lanes.length;
-  const said = h('p', { class: 'said', 'aria-hidden': 'true' }, HINT);
+  const caption = h('p', { class: 'said', 'aria-hidden': 'true' }, HINT);
   const picture = svg('svg', { viewBox: `0 0 ${width} ${bottom + axis}`, role: 'toolbar', 'aria-label': `History of the op across ${row.stages} stages. ${HINT}` });
   picture.append(svg('rect', { class: 'here', x: x(row.shown) - 3, width: 6, y: top - 4, height: bottom - top + 8 }, svg('title', {}, `the shown stage, ${row.shown}`)));
   for (const [name, title] of lanes) picture.append(svg('line', { class: 'axis', x1: left, x2: width - right, y1: y(name), y2: y(name) }), svg('text', { x: 0, y: y(name) + 3 }, title));
-  let free = 0;
-  for (const at of marked.filter((each) => each >= 0 && each < row.stages).sort((a, b) => a - b)) {
-    if (x(at) < free) continue;
+  let nextFree = 0;
+  for (const at of markedStages.filter((each) => each >= 0 && each < row.stages).sort((a, b) => a - b)) {
+    if (x(at) < nextFree) continue;
     picture.append(svg('text', { x: x(at), y: bottom + 10, 'text-anchor': 'middle' }, String(at)));
-    free = x(at) + 14;
+    nextFree = x(at) + 14;
   }
   if (high >= row.stages) picture.append(svg('line', { class: 'axis', x1: edges[row.stages - low], x2: edges[row.stages - low], y1: top - 4, y2: bottom + 2 }), svg('text', { x: (edges[row.stages - low] + edges[edges.length - 1]) / 2, y: bottom + 10, 'text-anchor': 'middle' }, 'end'));
   for (const [name] of lanes) {
-    const places = row.marks.filter((mark) => mark.lane === name).map((mark) => mark.at);
+    const positions = row.marks.filter((mark) => mark.lane === name).map((mark) => mark.at);
     if (name === 'op' && row.first !== null) picture.append(svg('line', { class: 'life', x1: x(row.first), x2: x(row.last === null ? row.stages - 1 : row.last + 1), y1: y(name), y2: y(name) }));
-    else if (places.length && name !== 'gradient') picture.append(svg('line', { class: 'other', x1: x(Math.min(...places)), x2: x(name === 'from' && row.first !== null ? Math.max(row.first, ...places) : Math.max(...places)), y1: y(name), y2: y(name) }));
+    else if (positions.length && name !== 'gradient') picture.append(svg('line', { class: 'other', x1: x(Math.min(...positions)), x2: x(name === 'from' && row.first !== null ? Math.max(row.first, ...positions) : Math.max(...positions)), y1: y(name), y2: y(name) }));
   }
   const nodes = row.marks.map((mark) => {
     const go = () => follow(mark);
     return svg('g', { class: `mark ${mark.what}`, 'data-what': mark.what, 'data-at': mark.at, 'data-lane': mark.lane, transform: `translate(${x(mark.at).toFixed(1)} ${y(mark.lane)})`, role: 'link', tabindex: -1, 'aria-label': mark.text,
-      click: go, focus: () => { said.textContent = mark.text; nodes.forEach((node, i) => node.setAttribute('tabindex', row.marks[i] === mark ? 0 : -1)); }, blur: () => { said.textContent = HINT; },
+      click: go, focus: () => { caption.textContent = mark.text; nodes.forEach((node, i) => node.setAttribute('tabindex', row.marks[i] === mark ? 0 : -1)); }, blur: () => { caption.textContent = HINT; },
       // The text is shown below, and is the accessible name; the tooltip exists only during hover.
-      mouseenter: (event) => { said.textContent = mark.text; event.currentTarget.append(svg('title', {}, mark.text)); },
-      mouseleave: (event) => { said.textContent = HINT; event.currentTarget.querySelector('title')?.remove(); } },
-    svg('circle', { class: 'hit', r: Math.max(3, Math.min(7, wide / 2)) }), svg('path', { class: 'sign', d: SIGNS[mark.what] ?? SIGNS.rewritten }));
+      mouseenter: (event) => { caption.textContent = mark.text; event.currentTarget.append(svg('title', {}, mark.text)); },
+      mouseleave: (event) => { caption.textContent = HINT; event.currentTarget.querySelector('title')?.remove(); } },
+    svg('circle', { class: 'hit', r: Math.max(3, Math.min(7, markedWidth / 2)) }), svg('path', { class: 'sign', d: MARK_PATHS[mark.what] ?? MARK_PATHS.rewritten }));
   });
   picture.append(...nodes);
   const order = row.marks.map((_, i) => i).sort((a, b) => row.marks[a].at - row.marks[b].at || a - b);
-  const own = Math.max(0, row.marks.findIndex((mark) => mark.lane === 'op'));
-  nodes[own]?.setAttribute('tabindex', 0);
+  const firstOpMark = Math.max(0, row.marks.findIndex((mark) => mark.lane === 'op'));
+  nodes[firstOpMark]?.setAttribute('tabindex', 0);
   picture.addEventListener('keydown', (event) => {
     const now = nodes.indexOf(event.target.closest('.mark'));
     if (now < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -95,9 +95,9 @@ function timeline(row, follow, again) {
     if (along) to = order[order.indexOf(now) + along];
     else if (across) {
       const names = lanes.map(([name]) => name).filter((name) => row.marks.some((mark) => mark.lane === name));
-      const wanted = names[names.indexOf(row.marks[now].lane) + across];
-      const near = (i) => Math.abs(row.marks[i].at - row.marks[now].at);
-      to = order.filter((i) => row.marks[i].lane === wanted).sort((a, b) => near(a) - near(b))[0];
+      const targetLane = names[names.indexOf(row.marks[now].lane) + across];
+      const distance = (i) => Math.abs(row.marks[i].at - row.marks[now].at);
+      to = order.filter((i) => row.marks[i].lane === targetLane).sort((a, b) => distance(a) - distance(b))[0];
     } else if (event.key === 'Home') [to] = order;
     else if (event.key === 'End') to = order[order.length - 1];
     else if (event.key === 'Enter' || event.key === ' ') follow(row.marks[now]);
@@ -106,12 +106,12 @@ function timeline(row, follow, again) {
     event.preventDefault();
     event.stopPropagation();
   });
-  if (again !== null && nodes.length) {
-    const near = (i) => Math.abs(row.marks[i].at - again);
-    const [to] = [...order].sort((a, b) => near(a) - near(b) || (row.marks[b].lane === 'op') - (row.marks[a].lane === 'op'));
+  if (focusAt !== null && nodes.length) {
+    const distance = (i) => Math.abs(row.marks[i].at - focusAt);
+    const [to] = [...order].sort((a, b) => distance(a) - distance(b) || (row.marks[b].lane === 'op') - (row.marks[a].lane === 'op'));
     requestAnimationFrame(() => nodes[to].focus());
   }
-  return h('div', { class: 'timeline' }, picture, said, row.more ? h('span', { class: 'faint' }, `${count(row.more)} marks in between are left out`) : null);
+  return h('div', { class: 'timeline' }, picture, caption, row.more ? h('span', { class: 'faint' }, `${count(row.more)} marks in between are left out`) : null);
 }
 
 export default component(STYLE, ({ model, root, watch, send }) => {
@@ -129,24 +129,24 @@ export default component(STYLE, ({ model, root, watch, send }) => {
       ...pictureItems('History of the op', 'history', body.querySelector('.timeline svg'))] : []),
   ], 'Download the inspector');
   root.append(h('div', { class: 'head' }, title, saves), body);
-  const go = (row) => () => send('follow', { go: row.go });
+  const followRow = (row) => () => send('follow', { go: row.go });
 
-  let again = null; // the focused position in the strip when it led to another op
+  let focusedPosition = null; // the focused position in the strip when it led to another op
   const DRAW = {
     timeline: (row) => timeline(row, (mark) => {
-      again = root.getRootNode().activeElement?.closest?.('.mark') ? mark.at : null;
+      focusedPosition = root.getRootNode().activeElement?.closest?.('.mark') ? mark.at : null;
       send('follow', { go: mark.go });
-    }, again),
+    }, focusedPosition),
     text: (row) => h('p', {}, row.text),
     fact: (row) => h('div', { class: 'fact' }, h('span', { class: 'name', title: [row.name, explain('inspector', row.name)].filter(Boolean).join('\n') }, row.name),
-      row.go ? h('span', { class: 'value link', role: 'link', tabindex: 0, click: go(row) }, row.text) : h('span', { class: 'value' }, row.text)),
-    link: (row) => h('div', { class: 'row' }, h('span', { class: 'link mono', role: 'link', tabindex: 0, click: go(row) }, row.text),
+      row.go ? h('span', { class: 'value link', role: 'link', tabindex: 0, click: followRow(row) }, row.text) : h('span', { class: 'value' }, row.text)),
+    link: (row) => h('div', { class: 'row' }, h('span', { class: 'link mono', role: 'link', tabindex: 0, click: followRow(row) }, row.text),
       row.detail && h('span', { class: 'detail' }, row.detail)),
-    code: (row) => h('div', {}, h('div', { class: 'place mono' }, h('span', { class: 'link', role: 'link', tabindex: 0, title: `${row.path}: show in Source`, click: go(row) }, row.place)),
+    code: (row) => h('div', {}, h('div', { class: 'place mono' }, h('span', { class: 'link', role: 'link', tabindex: 0, title: `${row.path}: show in Source`, click: followRow(row) }, row.place)),
       row.lines.length > 0 && h('pre', { tabindex: 0, 'aria-label': `Lines of ${row.path}` }, row.lines.map((line, i) => h('span', { class: `line${row.first + i === row.line ? ' on' : ''}` },
         h('span', { class: 'no' }, row.first + i), line)))),
     ops: (row) => h('div', { class: 'ops' }, h('span', { class: 'name' }, row.name), row.lines.map((line) =>
-      h('div', { class: 'link', role: 'link', tabindex: 0, title: line.text, click: go(line) }, line.text)),
+      h('div', { class: 'link', role: 'link', tabindex: 0, title: line.text, click: followRow(line) }, line.text)),
     row.more ? h('span', { class: 'faint' }, `and ${count(row.more)} more`) : null),
   };
   body.addEventListener('keydown', (event) => {
@@ -161,7 +161,7 @@ export default component(STYLE, ({ model, root, watch, send }) => {
     title.title = data.title;
     body.replaceChildren(...data.sections.map((section) =>
       h('section', {}, h('h3', {}, section.title), section.rows.map((row) => DRAW[row.kind](row)))));
-    again = null;
+    focusedPosition = null;
     body.scrollTop = 0;
   });
 });

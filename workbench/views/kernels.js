@@ -3,7 +3,7 @@
 const TWO_STYLE = PAIR_TABLE;
 
 function twoKernels({ selection, send, remember }) {
-  const has = (row, id) => id !== undefined && (row.a?.kernels ?? []).some((each) => each.id === id);
+  const hasKernel = (row, id) => id !== undefined && (row.a?.kernels ?? []).some((each) => each.id === id);
   const names = (side) => (side ? side.kernels.map((each) => each.name).join(', ') : '');
   const HINTS = { us: explain('compare', 'us') };
   const group = (name, title, rest) => ({ name, title, ...rest, hint: HINTS[name] ?? explain('kernels', name) });
@@ -11,10 +11,10 @@ function twoKernels({ selection, send, remember }) {
   function facts(data) {
     const total = (letter) => data.kernels.reduce((sum, row) => sum + (row[letter]?.us ?? 0), 0);
     const [a, b] = [total('a'), total('b')];
-    const alone = [['a', 'b', 'A'], ['b', 'a', 'B']].map(([one, two, letter]) => [data.kernels.filter((row) => row[one] && !row[two]).length, letter]).filter(([n]) => n);
-    const matched = !data.by_work ? 'matched by framework nodes' : data.by_nodes ? `${count(data.by_work)} of ${count(data.by_work + data.by_nodes)} launches matched by a guess: flops, bytes, order` : 'matched by a guess: flops, bytes and order';
+    const unmatched = [['a', 'b', 'A'], ['b', 'a', 'B']].map(([one, two, letter]) => [data.kernels.filter((row) => row[one] && !row[two]).length, letter]).filter(([n]) => n);
+    const matchText = !data.by_work ? 'matched by framework nodes' : data.by_nodes ? `${count(data.by_work)} of ${count(data.by_work + data.by_nodes)} launches matched by a guess: flops, bytes, order` : 'matched by a guess: flops, bytes and order';
     return [h('span', { title: 'Time of all launches of one execution, A and B' }, 'kernels ', h('b', {}, `${data.a.measured ? '' : '≥ '}${figure(a, 'us')}`), ' | ', h('b', {}, `${data.b.measured ? '' : '≥ '}${figure(b, 'us')}`)),
-      h('span', {}, `${matched}${alone.map(([n, letter]) => `; ${count(n)} only in ${letter}`).join('')}`)];
+      h('span', {}, `${matchText}${unmatched.map(([n, letter]) => `; ${count(n)} only in ${letter}`).join('')}`)];
   }
 
   return pairTable({ selection, remember, what: {
@@ -22,9 +22,9 @@ function twoKernels({ selection, send, remember }) {
     region: 'Kernels of both recordings: up and down select a kernel of A, Enter shows its code',
     filter: 'Filter by computation, kernel or line',
     left: [{ id: 'title', title: 'computes', value: (row) => row.title }],
-    groups: [group('us', 'all launches', { kind: 'us' }), group('count', 'launches', { whole: true }), group('median_us', 'per launch', { kind: 'us' }), group('share', 'share', { unit: '% of time', scale: 100 })],
+    groups: [group('us', 'all launches', { kind: 'us' }), group('count', 'launches', { integer: true }), group('median_us', 'per launch', { kind: 'us' }), group('share', 'share', { unit: '% of time', scale: 100 })],
     right: [
-      { id: 'place', title: 'model line', value: (row) => base(row.place), whole: (row) => row.place },
+      { id: 'place', title: 'model line', value: (row) => baseName(row.place), tooltip: (row) => row.place },
       ...['a', 'b'].map((side) => ({ id: `kernel_${side}`, title: `${side.toUpperCase()} kernel`, code: true, none: 'none', value: (row) => names(row[side]) })),
     ],
     rows: (data) => data.kernels,
@@ -33,11 +33,11 @@ function twoKernels({ selection, send, remember }) {
       const [a, b] = ['a', 'b'].map((side) => (row[side] ? row[side][name] : name === 'median_us' ? null : 0));
       return a === null || b === null ? null : b - a;
     },
-    guess: (row) => [row.a, row.b].some((side) => side && !side.measured),
-    least: (row, side, name) => !row[side].measured && name !== 'count',
+    isPredicted: (row) => [row.a, row.b].some((side) => side && !side.measured),
+    isLowerBound: (row, side, name) => !row[side].measured && name !== 'count',
     marks: (row) => ({ 'data-kernel': row.a?.kernels[0]?.id ?? '' }),
-    on: (row, at) => has(row, at.kernel),
-    can: (row) => (row.a?.kernels[0]?.id ?? null) !== null,
+    isSelected: (row, at) => hasKernel(row, at.kernel),
+    isSelectable: (row) => (row.a?.kernels[0]?.id ?? null) !== null,
     choose: (row) => send('select', { kernel: row.a.kernels[0].id }),
     enter: () => send('show', { view: 'code' }),
   } });
@@ -108,15 +108,15 @@ const WORK = columnsOf('kernels', 'intensity', ['bound', 'text'], 'flops', 'byte
 const GPU = columnsOf('kernels', 'registers', 'spilled', ['occupancy', 'bar'], 'grid', 'threads', 'shared');
 const SCALE = { share: 100, predicted_share: 100, occupancy: 100 };
 // Columns of one kind share a unit, which is chosen for their largest number.
-const KINDS = [['us', ['total_us', 'before_us', 'predicted_us']], ['us', ['median_us', 'min_us', 'p95_us']], ['flop', ['flops']], ['B', ['bytes']]];
+const UNIT_GROUPS = [['us', ['total_us', 'before_us', 'predicted_us']], ['us', ['median_us', 'min_us', 'p95_us']], ['flop', ['flops']], ['B', ['bytes']]];
 const MODES = [['table', 'Table'], ['roofline', 'Roofline'], ['both', 'Both']];
-const WHOLE = new Set(['threads', 'registers', 'shared', 'spilled']);
-const TEXTS = new Set(['name', 'place', 'bound']);
+const INTEGER_COLUMNS = new Set(['threads', 'registers', 'shared', 'spilled']);
+const TEXT_COLUMNS = new Set(['name', 'place', 'bound']);
 const LAUNCH_RADIUS = 2.6; // px
 const MARGIN = { left: 58, right: 14, top: 12, bottom: 34 };
 
 const perSecond = (giga, unit) => (giga >= 1e3 ? `${number(giga / 1e3)} T${unit}/s` : `${number(giga)} G${unit}/s`);
-const base = (place) => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+const baseName = (path) => path.slice(Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\')) + 1);
 
 export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = { rows: [] };
@@ -132,12 +132,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const chart = h('div', { class: 'chart', role: 'region', 'aria-label': 'Roofline' });
   const tip = h('div', { class: 'tip', hidden: true });
   const space = h('div', { class: 'body' }, scroll, chart);
-  const why = h('div', { class: 'why', role: 'note', hidden: true });
+  const note = h('div', { class: 'why', role: 'note', hidden: true });
   let both = {};
   const two = twoKernels({ selection, send, remember: (next) => { both = next; remember(); } });
-  root.append(bar, why, space);
+  root.append(bar, note, space);
   const saves = downloadMenu(() => [csvItem('Table', 'kernels', table), ...pictureItems('Roofline', 'roofline', !chart.hidden && chart.querySelector('svg'))]);
-  const said = () => !data.measured;
+  const isPredicted = () => !data.measured;
   const columns = () => {
     const times = data.measured ? MEASURED : data.roofs ? PREDICTED : [];
     const before = data.measured && data.executions.length > 1 ? BEFORE : [];
@@ -147,12 +147,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const sorting = () => (order && columns().some(([name]) => name === order[0]) ? order : [data.measured ? 'total_us' : data.roofs ? 'predicted_us' : 'flops', -1]);
   const rows = () => {
     const [name, sign] = sorting();
-    const rank = (row) => row[name] ?? (TEXTS.has(name) ? '' : -Infinity);
+    const rank = (row) => row[name] ?? (TEXT_COLUMNS.has(name) ? '' : -Infinity);
     return data.rows.filter((row) => showInner || !row.core).sort((a, b) => (rank(a) < rank(b) ? -sign : rank(a) > rank(b) ? sign : 0));
   };
-  const inner = () => data.rows.filter((row) => row.core);
-  const chosen = () => selection().kernel;
-  const shown = (row, name) => (row[name] === null ? null : row[name] * (units[name]?.[1] ?? SCALE[name] ?? 1));
+  const innerKernels = () => data.rows.filter((row) => row.core);
+  const selectedKernel = () => selection().kernel;
+  const scaledValue = (row, name) => (row[name] === null ? null : row[name] * (units[name]?.[1] ?? SCALE[name] ?? 1));
 
   function cell(row, [name, , , , kind]) {
     const value = row[name];
@@ -160,34 +160,34 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (name === 'count') return h('td', {}, row.core ? h('span', { class: 'faint', title: 'called by other kernels, not launched' }, 'inner') : count(value));
     if (name === 'compile_seconds') return h('td', { class: 'muted' }, row.cached ? 'cached' : seconds(value));
     if (value === null) return h('td', { class: `faint${kind === 'text' ? ' text' : ''}` }, '–');
-    if (name === 'place') return h('td', { class: 'text', title: value }, h('button', { class: 'plain link', tabindex: -1, title: `${value}: select its op  (l)`, click: (event) => { event.stopPropagation(); send('select', { op: row.op }); } }, base(value)));
+    if (name === 'place') return h('td', { class: 'text', title: value }, h('button', { class: 'plain link', tabindex: -1, title: `${value}: select its op  (l)`, click: (event) => { event.stopPropagation(); send('select', { op: row.op }); } }, baseName(value)));
     if (kind === 'text') return h('td', { class: 'text' }, value);
     if (name === 'change') return h('td', { class: value < 0 ? 'less' : value > 0 ? 'more' : '' }, `${value > 0 ? '+' : '−'}${number(Math.abs(value))}`);
     if (name === 'grid') return h('td', {}, row.grid_least === value ? count(value) : `${count(row.grid_least)}–${count(value)}`);
-    const text = h('span', {}, WHOLE.has(name) ? count(value) : number(shown(row, name)));
+    const text = h('span', {}, INTEGER_COLUMNS.has(name) ? count(value) : number(scaledValue(row, name)));
     if (kind !== 'bar') return h('td', { class: name === 'spilled' && value > 0 ? 'bad' : '' }, text);
     if (name === 'percent' && row.beyond) return h('td', { class: 'cell beyond', title: `${number(value)} % of it. ${explain('kernels', 'beyond')}` }, h('b', {}, h('i', { style: { width: '100%' } })), h('span', {}, '> 100'));
-    const why = name === 'occupancy' && row.occupancy_limit ? { title: `limited by ${row.occupancy_limit}` } : {};
-    return h('td', { class: 'cell', ...why }, h('b', {}, h('i', { style: { width: `${Math.min(100, shown(row, name))}%` } })), text);
+    const tooltip = name === 'occupancy' && row.occupancy_limit ? { title: `limited by ${row.occupancy_limit}` } : {};
+    return h('td', { class: 'cell', ...tooltip }, h('b', {}, h('i', { style: { width: `${Math.min(100, scaledValue(row, name))}%` } })), text);
   }
 
   function draw() {
-    units = Object.fromEntries(KINDS.flatMap(([kind, names]) => {
+    units = Object.fromEntries(UNIT_GROUPS.flatMap(([kind, names]) => {
       const unit = columnUnit(kind, data.rows.flatMap((row) => names.map((name) => row[name])));
       return names.map((name) => [name, unit]);
     }));
     drawBar();
     const [by, sign] = sorting();
-    const sort = (name) => { order = [name, by === name ? -sign : TEXTS.has(name) ? 1 : -1]; remember(); draw(); };
-    keepingFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
+    const sort = (name) => { order = [name, by === name ? -sign : TEXT_COLUMNS.has(name) ? 1 : -1]; remember(); draw(); };
+    keepFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
       sortHeader({ name, title, unit: units[name] ? unit.replace(/^\S+/, units[name][0]) : unit || '', hint, kind: kind === 'text' ? 'text' : '' }, [by, sign], sort))));
-    const on = chosen();
+    const on = selectedKernel();
     body.replaceChildren(...rows().map((row) => h('tr', {
       class: `${row.id === on ? 'on' : ''} ${row.core ? 'core' : ''}`, 'data-kernel': row.id, 'aria-selected': String(row.id === on),
       click: () => { send('select', { kernel: row.id }); scroll.focus({ preventScroll: true }); },
     }, columns().map((column) => cell(row, column)))));
     arrange();
-    markInSight();
+    markSelected();
   }
 
   function drawBar() {
@@ -195,17 +195,17 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const { roofs } = data;
     const limits = roofs && `${perSecond(roofs.gflops, 'FLOP')}, ${perSecond(roofs.gbytes_per_s, 'B')}`;
     const predicted = data.rows.reduce((sum, row) => sum + (row.predicted_us ?? 0), 0);
-    const beyond = data.rows.filter((row) => row.beyond).length;
-    why.hidden = !data.not_executed && !beyond;
-    why.textContent = data.not_executed ? `not executed: ${data.not_executed}` : `${plural(beyond, 'kernel')} ${beyond === 1 ? 'is' : 'are'} above the measured limits: the limits were measured while the machine was busy, and are measured again at the next execution.`;
-    keepingFocus(bar, ['data-mode'], () => bar.replaceChildren(
+    const aboveLimits = data.rows.filter((row) => row.beyond).length;
+    note.hidden = !data.not_executed && !aboveLimits;
+    note.textContent = data.not_executed ? `not executed: ${data.not_executed}` : `${plural(aboveLimits, 'kernel')} ${aboveLimits === 1 ? 'is' : 'are'} above the measured limits: the limits were measured while the machine was busy, and are measured again at the next execution.`;
+    keepFocus(bar, ['data-mode'], () => bar.replaceChildren(
       h('div', { class: 'group', role: 'group', 'aria-label': 'Show' }, MODES.map(([name, title]) => h('button', {
         'data-mode': name, 'aria-pressed': String(mode === name), click: () => { mode = name; remember(); draw(); } }, title))),
       h('div', { class: 'facts' },
-        fact('kernels', count(data.rows.length - inner().length), explain('overview', 'kernels')),
-        inner().length ? h('button', { class: 'plain link', 'data-do': 'inner', 'aria-pressed': String(showInner), title: 'Functions called by kernels; they are not launched, so they have no times of their own', click: () => { showInner = !showInner; remember(); draw(); } }, `${showInner ? 'hide' : 'show'} ${plural(inner().length, 'inner function')}`) : '',
+        fact('kernels', count(data.rows.length - innerKernels().length), explain('overview', 'kernels')),
+        innerKernels().length ? h('button', { class: 'plain link', 'data-do': 'inner', 'aria-pressed': String(showInner), title: 'Functions called by kernels; they are not launched, so they have no times of their own', click: () => { showInner = !showInner; remember(); draw(); } }, `${showInner ? 'hide' : 'show'} ${plural(innerKernels().length, 'inner function')}`) : '',
         ...(data.measured ? [
-          ...ofExecution(), data.threads ? fact('threads', count(data.threads)) : '',
+          ...executionFacts(), data.threads ? fact('threads', count(data.threads)) : '',
           roofs ? fact('limits', limits, `${explain('kernels', 'limits')}\n${roofs.name}`) : '',
         ] : [
           data.not_executed ? '' : h('span', {}, 'not measured yet: press Execute'),
@@ -217,16 +217,16 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   /** The time of an execution, the part of it spent in kernels, and the previous executions. */
-  function ofExecution() {
-    const [now, before] = data.executions;
+  function executionFacts() {
+    const [latest, previous] = data.executions;
     const fact = (name, value, title) => h('span', { title, 'data-fact': name }, `${name} `, h('b', {}, value));
-    const inside = data.rows.reduce((sum, row) => sum + (row.total_us ?? 0), 0) / 1e3;
-    const gaps = data.total_ms - inside;
-    const range = now?.low_ms == null ? '' : ` (${interval(now.low_ms, now.high_ms, 'ms')})`;
+    const kernelTime = data.rows.reduce((sum, row) => sum + (row.total_us ?? 0), 0) / 1e3;
+    const gaps = data.total_ms - kernelTime;
+    const range = latest?.low_ms == null ? '' : ` (${interval(latest.low_ms, latest.high_ms, 'ms')})`;
     return [
       fact('execution', `${figure(data.total_ms, 'ms')}${range}`, `${explain('kernels', 'execution')}\n${explain('kernels', 'interval')}`),
-      before && before.median_ms !== null ? fact('before', figure(before.median_ms, 'ms'), data.executions.slice(1).map((each) => `${ago(each.began)}: ${figure(each.median_ms, 'ms')}${each.low_ms === null ? '' : ` (${interval(each.low_ms, each.high_ms, 'ms')})`}`).join('\n')) : '',
-      gaps > 0 ? fact('in kernels', figure(inside, 'ms'), explain('kernels', 'inside')) : '',
+      previous && previous.median_ms !== null ? fact('before', figure(previous.median_ms, 'ms'), data.executions.slice(1).map((each) => `${ago(each.began)}: ${figure(each.median_ms, 'ms')}${each.low_ms === null ? '' : ` (${interval(each.low_ms, each.high_ms, 'ms')})`}`).join('\n')) : '',
+      gaps > 0 ? fact('in kernels', figure(kernelTime, 'ms'), explain('kernels', 'inside')) : '',
       gaps > 0 ? fact('launch gaps', figure(gaps, 'ms'), explain('kernels', 'gaps')) : '',
     ];
   }
@@ -238,8 +238,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     drawChart();
   }
 
-  function markInSight() {
-    const on = chosen();
+  function markSelected() {
+    const on = selectedKernel();
     for (const row of body.children) {
       row.classList.toggle('on', Number(row.dataset.kernel) === on);
       row.setAttribute('aria-selected', String(Number(row.dataset.kernel) === on));
@@ -270,13 +270,13 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       return;
     }
     const [width, height] = [chart.clientWidth, chart.clientHeight];
-    const on = chosen();
-    const mine = launchPoints(on);
-    const all = [...list, ...mine];
+    const on = selectedKernel();
+    const launchMarks = launchPoints(on);
+    const all = [...list, ...launchMarks];
     const ridge = roofs.gflops / roofs.gbytes_per_s;
-    const span = (values, least) => {
+    const span = (values, minimum) => {
       let [low, high] = [Math.log10(Math.min(...values)) - 0.25, Math.log10(Math.max(...values)) + 0.25];
-      if (high - low < least) [low, high] = [low - (least - high + low) / 2, high + (least - high + low) / 2];
+      if (high - low < minimum) [low, high] = [low - (minimum - high + low) / 2, high + (minimum - high + low) / 2];
       return [low, high];
     };
     const xs = span([...all.map((p) => p.x), ridge], 2);
@@ -287,12 +287,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const picture = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'group', 'aria-label': `Roofline of ${plural(list.length, 'kernel')}: arrow keys move between the marks, slowest first, the launches of the selected kernel after it; Enter selects, c shows the code` });
     const clip = `clip${Math.random().toString(36).slice(2)}`;
     picture.append(svg('clipPath', { id: clip }, svg('rect', { x: left, y: top, width: Math.max(0, width - left - right), height: Math.max(0, height - top - bottom) })));
-    axis(picture, xs, (at) => [x(at), top, x(at), height - bottom], (at) => [x(at), height - bottom + 14, 'middle'], width / 90);
-    axis(picture, ys, (at) => [left, y(at), width - right, y(at)], (at) => [left - 6, y(at) + 4, 'end'], height / 45);
+    drawAxis(picture, xs, (at) => [x(at), top, x(at), height - bottom], (at) => [x(at), height - bottom + 14, 'middle'], width / 90);
+    drawAxis(picture, ys, (at) => [left, y(at), width - right, y(at)], (at) => [left - 6, y(at) + 4, 'end'], height / 45);
     picture.append(
       svg('rect', { class: 'frame', x: left, y: top, width: Math.max(0, width - left - right), height: Math.max(0, height - top - bottom) }),
       svg('text', { x: left + (width - left - right) / 2, y: height - 5, 'text-anchor': 'middle' }, 'flop / byte'),
-      svg('text', { x: 12, y: top + (height - top - bottom) / 2, 'text-anchor': 'middle', transform: `rotate(-90 12 ${top + (height - top - bottom) / 2})` }, said() ? 'GFLOP/s, predicted' : 'GFLOP/s'));
+      svg('text', { x: 12, y: top + (height - top - bottom) / 2, 'text-anchor': 'middle', transform: `rotate(-90 12 ${top + (height - top - bottom) / 2})` }, isPredicted() ? 'GFLOP/s, predicted' : 'GFLOP/s'));
     const inside = svg('g', { 'clip-path': `url(#${clip})` });
     picture.append(inside);
     const [from, to] = xs.map((log) => 10 ** log);
@@ -301,34 +301,34 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) roof(roofs.cache_gbytes_per_s, 'cache');
     roof(roofs.gbytes_per_s, '');
     const radius = (share) => 3.5 + 15 * Math.sqrt(share);
-    const discs = [...list.map((p) => [x(p.x), y(p.y), radius(p.share)]), ...mine.map((p) => [x(p.x), y(p.y), LAUNCH_RADIUS])]
+    const discs = [...list.map((p) => [x(p.x), y(p.y), radius(p.share)]), ...launchMarks.map((p) => [x(p.x), y(p.y), LAUNCH_RADIUS])]
       .map(([cx, cy, r]) => [cx - r, cy - r, cx + r, cy + r]);
-    const taken = [];
-    roofLabels(inside, roofs, { x, y, xs, ys, width, height }, discs, taken);
+    const occupied = [];
+    drawRoofLabels(inside, roofs, { x, y, xs, ys, width, height }, discs, occupied);
     const { op } = selection();
     const mark = (p, name, more) => {
       const [cx, cy] = [x(p.x), y(p.y)];
-      const node = svg('circle', { cx, cy, 'data-mark': name, role: 'button', 'aria-label': [p.row.name, ...told(p)].join(', '), ...more,
+      const node = svg('circle', { cx, cy, 'data-mark': name, role: 'button', 'aria-label': [p.row.name, ...describeMark(p)].join(', '), ...more,
         focus: () => node.matches(':focus-visible') && showTip(p, cx, cy), blur: hideTip, pointerleave: hideTip,
         pointermove: ({ clientX, clientY }) => { const { left, top } = chart.getBoundingClientRect(); showTip(p, clientX - left, clientY - top); } });
       inside.append(node);
       return node;
     };
-    const kernels = list.map((p) => mark(p, `kernel ${p.row.id}`, { class: `point ${p.row.bound ?? ''}${said() ? ' said' : ''}${p.row.id === on ? ' on' : ''}`, r: radius(p.share),
+    const kernels = list.map((p) => mark(p, `kernel ${p.row.id}`, { class: `point ${p.row.bound ?? ''}${isPredicted() ? ' said' : ''}${p.row.id === on ? ' on' : ''}`, r: radius(p.share),
       'data-kernel': p.row.id, 'aria-pressed': String(p.row.id === on), click: () => send('select', { kernel: p.row.id }) }));
-    const launches = mine.map((p, i) => mark(p, `launch ${i}`, { class: `launch${p.op === op ? ' on' : ''}`, r: p.op === op ? 2 * LAUNCH_RADIUS : LAUNCH_RADIUS, 'data-op': p.op, 'aria-pressed': String(p.op === op), click: () => send('select', { op: p.op }) }));
+    const launches = launchMarks.map((p, i) => mark(p, `launch ${i}`, { class: `launch${p.op === op ? ' on' : ''}`, r: p.op === op ? 2 * LAUNCH_RADIUS : LAUNCH_RADIUS, 'data-op': p.op, 'aria-pressed': String(p.op === op), click: () => send('select', { op: p.op }) }));
     const at = list.findIndex((p) => p.row.id === on);
-    walked(picture, [...kernels.slice(0, at + 1), ...launches, ...kernels.slice(at + 1)], Math.max(0, at));
+    walkMarks(picture, [...kernels.slice(0, at + 1), ...launches, ...kernels.slice(at + 1)], Math.max(0, at));
     const selected = list.find((p) => p.row.id === on);
     if (selected && selected.row.ratio) {
       const limit = selected.y * selected.row.ratio;
       inside.append(svg('line', { class: 'to', x1: x(selected.x), x2: x(selected.x), y1: y(selected.y) - radius(selected.share), y2: y(limit) }));
     }
-    names(inside, list, on, { x, y, radius, right: width - right }, discs, taken);
-    keepingFocus(chart, ['data-mark'], () => chart.replaceChildren(picture, tip));
+    labelKernels(inside, list, on, { x, y, radius, right: width - right }, discs, occupied);
+    keepFocus(chart, ['data-mark'], () => chart.replaceChildren(picture, tip));
   }
 
-  function axis(picture, [low, high], line, label, room) {
+  function drawAxis(picture, [low, high], line, label, room) {
     const steps = high - low > room ? [1] : (high - low) * 3 > room ? [1, 3] : [1, 2, 5];
     for (let power = Math.floor(low); power <= Math.ceil(high); power++) {
       for (const step of steps) {
@@ -341,16 +341,16 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     }
   }
 
-  function roofLabels(inside, roofs, { x, y, xs, ys, width, height }, discs, taken) {
+  function drawRoofLabels(inside, roofs, { x, y, xs, ys, width, height }, discs, occupied) {
     const { left, right, top } = MARGIN;
     const peak = perSecond(roofs.gflops, 'FLOP');
     const start = width - right - 6 - 7.2 * peak.length;
     const highest = Math.min(y(roofs.gflops), ...discs.filter(([, , to]) => to > start).map(([, disc]) => disc));
     const above = Math.max(top + 12, highest - 6);
     inside.append(svg('text', { class: 'rooflabel', x: width - right - 6, y: above, 'text-anchor': 'end' }, peak));
-    taken.push([start, above - 11, width, above + 2]);
+    occupied.push([start, above - 11, width, above + 2]);
     const slope = Math.atan2((height - top - MARGIN.bottom) / (ys[1] - ys[0]), (width - left - right) / (xs[1] - xs[0]));
-    const along = (bandwidth, where, kind) => {
+    const labelRoof = (bandwidth, where, kind) => {
       const start = Math.max(xs[0], ys[0] - Math.log10(bandwidth)) + 0.08;
       const [px, py] = [x(10 ** start), y(bandwidth * 10 ** start)];
       const rate = perSecond(bandwidth, 'B');
@@ -359,26 +359,26 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       inside.append(svg('text', { class: `rooflabel ${kind}`, x: px, y: py - 5, transform: `rotate(${(-slope * 180) / Math.PI} ${px} ${py})` }, text));
       for (let at = 0; at < 6.6 * text.length; at += 10) {
         const [lx, ly] = [px + at * Math.cos(slope), py - at * Math.sin(slope)];
-        taken.push([lx - 6, ly - 18, lx + 14, ly + 4]);
+        occupied.push([lx - 6, ly - 18, lx + 14, ly + 4]);
       }
     };
-    along(roofs.gbytes_per_s, 'memory', '');
-    if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) along(roofs.cache_gbytes_per_s, 'cache', 'cache');
+    labelRoof(roofs.gbytes_per_s, 'memory', '');
+    if (roofs.cache_gbytes_per_s > roofs.gbytes_per_s) labelRoof(roofs.cache_gbytes_per_s, 'cache', 'cache');
   }
 
   /** Labels the most expensive kernels where a label fits and covers no kernel; the selected one always. */
-  function names(inside, list, on, { x, y, radius, right }, discs, taken) {
-    const wanted = [...list].sort((a, b) => (b.row.id === on) - (a.row.id === on) || b.share - a.share).slice(0, 12);
-    for (const p of wanted) {
-      const long = 6.7 * p.row.name.length;
+  function labelKernels(inside, list, on, { x, y, radius, right }, discs, occupied) {
+    const labelled = [...list].sort((a, b) => (b.row.id === on) - (a.row.id === on) || b.share - a.share).slice(0, 12);
+    for (const p of labelled) {
+      const labelWidth = 6.7 * p.row.name.length;
       const [px, py, r] = [x(p.x), y(p.y), radius(p.share)];
-      const places = [[px + r + 4, py + 4], [px - r - 4 - long, py + 4], [px - long / 2, py + r + 13], [px - long / 2, py - r - 5]];
-      const clear = (boxes) => ([left, low]) => !boxes.some(([a, b, c, d]) => left < c && left + long > a && low - 10 < d && low + 2 > b);
-      const free = places.filter(([left]) => left > MARGIN.left && left + long < right).filter(clear(taken));
-      const place = free.find(clear(discs)) ?? (p.row.id === on ? free[0] ?? places[0] : null);
-      if (!place) continue;
-      taken.push([place[0], place[1] - 10, place[0] + long, place[1] + 2]);
-      inside.append(svg('text', { class: `name${p.row.id === on ? ' on' : ''}`, x: place[0], y: place[1] }, p.row.name));
+      const candidates = [[px + r + 4, py + 4], [px - r - 4 - labelWidth, py + 4], [px - labelWidth / 2, py + r + 13], [px - labelWidth / 2, py - r - 5]];
+      const isClearOf = (boxes) => ([left, low]) => !boxes.some(([a, b, c, d]) => left < c && left + labelWidth > a && low - 10 < d && low + 2 > b);
+      const inFrame = candidates.filter(([left]) => left > MARGIN.left && left + labelWidth < right).filter(isClearOf(occupied));
+      const position = inFrame.find(isClearOf(discs)) ?? (p.row.id === on ? inFrame[0] ?? candidates[0] : null);
+      if (!position) continue;
+      occupied.push([position[0], position[1] - 10, position[0] + labelWidth, position[1] + 2]);
+      inside.append(svg('text', { class: `name${p.row.id === on ? ' on' : ''}`, x: position[0], y: position[1] }, p.row.name));
     }
   }
 
@@ -392,19 +392,19 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   /** The description of a mark, in lines. */
-  function told(p) {
+  function describeMark(p) {
     const { row } = p;
-    const spent = p.us !== undefined
-      ? [`one of ${count(row.count)} launches`, `${figure(p.us, 'us')}${said() ? ' predicted' : ''}`]
-      : [`${plural(row.count, 'launch').replace(/launchs$/, 'launches')}${row.place ? `, ${base(row.place)}` : ''}`,
-        said() ? `${figure(row.predicted_us, 'us')} predicted, ${number(100 * (row.predicted_share ?? 0))} % of the time`
+    const timeLines = p.us !== undefined
+      ? [`one of ${count(row.count)} launches`, `${figure(p.us, 'us')}${isPredicted() ? ' predicted' : ''}`]
+      : [`${plural(row.count, 'launch').replace(/launchs$/, 'launches')}${row.place ? `, ${baseName(row.place)}` : ''}`,
+        isPredicted() ? `${figure(row.predicted_us, 'us')} predicted, ${number(100 * (row.predicted_share ?? 0))} % of the time`
           : `${figure(row.total_us, 'us')}, ${number(100 * (row.share ?? 0))} % of the time`,
-        said() || !row.ratio ? '' : `${number(row.ratio)} × the predicted ${figure(row.predicted_us, 'us')}`];
-    return [...spent.filter(Boolean), `${number(p.y)} GFLOP/s at ${number(p.x)} flop/B${row.bound ? `, bound by ${row.bound}` : ''}`];
+        isPredicted() || !row.ratio ? '' : `${number(row.ratio)} × the predicted ${figure(row.predicted_us, 'us')}`];
+    return [...timeLines.filter(Boolean), `${number(p.y)} GFLOP/s at ${number(p.x)} flop/B${row.bound ? `, bound by ${row.bound}` : ''}`];
   }
 
   function showTip(p, px, py) {
-    tip.replaceChildren(h('b', {}, p.row.name), ...told(p).map((line) => h('div', {}, line)));
+    tip.replaceChildren(h('b', {}, p.row.name), ...describeMark(p).map((line) => h('div', {}, line)));
     tip.hidden = false;
     const [wide, high] = [chart.clientWidth, chart.clientHeight];
     tip.style.left = `${Math.max(4, px + 14 + tip.offsetWidth > wide ? px - tip.offsetWidth - 10 : px + 14)}px`;
@@ -418,7 +418,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const code = () => send('show', { view: 'code' });
   function onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest('.sort')) return; // Enter and Space sort
-    const row = data.rows.find(({ id }) => id === chosen());
+    const row = data.rows.find(({ id }) => id === selectedKernel());
     if (event.key === 'c') code();
     else if (event.key === 'l' && row?.op !== undefined && row.place) send('select', { op: row.op });
     else return;
@@ -426,7 +426,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     event.stopPropagation();
   }
   for (const part of [scroll, chart]) {
-    walkRows(part, { selection, rows, on: (row, { kernel }) => row.id === kernel, go: (row) => send('select', { kernel: row.id }), enter: code });
+    walkRows(part, { selection, rows, isSelected: (row, { kernel }) => row.id === kernel, go: (row) => send('select', { kernel: row.id }), enter: code });
     part.addEventListener('keydown', onKey);
   }
 
@@ -444,9 +444,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     both = state.both ?? {};
     two.restore(both);
     const next = MODES.some(([name]) => name === state.mode) ? state.mode : 'both';
-    const sorted = Array.isArray(state.order) && state.order.length === 2 ? state.order : null;
-    if (next === mode && showInner === Boolean(state.inner) && JSON.stringify(sorted) === JSON.stringify(order)) return;
-    [mode, order, showInner] = [next, sorted, Boolean(state.inner)];
+    const nextOrder = Array.isArray(state.order) && state.order.length === 2 ? state.order : null;
+    if (next === mode && showInner === Boolean(state.inner) && JSON.stringify(nextOrder) === JSON.stringify(order)) return;
+    [mode, order, showInner] = [next, nextOrder, Boolean(state.inner)];
     if (data.rows?.length) draw();
   });
   watch('data', () => {
@@ -454,7 +454,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     for (const row of data.rows ?? []) row.change = row.before_us && row.total_us ? 100 * (row.total_us / row.before_us - 1) : null;
     for (const each of [bar, space]) each.hidden = Boolean(data.two);
     if (data.two) {
-      why.hidden = true;
+      note.hidden = true;
       root.append(two.root);
       two.show(data);
     } else {
@@ -465,7 +465,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   watch('selection', () => {
     if (data.two) two.mark();
     else {
-      markInSight();
+      markSelected();
       drawChart();
     }
   });

@@ -31,29 +31,29 @@ td .verdict { display: inline-block; width: 14px; text-align: center; margin-rig
 .bins { display: block; } .bins path { fill: var(--accent); opacity: .75; } .bins line { stroke: var(--text); opacity: .5; }
 .none { padding: 24px; text-align: center; color: var(--muted); }
 `;
-const SHOWN = 150;
+const BATCH_SIZE = 150;
 // Stages with statistics; any other name is that of the last stage that is the same for all targets.
 const STAGES = { import: 'as imported', differentiate: 'gradients' };
 const CHART = { left: 42, right: 12, top: 16, plot: 76, marks: 18, names: 12 };
 const ORDER = ['failed', 'within', 'unchecked', 'bitwise'];
-const WORDS = { failed: 'failed', within: 'within tolerance', unchecked: 'not checked', bitwise: 'bitwise' };
-const judged = (verdict) => h('b', { class: verdict === 'differs' ? 'failed' : '', 'data-verdict': verdict }, verdict.replace('_', ' '));
-const base = (row) => (row.file ? `${row.file.split('/').pop()}:${row.line}` : '');
-const exact = (value) => (value === null || value === undefined ? '' : String(value));
+const VERDICT_WORDS = { failed: 'failed', within: 'within tolerance', unchecked: 'not checked', bitwise: 'bitwise' };
+const verdictText = (verdict) => h('b', { class: verdict === 'differs' ? 'failed' : '', 'data-verdict': verdict }, verdict.replace('_', ' '));
+const lineLabel = (row) => (row.file ? `${row.file.split('/').pop()}:${row.line}` : '');
+const exactText = (value) => (value === null || value === undefined ? '' : String(value));
 
 // name, title, unit, tooltip, alignment
-const CHECKS = columnsOf('numerics', ['rewrite', 'left'], 'error', 'ulps', 'tolerance', 'absolute', ['value', 'left'], 'old', 'new', ['line', 'left']);
-const BESIDE = columnsOf('numerics', 'place', ['name', 'left'], ['node', 'left'], 'apart', 'apart_absolute', 'apart_one', 'theirs', 'ours', ['element', 'left'], ['line', 'left']);
-const VALUES = columnsOf('numerics', 'place', ['name', 'left'], ['bins', 'left'], 'minimum', 'maximum', 'mean', 'largest', 'nan', 'inf', ['line', 'left']);
+const CHECK_COLUMNS = columnsOf('numerics', ['rewrite', 'left'], 'error', 'ulps', 'tolerance', 'absolute', ['value', 'left'], 'old', 'new', ['line', 'left']);
+const FRAMEWORK_COLUMNS = columnsOf('numerics', 'place', ['name', 'left'], ['node', 'left'], 'apart', 'apart_absolute', 'apart_one', 'theirs', 'ours', ['element', 'left'], ['line', 'left']);
+const VALUE_COLUMNS = columnsOf('numerics', 'place', ['name', 'left'], ['bins', 'left'], 'minimum', 'maximum', 'mean', 'largest', 'nan', 'inf', ['line', 'left']);
 
 export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = null;
   let list = [];
-  let drawn = 0;
+  let drawnCount = 0;
   let width = 0;
-  const kept = { tab: '', order: null, stage: null, words: '', both: {} };
+  const viewState = { tab: '', order: null, stage: null, words: '', both: {} };
   const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Numbers' });
-  const told = h('div', { class: 'told' });
+  const summary = h('div', { class: 'told' });
   const chart = h('div', { class: 'chart' });
   const tools = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Table' });
   const head = h('tr');
@@ -61,29 +61,29 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const none = h('div', { class: 'none' });
   const scroll = h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Table: up and down select, Enter shows the rewrite or the op' },
     h('table', {}, h('thead', {}, head), body), none);
-  const two = twoNumbers({ selection, send, remember: (both) => keep({ both }) });
-  root.append(bar, told, chart, tools, scroll);
-  const filter = h('input', { type: 'search', placeholder: 'filter', 'aria-label': 'Filter the table by name, op or line', input: () => { kept.words = filter.value; fill(); } });
+  const two = twoNumbers({ selection, send, remember: (both) => setViewState({ both }) });
+  root.append(bar, summary, chart, tools, scroll);
+  const filter = h('input', { type: 'search', placeholder: 'filter', 'aria-label': 'Filter the table by name, op or line', input: () => { viewState.words = filter.value; fill(); } });
 
   const saves = downloadMenu(() => [csvItem({ checks: `Checks of ${data.name}`, values: 'Values', beside: data.framework ? `Values beside ${framework()}` : '' }[tab()], tab(), table), csvItem('Errors after each pass', 'errors', passes), ...pictureItems('Errors after each pass', 'errors', chart.querySelector('svg'))]);
 
   const tab = () => {
-    const there = { checks: true, values: true, beside: Boolean(data.framework) };
-    return there[kept.tab] ? kept.tab : data.checks_total || !data.framework ? (data.checks_total ? 'checks' : 'values') : data.values_total ? 'values' : 'beside';
+    const available = { checks: true, values: true, beside: Boolean(data.framework) };
+    return available[viewState.tab] ? viewState.tab : data.checks_total || !data.framework ? (data.checks_total ? 'checks' : 'values') : data.values_total ? 'values' : 'beside';
   };
-  const columns = () => ({ checks: CHECKS, values: VALUES, beside: BESIDE })[tab()];
+  const columns = () => ({ checks: CHECK_COLUMNS, values: VALUE_COLUMNS, beside: FRAMEWORK_COLUMNS })[tab()];
   const framework = () => data.framework.name;
   // Values with NaN or Inf come first: their stage is shown unless the user chose one.
   const worstStage = () => (data.values[0]?.nan || data.values[0]?.inf ? data.values[0].stage : data.value_stages[0]?.[0]);
-  const stageShown = () => (data.value_stages.some(([s]) => s === kept.stage) ? kept.stage : worstStage());
+  const shownStage = () => (data.value_stages.some(([s]) => s === viewState.stage) ? viewState.stage : worstStage());
 
-  function keep(change) {
-    Object.assign(kept, change);
+  function setViewState(change) {
+    Object.assign(viewState, change);
     const state = {};
-    if (kept.tab) state.tab = kept.tab;
-    if (kept.order) state.order = kept.order;
-    if (kept.stage !== null) state.stage = kept.stage;
-    if (Object.keys(kept.both).length) state.both = kept.both;
+    if (viewState.tab) state.tab = viewState.tab;
+    if (viewState.order) state.order = viewState.order;
+    if (viewState.stage !== null) state.stage = viewState.stage;
+    if (Object.keys(viewState.both).length) state.both = viewState.both;
     model.set('state', state);
     model.save_changes();
     if (!data.two) fill();
@@ -94,49 +94,49 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const checked = ORDER.some((v) => data.counts[v]);
     bar.replaceChildren(
       ...ORDER.filter((v) => data.counts[v]).map((v) => h('span', { title: `${MARK_WORDS[v]}, in all passes` },
-        h('span', { class: v }, MARKS[v]), ' ', h('b', {}, count(data.counts[v])), ` ${WORDS[v]}`)),
+        h('span', { class: v }, MARKS[v]), ' ', h('b', {}, count(data.counts[v])), ` ${VERDICT_WORDS[v]}`)),
       checked ? '' : 'no rewrite was checked',
       ...[['nan', 'NaN'], ['inf', 'Inf']].filter(([name]) => data.bad[name]).map(([name, what]) => h('button', {
         class: 'plain', 'data-bad': name, title: `Values with such elements. ${explain('numerics', name)}`,
-        click: () => keep({ tab: 'values', order: [name, -1], stage: worstStage() }),
+        click: () => setViewState({ tab: 'values', order: [name, -1], stage: worstStage() }),
       }, h('span', { class: name }, count(data.bad[name])), ` with ${what}`)),
       data.peer ? h('span', { title: explain('numerics', 'peer') },
-        `against ${data.peer.name} `, judged(data.peer.verdict), ', ', h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`,
+        `against ${data.peer.name} `, verdictText(data.peer.verdict), ', ', h('b', {}, relative(data.peer.error)), data.peer.ulp === null ? '' : `, ${count(data.peer.ulp)} ulps`,
         data.peer.integers.length ? `, other integers at ${data.peer.integers.join(', ')}` : '') : '',
       h('span', { class: 'gap' }),
-      mayChange() ? h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first bad pass and rewrite', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass') : '',
+      canEdit() ? h('button', { 'data-do': 'bisect', title: 'Compile again pass by pass, and find the first bad pass and rewrite', click: () => send('bisect', { beside: 'numerics' }) }, 'First bad pass') : '',
       saves);
   }
 
-  function drawTold() {
+  function drawSummary() {
     const { first, counts } = data;
-    const ends = data.passes.filter((p) => p.accumulated !== null);
-    const end = ends.length ? ends[ends.length - 1].accumulated : null;
+    const endToEnd = data.passes.filter((p) => p.accumulated !== null);
+    const end = endToEnd.length ? endToEnd[endToEnd.length - 1].accumulated : null;
     const go = (pass) => ({ class: 'link', 'data-first': pass.index, click: () => send('go', { stage: pass.index, rewrite: null }) });
     const more = end === null ? '' : end === 0 ? `${first && first.verdicts.failed ? 'On the recorded inputs, the' : 'The'} outputs are bitwise equal to those of the import.` : `End-to-end relative error of the outputs: ${relative(end)} (of max abs).`;
     if (first) {
       const bad = first.verdicts.failed;
-      told.replaceChildren('First pass that changed bits: ', h('button', go(first), first.name),
+      summary.replaceChildren('First pass that changed bits: ', h('button', go(first), first.name),
         h('span', { class: 'more' }, ` · ${bad ? `${plural(bad, 'check')} failed` : `${plural(first.verdicts.within, 'check')} within tolerance`}, worst relative error ${relative(first.worst)} (of max abs). ${more}`));
     } else if (ORDER.some((v) => counts[v])) {
-      told.replaceChildren(h('b', {}, `Every pass ${counts.unchecked ? 'that was checked ' : data.grows ? 'so far ' : ''}kept every bit.`), h('span', { class: 'more' }, ` ${more}`));
-    } else told.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to evaluate each on real tensors.'));
+      summary.replaceChildren(h('b', {}, `Every pass ${counts.unchecked ? 'that was checked ' : data.grows ? 'so far ' : ''}kept every bit.`), h('span', { class: 'more' }, ` ${more}`));
+    } else summary.replaceChildren(h('b', {}, 'No rewrite was checked.'), h('span', { class: 'more' }, ' Compile with “check every rewrite” to evaluate each on real tensors.'));
     // A fault of the import comes before what the passes kept of it.
-    if (data.framework) told[data.framework.verdict === 'differs' ? 'prepend' : 'append'](...besideFramework());
+    if (data.framework) summary[data.framework.verdict === 'differs' ? 'prepend' : 'append'](...frameworkSummary());
   }
 
   /** One sentence that compares the import itself with the framework. */
-  function besideFramework() {
+  function frameworkSummary() {
     const { name, values, same, worst, integers, verdict, beyond } = data.framework;
-    const to = (node, op, after = '') => h('span', { class: 'ends' }, h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list the values that differ from ${name}`, click: () => { keep({ tab: 'beside', order: null }); if (op !== null) send('select', { op }); } }, node), after);
-    const most = same === values ? [' All have the same bits.'] : [` ${count(same)} with the same bits`,
+    const to = (node, op, after = '') => h('span', { class: 'ends' }, h('button', { class: 'link', 'data-do': 'beside', title: `Select it, and list the values that differ from ${name}`, click: () => { setViewState({ tab: 'beside', order: null }); if (op !== null) send('select', { op }); } }, node), after);
+    const details = same === values ? [' All have the same bits.'] : [` ${count(same)} with the same bits`,
       ...(worst ? [`, worst relative error ${relative(worst.error)} (of max abs) at `, to(worst.node, worst.op, integers.length ? ',' : '.')] : [integers.length ? ',' : '.']),
       ...(integers.length ? [' other integers at ', to(integers[0], null, integers.length > 1 ? '' : '.'), integers.length > 1 ? ` and ${count(integers.length - 1)} more.` : ''] : [])];
-    return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: `, judged(verdict), `, ${plural(values, 'value')} of the import compared.`, ...most),
+    return [h('div', { class: 'more', 'data-framework': name }, `Against ${name}: `, verdictText(verdict), `, ${plural(values, 'value')} of the import compared.`, ...details),
       ...beyond.map((line) => h('div', { class: 'more', 'data-beyond': name }, line))];
   }
 
-  function picture() {
+  function errorChart() {
     const { left, right, top, plot, marks, names } = CHART;
     const wide = Math.max(300, root.clientWidth - 20);
     const height = top + plot + marks + names;
@@ -147,60 +147,60 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     const low = Math.min(high - 3, Math.floor(Math.log10(Math.min(1e-7, ...positive))));
     const zero = top + plot - 4;
     const y = (v) => (!(v > 0) ? zero : Number.isFinite(v) ? Math.max(top, zero - 10 - ((Math.log10(v) - low) / (high - low)) * (plot - 14)) : top);
-    const picture_ = svg('svg', { width: wide, height, viewBox: `0 0 ${wide} ${height}`, role: 'group', 'aria-label': 'Errors after each pass: left and right go from pass to pass, Enter shows one' });
-    const here = data.passes.findIndex((p) => p.index === data.stage);
-    if (here >= 0) picture_.append(svg('rect', { class: 'here', x: x(here) - step / 2, width: step, y: top, height: plot + marks }));
+    const picture = svg('svg', { width: wide, height, viewBox: `0 0 ${wide} ${height}`, role: 'group', 'aria-label': 'Errors after each pass: left and right go from pass to pass, Enter shows one' });
+    const shownIndex = data.passes.findIndex((p) => p.index === data.stage);
+    if (shownIndex >= 0) picture.append(svg('rect', { class: 'here', x: x(shownIndex) - step / 2, width: step, y: top, height: plot + marks }));
     for (let e = high; e > low; e -= Math.max(1, Math.round((high - low) / 4))) {
-      picture_.append(svg('line', { class: 'axis', x1: left, x2: wide - right, y1: y(10 ** e), y2: y(10 ** e) }), svg('text', { x: left - 5, y: y(10 ** e) + 3, 'text-anchor': 'end' }, `1e${e}`));
+      picture.append(svg('line', { class: 'axis', x1: left, x2: wide - right, y1: y(10 ** e), y2: y(10 ** e) }), svg('text', { x: left - 5, y: y(10 ** e) + 3, 'text-anchor': 'end' }, `1e${e}`));
     }
-    picture_.append(svg('line', { class: 'axis', x1: left, x2: wide - right, y1: zero, y2: zero }), svg('text', { x: left - 5, y: zero + 3, 'text-anchor': 'end' }, '0'));
+    picture.append(svg('line', { class: 'axis', x1: left, x2: wide - right, y1: zero, y2: zero }), svg('text', { x: left - 5, y: zero + 3, 'text-anchor': 'end' }, '0'));
     if (data.first) {
       const at = x(data.passes.findIndex((p) => p.index === data.first.index)) - step / 2;
-      const turn = at > wide * 0.7;
-      picture_.append(svg('line', { class: 'first', x1: at, x2: at, y1: 4, y2: top + plot }), svg('text', { class: 'firsttext', x: turn ? at - 5 : at + 5, y: 11, 'text-anchor': turn ? 'end' : 'start' }, `first divergence: ${data.first.name}`));
+      const flips = at > wide * 0.7;
+      picture.append(svg('line', { class: 'first', x1: at, x2: at, y1: 4, y2: top + plot }), svg('text', { class: 'firsttext', x: flips ? at - 5 : at + 5, y: 11, 'text-anchor': flips ? 'end' : 'start' }, `first divergence: ${data.first.name}`));
     }
-    const ends = data.passes.map((p, i) => [i, p.accumulated]).filter(([, v]) => v !== null);
-    if (ends.length) {
+    const endToEnd = data.passes.map((p, i) => [i, p.accumulated]).filter(([, v]) => v !== null);
+    if (endToEnd.length) {
       let path = `M${left} ${zero}`;
-      for (const [i, v] of ends) path += `H${x(i).toFixed(1)}V${y(v).toFixed(1)}`;
-      picture_.append(svg('path', { class: 'ends', d: `${path}H${wide - right}` }));
-      for (const [i, v] of ends) picture_.append(svg('circle', { class: 'end', cx: x(i), cy: y(v), r: 2.6 }));
+      for (const [i, v] of endToEnd) path += `H${x(i).toFixed(1)}V${y(v).toFixed(1)}`;
+      picture.append(svg('path', { class: 'ends', d: `${path}H${wide - right}` }));
+      for (const [i, v] of endToEnd) picture.append(svg('circle', { class: 'end', cx: x(i), cy: y(v), r: 2.6 }));
     }
     data.passes.forEach((p, i) => {
       const worst = ORDER.find((v) => p.verdicts[v] && !(v === 'unchecked' && p.verdicts.bitwise));
-      if (p.worst > 0) picture_.append(svg('circle', { class: `local${p.verdicts.failed ? ' bad' : ''}`, cx: x(i), cy: y(p.worst), r: 3 }));
-      if (worst) picture_.append(svg('text', { class: `mark ${worst}`, x: x(i), y: top + plot + 13 }, MARKS[worst]));
+      if (p.worst > 0) picture.append(svg('circle', { class: `local${p.verdicts.failed ? ' bad' : ''}`, cx: x(i), cy: y(p.worst), r: 3 }));
+      if (worst) picture.append(svg('text', { class: `mark ${worst}`, x: x(i), y: top + plot + 13 }, MARKS[worst]));
     });
-    picture_.append(...[
+    picture.append(...[
       svg('text', { x: left, y: height - 2 }, 'import'),
       wide < 620 ? null : svg('text', { x: wide - right, y: height - 2, 'text-anchor': 'end' }, data.passes[data.passes.length - 1]?.name ?? ''),
       svg('text', { x: wide < 620 ? wide - right : wide / 2, y: height - 2, 'text-anchor': wide < 620 ? 'end' : 'middle' }, '— outputs compared with the import, ○ worst single check'),
     ].filter(Boolean));
-    const marked = data.passes.map((p, i) => {
-      const counts = ORDER.filter((v) => p.verdicts[v]).map((v) => `${count(p.verdicts[v])} ${WORDS[v]}`).join(', ');
-      const say = [`${String(p.index).padStart(2, '0')} ${p.name}: ${counts || 'nothing to check'}`, p.worst ? `worst relative error ${relative(p.worst)} (of max abs)` : '',
+    const hitAreas = data.passes.map((p, i) => {
+      const counts = ORDER.filter((v) => p.verdicts[v]).map((v) => `${count(p.verdicts[v])} ${VERDICT_WORDS[v]}`).join(', ');
+      const label = [`${String(p.index).padStart(2, '0')} ${p.name}: ${counts || 'nothing to check'}`, p.worst ? `worst relative error ${relative(p.worst)} (of max abs)` : '',
         p.accumulated === null ? '' : `outputs compared with the import ${relative(p.accumulated)}`].filter(Boolean).join('\n');
-      return svg('rect', { class: 'hit', x: x(i) - step / 2, width: step, y: top, height: plot + marks, role: 'link', 'aria-label': say, 'data-stage': p.index,
-        click: () => send('go', { stage: p.index, rewrite: null }) }, svg('title', {}, say));
+      return svg('rect', { class: 'hit', x: x(i) - step / 2, width: step, y: top, height: plot + marks, role: 'link', 'aria-label': label, 'data-stage': p.index,
+        click: () => send('go', { stage: p.index, rewrite: null }) }, svg('title', {}, label));
     });
-    picture_.append(...marked);
-    walked(picture_, marked, Math.max(0, here));
-    return picture_;
+    picture.append(...hitAreas);
+    walkMarks(picture, hitAreas, Math.max(0, shownIndex));
+    return picture;
   }
 
   // -- the table --------------------------------------------------------------------------------
   function drawTools() {
-    const button = (name, text, title) => h('button', { role: 'tab', 'data-tab': name, title, 'aria-selected': String(tab() === name), click: () => keep({ tab: name, order: null }) }, text);
-    const of = (n, total) => (n < total ? `${count(n)} of ${count(total)}` : count(total));
+    const button = (name, text, title) => h('button', { role: 'tab', 'data-tab': name, title, 'aria-selected': String(tab() === name), click: () => setViewState({ tab: name, order: null }) }, text);
+    const countOf = (n, total) => (n < total ? `${count(n)} of ${count(total)}` : count(total));
     const total = data[`${tab()}_total`];
     const sent = data[tab()].length;
-    keepingFocus(tools, ['data-tab', 'data-values', 'aria-label'], () => tools.replaceChildren(...[
+    keepFocus(tools, ['data-tab', 'data-values', 'aria-label'], () => tools.replaceChildren(...[
       h('div', { class: 'group', role: 'tablist' },
-        button('checks', `Checks of ${data.name} (${of(data.checks.length, data.checks_total)})`, 'Each rewrite of the shown pass, evaluated on real tensors before and after'),
-        button('values', `Values (${of(data.values.length, data.values_total)})`, 'Statistics of each value of the network on the example inputs'),
-        data.framework ? button('beside', `Against ${framework()} (${of(data.beside.length, data.beside_total)})`, `Each value of the import next to the result of ${framework()} for its node, on the same inputs`) : null),
+        button('checks', `Checks of ${data.name} (${countOf(data.checks.length, data.checks_total)})`, 'Each rewrite of the shown pass, evaluated on real tensors before and after'),
+        button('values', `Values (${countOf(data.values.length, data.values_total)})`, 'Statistics of each value of the network on the example inputs'),
+        data.framework ? button('beside', `Against ${framework()} (${countOf(data.beside.length, data.beside_total)})`, `Each value of the import next to the result of ${framework()} for its node, on the same inputs`) : null),
       tab() === 'values' && data.value_stages.length > 1 ? h('div', { class: 'group' }, data.value_stages.map(([s, name], i) =>
-        h('button', { 'aria-pressed': String(s === stageShown()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => keep({ stage: s }) }, STAGES[name] ?? 'as compiled'))) : null,
+        h('button', { 'aria-pressed': String(s === shownStage()), 'data-values': s, title: `Values of stage ${s}, ${name}`, click: () => setViewState({ stage: s }) }, STAGES[name] ?? 'as compiled'))) : null,
       h('span', { class: 'gap' }),
       sent < total ? h('span', { title: 'The most severe rows; for all: workbench numerics --json' }, `${count(sent)} of ${count(total)} listed`) : null,
       tab() === 'beside' && data.framework.left_out ? h('span', { title: 'Not tensors, or of a different form there' }, `${count(data.framework.left_out)} not compared`) : null,
@@ -210,17 +210,17 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   function rows() {
-    const words = kept.words.toLowerCase().split(/\s+/).filter(Boolean);
-    const all = tab() === 'checks' ? data.checks.map((row, place) => ({ ...row, place })) : tab() === 'beside' ? data.beside : data.values.filter((row) => row.stage === stageShown());
-    const text = (row) => [row.name, row.value, row.rule, row.kind, row.kernel, row.type, row.scope, row.verdict, row.node, base(row)].join(' ').toLowerCase();
+    const words = viewState.words.toLowerCase().split(/\s+/).filter(Boolean);
+    const all = tab() === 'checks' ? data.checks.map((row, index) => ({ ...row, place: index })) : tab() === 'beside' ? data.beside : data.values.filter((row) => row.stage === shownStage());
+    const text = (row) => [row.name, row.value, row.rule, row.kind, row.kernel, row.type, row.scope, row.verdict, row.node, lineLabel(row)].join(' ').toLowerCase();
     const found = words.length ? all.filter((row) => words.every((w) => text(row).includes(w))) : all;
-    if (!kept.order) return found;
-    const [name, sign] = kept.order;
-    const of = { apart: 'error', apart_absolute: 'absolute', apart_one: 'ulps' };
-    const rank = (row) => (of[name] ? row[of[name]] ?? Infinity : name === 'line' ? base(row) : name === 'bins' ? row.maximum - row.minimum : row[name]);
-    const least = found.some((row) => typeof rank(row) === 'string') ? '' : -Infinity;
+    if (!viewState.order) return found;
+    const [name, sign] = viewState.order;
+    const fieldOf = { apart: 'error', apart_absolute: 'absolute', apart_one: 'ulps' };
+    const rank = (row) => (fieldOf[name] ? row[fieldOf[name]] ?? Infinity : name === 'line' ? lineLabel(row) : name === 'bins' ? row.maximum - row.minimum : row[name]);
+    const missingRank = found.some((row) => typeof rank(row) === 'string') ? '' : -Infinity;
     return [...found].sort((a, b) => {
-      const [p, q] = [rank(a) ?? least, rank(b) ?? least];
+      const [p, q] = [rank(a) ?? missingRank, rank(b) ?? missingRank];
       return p < q ? -sign : p > q ? sign : a.place - b.place;
     });
   }
@@ -253,9 +253,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     if (name === 'apart_one') return h('td', {}, row.same ? '' : row.ulps === null ? '–' : count(row.ulps));
     if (name === 'node') return h('td', { class: 'left mono muted', title: row.node }, row.node);
     if (name === 'element') return h('td', { class: 'left mono faint' }, row.element.length ? `[${row.element.join(', ')}]` : '');
-    if (name === 'theirs' || name === 'ours') return h('td', { class: 'mono' }, exact(row[name]));
-    if (name === 'old' || name === 'new') return h('td', { class: 'mono' }, exact(row[name]));
-    if (name === 'line') return h('td', { class: 'left muted', title: row.file ? `${row.file}:${row.line}` : '' }, base(row));
+    if (name === 'theirs' || name === 'ours') return h('td', { class: 'mono' }, exactText(row[name]));
+    if (name === 'old' || name === 'new') return h('td', { class: 'mono' }, exactText(row[name]));
+    if (name === 'line') return h('td', { class: 'left muted', title: row.file ? `${row.file}:${row.line}` : '' }, lineLabel(row));
     if (name === 'place') return h('td', { class: 'faint' }, row.place);
     if (name === 'name') return h('td', { class: 'left', title: `${row.name}: ${row.kind} ${row.type}\n${row.scope}` }, 
       row.nan ? [h('span', { class: 'nan' }, 'NaN'), ' '] : row.inf ? [h('span', { class: 'inf' }, 'Inf'), ' '] : '',
@@ -265,45 +265,45 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     return h('td', {}, number(row[name]));
   }
 
-  const on = (row, at) => (tab() === 'checks' && row.rewrite !== null ? row.rewrite === at.rewrite : row.op !== null && (at.ops ?? []).includes(row.op));
+  const isSelected = (row, at) => (tab() === 'checks' && row.rewrite !== null ? row.rewrite === at.rewrite : row.op !== null && (at.ops ?? []).includes(row.op));
 
   function line(row, i) {
     const at = selection();
-    return h('tr', { class: on(row, at) ? 'on' : '', 'data-row': i, 'data-verdict': row.verdict, 'aria-selected': String(on(row, at)), click: () => { choose(row); scroll.focus({ preventScroll: true }); } },
+    return h('tr', { class: isSelected(row, at) ? 'on' : '', 'data-row': i, 'data-verdict': row.verdict, 'aria-selected': String(isSelected(row, at)), click: () => { choose(row); scroll.focus({ preventScroll: true }); } },
       columns().map((column) => cell(row, column)));
   }
 
   // An input of the model has no op to select.
-  const can = (row) => row.op !== null || (tab() === 'checks' && row.rewrite !== null);
+  const isSelectable = (row) => row.op !== null || (tab() === 'checks' && row.rewrite !== null);
 
   function choose(row) {
     if (tab() === 'checks' && row.rewrite !== null) send('rewrite', row.op === null ? { index: row.rewrite } : { index: row.rewrite, op: row.op });
     else if (row.op !== null) send('select', { op: row.op });
   }
 
-  function more(upto = drawn + SHOWN) {
+  function drawMore(upto = drawnCount + BATCH_SIZE) {
     const end = Math.min(list.length, upto);
     const added = [];
-    for (; drawn < end; drawn += 1) added.push(line(list[drawn], drawn));
+    for (; drawnCount < end; drawnCount += 1) added.push(line(list[drawnCount], drawnCount));
     body.append(...added);
   }
 
   function fill() {
     drawTools();
-    const order = kept.order ?? [];
-    const sort = (name) => keep({ order: [name, order[0] === name ? -order[1] : ['name', 'line', 'place', 'value', 'minimum', 'rewrite', 'node', 'element'].includes(name) ? 1 : -1] });
-    keepingFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
+    const order = viewState.order ?? [];
+    const sort = (name) => setViewState({ order: [name, order[0] === name ? -order[1] : ['name', 'line', 'place', 'value', 'minimum', 'rewrite', 'node', 'element'].includes(name) ? 1 : -1] });
+    keepFocus(head, ['data-sort'], () => head.replaceChildren(...columns().map(([name, title, unit, hint, kind]) =>
       sortHeader({ name, title, unit: unit || '', hint, kind }, order, sort))));
     list = rows();
-    drawn = 0;
+    drawnCount = 0;
     body.replaceChildren();
-    more();
+    drawMore();
     scroll.scrollTop = 0;
     none.hidden = list.length > 0;
-    const nothing = tab() === 'checks'
+    const emptyText = tab() === 'checks'
       ? `${data.name} has no checked rewrites. ${data.first ? 'Choose a marked pass above.' : ''}`
       : 'No values were inspected. Compile with “check every rewrite” to measure each value of the network on the example inputs.';
-    none.textContent = kept.words ? 'Nothing matches the filter.' : nothing;
+    none.textContent = viewState.words ? 'Nothing matches the filter.' : emptyText;
     mark();
   }
 
@@ -314,17 +314,17 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       return;
     }
     const at = selection();
-    const place = list.findIndex((row) => on(row, at));
-    if (place >= drawn) more(place + SHOWN);
+    const index = list.findIndex((row) => isSelected(row, at));
+    if (index >= drawnCount) drawMore(index + BATCH_SIZE);
     [...body.children].forEach((node, i) => {
-      node.classList.toggle('on', on(list[i], at));
-      node.setAttribute('aria-selected', String(on(list[i], at)));
+      node.classList.toggle('on', isSelected(list[i], at));
+      node.setAttribute('aria-selected', String(isSelected(list[i], at)));
     });
-    if (place >= 0) show(body.children[place]);
+    if (index >= 0) scrollToRow(body.children[index]);
   }
 
   // Scrolls vertically only, because a row is wider than its table.
-  function show(row) {
+  function scrollToRow(row) {
     const top = row.offsetTop - head.offsetHeight;
     if (scroll.scrollTop > top) scroll.scrollTop = top;
     const bottom = row.offsetTop + row.offsetHeight - scroll.clientHeight;
@@ -344,16 +344,16 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     data.passes.map((p) => [p.index, p.name, ...ORDER.map((v) => p.verdicts[v] ?? 0), p.worst, p.accumulated])];
 
   scroll.addEventListener('scroll', () => {
-    if (drawn < list.length && scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 300) more();
+    if (drawnCount < list.length && scroll.scrollTop + scroll.clientHeight > scroll.scrollHeight - 300) drawMore();
   });
   walkRows(scroll, {
-    selection, rows: () => list, on, can, go: choose,
+    selection, rows: () => list, isSelected, isSelectable, go: choose,
     enter: () => send('show', { view: tab() === 'checks' ? 'diff' : 'graph' }),
   });
 
   const redraw = () => {
     width = root.clientWidth;
-    keepingFocus(chart, ['data-stage'], () => chart.replaceChildren(picture()));
+    keepFocus(chart, ['data-stage'], () => chart.replaceChildren(errorChart()));
   };
   const observer = new ResizeObserver(() => {
     if (data && !data.two && root.clientWidth && Math.abs(root.clientWidth - width) > 2) redraw();
@@ -364,7 +364,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     data = json(model, 'data') ?? data;
     if (!data) return;
     if (!data.two) readInfinite([...data.passes, data.first, data.peer, ...data.checks, ...data.beside], 'worst', 'accumulated', 'error', 'absolute');
-    for (const each of [bar, told, chart, tools, scroll]) each.hidden = Boolean(data.two);
+    for (const each of [bar, summary, chart, tools, scroll]) each.hidden = Boolean(data.two);
     if (data.two) {
       root.append(two.root);
       two.show(data);
@@ -372,17 +372,17 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     }
     two.root.remove();
     drawBar();
-    drawTold();
+    drawSummary();
     redraw();
     fill();
   });
   watch('state', () => {
     const state = plain(model.get('state')) ?? {};
-    kept.both = state.both ?? {};
-    two.restore(kept.both);
+    viewState.both = state.both ?? {};
+    two.restore(viewState.both);
     const next = { tab: state.tab ?? '', order: state.order ?? null, stage: state.stage ?? null };
-    if (JSON.stringify(next) === JSON.stringify({ tab: kept.tab, order: kept.order, stage: kept.stage })) return;
-    Object.assign(kept, next);
+    if (JSON.stringify(next) === JSON.stringify({ tab: viewState.tab, order: viewState.order, stage: viewState.stage })) return;
+    Object.assign(viewState, next);
     if (data && !data.two) fill();
   });
   watch('selection', mark);

@@ -13,7 +13,7 @@ const TWO_STYLE = `${PAIR}
 const LETTERS = ['a', 'b'];
 const letterOf = (side) => h('span', { class: `letter ${side}` }, side.toUpperCase());
 
-function twoOverview({ page, press, send }) {
+function twoOverview({ page, linkProps, send }) {
   function runs(data, badge) {
     const run = (side) => h('span', { class: 'run', title: data[side].path }, letterOf(side), h('b', {}, data[side].name), h('span', { class: 'muted' }, data[side].subtitle), badge(data[side]));
     return h('div', { class: 'runs' }, LETTERS.map(run));
@@ -31,7 +31,7 @@ function twoOverview({ page, press, send }) {
   }
 
   function figureBox(each) {
-    const to = each.view ? press(() => send('show', { view: each.view })) : {};
+    const to = each.view ? linkProps(() => send('show', { view: each.view })) : {};
     const [one, two] = each.hints;
     const hint = !one || !two || one === two ? one || two : '';
     const value = (side) => h('div', { class: `value side${typeof each[side] === 'string' ? ' text' : ''}`, title: each.hints[LETTERS.indexOf(side)] }, letterOf(side),
@@ -44,43 +44,43 @@ function twoOverview({ page, press, send }) {
 
   let barAt = 0; // the pass that the Tab key reaches
   function chart(passes, plot) {
-    const most = Math.max(1, ...passes.flatMap((p) => LETTERS.map((side) => p[side]?.ops ?? 0)));
-    const { picture, left, step, top, foot, y } = plot(most, passes.length, `Ops after each pass of both, ${plural(passes.length, 'pass')}: the arrow keys move between them, Enter shows the graph of A`, true);
+    const maximum = Math.max(1, ...passes.flatMap((p) => LETTERS.map((side) => p[side]?.ops ?? 0)));
+    const { picture, left, step, top, foot, y } = plot(maximum, passes.length, `Ops after each pass of both, ${plural(passes.length, 'pass')}: the arrow keys move between them, Enter shows the graph of A`, true);
     const hits = passes.map((p, i) => {
-      const of = (side) => (p[side] ? count(p[side].ops) : 'without this pass');
-      const said = `${p.name}: A ${of('a')}, B ${of('b')} ops`;
+      const opsText = (side) => (p[side] ? count(p[side].ops) : 'without this pass');
+      const label = `${p.name}: A ${opsText('a')}, B ${opsText('b')} ops`;
       LETTERS.forEach((side, k) => {
         if (!p[side]) return;
         const at = y(p[side].ops);
         picture.append(svg('rect', { class: `bar ${side}`, x: left + i * step + 1.5 + k * (step - 3) / 2, width: Math.max(1, (step - 3) / 2), y: at, height: Math.max(0.5, foot - at) }));
       });
-      const hit = svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: foot - top, role: 'link', 'aria-label': said, 'data-pass': i,
-        click: () => { if (p.a) send('show', { view: 'graph', stage: p.a.index }); }, focus: () => { barAt = i; } }, svg('title', {}, said));
+      const hit = svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: foot - top, role: 'link', 'aria-label': label, 'data-pass': i,
+        click: () => { if (p.a) send('show', { view: 'graph', stage: p.a.index }); }, focus: () => { barAt = i; } }, svg('title', {}, label));
       picture.append(hit);
       return hit;
     });
-    walked(picture, hits, Math.min(barAt, hits.length - 1));
+    walkMarks(picture, hits, Math.min(barAt, hits.length - 1));
     return picture;
   }
 
   function kernels(rows) {
-    const most = Math.max(...rows.flatMap((row) => LETTERS.map((side) => row[side]?.us ?? 0)), 1e-9);
+    const maximum = Math.max(...rows.flatMap((row) => LETTERS.map((side) => row[side]?.us ?? 0)), 1e-9);
     const [unit, scale] = columnUnit('us', rows.flatMap((row) => [row.a?.us, row.b?.us]));
-    const told = (us) => `${number(us * scale)} ${unit}`;
-    const time = (side) => (side === null ? 'none' : side.us === null ? '–' : `${side.measured ? '' : '≥ '}${told(side.us)}`);
+    const timeText = (us) => `${number(us * scale)} ${unit}`;
+    const time = (side) => (side === null ? 'none' : side.us === null ? '–' : `${side.measured ? '' : '≥ '}${timeText(side.us)}`);
     const change = ({ a, b }) => {
       const [one, two] = [a?.us ?? (a ? null : 0), b?.us ?? (b ? null : 0)];
       if (one === null || two === null) return '';
-      return one === two ? '=' : `${two > one ? '+' : '−'}${told(Math.abs(two - one))}`;
+      return one === two ? '=' : `${two > one ? '+' : '−'}${timeText(Math.abs(two - one))}`;
     };
     const name = (row) => [...new Set(LETTERS.flatMap((side) => (row[side]?.kernels ?? []).map((k) => k.name)))].join(', ');
     return rows.map((row) => {
       const id = row.a?.kernels[0]?.id ?? null;
-      const go = id === null ? {} : press(() => send('follow', { go: { kernel: id, open: 'kernels' } }));
+      const go = id === null ? {} : linkProps(() => send('follow', { go: { kernel: id, open: 'kernels' } }));
       return h('div', { class: 'kernel both', ...go },
         h('span', { class: 'name', title: `${row.title}\n${name(row)}${row.place ? `\n${row.place}` : ''}` }, row.title || name(row)),
         h('span', { class: 'num' }, time(row.a)), h('span', { class: 'num' }, time(row.b)), h('span', { class: 'num muted', title: 'B − A' }, change(row)),
-        h('span', { class: 'shares' }, LETTERS.map((side) => h('div', { class: `share ${side}` }, h('div', { style: { width: `${(100 * (row[side]?.us ?? 0)) / most}%` } })))));
+        h('span', { class: 'shares' }, LETTERS.map((side) => h('div', { class: `share ${side}` }, h('div', { style: { width: `${(100 * (row[side]?.us ?? 0)) / maximum}%` } })))));
     });
   }
 
@@ -146,7 +146,7 @@ h2 span { color: var(--faint); font-weight: 400; margin-left: 6px; }
 .foot { color: var(--faint); margin-top: 22px; font-size: 11px; }
 `;
 /** Time (ms) after which no compiler is assumed: a host without one does not answer. */
-const SILENCE = 10000;
+const ANSWER_TIMEOUT = 10000;
 const SEVERITIES = ['error', 'warning', 'note'];
 const ICON = { error: '✗', warning: '!', note: 'i' };
 const WORDS = { finished: 'complete', recording: 'compiling', failed: 'failed', cancelled: 'cancelled', interrupted: 'interrupted' };
@@ -155,15 +155,15 @@ const CHART = { height: 150, left: 40, bottom: 18, top: 6 };
 export default component(STYLE, ({ model, root, watch, later, send }) => {
   const page = h('div', { class: 'page', tabindex: 0, role: 'region', 'aria-label': 'Overview' });
   root.append(page);
-  const press = (run) => ({ click: run, keydown: (event) => event.key === 'Enter' && run(), tabindex: 0, role: 'link' });
+  const linkProps = (run) => ({ click: run, keydown: (event) => event.key === 'Enter' && run(), tabindex: 0, role: 'link' });
 
-  const two = twoOverview({ page, press, send });
+  const two = twoOverview({ page, linkProps, send });
 
   /** Whether checks of a completed compile failed. */
-  const failing = (data) => data.failed > 0 && data.status === 'finished';
-  const said = (data) => (failing(data) ? plural(data.failed, 'failed check') : data.elsewhere ? 'being written on another machine' : data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status);
+  const hasFailedChecks = (data) => data.failed > 0 && data.status === 'finished';
+  const statusText = (data) => (hasFailedChecks(data) ? plural(data.failed, 'failed check') : data.elsewhere ? 'being written on another machine' : data.training && data.status === 'recording' ? 'training' : WORDS[data.status] ?? data.status);
 
-  const badge = (data) => h('span', { class: `status ${failing(data) ? 'wrong' : data.status}` }, said(data));
+  const badge = (data) => h('span', { class: `status ${hasFailedChecks(data) ? 'wrong' : data.status}` }, statusText(data));
 
   function progress(data) {
     const { progress: at } = data;
@@ -175,9 +175,9 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   }
 
   function figureBox(each) {
-    const known = each.text !== undefined ? each.text : each.value !== null;
-    if (!known) return null;
-    const to = each.view ? press(() => send('show', { view: each.view, stage: each.stage })) : {};
+    const hasValue = each.text !== undefined ? each.text : each.value !== null;
+    if (!hasValue) return null;
+    const to = each.view ? linkProps(() => send('show', { view: each.view, stage: each.stage })) : {};
     return h('div', { class: `figure${each.view ? ' to' : ''}${each.bad ? ' bad' : ''}`, title: explain('overview', each.label), ...to },
       h('div', { class: 'label' }, each.label),
       h('div', { class: `value${each.text !== undefined ? ' text' : ''}` }, each.text ?? figure(each.value, each.unit)),
@@ -187,59 +187,59 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
   // -- findings and advice ----------------------------------------------------------------------
   // Advice is requested after the rest is drawn: its evidence can need all stages of the recording.
   const session = Math.random().toString(36).slice(2);
-  let asked = 0;
-  let shown = null;
-  let told = null;
-  let silent = 0;
-  const opened = new Set();
+  let requestNumber = 0;
+  let shownData = null;
+  let trial = null;
+  let answerTimer = 0;
+  const openFindings = new Set();
 
   function askAdvice(data) {
     if (data.advice !== null) return;
-    asked += 1;
-    model.set('request', JSON.stringify([{ id: asked, session, kind: 'advice' }]));
+    requestNumber += 1;
+    model.set('request', JSON.stringify([{ id: requestNumber, session, kind: 'advice' }]));
     model.save_changes();
   }
   watch('response', () => {
     for (const each of json(model, 'response') ?? []) {
-      if (each.session !== session || each.id !== asked || !shown) continue;
-      shown.advice = each.error ? [] : each.value;
-      shown.problem = each.error ?? '';
+      if (each.session !== session || each.id !== requestNumber || !shownData) continue;
+      shownData.advice = each.error ? [] : each.value;
+      shownData.problem = each.error ?? '';
       draw();
     }
   });
 
   const sorted = (all) => [...all].sort((a, b) =>
     SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity) || (b.cost?.part ?? 0) - (a.cost?.part ?? 0));
-  const inOrder = (data) => sorted([...data.findings, ...(data.advice ?? [])]);
+  const sortedFindings = (data) => sorted([...data.findings, ...(data.advice ?? [])]);
   const costOf = ({ value, unit }) => (unit === 'part' ? `${number(100 * value)} %` : figure(value, unit));
-  const running = () => told?.state === 'running';
+  const isRunning = () => trial?.state === 'running';
 
-  function tryIt(offer) {
-    told = { state: 'running', run: shown.run };
+  function startTrial(offer) {
+    trial = { state: 'running', run: shownData.run };
     draw();
     send('rerun', { draft: offer.draft, compare: true });
-    clearTimeout(silent);
-    silent = setTimeout(() => {
-      told = { run: shown.run, error: { what: 'This page cannot compile', fix: 'copy the command' } };
+    clearTimeout(answerTimer);
+    answerTimer = setTimeout(() => {
+      trial = { run: shownData.run, error: { what: 'This page cannot compile', fix: 'copy the command' } };
       draw();
-    }, SILENCE);
+    }, ANSWER_TIMEOUT);
   }
 
   function tryButton(offer) {
-    if (!offer.draft || offer.reason || !mayChange()) return null;
-    return h('button', { 'data-do': 'try', disabled: running(), title: `Compile again into a new recording (${offer.words}) and compare the two`, click: () => tryIt(offer) }, running() ? 'Trying …' : 'Try it');
+    if (!offer.draft || offer.reason || !canEdit()) return null;
+    return h('button', { 'data-do': 'try', disabled: isRunning(), title: `Compile again into a new recording (${offer.words}) and compare the two`, click: () => startTrial(offer) }, isRunning() ? 'Trying …' : 'Try it');
   }
 
   function bisectButton(primary) {
-    return mayChange() && h('button', { 'data-do': 'bisect', class: primary ? 'primary' : '', title: 'Compile again pass by pass, and find the first bad pass and rewrite', click: () => send('bisect', { beside: 'overview' }) }, 'First bad pass');
+    return canEdit() && h('button', { 'data-do': 'bisect', class: primary ? 'primary' : '', title: 'Compile again pass by pass, and find the first bad pass and rewrite', click: () => send('bisect', { beside: 'overview' }) }, 'First bad pass');
   }
 
   function finding(each, first) {
-    const to = Object.keys(each.go).length ? press(() => send('follow', { go: each.go })) : {};
+    const to = Object.keys(each.go).length ? linkProps(() => send('follow', { go: each.go })) : {};
     const key = `${each.hazard} ${each.title}`;
     const { cost } = each;
-    const open = opened.has(key);
-    const toggle = () => { if (!opened.delete(key)) opened.add(key); draw(); };
+    const open = openFindings.has(key);
+    const toggle = () => { if (!openFindings.delete(key)) openFindings.add(key); draw(); };
     const row = h('div', { class: 'finding', 'data-severity': each.severity, 'data-hazard': each.hazard },
       h('span', { class: 'icon', title: each.severity }, ICON[each.severity]),
       h('div', { class: to.role ? 'to' : '', ...to }, h('div', {}, two.sidesOf(each), each.title), h('div', { class: 'detail' }, each.detail)),
@@ -256,7 +256,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('h3', {}, 'Cost'), h('p', {}, `${costOf(cost)}, ${cost.estimated ? 'estimated: ' : ''}${cost.how}`),
       each.evidence.length ? h('h3', {}, 'Evidence') : null,
       each.evidence.map((fact) => h('p', {}, Object.keys(fact.go).length
-        ? h('span', { class: 'link', ...press(() => send('follow', { go: fact.go })) }, fact.text) : fact.text)),
+        ? h('span', { class: 'link', ...linkProps(() => send('follow', { go: fact.go })) }, fact.text) : fact.text)),
       each.tries.length ? h('h3', {}, 'What to try') : null,
       each.tries.map((offer) => {
         const command = offer.command ? h('pre', { tabindex: 0, 'aria-label': 'Command' }, offer.command) : null;
@@ -266,30 +266,30 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       }));
   }
 
-  function trying() {
-    if (running()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording does not change. The comparison opens next.'), mayChange() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel'));
-    if (!told?.error || told.run !== shown.run) return null;
-    const { error, ask } = told;
-    const said = [error.where ? `${error.where}: ` : '', error.what, error.fix ? ` – ${error.fix}` : ''].join('');
-    return h('div', { class: 'trying bad', role: 'alert' }, h('span', {}, said),
+  function trialStatus() {
+    if (isRunning()) return h('div', { class: 'trying', role: 'status' }, h('span', {}, 'Compiling again with the edit; this recording does not change. The comparison opens next.'), canEdit() && h('button', { 'data-do': 'cancel', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel'));
+    if (!trial?.error || trial.run !== shownData.run) return null;
+    const { error, ask } = trial;
+    const message = [error.where ? `${error.where}: ` : '', error.what, error.fix ? ` – ${error.fix}` : ''].join('');
+    return h('div', { class: 'trying bad', role: 'alert' }, h('span', {}, message),
       ask ? h('button', { click: () => send('show', { view: 'pipeline' }) }, 'Read it in Pipeline') : null,
-      h('button', { class: 'plain', 'aria-label': 'Close', click: () => { told = null; draw(); } }, '×'));
+      h('button', { class: 'plain', 'aria-label': 'Close', click: () => { trial = null; draw(); } }, '×'));
   }
   watch('detail', () => {
     const next = json(model, 'detail');
     if (!next) return;
-    clearTimeout(silent);
-    told = next.state === 'done' ? null : next;
+    clearTimeout(answerTimer);
+    trial = next.state === 'done' ? null : next;
     draw();
   });
-  later(() => clearTimeout(silent));
+  later(() => clearTimeout(answerTimer));
 
   /** Problems: known immediately, and therefore shown first. */
   function findings(data) {
     const all = sorted(data.findings);
     return [
       h('h2', {}, 'Findings', h('span', {}, all.length > 1 ? 'Most severe first' : ''), data.bisects && !all.some((each) => each.look) ? bisectButton() : null),
-      ...all.flatMap((each) => finding(each, each === all.find((any) => any.look))),
+      ...all.flatMap((each) => finding(each, each === all.find((other) => other.look))),
       all.length ? null : h('p', { class: 'muted' }, data.status === 'recording' ? 'No problems so far.' : 'No problems found.'),
       data.more_findings ? h('p', { class: 'muted' }, `and ${count(data.more_findings)} more`) : null,
     ];
@@ -297,27 +297,27 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   /** Costs of time, memory or precision: shown last, because it arrives later and must not move the rest. */
   function advice(data) {
-    const looking = data.advice === null;
+    const isLoading = data.advice === null;
     const all = sorted(data.advice ?? []);
     if (data.status === 'recording') return [];
     return [
-      h('h2', {}, 'Advice', h('span', {}, looking ? 'searching …' : all.length ? 'Most severe first, then by cost. ▾ shows evidence' : '')),
-      trying(),
+      h('h2', {}, 'Advice', h('span', {}, isLoading ? 'searching …' : all.length ? 'Most severe first, then by cost. ▾ shows evidence' : '')),
+      trialStatus(),
       ...all.flatMap((each) => finding(each, false)),
-      all.length || looking ? null : h('p', { class: 'muted' }, data.problem ? `Advice is not available: ${data.problem}` : 'No hazards found.'),
+      all.length || isLoading ? null : h('p', { class: 'muted' }, data.problem ? `Advice is not available: ${data.problem}` : 'No hazards found.'),
     ];
   }
 
   /** The frame of a chart of ops after each pass: its scale and the position of a pass.
-   * `whole`: as wide as the page, not half of it. */
-  function plot(most, passes, label, whole = false) {
+   * `fullWidth`: as wide as the page, not half of it. */
+  function plot(maximum, passes, label, fullWidth = false) {
     const { height, left, bottom, top } = CHART;
-    const free = Math.max(360, page.clientWidth - 44);
-    const width = Math.floor(free > 800 && !whole ? (free - 32) / 2 : free);
+    const available = Math.max(360, page.clientWidth - 44);
+    const width = Math.floor(available > 800 && !fullWidth ? (available - 32) / 2 : available);
     const foot = height - bottom;
-    const y = (ops) => top + (foot - top) * (1 - ops / most);
+    const y = (ops) => top + (foot - top) * (1 - ops / maximum);
     const picture = svg('svg', { class: 'chart', viewBox: `0 0 ${width} ${height}`, width, role: 'group', 'aria-label': label });
-    for (const tick of [0, most / 2, most]) {
+    for (const tick of [0, maximum / 2, maximum]) {
       picture.append(svg('line', { x1: left, x2: width, y1: y(tick), y2: y(tick) }),
         svg('text', { x: left - 5, y: y(tick) + 3, 'text-anchor': 'end' }, count(tick)));
     }
@@ -331,18 +331,18 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       `Ops after each pass, from ${passes[0].ops} to ${last.ops}: the arrow keys move between them, Enter shows the graph`);
     const hits = passes.map((p, i) => {
       const go = () => send('show', { view: 'graph', stage: p.index });
-      const said = `${String(p.index).padStart(2, '0')} ${p.name}: ${count(p.ops)} ops, ${seconds(p.seconds)}`;
-      const hit = svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: foot - top, role: 'link', 'aria-label': said, 'data-pass': p.index,
-        click: go, focus: () => { barAt = i; } }, svg('title', {}, said));
+      const label = `${String(p.index).padStart(2, '0')} ${p.name}: ${count(p.ops)} ops, ${seconds(p.seconds)}`;
+      const hit = svg('rect', { class: 'hit', x: left + i * step, width: step, y: top, height: foot - top, role: 'link', 'aria-label': label, 'data-pass': p.index,
+        click: go, focus: () => { barAt = i; } }, svg('title', {}, label));
       picture.append(svg('rect', { class: `bar${p.changed ? '' : ' same'}`, x: left + i * step + 0.5, width: Math.max(1, step - 1.5), y: y(p.ops), height: Math.max(0.5, foot - y(p.ops)) }), hit);
       return hit;
     });
-    walked(picture, hits, Math.min(barAt, hits.length - 1));
+    walkMarks(picture, hits, Math.min(barAt, hits.length - 1));
     return picture;
   }
 
   /** Adds the names of the first and the last pass below a chart. */
-  function named(picture, names) {
+  function addPassNames(picture, names) {
     const { width } = picture.viewBox.baseVal;
     picture.append(svg('text', { x: CHART.left, y: CHART.height - 5 }, names[0]),
       svg('text', { x: width, y: CHART.height - 5, 'text-anchor': 'end' }, names[names.length - 1]));
@@ -351,14 +351,14 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   // A training step by phase: by time if it was measured, else by launches, else by ops.
   function phases(rows) {
-    const by = ['us', 'launches', 'ops'].find((name) => rows.some((row) => row[name]));
-    const total = rows.reduce((sum, row) => sum + (row[by] ?? 0), 0);
+    const basis = ['us', 'launches', 'ops'].find((name) => rows.some((row) => row[name]));
+    const total = rows.reduce((sum, row) => sum + (row[basis] ?? 0), 0);
     const [time, scale] = columnUnit('us', rows.map((row) => row.us));
     const cell = (value, unit) => h('span', { class: 'num' }, value === null ? '' : `${typeof value === 'number' ? count(value) : value} ${unit}`);
-    const show = (row) => press(() => send('follow', { go: { open: 'graph', stage: row.stage, state: { graph: { query: `phase:${row.phase}` } } } }));
+    const show = (row) => linkProps(() => send('follow', { go: { open: 'graph', stage: row.stage, state: { graph: { query: `phase:${row.phase}` } } } }));
     return [
-      h('div', { class: 'phases', role: 'img', 'aria-label': rows.map((row) => `${row.phase} ${number((100 * row[by]) / total)} %`).join(', ') },
-        rows.map((row) => h('div', { class: row.phase, style: { flex: String(row[by] ?? 0) }, title: row.phase }))),
+      h('div', { class: 'phases', role: 'img', 'aria-label': rows.map((row) => `${row.phase} ${number((100 * row[basis]) / total)} %`).join(', ') },
+        rows.map((row) => h('div', { class: row.phase, style: { flex: String(row[basis] ?? 0) }, title: row.phase }))),
       h('div', { class: 'phase-rows' }, rows.flatMap((row) => [
         h('i', { class: row.phase }), h('span', { class: 'link', ...show(row) }, row.phase),
         cell(row.ops, row.ops === 1 ? 'op' : 'ops'), cell(row.launches, row.launches === 1 ? 'launch' : 'launches'),
@@ -366,23 +366,23 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     ];
   }
 
-  const timed = (data) => data.kernels.some((k) => k.total_us !== null);
+  const hasTimes = (data) => data.kernels.some((k) => k.total_us !== null);
 
   function kernels(rows) {
     const [unit, scale] = columnUnit('us', rows.map((k) => k.total_us));
-    return rows.map((k) => h('div', { class: 'kernel', ...press(() => send('follow', { go: { kernel: k.id, panes: ['kernels', 'code'] } })) },
+    return rows.map((k) => h('div', { class: 'kernel', ...linkProps(() => send('follow', { go: { kernel: k.id, panes: ['kernels', 'code'] } })) },
       h('span', { class: 'name', title: k.name }, k.name), h('span', { class: 'num muted' }, `${count(k.count)} ×`),
       h('span', { class: 'num' }, k.total_us === null ? '' : `${number(k.total_us * scale)} ${unit}`),
       k.share === null ? null : h('span', { class: 'share', title: k.share === null ? '' : `${number(100 * k.share)} % of the time, ${k.beyond ? explain('kernels', 'beyond') : `${number(k.percent)} % of this machine's limit`}` },
         h('div', { style: { width: `${100 * (k.share ?? 0)}%` } }))));
   }
 
-  const findingsItem = () => csvItem('Findings', 'findings', () => [['severity', ...(shown.two ? ['sides'] : []), 'title', 'detail', 'cost', 'unit', 'estimated', 'how', 'evidence'], inOrder(shown).map((each) => [
-      each.severity, ...(shown.two ? [each.sides] : []), each.title, each.detail, each.cost?.value, each.cost?.unit, each.cost?.estimated, each.cost?.how, each.evidence?.map((fact) => fact.text).join('\n')])]);
+  const findingsItem = () => csvItem('Findings', 'findings', () => [['severity', ...(shownData.two ? ['sides'] : []), 'title', 'detail', 'cost', 'unit', 'estimated', 'how', 'evidence'], sortedFindings(shownData).map((each) => [
+      each.severity, ...(shownData.two ? [each.sides] : []), each.title, each.detail, each.cost?.value, each.cost?.unit, each.cost?.estimated, each.cost?.how, each.evidence?.map((fact) => fact.text).join('\n')])]);
   const saves = downloadMenu(() => {
-    const { figures, passes, kernels: rows, phases: parts } = shown;
+    const { figures, passes, kernels: rows, phases: parts } = shownData;
     const picture = pictureItems('Ops after each pass', 'passes', page.querySelector('svg.chart'));
-    if (shown.two) return [...two.sheets(shown), findingsItem(), ...picture];
+    if (shownData.two) return [...two.sheets(shownData), findingsItem(), ...picture];
     return [
       csvItem('Figures', 'figures', () => [['figure', 'value', 'unit', 'text', 'hint'], figures.map((each) => [each.label, each.value, each.unit, each.text, each.hint])]),
       findingsItem(),
@@ -393,10 +393,10 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     ];
   });
 
-  const half = (title, hint, what) => h('div', {}, h('h2', {}, title, hint), what);
+  const section = (title, hint, what) => h('div', {}, h('h2', {}, title, hint), what);
 
-  function ofOne(data) {
-    const [what, hint] = timed(data) ? ['Where the time goes', 'kernels, one execution'] : ['Kernels', data.training ? 'of one iteration' : 'not timed yet: press Execute'];
+  function singlePage(data) {
+    const [what, hint] = hasTimes(data) ? ['Where the time goes', 'kernels, one execution'] : ['Kernels', data.training ? 'of one iteration' : 'not timed yet: press Execute'];
     return [
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'muted' }, data.subtitle),
         badge(data), h('span', { class: 'gap' }), saves),
@@ -405,22 +405,22 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
       h('div', { class: 'figures' }, data.figures.map(figureBox)),
       ...(data.phases.length ? [h('h2', {}, 'Phases of the step', h('span', {}, 'a kernel with ops of several phases counts in the one with most of them')), ...phases(data.phases)] : []),
       h('div', { class: 'two' },
-        data.passes.length > 1 ? half('Ops after each pass', h('span', {}, 'grey: unchanged'), named(chart(data.passes), ['import', data.passes[data.passes.length - 1].name])) : null,
-        data.kernels.length ? half(what, h('span', {}, hint), kernels(data.kernels)) : null),
+        data.passes.length > 1 ? section('Ops after each pass', h('span', {}, 'grey: unchanged'), addPassNames(chart(data.passes), ['import', data.passes[data.passes.length - 1].name])) : null,
+        data.kernels.length ? section(what, h('span', {}, hint), kernels(data.kernels)) : null),
       ...advice(data),
       h('div', { class: 'foot' }, data.versions),
     ];
   }
 
-  function ofTwo(data) {
+  function pairPage(data) {
     return [
       h('div', { class: 'title' }, h('h1', {}, data.title), h('span', { class: 'gap' }), saves),
       two.runs(data, badge),
       ...findings(data),
       h('div', { class: 'figures' }, data.figures.map(two.figureBox)),
       h('div', { class: 'two rows' },
-        data.passes.length > 1 ? half('Ops after each pass', two.legend(), named(two.chart(data.passes, plot), ['import', data.passes[data.passes.length - 1].name])) : null,
-        data.kernels.length ? half('Where the time goes', [two.legend(), h('span', {}, 'kernels with the same computation, one execution')], two.kernels(data.kernels)) : null),
+        data.passes.length > 1 ? section('Ops after each pass', two.legend(), addPassNames(two.chart(data.passes, plot), ['import', data.passes[data.passes.length - 1].name])) : null,
+        data.kernels.length ? section('Where the time goes', [two.legend(), h('span', {}, 'kernels with the same computation, one execution')], two.kernels(data.kernels)) : null),
       ...advice(data),
       h('div', { class: 'foot' }, data.a.versions === data.b.versions ? data.a.versions : [h('div', {}, `A: ${data.a.versions}`), h('div', {}, `B: ${data.b.versions}`)]),
     ];
@@ -428,25 +428,25 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
 
   // Late data (advice, a kernel's time) must not move the element under the pointer: it waits
   // while a button is down, and the page scrolls along if the pointer is below it.
-  let pressed = false;
-  let waiting = false;
-  const release = () => setTimeout(() => { // after the click
-    pressed = false;
-    if (waiting) draw();
+  let isPressed = false;
+  let isDrawPending = false;
+  const onRelease = () => setTimeout(() => { // after the click
+    isPressed = false;
+    if (isDrawPending) draw();
   });
-  page.addEventListener('pointerdown', (event) => { pressed = event.button === 0; });
-  for (const end of ['pointerup', 'pointercancel']) window.addEventListener(end, release);
-  later(() => ['pointerup', 'pointercancel'].forEach((end) => window.removeEventListener(end, release)));
-  const below = () => page.querySelector(':scope > .two')?.getBoundingClientRect().top ?? 0;
+  page.addEventListener('pointerdown', (event) => { isPressed = event.button === 0; });
+  for (const end of ['pointerup', 'pointercancel']) window.addEventListener(end, onRelease);
+  later(() => ['pointerup', 'pointercancel'].forEach((end) => window.removeEventListener(end, onRelease)));
+  const lowerTop = () => page.querySelector(':scope > .two')?.getBoundingClientRect().top ?? 0;
 
   function draw() {
-    const data = shown;
-    waiting = pressed;
-    if (!data || waiting) return;
+    const data = shownData;
+    isDrawPending = isPressed;
+    if (!data || isDrawPending) return;
     const top = page.scrollTop;
-    const over = page.querySelector(':scope > .two:hover') ? below() : null;
-    keepingFocus(page, ['data-pass', 'data-key'], () => page.replaceChildren(...(data.two ? ofTwo(data) : ofOne(data)).filter(Boolean)));
-    page.scrollTop = over === null ? top : top + below() - over;
+    const hoveredTop = page.querySelector(':scope > .two:hover') ? lowerTop() : null;
+    keepFocus(page, ['data-pass', 'data-key'], () => page.replaceChildren(...(data.two ? pairPage(data) : singlePage(data)).filter(Boolean)));
+    page.scrollTop = hoveredTop === null ? top : top + lowerTop() - hoveredTop;
   }
   let width = 0;
   const observer = new ResizeObserver(() => {
@@ -461,7 +461,7 @@ export default component(STYLE, ({ model, root, watch, later, send }) => {
     const data = json(model, 'data');
     if (!data) return;
     readInfinite(data.figures, 'value', 'a', 'b');
-    shown = data;
+    shownData = data;
     draw();
     askAdvice(data);
   });

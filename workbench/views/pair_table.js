@@ -23,10 +23,10 @@ const PAIR_TABLE = `${PAIR}
 /**
  * `what`: `csv` [title, name of the file], the labels `region` and `filter`, `left` and
  * `right` columns of text ({ id, title, value(row), code }), `groups` of figures ({ name, title,
- * unit and scale, or the kind for which `columnUnit` chooses them, hint, whole, neutral: more is not worse }), the first `order`; `rows(data)`, `facts(data)` for the bar,
- * `words(row)` that the filter searches; whether a row is `on(row, selection)` and `can(row)` be
- * chosen; `choose(row)`; `enter()`; optionally `change(row, name)` (B − A), `guess(row)`
- * and `least(row, side, name)`: whether a figure is predicted.
+ * unit and scale, or the kind for which `columnUnit` chooses them, hint, integer, neutral: more is not worse }), the first `order`; `rows(data)`, `facts(data)` for the bar,
+ * `words(row)` that the filter searches; whether a row `isSelected(row, selection)` and `isSelectable(row)`;
+ * `choose(row)`; `enter()`; optionally `change(row, name)` (B − A), `isPredicted(row)`
+ * and `isLowerBound(row, side, name)`: whether a figure is predicted.
  */
 function pairTable({ selection, remember, what }) {
   let data = null;
@@ -45,8 +45,8 @@ function pairTable({ selection, remember, what }) {
     const [a, b] = ['a', 'b'].map((side) => (row[side] ? row[side][name] ?? null : 0));
     return a === null || b === null ? null : b - a;
   });
-  const guess = what.guess ?? (() => false);
-  const least = what.least ?? (() => false);
+  const isPredicted = what.isPredicted ?? (() => false);
+  const isLowerBound = what.isLowerBound ?? (() => false);
   const text = (each) => ({ ...each, text: true });
   const COLUMNS = [
     ...what.left.map(text),
@@ -56,12 +56,12 @@ function pairTable({ selection, remember, what }) {
     ]),
     ...what.right.map((each, i) => ({ ...text(each), edge: i === 0 })),
   ];
-  const sorting = () => (order && COLUMNS.some((each) => each.id === order[0]) ? order : what.order);
+  const currentOrder = () => (order && COLUMNS.some((each) => each.id === order[0]) ? order : what.order);
 
   function rows() {
-    const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = what.rows(data).filter((row) => { const said = what.words(row).toLowerCase(); return wanted.every((word) => said.includes(word)); });
-    const [by, sign] = sorting();
+    const terms = words.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = what.rows(data).filter((row) => { const rowText = what.words(row).toLowerCase(); return terms.every((word) => rowText.includes(word)); });
+    const [by, sign] = currentOrder();
     const column = COLUMNS.find((each) => each.id === by);
     const rank = (row) => {
       const value = column.value(row);
@@ -78,37 +78,37 @@ function pairTable({ selection, remember, what }) {
   function cell(row, each) {
     const value = each.value(row);
     const edge = each.edge ? ' edge' : '';
-    if (each.text) return h('td', { class: `text${edge}${each.code ? ' code' : ''}${value ? '' : ' faint'}`, title: each.whole?.(row) ?? value }, value || each.none || '–');
+    if (each.text) return h('td', { class: `text${edge}${each.code ? ' code' : ''}${value ? '' : ' faint'}`, title: each.tooltip?.(row) ?? value }, value || each.none || '–');
     if (value === null) return h('td', { class: `faint${edge}` }, '–');
-    const { name, scale, whole, neutral } = each.group;
-    const shown = (n) => (whole ? count(n) : number(n * scale)).replace('-', '−');
-    if (each.signed) return h('td', { class: `${value === 0 ? 'faint' : neutral ? '' : value < 0 ? 'less' : 'more'}${guess(row) && !whole ? ' said' : ''}` }, value === 0 ? '=' : `${value > 0 ? '+' : '−'}${shown(Math.abs(value))}`);
-    const said = least(row, each.side, name);
-    return h('td', { class: `${said ? 'said' : ''}${edge}`, title: said ? 'Predicted: the minimum that the machine allows' : '' }, `${said && name !== 'share' ? '≥ ' : ''}${shown(value)}`);
+    const { name, scale, integer, neutral } = each.group;
+    const format = (n) => (integer ? count(n) : number(n * scale)).replace('-', '−');
+    if (each.signed) return h('td', { class: `${value === 0 ? 'faint' : neutral ? '' : value < 0 ? 'less' : 'more'}${isPredicted(row) && !integer ? ' said' : ''}` }, value === 0 ? '=' : `${value > 0 ? '+' : '−'}${format(Math.abs(value))}`);
+    const isBound = isLowerBound(row, each.side, name);
+    return h('td', { class: `${isBound ? 'said' : ''}${edge}`, title: isBound ? 'Predicted: the minimum that the machine allows' : '' }, `${isBound && name !== 'share' ? '≥ ' : ''}${format(value)}`);
   }
 
   function fill() {
-    const [by, sign] = sorting();
+    const [by, sign] = currentOrder();
     const sort = (name) => {
       order = [name, by === name ? -sign : COLUMNS.find((each) => each.id === name).text ? 1 : -1];
       remember({ order });
       fill();
     };
     const head = (each) => sortHeader({ name: each.id, title: each.title, unit: each.group?.unit ?? '', hint: each.group?.hint ?? '', kind: `${each.text ? 'text' : ''}${each.edge ? ' edge' : ''}` }, [by, sign], sort);
-    keepingFocus(heads, ['data-sort'], () => heads.replaceChildren(
+    keepFocus(heads, ['data-sort'], () => heads.replaceChildren(
       h('tr', {}, h('th', { class: 'group_', colspan: what.left.length }, ''), what.groups.map(({ title }) => h('th', { class: 'group_', colspan: 3, scope: 'colgroup' }, title)), h('th', { class: 'group_', colspan: what.right.length }, '')),
       h('tr', {}, COLUMNS.map(head))));
     list = rows();
     body.replaceChildren(...list.map((row, i) => h('tr', { 'data-row': i, ...(what.marks?.(row) ?? {}),
-      click: () => { if (what.can(row)) what.choose(row); scroll.focus({ preventScroll: true }); } }, COLUMNS.map((each) => cell(row, each)))));
+      click: () => { if (what.isSelectable(row)) what.choose(row); scroll.focus({ preventScroll: true }); } }, COLUMNS.map((each) => cell(row, each)))));
     mark();
   }
 
   function mark() {
     const at = selection();
     [...body.children].forEach((node, i) => {
-      node.classList.toggle('on', what.on(list[i], at));
-      node.setAttribute('aria-selected', String(what.on(list[i], at)));
+      node.classList.toggle('on', what.isSelected(list[i], at));
+      node.setAttribute('aria-selected', String(what.isSelected(list[i], at)));
     });
     body.querySelector('tr.on')?.scrollIntoView({ block: 'nearest' });
   }
@@ -116,7 +116,7 @@ function pairTable({ selection, remember, what }) {
   const sheet = () => [COLUMNS.map((each) => each.id), list.map((row) => COLUMNS.map((each) => each.value(row)))];
 
   walkRows(scroll, {
-    selection, rows: () => list, on: what.on, can: what.can, go: what.choose, enter: what.enter,
+    selection, rows: () => list, isSelected: what.isSelected, isSelectable: what.isSelectable, go: what.choose, enter: what.enter,
   });
 
   return {

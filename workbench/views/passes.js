@@ -42,30 +42,30 @@ const WINDOW = 12;
 const HALVES = { source: 'on the ONNX graph', meaning: 'on tensor ops', implementation: 'for this target' };
 
 export default component(STYLE, ({ model, root, watch, send, selection }) => {
-  const open = new Set();
+  const unfoldedGroups = new Set();
   let data = { stages: [] };
   let detail = { rewrites: [], total: 0, stage: -1 };
-  let all = false;
-  let halts = new Set();
+  let isUnfolded = false;
+  let breakpoints = new Set();
   const list = h('div', {
     class: 'list', tabindex: 0, role: 'listbox',
     'aria-label': 'Passes: up and down go through all of them, j and k through changed passes, J and K through rewrites, n to the next failed check, b sets a breakpoint, r runs to the next',
   });
   const total = h('span', { class: 'muted', title: 'passes that changed something, out of all passes' });
   const toggle = h('button', { class: 'plain faint', title: 'Show or fold passes that changed nothing', click: () => {
-    all = !all;
-    toggle.textContent = all ? 'fold unchanged' : 'show all';
+    isUnfolded = !isUnfolded;
+    toggle.textContent = isUnfolded ? 'fold unchanged' : 'show all';
     draw();
   } }, 'show all');
   const edit = h('button', { class: 'plain', title: 'Edit the pipeline: skip, options, order, your own passes', 'aria-label': 'Edit the pipeline', click: () => send('show', { view: 'pipeline' }) }, 'edit');
-  const stops = h('div', { class: 'stops', hidden: true, role: 'group', 'aria-label': 'Breakpoints' });
+  const breakpointBar = h('div', { class: 'stops', hidden: true, role: 'group', 'aria-label': 'Breakpoints' });
   const saves = downloadMenu(() => [
     csvItem('Passes', 'passes', () => [['stage', 'pass', 'half', 'changed', 'rewrites', 'ops_after', 'ops_change', 'seconds', 'check', 'worst_error', 'summary'],
       data.stages.map((s) => [s.index, s.name, s.half, s.changed, s.rewrites, s.ops, s.change, s.seconds, s.check?.verdict, s.check?.error, s.summary])]),
     ...(detail.total ? [csvItem(`Rewrites of ${data.stages[detail.stage]?.name ?? 'the pass'}`, `rewrites-${detail.stage}`, () => [['number', 'rule', 'ops_before', 'ops_after', 'check'],
       detail.rewrites.map((each, i) => [i, each.rule, each.before, each.after, each.check])])] : []),
   ], 'Download the passes');
-  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle, mayChange() && edit, saves), stops, list);
+  root.append(h('div', { class: 'head' }, h('b', {}, 'Passes'), total, toggle, canEdit() && edit, saves), breakpointBar, list);
 
   // Every pass, including folded ones, which unfold when the keys reach them.
   list.addEventListener('keydown', (event) => {
@@ -80,14 +80,14 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
   });
 
   // Breakpoints on passes are shown in the list; those on rules and ops above it as well.
-  function drawStops(texts) {
-    stops.hidden = !texts.length;
+  function drawBreakpoints(texts) {
+    breakpointBar.hidden = !texts.length;
     const chips = texts.filter((text) => !text.startsWith('pass:')).map((text) => {
       const name = text.startsWith('op:') ? `op #${text.slice(3)}` : text.slice(5);
       return h('span', { title: text }, h('i', {}, '●'), h('b', {}, name),
         h('button', { class: 'plain', title: 'Remove the breakpoint', 'aria-label': `Remove the breakpoint on ${name}`, click: () => send('stop', { text }) }, '×'));
     });
-    stops.replaceChildren(...chips,
+    breakpointBar.replaceChildren(...chips,
       h('button', { title: 'Previous breakpoint  (R)', click: () => send('step', { what: 'stop', by: -1 }) }, '‹'),
       h('button', { title: 'Continue to the next breakpoint  (r)', click: () => send('step', { what: 'stop', by: 1 }) }, 'next ›'));
   }
@@ -110,7 +110,7 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       `${change > 0 ? '+' : '−'}${count(Math.abs(change))}`;
     const tone = change === null || change === 0 ? 'zero' : change < 0 ? 'less' : 'more';
     return h('div', {
-      class: `pass${on ? ' on' : ''}${stage.changed ? '' : ' same'}${halts.has(`pass:${stage.name}`) ? ' stop' : ''}`, role: 'option', id: `stage-${stage.index}`, 'aria-selected': String(on),
+      class: `pass${on ? ' on' : ''}${stage.changed ? '' : ' same'}${breakpoints.has(`pass:${stage.name}`) ? ' stop' : ''}`, role: 'option', id: `stage-${stage.index}`, 'aria-selected': String(on),
       title: title(stage), 'data-stage': stage.index, click: () => { send('go', { stage: stage.index, rewrite: null }); list.focus(); },
     },
     h('span', { class: 'at', title: stage.index ? 'Set or remove a breakpoint on this pass  (b)' : '', click: (event) => {
@@ -126,15 +126,15 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
 
   function rewrites(chosen) {
     const { rewrites: rows, total: n } = detail;
-    const at = chosen ?? 0;
-    const from = Math.max(0, Math.min(at - WINDOW / 2, rows.length - WINDOW));
-    const shown = rows.slice(from, from + WINDOW);
+    const centre = chosen ?? 0;
+    const from = Math.max(0, Math.min(centre - WINDOW / 2, rows.length - WINDOW));
+    const visible = rows.slice(from, from + WINDOW);
     const box = h('div', { class: 'rewrites', role: 'group', 'aria-label': 'Rewrites' });
     if (from) box.append(h('div', { class: 'more' }, `… ${count(from)} before`));
-    shown.forEach((each, i) => {
+    visible.forEach((each, i) => {
       const index = from + i;
       box.append(h('div', {
-        class: `rewrite${index === chosen ? ' on' : ''}${halts.has(`rule:${each.rule}`) ? ' stop' : ''}`, role: 'option', id: `rewrite-${index}`, 'aria-selected': String(index === chosen),
+        class: `rewrite${index === chosen ? ' on' : ''}${breakpoints.has(`rule:${each.rule}`) ? ' stop' : ''}`, role: 'option', id: `rewrite-${index}`, 'aria-selected': String(index === chosen),
         title: `rewrite ${index} of ${n}: ${each.rule}\n${plural(each.before, 'op')} became ${count(each.after)}`,
         'data-rewrite': index, click: () => { send('rewrite', { index }); list.focus(); },
       },
@@ -142,14 +142,14 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       h('span', { class: 'faint' }, `${each.before}→${each.after}`),
       h('span', { class: `mark ${each.check}` }, MARKS[each.check] ?? '')));
     });
-    if (from + WINDOW < n) box.append(h('div', { class: 'more' }, `… ${count(n - from - shown.length)} more`));
+    if (from + WINDOW < n) box.append(h('div', { class: 'more' }, `… ${count(n - from - visible.length)} more`));
     return box;
   }
 
   function draw() {
-    const { stage: at, rewrite, stops: texts = [] } = selection();
-    halts = new Set(texts);
-    drawStops(texts);
+    const { stage: shownStage, rewrite, stops: texts = [] } = selection();
+    breakpoints = new Set(texts);
+    drawBreakpoints(texts);
     const rows = [];
     let half = '';
     let folded = [];
@@ -157,12 +157,12 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
       if (!folded.length) return;
       const group = folded;
       folded = [];
-      if (all || open.has(group[0].index) || group.some((s) => s.index === at)) {
-        rows.push(...group.map((s) => row(s, s.index === at)));
+      if (isUnfolded || unfoldedGroups.has(group[0].index) || group.some((s) => s.index === shownStage)) {
+        rows.push(...group.map((s) => row(s, s.index === shownStage)));
         return;
       }
       rows.push(h('div', { class: 'fold', role: 'option', 'aria-selected': 'false', title: `${group.map((s) => s.name).join('\n')}\nThe arrow keys unfold them.`,
-        click: () => { open.add(group[0].index); draw(); } },
+        click: () => { unfoldedGroups.add(group[0].index); draw(); } },
       `${plural(group.length, 'pass').replace('passs', 'passes')} changed nothing`));
     };
     for (const stage of data.stages) {
@@ -178,8 +178,8 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
         continue;
       }
       flush();
-      rows.push(row(stage, stage.index === at));
-      if (stage.index === at && detail.stage === at && detail.total) rows.push(rewrites(rewrite));
+      rows.push(row(stage, stage.index === shownStage));
+      if (stage.index === shownStage && detail.stage === shownStage && detail.total) rows.push(rewrites(rewrite));
     }
     flush();
     list.replaceChildren(...rows);
@@ -189,8 +189,8 @@ export default component(STYLE, ({ model, root, watch, send, selection }) => {
     list.setAttribute('aria-activedescendant', on?.id ?? '');
   }
 
-  const soon = perFrame(draw); // a step changes all three at once
-  watch('data', () => { data = json(model, 'data') ?? { stages: [] }; soon(); });
-  watch('detail', () => { detail = json(model, 'detail') ?? detail; soon(); });
-  watch('selection', soon);
+  const scheduleDraw = perFrame(draw); // a step changes all three at once
+  watch('data', () => { data = json(model, 'data') ?? { stages: [] }; scheduleDraw(); });
+  watch('detail', () => { detail = json(model, 'detail') ?? detail; scheduleDraw(); });
+  watch('selection', scheduleDraw);
 });

@@ -52,26 +52,26 @@ const HALVES = {
   meaning: ['Target-independent', 'the same for every target; values may change within stated tolerances'],
   implementation: ['Target-specific', 'for this target; every bit is kept'],
 };
-const SILENCE = 10000;
+const ANSWER_TIMEOUT = 10000;
 
 export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = null;
-  let shown = null;
-  let refused = null;
-  let told = null;
-  let trust = false;
-  let chosen = '';
+  let pipeline = null;
+  let rejection = null;
+  let compileStatus = null;
+  let isTrusted = false;
+  let selectedLabel = '';
   let dragged = '';
-  let silent = 0;
-  let text = 'command';
-  const past = [];
+  let answerTimer = 0;
+  let textFormat = 'command';
+  const undoStack = [];
   const session = Math.random().toString(36).slice(2);
-  const open = new Map();
-  let asked = 0;
-  let turn = Promise.resolve();
+  const pendingRequests = new Map();
+  let requestNumber = 0;
+  let requestQueue = Promise.resolve();
 
   const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Pipeline' });
-  const words = h('div', { class: 'told' });
+  const summary = h('div', { class: 'told' });
   const note = h('div', { class: 'note', role: 'alert', hidden: true });
   const list = h('div', { class: 'list', tabindex: 0, role: 'listbox',
     'aria-label': 'Passes in order: up and down select, Space skips or restores, Alt with up or down moves, Enter edits, Insert adds your own pass, Delete resets' });
@@ -79,154 +79,154 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const editor = h('div');
   const more = h('div');
   const side = h('div', { class: 'side', role: 'region', 'aria-label': 'The selected pass' }, facts, editor, more);
-  const written = h('details', {}, h('summary', {}, 'The edit as text'));
+  const editText = h('details', {}, h('summary', {}, 'The edit as text'));
   const body = h('div', { class: 'body' }, list, side);
-  root.append(bar, words, note, body, written);
+  root.append(bar, summary, note, body, editText);
 
   // -- asking Python ----------------------------------------------------------------------------
-  function ask(done) {
-    const sent = turn.then(() => new Promise((resolve) => {
-      asked += 1;
-      open.set(asked, resolve);
-      clearTimeout(silent);
-      silent = setTimeout(() => { // a late answer still counts
-        refused = { what: 'No answer yet', where: '', fix: 'a report cannot answer: edit the pipeline on the workbench page or in a notebook' };
+  function sendRequest(done) {
+    const sent = requestQueue.then(() => new Promise((resolve) => {
+      requestNumber += 1;
+      pendingRequests.set(requestNumber, resolve);
+      clearTimeout(answerTimer);
+      answerTimer = setTimeout(() => { // a late answer still counts
+        rejection = { what: 'No answer yet', where: '', fix: 'a report cannot answer: edit the pipeline on the workbench page or in a notebook' };
         drawNote();
-      }, SILENCE);
-      model.set('request', JSON.stringify([{ id: asked, session, draft: shown.draft, done }]));
+      }, ANSWER_TIMEOUT);
+      model.set('request', JSON.stringify([{ id: requestNumber, session, draft: pipeline.draft, done }]));
       model.save_changes();
     }));
-    turn = sent.then(() => {}, () => {});
+    requestQueue = sent.then(() => {}, () => {});
     return sent;
   }
   watch('response', () => {
     for (const each of json(model, 'response') ?? []) {
-      if (each.session !== session || !open.has(each.id)) continue;
-      const answer = open.get(each.id);
-      open.delete(each.id);
-      if (!open.size) clearTimeout(silent);
+      if (each.session !== session || !pendingRequests.has(each.id)) continue;
+      const answer = pendingRequests.get(each.id);
+      pendingRequests.delete(each.id);
+      if (!pendingRequests.size) clearTimeout(answerTimer);
       answer(each.error ? { failed: each.error } : each.value);
     }
   });
 
   /** Apply an edit to the draft; the previous draft can be restored. */
-  async function act(done, { keep = true } = {}) {
-    const before = shown.draft;
-    const place = shown.rows.findIndex((row) => row.label === chosen);
-    const answer = await ask(done);
+  async function applyEdit(done, { keep = true } = {}) {
+    const before = pipeline.draft;
+    const position = pipeline.rows.findIndex((row) => row.label === selectedLabel);
+    const answer = await sendRequest(done);
     if (answer.failed) {
-      refused = { what: answer.failed, where: 'this part of the page', fix: 'reload to try again' };
+      rejection = { what: answer.failed, where: 'this part of the page', fix: 'reload to try again' };
       drawNote();
       return;
     }
-    refused = answer.refused ?? null;
-    if (!refused && told?.state !== 'running') told = null;
-    if (keep && !refused && JSON.stringify(before) !== JSON.stringify(answer.draft)) past.push(before);
-    shown = answer;
-    if (done.do === 'insert' && !refused) chosen = shown.rows[Math.min(place + 1, shown.rows.length - 1)]?.label ?? chosen;
-    else if (!shown.rows.some((row) => row.label === chosen)) chosen = shown.rows[Math.max(0, Math.min(place, shown.rows.length - 1))]?.label ?? '';
+    rejection = answer.refused ?? null;
+    if (!rejection && compileStatus?.state !== 'running') compileStatus = null;
+    if (keep && !rejection && JSON.stringify(before) !== JSON.stringify(answer.draft)) undoStack.push(before);
+    pipeline = answer;
+    if (done.do === 'insert' && !rejection) selectedLabel = pipeline.rows[Math.min(position + 1, pipeline.rows.length - 1)]?.label ?? selectedLabel;
+    else if (!pipeline.rows.some((row) => row.label === selectedLabel)) selectedLabel = pipeline.rows[Math.max(0, Math.min(position, pipeline.rows.length - 1))]?.label ?? '';
     remember();
     draw();
   }
 
   function remember() {
-    model.set('state', shown.edited ? { of: data.name, draft: shown.draft } : {});
+    model.set('state', pipeline.edited ? { of: data.name, draft: pipeline.draft } : {});
     model.save_changes();
   }
 
-  function takeBack() {
-    const before = past.pop();
+  function undo() {
+    const before = undoStack.pop();
     if (!before) return;
-    shown = { ...shown, draft: before };
-    act({ do: 'show' }, { keep: false });
+    pipeline = { ...pipeline, draft: before };
+    applyEdit({ do: 'show' }, { keep: false });
   }
 
   // -- above the list ---------------------------------------------------------------------------
-  const running = () => told?.state === 'running';
-  const fixed = () => Boolean(data.fixed) || !mayChange();
-  const problems = () => shown.rows.filter((row) => row.own && row.problem && !row.skipped);
+  const isRunning = () => compileStatus?.state === 'running';
+  const isReadOnly = () => Boolean(data.fixed) || !canEdit();
+  const problems = () => pipeline.rows.filter((row) => row.own && row.problem && !row.skipped);
 
   function drawBar() {
-    const { draft } = shown;
-    const toggle = (name, title, label) => h('label', { title }, h('input', { type: 'checkbox', name, checked: draft[name], disabled: fixed(), change: (event) => act({ do: 'set', [name]: event.target.checked }) }), label);
-    const bad = problems();
-    const blocked = fixed() ? data.fixed : running() ? 'a compile is running' : bad.length ? `${bad[0].label}: ${bad[0].problem}` : '';
+    const { draft } = pipeline;
+    const toggle = (name, title, label) => h('label', { title }, h('input', { type: 'checkbox', name, checked: draft[name], disabled: isReadOnly(), change: (event) => applyEdit({ do: 'set', [name]: event.target.checked }) }), label);
+    const invalid = problems();
+    const blockedReason = isReadOnly() ? data.fixed : isRunning() ? 'a compile is running' : invalid.length ? `${invalid[0].label}: ${invalid[0].problem}` : '';
     bar.replaceChildren(
       h('b', { title: `${data.model} for ${data.target}` }, 'Pipeline'),
       h('span', { class: 'gap' }),
-      ...(fixed() ? [] : [
+      ...(isReadOnly() ? [] : [
         toggle('check', 'Evaluate every rewrite before and after on real tensors', 'check'),
         toggle('execute', 'Execute the program and time every launch', 'execute'),
-        h('label', { title: 'A pass that takes longer is stopped and named; empty: no limit' }, 'at most', h('input', { type: 'text', name: 'timeout', inputmode: 'decimal', 'aria-label': 'Time limit per pass, in seconds', value: draft.timeout ?? '', placeholder: 'any', change: (event) => act({ do: 'set', timeout: event.target.value }) }), 's per pass'),
-        h('button', { disabled: !past.length, title: 'Undo the last change  (Ctrl Z)', click: takeBack }, 'Undo'),
-        h('button', { disabled: !shown.edited, 'data-do': 'undo', title: 'Restore the pipeline of this recording', click: () => act({ do: 'undo' }) }, 'Undo all'),
-        shown.plain || !data.made_with ? null : h('button', { 'data-do': 'plain', title: `The unedited pipeline of ${data.target}`, click: () => act({ do: 'undo', plain: true }) }, 'Unedited'),
-        running() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; finished stages are kept', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel') : null,
-        h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline into a new recording, and compare the two', click: () => run() }, running() ? 'Running …' : 'Run'),
-        h('button', { 'data-do': 'step', disabled: Boolean(blocked), title: blocked || 'Compile again with this pipeline and pause before each pass: apply it, skip it, or run to a breakpoint', click: () => run(true) }, 'Step'),
+        h('label', { title: 'A pass that takes longer is stopped and named; empty: no limit' }, 'at most', h('input', { type: 'text', name: 'timeout', inputmode: 'decimal', 'aria-label': 'Time limit per pass, in seconds', value: draft.timeout ?? '', placeholder: 'any', change: (event) => applyEdit({ do: 'set', timeout: event.target.value }) }), 's per pass'),
+        h('button', { disabled: !undoStack.length, title: 'Undo the last change  (Ctrl Z)', click: undo }, 'Undo'),
+        h('button', { disabled: !pipeline.edited, 'data-do': 'undo', title: 'Restore the pipeline of this recording', click: () => applyEdit({ do: 'undo' }) }, 'Undo all'),
+        pipeline.plain || !data.made_with ? null : h('button', { 'data-do': 'plain', title: `The unedited pipeline of ${data.target}`, click: () => applyEdit({ do: 'undo', plain: true }) }, 'Unedited'),
+        isRunning() ? h('button', { 'data-do': 'cancel', title: 'Stop the compile; finished stages are kept', click: () => send('cancel', { of: 'pipeline' }) }, 'Cancel') : null,
+        h('button', { class: 'primary', 'data-do': 'run', disabled: Boolean(blockedReason), title: blockedReason || 'Compile again with this pipeline into a new recording, and compare the two', click: () => run() }, isRunning() ? 'Running …' : 'Run'),
+        h('button', { 'data-do': 'step', disabled: Boolean(blockedReason), title: blockedReason || 'Compile again with this pipeline and pause before each pass: apply it, skip it, or run to a breakpoint', click: () => run(true) }, 'Step'),
       ]).filter(Boolean), saves);
   }
 
   const saves = downloadMenu(() => [csvItem('Passes', 'pipeline', () => {
     const sides = data.other ? [['', data.did], ['_b', data.other.did]] : [['', data.did]];
     const names = ['stage', 'rewrites', 'ops', 'change', 'seconds'];
-    const apart = (label) => (data.other ? [longer(data.did[label], data.other.did[label])] : []);
+    const timeDifference = (label) => (data.other ? [addedTime(data.did[label], data.other.did[label])] : []);
     return [['pass', 'half', 'skipped', 'options', 'limit', 'twice', ...sides.flatMap(([end]) => [...names, 'check'].map((name) => name + end)), ...(data.other ? ['seconds_b_minus_a'] : [])],
-      shown.rows.map((row) => [row.label, row.half, row.skipped, row.options.filter((each) => each.set).map((each) => `${each.name}=${each.text}`).join(' '), row.limit, row.repeat,
-        ...sides.flatMap(([, did]) => [...names.map((name) => did[row.label]?.[name]), did[row.label]?.check?.verdict]), ...apart(row.label)])];
-  }), ...(fixed() ? [] : [textItem('The edit as Python', 'edit.py', () => shown.python), textItem('The edit as a command', 'edit.sh', () => shown.command)])]);
+      pipeline.rows.map((row) => [row.label, row.half, row.skipped, row.options.filter((each) => each.set).map((each) => `${each.name}=${each.text}`).join(' '), row.limit, row.repeat,
+        ...sides.flatMap(([, did]) => [...names.map((name) => did[row.label]?.[name]), did[row.label]?.check?.verdict]), ...timeDifference(row.label)])];
+  }), ...(isReadOnly() ? [] : [textItem('The edit as Python', 'edit.py', () => pipeline.python), textItem('The edit as a command', 'edit.sh', () => pipeline.command)])]);
 
-  let stepped = false;
-  function run(hold = false) {
-    stepped = hold;
-    told = { state: 'running', run: data.name };
-    refused = null;
+  let wasStepByStep = false;
+  function run(stepByStep = false) {
+    wasStepByStep = stepByStep;
+    compileStatus = { state: 'running', run: data.name };
+    rejection = null;
     draw();
-    send('rerun', { draft: shown.draft, trust, hold });
-    clearTimeout(silent);
-    silent = setTimeout(() => { // a notebook or a report cannot compile
-      told = null;
-      refused = { what: 'This page cannot compile', where: '', fix: 'copy the Python or the command below' };
-      written.open = true;
+    send('rerun', { draft: pipeline.draft, trust: isTrusted, hold: stepByStep });
+    clearTimeout(answerTimer);
+    answerTimer = setTimeout(() => { // a notebook or a report cannot compile
+      compileStatus = null;
+      rejection = { what: 'This page cannot compile', where: '', fix: 'copy the Python or the command below' };
+      editText.open = true;
       draw();
-    }, SILENCE);
+    }, ANSWER_TIMEOUT);
   }
 
-  function drawWords() {
-    const { draft } = shown;
-    words.classList.toggle('edited', shown.edited);
-    const there = data.other ? [h('div', {}, 'B, ', h('b', {}, data.other.name), ...(data.other.made_with ? [', was made with: ', h('b', {}, data.other.made_with)] : [', was made without edits.']))] : [];
-    const made = data.made_with ? ['This recording was made with: ', h('b', {}, data.made_with)] : ['This recording was made without edits.'];
-    const begin = draft.start ? h('button', { class: 'chip', title: 'Begin with the first pass again', click: () => act({ do: 'start', label: '' }) }, `begins with ${draft.start}  ×`) : null;
+  function drawSummary() {
+    const { draft } = pipeline;
+    summary.classList.toggle('edited', pipeline.edited);
+    const otherEdit = data.other ? [h('div', {}, 'B, ', h('b', {}, data.other.name), ...(data.other.made_with ? [', was made with: ', h('b', {}, data.other.made_with)] : [', was made without edits.']))] : [];
+    const thisEdit = data.made_with ? ['This recording was made with: ', h('b', {}, data.made_with)] : ['This recording was made without edits.'];
+    const startChip = draft.start ? h('button', { class: 'chip', title: 'Begin with the first pass again', click: () => applyEdit({ do: 'start', label: '' }) }, `begins with ${draft.start}  ×`) : null;
     const itself = data.itself && !data.fixed ? h('div', {}, data.itself) : '';
-    words.replaceChildren(...(shown.edited ? ['The next compile: ', h('b', {}, shown.words || 'no edits')] : made), begin ?? '',
-      ...(draft.start ? [h('div', {}, 'The passes before it do not change. They run again: the compiler is deterministic, and the model and kernels come from the cache.')] : []), ...there, itself);
+    summary.replaceChildren(...(pipeline.edited ? ['The next compile: ', h('b', {}, pipeline.words || 'no edits')] : thisEdit), startChip ?? '',
+      ...(draft.start ? [h('div', {}, 'The passes before it do not change. They run again: the compiler is deterministic, and the model and kernels come from the cache.')] : []), ...otherEdit, itself);
   }
 
   function drawNote() {
     const notes = [];
-    const say = (error, extra = [], soft = false) => notes.push([soft, h('span', { class: 'text' },
+    const addNote = (error, extra = [], soft = false) => notes.push([soft, h('span', { class: 'text' },
       error.where ? h('span', { class: 'where' }, `${error.where}: `) : '', error.what, error.fix ? h('span', { class: 'fix' }, ` – ${error.fix}`) : ''), ...extra]);
-    if (refused) say(refused);
-    else if (running()) say({ what: 'Compiling again with the edited pipeline; this recording does not change.' }, [], true);
-    else if (told?.error && told.run === data.name) {
-      const { kept } = told;
+    if (rejection) addNote(rejection);
+    else if (isRunning()) addNote({ what: 'Compiling again with the edited pipeline; this recording does not change.' }, [], true);
+    else if (compileStatus?.error && compileStatus.run === data.name) {
+      const { kept } = compileStatus;
       const extra = [];
       if (kept?.stages) extra.push(h('button', { 'data-do': 'kept', title: 'Open the incomplete recording', click: () => send('open', { what: kept.name }) }, `Open the ${plural(kept.stages, 'finished stage')}`));
-      if (told.ask && mayChange()) extra.push(h('button', { 'data-do': 'trust', click: () => { trust = true; run(stepped); } }, 'I have read this code; run it'));
-      say(told.error, extra);
-    } else if (data.fixed) say({ what: `This pipeline cannot be edited here: ${data.fixed}` }, [], true);
-    else if (data.status === 'failed' && data.message) say({ what: `This compile failed: ${data.message}` });
-    else if (!mayChange()) say({ what: 'Read-only: editors can change this pipeline and compile again.' }, [], true);
+      if (compileStatus.ask && canEdit()) extra.push(h('button', { 'data-do': 'trust', click: () => { isTrusted = true; run(wasStepByStep); } }, 'I have read this code; run it'));
+      addNote(compileStatus.error, extra);
+    } else if (data.fixed) addNote({ what: `This pipeline cannot be edited here: ${data.fixed}` }, [], true);
+    else if (data.status === 'failed' && data.message) addNote({ what: `This compile failed: ${data.message}` });
+    else if (!canEdit()) addNote({ what: 'Read-only: editors can change this pipeline and compile again.' }, [], true);
     note.hidden = !notes.length;
     if (!notes.length) return;
     const [[soft, ...parts]] = notes;
     note.classList.toggle('soft', soft);
-    note.replaceChildren(...parts, refused ? h('button', { class: 'plain', 'aria-label': 'Close', click: () => { refused = null; drawNote(); } }, '×') : '');
+    note.replaceChildren(...parts, rejection ? h('button', { class: 'plain', 'aria-label': 'Close', click: () => { rejection = null; drawNote(); } }, '×') : '');
   }
 
   // -- the list ---------------------------------------------------------------------------------
-  const failing = () => (told?.error?.where ?? (data.status === 'failed' ? data.message : '')).match(/^pass ([\w#+]+)/)?.[1] ?? '';
+  const failingPass = () => (compileStatus?.error?.where ?? (data.status === 'failed' ? data.message : '')).match(/^pass ([\w#+]+)/)?.[1] ?? '';
 
   function mark(check) {
     const counts = check && Object.entries(check.counts).map(([v, n]) => `${n} ${MARK_WORDS[v]}`).join(', ');
@@ -247,56 +247,56 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   function drawRow(row) {
     const did = data.did[row.label];
-    const locked = row.locked || fixed();
+    const locked = row.locked || isReadOnly();
     return h('div', {
-      class: `row${row.label === chosen ? ' on' : ''}${row.skipped ? ' skipped' : ''}${locked ? ' locked' : ''}${did?.changed || row.changed || row.own ? '' : ' same'}${row.label === failing() ? ' bad' : ''}`,
-      role: 'option', id: `pass-${row.label}`, 'aria-selected': String(row.label === chosen), 'aria-checked': String(!row.skipped), 'data-label': row.label, draggable: locked ? null : 'true',
-      title: `${row.label}\n${row.summary}${row.locked && shown.draft.start ? '\ncannot change: the compile begins after it' : ''}`,
+      class: `row${row.label === selectedLabel ? ' on' : ''}${row.skipped ? ' skipped' : ''}${locked ? ' locked' : ''}${did?.changed || row.changed || row.own ? '' : ' same'}${row.label === failingPass() ? ' bad' : ''}`,
+      role: 'option', id: `pass-${row.label}`, 'aria-selected': String(row.label === selectedLabel), 'aria-checked': String(!row.skipped), 'data-label': row.label, draggable: locked ? null : 'true',
+      title: `${row.label}\n${row.summary}${row.locked && pipeline.draft.start ? '\ncannot change: the compile begins after it' : ''}`,
       click: () => choose(row.label, true),
       dragstart: (event) => { dragged = row.label; event.dataTransfer.setData('text/plain', row.label); event.dataTransfer.effectAllowed = 'move'; },
       dragover: (event) => { if (dragged) { event.preventDefault(); event.currentTarget.classList.add('drop'); } },
       dragleave: (event) => event.currentTarget.classList.remove('drop'),
-      drop: (event) => { event.preventDefault(); event.currentTarget.classList.remove('drop'); if (dragged && dragged !== row.label) { chosen = dragged; act({ do: 'move', label: dragged, before: row.label }); } dragged = ''; },
+      drop: (event) => { event.preventDefault(); event.currentTarget.classList.remove('drop'); if (dragged && dragged !== row.label) { selectedLabel = dragged; applyEdit({ do: 'move', label: dragged, before: row.label }); } dragged = ''; },
       dragend: () => { dragged = ''; },
     },
     h('span', { class: 'grip', title: locked ? '' : 'drag, or Alt with up and down' }, '⠿'),
     // For the mouse: keys cannot reach the parts of an option, which is checked itself.
     h('span', { class: `check${row.skipped ? '' : ' on'}${row.mandatory || locked ? ' fixed' : ''}`, 'aria-hidden': 'true', title: row.mandatory ? 'required' : row.skipped ? 'skipped; click to restore' : 'runs; click to skip',
-      click: (event) => { event.stopPropagation(); if (row.mandatory || locked) return; chosen = row.label; list.focus(); act({ do: 'skip', label: row.label, on: !row.skipped }); } }),
+      click: (event) => { event.stopPropagation(); if (row.mandatory || locked) return; selectedLabel = row.label; list.focus(); applyEdit({ do: 'skip', label: row.label, on: !row.skipped }); } }),
     h('span', { class: 'name' }, breakable(row.label)), tags(row), ...figures(row.label));
   }
 
-  const signed = (by, said) => (by === 0 ? '' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`);
+  const signed = (by, format) => (by === 0 ? '' : `${by > 0 ? '+' : '−'}${format(Math.abs(by))}`);
   const tone = (by) => (!by ? 'faint' : by < 0 ? 'less' : 'more');
   /** B − A of the time of a pass; 0 for a recording without it. */
-  const longer = (did, was) => (did || was ? (was?.seconds ?? 0) - (did?.seconds ?? 0) : null);
+  const addedTime = (did, other) => (did || other ? (other?.seconds ?? 0) - (did?.seconds ?? 0) : null);
 
   /** The figures of a pass, here and in the other recording: the cells below the heads. */
   function figures(label) {
     const sides = [data.did[label], ...(data.other ? [data.other.did[label]] : [])];
-    const cell = (kind, said, title = '') => h('span', { class: `num ${kind}`, title }, said);
-    const by = data.other ? longer(...sides) : null;
+    const cell = (kind, text, title = '') => h('span', { class: `num ${kind}`, title }, text);
+    const difference = data.other ? addedTime(...sides) : null;
     return [
       ...sides.map((each) => cell(tone(each?.change), each ? signed(each.change, count) : '', each ? `${count(each.ops)} ops after it` : '')),
       ...sides.map((each) => cell('', each?.rewrites ? count(each.rewrites) : '')),
       ...sides.map((each) => cell('muted', each ? seconds(each.seconds) : '')),
-      ...(by === null ? [data.other ? cell('', '') : null] : [cell(tone(by), by === 0 ? '=' : signed(by, seconds))]),
+      ...(difference === null ? [data.other ? cell('', '') : null] : [cell(tone(difference), difference === 0 ? '=' : signed(difference, seconds))]),
       ...sides.map((each) => mark(each?.check)),
     ];
   }
 
   /** The heads of those cells; with two recordings a second line labels A, B and B − A. */
   function heads() {
-    const none = (count_ = 1) => Array.from({ length: count_ }, () => h('span'));
+    const blanks = (count_ = 1) => Array.from({ length: count_ }, () => h('span'));
     const what = ['ops', 'rewrites', 'time', 'check'];
-    const said = (name) => (name === 'check' ? '✓' : name);
+    const headLabel = (name) => (name === 'check' ? '✓' : name);
     const head = (name, text, title) => h('span', { class: name === 'check' ? '' : 'num', title }, text);
-    if (!data.other) return [h('div', { class: 'heads', role: 'presentation' }, none(2), h('span', {}, 'pass'), none(), what.map((name) => head(name, said(name), explain('passes', name))))];
+    if (!data.other) return [h('div', { class: 'heads', role: 'presentation' }, blanks(2), h('span', {}, 'pass'), blanks(), what.map((name) => head(name, headLabel(name), explain('passes', name))))];
     const b = `B is ${data.other.name}${data.other.made_with ? `, made with: ${data.other.made_with}` : ''}`;
     const wide = { ops: 2, rewrites: 2, time: 3, check: 2 };
     return [h('div', { class: 'heads', role: 'presentation' },
-      h('span', { style: { gridColumn: 'span 4' } }), what.map((name) => h('span', { class: 'over', style: { gridColumn: `span ${wide[name]}` }, title: explain('passes', name) }, said(name))),
-      none(2), h('span', {}, 'pass'), none(),
+      h('span', { style: { gridColumn: 'span 4' } }), what.map((name) => h('span', { class: 'over', style: { gridColumn: `span ${wide[name]}` }, title: explain('passes', name) }, headLabel(name))),
+      blanks(2), h('span', {}, 'pass'), blanks(),
       what.flatMap((name) => [
         head(name, 'A', `A is ${data.name}. ${explain('passes', name)}`), head(name, 'B', `${b}. ${explain('passes', name)}`),
         name === 'time' ? head(name, 'B − A', 'How much longer the pass takes in B; a pass of only one recording counts fully') : null,
@@ -309,7 +309,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     body.classList.toggle('pair', Boolean(data.other));
     const rows = heads();
     let half = '';
-    for (const row of shown.rows) {
+    for (const row of pipeline.rows) {
       if (row.half !== half) {
         half = row.half;
         const [name, what] = HALVES[half] ?? [half, ''];
@@ -317,16 +317,16 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       }
       rows.push(drawRow(row));
     }
-    const only = Object.keys(data.other?.did ?? {}).filter((label) => !shown.rows.some((row) => row.label === label));
+    const only = Object.keys(data.other?.did ?? {}).filter((label) => !pipeline.rows.some((row) => row.label === label));
     if (only.length) rows.push(h('div', { class: 'half', role: 'presentation' }, 'Only in B'));
     for (const label of only) rows.push(h('div', { class: 'row only', role: 'presentation', title: `${label}\nonly in ${data.other.name}` }, h('span'), h('span'), h('span', { class: 'name' }, breakable(label)), h('span'), figures(label)));
     list.replaceChildren(...rows);
-    list.setAttribute('aria-activedescendant', `pass-${chosen}`);
+    list.setAttribute('aria-activedescendant', `pass-${selectedLabel}`);
     list.scrollTop = top;
   }
 
   function choose(label, follow) {
-    chosen = label;
+    selectedLabel = label;
     const stage = data.did[label]?.stage;
     if (follow && stage !== undefined && stage !== selection().stage) send('go', { stage, rewrite: null });
     drawList();
@@ -336,32 +336,32 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   list.addEventListener('keydown', (event) => {
     if (event.composedPath()[0] !== list) return;
-    const at = shown.rows.findIndex((row) => row.label === chosen);
-    const row = shown.rows[at];
+    const at = pipeline.rows.findIndex((row) => row.label === selectedLabel);
+    const row = pipeline.rows[at];
     const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-    const free = row && !fixed();
-    if (by && event.altKey && free) act({ do: 'move', label: row.label, by }).then(() => list.querySelector('.row.on')?.scrollIntoView({ block: 'nearest' }));
-    else if (by && !event.altKey) choose(shown.rows[Math.max(0, Math.min(shown.rows.length - 1, at + by))].label, true);
-    else if (event.key === ' ' && free && !row.mandatory) act({ do: 'skip', label: row.label, on: !row.skipped });
+    const isEditable = row && !isReadOnly();
+    if (by && event.altKey && isEditable) applyEdit({ do: 'move', label: row.label, by }).then(() => list.querySelector('.row.on')?.scrollIntoView({ block: 'nearest' }));
+    else if (by && !event.altKey) choose(pipeline.rows[Math.max(0, Math.min(pipeline.rows.length - 1, at + by))].label, true);
+    else if (event.key === ' ' && isEditable && !row.mandatory) applyEdit({ do: 'skip', label: row.label, on: !row.skipped });
     else if (event.key === 'Enter' && row) side.querySelector('.form input, .form select, textarea')?.focus();
-    else if (event.key === 'Delete' && free) act({ do: 'remove', label: row.label });
-    else if (event.key === 'Insert' && free) act({ do: 'insert', label: row.label });
+    else if (event.key === 'Delete' && isEditable) applyEdit({ do: 'remove', label: row.label });
+    else if (event.key === 'Insert' && isEditable) applyEdit({ do: 'insert', label: row.label });
     else return;
     event.preventDefault();
     event.stopPropagation();
   });
   root.addEventListener('keydown', (event) => {
-    const typing = ['INPUT', 'TEXTAREA'].includes(event.composedPath()[0].tagName) && event.composedPath()[0].type !== 'checkbox';
-    if ((event.ctrlKey || event.metaKey) && event.key === 'z' && !typing) {
-      takeBack();
+    const isTyping = ['INPUT', 'TEXTAREA'].includes(event.composedPath()[0].tagName) && event.composedPath()[0].type !== 'checkbox';
+    if ((event.ctrlKey || event.metaKey) && event.key === 'z' && !isTyping) {
+      undo();
       event.preventDefault();
     }
   });
 
   // -- the selected pass ------------------------------------------------------------------------
   function option(row, each) {
-    const send_ = (value) => act({ do: 'option', label: row.label, option: each.name, text: value });
-    const disabled = row.locked || fixed();
+    const send_ = (value) => applyEdit({ do: 'option', label: row.label, option: each.name, text: value });
+    const disabled = row.locked || isReadOnly();
     const id = `option-${each.name}`;
     const common = { id, name: each.name, disabled, 'data-option': each.name };
     let field;
@@ -372,7 +372,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   function drawSide() {
-    const row = shown.rows.find((each) => each.label === chosen);
+    const row = pipeline.rows.find((each) => each.label === selectedLabel);
     body.classList.toggle('writes', Boolean(row?.own && !row.ours));
     if (!row) {
       facts.replaceChildren(h('p', {}, 'Select a pass.'));
@@ -381,10 +381,10 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       return;
     }
     const did = data.did[row.label];
-    const there = data.other?.did[row.label];
-    const disabled = row.locked || fixed();
+    const otherDid = data.other?.did[row.label];
+    const disabled = row.locked || isReadOnly();
     // For a user's own pass, whose class is not loaded here, the recording knows.
-    const values = (each, made) => (each.own && !each.ours ? made?.values : each.exact ? 'bit-exact' : each.tolerance ? `may change: ${each.tolerance}` : 'may change');
+    const values = (each, recorded) => (each.own && !each.ours ? recorded?.values : each.exact ? 'bit-exact' : each.tolerance ? `may change: ${each.tolerance}` : 'may change');
     const pair = (name, value) => (value && value.length ? [h('dt', {}, name), h('dd', {}, Array.isArray(value) ? value.join(', ') : value)] : []);
     facts.replaceChildren(h('h3', {}, row.label), h('p', {}, row.summary),
       h('dl', { class: 'facts' },
@@ -392,104 +392,104 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
         ...pair('runs', row.mandatory ? 'always: required' : row.skipped ? 'skipped' : row.repeat ? 'twice in a row' : row.cuts ? 'in steps' : 'yes'),
         ...pair('needs', row.requires), ...pair('ensures', row.ensures), ...pair('invalidates', row.ends),
         ...pair('did', did ? `${plural(did.rewrites, 'rewrite')} in ${seconds(did.seconds)}, ${count(did.ops)} ops after it` : 'not in this recording'),
-        ...(data.other ? pair('in B', there ? `${plural(there.rewrites, 'rewrite')} in ${seconds(there.seconds)}, ${count(there.ops)} ops after it` : `not in ${data.other.name}`) : [])));
+        ...(data.other ? pair('in B', otherDid ? `${plural(otherDid.rewrites, 'rewrite')} in ${seconds(otherDid.seconds)}, ${count(otherDid.ops)} ops after it` : `not in ${data.other.name}`) : [])));
     drawEditor(row);
     const form = [];
     for (const each of row.options) form.push(...option(row, each));
     form.push(h('label', { for: 'limit' }, 'stop after'), h('input', { id: 'limit', type: 'text', inputmode: 'numeric', value: row.limit ?? '', placeholder: 'no limit', disabled: disabled || row.mandatory, 'data-option': 'limit',
-      title: row.mandatory ? 'a required pass runs completely' : '', change: (event) => act({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
+      title: row.mandatory ? 'a required pass runs completely' : '', change: (event) => applyEdit({ do: 'limit', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites'));
     form.push(h('label', { for: 'cuts' }, 'split into steps of'), h('input', { id: 'cuts', type: 'text', value: row.cuts, placeholder: 'one step', disabled: disabled || row.mandatory, 'data-option': 'cuts',
-      title: row.mandatory ? 'a required pass runs in one step' : 'Rewrites per step, each recorded as a stage: 1,1,5 or 20x1; the rest follow', change: (event) => act({ do: 'cut', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites each'));
-    form.push(h('label', { for: 'repeat' }, 'run twice'), h('input', { id: 'repeat', type: 'checkbox', checked: row.repeat, disabled, 'data-option': 'repeat', change: (event) => act({ do: 'repeat', label: row.label, on: event.target.checked }) }), h('small', {}, 'in a row'));
-    const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? '') + (done.pass ? `-${done.pass}` : ''), title, disabled: off, click: () => act({ label: row.label, ...done }) }, name);
+      title: row.mandatory ? 'a required pass runs in one step' : 'Rewrites per step, each recorded as a stage: 1,1,5 or 20x1; the rest follow', change: (event) => applyEdit({ do: 'cut', label: row.label, text: event.target.value }) }), h('small', {}, 'rewrites each'));
+    form.push(h('label', { for: 'repeat' }, 'run twice'), h('input', { id: 'repeat', type: 'checkbox', checked: row.repeat, disabled, 'data-option': 'repeat', change: (event) => applyEdit({ do: 'repeat', label: row.label, on: event.target.checked }) }), h('small', {}, 'in a row'));
+    const button = (name, title, done, off = disabled) => h('button', { 'data-do': done.do + (done.by ?? '') + (done.pass ? `-${done.pass}` : ''), title, disabled: off, click: () => applyEdit({ label: row.label, ...done }) }, name);
     more.replaceChildren(h('h4', {}, 'Options'), h('div', { class: 'form' }, form),
       h('div', { class: 'actions' },
         button('↑', 'Earlier  (Alt up)', { do: 'move', by: -1 }), button('↓', 'Later  (Alt down)', { do: 'move', by: 1 }),
-        button('Insert your own pass after', 'Your own pass, in Python  (Insert)', { do: 'insert' }, fixed()),
-        insertOurs(row),
-        button('Begin here', 'The next compile starts at this pass; the passes before it are reused unchanged', { do: 'start' }, fixed() || !did || shown.draft.start === row.label),
+        button('Insert your own pass after', 'Your own pass, in Python  (Insert)', { do: 'insert' }, isReadOnly()),
+        builtInPassMenu(row),
+        button('Begin here', 'The next compile starts at this pass; the passes before it are reused unchanged', { do: 'start' }, isReadOnly() || !did || pipeline.draft.start === row.label),
         button(row.own ? 'Remove' : 'Reset', row.own ? 'Remove the pass  (Delete)' : 'Reset all settings of the pass  (Delete)', { do: 'remove' }, disabled || !row.set)),
-      ...(shown.target.length && !fixed() ? [h('h4', {}, `Options of the target ${data.target}`), h('div', { class: 'form' }, shown.target.flatMap((each) => [
+      ...(pipeline.target.length && !isReadOnly() ? [h('h4', {}, `Options of the target ${data.target}`), h('div', { class: 'form' }, pipeline.target.flatMap((each) => [
         h('label', { for: `target-${each.name}` }, each.name),
         targetField(each),
         h('small', { title: each.what }, each.what)]))] : []));
   }
 
   // Built-in passes that are not in this pipeline: a list, because there are many.
-  function insertOurs(row) {
-    if (!shown.optional?.length || fixed()) return null;
-    const insert = (event) => act({ label: row.label, do: 'insert', pass: event.target.value });
+  function builtInPassMenu(row) {
+    if (!pipeline.optional?.length || isReadOnly()) return null;
+    const insert = (event) => applyEdit({ label: row.label, do: 'insert', pass: event.target.value });
     return h('select', { 'data-do': 'insert-ours', 'aria-label': 'Insert a built-in pass after this one', change: insert },
-      h('option', { value: '', disabled: true, selected: true }, 'Insert a built-in pass …'), shown.optional.map((each) => h('option', { value: each.name, title: each.summary }, `${each.name}: ${each.summary}`)));
+      h('option', { value: '', disabled: true, selected: true }, 'Insert a built-in pass …'), pipeline.optional.map((each) => h('option', { value: each.name, title: each.summary }, `${each.name}: ${each.summary}`)));
   }
 
   function targetField(each) {
-    const common = { id: `target-${each.name}`, 'data-target': each.name, change: (event) => act({ do: 'target', option: each.name, text: event.target.value }) };
+    const common = { id: `target-${each.name}`, 'data-target': each.name, change: (event) => applyEdit({ do: 'target', option: each.name, text: event.target.value }) };
     if (!each.choices.length) return h('input', { ...common, type: 'text', value: each.text, placeholder: 'default' });
     return h('select', common, [h('option', { value: '', selected: !each.text }, 'default'), ...each.choices.map((c) => h('option', { value: c, selected: c === each.text }, c))]);
   }
 
   // The text of a pass is kept while the user types: only its messages are redrawn.
-  const held = { key: '', area: null, source: null, problem: null, save: null };
+  const codeEditor = { key: '', area: null, source: null, problem: null, save: null };
   function drawEditor(row) {
     if (!row.own || row.ours) {
-      held.key = '';
+      codeEditor.key = '';
       editor.replaceChildren();
       return;
     }
-    const key = `${data.name} ${shown.rows.indexOf(row)}`;
+    const key = `${data.name} ${pipeline.rows.indexOf(row)}`;
     const focused = root.getRootNode().activeElement;
-    if (held.key !== key) {
-      held.key = key;
+    if (codeEditor.key !== key) {
+      codeEditor.key = key;
       let timer = 0;
-      const type = () => { clearTimeout(timer); timer = setTimeout(() => act({ do: 'code', label: chosen, code: held.area.value }), 400); };
-      held.area = h('textarea', { maxlength: 200_001, spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Code of the pass; Escape leaves the text', input: type, blur: () => { clearTimeout(timer); if (held.area.value !== held.known) act({ do: 'code', label: chosen, code: held.area.value }); },
+      const type = () => { clearTimeout(timer); timer = setTimeout(() => applyEdit({ do: 'code', label: selectedLabel, code: codeEditor.area.value }), 400); };
+      codeEditor.area = h('textarea', { maxlength: 200_001, spellcheck: 'false', autocomplete: 'off', 'aria-label': 'Code of the pass; Escape leaves the text', input: type, blur: () => { clearTimeout(timer); if (codeEditor.area.value !== codeEditor.known) applyEdit({ do: 'code', label: selectedLabel, code: codeEditor.area.value }); },
         keydown: (event) => {
           if (event.key === 'Escape') { list.focus(); event.stopPropagation(); }
-          if (event.key === 'Tab' && !event.shiftKey && !event.ctrlKey) { event.preventDefault(); held.area.setRangeText('    ', held.area.selectionStart, held.area.selectionEnd, 'end'); type(); }
+          if (event.key === 'Tab' && !event.shiftKey && !event.ctrlKey) { event.preventDefault(); codeEditor.area.setRangeText('    ', codeEditor.area.selectionStart, codeEditor.area.selectionEnd, 'end'); type(); }
         } });
-      held.source = h('input', { type: 'text', placeholder: 'FILE.py:Class or package.module:Class', 'aria-label': 'File or module of the pass', style: { width: '100%' }, change: (event) => act(event.target.value.trim() ? { do: 'code', label: chosen, source: event.target.value } : { do: 'code', label: chosen, code: held.area.value }) });
-      held.problem = h('div', { class: 'problem', role: 'status' });
-      held.save = h('button', { title: 'Save the code as a file, for the command line', click: () => download(shown.rows.find((r) => r.label === chosen)?.file || 'own_pass.py', held.area.value, 'text/x-python') }, 'Save as file');
-      editor.replaceChildren(h('h4', {}, 'Code: a class derived from Pass'), held.area, held.problem,
-        h('div', { class: 'actions' }, held.save), h('p', {}, 'or from a file or module, read when the compile runs:'), held.source);
+      codeEditor.source = h('input', { type: 'text', placeholder: 'FILE.py:Class or package.module:Class', 'aria-label': 'File or module of the pass', style: { width: '100%' }, change: (event) => applyEdit(event.target.value.trim() ? { do: 'code', label: selectedLabel, source: event.target.value } : { do: 'code', label: selectedLabel, code: codeEditor.area.value }) });
+      codeEditor.problem = h('div', { class: 'problem', role: 'status' });
+      codeEditor.save = h('button', { title: 'Save the code as a file, for the command line', click: () => download(pipeline.rows.find((r) => r.label === selectedLabel)?.file || 'own_pass.py', codeEditor.area.value, 'text/x-python') }, 'Save as file');
+      editor.replaceChildren(h('h4', {}, 'Code: a class derived from Pass'), codeEditor.area, codeEditor.problem,
+        h('div', { class: 'actions' }, codeEditor.save), h('p', {}, 'or from a file or module, read when the compile runs:'), codeEditor.source);
     }
-    held.known = row.code;
-    if (focused !== held.area) held.area.value = row.code || held.area.value;
-    if (focused !== held.source) held.source.value = row.source;
-    held.area.disabled = row.locked || Boolean(row.source);
-    held.source.disabled = row.locked;
-    const line = Number(row.problem ? row.problem.match(/^line (\d+)/)?.[1] : row.label === failing() && told?.error?.what.match(new RegExp(`\\b${row.file.replace('.', '\\.')}:(\\d+)`))?.[1]);
-    held.problem.replaceChildren(row.problem || (line ? told.error.what : ''),
+    codeEditor.known = row.code;
+    if (focused !== codeEditor.area) codeEditor.area.value = row.code || codeEditor.area.value;
+    if (focused !== codeEditor.source) codeEditor.source.value = row.source;
+    codeEditor.area.disabled = row.locked || Boolean(row.source);
+    codeEditor.source.disabled = row.locked;
+    const line = Number(row.problem ? row.problem.match(/^line (\d+)/)?.[1] : row.label === failingPass() && compileStatus?.error?.what.match(new RegExp(`\\b${row.file.replace('.', '\\.')}:(\\d+)`))?.[1]);
+    codeEditor.problem.replaceChildren(row.problem || (line ? compileStatus.error.what : ''),
       ...(line ? [' ', h('button', { class: 'plain link', 'data-do': 'line', click: () => showLine(line) }, `go to line ${line}`)] : []));
   }
 
   function showLine(line) {
-    const lines = held.area.value.split('\n');
+    const lines = codeEditor.area.value.split('\n');
     const from = lines.slice(0, line - 1).join('\n').length + (line > 1 ? 1 : 0);
-    held.area.focus();
-    held.area.setSelectionRange(from, from + (lines[line - 1] ?? '').length);
-    held.area.scrollTop = Math.max(0, (line - 4) * 17.4);
+    codeEditor.area.focus();
+    codeEditor.area.setSelectionRange(from, from + (lines[line - 1] ?? '').length);
+    codeEditor.area.scrollTop = Math.max(0, (line - 4) * 17.4);
   }
 
   // -- as text ----------------------------------------------------------------------------------
   function drawText() {
-    written.hidden = fixed();
-    const content = text === 'command' ? shown.command : shown.python;
+    editText.hidden = isReadOnly();
+    const content = textFormat === 'command' ? pipeline.command : pipeline.python;
     const state = { inside: '' };
-    const lines = content.split('\n').flatMap((line) => [text === 'python' ? h('span', {}, highlightPython(line, state)) : line, '\n']);
-    const copy = h('button', { 'data-do': 'copy', title: 'Copy the text', click: () => copyText(content, copy, written.querySelector('pre')) }, 'Copy');
-    const tab = (name, label) => h('button', { 'aria-pressed': String(text === name), 'data-text': name, click: () => { text = name; drawText(); } }, label);
-    const needs = shown.rows.filter((row) => row.own && !row.source).map((row) => row.file);
-    written.replaceChildren(h('summary', {}, 'The edit as text', needs.length ? h('span', { class: 'faint' }, ` – needs ${needs.join(', ')}: save it as a file`) : ''),
+    const lines = content.split('\n').flatMap((line) => [textFormat === 'python' ? h('span', {}, highlightPython(line, state)) : line, '\n']);
+    const copy = h('button', { 'data-do': 'copy', title: 'Copy the text', click: () => copyText(content, copy, editText.querySelector('pre')) }, 'Copy');
+    const tab = (name, label) => h('button', { 'aria-pressed': String(textFormat === name), 'data-text': name, click: () => { textFormat = name; drawText(); } }, label);
+    const neededFiles = pipeline.rows.filter((row) => row.own && !row.source).map((row) => row.file);
+    editText.replaceChildren(h('summary', {}, 'The edit as text', neededFiles.length ? h('span', { class: 'faint' }, ` – needs ${neededFiles.join(', ')}: save it as a file`) : ''),
       h('div', { class: 'text' }, h('div', { class: 'copies' }, tab('command', 'Command'), tab('python', 'Python'), copy), h('pre', { tabindex: 0, 'aria-label': 'The edit as text' }, lines.slice(0, -1))));
   }
 
   // -- all --------------------------------------------------------------------------------------
   function draw() {
-    keepingFocus(root, ['data-option', 'data-target', 'data-do', 'name'], () => {
+    keepFocus(root, ['data-option', 'data-target', 'data-do', 'name'], () => {
       drawBar();
-      drawWords();
+      drawSummary();
       drawNote();
       drawList();
       drawSide();
@@ -500,39 +500,39 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   watch('data', () => {
     const next = json(model, 'data');
     if (!next) return;
-    const another = !data || data.name !== next.name;
+    const isOtherRun = !data || data.name !== next.name;
     data = next;
-    if (another || !shown.edited) {
-      shown = data.shown;
-      if (another) { past.length = 0; refused = null; trust = false; held.key = ''; }
-      const kept = plain(model.get('state')) ?? {};
-      if (another && kept.of === data.name && kept.draft && !fixed()) {
-        shown = { ...shown, draft: kept.draft };
-        act({ do: 'show' }, { keep: false });
+    if (isOtherRun || !pipeline.edited) {
+      pipeline = data.shown;
+      if (isOtherRun) { undoStack.length = 0; rejection = null; isTrusted = false; codeEditor.key = ''; }
+      const stored = plain(model.get('state')) ?? {};
+      if (isOtherRun && stored.of === data.name && stored.draft && !isReadOnly()) {
+        pipeline = { ...pipeline, draft: stored.draft };
+        applyEdit({ do: 'show' }, { keep: false });
       }
     }
     const stage = selection().stage;
-    const of = Object.keys(data.did).find((label) => data.did[label].stage === stage);
-    if (!shown.rows.some((row) => row.label === chosen)) chosen = of ?? shown.rows[0]?.label ?? '';
+    const stageLabel = Object.keys(data.did).find((label) => data.did[label].stage === stage);
+    if (!pipeline.rows.some((row) => row.label === selectedLabel)) selectedLabel = stageLabel ?? pipeline.rows[0]?.label ?? '';
     draw();
   });
   watch('selection', () => {
     if (!data) return;
     const stage = selection().stage;
     const label = Object.keys(data.did).find((name) => data.did[name].stage === stage)?.replace(/\+$/, '');
-    if (label && data.did[chosen]?.stage !== stage && shown.rows.some((row) => row.label === label)) choose(label, false);
+    if (label && data.did[selectedLabel]?.stage !== stage && pipeline.rows.some((row) => row.label === label)) choose(label, false);
   });
   watch('detail', () => {
     const next = json(model, 'detail');
     if (!next || !data) return;
-    clearTimeout(silent);
-    refused = null;
-    told = next.state === 'done' ? null : next;
-    if (told?.error) {
-      const bad = failing();
-      if (shown.rows.some((row) => row.label === bad)) chosen = bad;
+    clearTimeout(answerTimer);
+    rejection = null;
+    compileStatus = next.state === 'done' ? null : next;
+    if (compileStatus?.error) {
+      const failed = failingPass();
+      if (pipeline.rows.some((row) => row.label === failed)) selectedLabel = failed;
     }
     draw();
   });
-  later(() => clearTimeout(silent));
+  later(() => clearTimeout(answerTimer));
 });

@@ -2,7 +2,7 @@
 
 function twoRewrites({ selection, send, remember }) {
   const group = (name, title, hint, rest) => ({ name, title, hint, ...rest });
-  const whole = { whole: true, neutral: true };
+  const integer = { integer: true, neutral: true };
   const error = (row, side) => { const found = row[side]; return !found ? '' : found.failed ? `${found.failed} failed` : found.error === null ? '' : found.error ? relative(found.error) : 'bitwise'; };
   return pairTable({ selection, remember, what: {
     csv: ['Rules of both', 'rules-of-two'], order: ['count_d', -1],
@@ -10,7 +10,7 @@ function twoRewrites({ selection, send, remember }) {
     filter: 'Filter by rule or pass',
     left: [{ id: 'rule', title: 'rule', code: true, value: (row) => row.rule }, { id: 'pass', title: 'pass', value: (row) => row.pass }],
     groups: [
-      group('count', 'applied', 'How often the rule applied in this pass.', { unit: 'times', ...whole }), group('removed', 'ops removed', 'Ops that it removed minus those that it made, including constants and memory.', whole),
+      group('count', 'applied', 'How often the rule applied in this pass.', { unit: 'times', ...integer }), group('removed', 'ops removed', 'Ops that it removed minus those that it made, including constants and memory.', integer),
       group('us', 'time', 'Time of matching and rewriting during the compile.', { kind: 'us' }),
     ],
     right: ['a', 'b'].map((side) => ({ id: `check_${side}`, title: `${side.toUpperCase()} worst check`, value: (row) => error(row, side) })),
@@ -21,8 +21,8 @@ function twoRewrites({ selection, send, remember }) {
       return [h('span', {}, 'rewrites ', h('b', {}, count(times('a'))), ' | ', h('b', {}, count(times('b')))), h('span', {}, differing ? `${plural(differing, 'rule')} applied more often in one` : 'each rule applied equally often in both')];
     },
     marks: (row) => ({ 'data-rule': row.rule }),
-    on: (row, at) => Boolean(row.a) && row.a.stage === at.stage && (at.rule == null || at.rule === row.rule),
-    can: (row) => Boolean(row.a),
+    isSelected: (row, at) => Boolean(row.a) && row.a.stage === at.stage && (at.rule == null || at.rule === row.rule),
+    isSelectable: (row) => Boolean(row.a),
     choose: (row) => send('go', { stage: row.a.stage, rewrite: row.a.first }, { rule: row.rule }),
     enter: () => send('show', { view: 'graph', beside: 'rewrites' }),
   } });
@@ -89,10 +89,10 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   let data = null;
   let mode = {};
   let order = ['n', 1];
-  let shownDetail = '';
+  let drawnDetail = '';
   const session = Math.random().toString(36).slice(2, 10);
-  let asked = 0;
-  let heard = null;
+  let requestNumber = 0;
+  let onFound = null;
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const rows = h('tbody');
@@ -104,14 +104,14 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const two = twoRewrites({ selection, send, remember: (both) => remember({ both }) });
   root.append(bar, body);
 
-  const asking = () => Boolean(mode.why);
+  const isWhyNotShown = () => Boolean(mode.why);
   const remember = (change) => {
     mode = { ...mode, ...change };
     model.set('state', mode);
     model.save_changes();
   };
   /** Asks "why not?": the question is part of the view state, so the answer arrives with the next state. */
-  const ask = (why) => {
+  const askWhyNot = (why) => {
     mode = { ...mode, why };
     send('follow', { go: { state: { rewrites: mode }, open: 'rewrites' } });
     draw();
@@ -119,7 +119,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   // -- the list -------------------------------------------------------------------------------------
   const checkText = (row) => (row.verdict === 'within' || row.verdict === 'failed' ? `${MARKS[row.verdict]} ${relative(row.error)}` : MARKS[row.verdict]);
-  function listed() {
+  function visibleRows() {
     const [name, sign] = order;
     const rank = (row) => (name === 'verdict' ? RANK[row.verdict] * 1e6 + Math.min(1e5, row.error ?? 0) : row[name]);
     return data.rows.filter((row) => (!mode.rule || row.rule === mode.rule) && (!mode.verdict || row.verdict === mode.verdict))
@@ -127,10 +127,10 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   function drawList() {
-    const notes = data.rows.some((row) => row.note);
-    const columns = COLUMNS.filter(([name]) => name !== 'note' || notes);
+    const hasNotes = data.rows.some((row) => row.note);
+    const columns = COLUMNS.filter(([name]) => name !== 'note' || hasNotes);
     const sort = (name) => { order = [name, order[0] === name ? -order[1] : ['us', 'verdict'].includes(name) ? -1 : 1]; drawList(); };
-    keepingFocus(head, ['data-sort'], () => head.replaceChildren(...columns.map(([name, title, , hint, kind]) =>
+    keepFocus(head, ['data-sort'], () => head.replaceChildren(...columns.map(([name, title, , hint, kind]) =>
       sortHeader({ name, title, hint, kind: kind === 'num' ? 'num' : '' }, order, sort))));
     const cell = (row, name, kind) => {
       if (name === 'before') return h('td', { class: 'num' }, `${row.before} → ${row.after}`);
@@ -138,13 +138,13 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       if (name === 'verdict') return h('td', { class: row.verdict, title: MARK_WORDS[row.verdict] }, checkText(row));
       return h('td', { class: kind, title: name === 'place' ? `${row.place} ${row.scope}` : String(row[name]) }, row[name]);
     };
-    const some = listed();
-    rows.replaceChildren(...some.map((row) => h('tr', { 'data-rewrite': row.n,
+    const visible = visibleRows();
+    rows.replaceChildren(...visible.map((row) => h('tr', { 'data-rewrite': row.n,
       click: () => { send('rewrite', { index: row.n }); list.focus({ preventScroll: true }); } }, columns.map(([name, , kind]) => cell(row, name, kind)))));
-    const to = (stage, text) => (stage === null ? null : h('button', { click: () => send('go', { stage, rewrite: null }) }, text));
-    none.replaceChildren(...(some.length ? [data.total > data.rows.length && !mode.rule ? `${count(data.rows.length)} of ${count(data.total)} rewrites.` : '']
+    const passButton = (stage, text) => (stage === null ? null : h('button', { click: () => send('go', { stage, rewrite: null }) }, text));
+    none.replaceChildren(...(visible.length ? [data.total > data.rows.length && !mode.rule ? `${count(data.rows.length)} of ${count(data.total)} rewrites.` : '']
       : data.total ? ['No rewrites match. ', h('button', { click: () => { remember({ rule: '', verdict: '' }); draw(); } }, 'show all')]
-        : [data.stage === 0 ? 'The import has no rewrites. ' : `${data.name} has no rewrites. `, to(data.previous, 'previous pass with rewrites'), ' ', to(data.next, 'next pass with rewrites')]).filter(Boolean));
+        : [data.stage === 0 ? 'The import has no rewrites. ' : `${data.name} has no rewrites. `, passButton(data.previous, 'previous pass with rewrites'), ' ', passButton(data.next, 'next pass with rewrites')]).filter(Boolean));
     none.hidden = !none.childNodes.length || none.textContent === '';
     mark(false);
   }
@@ -154,9 +154,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       h('option', { value: '' }, label), options.map(([value, text]) => h('option', { value, selected: mode[name] === value }, text)));
     const verdicts = Object.keys(MARKS).map((verdict) => [verdict, data.rows.filter((row) => row.verdict === verdict).length]).filter(([, n]) => n);
     const tab = (on, text, hint, click) => h('button', { 'aria-pressed': String(on), title: hint, click }, text);
-    keepingFocus(bar, ['title'], () => bar.replaceChildren(...[
-      h('span', { class: 'group' }, tab(!asking(), 'rewrites', 'The rewrites of this pass', () => ask(null)),
-        tab(asking(), 'why not?', 'Why two ops were not fused, or a rule was not applied', () => asking() || ask({}))),
+    keepFocus(bar, ['title'], () => bar.replaceChildren(...[
+      h('span', { class: 'group' }, tab(!isWhyNotShown(), 'rewrites', 'The rewrites of this pass', () => askWhyNot(null)),
+        tab(isWhyNotShown(), 'why not?', 'Why two ops were not fused, or a rule was not applied', () => isWhyNotShown() || askWhyNot({}))),
       h('span', { class: 'title' }, h('b', {}, data.name), ` ${plural(data.total, 'rewrite')}`),
       data.rules.length > 1 ? select('rule', 'all rules', data.rules.map(([rule, n]) => [rule, `${rule} (${count(n)})`])) : null,
       verdicts.length > 1 ? select('verdict', 'all checks', verdicts.map(([verdict, n]) => [verdict, `${MARKS[verdict]} ${MARK_WORDS[verdict]} (${count(n)})`])) : null,
@@ -167,15 +167,15 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   const saves = downloadMenu(() => {
     const { detail: found } = selection();
-    const [old, now] = asking() ? [] : ['old', 'new'].map((side) => detail.querySelector(`.${side} .drawing svg`));
-    const answered_ = asking() ? selection().why?.answers ?? [] : [];
+    const [before, after] = isWhyNotShown() ? [] : ['old', 'new'].map((side) => detail.querySelector(`.${side} .drawing svg`));
+    const whyAnswers = isWhyNotShown() ? selection().why?.answers ?? [] : [];
     return [
       csvItem('List', `rewrites-${data.stage}-${data.name}`, () => {
         const names = ['n', 'rule', 'name', 'place', 'scope', 'before', 'after', 'us', 'verdict', 'error', 'note'];
-        return [names, listed().map((row) => names.map((name) => row[name]))];
+        return [names, visibleRows().map((row) => names.map((name) => row[name]))];
       }),
-      ...pictureItems('Before', `rewrite-${data.stage}-${found?.n}-before`, old), ...pictureItems('After', `rewrite-${data.stage}-${found?.n}-after`, now),
-      ...(answered_.length ? [csvItem('Why not', 'why-not', () => [['stage', 'pass', 'rule', 'outcome', 'conditions_held', 'sentence', 'source'], answered_.map((each) => [each.stage, each.pass, each.rule, each.outcome, each.held, each.sentence, each.source])])] : []),
+      ...pictureItems('Before', `rewrite-${data.stage}-${found?.n}-before`, before), ...pictureItems('After', `rewrite-${data.stage}-${found?.n}-after`, after),
+      ...(whyAnswers.length ? [csvItem('Why not', 'why-not', () => [['stage', 'pass', 'rule', 'outcome', 'conditions_held', 'sentence', 'source'], whyAnswers.map((each) => [each.stage, each.pass, each.rule, each.outcome, each.held, each.sentence, each.source])])] : []),
     ];
   });
 
@@ -190,8 +190,8 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   // -- one rewrite ----------------------------------------------------------------------------------
-  const goOp = (op) => () => send('select', { op });
-  const press = (run) => ({ click: run, keydown: (event) => { if (event.key === 'Enter') { run(); event.stopPropagation(); } }, tabindex: 0, role: 'link' });
+  const selectOp = (op) => () => send('select', { op });
+  const linkProps = (run) => ({ click: run, keydown: (event) => { if (event.key === 'Enter') { run(); event.stopPropagation(); } }, tabindex: 0, role: 'link' });
 
   function drawRewrite(found) {
     const fact = (name, ...value) => h('div', {}, h('dt', {}, name), h('dd', {}, ...value));
@@ -209,11 +209,11 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     detail.scrollTop = 0;
   }
 
-  function side(name, title, given) {
-    return h('div', { class: name }, h('h4', {}, `${title}: ${plural(given.count, 'op')}`),
-      given.drawn.length && given.drawn.length < 41 ? h('div', { class: 'drawing' }, drawing(given.drawn, title)) : null,
-      given.count ? h('div', { class: 'ir' }, given.lines.map((line) => h('div', { ...press(goOp(line.op)), 'data-op': line.op, title: line.text, style: { paddingLeft: `${8 + 14 * line.depth}px` } }, ir(line.text))),
-        given.more ? h('div', { class: 'more' }, `and ${count(given.more)} more ops`) : null) : h('p', { class: 'quiet' }, name === 'new' ? 'No ops: removed, or already present.' : 'No ops.'));
+  function side(name, title, ops) {
+    return h('div', { class: name }, h('h4', {}, `${title}: ${plural(ops.count, 'op')}`),
+      ops.drawn.length && ops.drawn.length < 41 ? h('div', { class: 'drawing' }, drawing(ops.drawn, title)) : null,
+      ops.count ? h('div', { class: 'ir' }, ops.lines.map((line) => h('div', { ...linkProps(selectOp(line.op)), 'data-op': line.op, title: line.text, style: { paddingLeft: `${8 + 14 * line.depth}px` } }, ir(line.text))),
+        ops.more ? h('div', { class: 'more' }, `and ${count(ops.more)} more ops`) : null) : h('p', { class: 'quiet' }, name === 'new' ? 'No ops: removed, or already present.' : 'No ops.'));
   }
 
   /** Highlights MLIR; types are less prominent. */
@@ -226,45 +226,45 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function drawing(ops, title) {
     const width = 128, tall = 30, gapX = 14, gapY = 24, letter = 6.1;
     const short = (names) => names.map((each) => (each.length > 12 ? `%…${each.slice(-10)}` : each)).slice(0, 3).join(' ') + (names.length > 3 ? ' …' : '');
-    const maker = new Map(ops.flatMap((op, i) => op.out.map((value) => [value, i])));
+    const producer = new Map(ops.flatMap((op, i) => op.out.map((value) => [value, i])));
     const layer = [];
-    ops.forEach((op, i) => { layer[i] = 1 + Math.max(-1, ...op.in.map((value) => layer[maker.get(value)] ?? -1)); });
+    ops.forEach((op, i) => { layer[i] = 1 + Math.max(-1, ...op.in.map((value) => layer[producer.get(value)] ?? -1)); });
     const inLayer = [];
-    const place = ops.map((_, i) => { inLayer[layer[i]] = (inLayer[layer[i]] ?? 0) + 1; return inLayer[layer[i]] - 1; });
+    const column = ops.map((_, i) => { inLayer[layer[i]] = (inLayer[layer[i]] ?? 0) + 1; return inLayer[layer[i]] - 1; });
     const widest = Math.max(...inLayer.filter(Boolean));
-    const whole = widest * (width + gapX) + gapX;
-    const x = (i) => (whole - inLayer[layer[i]] * (width + gapX) + gapX) / 2 + place[i] * (width + gapX);
+    const fullWidth = widest * (width + gapX) + gapX;
+    const x = (i) => (fullWidth - inLayer[layer[i]] * (width + gapX) + gapX) / 2 + column[i] * (width + gapX);
     const y = (i) => 22 + layer[i] * (tall + gapY);
     const bottom = 22 + inLayer.length * (tall + gapY);
-    const outer = ops.map((op) => op.in.map((value, k) => [value, op.names[k]]).filter(([value]) => !maker.has(value)).map(([, name]) => name));
-    const right = Math.max(whole, ...ops.map((_, i) => x(i) + 2 + letter * short(outer[i]).length + gapX));
+    const outer = ops.map((op) => op.in.map((value, k) => [value, op.names[k]]).filter(([value]) => !producer.has(value)).map(([, name]) => name));
+    const right = Math.max(fullWidth, ...ops.map((_, i) => x(i) + 2 + letter * short(outer[i]).length + gapX));
     const picture = svg('svg', { width: right, height: bottom, viewBox: `0 0 ${right} ${bottom}`, role: 'group', 'aria-label': `${title}: ${ops.map((op) => op.kind).join(', ')}` });
     const groups = new Map();
     ops.forEach((op, i) => { if (op.group !== null) groups.set(op.group, [...(groups.get(op.group) ?? []), i]); });
     for (const members of groups.values()) {
       const [left, right] = [Math.min(...members.map(x)) - 6, Math.max(...members.map(x)) + width + 6];
-      const [top, low] = [Math.min(...members.map(y)) - 6, Math.max(...members.map(y)) + tall + 6];
-      picture.append(svg('rect', { class: 'fence', x: left, y: top, width: right - left, height: low - top, rx: 6 }));
+      const [top, lower] = [Math.min(...members.map(y)) - 6, Math.max(...members.map(y)) + tall + 6];
+      picture.append(svg('rect', { class: 'fence', x: left, y: top, width: right - left, height: lower - top, rx: 6 }));
     }
-    const read = new Set();
+    const used = new Set();
     ops.forEach((op, i) => {
       op.in.forEach((value, k) => {
-        const from = maker.get(value);
+        const from = producer.get(value);
         if (from === undefined) return;
-        read.add(value);
+        used.add(value);
         const [x1, y1, x2, y2] = [x(from) + width / 2, y(from) + tall, x(i) + (width * (k + 1)) / (op.in.length + 1), y(i)];
         picture.append(svg('path', { class: 'edge', d: `M${x1},${y1} C${x1},${y1 + 12} ${x2},${y2 - 12} ${x2},${y2}` }));
       });
     });
     ops.forEach((op, i) => {
-      const run = goOp(op.op);
+      const run = selectOp(op.op);
       if (outer[i].length) picture.append(svg('text', { class: 'value', x: x(i) + 2, y: y(i) - 4 }, short(outer[i]), svg('title', {}, outer[i].join(' '))));
       picture.append(svg('g', { class: 'node', tabindex: 0, role: 'link', 'aria-label': `${op.name} ${op.kind}`, click: run, keydown: (event) => event.key === 'Enter' && run() },
         svg('rect', { class: 'box', x: x(i), y: y(i), width, height: tall, rx: 4 }),
         svg('text', { class: 'kind', x: x(i) + 7, y: y(i) + 12.5 }, op.kind.slice(0, 18)),
         svg('text', { class: 'type', x: x(i) + 7, y: y(i) + 24.5 }, op.type.split(',')[0].slice(0, 23)),
         svg('title', {}, `${op.name} ${op.kind}: ${op.type}`)));
-      if (!op.out.some((value) => read.has(value))) picture.append(svg('text', { class: 'value', x: x(i) + width / 2, y: y(i) + tall + 12, 'text-anchor': 'middle' }, op.name.length > 18 ? `%…${op.name.slice(-16)}` : op.name));
+      if (!op.out.some((value) => used.has(value))) picture.append(svg('text', { class: 'value', x: x(i) + width / 2, y: y(i) + tall + 12, 'text-anchor': 'middle' }, op.name.length > 18 ? `%…${op.name.slice(-16)}` : op.name));
     });
     return picture;
   }
@@ -273,16 +273,16 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   const opLabel = (op) => h('span', { class: 'op', title: `${op.name} ${op.kind} ${op.type} ${op.scope}` }, `${op.name} `, h('small', {}, `${op.kind} ${op.type}`));
   const opChip = (op, run) => h('button', { class: 'chip', title: `${op.type} ${op.scope}`, 'data-op': op.op, click: run }, op.feeds === undefined ? '' : op.feeds ? '↑ ' : '↓ ', `${op.name} `, h('small', {}, op.kind));
 
-  function finder(hint, run) {
+  function opFinder(hint, run) {
     const found = h('div', { class: 'chips' });
     const input = h('input', { type: 'search', placeholder: hint, 'aria-label': hint, keydown: (event) => { if (event.key === 'Enter') found.querySelector('button')?.click(); event.stopPropagation(); } });
     let timer = 0;
     input.addEventListener('input', () => {
       clearTimeout(timer);
       timer = setTimeout(() => {
-        asked += 1;
-        heard = (ops) => found.replaceChildren(...(ops.length ? ops.map((op) => opChip(op, () => run(op.op))) : [h('span', { class: 'quiet' }, input.value.trim() ? 'no ops found in this stage' : '')]));
-        model.set('request', JSON.stringify([{ id: asked, session, kind: 'find', text: input.value }]));
+        requestNumber += 1;
+        onFound = (ops) => found.replaceChildren(...(ops.length ? ops.map((op) => opChip(op, () => run(op.op))) : [h('span', { class: 'quiet' }, input.value.trim() ? 'no ops found in this stage' : '')]));
+        model.set('request', JSON.stringify([{ id: requestNumber, session, kind: 'find', text: input.value }]));
         model.save_changes();
       }, 150);
     });
@@ -291,20 +291,20 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   function drawWhy(why) {
     const { a, b, rule } = why;
-    const pinned = mode.why?.a !== undefined && mode.why?.a !== null;
-    const set = (change) => ask({ ...(a ? { a: a.op } : {}), ...(mode.why?.b !== undefined ? { b: mode.why.b } : {}), ...(rule ? { rule } : {}), ...change });
+    const isPinned = mode.why?.a !== undefined && mode.why?.a !== null;
+    const askWith = (change) => askWhyNot({ ...(a ? { a: a.op } : {}), ...(mode.why?.b !== undefined ? { b: mode.why.b } : {}), ...(rule ? { rule } : {}), ...change });
     const names = h('datalist', { id: 'rules' }, data.names.map((name) => h('option', { value: name })));
-    const ruleInput = h('input', { list: 'rules', value: rule, placeholder: 'or a rule or pass', 'aria-label': 'rule', change: (event) => set({ b: null, rule: event.target.value.trim() }), keydown: (event) => event.stopPropagation() });
+    const ruleInput = h('input', { list: 'rules', value: rule, placeholder: 'or a rule or pass', 'aria-label': 'rule', change: (event) => askWith({ b: null, rule: event.target.value.trim() }), keydown: (event) => event.stopPropagation() });
     const row = (label, ...parts) => [h('span', { class: 'muted' }, label), h('div', { class: 'what' }, ...parts)];
-    const others = why.neighbours.filter((each) => each.op !== b?.op);
+    const otherNeighbours = why.neighbours.filter((each) => each.op !== b?.op);
     const parts = [
       h('h3', {}, 'Why not?'),
       h('div', { class: 'asks' },
-        row('this op', a ? opLabel(a) : h('span', { class: 'quiet' }, 'select one in any view, or find it:'), a ? h('button', { class: 'plain', title: 'Ask about another op', click: () => ask({}) }, '×') : finder('find an op', (op) => ask({ a: op }))),
-        a ? row('and', b ? opLabel(b) : rule ? '' : h('span', { class: 'quiet' }, pinned ? 'click an op in any view, choose a neighbour, or find one:' : 'choose a neighbour, or find an op:'),
-          b ? h('button', { class: 'plain', title: 'Ask about another op', click: () => set({ b: undefined, rule: undefined }) }, '×') : rule ? '' : finder('find the other op', (op) => set({ b: op })), b ? '' : ruleInput, names,
-          rule ? h('button', { class: 'plain', title: 'No rule', click: () => set({ rule: undefined, b: undefined }) }, '×') : '') : null,
-        a && others.length ? row('neighbours', h('div', { class: 'chips' }, others.map((op) => opChip(op, () => set({ b: op.op, rule: undefined }))))) : null),
+        row('this op', a ? opLabel(a) : h('span', { class: 'quiet' }, 'select one in any view, or find it:'), a ? h('button', { class: 'plain', title: 'Ask about another op', click: () => askWhyNot({}) }, '×') : opFinder('find an op', (op) => askWhyNot({ a: op }))),
+        a ? row('and', b ? opLabel(b) : rule ? '' : h('span', { class: 'quiet' }, isPinned ? 'click an op in any view, choose a neighbour, or find one:' : 'choose a neighbour, or find an op:'),
+          b ? h('button', { class: 'plain', title: 'Ask about another op', click: () => askWith({ b: undefined, rule: undefined }) }, '×') : rule ? '' : opFinder('find the other op', (op) => askWith({ b: op })), b ? '' : ruleInput, names,
+          rule ? h('button', { class: 'plain', title: 'No rule', click: () => askWith({ rule: undefined, b: undefined }) }, '×') : '') : null,
+        a && otherNeighbours.length ? row('neighbours', h('div', { class: 'chips' }, otherNeighbours.map((op) => opChip(op, () => askWith({ b: op.op, rule: undefined }))))) : null),
       why.problem ? h('p', { class: 'bad', role: 'alert' }, why.problem) : null,
       why.summary ? h('div', { class: 'summary', role: 'status' }, why.summary) : null,
       ...answers(why),
@@ -315,32 +315,32 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function answers(why) {
     if (!why.a || (!why.b && !why.rule) || why.problem) return [];
     if (!why.answers.length) return [h('p', { class: 'quiet' }, 'No rule of this pipeline applies to these ops.')];
-    const refused = why.answers.filter((each) => each.outcome === 'refused');
-    const best = refused.reduce((most, each) => (most === null || each.held > most.held ? each : most), null);
-    return [...why.answers.map((each) => h('div', { class: `answer ${each.outcome}${each === best ? ' best' : ''}`, 'data-outcome': each.outcome },
-      h('div', { class: 'head' }, h('span', { class: 'link', ...press(() => send('follow', { go: { stage: each.stage, open: 'rewrites' } })) }, `${String(each.stage).padStart(2, '0')} ${each.pass}`),
+    const rejected = why.answers.filter((each) => each.outcome === 'refused');
+    const closest = rejected.reduce((nearest, each) => (nearest === null || each.held > nearest.held ? each : nearest), null);
+    return [...why.answers.map((each) => h('div', { class: `answer ${each.outcome}${each === closest ? ' best' : ''}`, 'data-outcome': each.outcome },
+      h('div', { class: 'head' }, h('span', { class: 'link', ...linkProps(() => send('follow', { go: { stage: each.stage, open: 'rewrites' } })) }, `${String(each.stage).padStart(2, '0')} ${each.pass}`),
         h('span', { class: `outcome ${each.outcome.split(' ')[0]}` }, each.outcome), h('span', { class: 'muted' }, each.rule === each.pass ? '' : each.rule)),
-      h('div', {}, linked(each)), h('span', { class: 'source', title: each.source }, each.short))),
+      h('div', {}, linkedSentence(each)), h('span', { class: 'source', title: each.source }, each.short))),
     h('p', { class: 'quiet' }, `The conditions are those of the passes, evaluated again on the result of each; evaluated in stage ${why.asked} ${why.asked_name}.`)];
   }
 
   /** The sentence, with the names of its ops as links. */
-  function linked({ sentence, ops }) {
-    const known = new Map(ops.filter((op) => op.op !== null && op.value).map((op) => [op.value, op.op]));
-    if (!known.size) return [sentence];
-    const escaped = [...known.keys()].sort((a, b) => b.length - a.length).map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
-    return sentence.split(new RegExp(`(${escaped.join('|')})(?![\\w.])`)).map((part) => (known.has(part)
-      ? h('span', { class: 'link mono', ...press(() => send('follow', { go: { op: known.get(part), state: { rewrites: { ...mode, why: { ...mode.why, a: selection().why?.a?.op, b: selection().why?.b?.op ?? null } } } } })) }, part) : part));
+  function linkedSentence({ sentence, ops }) {
+    const opIds = new Map(ops.filter((op) => op.op !== null && op.value).map((op) => [op.value, op.op]));
+    if (!opIds.size) return [sentence];
+    const escaped = [...opIds.keys()].sort((a, b) => b.length - a.length).map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'));
+    return sentence.split(new RegExp(`(${escaped.join('|')})(?![\\w.])`)).map((part) => (opIds.has(part)
+      ? h('span', { class: 'link mono', ...linkProps(() => send('follow', { go: { op: opIds.get(part), state: { rewrites: { ...mode, why: { ...mode.why, a: selection().why?.a?.op, b: selection().why?.b?.op ?? null } } } } })) }, part) : part));
   }
 
   // -- together -----------------------------------------------------------------------------------------
   function drawDetail() {
     const { detail: found, why } = selection();
-    list.hidden = asking() && body.classList.contains('narrow');
-    const now = JSON.stringify(asking() ? [why, mode.why] : found);
-    if (now === shownDetail) return;
-    shownDetail = now;
-    if (asking()) {
+    list.hidden = isWhyNotShown() && body.classList.contains('narrow');
+    const currentDetail = JSON.stringify(isWhyNotShown() ? [why, mode.why] : found);
+    if (currentDetail === drawnDetail) return;
+    drawnDetail = currentDetail;
+    if (isWhyNotShown()) {
       if (why) drawWhy(why);
       else detail.replaceChildren(h('p', { class: 'quiet' }, 'Asking...'));
     } else if (found) drawRewrite(found);
@@ -355,7 +355,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   }
 
   walkRows(list, {
-    selection, rows: () => (data ? listed() : []), on: (row, { rewrite }) => row.n === rewrite,
+    selection, rows: () => (data ? visibleRows() : []), isSelected: (row, { rewrite }) => row.n === rewrite,
     go: (row) => send('rewrite', { index: row.n }),
     enter: () => send('show', { view: 'graph', beside: 'rewrites' }),
   });
@@ -370,16 +370,16 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   watch('response', () => {
     for (const each of json(model, 'response') ?? []) {
-      if (each.session === session && each.id === asked && !each.error) heard?.(each.value);
+      if (each.session === session && each.id === requestNumber && !each.error) onFound?.(each.value);
     }
   });
   watch('state', () => {
-    const given = plain(model.get('state')) ?? {};
-    if (JSON.stringify(given) === JSON.stringify(mode)) return;
-    mode = given;
+    const nextMode = plain(model.get('state')) ?? {};
+    if (JSON.stringify(nextMode) === JSON.stringify(mode)) return;
+    mode = nextMode;
     two.restore(mode.both ?? {});
     if (data?.two) return;
-    shownDetail = '';
+    drawnDetail = '';
     draw();
   });
   watch('data', () => {
@@ -392,7 +392,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     }
     two.root.remove();
     readInfinite(data.rows, 'error');
-    shownDetail = '';
+    drawnDetail = '';
     draw();
     mark(true);
   });

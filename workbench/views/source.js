@@ -2,25 +2,25 @@
 
 function twoSource({ selection, send, remember }) {
   const group = (name, title, explained, rest) => ({ name, title, hint: explain('source', explained), ...rest });
-  const places = (at) => (at.lines ?? []);
+  const linesOf = (at) => (at.lines ?? []);
   return pairTable({ selection, remember, what: {
     csv: ['Lines of both', 'lines-of-two'], order: ['us_d', -1],
     region: 'Lines of both recordings: up and down select the most expensive op of a line of A, Enter shows its code',
     filter: 'Filter by text, file or line',
-    left: [{ id: 'text', title: 'line', code: true, value: (row) => row.text }, { id: 'place', title: 'place', value: (row) => row.place.split('/').pop(), whole: (row) => `${row.file}:${row.line}` }],
+    left: [{ id: 'text', title: 'line', code: true, value: (row) => row.text }, { id: 'place', title: 'place', value: (row) => row.place.split('/').pop(), tooltip: (row) => `${row.file}:${row.line}` }],
     groups: [
       group('us', 'own time', 'us', { kind: 'us' }), group('all_us', 'with calls', 'us', { kind: 'us' }), group('bytes', 'moved', 'bytes', { kind: 'B' }),
-      group('import', 'ops imported', 'ops', { whole: true }), group('now', 'ops at the end', 'ops', { whole: true }),
+      group('import', 'ops imported', 'ops', { integer: true }), group('now', 'ops at the end', 'ops', { integer: true }),
     ],
     right: [{ id: 'line_b', title: 'line in B', none: 'none', value: (row) => (row.b ? String(row.b.line) : '') }],
     rows: (data) => data.rows, words: (row) => `${row.text} ${row.place}`,
     facts: (data) => {
-      const alone = [['a', 'b', 'A'], ['b', 'a', 'B']].map(([one, two, letter]) => [data.rows.filter((row) => row[one] && !row[two]).length, letter]).filter(([n]) => n);
-      return [h('span', {}, `${data.nodes ? `${plural(data.rows.length, 'node')} of the graphs, matched by name and kind` : `${plural(data.rows.length, 'line')}, matched by their text`}${alone.map(([n, letter]) => `; ${count(n)} only in ${letter}`).join('')}`)];
+      const unmatched = [['a', 'b', 'A'], ['b', 'a', 'B']].map(([one, two, letter]) => [data.rows.filter((row) => row[one] && !row[two]).length, letter]).filter(([n]) => n);
+      return [h('span', {}, `${data.nodes ? `${plural(data.rows.length, 'node')} of the graphs, matched by name and kind` : `${plural(data.rows.length, 'line')}, matched by their text`}${unmatched.map(([n, letter]) => `; ${count(n)} only in ${letter}`).join('')}`)];
     },
     marks: (row) => ({ 'data-line': row.line }),
-    on: (row, at) => Boolean(row.a) && (places(at).length ? places(at).some(([file, line]) => file === row.file && line === row.a.line) : row.file === '' && (at.nodes ?? []).includes(row.a.line)),
-    can: (row) => (row.a?.op ?? null) !== null,
+    isSelected: (row, at) => Boolean(row.a) && (linesOf(at).length ? linesOf(at).some(([file, line]) => file === row.file && line === row.a.line) : row.file === '' && (at.nodes ?? []).includes(row.a.line)),
+    isSelectable: (row) => (row.a?.op ?? null) !== null,
     choose: (row) => send('select', row.a.kernel === null ? { op: row.a.op } : { op: row.a.op, kernel: row.a.kernel },
       row.file === '' ? { lines: [], nodes: [row.a.line] } : { lines: [[row.file, row.a.line]] }),
     enter: () => send('show', { view: 'code', beside: 'source' }),
@@ -72,23 +72,23 @@ tr.gap td { color: var(--faint); text-align: center; height: 16px; line-height: 
 .hot p { margin: 3px 10px; color: var(--faint); }
 `;
 const COLUMNS = columnsOf('source', 'us', 'share', ['bytes', 'wide'], ['flops', 'wide'], 'ops', 'check');
-const SHARED = explain('source', 'us');
+const TIME_HINT = explain('source', 'us');
 /** Longer files show only the context of lines with ops. */
-const LONG = 3000;
-const AROUND = 2;
+const LONG_FILE = 3000;
+const CONTEXT_LINES = 2;
 
 export default component(STYLE, ({ model, root, watch, later, send, selection }) => {
   let data = null;
   let file = null;
   let rows = new Map();
   let lines = new Map();
-  let at = null;
-  let drawn = '';
+  let cursor = null;
+  let drawnSignature = '';
   let height = 0;
   let mode = {};
   let units = {}; // of the columns of the shown file
-  const came = []; // the calls that were entered
-  let wanted = null; // the call to enter once the host has sent its target
+  const callStack = []; // the calls that were entered
+  let pendingCall = null; // the call to enter once the host has sent its target
   const bar = h('div', { class: 'bar' });
   const head = h('tr');
   const body = h('tbody');
@@ -105,9 +105,9 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     model.save_changes();
   };
   const same = (a, b) => a && b && a[0] === b[0] && a[1] === b[1];
-  const hotShown = () => mode.hot ?? root.clientHeight > 600;
-  const withCalls = () => mode.calls !== false;
-  const value = (row, name) => (withCalls() ? row[`all_${name}`] : row[name]);
+  const isHotShown = () => mode.hot ?? root.clientHeight > 600;
+  const includesCalls = () => mode.calls !== false;
+  const value = (row, name) => (includesCalls() ? row[`all_${name}`] : row[name]);
   const isCall = (row) => row.all_us === null ? row.flops < row.all_flops * 0.5 : row.us < row.all_us * 0.5;
   const amountOf = (name, amount) => number(amount * units[name][1]);
   const share = (row) => data.total_us ? value(row, 'us') / data.total_us : null;
@@ -116,19 +116,19 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   // -- one line -----------------------------------------------------------------------------------
   function cells(row) {
     const us = value(row, 'us');
-    const below = isCall(row) ? `Its own ops ${us === null ? 'were not timed' : `take ${figure(row.us, 'us')}`}; with everything called from here ${us === null ? '' : figure(row.all_us, 'us')}.\n` : '';
-    const none = !withCalls() && isCall(row) && !row.us && !row.flops;
-    const amount = (text, name, title) => h('td', { class: `amount${COLUMNS.find((c) => c[0] === name)[4] ? ' wide' : ''}`, title }, none ? '' : text);
-    const part = share(row);
-    const heat = h('td', { class: 'amount heat', title: below + SHARED },
-      part === null || none ? null : h('i', { style: { width: `${100 * part}%` } }), h('span', {}, none ? '' : percent(part)));
-    const moved = row.now === row.import ? count(row.now) : `${count(row.import)} → ${count(row.now)}`;
+    const callHint = isCall(row) ? `Its own ops ${us === null ? 'were not timed' : `take ${figure(row.us, 'us')}`}; with everything called from here ${us === null ? '' : figure(row.all_us, 'us')}.\n` : '';
+    const isBlank = !includesCalls() && isCall(row) && !row.us && !row.flops;
+    const amount = (text, name, title) => h('td', { class: `amount${COLUMNS.find((c) => c[0] === name)[4] ? ' wide' : ''}`, title }, isBlank ? '' : text);
+    const fraction = share(row);
+    const heat = h('td', { class: 'amount heat', title: callHint + TIME_HINT },
+      fraction === null || isBlank ? null : h('i', { style: { width: `${100 * fraction}%` } }), h('span', {}, isBlank ? '' : percent(fraction)));
+    const opCounts = row.now === row.import ? count(row.now) : `${count(row.import)} → ${count(row.now)}`;
     const check = row.check;
     return [
-      amount(us === null ? '–' : amountOf('us', us), 'us', below + SHARED), heat,
+      amount(us === null ? '–' : amountOf('us', us), 'us', callHint + TIME_HINT), heat,
       amount(amountOf('bytes', value(row, 'bytes')), 'bytes', `${count(value(row, 'bytes'))} B`),
       amount(amountOf('flops', value(row, 'flops')), 'flops', `${count(value(row, 'flops'))} flop`),
-      h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, moved),
+      h('td', { class: row.now === row.import ? 'muted' : '', title: `${plural(row.import, 'op')} at import, ${plural(row.now, 'op')} after ${data.stage_name}` }, opCounts),
       check ? h('td', { class: 'check' }, h('button', { class: `plain ${check.verdict}`, tabindex: -1, title: `${plural(check.count, 'rewrite')} of ops of this line checked: ${MARK_WORDS[check.verdict]}; the worst in ${check.pass}, rewrite ${check.rewrite}  (c)`,
         click: (event) => { event.stopPropagation(); showCheck(row); } },
       check.error ? `${MARKS[check.verdict]} ${relative(check.error)}` : MARKS[check.verdict]))
@@ -152,7 +152,7 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       // The node can be reused for the row of another stage, so its actions look the row up.
       node.addEventListener('click', () => choose(rows.get(number_)));
       if (isCall(row)) node.title = 'calls other code: Right or a double click goes there';
-      node.addEventListener('dblclick', () => into(rows.get(number_)));
+      node.addEventListener('dblclick', () => enterCall(rows.get(number_)));
     }
     return node;
   }
@@ -162,24 +162,24 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     units = Object.fromEntries([['us', 'us'], ['bytes', 'B'], ['flops', 'flop']].map(([name, kind]) => [name, columnUnit(kind, file.rows.map((row) => value(row, name)))]));
     rows = new Map(file.rows.map((row) => [row.line, row]));
     drawHead();
-    const what = JSON.stringify([file.path, file.text, file.rows.map((r) => [r.line, r.text, r.kind, r.scope, isCall(r)])]);
-    if (what === drawn) {
+    const signature = JSON.stringify([file.path, file.text, file.rows.map((r) => [r.line, r.text, r.kind, r.scope, isCall(r)])]);
+    if (signature === drawnSignature) {
       for (const [number_, row] of rows) {
         const node = lines.get(number_);
-        const keep = node.querySelectorAll('.no, .code');
-        node.replaceChildren(...cells(row), ...keep);
+        const reused = node.querySelectorAll('.no, .code');
+        node.replaceChildren(...cells(row), ...reused);
       }
     } else {
-      drawn = what;
+      drawnSignature = signature;
       lines = new Map();
-      const made = [];
+      const entries = [];
       if (file.text === null) {
-        for (const row of file.rows) made.push([row.line, tableRow(row.line, row, lineText(row, row.text, null))]);
+        for (const row of file.rows) entries.push([row.line, tableRow(row.line, row, lineText(row, row.text, null))]);
       } else {
-        made.push(...textRows(file.text.split('\n')));
+        entries.push(...textRows(file.text.split('\n')));
       }
-      for (const [number_, node] of made) if (number_ !== null) lines.set(number_, node);
-      body.replaceChildren(...made.map(([, node]) => node));
+      for (const [number_, node] of entries) if (number_ !== null) lines.set(number_, node);
+      body.replaceChildren(...entries.map(([, node]) => node));
     }
     mark(false);
   }
@@ -187,11 +187,11 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   function textRows(text) {
     const state = { inside: '' };
     const numbers = [...rows.keys()];
-    const folded = text.length > LONG || mode.fold === true;
-    const shown = folded ? around(text, numbers) : new Set();
-    const made = [];
+    const folded = text.length > LONG_FILE || mode.fold === true;
+    const visibleLines = folded ? linesAround(text, numbers) : new Set();
+    const entries = [];
     let hidden = 0;
-    const gap = (what) => made.push([null, h('tr', { class: 'gap' }, h('td', { colspan: 8 }, what))]);
+    const gap = (what) => entries.push([null, h('tr', { class: 'gap' }, h('td', { colspan: 8 }, what))]);
     const flush = () => {
       if (hidden) gap(`${plural(hidden, 'line')} without ops`);
       hidden = 0;
@@ -199,27 +199,27 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
     text.forEach((content, i) => {
       const number_ = i + 1;
       const row = rows.get(number_);
-      if (folded && !shown.has(number_)) {
+      if (folded && !visibleLines.has(number_)) {
         highlightPython(content, state);
         hidden += 1;
         return;
       }
       flush();
-      made.push([number_, tableRow(number_, row, lineText(row, content, state))]);
+      entries.push([number_, tableRow(number_, row, lineText(row, content, state))]);
     });
     flush();
     // The file may have changed since the model was exported.
-    const beyond = file.rows.filter((row) => row.line < 1 || row.line > text.length);
-    if (beyond.length) gap(`${plural(beyond.length, 'line')} with ops that are not in the recorded text`);
-    for (const row of beyond) made.push([row.line, tableRow(row.line, row, lineText(row, row.text, null))]);
-    return made;
+    const outside = file.rows.filter((row) => row.line < 1 || row.line > text.length);
+    if (outside.length) gap(`${plural(outside.length, 'line')} with ops that are not in the recorded text`);
+    for (const row of outside) entries.push([row.line, tableRow(row.line, row, lineText(row, row.text, null))]);
+    return entries;
   }
 
   /** The context of lines with ops, and the functions and classes that contain them. */
-  function around(text, numbers) {
+  function linesAround(text, numbers) {
     const found = new Set();
     for (const n of numbers) {
-      for (let i = Math.max(1, n - AROUND); i <= n + AROUND; i += 1) found.add(i);
+      for (let i = Math.max(1, n - CONTEXT_LINES); i <= n + CONTEXT_LINES; i += 1) found.add(i);
       let indent = text[n - 1]?.search(/\S/) ?? 0;
       for (let i = n - 1; i > 0 && indent > 0; i -= 1) {
         const inner = text[i - 1].search(/\S/);
@@ -241,26 +241,26 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
       change: (event) => { open(data.files[Number(event.target.value)].path); setMode({ file: file.path }); scroll.focus({ preventScroll: true }); } },
     data.files.map((each, i) => h('option', { value: i, selected: each === file }, each.us === null || !data.total_us || each.path === '' ? each.title : `${each.title} · ${percent(each.us / data.total_us)} %`)));
     const toggle = (text, on, hint, change) => h('button', { 'aria-pressed': String(on), title: hint, click: change }, text);
-    const nowhere = data.total_us ? data.nowhere_us / data.total_us : 0;
-    keepingFocus(bar, ['aria-label', 'title'], () => bar.replaceChildren(...[
+    const unattributed = data.total_us ? data.nowhere_us / data.total_us : 0;
+    keepFocus(bar, ['aria-label', 'title'], () => bar.replaceChildren(...[
       select,
-      toggle('calls', withCalls(), 'Lines that call a module include the cost of the calls; off: only that of their own ops', () => { setMode({ calls: !withCalls() }); draw(); drawBar(); }),
-      file.text && toggle('fold', mode.fold === true || file.text.split('\n').length > LONG, 'Only the context of lines with ops', () => { setMode({ fold: mode.fold !== true }); drawn = ''; draw(); drawBar(); mark(true); }),
-      h('span', { class: 'fact', title: SHARED }, ...(data.measured ? ['kernels ', h('b', {}, figure(data.total_us, 'us')), nowhere > 0 ? `, ${percent(nowhere)} % from no line` : '']
+      toggle('calls', includesCalls(), 'Lines that call a module include the cost of the calls; off: only that of their own ops', () => { setMode({ calls: !includesCalls() }); draw(); drawBar(); }),
+      file.text && toggle('fold', mode.fold === true || file.text.split('\n').length > LONG_FILE, 'Only the context of lines with ops', () => { setMode({ fold: mode.fold !== true }); drawnSignature = ''; draw(); drawBar(); mark(true); }),
+      h('span', { class: 'fact', title: TIME_HINT }, ...(data.measured ? ['kernels ', h('b', {}, figure(data.total_us, 'us')), unattributed > 0 ? `, ${percent(unattributed)} % from no line` : '']
         : [data.not_executed ? `not executed: ${data.not_executed}` : data.grows ? 'not timed yet' : 'not timed: press Execute'])),
       h('span', { class: 'gap' }),
-      panes.classList.contains('narrow') && data.hottest.length ? toggle('hottest', hotShown(), 'The lines that take longest', () => { setMode({ hot: !hotShown() }); drawHot(); drawBar(); }) : null,
+      panes.classList.contains('narrow') && data.hottest.length ? toggle('hottest', isHotShown(), 'The lines that take longest', () => { setMode({ hot: !isHotShown() }); drawHot(); drawBar(); }) : null,
       saves,
     ].filter(Boolean)));
   }
 
   function drawHot() {
-    hot.hidden = !data.hottest.length || (panes.classList.contains('narrow') && !hotShown());
+    hot.hidden = !data.hottest.length || (panes.classList.contains('narrow') && !isHotShown());
     const all = data.measured ? data.total_us : data.hottest.reduce((sum, each) => sum + each.flops, 0);
     hot.replaceChildren(h('h3', {}, data.measured ? 'Hottest lines' : 'Lines with the most work'),
       ...data.hottest.map((each) => {
-        const go = () => { open(each.file); at = [each.file, each.line]; mark(true); const row = rows.get(each.line); if (row) choose(row); };
-        return h('div', { class: `row${same(at, [each.file, each.line]) ? ' on' : ''}`, role: 'link', tabindex: 0, click: go, keydown: (event) => { if (event.key === 'Enter') { go(); event.stopPropagation(); } } },
+        const go = () => { open(each.file); cursor = [each.file, each.line]; mark(true); const row = rows.get(each.line); if (row) choose(row); };
+        return h('div', { class: `row${same(cursor, [each.file, each.line]) ? ' on' : ''}`, role: 'link', tabindex: 0, click: go, keydown: (event) => { if (event.key === 'Enter') { go(); event.stopPropagation(); } } },
           h('span', { class: 'share' }, data.measured ? `${percent(each.us / all)} %` : figure(each.flops, 'flop'), h('small', {}, data.measured ? figure(each.us, 'us') : '')),
           h('span', { class: 'text', title: each.text }, each.text), h('span', { class: 'place', title: each.file }, each.place));
       }));
@@ -276,78 +276,78 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
 
   // -- the selection ------------------------------------------------------------------------------
   function choose(row) {
-    at = [file.path, row.line];
+    cursor = [file.path, row.line];
     if (mode.at) {
-      const { at: _, ...kept } = mode;
-      mode = kept;
+      const { at: _, ...rest } = mode;
+      mode = rest;
       setMode({});
     }
     mark(false);
     scroll.focus({ preventScroll: true });
-    wanted = null;
-    const known = file.path === '' ? { lines: [], nodes: [row.line] } : isCall(row) ? { path: [at], lines: [] } : { path: [], lines: [at] };
-    if (row.op !== null) send('select', row.kernel === null ? { op: row.op } : { op: row.op, kernel: row.kernel }, known);
+    pendingCall = null;
+    const marks = file.path === '' ? { lines: [], nodes: [row.line] } : isCall(row) ? { path: [cursor], lines: [] } : { path: [], lines: [cursor] };
+    if (row.op !== null) send('select', row.kernel === null ? { op: row.op } : { op: row.op, kernel: row.kernel }, marks);
   }
 
   const showCheck = ({ check }) => send('follow', { go: { stage: check.stage, rewrite: check.rewrite, open: 'rewrites', beside: 'source' } });
 
-  /** Goes to the line of the most expensive op below a call; `came` leads back. */
-  function into(row) {
-    const { lines: places = [] } = selection();
-    wanted = isCall(row) && !places.length ? row : null;
-    if (!isCall(row) || !places.length || same(places[0], at)) return;
-    came.push(at);
-    [at] = places;
-    open(at[0]);
+  /** Goes to the line of the most expensive op below a call; `callStack` leads back. */
+  function enterCall(row) {
+    const { lines: selectedLines = [] } = selection();
+    pendingCall = isCall(row) && !selectedLines.length ? row : null;
+    if (!isCall(row) || !selectedLines.length || same(selectedLines[0], cursor)) return;
+    callStack.push(cursor);
+    [cursor] = selectedLines;
+    open(cursor[0]);
     mark(true);
   }
 
-  function back() {
-    if (!came.length) return;
-    at = came.pop();
-    open(at[0]);
+  function leaveCall() {
+    if (!callStack.length) return;
+    cursor = callStack.pop();
+    open(cursor[0]);
     mark(true);
   }
 
   function mark(reveal) {
-    const { lines: places = [], path = [], nodes = [], node } = selection();
+    const { lines: selectedLines = [], path = [], nodes = [], node } = selection();
     for (const each of body.querySelectorAll('tr.on, tr.path, tr.also')) each.classList.remove('on', 'path', 'also');
-    const add = (place, name) => { if (place[0] === file.path) lines.get(place[1])?.classList.add(name); };
-    for (const place of path) add(place, 'path');
-    for (const place of places) add(place, 'also');
+    const add = (location, name) => { if (location[0] === file.path) lines.get(location[1])?.classList.add(name); };
+    for (const location of path) add(location, 'path');
+    for (const location of selectedLines) add(location, 'also');
     if (file.path === '') for (const each of nodes) add(['', each], 'also');
-    if (file.path === '' && node && at?.[0] !== '') add(['', node], 'on');
-    if (at) add(at, 'on');
-    hot.querySelectorAll('.row').forEach((each, i) => each.classList.toggle('on', same(at, [data.hottest[i].file, data.hottest[i].line])));
+    if (file.path === '' && node && cursor?.[0] !== '') add(['', node], 'on');
+    if (cursor) add(cursor, 'on');
+    hot.querySelectorAll('.row').forEach((each, i) => each.classList.toggle('on', same(cursor, [data.hottest[i].file, data.hottest[i].line])));
     if (reveal) body.querySelector('tr.on')?.scrollIntoView({ block: 'center' });
   }
 
   /** Follows the selection: the cursor stays if it was made here; else its line is shown. */
-  function follow() {
+  function followSelection() {
     if (!data) return;
     if (data.two) {
       two.mark();
       return;
     }
-    const { lines: places = [], path = [], node } = selection();
+    const { lines: selectedLines = [], path = [], node } = selection();
     if (!node) {
-      if (at === null && data.hottest.length) {
-        at = [data.hottest[0].file, data.hottest[0].line];
-        open(at[0]);
+      if (cursor === null && data.hottest.length) {
+        cursor = [data.hottest[0].file, data.hottest[0].line];
+        open(cursor[0]);
         mark(true);
       } else mark(false);
       return;
     }
-    const here = file.path === '' ? [['', node], ...(selection().nodes ?? []).map((n) => ['', n])] : [...path, ...places];
-    if (at && at[0] === file.path && here.some((place) => same(place, at))) {
+    const markedLines = file.path === '' ? [['', node], ...(selection().nodes ?? []).map((n) => ['', n])] : [...path, ...selectedLines];
+    if (cursor && cursor[0] === file.path && markedLines.some((location) => same(location, cursor))) {
       mark(false);
-      if (wanted) into(wanted);
+      if (pendingCall) enterCall(pendingCall);
       return;
     }
-    wanted = null;
-    at = file.path === '' && !places.some((p) => data.files.some((f) => f.path === p[0])) ? ['', node] : places[0] ?? ['', node];
-    if (file.path === '' && mode.file === '') at = ['', node];
-    open(at[0]);
+    pendingCall = null;
+    cursor = file.path === '' && !selectedLines.some((p) => data.files.some((f) => f.path === p[0])) ? ['', node] : selectedLines[0] ?? ['', node];
+    if (file.path === '' && mode.file === '') cursor = ['', node];
+    open(cursor[0]);
     mark(true);
   }
 
@@ -368,12 +368,12 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   scroll.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !data) return;
     const numbers = [...lines.keys()].filter((n) => rows.has(n));
-    const now = at?.[0] === file.path ? at[1] : -1;
+    const now = cursor?.[0] === file.path ? cursor[1] : -1;
     const next = { ArrowDown: numbers.find((n) => n > now), ArrowUp: numbers.findLast((n) => n < now), Home: numbers[0], End: numbers.at(-1) };
     const line = rows.get(now);
     if (event.key === 'Enter') send('show', { view: 'code', beside: 'source' });
-    else if (event.key === 'ArrowRight' && line && isCall(line)) into(line);
-    else if (event.key === 'ArrowLeft' && came.length) back();
+    else if (event.key === 'ArrowRight' && line && isCall(line)) enterCall(line);
+    else if (event.key === 'ArrowLeft' && callStack.length) leaveCall();
     else if (event.key === 'c' && line?.check) showCheck(line);
     else if (!(event.key in next)) return;
     else if (next[event.key] !== undefined) {
@@ -398,37 +398,37 @@ export default component(STYLE, ({ model, root, watch, later, send, selection })
   later(() => observer.disconnect());
 
   watch('state', () => {
-    const given = plain(model.get('state')) ?? {};
-    if (JSON.stringify(given) === JSON.stringify(mode)) return;
-    const moved = given.at && !same(given.at, mode.at);
-    mode = given;
+    const nextMode = plain(model.get('state')) ?? {};
+    if (JSON.stringify(nextMode) === JSON.stringify(mode)) return;
+    const hasMoved = nextMode.at && !same(nextMode.at, mode.at);
+    mode = nextMode;
     two.restore(mode.both ?? {});
     if (data?.two) return;
-    if (moved) at = given.at;
-    if (data) { open(mode.file ?? file.path); drawn = ''; draw(); drawBar(); drawHot(); mark(moved); }
+    if (hasMoved) cursor = nextMode.at;
+    if (data) { open(mode.file ?? file.path); drawnSignature = ''; draw(); drawBar(); drawHot(); mark(hasMoved); }
   });
   watch('data', () => {
-    const given = json(model, 'data');
-    if (!given) return;
-    for (const each of [bar, panes]) each.hidden = Boolean(given.two);
-    if (given.two) {
-      data = given;
+    const nextData = json(model, 'data');
+    if (!nextData) return;
+    for (const each of [bar, panes]) each.hidden = Boolean(nextData.two);
+    if (nextData.two) {
+      data = nextData;
       root.append(two.root);
-      two.show(given);
+      two.show(nextData);
       return;
     }
     two.root.remove();
     const first = data === null || data.two;
-    data = given;
-    const wanted = file?.path ?? mode.file;
+    data = nextData;
+    const shownPath = file?.path ?? mode.file;
     file = null;
-    const text = drawn;
-    file = data.files.find((each) => each.path === wanted) ?? data.files[0];
-    drawn = text;
+    const text = drawnSignature;
+    file = data.files.find((each) => each.path === shownPath) ?? data.files[0];
+    drawnSignature = text;
     draw();
     drawHot();
     drawBar();
-    if (first) follow();
+    if (first) followSelection();
   });
-  watch('selection', follow);
+  watch('selection', followSelection);
 });

@@ -5,7 +5,7 @@ import { downloadMenu, saveText } from '../shared/download';
 import { plural, quantity } from '../shared/format';
 import { highlighted, HIGHLIGHT_STYLE, type Language } from '../shared/highlight';
 import type { Selection } from '../shared/host';
-import { CHARACTER, Lines, LINES_STYLE, linesOf, ROW } from '../shared/lines';
+import { CHARACTER, Lines, LINES_STYLE, countLines, ROW } from '../shared/lines';
 import { MONO, type Palette } from '../shared/theme';
 import { oneOrTwo } from '../shared/two';
 import { announce, define, type Frame, type View } from '../shared/view';
@@ -81,8 +81,8 @@ const KEYS: [string, string][] = [
 const HUES = [212, 32, 160, 330, 48, 268, 190, 12];
 
 /** Width before the code (pixels), without and with a column of figures. */
-const MARGIN = 66;
-const WITH_HEAT = 140;
+const CODE_MARGIN = 66;
+const HEAT_MARGIN = 140;
 /** A view narrower than this (pixels) shows one text at a time. */
 const NARROW = 800;
 
@@ -93,7 +93,7 @@ class Pane {
   /** For each line (from 1) the groups it belongs to. */
   readonly groups: number[][];
   private readonly heatMax: number;
-  private readonly wide: string;
+  private readonly contentWidth: string;
   /** The lines that are shown, from 1; null: all. */
   private only: number[] | null = null;
 
@@ -116,8 +116,8 @@ class Pane {
     );
     this.lines.root.setAttribute('aria-label', data.title);
     this.lines.root.setAttribute('role', 'region');
-    const longest = this.text.reduce((most, line) => Math.max(most, line.length), 0);
-    this.wide = `${Math.min(4000, longest) * CHARACTER + (data.heat ? WITH_HEAT : MARGIN)}px`;
+    const longest = this.text.reduce((max, line) => Math.max(max, line.length), 0);
+    this.contentWidth = `${Math.min(4000, longest) * CHARACTER + (data.heat ? HEAT_MARGIN : CODE_MARGIN)}px`;
     const linked = this.groups.filter((list) => list.length).length;
     this.root = h(
       'div',
@@ -137,11 +137,11 @@ class Pane {
   show(wrap: boolean, only: number[] | null): void {
     this.only = only;
     const spacer = this.lines.root.firstElementChild as HTMLElement;
-    spacer.style.width = wrap ? '100%' : this.wide;
+    spacer.style.width = wrap ? '100%' : this.contentWidth;
     this.lines.root.classList.toggle('wrapped', wrap);
-    const free = this.lines.width - (this.data.heat ? WITH_HEAT : MARGIN) - CHARACTER;
-    const high = (index: number) => linesOf(this.text[this.lineAt(index) - 1]!, free);
-    this.lines.reset(only ? only.length : this.text.length, wrap && this.lines.width ? high : null);
+    const available = this.lines.width - (this.data.heat ? HEAT_MARGIN : CODE_MARGIN) - CHARACTER;
+    const lineCount = (index: number) => countLines(this.text[this.lineAt(index) - 1]!, available);
+    this.lines.reset(only ? only.length : this.text.length, wrap && this.lines.width ? lineCount : null);
   }
 
   /** The line (from 1) of a row. */
@@ -150,9 +150,9 @@ class Pane {
   }
 
   /** Scrolls a line into view; a hidden line stays hidden. */
-  reveal(line: number, where = 0.3, always = false): void {
+  reveal(line: number, fraction = 0.3, force = false): void {
     const index = this.only ? this.only.indexOf(line) : line - 1;
-    if (index >= 0) this.lines.reveal(index, where, always);
+    if (index >= 0) this.lines.reveal(index, fraction, force);
   }
 
   private row(index: number): HTMLElement {
@@ -213,27 +213,27 @@ class Pane {
 }
 
 /** The file extension of this text. */
-function ending({ title, language }: PaneData): string {
-  const known: Record<string, string> = { PTX: '.ptx', SASS: '.sass' };
-  return known[title] ?? { python: '.py', llvm: '.ll', mlir: '.mlir', asm: '.s', text: '.txt' }[language] ?? '.txt';
+function fileExtension({ title, language }: PaneData): string {
+  const kernelExtensions: Record<string, string> = { PTX: '.ptx', SASS: '.sass' };
+  return kernelExtensions[title] ?? { python: '.py', llvm: '.ll', mlir: '.mlir', asm: '.s', text: '.txt' }[language] ?? '.txt';
 }
 
 function maximum(values: Numbers): number {
-  let most = 0;
-  for (let i = 0; i < values.length; i++) if (values[i]! > most) most = values[i]!;
-  return most;
+  let largest = 0;
+  for (let i = 0; i < values.length; i++) if (values[i]! > largest) largest = values[i]!;
+  return largest;
 }
 
 /** The line around which the lines of these groups are densest. */
-function densest(groups: readonly number[][], wanted: ReadonlySet<number>): number {
-  const there = groups.flatMap((list, n) => (list.some((g) => wanted.has(g)) ? [n] : []));
-  let [best, most] = [there[0] ?? 1, 0];
-  for (const [i, n] of there.entries()) {
-    let near = 0;
-    while (there[i + near]! < n + LOOP) near++;
-    if (near > most) [best, most] = [n, near];
+function densest(groups: readonly number[][], targets: ReadonlySet<number>): number {
+  const lines = groups.flatMap((list, n) => (list.some((g) => targets.has(g)) ? [n] : []));
+  let [densestLine, mostNearby] = [lines[0] ?? 1, 0];
+  for (const [i, n] of lines.entries()) {
+    let nearby = 0;
+    while (lines[i + nearby]! < n + LOOP) nearby++;
+    if (nearby > mostNearby) [densestLine, mostNearby] = [n, nearby];
   }
-  return best;
+  return densestLine;
 }
 
 class CodeView implements View<CodeData> {
@@ -250,7 +250,7 @@ class CodeView implements View<CodeData> {
   private dark = false;
   private readonly hidden = new Set<string>();
   private readonly body = h('div', { class: 'panes' });
-  private readonly which = h('span', { class: 'group', role: 'group', 'aria-label': 'Texts' });
+  private readonly paneButtons = h('span', { class: 'group', role: 'group', 'aria-label': 'Texts' });
   private readonly title = h('span', { class: 'figure' });
   private readonly label = h('span', { class: 'figure about', 'aria-live': 'polite' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
@@ -267,13 +267,13 @@ class CodeView implements View<CodeData> {
         { class: 'bar', role: 'toolbar', 'aria-label': 'Code' },
         this.title,
         this.label,
-        this.which,
+        this.paneButtons,
         h('span', { class: 'group' }, this.wrapButton, this.onlyButton),
         this.syncButton,
         downloadMenu(() =>
           this.panes.map(({ data }) => [
-            `${data.title}, ${ending(data)}`,
-            () => saveText(`${this.data_.title ?? 'code'}${ending(data)}`, data.text),
+            `${data.title}, ${fileExtension(data)}`,
+            () => saveText(`${this.data_.title ?? 'code'}${fileExtension(data)}`, data.text),
           ]),
         ),
         button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
@@ -342,12 +342,12 @@ class CodeView implements View<CodeData> {
     first.reveal(line, 0.35, true);
     if (!this.wrap) first.showIndented(line);
     for (const pane of others) {
-      const held = new Set(pane.groups.flat());
-      for (let away = 0; away <= first.groups.length; away++) {
-        const near = [line - away, line + away].flatMap((at) => first.groups[at] ?? []);
-        const wanted = new Set(near.filter((group) => held.has(group)));
-        if (!wanted.size) continue;
-        pane.reveal(densest(pane.groups, wanted), 0.35, true);
+      const paneGroups = new Set(pane.groups.flat());
+      for (let distance = 0; distance <= first.groups.length; distance++) {
+        const nearGroups = [line - distance, line + distance].flatMap((at) => first.groups[at] ?? []);
+        const common = new Set(nearGroups.filter((group) => paneGroups.has(group)));
+        if (!common.size) continue;
+        pane.reveal(densest(pane.groups, common), 0.35, true);
         break;
       }
     }
@@ -359,13 +359,13 @@ class CodeView implements View<CodeData> {
   }
 
   selected(selection: Selection): void {
-    const wanted = selection.ops ?? (selection.op === undefined ? undefined : [selection.op]);
-    if (wanted !== undefined) {
+    const ops = selection.ops ?? (selection.op === undefined ? undefined : [selection.op]);
+    if (ops !== undefined) {
       const groups = this.data_.groups.flatMap((group, g) =>
-        group.op !== undefined && wanted.includes(group.op) ? [g] : [],
+        group.op !== undefined && ops.includes(group.op) ? [g] : [],
       );
-      const shown = groups.some((g) => this.pinned.has(g));
-      if (selection.ops ? !shown || this.pinned.size === 0 : groups.length && !shown) {
+      const isPinned = groups.some((g) => this.pinned.has(g));
+      if (selection.ops ? !isPinned || this.pinned.size === 0 : groups.length && !isPinned) {
         this.pinned = new Set(groups);
         this.pinnedAt = null;
         if (this.only) this.showLines();
@@ -401,28 +401,28 @@ class CodeView implements View<CodeData> {
 
   private remember(): void {
     const hidden = [...this.hidden];
-    const { sync: _sync, hidden: _hidden, wrap: _wrap, only: _only, ...kept } = this.frame.link.dict<Record<string, unknown>>('state');
+    const { sync: _sync, hidden: _hidden, wrap: _wrap, only: _only, ...rest } = this.frame.link.dict<Record<string, unknown>>('state');
     const flags = Object.entries({ sync: this.sync, wrap: this.wrap, only: this.only }).filter(([, on]) => on);
-    this.frame.link.write('state', { ...kept, ...Object.fromEntries(flags), ...(hidden.length ? { hidden } : {}) });
+    this.frame.link.write('state', { ...rest, ...Object.fromEntries(flags), ...(hidden.length ? { hidden } : {}) });
   }
 
   /** The panes that are not hidden, only the first if there is room for one; all if none would
    * be left. */
   private showPanes(): void {
     const chosen = this.panes.filter((pane) => !this.hidden.has(pane.data.title));
-    const shown = this.narrow ? (chosen.length ? chosen : this.panes).slice(0, 1) : chosen;
-    const all = shown.length === 0;
-    let before = false;
+    const visible = this.narrow ? (chosen.length ? chosen : this.panes).slice(0, 1) : chosen;
+    const all = visible.length === 0;
+    let hasVisibleBefore = false;
     for (const part of this.body.children) {
       const pane = this.panes.find((each) => each.root === part);
       if (!pane) continue;
-      pane.root.hidden = !all && !shown.includes(pane);
+      pane.root.hidden = !all && !visible.includes(pane);
       const splitter = pane.root.previousElementSibling as HTMLElement | null;
-      if (splitter) splitter.hidden = pane.root.hidden || !before;
-      before ||= !pane.root.hidden;
+      if (splitter) splitter.hidden = pane.root.hidden || !hasVisibleBefore;
+      hasVisibleBefore ||= !pane.root.hidden;
     }
     replace(
-      this.which,
+      this.paneButtons,
       ...(this.panes.length < 2 ? [] : this.panes).map(({ root, data: { title } }) => {
         const toggle = button(title, `Show or hide: ${title}`, () => this.togglePane(title));
         toggle.setAttribute('aria-pressed', String(!root.hidden));
@@ -432,7 +432,7 @@ class CodeView implements View<CodeData> {
   }
 
   private togglePane(title: string): void {
-    const shown = this.panes.filter((pane) => !pane.root.hidden);
+    const visible = this.panes.filter((pane) => !pane.root.hidden);
     if (this.narrow) {
       // One text at a time: this one.
       for (const { data } of this.panes) {
@@ -440,7 +440,7 @@ class CodeView implements View<CodeData> {
         else this.hidden.add(data.title);
       }
     } else {
-      if (!this.hidden.has(title) && shown.length === 1) return;
+      if (!this.hidden.has(title) && visible.length === 1) return;
       if (!this.hidden.delete(title)) this.hidden.add(title);
     }
     this.showPanes();
@@ -466,12 +466,12 @@ class CodeView implements View<CodeData> {
   }
 
   private showLabel(): void {
-    const shown = this.pinned.size ? this.pinned : this.hover;
-    const names = [...new Set([...shown].map((g) => this.data_.groups[g]!.label).filter(Boolean))];
+    const active = this.pinned.size ? this.pinned : this.hover;
+    const names = [...new Set([...active].map((g) => this.data_.groups[g]!.label).filter(Boolean))];
     const counts = this.panes.map(
-      (pane) => pane.groups.filter((list) => list.some((g) => shown.has(g))).length,
+      (pane) => pane.groups.filter((list) => list.some((g) => active.has(g))).length,
     );
-    this.label.textContent = shown.size ? [`${counts.join(' ↔ ')} lines`, ...names.slice(0, 3)].join('   ') : '';
+    this.label.textContent = active.size ? [`${counts.join(' ↔ ')} lines`, ...names.slice(0, 3)].join('   ') : '';
     this.label.title = names.join('\n');
   }
 
@@ -513,14 +513,14 @@ class CodeView implements View<CodeData> {
     if (!this.sync || pane !== this.leader) return;
     const [first, last] = pane.lines.range();
     const middle = pane.lineAt(Math.floor((first + last) / 2));
-    for (let away = 0; away < last - first; away++) {
-      for (const line of [middle - away, middle + away]) {
+    for (let distance = 0; distance < last - first; distance++) {
+      for (const line of [middle - distance, middle + distance]) {
         const groups = pane.groups[line];
         if (!groups?.length) continue;
-        const wanted = new Set(groups);
+        const targets = new Set(groups);
         for (const other of this.panes) {
           if (other === pane) continue;
-          const target = other.groups.findIndex((list) => list.some((g) => wanted.has(g)));
+          const target = other.groups.findIndex((list) => list.some((g) => targets.has(g)));
           const share = (line - 1 - first) / Math.max(1, last - first);
           if (target > 0) other.reveal(target, share, true);
         }
@@ -545,13 +545,13 @@ class CodeView implements View<CodeData> {
       tabindex: 0,
     });
     /** Ready to move the border by pixels. */
-    const mover = () => {
+    const startMove = () => {
       const [a, b] = [left.root.offsetWidth, right.root.offsetWidth];
       for (const pane of this.panes) {
         if (pane !== left && pane !== right) pane.root.style.flex = `${pane.root.offsetWidth} 1 0`;
       }
-      return (wanted: number) => {
-        const by = Math.min(b - 80, Math.max(80 - a, wanted));
+      return (offset: number) => {
+        const by = Math.min(b - 80, Math.max(80 - a, offset));
         left.root.style.flex = `${a + by} 1 0`;
         right.root.style.flex = `${b - by} 1 0`;
         bar.setAttribute('aria-valuenow', String(Math.round((100 * (a + by)) / (a + b))));
@@ -560,14 +560,14 @@ class CodeView implements View<CodeData> {
     bar.addEventListener('keydown', (event) => {
       const by = { ArrowLeft: -24, ArrowRight: 24 }[event.key];
       if (by === undefined) return;
-      mover()(by);
+      startMove()(by);
       event.preventDefault();
       event.stopPropagation();
     });
     bar.addEventListener('pointerdown', (event) => {
       bar.setPointerCapture(event.pointerId);
-      const to = mover();
-      const move = (next: PointerEvent) => to(next.clientX - event.clientX);
+      const moveBy = startMove();
+      const move = (next: PointerEvent) => moveBy(next.clientX - event.clientX);
       bar.addEventListener('pointermove', move);
       bar.addEventListener('pointerup', () => bar.removeEventListener('pointermove', move), {
         once: true,

@@ -4,7 +4,7 @@ import { DIFF_STYLE, DiffView, type Wording } from '../diff/index';
 import type { DiffData } from '../diff/model';
 import { button, h, replace } from '../shared/dom';
 import { count, plural, quantity } from '../shared/format';
-import type { Selection, Ties } from '../shared/host';
+import type { Selection, ViewLink } from '../shared/host';
 import type { Palette } from '../shared/theme';
 import { LETTER_STYLE } from '../shared/two';
 import type { Frame, View } from '../shared/view';
@@ -34,8 +34,8 @@ ${LETTER_STYLE}${DIFF_STYLE}
 
 const WORDING: Wording = {
   name: 'Code of both',
-  whole: 'text',
-  saves: (save) => [
+  textNoun: 'text',
+  downloads: (save) => [
     ['What differs, .diff', () => save('patch')],
     ['The text of A', () => save('before')],
     ['The text of B', () => save('after')],
@@ -49,15 +49,15 @@ export class TwoCodesView implements View<TwoCodes> {
   private part = -1;
   private readonly kernels = h('span', { class: 'kernels' });
   private readonly match = h('span', { class: 'figure', role: 'status' });
-  private readonly which = h('span', { class: 'group', role: 'group', 'aria-label': 'Texts' });
-  private readonly said = h('div', { class: 'said', role: 'status', hidden: true });
+  private readonly textTabs = h('span', { class: 'group', role: 'group', 'aria-label': 'Texts' });
+  private readonly message = h('div', { class: 'said', role: 'status', hidden: true });
   private readonly diff: DiffView;
 
   constructor(private readonly frame: Frame) {
     const { link } = frame;
     const root = h('div', { class: 'both cw-diff' });
-    const ties: Ties = {
-      ask: (kind, body) => link.ask(kind, { ...body, part: this.part }),
+    const diffLink: ViewLink = {
+      request: (kind, body) => link.request(kind, { ...body, part: this.part }),
       onDispose: (cleanup) => link.onDispose(cleanup),
       dict: (name) => link.dict(name),
       write: (name, value) => {
@@ -66,9 +66,9 @@ export class TwoCodesView implements View<TwoCodes> {
         else link.write(name, value);
       },
     };
-    const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Code of both recordings' }, this.kernels, this.match, h('span', { class: 'gap' }), this.which);
-    frame.root.append(bar, this.said, root);
-    this.diff = new DiffView({ root, link: ties }, WORDING);
+    const bar = h('div', { class: 'bar', role: 'toolbar', 'aria-label': 'Code of both recordings' }, this.kernels, this.match, h('span', { class: 'gap' }), this.textTabs);
+    frame.root.append(bar, this.message, root);
+    this.diff = new DiffView({ root, link: diffLink }, WORDING);
     Object.assign(frame.root, { workbench: { shown: () => ({ ...this.data_.parts[this.part], lines: this.data_.parts[this.part]!.lines.length }) } });
   }
 
@@ -109,32 +109,32 @@ export class TwoCodesView implements View<TwoCodes> {
   /** Shows the chosen text of the chosen kernel of B, or the first of each if there is no such choice. */
   private show(): void {
     const { parts, partners } = this.data_;
-    const named = partners.findIndex(({ name }, i) => name === this.partner && parts.some((part) => part.partner === i));
-    const partner = named >= 0 ? named : parts[0]!.partner;
-    const there = parts.filter((part) => part.partner === partner);
-    const shown = there.find(({ text }) => text === this.text) ?? there[0]!;
-    const part = parts.indexOf(shown);
-    this.showBar(partner, there.map(({ text }) => text), shown.text);
-    const { said } = shown;
-    this.said.hidden = !said;
-    this.said.textContent = said ? `${shown.text}: ${said} in A and in B.` : '';
+    const chosen = partners.findIndex(({ name }, i) => name === this.partner && parts.some((part) => part.partner === i));
+    const partner = chosen >= 0 ? chosen : parts[0]!.partner;
+    const partnerParts = parts.filter((part) => part.partner === partner);
+    const shownPart = partnerParts.find(({ text }) => text === this.text) ?? partnerParts[0]!;
+    const part = parts.indexOf(shownPart);
+    this.showBar(partner, partnerParts.map(({ text }) => text), shownPart.text);
+    const { said: message } = shownPart;
+    this.message.hidden = !message;
+    this.message.textContent = message ? `${shownPart.text}: ${message} in A and in B.` : '';
     if (part === this.part) return;
     this.part = part;
-    this.diff.data(shown);
+    this.diff.data(shownPart);
   }
 
-  private showBar(at: number, texts: string[], shown: string): void {
+  private showBar(partnerIndex: number, texts: string[], shownText: string): void {
     const { title, names, partners, parts, left_out } = this.data_;
-    const partner = partners[at]!;
+    const partner = partners[partnerIndex]!;
     const choice = h('select', { 'aria-label': 'Kernel of B', title: 'Kernels of B with the same computation as the one of A, slowest first', change: () => this.choose({ partner: choice.value }) });
     partners.forEach(({ name, launches, us }, i) => {
       if (!parts.some((part) => part.partner === i)) return;
       const cost = us === null ? '' : `, ${quantity(us, 'us')}`;
-      choice.append(h('option', { value: name, selected: i === at }, `${name}  (${count(launches)} ×${cost})`));
+      choice.append(h('option', { value: name, selected: i === partnerIndex }, `${name}  (${count(launches)} ×${cost})`));
     });
     const side = (letter: string, name: Node, run: string) => [h('span', { class: `letter ${letter.toLowerCase()}` }, letter), name, h('span', { class: 'run', title: run }, run)];
-    const theirs = partners.length > 1 ? choice : h('b', { title: partner.name }, partner.name);
-    replace(this.kernels, ...side('A', h('b', { title }, title), names[0]), ...side('B', theirs, names[1]));
+    const partnerLabel = partners.length > 1 ? choice : h('b', { title: partner.name }, partner.name);
+    replace(this.kernels, ...side('A', h('b', { title }, title), names[0]), ...side('B', partnerLabel, names[1]));
     this.match.textContent = partner.guessed ? 'match guessed' : 'match recorded';
     this.match.title = partner.guessed
       ? 'Matched only by flops, bytes and the order of the launches'
@@ -143,10 +143,10 @@ export class TwoCodesView implements View<TwoCodes> {
     if (partners.length > 1) this.match.textContent += `, ${count(partners.length)} kernels of B`;
     if (left_out.length) this.match.textContent += `, ${plural(left_out.length, 'text')} too long`;
     replace(
-      this.which,
+      this.textTabs,
       ...texts.map((text) => {
         const tab = button(text, `Show: ${text}`, () => this.choose({ text }));
-        tab.setAttribute('aria-pressed', String(text === shown));
+        tab.setAttribute('aria-pressed', String(text === shownText));
         return tab;
       }),
     );

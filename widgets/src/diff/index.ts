@@ -1,15 +1,15 @@
 /** The IR diff view: the text of two stages side by side or unified. See widgets/README.md. */
 
 import { button, copy, facts, h, replace } from '../shared/dom';
-import { downloadMenu, type Saving, saveText } from '../shared/download';
+import { downloadMenu, type DownloadItem, saveText } from '../shared/download';
 import { count, plural } from '../shared/format';
 import { highlighted, HIGHLIGHT_STYLE, type Marks } from '../shared/highlight';
-import type { Selection, Ties } from '../shared/host';
-import { CHARACTER, Lines, LINES_STYLE, linesOf, ROW } from '../shared/lines';
+import type { Selection, ViewLink } from '../shared/host';
+import { CHARACTER, Lines, LINES_STYLE, countLines, ROW } from '../shared/lines';
 import { changeColour, MONO, type Palette, SIGNS } from '../shared/theme';
 import { announce, define } from '../shared/view';
 import { type DiffData, display, type Entry, KINDS, type Line, Rows } from './model';
-import { patch, type Text, wholeText } from './texts';
+import { patch, type TextKind, fetchText } from './texts';
 import { Ruler, RULER_STYLE } from './ruler';
 import { wordMarks } from './words';
 
@@ -60,8 +60,8 @@ ${RULER_STYLE}.cw-diff .across { height: 12px; overflow-x: auto; overflow-y: hid
 /** The number of highlighted columns beyond the visible ones. */
 const COLUMNS = 120;
 /** Width before the code (pixels), side by side and in one column. */
-const BESIDE = 68;
-const ALONE = 120;
+const SPLIT_MARGIN = 68;
+const UNIFIED_MARGIN = 120;
 
 const KEYS: [string, string][] = [
   ['j  k', 'next, previous hunk'],
@@ -78,15 +78,15 @@ const KEYS: [string, string][] = [
 /** The view's wording for its texts, and their downloads. */
 export interface Wording {
   name: string;
-  whole: string;
-  saves(save: (what: Text) => Promise<void>, same: boolean): Saving[];
+  textNoun: string;
+  downloads(save: (what: TextKind) => Promise<void>, same: boolean): DownloadItem[];
 }
 
 /** For the modules before and after a pass. */
 const MODULES: Wording = {
   name: 'IR diff',
-  whole: 'module',
-  saves: (save, same) =>
+  textNoun: 'module',
+  downloads: (save, same) =>
     same
       ? [['The module, .mlir', () => save('after')]]
       : [
@@ -108,16 +108,16 @@ export class DiffView {
   private readonly opened = new Set<number>();
   private hunk = -1;
   /** The row that was selected last, even if another has the same op. */
-  private at = -1;
+  private selectedRow = -1;
   private selection: Selection = {};
   private palette!: Palette;
   private marks = new Map<number, { left: Marks; right: Marks }>();
   private readonly lines: Lines;
   private readonly ruler = new Ruler((share) => this.lines.reveal(Math.floor(share * this.entries.length), 0.5, true));
-  private readonly across = h('div', { class: 'across' }, h('div', { style: 'height:1px' }));
+  private readonly scrollbar = h('div', { class: 'across' }, h('div', { style: 'height:1px' }));
   private readonly titles = h('div', { class: 'titles' });
   private readonly totals = h('span', { class: 'figure totals' });
-  private readonly place = h('span', { class: 'figure place' });
+  private readonly hunkPosition = h('span', { class: 'figure place' });
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly unifiedButton = button('unified', 'One column  (u)', () => this.toggle('unified'));
   private readonly wholeButton = button('whole', 'The whole text, including equal lines  (a)', () => this.toggle('whole'));
@@ -129,7 +129,7 @@ export class DiffView {
   );
 
   constructor(
-    private readonly frame: { root: HTMLElement; link: Ties },
+    private readonly frame: { root: HTMLElement; link: ViewLink },
     wording: Wording = MODULES,
   ) {
     this.lines = new Lines(
@@ -139,7 +139,7 @@ export class DiffView {
     this.lines.root.setAttribute('role', 'region');
     this.lines.root.setAttribute('aria-label', `${wording.name}: j and k step through hunks, Shift with up and down through lines`);
     this.copyButton.classList.add('wide');
-    this.wholeButton.append(h('span', { class: 'wide' }, ` ${wording.whole}`));
+    this.wholeButton.append(h('span', { class: 'wide' }, ` ${wording.textNoun}`));
     const bar = h(
       'div',
       { class: 'bar', role: 'toolbar', 'aria-label': 'Diff' },
@@ -149,16 +149,16 @@ export class DiffView {
         button('‹', 'Previous hunk  (k)', () => this.step(-1)),
         button('hunk ›', 'Next hunk  (j)', () => this.step(1)),
       ),
-      this.place,
+      this.hunkPosition,
       this.totals,
       h('span', { class: 'gap' }),
       h('span', { class: 'group' }, this.unifiedButton, this.wholeButton, this.wrapButton, this.onlyButton),
       this.copyButton,
-      downloadMenu(() => wording.saves((what) => this.save(what), this.rows.data.left.title === this.rows.data.right.title)),
+      downloadMenu(() => wording.downloads((what) => this.save(what), this.rows.data.left.title === this.rows.data.right.title)),
       button('?', 'Keys  (?)', () => (this.help.hidden = !this.help.hidden)),
     );
     const body = h('div', { class: 'body' }, this.lines.root, this.ruler.canvas);
-    frame.root.append(bar, this.titles, body, this.across, this.help);
+    frame.root.append(bar, this.titles, body, this.scrollbar, this.help);
     this.listen();
   }
 
@@ -211,7 +211,7 @@ export class DiffView {
 
   private async find(op: string | number): Promise<void> {
     const answer = await this.frame.link
-      .ask<{ row: number | null }>('find', { op })
+      .request<{ row: number | null }>('find', { op })
       .catch(() => ({ row: null }));
     if (answer.row !== null && this.selection.op === op) this.revealRow(answer.row);
   }
@@ -247,36 +247,36 @@ export class DiffView {
     const { unified, whole, wrap, only, opened } = this;
     const op = only ? (this.selection.op ?? null) : undefined;
     this.entries = display(this.rows, { unified, whole, opened, op });
-    this.columns = wrap ? Infinity : this.inSight() + COLUMNS / 4;
+    this.columns = wrap ? Infinity : this.lastVisibleColumn() + COLUMNS / 4;
     this.frame.root.classList.toggle('unified', unified);
     this.lines.root.classList.toggle('wrapped', wrap);
     const pressed = [
       [this.unifiedButton, unified], [this.wholeButton, whole], [this.wrapButton, wrap], [this.onlyButton, only],
     ] as const;
     for (const [toggle, on] of pressed) toggle.setAttribute('aria-pressed', String(on));
-    this.lines.reset(this.entries.length, wrap ? (index) => this.high(index) : null);
+    this.lines.reset(this.entries.length, wrap ? (index) => this.wrappedLineCount(index) : null);
     this.paintRuler();
-    this.showPlace();
+    this.showHunkPosition();
     this.mark();
   }
 
   // -------------------------------------------------------------- rows
 
   /** The number of lines of an entry when long ones are wrapped. */
-  private high(index: number): number {
+  private wrappedLineCount(index: number): number {
     const entry = this.entries[index]!;
     const line = entry.until ? undefined : this.rows.line(entry.row);
     if (!line) return 1;
-    const free = this.unified ? this.lines.width - ALONE : this.lines.width / 2 - BESIDE;
+    const available = this.unified ? this.lines.width - UNIFIED_MARGIN : this.lines.width / 2 - SPLIT_MARGIN;
     const texts = this.unified && entry.side === 'left' ? [line.left]
       : this.unified ? [line.right ?? line.left] : [line.left, line.right];
-    return Math.max(...texts.map((text) => linesOf(text ?? '', free - CHARACTER)));
+    return Math.max(...texts.map((text) => countLines(text ?? '', available - CHARACTER)));
   }
 
   /** The last visible column. */
-  private inSight(): number {
+  private lastVisibleColumn(): number {
     const width = this.lines.width / (this.unified ? 1 : 2);
-    return Math.ceil((this.across.scrollLeft + width) / CHARACTER);
+    return Math.ceil((this.scrollbar.scrollLeft + width) / CHARACTER);
   }
 
   private row(index: number): HTMLElement {
@@ -311,13 +311,13 @@ export class DiffView {
     const tone = kind === 'equal' ? '' : side === 'left' ? 'removed' : 'added';
     const sign = tone && (kind === 'changed' && !this.unified ? SIGNS.changed : SIGNS[tone as 'added']);
     const code = h('span');
-    const marks = this.words(index, line, side);
+    const marks = this.changedWords(index, line, side);
     code.append(highlighted(text, this.rows.data.language ?? 'mlir', marks, this.columns));
     const number = (n: number) => h('span', { class: 'no' }, n ? String(n) : '');
-    const leftNo = side === 'right' ? 0 : this.rows.leftNumber[index]!;
-    const rightNo = side === 'left' ? 0 : this.rows.rightNumber[index]!;
+    const leftNumber = side === 'right' ? 0 : this.rows.leftNumber[index]!;
+    const rightNumber = side === 'left' ? 0 : this.rows.rightNumber[index]!;
     const numbers = this.unified
-      ? [number(leftNo), number(rightNo)]
+      ? [number(leftNumber), number(rightNumber)]
       : [number(side === 'left' ? this.rows.leftNumber[index]! : this.rows.rightNumber[index]!)];
     return h(
       'div',
@@ -328,7 +328,7 @@ export class DiffView {
     );
   }
 
-  private words(index: number, line: Line, side: Entry['side']): Marks {
+  private changedWords(index: number, line: Line, side: Entry['side']): Marks {
     if (KINDS[this.rows.kind[index]!] !== 'changed' || side === 'both') return [];
     let marks = this.marks.get(index);
     if (!marks) this.marks.set(index, (marks = wordMarks(line.left ?? '', line.right ?? '')));
@@ -364,15 +364,15 @@ export class DiffView {
     }
     const width = Math.min(4000, longest) * CHARACTER + 100;
     const half = this.lines.width / (this.unified ? 1 : 2);
-    const inner = this.across.firstElementChild as HTMLElement;
-    const wanted = this.lines.width + Math.max(0, width - half);
+    const inner = this.scrollbar.firstElementChild as HTMLElement;
+    const contentWidth = this.lines.width + Math.max(0, width - half);
     // Only grows while scrolling down, so that the bar does not jump.
-    const now = Number(inner.dataset.width ?? 0);
-    if (wanted > now) {
-      inner.dataset.width = String(wanted);
-      inner.style.width = `${wanted}px`;
+    const currentWidth = Number(inner.dataset.width ?? 0);
+    if (contentWidth > currentWidth) {
+      inner.dataset.width = String(contentWidth);
+      inner.style.width = `${contentWidth}px`;
     }
-    this.across.hidden = this.wrap || (width <= half && now <= this.lines.width);
+    this.scrollbar.hidden = this.wrap || (width <= half && currentWidth <= this.lines.width);
     if (missing) void this.load(first, last);
   }
 
@@ -382,7 +382,7 @@ export class DiffView {
     const { rows } = this;
     for (const [from, to] of rows.missing(low, high)) {
       try {
-        const page = await this.frame.link.ask<{ start: number; lines: Line[] }>('lines', { from, to });
+        const page = await this.frame.link.request<{ start: number; lines: Line[] }>('lines', { from, to });
         rows.store(page.start, page.lines);
         if (rows === this.rows && this.wrap) this.show();
         else if (rows === this.rows) this.lines.refresh();
@@ -401,14 +401,14 @@ export class DiffView {
     this.hunk = Math.min(hunks.length - 1, Math.max(0, this.hunk));
     const index = this.entries.findIndex((entry) => entry.row === hunks[this.hunk]!.from);
     this.lines.reveal(index, 0.3, true);
-    this.showPlace();
+    this.showHunkPosition();
     this.mark();
-    announce(this.frame.root, this.place.textContent ?? '');
+    announce(this.frame.root, this.hunkPosition.textContent ?? '');
   }
 
-  private showPlace(): void {
+  private showHunkPosition(): void {
     const n = this.rows.hunks.length;
-    this.place.textContent =
+    this.hunkPosition.textContent =
       n === 0 ? 'no difference' : this.hunk < 0 ? plural(n, 'hunk') : `${count(this.hunk + 1)} of ${count(n)}`;
   }
 
@@ -421,11 +421,11 @@ export class DiffView {
   /** Selects the op of the next line with a different op, starting at the selected or the first visible line. */
   private stepLine(by: number): void {
     const { entries, rows, selection } = this;
-    const has = (row: number) => {
+    const hasSelectedOp = (row: number) => {
       const line = rows.line(row);
       return line?.leftKey === selection.op || line?.rightKey === selection.op;
     };
-    const row = selection.op === undefined ? undefined : has(this.at) ? this.at : rows.rowOf(selection.op);
+    const row = selection.op === undefined ? undefined : hasSelectedOp(this.selectedRow) ? this.selectedRow : rows.rowOf(selection.op);
     let at = row === undefined ? -1 : entries.findIndex((entry) => entry.row === row && !entry.until);
     if (at < 0) {
       const [first, last] = this.lines.range();
@@ -446,14 +446,14 @@ export class DiffView {
 
   private keyOf(row: number, side: 'left' | 'right'): string | number | null {
     const line = this.rows.line(row);
-    const [own, other] = side === 'left' ? [line?.leftKey, line?.rightKey] : [line?.rightKey, line?.leftKey];
-    return own ?? other ?? null;
+    const [preferred, other] = side === 'left' ? [line?.leftKey, line?.rightKey] : [line?.rightKey, line?.leftKey];
+    return preferred ?? other ?? null;
   }
 
   private selectLine(row: number, side: 'left' | 'right'): boolean {
     const key = this.keyOf(row, side);
     if (key === null) return false;
-    this.at = row;
+    this.selectedRow = row;
     const { scope: _scope, ...others } = this.frame.link.dict<Selection>('selection');
     this.selection = { ...others, op: key };
     this.frame.link.write('selection', this.selection);
@@ -472,8 +472,8 @@ export class DiffView {
     }
   }
 
-  private async save(what: Text): Promise<void> {
-    const { file, text } = await wholeText(this.frame.link, what);
+  private async save(what: TextKind): Promise<void> {
+    const { file, text } = await fetchText(this.frame.link, what);
     saveText(file, text);
   }
 
@@ -495,23 +495,23 @@ export class DiffView {
       this.selectLine(Number(row), target.closest('.cell.left') ? 'left' : 'right');
       const at = this.rows.hunks.findIndex((hunk) => hunk.from <= +row && +row < hunk.to);
       if (at >= 0) this.hunk = at;
-      this.showPlace();
+      this.showHunkPosition();
       this.mark();
     });
     root.addEventListener(
       'wheel',
       (event) => {
         const dx = event.shiftKey ? event.deltaY : event.deltaX;
-        if (dx === 0 || this.across.hidden) return;
-        this.across.scrollLeft += dx;
+        if (dx === 0 || this.scrollbar.hidden) return;
+        this.scrollbar.scrollLeft += dx;
         event.preventDefault();
       },
       { passive: false },
     );
-    this.across.addEventListener('scroll', () => {
-      root.style.setProperty('--sx', String(this.across.scrollLeft));
-      if (this.wrap || this.inSight() <= this.columns) return;
-      this.columns = this.inSight() + COLUMNS;
+    this.scrollbar.addEventListener('scroll', () => {
+      root.style.setProperty('--sx', String(this.scrollbar.scrollLeft));
+      if (this.wrap || this.lastVisibleColumn() <= this.columns) return;
+      this.columns = this.lastVisibleColumn() + COLUMNS;
       this.lines.refresh();
     });
     let width = 0;

@@ -45,7 +45,7 @@ export class Rows {
   readonly totals = { changed: 0, added: 0, removed: 0 };
   private readonly pages = new Map<number, Line[]>();
   private readonly byKey = new Map<Key, number>();
-  private readonly asked = new Set<number>();
+  private readonly requested = new Set<number>();
 
   constructor(readonly data: DiffData) {
     this.count = data.count ?? data.lines.length;
@@ -94,15 +94,15 @@ export class Rows {
 
   /** The pages of rows [first, last) that were not requested yet; marks them as requested. */
   missing(first: number, last: number): [number, number][] {
-    const wanted: [number, number][] = [];
+    const ranges: [number, number][] = [];
     for (let page = Math.floor(first / PAGE); page * PAGE < last; page++) {
       const end = Math.min(this.count, (page + 1) * PAGE);
       const from = Math.max(first, page * PAGE);
-      if (this.asked.has(page) || this.line(from) !== undefined) continue;
-      this.asked.add(page);
-      wanted.push([page * PAGE, end]);
+      if (this.requested.has(page) || this.line(from) !== undefined) continue;
+      this.requested.add(page);
+      ranges.push([page * PAGE, end]);
     }
-    return wanted;
+    return ranges;
   }
 }
 
@@ -126,7 +126,7 @@ export interface Mode {
 const CONTEXT = 3;
 
 /** The available lines of one op. */
-function ofOp(rows: Rows, op: Key | null, unified: boolean): Entry[] {
+function entriesOfOp(rows: Rows, op: Key | null, unified: boolean): Entry[] {
   const entries: Entry[] = [];
   for (let row = 0; row < rows.count; row++) {
     const line = rows.line(row);
@@ -142,7 +142,7 @@ function ofOp(rows: Rows, op: Key | null, unified: boolean): Entry[] {
 }
 
 export function display(rows: Rows, mode: Mode): Entry[] {
-  if (mode.op !== undefined) return ofOp(rows, mode.op, mode.unified);
+  if (mode.op !== undefined) return entriesOfOp(rows, mode.op, mode.unified);
   const entries: Entry[] = [];
   const equal = (from: number, to: number) => {
     for (let row = from; row < to; row++) entries.push({ row, side: 'both' });

@@ -1,40 +1,40 @@
 /** The texts of a diff to copy or save: a hunk, a whole text. */
 
-import type { Ties } from '../shared/host';
+import type { ViewLink } from '../shared/host';
 import { type Hunk, KINDS, type Line, PAGE, type Rows } from './model';
 
-export type Text = 'patch' | 'after' | 'before';
+export type TextKind = 'patch' | 'after' | 'before';
 
 /** The lines of hunks with their signs. */
-export async function patch(link: Pick<Ties, 'ask'>, rows: Rows, hunks: readonly Hunk[]): Promise<string> {
-  const more = await wholeLines(link, rows, hunks);
-  return hunks.map((hunk) => signed(rows, hunk, (row) => more.get(row) ?? rows.line(row))).join('\n');
+export async function patch(link: Pick<ViewLink, 'request'>, rows: Rows, hunks: readonly Hunk[]): Promise<string> {
+  const more = await fetchFullLines(link, rows, hunks);
+  return hunks.map((hunk) => signedLines(rows, hunk, (row) => more.get(row) ?? rows.line(row))).join('\n');
 }
 
 /** Fetches the lines of hunks that the view lacks or has cut. */
-async function wholeLines(
-  link: Pick<Ties, 'ask'>,
+async function fetchFullLines(
+  link: Pick<ViewLink, 'request'>,
   rows: Rows,
   hunks: readonly Hunk[],
 ): Promise<Map<number, Line>> {
-  const wanted = new Map<number, Hunk>(); // by page
+  const incomplete = new Map<number, Hunk>(); // by page
   for (const { from, to } of hunks) {
     for (let row = from; row < to; row++) {
       const line = rows.line(row);
       const page = Math.floor(row / PAGE);
-      if (!line || line.cut) wanted.set(page, { from: wanted.get(page)?.from ?? row, to: row + 1 });
+      if (!line || line.cut) incomplete.set(page, { from: incomplete.get(page)?.from ?? row, to: row + 1 });
     }
   }
   const found = new Map<number, Line>();
-  for (const { from, to } of wanted.values()) {
+  for (const { from, to } of incomplete.values()) {
     const body = { from, to, whole: true };
-    const part = await link.ask<{ start: number; lines: Line[] }>('lines', body);
+    const part = await link.request<{ start: number; lines: Line[] }>('lines', body);
     part.lines.forEach((line, i) => found.set(part.start + i, line));
   }
   return found;
 }
 
-function signed(rows: Rows, { from, to }: Hunk, lineOf: (row: number) => Line | undefined): string {
+function signedLines(rows: Rows, { from, to }: Hunk, lineOf: (row: number) => Line | undefined): string {
   const [removed, added]: [string[], string[]] = [[], []];
   for (let row = from; row < to; row++) {
     const line = lineOf(row);
@@ -46,11 +46,11 @@ function signed(rows: Rows, { from, to }: Hunk, lineOf: (row: number) => Line | 
 }
 
 /** Fetches a whole text from the host in parts: the view has only the visible lines, and cuts long ones. */
-export async function wholeText(link: Pick<Ties, 'ask'>, what: Text): Promise<{ file: string; text: string }> {
+export async function fetchText(link: Pick<ViewLink, 'request'>, what: TextKind): Promise<{ file: string; text: string }> {
   const lines: string[] = [];
   let file = '';
   for (let next: number | null = 0; next !== null; ) {
-    const part: { file: string; lines: string[]; next: number | null } = await link.ask('text', {
+    const part: { file: string; lines: string[]; next: number | null } = await link.request('text', {
       what,
       from: next,
     });

@@ -4,7 +4,7 @@ import type { Marks } from '../shared/highlight';
 
 // A shape is split into its sizes and its element type, so that only the changed ones are marked.
 const WORD = /\d+|x(?=[\d?]|[a-z]+\d)|[A-Za-z_$][\w$]*|\s+|[^\w\s]/g;
-const MOST = 360;
+const MAX_WORDS = 360;
 
 export function wordMarks(left: string, right: string): { left: Marks; right: Marks } {
   const a = left.match(WORD) ?? [];
@@ -23,7 +23,7 @@ export function wordMarks(left: string, right: string): { left: Marks; right: Ma
   const m = b.length - head - tail;
   const keepA = new Uint8Array(a.length).fill(1, 0, head).fill(1, a.length - tail);
   const keepB = new Uint8Array(b.length).fill(1, 0, head).fill(1, b.length - tail);
-  if (n > 0 && m > 0 && n <= MOST && m <= MOST) common(a, b, head, n, m, keepA, keepB);
+  if (n > 0 && m > 0 && n <= MAX_WORDS && m <= MAX_WORDS) common(a, b, head, n, m, keepA, keepB);
   return { left: ranges(a, keepA), right: ranges(b, keepB) };
 }
 

@@ -5,61 +5,61 @@ import type { Selection } from '../shared/host';
 import { announce, type Frame } from '../shared/view';
 import type { Drawing } from './drawing';
 import { describe, opFacts } from './facts';
-import type { Way } from './keys';
-import { isApart, type Key, kindOf, nameOf, usersOf } from './model';
+import type { WalkDirection } from './keys';
+import { isOnlyInB, type Key, kindOf, nameOf, usersOf } from './model';
 import { type Pin, Pins } from './pins';
 import type { GraphState } from './state';
 import { neighbour, sibling } from './walk';
 
-interface Needs {
+interface ViewHooks {
   /** Runs an action that opens scopes; `save`: the view remembers it. */
   open(action: () => void, save: boolean): void;
   /** The pinned ops have changed. */
   pinned(): void;
-  say(text: string): void;
+  showMessage(text: string): void;
 }
 
 export class Choice {
   readonly pins: Pins;
   /** The last visited change and the op selected for it, which can be another one: a folded
    * constant selects its user. */
-  private gone: { change: Key; selected: Key | undefined } | null = null;
+  private lastChange: { change: Key; selected: Key | undefined } | null = null;
 
   constructor(
     private readonly frame: Frame,
     private readonly state: GraphState,
     private readonly drawing: Drawing,
-    private readonly view: Needs,
+    private readonly hooks: ViewHooks,
   ) {
     this.pins = new Pins(
       (key) => {
         const op = state.graph.indexOf.get(key);
-        if (op === undefined) view.say('This op is not in the shown stage.');
+        if (op === undefined) hooks.showMessage('This op is not in the shown stage.');
         else this.goTo(op);
       },
-      () => view.pinned(),
+      () => hooks.pinned(),
     );
   }
 
   // -------------------------------------------------------------- the selection
 
-  fromHost(selection: Selection): void {
+  applyHostSelection(selection: Selection): void {
     const { state, drawing } = this;
     drawing.selection = selection;
     const op = selection.op === undefined ? undefined : state.graph.indexOf.get(selection.op);
     if (op === undefined) {
       const scope = state.tree.byId.get(selection.scope ?? '\0') ?? -1;
       if (scope >= 0 && state.layout.itemOfScope[scope]! < 0) {
-        this.view.open(() => state.revealScope(scope), false);
+        this.hooks.open(() => state.revealScope(scope), false);
       }
       drawing.selected = scope < 0 ? -1 : state.layout.itemOfScope[scope]!;
     } else {
       if (state.layout.itemOfOp[op]! < 0 && !state.graph.folded[op]) {
-        this.view.open(() => state.reveal(op), false);
+        this.hooks.open(() => state.reveal(op), false);
       }
       drawing.selected = this.itemFor(op);
     }
-    drawing.viewport.ask();
+    drawing.viewport.requestFrame();
     drawing.bringIntoView(drawing.selected);
     this.pins.compare(this.pinOfSelection());
   }
@@ -67,7 +67,7 @@ export class Choice {
   select(item: number): void {
     const { layout, graph, tree } = this.state;
     const { drawing } = this;
-    this.gone = null;
+    this.lastChange = null;
     drawing.selected = item;
     drawing.path = [];
     const next: Selection = { ...this.frame.link.dict<Selection>('selection') };
@@ -80,30 +80,30 @@ export class Choice {
       announce(this.frame.root, describe(this.state, item));
     }
     drawing.selection = next;
-    this.frame.link.write('selection', this.shared(next));
+    this.frame.link.write('selection', this.sharedSelection(next));
     this.pins.compare(this.pinOfSelection());
-    drawing.viewport.ask();
+    drawing.viewport.requestFrame();
   }
 
-  /** The selection, which `put` restores. */
-  kept(): Selection {
+  /** A copy of the selection, for `restoreSelection`. */
+  currentSelection(): Selection {
     return { ...this.drawing.selection };
   }
 
-  put(selection: Selection): void {
-    this.gone = null;
+  restoreSelection(selection: Selection): void {
+    this.lastChange = null;
     this.drawing.selection = selection;
     this.reselect();
-    this.frame.link.write('selection', this.shared(selection));
-    this.drawing.viewport.ask();
+    this.frame.link.write('selection', this.sharedSelection(selection));
+    this.drawing.viewport.requestFrame();
   }
 
   /** The selection as sent to other views: without ops that they do not know. */
-  private shared(selection: Selection): Selection {
+  private sharedSelection(selection: Selection): Selection {
     const { graph } = this.state;
     const op = selection.op === undefined ? undefined : graph.indexOf.get(selection.op);
-    if (op === undefined || !isApart(graph, op)) return selection;
-    this.view.say(graph.data.two!.apart);
+    if (op === undefined || !isOnlyInB(graph, op)) return selection;
+    this.hooks.showMessage(graph.data.two!.apart);
     const { op: _, ...rest } = selection;
     return rest;
   }
@@ -125,9 +125,9 @@ export class Choice {
   /** The item that shows an op (for a folded constant, that of its user); -1: none. */
   itemFor(op: number): number {
     const { layout, graph } = this.state;
-    if (layout.shownBy[op]! >= 0) return layout.shownBy[op]!;
+    if (layout.visibleItemOf[op]! >= 0) return layout.visibleItemOf[op]!;
     const user = usersOf(graph, op)[0];
-    return user === undefined ? -1 : layout.shownBy[user]!;
+    return user === undefined ? -1 : layout.visibleItemOf[user]!;
   }
 
   /** The selected op; -1 if the selection is not an op. */
@@ -138,24 +138,24 @@ export class Choice {
 
   // -------------------------------------------------------------- moving between items
 
-  walk(way: Way): void {
+  walk(direction: WalkDirection): void {
     const { layout, graph } = this.state;
     const { selected } = this.drawing;
     let next: number;
     if (selected < 0) next = layout.containers[0]!.items[0] ?? -1;
-    else if (way === 'up' || way === 'down') next = neighbour(graph, layout, selected, way === 'down');
-    else next = sibling(layout, selected, way === 'left' ? -1 : 1);
-    this.show(next);
+    else if (direction === 'up' || direction === 'down') next = neighbour(graph, layout, selected, direction === 'down');
+    else next = sibling(layout, selected, direction === 'left' ? -1 : 1);
+    this.selectAndShow(next);
   }
 
   /** Selects the enclosing scope. */
-  around(): void {
+  selectParent(): void {
     const { layout } = this.state;
     const { selected } = this.drawing;
-    this.show(selected < 0 ? -1 : layout.containers[layout.container[selected]!]!.item);
+    this.selectAndShow(selected < 0 ? -1 : layout.containers[layout.container[selected]!]!.item);
   }
 
-  private show(item: number): void {
+  private selectAndShow(item: number): void {
     if (item < 0) return;
     this.select(item);
     this.drawing.bringIntoView(item);
@@ -165,13 +165,13 @@ export class Choice {
     const { graph, layout } = this.state;
     if (layout.itemOfOp[op]! < 0) {
       const target = graph.folded[op] ? usersOf(graph, op)[0]! : op;
-      this.view.open(() => this.state.reveal(target), true);
+      this.hooks.open(() => this.state.reveal(target), true);
     }
     this.select(this.itemFor(op));
     const { viewport } = this.drawing;
     if (viewport.camera.scale < 0.5) viewport.camera.scale = 0.9;
     this.drawing.bringIntoView(this.drawing.selected);
-    viewport.changed();
+    viewport.redraw();
   }
 
   /** Goes to the next or the previous op that the pass changed. */
@@ -184,7 +184,7 @@ export class Choice {
       const op = (((current + by * i) % graph.n) + graph.n) % graph.n;
       if (graph.status[op] === 0) continue;
       this.goTo(op);
-      this.gone = { change: graph.keys[op]!, selected: this.drawing.selection.op };
+      this.lastChange = { change: graph.keys[op]!, selected: this.drawing.selection.op };
       return;
     }
   }
@@ -193,8 +193,8 @@ export class Choice {
    * that does not know it selects nothing. */
   private changeOrSelected(): Key | undefined {
     const { op } = this.drawing.selection;
-    const { gone } = this;
-    return gone && (op === undefined || op === gone.selected) ? gone.change : op;
+    const { lastChange } = this;
+    return lastChange && (op === undefined || op === lastChange.selected) ? lastChange.change : op;
   }
 
   // -------------------------------------------------------------- pins and paths
@@ -202,7 +202,7 @@ export class Choice {
   pin(): void {
     const chosen = this.pinOfSelection();
     if (chosen) this.pins.toggle(chosen);
-    else this.view.say('Select an op to pin it, then select another one to compare.');
+    else this.hooks.showMessage('Select an op to pin it, then select another one to compare.');
   }
 
   /** The selection as a pin; null if it is not an op. */
@@ -220,10 +220,10 @@ export class Choice {
 
   pathFromPin(): void {
     const { op: to } = this;
-    const drawn = this.pins.keys.map((key) => this.state.graph.indexOf.get(key));
-    const from = drawn.filter((op) => op !== to && op !== undefined).at(-1);
+    const pinnedOps = this.pins.keys.map((key) => this.state.graph.indexOf.get(key));
+    const from = pinnedOps.filter((op) => op !== to && op !== undefined).at(-1);
     if (from === undefined || to < 0) {
-      this.view.say('Pin an op (p) and select another one; t then shows the path.');
+      this.hooks.showMessage('Pin an op (p) and select another one; t then shows the path.');
     } else this.showPath(from, to);
   }
 
@@ -233,7 +233,7 @@ export class Choice {
     const found = this.drawing.showPath(a, b);
     const { path } = this.drawing;
     const name = (at: number) => nameOf(this.state.graph, path.at(at)!);
-    this.view.say(
+    this.hooks.showMessage(
       found
         ? `Path of ${plural(path.length, 'op')} from ${name(0)} to ${name(-1)}`
         : 'No path between these two ops.',

@@ -17,14 +17,14 @@ export const CRUMBS_STYLE = `
 
 export class Crumbs {
   readonly root = h('nav', { class: 'crumbs', 'aria-label': 'Scope in the window' });
-  private shown = '';
+  private shownText = '';
 
   constructor(private readonly go: (item: number) => void) {}
 
   /** Shows the open scopes around a point of the drawing, outermost first, in the given width (pixels). */
   show({ layout, tree }: GraphState, x: number, y: number, width: number): void {
     let at = 0;
-    const inside: number[] = [];
+    const openScopes: number[] = [];
     for (;;) {
       const next = layout.containers[at]!.items.find(
         (item) =>
@@ -35,14 +35,14 @@ export class Crumbs {
           x < layout.x[item]! + layout.width[item]!,
       );
       if (next === undefined) break;
-      inside.push(next);
+      openScopes.push(next);
       at = layout.opens[next]!;
     }
-    const text = `${inside.join()} in ${width}`;
-    if (this.shown === text) return;
-    this.shown = text;
+    const text = `${openScopes.join()} in ${width}`;
+    if (this.shownText === text) return;
+    this.shownText = text;
     this.root.replaceChildren(
-      ...inside.map((item) => {
+      ...openScopes.map((item) => {
         const { label } = tree.scopes[-1 - layout.id[item]!]!;
         return button(label, `Select scope ${label}`, () => this.go(item));
       }),
@@ -54,14 +54,14 @@ export class Crumbs {
   private shorten(): void {
     const first = () => this.root.firstElementChild as HTMLElement | null;
     if ((first()?.offsetLeft ?? 0) >= 0) return;
-    const gone: string[] = [];
+    const dropped: string[] = [];
     const more = h('span', {}, '…');
-    while (first() && first()!.offsetLeft < 0 && this.root.childElementCount > (gone.length ? 2 : 1)) {
+    while (first() && first()!.offsetLeft < 0 && this.root.childElementCount > (dropped.length ? 2 : 1)) {
       more.remove();
-      gone.push(first()!.textContent ?? '');
+      dropped.push(first()!.textContent ?? '');
       first()!.remove();
       this.root.prepend(more);
     }
-    more.title = gone.join(' › ');
+    more.title = dropped.join(' › ');
   }
 }

@@ -30,7 +30,7 @@ const HAIRLINE = 0.1;
 const MAP_FITS = [340, 280] as const;
 
 /** A drawn layout, and the keys of its items, which are the same in every layout. */
-export interface Before {
+export interface Snapshot {
   layout: Layout;
   keyOf(item: number): Key;
 }
@@ -54,15 +54,15 @@ export class Drawing {
   /** The selection of all views; it can be an op that is not drawn. */
   selection: Selection = {};
   /** The first view waits for a window size: the graph arrived while it was hidden. */
-  private unseen = false;
+  private firstViewPending = false;
   /** The last automatic placement of the window: repeated if its size changes before the user
    * moves it. */
-  private again: (() => void) | null = null;
+  private repeatPlacement: (() => void) | null = null;
   /** Whether the window shows the whole width because the whole graph would be a hairline. */
-  private wide = false;
+  private fitsWidth = false;
   private classes: OpClass[] = [];
   private motion: Motion | null = null;
-  private linkedOf: {
+  private linkedCache: {
     layout: Layout;
     item: number;
     selection: Selection;
@@ -82,7 +82,7 @@ export class Drawing {
       scene: (context, view, scale) => drawScene(context, this.scene(), view, scale),
       marks: (context, _view, scale) => drawMarks(context, this.marks(), scale),
       bounds: () => this.bounds(),
-      framed: () => this.framed(),
+      onFrame: () => this.afterFrame(),
     });
     this.minimap.listen(this.moves());
     const observer = new ResizeObserver(() => this.resized());
@@ -103,13 +103,13 @@ export class Drawing {
 
   theme(palette: Palette): void {
     this.palette = palette;
-    this.linkedOf = null;
+    this.linkedCache = null;
   }
 
   /** Redraws the scene in the window and on the map. */
   repaint(): void {
     this.minimap.paint(this.scene());
-    this.viewport.changed();
+    this.viewport.redraw();
   }
 
   private scene(): SceneInput {
@@ -130,23 +130,23 @@ export class Drawing {
   linked(): [number, string][] {
     const { layout, graph } = this.state;
     const { selection, selected } = this;
-    const known = this.linkedOf;
-    if (known?.layout !== layout || known.item !== selected || known.selection !== selection) {
+    const cached = this.linkedCache;
+    if (cached?.layout !== layout || cached.item !== selected || cached.selection !== selection) {
       const op = selection.op === undefined ? undefined : graph.indexOf.get(selection.op);
       const found = linkedItems(this.state, this.palette, selected, op ?? -1);
-      this.linkedOf = { layout, item: selected, selection, found };
+      this.linkedCache = { layout, item: selected, selection, found };
     }
-    return this.linkedOf!.found;
+    return this.linkedCache!.found;
   }
 
   /** Marks the shortest path between two ops; false if there is none. */
   showPath(a: number, b: number): boolean {
     this.path = pathBetween(this.state.graph, a, b);
-    this.viewport.ask();
+    this.viewport.requestFrame();
     return this.path.length > 0;
   }
 
-  private framed(): void {
+  private afterFrame(): void {
     const { dataset } = this.frame.root;
     dataset.sceneMs = this.viewport.sceneMs.toFixed(1);
     dataset.frameMs = this.viewport.frameMs.toFixed(1);
@@ -165,7 +165,7 @@ export class Drawing {
   }
 
   /** The scale at which the whole graph fits the window. */
-  private wholeScale(): number {
+  private fitScale(): number {
     const bounds = this.bounds();
     const { width, height } = this.viewport;
     return Math.min(
@@ -179,38 +179,38 @@ export class Drawing {
   fit(): string {
     const bounds = this.bounds();
     const { viewport } = this;
-    const across = (viewport.width - 2 * MARGIN) / bounds.width;
-    this.wide = !this.wide && this.wholeScale() < HAIRLINE && across >= HAIRLINE;
-    if (this.wide) {
+    const widthScale = (viewport.width - 2 * MARGIN) / bounds.width;
+    this.fitsWidth = !this.fitsWidth && this.fitScale() < HAIRLINE && widthScale >= HAIRLINE;
+    if (this.fitsWidth) {
       const view = viewport.view();
-      const tall = (viewport.height - TOP) / Math.min(1, across);
+      const tall = (viewport.height - TOP) / Math.min(1, widthScale);
       const y = view.y + view.height / 2 - tall / 2;
       const top = Math.min(Math.max(y, bounds.y), Math.max(bounds.y, bounds.y + bounds.height - tall));
-      viewport.show({ x: bounds.x, y: top, width: bounds.width, height: 1 }, Math.min(1, across), MARGIN);
+      viewport.show({ x: bounds.x, y: top, width: bounds.width, height: 1 }, Math.min(1, widthScale), MARGIN);
       viewport.camera.y = top - TOP / viewport.camera.scale;
-      viewport.changed();
+      viewport.redraw();
     } else viewport.show(bounds, 1.1, MARGIN, TOP);
-    viewport.touched = false;
-    this.again = this.wide ? null : () => this.viewport.show(this.bounds(), 1.1, MARGIN, TOP);
-    return this.wide ? 'Fitted to the width: the whole graph would be too small to see. Press f again to show all.' : '';
+    viewport.movedByUser = false;
+    this.repeatPlacement = this.fitsWidth ? null : () => this.viewport.show(this.bounds(), 1.1, MARGIN, TOP);
+    return this.fitsWidth ? 'Fitted to the width: the whole graph would be too small to see. Press f again to show all.' : '';
   }
 
   /** Shows the whole graph if it is readable, else the item `change` (below 0: the top) at a
    * readable size. */
-  firstView(change = -1): void {
+  showFirstView(change = -1): void {
     const bounds = this.bounds();
     const { width } = this.viewport;
-    this.unseen = width === 0;
-    this.viewport.touched = false;
-    this.again = () => this.firstView(change);
-    if (this.unseen) return;
-    if (this.wholeScale() >= READABLE) {
+    this.firstViewPending = width === 0;
+    this.viewport.movedByUser = false;
+    this.repeatPlacement = () => this.showFirstView(change);
+    if (this.firstViewPending) return;
+    if (this.fitScale() >= READABLE) {
       this.viewport.show(bounds, 1.1, MARGIN, TOP);
       return;
     }
     const scale = Math.max(READABLE, Math.min(1, (width - 2 * MARGIN) / bounds.width));
     const { x, y, width: wide, height } = this.state.layout;
-    const item = change >= 0 ? change : this.topmost();
+    const item = change >= 0 ? change : this.topmostItem();
     const view = { width: width / scale, height: (this.viewport.height - TOP) / scale };
     // Centre the item, but not beyond the ends of the graph, which is centred itself if it is
     // smaller than the window.
@@ -226,11 +226,11 @@ export class Drawing {
       y[item]! + height[item]! / 2, bounds.y, bounds.height + margin, view.height,
     );
     this.viewport.camera = { x: left, y: top - TOP / scale, scale };
-    this.viewport.changed();
+    this.viewport.redraw();
   }
 
   /** The first drawn op or closed scope of the program. */
-  private topmost(): number {
+  private topmostItem(): number {
     const { layout } = this.state;
     let found = -1;
     for (let item = 0; item < layout.count; item++) {
@@ -244,8 +244,8 @@ export class Drawing {
     this.viewport.resize();
     const [wide, high] = MAP_FITS;
     this.minimap.canvas.hidden = this.viewport.width < wide || this.viewport.height < high;
-    if (this.viewport.width === 0 || this.viewport.touched || !this.again) return;
-    this.again();
+    if (this.viewport.width === 0 || this.viewport.movedByUser || !this.repeatPlacement) return;
+    this.repeatPlacement();
     this.bringIntoView(this.selected);
   }
 
@@ -253,32 +253,32 @@ export class Drawing {
   private moves(): Moves {
     const { viewport } = this;
     const show = (last: boolean) => {
-      const [view, whole] = [viewport.view(), this.bounds()];
-      const middle = last ? whole.y + whole.height - view.height / 2 : whole.y + view.height / 2;
+      const [view, bounds] = [viewport.view(), this.bounds()];
+      const middle = last ? bounds.y + bounds.height - view.height / 2 : bounds.y + view.height / 2;
       viewport.centre(view.x + view.width / 2, middle);
     };
     return {
       centre: (x, y) => {
-        viewport.touched = true;
-        viewport.centre(...this.minimap.at(x, y, this.state.layout));
+        viewport.movedByUser = true;
+        viewport.centre(...this.minimap.toGraph(x, y, this.state.layout));
       },
       move: (dx, dy) => void viewport.pan(dx * viewport.width, dy * viewport.height),
       top: () => show(false),
       end: () => show(true),
       zoom: (factor) => viewport.zoom(factor),
-      told: () => this.windowInWords(),
+      describeWindow: () => this.describeWindow(),
     };
   }
 
-  private windowInWords(): string {
-    const [view, whole] = [this.viewport.view(), this.bounds()];
+  private describeWindow(): string {
+    const [view, bounds] = [this.viewport.view(), this.bounds()];
     const part = (at: number, size: number) => Math.round(100 * Math.min(1, Math.max(0, at / size)));
-    const along = (from: number, to: number, size: number, of: string) =>
-      from <= 0 && to >= size ? `all of its ${of}` : `${part(from, size)} to ${part(to, size)} % of its ${of}`;
-    const [left, top] = [view.x - whole.x, view.y - whole.y];
+    const along = (from: number, to: number, size: number, dimension: string) =>
+      from <= 0 && to >= size ? `all of its ${dimension}` : `${part(from, size)} to ${part(to, size)} % of its ${dimension}`;
+    const [left, top] = [view.x - bounds.x, view.y - bounds.y];
     return (
-      `The window shows ${along(top, top + view.height, whole.height, 'height')}, ` +
-      along(left, left + view.width, whole.width, 'width')
+      `The window shows ${along(top, top + view.height, bounds.height, 'height')}, ` +
+      along(left, left + view.width, bounds.width, 'width')
     );
   }
 
@@ -289,7 +289,7 @@ export class Drawing {
     this.viewport.show(box, this.viewport.camera.scale, MARGIN, TOP);
   }
 
-  inWindow(item: number): boolean {
+  isInWindow(item: number): boolean {
     const { layout } = this.state;
     const view = this.viewport.view();
     const { scale } = this.viewport.camera;
@@ -304,7 +304,7 @@ export class Drawing {
   }
 
   bringIntoView(item: number): void {
-    if (item < 0 || this.viewport.width === 0 || this.inWindow(item)) return;
+    if (item < 0 || this.viewport.width === 0 || this.isInWindow(item)) return;
     const { layout } = this.state;
     const [x, y] = [layout.x[item]!, layout.y[item]!];
     if (this.viewport.camera.scale < 0.45) this.viewport.camera.scale = READABLE;
@@ -313,20 +313,20 @@ export class Drawing {
   }
 
   /** If nothing drawn is in the window, goes to the nearest item. */
-  private leaveEmptiness(): void {
+  private leaveEmptyArea(): void {
     const { layout } = this.state;
     const view = this.viewport.view();
-    let [nearest, least] = [-1, Infinity];
-    for (let item = 0; item < layout.count && least > 0; item++) {
+    let [nearest, smallest] = [-1, Infinity];
+    for (let item = 0; item < layout.count && smallest > 0; item++) {
       if (layout.opens[item]! >= 0) continue;
-      const far = (at: number, size: number, from: number, window: number) =>
+      const gapTo = (at: number, size: number, from: number, window: number) =>
         Math.max(0, at - from - window, from - at - size);
-      const away =
-        far(layout.x[item]!, layout.width[item]!, view.x, view.width) +
-        far(layout.y[item]!, layout.height[item]!, view.y, view.height);
-      if (away < least) [nearest, least] = [item, away];
+      const distance =
+        gapTo(layout.x[item]!, layout.width[item]!, view.x, view.width) +
+        gapTo(layout.y[item]!, layout.height[item]!, view.y, view.height);
+      if (distance < smallest) [nearest, smallest] = [item, distance];
     }
-    if (least > 0) this.centre(nearest);
+    if (smallest > 0) this.centre(nearest);
   }
 
   centre(item: number): void {
@@ -348,7 +348,7 @@ export class Drawing {
   }
 
   /** The position of an item in the page; null: it is not drawn. */
-  placeOf(item: number): { x: number; y: number } | null {
+  pagePosition(item: number): { x: number; y: number } | null {
     if (item < 0) return null;
     const { layout } = this.state;
     const [x, y] = this.viewport.toScreen(
@@ -361,7 +361,7 @@ export class Drawing {
 
   // -------------------------------------------------------------- transitions
 
-  snapshot(): Before {
+  snapshot(): Snapshot {
     const { layout, graph, tree } = this.state;
     const keyOf = (item: number) => {
       const id = layout.id[item]!;
@@ -372,17 +372,17 @@ export class Drawing {
 
   /** Keeps items that remain in place on the screen: the item `anchor` of the previous layout, if given,
    * else those in the window.  Movements are animated. */
-  move(before: Before, anchor = -1): void {
+  move(before: Snapshot, anchor = -1): void {
     if (this.viewport.width === 0) return;
     const view = this.viewport.view();
-    const seen = (x: number, y: number) =>
+    const isSeen = (x: number, y: number) =>
       x > view.x - 200 && x < view.x + view.width && y > view.y - 60 && y < view.y + view.height;
-    const { motion, dx, dy, moved } = motionBetween(before, this.state, seen);
+    const { motion, dx, dy, moved } = motionBetween(before, this.state, isSeen);
     const { layout } = this.state;
     let shift: [number, number] = [dx, dy];
-    const kept = anchor < 0 ? -1 : this.itemOfKey(before.keyOf(anchor));
-    if (kept >= 0) {
-      shift = [layout.x[kept]! - before.layout.x[anchor]!, layout.y[kept]! - before.layout.y[anchor]!];
+    const anchored = anchor < 0 ? -1 : this.itemOfKey(before.keyOf(anchor));
+    if (anchored >= 0) {
+      shift = [layout.x[anchored]! - before.layout.x[anchor]!, layout.y[anchored]! - before.layout.y[anchor]!];
       for (let i = 0; i < layout.count; i++) {
         if (motion.fresh[i]) continue;
         motion.fromX[i]! += shift[0] - dx;
@@ -391,12 +391,12 @@ export class Drawing {
     }
     this.viewport.camera.x += shift[0];
     this.viewport.camera.y += shift[1];
-    this.leaveEmptiness();
+    this.leaveEmptyArea();
     this.frame.root.dataset.moved = String(moved);
-    const still = matchMedia('(prefers-reduced-motion: reduce)').matches;
+    const reducedMotion = matchMedia('(prefers-reduced-motion: reduce)').matches;
     const fresh = motion.fresh.includes(1);
-    if (still || layout.count > MAX_ANIMATED || (moved === 0 && !fresh)) return;
-    this.run(motion);
+    if (reducedMotion || layout.count > MAX_ANIMATED || (moved === 0 && !fresh)) return;
+    this.runAnimation(motion);
   }
 
   private itemOfKey(key: Key): number {
@@ -406,7 +406,7 @@ export class Drawing {
     return -1;
   }
 
-  private run(motion: Motion): void {
+  private runAnimation(motion: Motion): void {
     this.motion = motion;
     let started = -1;
     this.viewport.animate((now) => {

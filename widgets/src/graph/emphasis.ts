@@ -1,18 +1,18 @@
 /** Emphasis in the drawing: search hits, a heat overlay, phases, lit ops. */
 
 import { count, plural } from '../shared/format';
-import { type Answers, ask, BadExpression } from './expressions';
+import { type ExpressionMatches, matchInWorker, BadExpression } from './expressions';
 import { type Direction, type Focus, focusOn } from './focus';
 import { type Key, nameOf, type Overlay } from './model';
 import type { Toolbar } from './panel';
 import { makePhases, type Phases } from './phases';
 import type { SceneInput } from './scene';
-import { asked, search } from './search';
+import { textsForExpressions, search } from './search';
 import { countInside, type GraphState } from './state';
 import { type Heat, makeHeat } from './style';
 
 /** The maximum number of lit ops in a link; more would make it too long. */
-const MOST_KEPT = 1000;
+const MAX_SAVED_ROOTS = 1000;
 
 export class Emphasis {
   heat: Heat | null = null;
@@ -22,20 +22,20 @@ export class Emphasis {
   query = '';
   private found: Int32Array = new Int32Array(0);
   /** The last search: aborts it, and resolves when it is done. */
-  private asking = new AbortController();
-  private searched = Promise.resolve();
+  private searchAbort = new AbortController();
+  private searchDone = Promise.resolve();
   /** The visited hit; -1: none yet. */
-  private at = -1;
+  private hitIndex = -1;
   /** The chosen overlay, which the shown stage may lack. */
   private overlay = '';
   private readonly dimmed = new Set<string>();
 
-  /** `changed`: redraws the emphasis and saves it with the view; `say`: shows a message. */
+  /** `changed`: redraws the emphasis and saves it with the view; `showMessage`: shows a message. */
   constructor(
     private readonly state: GraphState,
     private readonly toolbar: Toolbar,
     private readonly changed: () => void,
-    private readonly say: (text: string) => void,
+    private readonly showMessage: (text: string) => void,
   ) {}
 
   /** Keeps the emphasis in another stage. */
@@ -43,7 +43,7 @@ export class Emphasis {
     this.refreshHeat();
     this.refreshPhases();
     this.refreshSearch();
-    if (this.focus) this.focus = this.focusOf(this.focus.direction, this.focus.roots);
+    if (this.focus) this.focus = this.findFocus(this.focus.direction, this.focus.roots);
   }
 
   // -------------------------------------------------------------- search
@@ -56,29 +56,29 @@ export class Emphasis {
   }
 
   private refreshSearch(): void {
-    this.at = -1;
-    this.asking.abort();
-    this.asking = new AbortController();
-    const wanted = asked(this.state.graph, this.query);
-    if (wanted.size === 0) {
+    this.hitIndex = -1;
+    this.searchAbort.abort();
+    this.searchAbort = new AbortController();
+    const texts = textsForExpressions(this.state.graph, this.query);
+    if (texts.size === 0) {
       this.setFound(search(this.state.graph, this.query, new Map()));
-      this.searched = Promise.resolve();
+      this.searchDone = Promise.resolve();
       return;
     }
     this.found = new Int32Array(0);
     this.hits = null;
     this.toolbar.setHits('searching');
-    this.searched = this.searchFor(ask(wanted, this.asking.signal));
+    this.searchDone = this.finishSearch(matchInWorker(texts, this.searchAbort.signal));
   }
 
-  private async searchFor(answers: Promise<Answers>): Promise<void> {
+  private async finishSearch(matches: Promise<ExpressionMatches>): Promise<void> {
     try {
-      this.setFound(search(this.state.graph, this.query, await answers));
-    } catch (problem) {
-      if (!(problem instanceof BadExpression)) throw problem;
-      const { message, fix } = problem;
+      this.setFound(search(this.state.graph, this.query, await matches));
+    } catch (error) {
+      if (!(error instanceof BadExpression)) throw error;
+      const { message, fix } = error;
       this.toolbar.setHits(message.split(':')[0]!, `${message}; ${fix}`);
-      this.say(`${message}; ${fix}`);
+      this.showMessage(`${message}; ${fix}`);
     }
     this.changed();
   }
@@ -99,12 +99,12 @@ export class Emphasis {
   /** The next or the previous hit, once the search is done; -1: none. */
   async step(by: number): Promise<number> {
     this.search(this.toolbar.input.value);
-    await this.searched;
+    await this.searchDone;
     const n = this.found.length;
     if (n === 0) return -1;
-    this.at = this.at < 0 ? (by > 0 ? 0 : n - 1) : (this.at + by + n) % n;
-    this.toolbar.setHits(`${count(this.at + 1)} of ${count(n)}`);
-    return this.found[this.at]!;
+    this.hitIndex = this.hitIndex < 0 ? (by > 0 ? 0 : n - 1) : (this.hitIndex + by + n) % n;
+    this.toolbar.setHits(`${count(this.hitIndex + 1)} of ${count(n)}`);
+    return this.found[this.hitIndex]!;
   }
 
   // -------------------------------------------------------------- heat and phases
@@ -114,7 +114,7 @@ export class Emphasis {
   }
 
   /** Its index among the overlays of this stage; -1: none. */
-  private get overlayAt(): number {
+  private get overlayIndex(): number {
     return this.overlays.findIndex(({ name }) => name === this.overlay);
   }
 
@@ -125,19 +125,19 @@ export class Emphasis {
   }
 
   /** The overlay at an index of the stage's list, if any. */
-  chooseOverlay(at: number): void {
-    this.setOverlay(this.overlays[at]?.name ?? '');
+  chooseOverlay(index: number): void {
+    this.setOverlay(this.overlays[index]?.name ?? '');
   }
 
   nextOverlay(): void {
-    this.chooseOverlay(this.overlayAt + 1);
+    this.chooseOverlay(this.overlayIndex + 1);
   }
 
   private refreshHeat(): void {
-    const { overlays, overlayAt } = this;
-    const overlay = overlays[overlayAt];
+    const { overlays, overlayIndex } = this;
+    const overlay = overlays[overlayIndex];
     this.heat = overlay ? makeHeat(overlay, this.state.tree.scopeOf, this.state.parents) : null;
-    this.toolbar.setOverlays(overlays, overlayAt);
+    this.toolbar.setOverlays(overlays, overlayIndex);
   }
 
   togglePhase(phase: string): void {
@@ -157,12 +157,12 @@ export class Emphasis {
   toggleFocus(direction: Direction, roots: number[], name: string): void {
     const { graph, tree, parents } = this.state;
     const { focus } = this;
-    const again = focus?.direction === direction && focus.roots.has(graph.keys[roots[0]!]!);
-    this.focus = again ? null : focusOn(graph, tree, parents, roots, name, direction);
+    const isSame = focus?.direction === direction && focus.roots.has(graph.keys[roots[0]!]!);
+    this.focus = isSame ? null : focusOn(graph, tree, parents, roots, name, direction);
   }
 
   /** Null if none of the `roots` is in this stage. */
-  private focusOf(direction: Direction, roots: Iterable<Key>): Focus | null {
+  private findFocus(direction: Direction, roots: Iterable<Key>): Focus | null {
     const { graph, tree, parents } = this.state;
     const found = [...roots].flatMap((key) => graph.indexOf.get(key) ?? []);
     const name = found.length === 1 ? nameOf(graph, found[0]!) : plural(found.length, 'op');
@@ -172,41 +172,41 @@ export class Emphasis {
   // -------------------------------------------------------------- saved with the view
 
   /** Restores the state of a link, which is untrusted text.  True: a redraw is needed. */
-  restore(kept: Record<string, unknown>): boolean {
-    const overlay = typeof kept.overlay === 'string' ? kept.overlay : '';
+  restore(saved: Record<string, unknown>): boolean {
+    const overlay = typeof saved.overlay === 'string' ? saved.overlay : '';
     if (overlay !== this.overlay) this.setOverlay(overlay);
-    const dim = (Array.isArray(kept.dim) ? kept.dim : []).map(String);
-    const dims = dim.join() !== [...this.dimmed].join();
-    if (dims) {
+    const dim = (Array.isArray(saved.dim) ? saved.dim : []).map(String);
+    const phasesChanged = dim.join() !== [...this.dimmed].join();
+    if (phasesChanged) {
       this.dimmed.clear();
       for (const phase of dim) this.dimmed.add(phase);
       this.refreshPhases();
     }
-    const lights = this.restoreFocus(kept.lit);
-    const query = typeof kept.query === 'string' ? kept.query : '';
+    const focusChanged = this.restoreFocus(saved.lit);
+    const query = typeof saved.query === 'string' ? saved.query : '';
     if (query !== this.query) {
       this.toolbar.input.value = query;
       this.search(query);
     }
-    return dims || lights;
+    return phasesChanged || focusChanged;
   }
 
-  private restoreFocus(kept: unknown): boolean {
-    const [direction, ...roots] = Array.isArray(kept) ? kept : [];
-    const there = this.focus && [this.focus.direction, ...this.focus.roots];
-    if (JSON.stringify(there) === JSON.stringify(kept ?? null)) return false;
-    const known = direction === 'inputs' || direction === 'users';
-    this.focus = known ? this.focusOf(direction, roots) : null;
+  private restoreFocus(saved: unknown): boolean {
+    const [direction, ...roots] = Array.isArray(saved) ? saved : [];
+    const current = this.focus && [this.focus.direction, ...this.focus.roots];
+    if (JSON.stringify(current) === JSON.stringify(saved ?? null)) return false;
+    const isDirection = direction === 'inputs' || direction === 'users';
+    this.focus = isDirection ? this.findFocus(direction, roots) : null;
     return true;
   }
 
-  keep(): Record<string, unknown> {
+  savedState(): Record<string, unknown> {
     const { focus } = this;
     return {
       overlay: this.overlay,
       query: this.query,
       ...(this.dimmed.size ? { dim: [...this.dimmed] } : {}),
-      ...(focus && focus.roots.size <= MOST_KEPT ? { lit: [focus.direction, ...focus.roots] } : {}),
+      ...(focus && focus.roots.size <= MAX_SAVED_ROOTS ? { lit: [focus.direction, ...focus.roots] } : {}),
     };
   }
 }

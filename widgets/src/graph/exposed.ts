@@ -26,11 +26,11 @@ export function expose(root: HTMLElement, { state, drawing, emphasis, pins }: Pa
     workbench: {
       placeOfOp: (key: Key) => {
         const op = state.graph.indexOf.get(key);
-        return op === undefined ? null : drawing.placeOf(state.layout.itemOfOp[op]!);
+        return op === undefined ? null : drawing.pagePosition(state.layout.itemOfOp[op]!);
       },
       placeOfScope: (id: string) => {
         const scope = state.tree.byId.get(id);
-        return scope === undefined ? null : drawing.placeOf(state.layout.itemOfScope[scope]!);
+        return scope === undefined ? null : drawing.pagePosition(state.layout.itemOfScope[scope]!);
       },
       boxOfScope: (id: string) => {
         const item = state.layout.itemOfScope[state.tree.byId.get(id) ?? 0]!;
@@ -41,7 +41,7 @@ export function expose(root: HTMLElement, { state, drawing, emphasis, pins }: Pa
       scopes: () => state.tree.scopes.map(({ id, label, total }) => ({ id, label, total })),
       shown: () => ({ items: state.layout.count, ops: state.layout.drawnOps }),
       camera: () => ({ ...drawing.viewport.camera }),
-      sharp: () => drawing.viewport.sharp,
+      sharp: () => drawing.viewport.isSharp,
       phases,
       linked: () => drawing.linked().map(([item]) => state.keyOf(item)),
       selected: () => (drawing.selected < 0 ? '' : describe(state, drawing.selected)),

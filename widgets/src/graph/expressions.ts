@@ -8,9 +8,9 @@
 const PATIENCE = 2000;
 
 /** Expressions, and the texts to search for each. */
-export type Asked = Map<string, readonly string[]>;
+export type ExpressionTexts = Map<string, readonly string[]>;
 /** The matching texts of each expression. */
-export type Answers = ReadonlyMap<string, ReadonlySet<string>>;
+export type ExpressionMatches = ReadonlyMap<string, ReadonlySet<string>>;
 
 /** An invalid expression, or one without an answer; `fix`: what to do. */
 export class BadExpression extends Error {
@@ -26,9 +26,9 @@ export class BadExpression extends Error {
  * The texts that match each expression, ignoring case. The worker gets the source of this
  * function, which therefore must not refer to this module.
  */
-export function answer(asked: Asked): Answers {
+export function matchTexts(expressionTexts: ExpressionTexts): ExpressionMatches {
   return new Map(
-    [...asked].map(([source, texts]) => {
+    [...expressionTexts].map(([source, texts]) => {
       const expression = new RegExp(source, 'i');
       return [source, new Set(texts.filter((text) => expression.test(text)))];
     }),
@@ -36,17 +36,17 @@ export function answer(asked: Asked): Answers {
 }
 
 /** The answer of a worker; throws BadExpression without one, never settles after `signal`. */
-export async function ask(asked: Asked, signal: AbortSignal): Promise<Answers> {
-  if (asked.size === 0) return new Map();
-  for (const source of asked.keys()) check(source);
-  const script = `onmessage = ({ data }) => postMessage((${answer})(data));`;
+export async function matchInWorker(expressionTexts: ExpressionTexts, signal: AbortSignal): Promise<ExpressionMatches> {
+  if (expressionTexts.size === 0) return new Map();
+  for (const source of expressionTexts.keys()) checkExpression(source);
+  const script = `onmessage = ({ data }) => postMessage((${matchTexts})(data));`;
   const url = URL.createObjectURL(new Blob([script], { type: 'text/javascript' }));
   let end = () => URL.revokeObjectURL(url);
   try {
     return await new Promise((resolve, reject) => {
       const worker = makeWorker(url);
-      const late = new BadExpression('expression takes too long', 'leave out nested repeats such as (a+)+');
-      const timer = setTimeout(reject, PATIENCE, late);
+      const timeout = new BadExpression('expression takes too long', 'leave out nested repeats such as (a+)+');
+      const timer = setTimeout(reject, PATIENCE, timeout);
       end = () => {
         clearTimeout(timer);
         worker.terminate();
@@ -56,8 +56,8 @@ export async function ask(asked: Asked, signal: AbortSignal): Promise<Answers> {
       if (signal.aborted) end();
       worker.onmessage = ({ data }) => resolve(data);
       // No message: a policy of the page prevented the start.
-      worker.onerror = ({ message }) => reject(message ? unreadable(message) : noWorker());
-      worker.postMessage(asked);
+      worker.onerror = ({ message }) => reject(message ? invalidExpression(message) : workerUnavailable());
+      worker.postMessage(expressionTexts);
     });
   } finally {
     end();
@@ -68,20 +68,20 @@ function makeWorker(url: string): Worker {
   try {
     return new Worker(url);
   } catch {
-    throw noWorker();
+    throw workerUnavailable();
   }
 }
 
-function check(source: string): void {
+function checkExpression(source: string): void {
   try {
     new RegExp(source, 'i');
-  } catch (problem) {
-    throw unreadable((problem as Error).message);
+  } catch (error) {
+    throw invalidExpression((error as Error).message);
   }
 }
 
-const unreadable = (why: string) =>
-  new BadExpression(`invalid expression: ${why}`, 'escape . ( [ * + ? with \\ to match them literally');
+const invalidExpression = (reason: string) =>
+  new BadExpression(`invalid expression: ${reason}`, 'escape . ( [ * + ? with \\ to match them literally');
 
-const noWorker = () =>
+const workerUnavailable = () =>
   new BadExpression('expressions unavailable', 'search by words: this page does not allow workers');

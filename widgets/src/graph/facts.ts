@@ -3,7 +3,7 @@
 import { count, plural, quantity } from '../shared/format';
 import { CHANGES } from '../shared/theme';
 import {
-  countedAs,
+  countCategory,
   A_FIRST,
   attributesOf,
   changeName,
@@ -14,7 +14,7 @@ import {
   operandsOf,
   type Overlay,
   phaseOf,
-  placeOf,
+  sourceLocation,
   typeOf,
   usersOf,
 } from './model';
@@ -24,9 +24,9 @@ import type { Heat } from './style';
 
 export type Fact = [name: string, text: string];
 
-const MOST_INPUTS = 6;
+const MAX_INPUTS = 6;
 /** The shown parts of a path, as in the rest of the page (`short_path`). */
-const PARTS_OF_PATH = 3;
+const PATH_PARTS = 3;
 
 /** One line for an item of the layout. */
 export function describe({ layout, graph, tree }: GraphState, item: number): string {
@@ -39,14 +39,14 @@ export function describe({ layout, graph, tree }: GraphState, item: number): str
 }
 
 /** How much of the graph is drawn: the ops, the other nodes, and an explanation. */
-export function countsInWords({ graph, layout }: GraphState): [drawn: string, besides: string, title: string] {
+export function describeCounts({ graph, layout }: GraphState): [drawn: string, details: string, title: string] {
   const counts = { drawn: 0, ops: 0, constants: 0, buffers: 0, removed: 0 };
-  const gone = CHANGES.indexOf('removed');
+  const removedStatus = CHANGES.indexOf('removed');
   for (let op = 0; op < graph.n; op++) {
-    const removed = graph.status[op] === gone;
-    const as = countedAs(graph, op);
+    const removed = graph.status[op] === removedStatus;
+    const category = countCategory(graph, op);
     if (removed) counts.removed++;
-    else if (as !== 'op') counts[`${as}s`]++;
+    else if (category !== 'op') counts[`${category}s`]++;
     else {
       counts.ops++;
       if (layout.itemOfOp[op]! >= 0) counts.drawn++;
@@ -77,27 +77,27 @@ export function figure(overlay: Overlay, value: number): string {
 
 export function opFacts(graph: Graph, op: number): Fact[] {
   const rows: Fact[] = [];
-  const row = (name: string, value: string) => value && rows.push([name, value]);
-  row('type', typeOf(graph, op));
-  row('attributes', attributesOf(graph, op));
+  const addRow = (name: string, value: string) => value && rows.push([name, value]);
+  addRow('type', typeOf(graph, op));
+  addRow('attributes', attributesOf(graph, op));
   const inputs = [...operandsOf(graph, op)];
-  const list = inputs.slice(0, MOST_INPUTS).map((i) => `${nameOf(graph, i)} ${kindOf(graph, i)}`);
-  const more = inputs.length > MOST_INPUTS ? ` +${inputs.length - MOST_INPUTS}` : '';
-  row('inputs', list.join(', ') + more);
-  row('used by', plural(usersOf(graph, op).length, 'op'));
-  row('phase', phaseOf(graph, op));
-  row('scope', graph.data.scopes[graph.data.ops.scope[op]!] ?? '');
-  row('from', placeOf(graph, op).split(/[\\/]/).slice(-PARTS_OF_PATH).join('/'));
+  const list = inputs.slice(0, MAX_INPUTS).map((i) => `${nameOf(graph, i)} ${kindOf(graph, i)}`);
+  const more = inputs.length > MAX_INPUTS ? ` +${inputs.length - MAX_INPUTS}` : '';
+  addRow('inputs', list.join(', ') + more);
+  addRow('used by', plural(usersOf(graph, op).length, 'op'));
+  addRow('phase', phaseOf(graph, op));
+  addRow('scope', graph.data.scopes[graph.data.ops.scope[op]!] ?? '');
+  addRow('from', sourceLocation(graph, op).split(/[\\/]/).slice(-PATH_PARTS).join('/'));
   const change = changeOf(graph, op);
   const { two, notes, ops } = graph.data;
   const guessed = ops.guessed?.[op] ? '(match guessed)' : '';
   if (change !== 'same' || (two && guessed)) {
-    const called = change === 'same' ? 'in both' : changeName(graph.data, change);
-    row(two ? 'A | B' : 'change', `${called} ${guessed}`.trim());
-    row('difference', (ops.note && notes?.[ops.note[op]!]) ?? '');
+    const changeText = change === 'same' ? 'in both' : changeName(graph.data, change);
+    addRow(two ? 'A | B' : 'change', `${changeText} ${guessed}`.trim());
+    addRow('difference', (ops.note && notes?.[ops.note[op]!]) ?? '');
   }
   for (const overlay of graph.data.overlays ?? []) {
-    row(overlay.name, figure(overlay, overlay.values[op]!));
+    addRow(overlay.name, figure(overlay, overlay.values[op]!));
   }
   return rows;
 }
@@ -120,15 +120,15 @@ export function scopeFacts(
     const [added, removed, changed, moved] = changes.subarray(scope * 5 + 1, scope * 5 + 5);
     if (graph.data.two) {
       const counts = { removed, added, changed, moved };
-      const some = A_FIRST.filter((change) => counts[change]);
-      const texts = some.map((change) => `${count(counts[change]!)} ${changeName(graph.data, change)}`);
+      const present = A_FIRST.filter((change) => counts[change]);
+      const texts = present.map((change) => `${count(counts[change]!)} ${changeName(graph.data, change)}`);
       rows.push(['A | B', texts.join(', ') || 'no difference']);
     } else rows.push(['changes', `+${added} −${removed} ~${changed} ↕${moved}`]);
   }
   if (heat) {
     const { overlay } = heat;
-    const how = overlay.combine === 'max' ? 'max' : 'sum';
-    rows.push([overlay.name, `${figure(overlay, heat.ofScope(scope))} (${how})`]);
+    const combination = overlay.combine === 'max' ? 'max' : 'sum';
+    rows.push([overlay.name, `${figure(overlay, heat.ofScope(scope))} (${combination})`]);
   }
   return rows;
 }

@@ -2,9 +2,9 @@
 
 import { shortType } from '../shared/format';
 import { decode } from '../shared/wire';
-import { changeOf, type GraphData, kindOf, makeGraph, nameOf, placeOf, typeOf } from './model';
-import { ask } from './expressions';
-import { asked, search } from './search';
+import { changeOf, type GraphData, kindOf, makeGraph, nameOf, sourceLocation, typeOf } from './model';
+import { matchInWorker } from './expressions';
+import { textsForExpressions, search } from './search';
 
 export interface Hit {
   key: string | number;
@@ -12,24 +12,24 @@ export interface Hit {
   detail: string;
 }
 
-/** The hits of `query` in the packed data of a graph: the number of ops, and the first `most` of them. */
+/** The hits of `query` in the packed data of a graph: the number of ops, and the first `limit` of them. */
 export async function find(
   text: string,
   blob: DataView,
   query: string,
-  most: number,
+  limit: number,
   signal: AbortSignal,
 ): Promise<{ ops: number; hits: Hit[] }> {
   const graph = makeGraph(decode<GraphData>(text, blob)!);
   const { scopes, ops } = graph.data;
-  const answers = await ask(asked(graph, query), signal);
-  const found = [...search(graph, query, answers)].filter((op) => changeOf(graph, op) !== 'removed');
+  const matches = await matchInWorker(textsForExpressions(graph, query), signal);
+  const found = [...search(graph, query, matches)].filter((op) => changeOf(graph, op) !== 'removed');
   return {
     ops: found.length,
-    hits: found.slice(0, most).map((op) => ({
+    hits: found.slice(0, limit).map((op) => ({
       key: graph.keys[op]!,
       text: `${nameOf(graph, op)} ${kindOf(graph, op)}`,
-      detail: [shortType(typeOf(graph, op)), scopes[ops.scope[op]!], placeOf(graph, op)].filter(Boolean).join('  '),
+      detail: [shortType(typeOf(graph, op)), scopes[ops.scope[op]!], sourceLocation(graph, op)].filter(Boolean).join('  '),
     })),
   };
 }

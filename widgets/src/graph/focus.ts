@@ -15,7 +15,7 @@ export interface Focus {
   ops: Uint8Array;
   /** The number of its ops inside each scope. */
   inside: Int32Array;
-  told: string;
+  message: string;
 }
 
 /** The ops that `roots` are computed from, or that depend on them; the roots too. */
@@ -46,14 +46,14 @@ export function focusOn(
   const ops = new Uint8Array(graph.n);
   for (const op of found) ops[op] = 1;
   const n = found.length - roots.length;
-  const what = direction === 'inputs' ? 'feed' : 'depend on';
-  const verb = n === 1 ? (direction === 'inputs' ? 'feeds' : 'depends on') : what;
+  const pluralVerb = direction === 'inputs' ? 'feed' : 'depend on';
+  const verb = n === 1 ? (direction === 'inputs' ? 'feeds' : 'depends on') : pluralVerb;
   return {
     direction,
     roots: new Set(roots.map((op) => graph.keys[op]!)),
     ops,
     inside: countInside(tree, parents, found),
-    told: `${plural(n, 'op')} of ${graph.n.toLocaleString('en')} ${verb} ${name}. Esc shows all.`,
+    message: `${plural(n, 'op')} of ${graph.n.toLocaleString('en')} ${verb} ${name}. Esc shows all.`,
   };
 }
 

@@ -2,10 +2,10 @@
 
 export { makeGraph } from './model';
 export { makeTree, repeatedBlocks } from './scopes';
-export { initialOpen, itemAt, layoutGraph, rememberPlaces } from './layout';
+export { initialOpen, itemAt, layoutGraph, recordPositions } from './layout';
 export { cone } from './focus';
-export { answer } from './expressions';
-export { asked, search } from './search';
+export { matchTexts as answer } from './expressions';
+export { textsForExpressions as asked, search } from './search';
 export { decode } from '../shared/wire';
 export { GraphState, motionBetween } from './state';
 export { heatColour, makeHeat } from './style';

@@ -3,17 +3,17 @@
 import { copy, debounce, facts, h, tooltip } from '../shared/dom';
 import { download, saveText } from '../shared/download';
 import { count, plural } from '../shared/format';
-import { listenTo, panOf, zoomOf } from '../shared/gestures';
+import { listenTo, panDistance, zoomFactor } from '../shared/gestures';
 import type { Selection } from '../shared/host';
 import { STAGE_STYLE } from '../shared/stage';
 import { CHANGES, type Palette } from '../shared/theme';
 import { define, type Frame } from '../shared/view';
 import { Choice } from './choice';
 import { CRUMBS_STYLE } from './crumbs';
-import { type Before, Drawing } from './drawing';
+import { type Snapshot, Drawing } from './drawing';
 import { Emphasis } from './emphasis';
 import { expose } from './exposed';
-import { countsInWords, describe, opFacts, scopeFacts } from './facts';
+import { describeCounts, describe, opFacts, scopeFacts } from './facts';
 import { find } from './find';
 import { type Direction, nameForSentence, opsInside } from './focus';
 import { type Commands, listenToKeys } from './keys';
@@ -34,7 +34,7 @@ const STYLE = `
 ${STAGE_STYLE}${CRUMBS_STYLE}${PANEL_STYLE}${PINS_STYLE}`;
 
 /** Two clicks within this time can be a double click (milliseconds). */
-const DOUBLE = 600;
+const DOUBLE_CLICK_MS = 600;
 
 class GraphView {
   private readonly state = new GraphState();
@@ -44,11 +44,11 @@ class GraphView {
   private readonly choice: Choice;
   private readonly legend = new Legend((phase) => this.emphasis.togglePhase(phase));
   private readonly tip;
-  private readonly shownKeys = h('div', { class: 'help', hidden: true }, facts(KEYS));
+  private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly note = h('div', { class: 'note', role: 'status', hidden: true });
   private noteTimer = 0;
   /** The first click of a possible double click, and the selection before it. */
-  private pressed: { when: number; was: Selection } | null = null;
+  private firstClick: { time: number; selectionBefore: Selection } | null = null;
   private palette!: Palette;
   private readonly saveState = debounce(() => this.writeState(), 250);
   private readonly runSearch = debounce(() => this.emphasis.search(this.toolbar.input.value), 100);
@@ -64,25 +64,25 @@ class GraphView {
       dot: () => saveText(this.fileName('dot'), this.drawing.dot(), 'text/vnd.graphviz'),
       png: () => this.drawing.viewport.image((blob) => blob && download(this.fileName('png'), blob)),
     });
-    const emphasised = () => {
+    const onEmphasis = () => {
       this.recolour();
       this.saveState();
     };
-    this.emphasis = new Emphasis(this.state, this.toolbar, emphasised, (text) => this.say(text));
+    this.emphasis = new Emphasis(this.state, this.toolbar, onEmphasis, (text) => this.showMessage(text));
     this.drawing = new Drawing(frame, this.state, this.emphasis, (item) => {
       this.choice.select(item);
       this.drawing.showItem(item);
     });
     this.choice = new Choice(frame, this.state, this.drawing, {
-      open: (action, save) => this.change(action, save),
+      open: (action, save) => this.changeScopes(action, save),
       pinned: () => this.writeState(),
-      say: (text) => this.say(text),
+      showMessage: (text) => this.showMessage(text),
     });
     const { stage, crumbs, minimap } = this.drawing;
     const { pins } = this.choice;
     const top = h('div', { class: 'top' }, crumbs.root, this.toolbar.status);
     stage.append(top, this.legend.root, minimap.canvas, pins.root, this.note);
-    frame.root.append(this.toolbar.root, stage, this.shownKeys);
+    frame.root.append(this.toolbar.root, stage, this.help);
     this.tip = tooltip(stage);
     const { viewport } = this.drawing;
     listenTo(stage, viewport.canvas, {
@@ -91,8 +91,8 @@ class GraphView {
       open: (x, y, shift) => this.openAt(x, y, shift),
       drag: (dx, dy) => viewport.pan(-dx, -dy),
       wheel: (event, x, y) => {
-        if (!event.ctrlKey && !event.metaKey) return viewport.pan(...panOf(event));
-        viewport.zoom(1 / zoomOf(event), x, y);
+        if (!event.ctrlKey && !event.metaKey) return viewport.pan(...panDistance(event));
+        viewport.zoom(1 / zoomFactor(event), x, y);
         return true;
       },
       moved: () => this.tip.hide(),
@@ -106,26 +106,26 @@ class GraphView {
     return {
       walk: (way) => this.choice.walk(way),
       toggle: (force) => this.toggle(this.drawing.selected, force),
-      around: () => this.choice.around(),
+      selectParent: () => this.choice.selectParent(),
       expand: (all) => this.expand(all),
-      collapse: () => this.change(() => this.state.collapse(), true),
+      collapse: () => this.changeScopes(() => this.state.collapse(), true),
       fit: () => {
-        const told = this.drawing.fit();
-        if (told) this.say(told);
+        const message = this.drawing.fit();
+        if (message) this.showMessage(message);
       },
       centre: () => this.drawing.centre(this.drawing.selected),
       zoom: (factor) => this.drawing.viewport.zoom(factor),
       find: () => this.toolbar.input.focus(),
-      changed: (by) => this.choice.stepChange(by),
-      inputs: () => this.light('inputs'),
-      users: () => this.light('users'),
+      stepChange: (by) => this.choice.stepChange(by),
+      lightInputs: () => this.toggleLight('inputs'),
+      lightUsers: () => this.toggleLight('users'),
       pin: () => this.choice.pin(),
       unpin: () => this.choice.pins.clear(),
-      path: () => this.choice.pathFromPin(),
+      showPath: () => this.choice.pathFromPin(),
       nextOverlay: () => this.emphasis.nextOverlay(),
-      folded: () => this.toggleFolded(),
+      toggleFolded: () => this.toggleFolded(),
       copy: () => this.copy(),
-      help: () => (this.shownKeys.hidden = !this.shownKeys.hidden),
+      help: () => (this.help.hidden = !this.help.hidden),
       escape: () => this.escape(),
     };
   }
@@ -138,8 +138,8 @@ class GraphView {
     this.drawing.load();
     this.tip.hide();
     this.emphasis.refresh();
-    this.settle(before);
-    if (first) this.drawing.firstView(this.firstChange());
+    this.finishChange(before);
+    if (first) this.drawing.showFirstView(this.firstChange());
     else this.showChange();
   }
 
@@ -147,22 +147,22 @@ class GraphView {
   private showChange(): void {
     const { drawing } = this;
     if (drawing.selected >= 0 || drawing.viewport.width === 0) return;
-    const found = this.firstChange((item) => drawing.inWindow(item));
+    const found = this.firstChange((item) => drawing.isInWindow(item));
     if (found >= 0) drawing.bringIntoView(found);
   }
 
-  /** The item of the first change; below 0 if there is none, or one is `seen`.  Ops that only moved
+  /** The item of the first change; below 0 if there is none, or if `isSeen` is true of one.  Ops that only moved
    * count only if there are no other changes. */
-  private firstChange(seen: (item: number) => boolean = () => false): number {
+  private firstChange(isSeen: (item: number) => boolean = () => false): number {
     const { graph } = this.state;
     const moved = CHANGES.indexOf('moved');
-    const real = graph.status.some((status) => status !== 0 && status !== moved);
+    const hasOtherChanges = graph.status.some((status) => status !== 0 && status !== moved);
     let first = -1;
     for (let op = 0; op < graph.n; op++) {
       const status = graph.status[op]!;
-      const item = status && !(real && status === moved) ? this.choice.itemFor(op) : -1;
+      const item = status && !(hasOtherChanges && status === moved) ? this.choice.itemFor(op) : -1;
       if (item < 0) continue;
-      if (seen(item)) return -1;
+      if (isSeen(item)) return -1;
       if (first < 0) first = item;
     }
     return first;
@@ -175,21 +175,21 @@ class GraphView {
   }
 
   selected(selection: Selection): void {
-    this.choice.fromHost(selection);
+    this.choice.applyHostSelection(selection);
   }
 
-  restore(kept: Record<string, unknown>): void {
+  restore(saved: Record<string, unknown>): void {
     if (!this.state.layout) return;
-    if (Array.isArray(kept.open)) this.openOnly(new Set(['', ...(kept.open as string[])]));
-    else if (Object.keys(kept).length === 0) this.openOnly(this.state.initialOpen());
-    this.choice.pins.restore(kept.pins);
-    if (this.emphasis.restore(kept)) this.recolour();
+    if (Array.isArray(saved.open)) this.openOnly(new Set(['', ...(saved.open as string[])]));
+    else if (Object.keys(saved).length === 0) this.openOnly(this.state.initialOpen());
+    this.choice.pins.restore(saved.pins);
+    if (this.emphasis.restore(saved)) this.recolour();
   }
 
   private openOnly(scopes: Set<string>): void {
     const { open } = this.state;
     if (scopes.size === open.size && [...scopes].every((scope) => open.has(scope))) return;
-    this.change(() => {
+    this.changeScopes(() => {
       this.state.open = scopes;
       this.state.place();
     }, false);
@@ -199,21 +199,21 @@ class GraphView {
     const open = [...this.state.open].filter(Boolean).slice(0, 200);
     const { all } = this.choice.pins;
     const pins = all.length ? { pins: all } : {};
-    this.frame.link.write('state', { open, ...this.emphasis.keep(), ...pins });
+    this.frame.link.write('state', { open, ...this.emphasis.savedState(), ...pins });
   }
 
   // -------------------------------------------------------------- open scopes
 
   /** Opens or closes scopes; items that remain keep their place on the screen. */
-  private change(action: () => void, save: boolean, anchor = -1): void {
+  private changeScopes(action: () => void, save: boolean, anchor = -1): void {
     const before = this.drawing.snapshot();
     this.tip.hide(); // its subject can be elsewhere now, or gone
     action();
-    this.settle(before, anchor);
+    this.finishChange(before, anchor);
     if (save) this.saveState();
   }
 
-  private settle(before: Before | null, anchor = -1): void {
+  private finishChange(before: Snapshot | null, anchor = -1): void {
     this.choice.reselect();
     this.recolour();
     if (before) this.drawing.move(before, anchor);
@@ -225,10 +225,10 @@ class GraphView {
     if (id >= 0) return;
     const scope = -1 - id;
     let done = true;
-    this.change(() => (done = this.state.toggle(scope, force)), true, item);
+    this.changeScopes(() => (done = this.state.toggle(scope, force)), true, item);
     if (!done) {
       const total = this.state.tree.scopes[scope]!.ops.length;
-      this.say(
+      this.showMessage(
         `Opening this draws ${plural(total, 'op')} more; the cap is ` +
           `${count(this.state.maxVisible)}. Shift + Enter opens it anyway.`,
       );
@@ -236,18 +236,18 @@ class GraphView {
   }
 
   private expand(all: boolean): void {
-    let whole = true;
-    this.change(() => (whole = this.state.expand(all)), true);
-    if (whole) return;
+    let complete = true;
+    this.changeScopes(() => (complete = this.state.expand(all)), true);
+    if (complete) return;
     const { drawnOps } = this.state.layout;
-    this.say(
+    this.showMessage(
       `${count(drawnOps)} of ${count(this.state.graph.n)} ops drawn (cap ` +
         `${count(this.state.maxVisible)}); open single scopes, or search.`,
     );
   }
 
   private toggleFolded(): void {
-    this.change(() => {
+    this.changeScopes(() => {
       this.state.showFolded = !this.state.showFolded;
       this.state.place();
     }, false);
@@ -262,11 +262,11 @@ class GraphView {
     this.legend.show(this.palette, graph.data, changes?.subarray(0, 5) ?? null, heat, guessed, phases);
     this.toolbar.setDiff(changes !== null);
     this.toolbar.setFolded(this.state.showFolded);
-    this.toolbar.setStatus(...countsInWords(this.state));
+    this.toolbar.setStatus(...describeCounts(this.state));
     this.drawing.repaint();
   }
 
-  private say(text: string): void {
+  private showMessage(text: string): void {
     this.note.textContent = text;
     this.note.hidden = false;
     clearTimeout(this.noteTimer);
@@ -281,17 +281,17 @@ class GraphView {
   }
 
   /** Lights the inputs or the users of the selection, transitively; again: everything. */
-  private light(direction: Direction): void {
+  private toggleLight(direction: Direction): void {
     const { graph, tree, layout } = this.state;
     const { selected } = this.drawing;
     if (selected < 0) {
-      this.say('Select an op or a scope first.');
+      this.showMessage('Select an op or a scope first.');
       return;
     }
     const id = layout.id[selected]!;
     const roots = id >= 0 ? [id] : opsInside(tree, -1 - id);
     this.emphasis.toggleFocus(direction, roots, nameForSentence(graph, tree, id));
-    if (this.emphasis.focus) this.say(this.emphasis.focus.told);
+    if (this.emphasis.focus) this.showMessage(this.emphasis.focus.message);
     this.recolour();
     this.writeState();
   }
@@ -301,11 +301,11 @@ class GraphView {
   private hoverAt(x: number, y: number): void {
     const { drawing } = this;
     const item = x < 0 ? -1 : drawing.itemAt(x, y);
-    const open = item >= 0 && this.state.layout.opens[item]! >= 0;
-    const target = open ? -1 : item;
+    const isOpen = item >= 0 && this.state.layout.opens[item]! >= 0;
+    const target = isOpen ? -1 : item;
     if (target !== drawing.hover) {
       drawing.hover = target;
-      drawing.viewport.ask();
+      drawing.viewport.requestFrame();
     }
     if (target < 0) this.tip.hide();
     else this.tip.show(x, y, ...this.facts(target));
@@ -334,12 +334,12 @@ class GraphView {
     // does not change.
     if (item >= 0 && id[item]! < 0 && drawing.onTriangle(item, x, y)) {
       this.toggle(item);
-      this.pressed = null;
+      this.firstClick = null;
       return;
     }
     const now = performance.now();
-    if (!this.pressed || now - this.pressed.when > DOUBLE) {
-      this.pressed = { when: now, was: this.choice.kept() };
+    if (!this.firstClick || now - this.firstClick.time > DOUBLE_CLICK_MS) {
+      this.firstClick = { time: now, selectionBefore: this.choice.currentSelection() };
     }
     this.choice.select(item);
   }
@@ -349,11 +349,11 @@ class GraphView {
   private openAt(x: number, y: number, shift: boolean): void {
     const item = this.drawing.itemAt(x, y);
     if (item < 0 || this.state.layout.id[item]! >= 0) return;
-    if (this.drawing.onTriangle(item, x, y) && !this.pressed) return; // two single clicks
-    const was = this.pressed?.was;
-    this.pressed = null;
+    if (this.drawing.onTriangle(item, x, y) && !this.firstClick) return; // two single clicks
+    const selectionBefore = this.firstClick?.selectionBefore;
+    this.firstClick = null;
     this.toggle(item, shift);
-    if (was?.op !== undefined) this.choice.put(was);
+    if (selectionBefore?.op !== undefined) this.choice.restoreSelection(selectionBefore);
   }
 
   // -------------------------------------------------------------- further keys
@@ -366,7 +366,7 @@ class GraphView {
   private escape(): void {
     const { drawing, emphasis } = this;
     this.note.hidden = true;
-    if (!this.shownKeys.hidden) this.shownKeys.hidden = true;
+    if (!this.help.hidden) this.help.hidden = true;
     else if (emphasis.query !== '') {
       this.toolbar.input.value = '';
       emphasis.search('');
@@ -377,7 +377,7 @@ class GraphView {
       this.writeState();
     } else this.choice.select(-1);
     drawing.stage.focus({ preventScroll: true });
-    drawing.viewport.ask();
+    drawing.viewport.requestFrame();
   }
 
   // -------------------------------------------------------------- as a file
@@ -389,11 +389,11 @@ class GraphView {
   private saveSvg(): void {
     const text = this.drawing.svg();
     if (text !== null) saveText(this.fileName('svg'), text, 'image/svg+xml');
-    else this.say(`Too much for an SVG: at most ${count(MAX_SVG_ITEMS)} items; zoom in or close scopes.`);
+    else this.showMessage(`Too much for an SVG: at most ${count(MAX_SVG_ITEMS)} items; zoom in or close scopes.`);
   }
 }
 
-const drawn = define<GraphData>('graph', STYLE, (frame) => {
+const graphView = define<GraphData>('graph', STYLE, (frame) => {
   const view = new GraphView(frame);
   return {
     data: (data, first) => {
@@ -407,4 +407,4 @@ const drawn = define<GraphData>('graph', STYLE, (frame) => {
 });
 
 // The search of a page without a server.
-export default { ...drawn, find, searchNames };
+export default { ...graphView, find, searchNames };

@@ -1,27 +1,27 @@
 /** The keys of the graph view and their actions. */
 
-export type Way = 'up' | 'down' | 'left' | 'right';
+export type WalkDirection = 'up' | 'down' | 'left' | 'right';
 
 /** The actions on the graph, by a key or by a button. */
 export interface Commands {
-  walk(way: Way): void;
+  walk(direction: WalkDirection): void;
   /** Opens or closes the selected scope, with `force` also above the cap. */
   toggle(force: boolean): void;
-  around(): void;
+  selectParent(): void;
   expand(all: boolean): void;
   collapse(): void;
   fit(): void;
   centre(): void;
   zoom(factor: number): void;
   find(): void;
-  changed(by: number): void;
-  inputs(): void;
-  users(): void;
+  stepChange(by: number): void;
+  lightInputs(): void;
+  lightUsers(): void;
   pin(): void;
   unpin(): void;
-  path(): void;
+  showPath(): void;
   nextOverlay(): void;
-  folded(): void;
+  toggleFolded(): void;
   copy(): void;
   help(): void;
   escape(): void;
@@ -34,7 +34,7 @@ const KEYS: Record<string, (commands: Commands, shift: boolean) => void> = {
   ArrowRight: (commands) => commands.walk('right'),
   Enter: (commands, shift) => commands.toggle(shift),
   ' ': (commands) => commands.toggle(false),
-  Backspace: (commands) => commands.around(),
+  Backspace: (commands) => commands.selectParent(),
   e: (commands) => commands.expand(false),
   E: (commands) => commands.expand(true),
   C: (commands) => commands.collapse(),
@@ -44,25 +44,25 @@ const KEYS: Record<string, (commands: Commands, shift: boolean) => void> = {
   '=': (commands) => commands.zoom(1.25),
   '-': (commands) => commands.zoom(0.8),
   '/': (commands) => commands.find(),
-  '[': (commands) => commands.changed(-1),
-  ']': (commands) => commands.changed(1),
-  i: (commands) => commands.inputs(),
-  u: (commands) => commands.users(),
+  '[': (commands) => commands.stepChange(-1),
+  ']': (commands) => commands.stepChange(1),
+  i: (commands) => commands.lightInputs(),
+  u: (commands) => commands.lightUsers(),
   p: (commands) => commands.pin(),
   P: (commands) => commands.unpin(),
-  t: (commands) => commands.path(),
+  t: (commands) => commands.showPath(),
   o: (commands) => commands.nextOverlay(),
-  w: (commands) => commands.folded(),
+  w: (commands) => commands.toggleFolded(),
   y: (commands) => commands.copy(),
   '?': (commands) => commands.help(),
 };
 
-/** Keys act while one of `places` has the focus, Escape anywhere in `root`. */
-export function listenToKeys(root: HTMLElement, places: HTMLElement[], commands: Commands): void {
+/** Keys act while one of `targets` has the focus, Escape anywhere in `root`. */
+export function listenToKeys(root: HTMLElement, targets: HTMLElement[], commands: Commands): void {
   root.addEventListener('keydown', (event) => {
-    const inField = !places.includes(event.composedPath()[0] as HTMLElement);
+    const isElsewhere = !targets.includes(event.composedPath()[0] as HTMLElement);
     if (event.key === 'Escape') commands.escape();
-    else if (inField || event.ctrlKey || event.metaKey || event.altKey) return;
+    else if (isElsewhere || event.ctrlKey || event.metaKey || event.altKey) return;
     else {
       const action = KEYS[event.key];
       if (!action) return;

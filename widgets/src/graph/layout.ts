@@ -44,20 +44,20 @@ export interface Layout {
   itemOfOp: Int32Array;
   itemOfScope: Int32Array;
   /** For each op the visible item that represents it (itself or the closed scope around it). */
-  shownBy: Int32Array;
+  visibleItemOf: Int32Array;
   drawnOps: number;
   stubs: number;
   edges: number;
 }
 
 /** Positions in the previous stage: by container, by item. */
-type Place = { row: number; x: number; height: number };
-export type Places = Map<string, ContainerPlaces>;
-interface ContainerPlaces {
+type ItemPosition = { row: number; x: number; height: number };
+export type StagePositions = Map<string, ContainerPositions>;
+interface ContainerPositions {
   rowHeight: Float64Array;
   width: number;
-  ops: Map<Key, Place>;
-  scopes: Map<string, Place>;
+  ops: Map<Key, ItemPosition>;
+  scopes: Map<string, ItemPosition>;
 }
 
 export interface LayoutInput {
@@ -65,7 +65,7 @@ export interface LayoutInput {
   tree: Tree;
   open: ReadonlySet<string>;
   showFolded: boolean;
-  previous: Places | null;
+  previous: StagePositions | null;
 }
 
 export function layoutGraph(input: LayoutInput): Layout {
@@ -83,7 +83,7 @@ const SMALL_GROUP = 16;
 /** The scopes to open so that about `budget` items show, outermost first. */
 export function initialOpen(tree: Tree, budget: number): Set<string> {
   const open = new Set<string>(['']);
-  let shown = tree.scopes[0]!.children.length + tree.scopes[0]!.ops.length;
+  let itemCount = tree.scopes[0]!.children.length + tree.scopes[0]!.ops.length;
   let level = [...tree.scopes[0]!.children];
   while (level.length) {
     const next: number[] = [];
@@ -92,9 +92,9 @@ export function initialOpen(tree: Tree, budget: number): Set<string> {
       const cost = scope.children.length + scope.ops.length;
       const large = scope.kind === 'group' && cost > SMALL_GROUP;
       // A scope with one child adds no information: always look through it.
-      if (cost > 1 && (large || shown + cost > budget)) continue;
+      if (cost > 1 && (large || itemCount + cost > budget)) continue;
       open.add(scope.id);
-      shown += cost;
+      itemCount += cost;
       next.push(...(scope.kind === 'group' ? scope.children.slice(0, 1) : scope.children));
     }
     level = next;
@@ -109,21 +109,21 @@ interface Visible {
   /** Per scope: index of its container, or -1. */
   containerOf: Int32Array;
   /** Per scope: the nearest open container that holds it. */
-  holder: Int32Array;
+  enclosing: Int32Array;
   /** Per scope: the outermost closed scope around it (or itself), -1 when all are open. */
-  closed: Int32Array;
+  closedScope: Int32Array;
 }
 
 function findVisible({ tree, open }: LayoutInput): Visible {
   const n = tree.scopes.length;
   const containerOf = new Int32Array(n).fill(-1);
-  const holder = new Int32Array(n).fill(-1);
-  const closed = new Int32Array(n).fill(-1);
+  const enclosing = new Int32Array(n).fill(-1);
+  const closedScope = new Int32Array(n).fill(-1);
   const containers: number[] = [];
-  const visit = (index: number, around: number) => {
-    holder[index] = around;
+  const visit = (index: number, container: number) => {
+    enclosing[index] = container;
     if (index !== 0 && !open.has(tree.scopes[index]!.id)) {
-      close(index, index, around);
+      close(index, index, container);
       return;
     }
     containerOf[index] = containers.length;
@@ -131,23 +131,23 @@ function findVisible({ tree, open }: LayoutInput): Visible {
     const self = containerOf[index]!;
     for (const child of tree.scopes[index]!.children) visit(child, self);
   };
-  const close = (index: number, top: number, around: number) => {
-    closed[index] = top;
-    holder[index] = around;
-    for (const child of tree.scopes[index]!.children) close(child, top, around);
+  const close = (index: number, top: number, container: number) => {
+    closedScope[index] = top;
+    enclosing[index] = container;
+    for (const child of tree.scopes[index]!.children) close(child, top, container);
   };
   visit(0, -1);
-  return { containers, containerOf, holder, closed };
+  return { containers, containerOf, enclosing, closedScope };
 }
 
 function makeLayout(input: LayoutInput, visible: Visible): Layout {
   const { graph, tree, showFolded } = input;
   const ids: number[] = [];
-  const holders: number[] = [];
+  const containerOfItem: number[] = [];
   const containers: Container[] = [];
   const itemOfOp = new Int32Array(graph.n).fill(-1);
   const itemOfScope = new Int32Array(tree.scopes.length).fill(-1);
-  const shownBy = new Int32Array(graph.n).fill(-1);
+  const visibleItemOf = new Int32Array(graph.n).fill(-1);
   let drawnOps = 0;
   visible.containers.forEach((index, at) => {
     const scope = tree.scopes[index]!;
@@ -162,10 +162,10 @@ function makeLayout(input: LayoutInput, visible: Visible): Layout {
       const item = ids.length;
       items[i] = item;
       ids.push(id);
-      holders.push(at);
+      containerOfItem.push(at);
       if (id >= 0) {
         itemOfOp[id] = item;
-        shownBy[id] = item;
+        visibleItemOf[id] = item;
         drawnOps++;
       } else itemOfScope[-1 - id] = item;
     });
@@ -178,8 +178,8 @@ function makeLayout(input: LayoutInput, visible: Visible): Layout {
     if (container.item >= 0) opens[container.item] = at;
   });
   for (let op = 0; op < graph.n; op++) {
-    const closed = visible.closed[tree.scopeOf[op]!]!;
-    if (closed >= 0) shownBy[op] = itemOfScope[closed]!;
+    const closedScope = visible.closedScope[tree.scopeOf[op]!]!;
+    if (closedScope >= 0) visibleItemOf[op] = itemOfScope[closedScope]!;
   }
   return {
     count,
@@ -188,12 +188,12 @@ function makeLayout(input: LayoutInput, visible: Visible): Layout {
     y: new Float64Array(count),
     width: new Float64Array(count),
     height: new Float64Array(count),
-    container: Int32Array.from(holders),
+    container: Int32Array.from(containerOfItem),
     opens,
     containers,
     itemOfOp,
     itemOfScope,
-    shownBy,
+    visibleItemOf,
     drawnOps,
     stubs: 0,
     edges: 0,
@@ -203,14 +203,14 @@ function makeLayout(input: LayoutInput, visible: Visible): Layout {
 // ---------------------------------------------------------------- edges between siblings
 
 /** Per container: edges between its own items, each once; and the ops with inputs from outside. */
-interface Lifted {
+interface LiftedEdges {
   from: number[][];
   to: number[][];
   outside: Uint8Array;
 }
 
-function liftEdges(graph: Graph, layout: Layout): Lifted {
-  const { containers, shownBy, container: containerOfItem } = layout;
+function liftEdges(graph: Graph, layout: Layout): LiftedEdges {
+  const { containers, visibleItemOf, container: containerOfItem } = layout;
   const depth = containers.map(() => 0);
   const parent = containers.map((c) => (c.item < 0 ? -1 : containerOfItem[c.item]!));
   containers.forEach((_, i) => {
@@ -221,12 +221,12 @@ function liftEdges(graph: Graph, layout: Layout): Lifted {
   const outside = new Uint8Array(layout.count);
   const seen = new Set<number>();
   for (let op = 0; op < graph.n; op++) {
-    const target = shownBy[op]!;
+    const target = visibleItemOf[op]!;
     if (target < 0) continue;
     for (let i = graph.operandStart[op]!; i < graph.operandStart[op + 1]!; i++) {
       const producer = graph.operands[i]!;
       if (producer < 0) continue;
-      let source = shownBy[producer]!;
+      let source = visibleItemOf[producer]!;
       if (source < 0 || source === target) continue;
       let end = target;
       const direct = source;
@@ -263,7 +263,7 @@ function liftEdges(graph: Graph, layout: Layout): Lifted {
 function placeContainer(
   input: LayoutInput,
   layout: Layout,
-  lifted: Lifted,
+  lifted: LiftedEdges,
   at: number,
 ): void {
   const { tree, graph } = input;
@@ -271,29 +271,29 @@ function placeContainer(
   const m = container.items.length;
   const width = new Float64Array(m);
   const height = new Float64Array(m);
-  const tall = new Float64Array(m);
+  const stubHeight = new Float64Array(m);
   container.items.forEach((item, i) => {
     const id = layout.id[item]!;
     if (layout.opens[item]! >= 0) {
       placeContainer(input, layout, lifted, layout.opens[item]!);
       const inner = layout.containers[layout.opens[item]!]!;
       width[i] = inner.width;
-      height[i] = tall[i] = inner.height;
+      height[i] = stubHeight[i] = inner.height;
     } else if (id >= 0) {
       width[i] = opWidth(graph, id);
-      tall[i] = OP_HEIGHT + LINE;
-      height[i] = hasFolded(input, id) || lifted.outside[item] ? tall[i]! : OP_HEIGHT;
+      stubHeight[i] = OP_HEIGHT + LINE;
+      height[i] = hasFolded(input, id) || lifted.outside[item] ? stubHeight[i]! : OP_HEIGHT;
     } else {
       width[i] = scopeWidth(tree.scopes[-1 - id]!);
-      height[i] = tall[i] = SCOPE_HEIGHT;
+      height[i] = stubHeight[i] = SCOPE_HEIGHT;
     }
   });
   // The items of a container are numbered consecutively.
   const base = container.items[0] ?? 0;
   const from = Int32Array.from(lifted.from[at]!, (item) => item - base);
   const to = Int32Array.from(lifted.to[at]!, (item) => item - base);
-  const previous = previousPlaces(input, layout, container);
-  const rows = layoutRows({ width, height, tall, from, to, ...(previous && { previous }) });
+  const previous = previousPositions(input, layout, container);
+  const rows = layoutRows({ width, height, stubHeight, from, to, ...(previous && { previous }) });
   container.rows = rows;
   container.edgeFrom = from;
   container.edgeTo = to;
@@ -343,10 +343,10 @@ function scopeWidth(scope: Scope): number {
 
 // ---------------------------------------------------------------- stable positions
 
-export function rememberPlaces(graph: Graph, tree: Tree, layout: Layout, into: Places): void {
+export function recordPositions(graph: Graph, tree: Tree, layout: Layout, into: StagePositions): void {
   for (const container of layout.containers) {
     const { rows } = container;
-    const places: ContainerPlaces = {
+    const positions: ContainerPositions = {
       rowHeight: rows.rowHeight,
       width: rows.width,
       ops: new Map(),
@@ -354,30 +354,30 @@ export function rememberPlaces(graph: Graph, tree: Tree, layout: Layout, into: P
     };
     container.items.forEach((item, i) => {
       const id = layout.id[item]!;
-      const place = { row: rows.row[i]!, x: rows.x[i]!, height: rows.itemHeight[i]! };
-      if (id >= 0) places.ops.set(graph.keys[id]!, place);
-      else places.scopes.set(tree.scopes[-1 - id]!.id, place);
+      const position = { row: rows.row[i]!, x: rows.x[i]!, height: rows.itemHeight[i]! };
+      if (id >= 0) positions.ops.set(graph.keys[id]!, position);
+      else positions.scopes.set(tree.scopes[-1 - id]!.id, position);
     });
-    into.set(tree.scopes[container.scope]!.id, places);
+    into.set(tree.scopes[container.scope]!.id, positions);
   }
 }
 
-function previousPlaces(input: LayoutInput, layout: Layout, container: Container) {
+function previousPositions(input: LayoutInput, layout: Layout, container: Container) {
   const { graph, tree } = input;
-  const places = input.previous?.get(tree.scopes[container.scope]!.id);
-  if (!places) return null;
+  const positions = input.previous?.get(tree.scopes[container.scope]!.id);
+  if (!positions) return null;
   const row = new Float64Array(container.items.length);
   const x = new Float64Array(container.items.length);
   const height = new Float64Array(container.items.length);
   container.items.forEach((item, i) => {
     const id = layout.id[item]!;
-    const place =
-      id >= 0 ? places.ops.get(graph.keys[id]!) : places.scopes.get(tree.scopes[-1 - id]!.id);
-    row[i] = place?.row ?? NaN;
-    x[i] = place?.x ?? NaN;
-    height[i] = place?.height ?? NaN;
+    const position =
+      id >= 0 ? positions.ops.get(graph.keys[id]!) : positions.scopes.get(tree.scopes[-1 - id]!.id);
+    row[i] = position?.row ?? NaN;
+    x[i] = position?.x ?? NaN;
+    height[i] = position?.height ?? NaN;
   });
-  return { row, x, height, rowHeight: places.rowHeight, width: places.width };
+  return { row, x, height, rowHeight: positions.rowHeight, width: positions.width };
 }
 
 // ---------------------------------------------------------------- hits
@@ -387,7 +387,7 @@ export function itemAt(layout: Layout, x: number, y: number): number {
   let at = 0;
   let found = -1;
   for (;;) {
-    const item = hitContainer(layout, layout.containers[at]!, x, y);
+    const item = itemInContainer(layout, layout.containers[at]!, x, y);
     if (item < 0) return found;
     found = item;
     if (layout.opens[item]! < 0) return item;
@@ -395,7 +395,7 @@ export function itemAt(layout: Layout, x: number, y: number): number {
   }
 }
 
-function hitContainer(layout: Layout, container: Container, x: number, y: number): number {
+function itemInContainer(layout: Layout, container: Container, x: number, y: number): number {
   const { rows } = container;
   const r = lastAtMost(rows.rowTop, y - container.y - HEADER);
   if (r < 0) return -1;

@@ -20,7 +20,7 @@ export interface MarksInput {
   linked: [item: number, colour: string][];
 }
 
-const MOST_LINES = 160;
+const MAX_LINES = 160;
 /** With more linked items than this, lines would hide the drawing: only the boxes are drawn. */
 const FEW_LINKED = 24;
 
@@ -34,7 +34,7 @@ export function drawMarks(pen: Pen, input: MarksInput, scale: number): void {
     pen.lineWidth = 3 * thin;
     // Neighbours in one closed scope are one item; an op that is not drawn has none.
     const items = input.path
-      .map((op) => input.layout.shownBy[op]!)
+      .map((op) => input.layout.visibleItemOf[op]!)
       .filter((item, i, all) => item >= 0 && item !== all[i - 1]);
     for (let i = 1; i < items.length; i++) line(pen, input.layout, items[i - 1]!, items[i]!, scale);
     for (const item of new Set(items)) box(pen, input.layout, item, thin);
@@ -55,7 +55,7 @@ export function drawMarks(pen: Pen, input: MarksInput, scale: number): void {
     pen.fillStyle = palette.accent;
     pen.lineWidth = (item === selected ? 1.8 : 1.3) * thin;
     pen.globalAlpha = item === selected ? 0.95 : 0.7;
-    for (const [from, to] of linesOf(input, item)) line(pen, input.layout, from, to, scale);
+    for (const [from, to] of edgeEnds(input, item)) line(pen, input.layout, from, to, scale);
     pen.globalAlpha = 1;
     pen.lineWidth = (item === selected ? 2.6 : 1.6) * thin;
     box(pen, input.layout, item, thin);
@@ -63,19 +63,19 @@ export function drawMarks(pen: Pen, input: MarksInput, scale: number): void {
 }
 
 /** The visible ends of every edge of an item, stubs included; at most a fixed number. */
-function linesOf(input: MarksInput, item: number): [number, number][] {
+function edgeEnds(input: MarksInput, item: number): [number, number][] {
   const { graph, layout } = input;
   const id = layout.id[item]!;
   const lines: [number, number][] = [];
   if (id >= 0) {
-    for (const producer of operandsOf(graph, id)) lines.push([layout.shownBy[producer]!, item]);
+    for (const producer of operandsOf(graph, id)) lines.push([layout.visibleItemOf[producer]!, item]);
     for (const user of usersOf(graph, id)) {
-      if (lines.length >= MOST_LINES) break;
-      lines.push([item, layout.shownBy[user]!]);
+      if (lines.length >= MAX_LINES) break;
+      lines.push([item, layout.visibleItemOf[user]!]);
     }
   } else {
     const container = layout.containers[layout.container[item]!]!;
-    for (let e = 0; e < container.edgeFrom.length && lines.length < MOST_LINES; e++) {
+    for (let e = 0; e < container.edgeFrom.length && lines.length < MAX_LINES; e++) {
       const from = container.items[container.edgeFrom[e]!]!;
       const to = container.items[container.edgeTo[e]!]!;
       if (from === item || to === item) lines.push([from, to]);
@@ -128,7 +128,7 @@ export function linkedItems(
   const found = new Map<number, string>();
   const add = (from: number) => {
     for (const partner of linksOf(graph, from)) {
-      const item = layout.shownBy[partner]!;
+      const item = layout.visibleItemOf[partner]!;
       if (item < 0 || isInside(layout, item, selected)) continue;
       found.set(item, phaseColour(palette, phaseOf(graph, partner)));
     }

@@ -23,7 +23,7 @@ export interface Moves {
   end(): void;
   zoom(factor: number): void;
   /** A description of the shown part. */
-  told(): string;
+  describeWindow(): string;
 }
 
 const KEYS: Record<string, (moves: Moves) => void> = {
@@ -72,7 +72,7 @@ export class Minimap {
       const action = KEYS[event.key];
       if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
       action(moves);
-      announce(canvas, moves.told());
+      announce(canvas, moves.describeWindow());
       event.preventDefault();
       event.stopPropagation();
     });
@@ -97,7 +97,7 @@ export class Minimap {
     const context = this.bitmap.getContext('2d')!;
     const image = context.createImageData(w, hgt);
     const pixels = new Uint32Array(image.data.buffer);
-    pixels.fill(packed(palette.surface));
+    pixels.fill(toPixel(palette.surface));
     this.dots(input, pixels, w, hgt);
     context.putImageData(image, 0, 0);
   }
@@ -107,7 +107,7 @@ export class Minimap {
     const kx = this.scaleX * this.ratio;
     const ky = this.scaleY * this.ratio;
     const colours = itemColours(input);
-    const put = (item: number, colour: number) => {
+    const fillItem = (item: number, colour: number) => {
       const x0 = Math.max(0, Math.floor((layout.x[item]! - layout.containers[0]!.x) * kx));
       const y0 = Math.max(0, Math.floor((layout.y[item]! - layout.containers[0]!.y) * ky));
       const x1 = Math.min(w, Math.max(x0 + 1, Math.round(x0 + layout.width[item]! * kx)));
@@ -115,13 +115,13 @@ export class Minimap {
       for (let y = y0; y < y1; y++) pixels.fill(colour, y * w + x0, y * w + x1);
     };
     // Open scopes at the bottom, important items (changes, hits) on top.
-    const late: number[] = [];
+    const onTop: number[] = [];
     for (let item = 0; item < layout.count; item++) {
       const { colour, important } = colours(item);
-      if (important) late.push(item);
-      else put(item, colour);
+      if (important) onTop.push(item);
+      else fillItem(item, colour);
     }
-    for (const item of late) put(item, colours(item).colour);
+    for (const item of onTop) fillItem(item, colours(item).colour);
   }
 
   frame(palette: Palette, view: Box, layout: Layout): void {
@@ -145,7 +145,7 @@ export class Minimap {
   }
 
   /** The position in the graph under a point of the map. */
-  at(x: number, y: number, layout: Layout): [number, number] {
+  toGraph(x: number, y: number, layout: Layout): [number, number] {
     const root = layout.containers[0]!;
     return [root.x + x / this.scaleX, root.y + y / this.scaleY];
   }
@@ -155,9 +155,9 @@ function itemColours(input: SceneInput): (item: number) => { colour: number; imp
   const { layout, palette, graph, classes, heat, hits, changes, phases } = input;
   const cache = new Map<string, number>();
   const colourOf = (text: string): number => {
-    const known = cache.get(text);
-    if (known !== undefined) return known;
-    const value = packed(text);
+    const cached = cache.get(text);
+    if (cached !== undefined) return cached;
+    const value = toPixel(text);
     cache.set(text, value);
     return value;
   };
@@ -168,8 +168,8 @@ function itemColours(input: SceneInput): (item: number) => { colour: number; imp
       if (layout.opens[item]! >= 0) return { colour: colourOf(palette.raised), important: false };
       if (hits && hits.inside[scope]! > 0) return { colour: colourOf(palette.hit), important: true };
       const changed = changes && [1, 2, 3, 4].some((k) => changes[scope * 5 + k]! > 0);
-      const most = phases && phasesInside(phases, scope).sort(([, a], [, b]) => b - a)[0];
-      const quiet = most ? phaseColour(palette, phases.names[most[0]]!) : palette.faint;
+      const largestPhase = phases && phasesInside(phases, scope).sort(([, a], [, b]) => b - a)[0];
+      const quiet = largestPhase ? phaseColour(palette, phases.names[largestPhase[0]]!) : palette.faint;
       const text = changed ? palette.changed : scopeIsDim(phases, scope) ? palette.line : quiet;
       return { colour: colourOf(text), important: Boolean(changed) };
     }
@@ -184,7 +184,7 @@ function itemColours(input: SceneInput): (item: number) => { colour: number; imp
     if (change !== 'same') {
       return { colour: colourOf(changeColour(palette, change)), important: true };
     }
-    const phase = phases ? phases.of[id]! : NO_PHASE;
+    const phase = phases ? phases.phaseOfOp[id]! : NO_PHASE;
     if (phase !== NO_PHASE) {
       return { colour: colourOf(phaseColour(palette, phases!.names[phase]!)), important: false };
     }
@@ -194,7 +194,7 @@ function itemColours(input: SceneInput): (item: number) => { colour: number; imp
 }
 
 /** A CSS colour (#rrggbb or rgb()) as a little-endian RGBA pixel. */
-function packed(colour: string): number {
+function toPixel(colour: string): number {
   const hex = /^#([0-9a-f]{6})$/i.exec(colour);
   const [r, g, b] = hex
     ? [0, 2, 4].map((i) => Number.parseInt(hex[1]!.slice(i, i + 2), 16))

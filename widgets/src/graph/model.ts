@@ -92,18 +92,18 @@ export function makeGraph(data: GraphData): Graph {
   const n = ops.key.length;
   const operandStart = Int32Array.from(ops.operand_start);
   const operands = Int32Array.from(ops.operand);
-  check(data, n, operandStart, operands);
+  validate(data, n, operandStart, operands);
   const indexOf = new Map<Key, number>();
   for (let op = 0; op < n; op++) indexOf.set(ops.key[op]!, op);
-  const { userStart, users } = reverse(n, operandStart, operands);
+  const { userStart, users } = findUsers(n, operandStart, operands);
   const foldKind = data.kinds.map((kind) => FOLDED_KIND.test(kind));
   const constant = new Uint8Array(n);
   const folded = new Uint8Array(n);
   for (let op = 0; op < n; op++) {
-    const wanted = ops.fold ? ops.fold[op]! : foldKind[ops.kind[op]!] ? 1 : 0;
+    const folds = ops.fold ? ops.fold[op]! : foldKind[ops.kind[op]!] ? 1 : 0;
     const leaf = operandStart[op] === operandStart[op + 1];
     const used = userStart[op]! < userStart[op + 1]!;
-    constant[op] = wanted && leaf ? 1 : 0;
+    constant[op] = folds && leaf ? 1 : 0;
     folded[op] = constant[op] && used ? 1 : 0;
   }
   const status = ops.status ? Uint8Array.from(ops.status) : new Uint8Array(n);
@@ -120,12 +120,12 @@ export function makeGraph(data: GraphData): Graph {
     folded,
     status,
     phase: ops.phase ? Uint8Array.from(ops.phase) : null,
-    ...bothWays(n, ops.link_start ?? [], ops.link ?? []),
+    ...symmetricLinks(n, ops.link_start ?? [], ops.link ?? []),
   };
 }
 
 /** Links as they are sent, and back. */
-function bothWays(n: number, start: Numbers, link: Numbers) {
+function symmetricLinks(n: number, start: Numbers, link: Numbers) {
   const linkStart = new Int32Array(n + 1);
   if (start.length === 0) return { linkStart, links: new Int32Array(0) };
   for (let op = 0; op < n; op++) {
@@ -144,7 +144,7 @@ function bothWays(n: number, start: Numbers, link: Numbers) {
   return { linkStart, links };
 }
 
-function check(data: GraphData, n: number, start: Int32Array, operands: Int32Array): void {
+function validate(data: GraphData, n: number, start: Int32Array, operands: Int32Array): void {
   const { ops } = data;
   for (const [name, column] of Object.entries({
     kind: ops.kind,
@@ -171,7 +171,7 @@ function check(data: GraphData, n: number, start: Int32Array, operands: Int32Arr
   }
 }
 
-function reverse(n: number, start: Int32Array, operands: Int32Array) {
+function findUsers(n: number, start: Int32Array, operands: Int32Array) {
   const userStart = new Int32Array(n + 1);
   for (const producer of operands) if (producer >= 0) userStart[producer + 1]!++;
   for (let op = 0; op < n; op++) userStart[op + 1]! += userStart[op]!;
@@ -191,7 +191,7 @@ const NO_WORK = /(constant|absent)$/;
 const BUFFER = /alloc$/;
 
 /** The category of an op: only `op` counts in the figure "ops", as in the list of passes. */
-export function countedAs(graph: Graph, op: number): 'op' | 'constant' | 'buffer' {
+export function countCategory(graph: Graph, op: number): 'op' | 'constant' | 'buffer' {
   if (!graph.constant[op]) return 'op';
   const kind = kindOf(graph, op);
   return BUFFER.test(kind) ? 'buffer' : NO_WORK.test(kind) ? 'constant' : 'op';
@@ -207,12 +207,12 @@ export const A_FIRST = ['removed', 'added', 'changed', 'moved'] as const;
 /** The name of a change. */
 export const changeName = (data: GraphData, change: Change): string => data.two?.statuses[change] ?? change;
 /** Whether other views do not know an op, because only B has it. */
-export const isApart = (graph: Graph, op: number): boolean =>
+export const isOnlyInB = (graph: Graph, op: number): boolean =>
   graph.data.two !== undefined && changeOf(graph, op) === 'added';
 export const nameOf = (graph: Graph, op: number): string =>
   graph.data.ops.name?.[op] || `%${graph.keys[op]}`;
 
-export function placeOf(graph: Graph, op: number): string {
+export function sourceLocation(graph: Graph, op: number): string {
   const { files, ops } = graph.data;
   const file = ops.file ? files?.[ops.file[op]!] : undefined;
   const line = ops.line?.[op];

@@ -63,10 +63,10 @@ export class Toolbar {
   /** How much of the graph is drawn; shown in the corner of the drawing. */
   readonly status = h('div', { class: 'shown' });
   private readonly hits = h('span', { class: 'figure hits' });
-  private readonly walk: HTMLElement;
+  private readonly hitButtons: HTMLElement;
   private readonly select: HTMLSelectElement;
   private readonly folded: HTMLButtonElement;
-  private readonly diff: HTMLElement;
+  private readonly changeButtons: HTMLElement;
   private overlays = '';
 
   constructor(actions: Actions) {
@@ -85,14 +85,14 @@ export class Toolbar {
       title: 'Colour ops by a figure  (o)',
       change: () => actions.overlay(this.select.selectedIndex - 1),
     });
-    this.folded = button('weights', 'Show weights and constants as nodes  (w)', actions.folded);
-    this.diff = h(
+    this.folded = button('weights', 'Show weights and constants as nodes  (w)', actions.toggleFolded);
+    this.changeButtons = h(
       'span',
       { class: 'group', hidden: true },
-      button('‹', 'Previous changed op  ([)', () => actions.changed(-1)),
-      button('change ›', 'Next changed op  (])', () => actions.changed(1)),
+      button('‹', 'Previous changed op  ([)', () => actions.stepChange(-1)),
+      button('change ›', 'Next changed op  (])', () => actions.stepChange(1)),
     );
-    this.walk = h(
+    this.hitButtons = h(
       'span',
       { class: 'group', hidden: true },
       button('‹', 'Previous hit  (Shift+Enter)', () => actions.step(-1)),
@@ -106,8 +106,8 @@ export class Toolbar {
       h(
         'span',
         { class: 'group' },
-        button('inputs', 'Light only the inputs of the selection, transitively  (i)', actions.inputs),
-        button('users', 'Light only the users of the selection, transitively  (u)', actions.users),
+        button('inputs', 'Light only the inputs of the selection, transitively  (i)', actions.lightInputs),
+        button('users', 'Light only the users of the selection, transitively  (u)', actions.lightUsers),
       ),
       button('pin', 'Pin the selected op and compare others with it  (p)', actions.pin),
       downloadMenu(() => [
@@ -126,7 +126,7 @@ export class Toolbar {
       'div',
       { class: 'bar', role: 'toolbar', 'aria-label': 'Graph' },
       this.input,
-      this.walk,
+      this.hitButtons,
       this.hits,
       this.select,
       h(
@@ -136,7 +136,7 @@ export class Toolbar {
         button('+', 'Open one more level  (e; all: E)', () => actions.expand(false)),
       ),
       button('fit', 'Fit the whole graph  (f)', actions.fit),
-      this.diff,
+      this.changeButtons,
       h('span', { class: 'gap' }),
       rest,
       more,
@@ -161,12 +161,12 @@ export class Toolbar {
   setHits(text: string, title = ''): void {
     this.hits.textContent = text;
     this.hits.title = title;
-    this.walk.hidden = text === '';
+    this.hitButtons.hidden = text === '';
   }
 
-  /** `besides`: the part that is hidden in a narrow pane. */
-  setStatus(text: string, besides: string, title: string): void {
-    this.status.replaceChildren(text, h('span', { class: 'besides' }, besides));
+  /** `details`: the part that is hidden in a narrow pane. */
+  setStatus(text: string, details: string, title: string): void {
+    this.status.replaceChildren(text, h('span', { class: 'besides' }, details));
     this.status.title = title;
   }
 
@@ -175,7 +175,7 @@ export class Toolbar {
   }
 
   setDiff(on: boolean): void {
-    this.diff.hidden = !on;
+    this.changeButtons.hidden = !on;
   }
 }
 
@@ -215,7 +215,7 @@ export class Legend {
       const ramp = h('span', { class: 'ramp' });
       ramp.style.background = `linear-gradient(90deg,${stops})`;
       const { name, scale, combine } = heat.overlay;
-      const how = `${scale === 'log' ? 'log scale, ' : ''}scopes: ${combine === 'max' ? 'max' : 'sum'}`;
+      const scaleText = `${scale === 'log' ? 'log scale, ' : ''}scopes: ${combine === 'max' ? 'max' : 'sum'}`;
       parts.push(
         h(
           'div',
@@ -224,15 +224,15 @@ export class Legend {
           figure(heat.overlay, heat.low),
           ramp,
           figure(heat.overlay, heat.high),
-          `  (${how})`,
+          `  (${scaleText})`,
         ),
       );
     }
     const focused = (this.root.getRootNode() as Document | ShadowRoot).activeElement;
-    const held = focused instanceof HTMLElement ? focused.dataset.phase : undefined;
+    const focusedPhase = focused instanceof HTMLElement ? focused.dataset.phase : undefined;
     replace(this.root, ...parts);
     this.root.hidden = parts.length === 0;
-    if (held) this.root.querySelector<HTMLElement>(`[data-phase="${held}"]`)?.focus();
+    if (focusedPhase) this.root.querySelector<HTMLElement>(`[data-phase="${focusedPhase}"]`)?.focus();
   }
 
   /** A toggle for each phase that has ops. */

@@ -5,7 +5,7 @@ import type { Tree } from './scopes';
 
 export interface Phases {
   names: string[];
-  of: Uint8Array;
+  phaseOfOp: Uint8Array;
   /** Drawn ops of each phase: `names.length` numbers per scope. */
   inside: Int32Array;
   /** The dimmed phases. */
@@ -27,7 +27,7 @@ export function makePhases(
     for (let s = tree.scopeOf[op]!; s >= 0; s = parents[s]!) inside[s * names.length + phase]!++;
   }
   const dim = Uint8Array.from(names, (name) => (dimmed.has(name) ? 1 : 0));
-  return { names, of: graph.phase, inside, dim };
+  return { names, phaseOfOp: graph.phase, inside, dim };
 }
 
 /** The phases inside a scope with their counts, in the order of the step. */
@@ -40,7 +40,7 @@ export function phasesInside(phases: Phases, scope: number): [phase: number, cou
 }
 
 export const opIsDim = (phases: Phases | null, op: number): boolean =>
-  phases !== null && phases.of[op] !== NO_PHASE && phases.dim[phases.of[op]!] === 1;
+  phases !== null && phases.phaseOfOp[op] !== NO_PHASE && phases.dim[phases.phaseOfOp[op]!] === 1;
 
 /** Whether everything inside a scope is dimmed. */
 export function scopeIsDim(phases: Phases | null, scope: number): boolean {

@@ -1,7 +1,7 @@
 /** The visible graph as a file: SVG as drawn, DOT for Graphviz and other tools. */
 
 import { shortType } from '../shared/format';
-import { inXml, SvgPen } from '../shared/pen';
+import { toValidXml, SvgPen } from '../shared/pen';
 import type { Palette } from '../shared/theme';
 import type { Layout } from './layout';
 import { drawMarks, type MarksInput } from './marks';
@@ -20,12 +20,12 @@ export function svg(
   bounds: Box,
   view: Box,
 ): string | null {
-  const seen = input.layout.count <= MAX_SVG_ITEMS ? bounds : view;
+  const region = input.layout.count <= MAX_SVG_ITEMS ? bounds : view;
   const pen = new SvgPen();
-  const drawn = drawScene(pen, { ...input, motion: null }, seen, 1);
+  const drawn = drawScene(pen, { ...input, motion: null }, region, 1);
   if (drawn > MAX_SVG_ITEMS) return null;
   drawMarks(pen, { ...marks, hover: -1 }, 1);
-  return pen.document(seen.x, seen.y, seen.width, seen.height, input.palette.page);
+  return pen.document(region.x, region.y, region.width, region.height, input.palette.page);
 }
 
 interface DotInput {
@@ -49,10 +49,10 @@ export function dot(input: DotInput): string {
   cluster(input, 0, '  ', lines);
   const edges = new Set<string>();
   for (let op = 0; op < graph.n; op++) {
-    const to = layout.shownBy[op]!;
+    const to = layout.visibleItemOf[op]!;
     if (to < 0) continue;
     for (const producer of operandsOf(graph, op)) {
-      const from = layout.shownBy[producer]!;
+      const from = layout.visibleItemOf[producer]!;
       if (from >= 0 && from !== to) edges.add(`  n${from} -> n${to};`);
     }
   }
@@ -88,4 +88,4 @@ function attributes(input: DotInput, item: number): string {
 
 /** A quoted string of DOT, which is also valid for tools that convert it to SVG. */
 const quoted = (text: string): string =>
-  `"${inXml(text).replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`;
+  `"${toValidXml(text).replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`;

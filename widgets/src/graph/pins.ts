@@ -26,7 +26,7 @@ export interface Pin {
   facts: Fact[];
 }
 
-const MOST = 4;
+const MAX_PINS = 4;
 
 export class Pins {
   readonly root = h('div', {
@@ -47,8 +47,8 @@ export class Pins {
   }
 
   /** Restores saved pins; a link is untrusted text. */
-  restore(kept: unknown): void {
-    const pins = (Array.isArray(kept) ? kept : []).filter(isPin).slice(-MOST);
+  restore(saved: unknown): void {
+    const pins = (Array.isArray(saved) ? saved : []).filter(isPin).slice(-MAX_PINS);
     if (JSON.stringify(pins) === JSON.stringify(this.pins)) return;
     this.pins = pins;
     this.draw();
@@ -60,9 +60,9 @@ export class Pins {
 
   /** Pins an op, or unpins it if it is already pinned (in this stage). */
   toggle(pin: Pin): void {
-    const at = this.pins.findIndex((other) => same(other, pin));
+    const at = this.pins.findIndex((other) => isSamePin(other, pin));
     if (at >= 0) this.pins.splice(at, 1);
-    else this.pins = [...this.pins, pin].slice(-MOST);
+    else this.pins = [...this.pins, pin].slice(-MAX_PINS);
     this.draw();
     this.changed();
   }
@@ -82,7 +82,7 @@ export class Pins {
   private draw(): void {
     this.root.hidden = this.pins.length === 0;
     const { chosen } = this;
-    const extra = chosen && !this.pins.some((pin) => same(pin, chosen)) ? [chosen] : [];
+    const extra = chosen && !this.pins.some((pin) => isSamePin(pin, chosen)) ? [chosen] : [];
     const columns = [...this.pins, ...extra];
     const names = [...new Set(columns.flatMap((pin) => pin.facts.map(([name]) => name)))];
     const head = h(
@@ -91,9 +91,9 @@ export class Pins {
       h('th', {}, h('span', { class: 'faint' }, 'pinned')),
       ...columns.map((pin, i) => {
         const title = button(pin.title, `Select ${pin.title}`, () => this.go(pin.key));
-        const where = h('div', { class: 'faint' }, i < this.pins.length ? pin.stage : 'selected');
-        const off = button('×', `Unpin ${pin.title}`, () => this.toggle(pin));
-        return h('th', { scope: 'col' }, title, i < this.pins.length ? off : null, where);
+        const subtitle = h('div', { class: 'faint' }, i < this.pins.length ? pin.stage : 'selected');
+        const unpinButton = button('×', `Unpin ${pin.title}`, () => this.toggle(pin));
+        return h('th', { scope: 'col' }, title, i < this.pins.length ? unpinButton : null, subtitle);
       }),
     );
     const rows = names.map((name) => {
@@ -106,8 +106,8 @@ export class Pins {
   }
 }
 
-function isPin(each: unknown): each is Pin {
-  const { key, title, stage, facts } = (each ?? {}) as Partial<Pin>;
+function isPin(value: unknown): value is Pin {
+  const { key, title, stage, facts } = (value ?? {}) as Partial<Pin>;
   const texts = (row: unknown) => Array.isArray(row) && row.length === 2 && row.every((t) => typeof t === 'string');
   return (
     ['number', 'string'].includes(typeof key) && typeof title === 'string' &&
@@ -115,4 +115,4 @@ function isPin(each: unknown): each is Pin {
   );
 }
 
-const same = (a: Pin, b: Pin): boolean => a.key === b.key && a.stage === b.stage;
+const isSamePin = (a: Pin, b: Pin): boolean => a.key === b.key && a.stage === b.stage;

@@ -7,7 +7,7 @@ import { GAP_X, LANE, type Lanes, type Previous, type RowsInput, type Slots } fr
 
 const SWEEPS = 3;
 /** The number of gaps that a new item tries on either side of its position. */
-const MAX_LOOK = 64;
+const MAX_GAPS_TRIED = 64;
 
 /** Sections of edges between neighbouring rows; nodes are items and lanes. */
 interface Links {
@@ -71,14 +71,14 @@ export function arrange(
   for (let r = 1; r < rows; r++) reorder(r, links.upStart, links.up);
 
   packRows(centre, order, rowStart, width, rows);
-  const wanted = new Float64Array(nodes);
-  const pull = (r: number, both: boolean, downwards: boolean) => {
+  const target = new Float64Array(nodes);
+  const pull = (r: number, bothSides: boolean, downwards: boolean) => {
     for (let i = rowStart[r]!; i < rowStart[r + 1]!; i++) {
       const v = order[i]!;
-      wanted[v] = desired(centre, links, v, m, both, downwards);
+      target[v] = preferredCentre(centre, links, v, m, bothSides, downwards);
       weight[v] = v >= m ? 4 : 1;
     }
-    fit(centre, wanted, weight, width, order, rowStart[r]!, rowStart[r + 1]!);
+    fit(centre, target, weight, width, order, rowStart[r]!, rowStart[r + 1]!);
   };
   for (let sweep = 0; sweep < SWEEPS; sweep++) {
     for (let r = 1; r < rows; r++) pull(r, false, true);
@@ -90,10 +90,10 @@ export function arrange(
   for (let r = 1; r < rows; r++) {
     for (let i = rowStart[r]!; i < rowStart[r + 1]!; i++) {
       const v = order[i]!;
-      wanted[v] = below(centre, links, v, m);
+      target[v] = meanOfProducers(centre, links, v, m);
       weight[v] = v >= m ? 1 : 400;
     }
-    fit(centre, wanted, weight, width, order, rowStart[r]!, rowStart[r + 1]!);
+    fit(centre, target, weight, width, order, rowStart[r]!, rowStart[r + 1]!);
   }
   return { centre, rowStart, order };
 }
@@ -156,12 +156,12 @@ function mean(
 }
 
 /** The preferred position of a node; lanes pull their neighbours so that long edges run straight. */
-function desired(
+function preferredCentre(
   centre: Float64Array,
   links: Links,
   v: number,
   m: number,
-  both: boolean,
+  bothSides: boolean,
   downwards: boolean,
 ): number {
   let sum = 0;
@@ -169,17 +169,17 @@ function desired(
   const collect = (start: Int32Array, list: Int32Array) => {
     for (let i = start[v]!; i < start[v + 1]!; i++) {
       const u = list[i]!;
-      const pull = v >= m && u >= m ? 8 : v >= m || u >= m ? 1.5 : 2;
-      sum += pull * centre[u]!;
-      total += pull;
+      const pullWeight = v >= m && u >= m ? 8 : v >= m || u >= m ? 1.5 : 2;
+      sum += pullWeight * centre[u]!;
+      total += pullWeight;
     }
   };
-  if (both || downwards) collect(links.upStart, links.up);
-  if (both || !downwards) collect(links.downStart, links.down);
+  if (bothSides || downwards) collect(links.upStart, links.up);
+  if (bothSides || !downwards) collect(links.downStart, links.down);
   return total > 0 ? sum / total : centre[v]!;
 }
 
-function below(centre: Float64Array, links: Links, v: number, m: number): number {
+function meanOfProducers(centre: Float64Array, links: Links, v: number, m: number): number {
   let sum = 0;
   let items = 0;
   for (let i = links.upStart[v]!; i < links.upStart[v + 1]!; i++) {
@@ -219,12 +219,12 @@ const makeScratch = (n: number) => ({
 let scratch = makeScratch(64);
 
 /**
- * The positions nearest to `wanted` (weighted least squares) that keep the order and the gaps: pool
+ * The positions nearest to `target` (weighted least squares) that keep the order and the gaps: pool
  * adjacent violators, linear in the length of the row.
  */
 function fit(
   centre: Float64Array,
-  wanted: Float64Array,
+  target: Float64Array,
   weight: Float64Array,
   width: Float64Array,
   order: Int32Array,
@@ -234,7 +234,7 @@ function fit(
   const n = to - from;
   if (n === 0) return;
   if (n === 1) {
-    centre[order[from]!] = wanted[order[from]!]!;
+    centre[order[from]!] = target[order[from]!]!;
     return;
   }
   if (n > scratch.size.length) scratch = makeScratch(2 * n);
@@ -247,7 +247,7 @@ function fit(
       const u = order[from + i - 1]!;
       offset[i] = offset[i - 1]! + (width[u]! + width[v]!) / 2 + GAP_X;
     }
-    mean[blocks] = wanted[v]! - offset[i]!;
+    mean[blocks] = target[v]! - offset[i]!;
     total[blocks] = weight[v]!;
     size[blocks] = 1;
     blocks++;
@@ -282,34 +282,34 @@ function placeStable(
   m: number,
   width: Float64Array,
 ): void {
-  const known = new Uint8Array(centre.length);
+  const isPlaced = new Uint8Array(centre.length);
   for (let v = 0; v < m; v++) {
     if (Number.isNaN(previous.x[v]!)) continue;
     centre[v] = previous.x[v]! + width[v]! / 2;
-    known[v] = 1;
+    isPlaced[v] = 1;
   }
   const left = (v: number) => centre[v]! - width[v]! / 2;
   const right = (v: number) => centre[v]! + width[v]! / 2;
   const byCentre = (a: number, b: number) => centre[a]! - centre[b]! || a - b;
-  const beside = (v: number, start: Int32Array, list: Int32Array) => {
-    const near = list.subarray(start[v], start[v + 1]).filter((u) => known[u]);
-    return near.length ? near.reduce((sum, u) => sum + centre[u]!, 0) / near.length : null;
+  const meanOfKnown = (v: number, start: Int32Array, list: Int32Array) => {
+    const placed = list.subarray(start[v], start[v + 1]).filter((u) => isPlaced[u]);
+    return placed.length ? placed.reduce((sum, u) => sum + centre[u]!, 0) / placed.length : null;
   };
   for (let r = 0; r + 1 < rowStart.length; r++) {
-    const inRow = order.subarray(rowStart[r], rowStart[r + 1]);
-    const items = [...inRow].filter((v) => known[v]).sort((a, b) => left(a) - left(b) || a - b);
+    const rowNodes = order.subarray(rowStart[r], rowStart[r + 1]);
+    const items = [...rowNodes].filter((v) => isPlaced[v]).sort((a, b) => left(a) - left(b) || a - b);
     for (let i = 1; i < items.length; i++) {
-      const least = right(items[i - 1]!) + GAP_X + width[items[i]!]! / 2;
+      const minCentre = right(items[i - 1]!) + GAP_X + width[items[i]!]! / 2;
       // Positions are integers, so gaps can be one too small.
-      if (least - centre[items[i]!]! > 1) centre[items[i]!] = least;
+      if (minCentre - centre[items[i]!]! > 1) centre[items[i]!] = minCentre;
     }
-    const added = inRow.filter((v) => !known[v]);
+    const added = rowNodes.filter((v) => !isPlaced[v]);
     for (const v of added) {
-      centre[v] = beside(v, links.upStart, links.up) ?? beside(v, links.downStart, links.down) ?? 0;
-      known[v] = 1;
+      centre[v] = meanOfKnown(v, links.upStart, links.up) ?? meanOfKnown(v, links.downStart, links.down) ?? 0;
+      isPlaced[v] = 1;
     }
     added.sort(byCentre);
-    for (const v of added) if (v < m) takeRoom(v, items, centre, width, previous.width);
+    for (const v of added) if (v < m) insertItem(v, items, centre, width, previous.width);
     const lanes = added.filter((v) => v >= m);
     for (let from = 0, to = 0; from < lanes.length; from = to) {
       // The lanes between the same two items.
@@ -324,7 +324,7 @@ function placeStable(
 }
 
 /** Inserts a new item into its row without moving the others, as near to its position as it fits. */
-function takeRoom(
+function insertItem(
   v: number,
   items: number[],
   centre: Float64Array,
@@ -332,37 +332,37 @@ function takeRoom(
   rowWidth: number,
 ): void {
   const half = width[v]! / 2;
-  const wanted = centre[v]!;
+  const target = centre[v]!;
   const start = (i: number) =>
     half + (i > 0 ? centre[items[i - 1]!]! + width[items[i - 1]!]! / 2 + GAP_X : 0);
   const end = (i: number) =>
     (i < items.length ? centre[items[i]!]! - width[items[i]!]! / 2 - GAP_X : rowWidth) - half;
-  const at = countAtMost(items, centre, wanted);
-  let place = items.length;
+  const at = countAtMost(items, centre, target);
+  let slot = items.length;
   let best = Infinity;
   for (const step of [1, -1]) {
-    for (let k = 0; k < MAX_LOOK; k++) {
+    for (let k = 0; k < MAX_GAPS_TRIED; k++) {
       const i = at + step * k;
       if (i < 0 || i > items.length) break;
       if (end(i) < start(i)) continue;
-      const x = Math.min(Math.max(wanted, start(i)), end(i));
-      if (Math.abs(x - wanted) < Math.abs(best - wanted)) [place, best] = [i, x];
+      const x = Math.min(Math.max(target, start(i)), end(i));
+      if (Math.abs(x - target) < Math.abs(best - target)) [slot, best] = [i, x];
       break;
     }
   }
   // No space: at the end of the row, which grows.
-  centre[v] = best === Infinity ? start(place) : best;
-  items.splice(place, 0, v);
+  centre[v] = best === Infinity ? start(slot) : best;
+  items.splice(slot, 0, v);
 }
 
 /** Spreads lanes, in order, between `start` and `end`, as near to their positions as possible. */
 function spread(lanes: Int32Array, centre: Float64Array, start: number, end: number): void {
-  const apart = Math.min(LANE, (end - start) / Math.max(1, lanes.length - 1));
-  let least = start;
+  const spacing = Math.min(LANE, (end - start) / Math.max(1, lanes.length - 1));
+  let lowest = start;
   lanes.forEach((v, i) => {
-    const most = end - (lanes.length - 1 - i) * apart;
-    centre[v] = Math.min(Math.max(centre[v]!, least), most);
-    least = centre[v]! + apart;
+    const highest = end - (lanes.length - 1 - i) * spacing;
+    centre[v] = Math.min(Math.max(centre[v]!, lowest), highest);
+    lowest = centre[v]! + spacing;
   });
 }
 

@@ -18,13 +18,13 @@ export function freshRows(input: RowsInput, edges: Edges): Ranked {
   // user, not at the top.
   const floating = new Uint8Array(m);
   for (let v = 0; v < m; v++) {
-    let floats = 1;
+    let isFloating = 1;
     for (let i = edges.inStart[v]!; i < edges.inStart[v + 1]!; i++) {
       const u = from[edges.inEdges[i]!]!;
       rank[v] = Math.max(rank[v]!, rank[u]! + 1);
-      if (!floating[u] || edges.outStart[u + 1]! - edges.outStart[u]! > 1) floats = 0;
+      if (!floating[u] || edges.outStart[u + 1]! - edges.outStart[u]! > 1) isFloating = 0;
     }
-    floating[v] = floats;
+    floating[v] = isFloating;
   }
   for (let v = m - 1; v >= 0; v--) {
     if (!floating[v] || edges.outStart[v] === edges.outStart[v + 1]) continue;
@@ -34,7 +34,7 @@ export function freshRows(input: RowsInput, edges: Edges): Ranked {
     }
     rank[v] = lowest;
   }
-  return { ...wrapWide(input, rank), before: new Map() };
+  return { ...wrapWide(input, rank), previousHeights: new Map() };
 }
 
 /** Numbers the rows from 0 without gaps and breaks rows that are too wide into several. */
@@ -71,30 +71,30 @@ export function stableRows(
 ): Ranked {
   const { from, to } = input;
   const m = input.width.length;
-  const place = Float64Array.from(previous.row);
+  const rowPosition = Float64Array.from(previous.row);
   // The length of the longest chain of new items below each new item, including itself.
   const chain = new Int32Array(m);
   const ceiling = new Float64Array(m).fill(Infinity);
   for (let v = m - 1; v >= 0; v--) {
-    chain[v] = Number.isNaN(place[v]!) ? 1 : 0;
+    chain[v] = Number.isNaN(rowPosition[v]!) ? 1 : 0;
     for (let i = edges.outStart[v]!; i < edges.outStart[v + 1]!; i++) {
       const w = to[edges.outEdges[i]!]!;
       if (chain[v] === 0) continue;
       if (chain[w]! > 0) {
         chain[v] = Math.max(chain[v]!, chain[w]! + 1);
         ceiling[v] = Math.min(ceiling[v]!, ceiling[w]!);
-      } else ceiling[v] = Math.min(ceiling[v]!, place[w]!);
+      } else ceiling[v] = Math.min(ceiling[v]!, rowPosition[w]!);
     }
   }
   const bottom = previous.rowHeight.length;
   for (let v = 0; v < m; v++) {
     let low = -Infinity;
     for (let i = edges.inStart[v]!; i < edges.inStart[v + 1]!; i++) {
-      low = Math.max(low, place[from[edges.inEdges[i]!]!]!);
+      low = Math.max(low, rowPosition[from[edges.inEdges[i]!]!]!);
     }
     if (chain[v] === 0) {
-      if (place[v]! > low) continue;
-      place[v] = between(low, Math.floor(low) + 1, 1);
+      if (rowPosition[v]! > low) continue;
+      rowPosition[v] = between(low, Math.floor(low) + 1, 1);
       continue;
     }
     let high = ceiling[v]!;
@@ -102,28 +102,28 @@ export function stableRows(
     if (high <= low) high = Math.floor(low) + 1;
     if (!Number.isFinite(high)) {
       const next = Math.floor(low) + 1;
-      place[v] = Math.min(next, bottom + m);
+      rowPosition[v] = Math.min(next, bottom + m);
       continue;
     }
     const next = Math.floor(low) + 1;
     const fits = next + chain[v]! - 1 < high;
-    place[v] = fits ? next : between(low, high, chain[v]!);
+    rowPosition[v] = fits ? next : between(low, high, chain[v]!);
   }
-  return compress(place, previous);
+  return numberRows(rowPosition, previous);
 }
 
 const between = (low: number, high: number, parts: number): number =>
   low + (high - low) / (parts + 1);
 
-function compress(place: Float64Array, { rowHeight }: Previous): Ranked {
-  const values = [...new Set(place)].sort((a, b) => a - b);
+function numberRows(rowPosition: Float64Array, { rowHeight }: Previous): Ranked {
+  const values = [...new Set(rowPosition)].sort((a, b) => a - b);
   const filled = new Set(values);
   const empty: number[] = [];
   for (let r = 0; r < rowHeight.length; r++) if (!filled.has(r)) empty.push(r);
   const keepEmpty = empty.length <= Math.max(EMPTY_ROWS, MAX_EMPTY * rowHeight.length);
   const all = keepEmpty ? [...values, ...empty].sort((a, b) => a - b) : values;
   const index = new Map(all.map((value, i) => [value, i]));
-  const before = new Map<number, number>();
-  rowHeight.forEach((height, r) => index.has(r) && before.set(index.get(r)!, height));
-  return { row: Int32Array.from(place, (value) => index.get(value)!), rows: all.length, before };
+  const previousHeights = new Map<number, number>();
+  rowHeight.forEach((height, r) => index.has(r) && previousHeights.set(index.get(r)!, height));
+  return { row: Int32Array.from(rowPosition, (value) => index.get(value)!), rows: all.length, previousHeights };
 }

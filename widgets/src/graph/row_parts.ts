@@ -5,7 +5,7 @@ export interface RowsInput {
   width: Float64Array;
   height: Float64Array;
   /** Height of an item that has a line for incoming stubs. */
-  tall: Float64Array;
+  stubHeight: Float64Array;
   /** Edges between items, without duplicates. */
   from: Int32Array;
   to: Int32Array;
@@ -35,7 +35,7 @@ export interface Ranked {
   row: Int32Array;
   rows: number;
   /** Heights of the rows of the previous stage. */
-  before: Map<number, number>;
+  previousHeights: Map<number, number>;
 }
 
 /** The positions of edges in the rows between their ends. */

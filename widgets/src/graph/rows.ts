@@ -47,8 +47,8 @@ const MAX_FAN_OUT = 8;
 export function layoutRows(input: RowsInput): RowsLayout {
   const m = input.width.length;
   const edges = splitEdges(input, m);
-  const kept = input.previous ? keptShare(input.previous) : 0;
-  const stable = kept >= 0.5 ? input.previous! : null;
+  const share = input.previous ? keptShare(input.previous) : 0;
+  const stable = share >= 0.5 ? input.previous! : null;
   const ranked = stable ? stableRows(input, edges, stable) : freshRows(input, edges);
   const { row } = ranked;
   const stub = markStubs(input, edges, row, m);
@@ -132,12 +132,12 @@ function finish(
   previous: Previous | null,
 ): RowsLayout {
   const m = input.width.length;
-  const { row, rows, before } = ranked;
+  const { row, rows, previousHeights } = ranked;
   const rowHeight = new Float64Array(rows);
   const itemHeight = Float64Array.from(input.height);
   for (let e = 0; e < stub.length; e++) {
     const v = input.to[e]!;
-    if (stub[e]) itemHeight[v] = Math.max(itemHeight[v]!, input.tall[v]!);
+    if (stub[e]) itemHeight[v] = Math.max(itemHeight[v]!, input.stubHeight[v]!);
   }
   for (let v = 0; v < m; v++) {
     rowHeight[row[v]!] = Math.max(rowHeight[row[v]!]!, itemHeight[v]!);
@@ -146,7 +146,7 @@ function finish(
   // if a scope was closed.
   const closed = new Set<number>();
   previous?.height.forEach((height, v) => height - itemHeight[v]! > LINE && closed.add(row[v]!));
-  for (const [r, height] of before) {
+  for (const [r, height] of previousHeights) {
     if (rowHeight[r]! - height <= LINE && !closed.has(r)) rowHeight[r] = height;
   }
   const rowTop = new Float64Array(rows);
@@ -159,10 +159,10 @@ function finish(
     right = Math.max(right, slots.centre[v]! + input.width[v]! / 2);
   }
   // Between kept items, a lane can use the padding.
-  const room = previous ? -GAP_X / 2 : LANE / 2;
+  const laneMargin = previous ? -GAP_X / 2 : LANE / 2;
   for (let i = m; i < slots.centre.length; i++) {
-    left = Math.min(left, slots.centre[i]! - room);
-    right = Math.max(right, slots.centre[i]! + room);
+    left = Math.min(left, slots.centre[i]! - laneMargin);
+    right = Math.max(right, slots.centre[i]! + laneMargin);
   }
   if (m === 0) left = right = 0;
   const shift = previous ? 0 : -left;

@@ -247,7 +247,7 @@ class Scene {
     }
     const change = changeOf(graph, op);
     if (change !== 'same') return changeColour(palette, change);
-    const phase = phases ? phases.of[op]! : NO_PHASE;
+    const phase = phases ? phases.phaseOfOp[op]! : NO_PHASE;
     if (phase !== NO_PHASE) return phaseColour(palette, phases!.names[phase]!);
     return classColour(palette, classes[graph.data.ops.kind[op]!]!);
   }
@@ -263,47 +263,47 @@ class Scene {
     }
     const change = changeOf(graph, op);
     const value = heat ? heat.ofOp(op) : NaN;
-    const warm = heat && !Number.isNaN(value) ? heatColour(palette, heat.position(value)) : null;
+    const heatRgb = heat && !Number.isNaN(value) ? heatColour(palette, heat.position(value)) : null;
     this.fade(item);
     const kind = classes[graph.data.ops.kind[op]!]!;
     const radius = kind === 'interface' ? h / 2 : 5;
-    pen.fillStyle = warm ? css(warm) : change === 'removed' ? palette.page : palette.surface;
+    pen.fillStyle = heatRgb ? css(heatRgb) : change === 'removed' ? palette.page : palette.surface;
     pen.beginPath();
     pen.roundRect(x, y, w, h, radius);
     pen.fill();
     this.outline(change, x, y, w, h, radius);
     if (hits?.ops[op]) this.halo(x, y, w, h);
-    if (!warm && kind !== 'interface') {
+    if (!heatRgb && kind !== 'interface') {
       pen.fillStyle = classColour(palette, kind);
       pen.fillRect(x + 3, y + 6, 3, h - 12);
     }
-    if (phases && phases.of[op] !== NO_PHASE) this.stripe(phases.names[phases.of[op]!]!, x, y, w, h);
+    if (phases && phases.phaseOfOp[op] !== NO_PHASE) this.stripe(phases.names[phases.phaseOfOp[op]!]!, x, y, w, h);
     if (scale < TEXT) {
       if (change !== 'same') this.badge(change, x, y);
       return;
     }
-    const ink = warm ? inkOn(warm) : palette.text;
+    const ink = heatRgb ? inkOn(heatRgb) : palette.text;
     const left = x + (kind === 'interface' ? 16 : 12);
     pen.textAlign = 'left';
-    pen.fillStyle = change === 'removed' && !warm ? palette.muted : ink;
+    pen.fillStyle = change === 'removed' && !heatRgb ? palette.muted : ink;
     pen.font = fontKind;
     pen.fillText(clip(kindOf(graph, op), w - 26, 7), left, y + 15);
-    pen.fillStyle = warm ? ink : palette.muted;
+    pen.fillStyle = heatRgb ? ink : palette.muted;
     pen.font = fontType;
-    const second = heat && warm ? figure(heat.overlay, value) : shortType(typeOf(graph, op));
+    const second = heat && heatRgb ? figure(heat.overlay, value) : shortType(typeOf(graph, op));
     pen.fillText(clip(second, w - 20, 6.35), left, y + 29);
-    if (h > 40) this.inputs(op, item, left, y + 43, w - 18, ink, warm !== null);
+    if (h > 40) this.inputs(op, item, left, y + 43, w - 18, ink, heatRgb !== null);
     if (change !== 'same') this.badge(change, x, y);
   }
 
   /** The phase of an op at its right edge; recomputed ops have a broken line. */
   private stripe(phase: string, x: number, y: number, w: number, h: number): void {
     const { pen } = this;
-    const wide = Math.min(w / 3, Math.max(4, 3 / this.scale));
+    const stripeWidth = Math.min(w / 3, Math.max(4, 3 / this.scale));
     pen.fillStyle = phaseColour(this.palette, phase);
     const broken = phase === 'recomputed' && this.scale >= SHAPES;
     for (let top = 4; top < h - 4; top += broken ? 8 : h) {
-      pen.fillRect(x + w - wide - 3, y + top, wide, Math.min(broken ? 5 : h, h - 4 - top));
+      pen.fillRect(x + w - stripeWidth - 3, y + top, stripeWidth, Math.min(broken ? 5 : h, h - 4 - top));
     }
   }
 
@@ -320,19 +320,19 @@ class Scene {
   }
 
   /** The phases inside a scope, each as long as its share of the ops. */
-  private mixed(scope: number, x: number, y: number, w: number, h: number): void {
+  private phaseBar(scope: number, x: number, y: number, w: number, h: number): void {
     const { phases } = this.input;
     if (!phases) return;
     const found = phasesInside(phases, scope);
     const total = found.reduce((sum, [, n]) => sum + n, 0);
     let at = x;
     for (const [phase, n] of found) {
-      const wide = (w * n) / total;
+      const segmentWidth = (w * n) / total;
       this.pen.fillStyle = phases.dim[phase]
         ? this.palette.line
         : phaseColour(this.palette, phases.names[phase]!);
-      this.pen.fillRect(at, y, wide, h);
-      at += wide;
+      this.pen.fillRect(at, y, segmentWidth, h);
+      at += segmentWidth;
     }
   }
 
@@ -344,7 +344,7 @@ class Scene {
     y: number,
     width: number,
     ink: string,
-    warm: boolean,
+    onHeat: boolean,
   ): void {
     const { graph, showFolded } = this.input;
     const parts: string[] = [];
@@ -354,12 +354,12 @@ class Scene {
       if (graph.folded[producer] && !showFolded) {
         const type = shortType(typeOf(graph, producer));
         parts.push(`${kindOf(graph, producer).replace(/^.*\./, '')} ${type}`);
-      } else if (!direct.has(this.layout.shownBy[producer]!)) {
+      } else if (!direct.has(this.layout.visibleItemOf[producer]!)) {
         parts.push(`← ${nameOf(graph, producer)} ${kindOf(graph, producer)}`);
       }
     }
     this.pen.font = fontSmall;
-    this.pen.fillStyle = warm ? ink : this.palette.faint;
+    this.pen.fillStyle = onHeat ? ink : this.palette.faint;
     this.pen.fillText(clip(parts.join(' · '), width, 6.1), x, y);
   }
 
@@ -433,8 +433,8 @@ class Scene {
     pen.beginPath();
     pen.roundRect(x, y, w, h, 7);
     pen.stroke();
-    const thick = Math.min(HEADER / 3, Math.max(3, 2 / this.scale));
-    this.mixed(scope, x + 7, y + 1, w - 14, thick);
+    const barHeight = Math.min(HEADER / 3, Math.max(3, 2 / this.scale));
+    this.phaseBar(scope, x + 7, y + 1, w - 14, barHeight);
     if (this.scale >= 0.3) {
       pen.fillStyle = palette.muted;
       pen.font = `600 11px ${SANS}`;
@@ -476,11 +476,11 @@ class Scene {
     this.fade(item);
     const value = heat ? heat.ofScope(index) : NaN;
     const share = heat && !Number.isNaN(value) ? heat.position(value) : 0;
-    const warm = heat && !Number.isNaN(value) ? heatColour(palette, share) : null;
+    const heatRgb = heat && !Number.isNaN(value) ? heatColour(palette, share) : null;
     // A stack of sheets indicates the contents.
     const sheets = scope.repeats ? 2 : 1;
     for (let i = scale >= SHAPES ? sheets : 0; i >= 0; i--) {
-      pen.fillStyle = i === 0 && warm ? css(warm) : i === 0 ? palette.raised : palette.surface;
+      pen.fillStyle = i === 0 && heatRgb ? css(heatRgb) : i === 0 ? palette.raised : palette.surface;
       pen.strokeStyle = palette.faint;
       pen.lineWidth = scale < SHAPES ? 1 / scale : 1;
       pen.beginPath();
@@ -489,10 +489,10 @@ class Scene {
       pen.stroke();
     }
     if (hits && hits.inside[index]! > 0) this.halo(x, y, w, h);
-    const thick = Math.min(h / 3, Math.max(4, 3 / scale));
-    this.mixed(index, x + 6, y + h - thick - 2, w - 12, thick);
+    const barHeight = Math.min(h / 3, Math.max(4, 3 / scale));
+    this.phaseBar(index, x + 6, y + h - barHeight - 2, w - 12, barHeight);
     if (scale >= 0.25) {
-      const ink = warm ? inkOn(warm) : palette.text;
+      const ink = heatRgb ? inkOn(heatRgb) : palette.text;
       pen.fillStyle = ink;
       pen.font = fontKind;
       pen.textAlign = 'left';
@@ -501,13 +501,13 @@ class Scene {
         ? `${scope.repeats} × ${scope.uniform ? 'same block' : 'block, not all equal'} · `
         : '';
       const note =
-        heat && warm ? figure(heat.overlay, value) : plural(scope.counted, 'op');
-      const taken = this.scopeChanges(index, x + w - 4, y + 31);
+        heat && heatRgb ? figure(heat.overlay, value) : plural(scope.counted, 'op');
+      const changesWidth = this.scopeChanges(index, x + w - 4, y + 31);
       pen.font = fontSmall;
-      pen.fillStyle = warm ? ink : palette.muted;
-      pen.fillText(clip(repeat + note, w - 20 - taken, 6), x + 10, y + 34);
-      const found = hits ? hits.inside[index]! : 0;
-      if (found > 0) this.pill(`${count(found)} found`, x + w - 4, y, palette.hit, DARK_INK);
+      pen.fillStyle = heatRgb ? ink : palette.muted;
+      pen.fillText(clip(repeat + note, w - 20 - changesWidth, 6), x + 10, y + 34);
+      const hitCount = hits ? hits.inside[index]! : 0;
+      if (hitCount > 0) this.pill(`${count(hitCount)} found`, x + w - 4, y, palette.hit, DARK_INK);
     }
     pen.globalAlpha = 1;
   }
@@ -553,8 +553,8 @@ const orders = new WeakMap<Container, { start: Int32Array; edges: Int32Array }>(
 
 /** Edges by the row they start in, so that only those near the window are drawn. */
 function edgeOrder(container: Container): { start: Int32Array; edges: Int32Array } {
-  const known = orders.get(container);
-  if (known) return known;
+  const cached = orders.get(container);
+  if (cached) return cached;
   const { rows, edgeFrom } = container;
   const start = new Int32Array(rows.rowTop.length + 1);
   for (const from of edgeFrom) start[rows.row[from]! + 1]!++;
@@ -572,17 +572,17 @@ const NONE: ReadonlySet<number> = new Set();
 
 /** The items with a drawn edge to `item`. */
 function drawnSources(container: Container, item: number): ReadonlySet<number> {
-  let known = sources.get(container);
-  if (!known) {
-    known = new Map();
+  let cached = sources.get(container);
+  if (!cached) {
+    cached = new Map();
     for (let e = 0; e < container.edgeFrom.length; e++) {
       if (container.rows.stub[e]) continue;
       const target = container.items[container.edgeTo[e]!]!;
-      const set = known.get(target) ?? new Set();
+      const set = cached.get(target) ?? new Set();
       set.add(container.items[container.edgeFrom[e]!]!);
-      known.set(target, set);
+      cached.set(target, set);
     }
-    sources.set(container, known);
+    sources.set(container, cached);
   }
-  return known.get(item) ?? NONE;
+  return cached.get(item) ?? NONE;
 }

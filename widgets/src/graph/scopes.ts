@@ -4,7 +4,7 @@
  */
 
 import { CHANGES } from '../shared/theme';
-import { countedAs, type Graph, type Key } from './model';
+import { countCategory, type Graph, type Key } from './model';
 
 const REMOVED = CHANGES.indexOf('removed');
 
@@ -107,16 +107,16 @@ function fromPaths(graph: Graph): Tree {
     }
     return parent;
   });
-  const home = Int32Array.from(ops.scope, (scope) => node[scope] ?? 0);
-  const draws = new Uint8Array(tree.scopes.length);
+  const pathScope = Int32Array.from(ops.scope, (scope) => node[scope] ?? 0);
+  const hasDrawnOps = new Uint8Array(tree.scopes.length);
   for (let op = 0; op < graph.n; op++) {
     if (graph.folded[op]) continue;
-    for (let at = home[op]!; at >= 0 && !draws[at]; at = tree.scopes[at]!.parent) draws[at] = 1;
+    for (let at = pathScope[op]!; at >= 0 && !hasDrawnOps[at]; at = tree.scopes[at]!.parent) hasDrawnOps[at] = 1;
   }
   for (let op = 0; op < graph.n; op++) {
     // Weights of a layer that no longer exists go to their current user.
-    const lone = graph.folded[op] && !draws[home[op]!];
-    const index = home[lone ? graph.users[graph.userStart[op]!]! : op]!;
+    const isOrphan = graph.folded[op] && !hasDrawnOps[pathScope[op]!];
+    const index = pathScope[isOrphan ? graph.users[graph.userStart[op]!]! : op]!;
     tree.scopeOf[op] = index;
     tree.scopes[index]!.ops.push(op);
   }
@@ -132,7 +132,7 @@ function measure(graph: Graph, tree: Tree): void {
     scope.total = scope.ops.length;
     scope.counted = 0;
     for (const op of scope.ops) {
-      if (graph.status[op] !== REMOVED && countedAs(graph, op) === 'op') scope.counted++;
+      if (graph.status[op] !== REMOVED && countCategory(graph, op) === 'op') scope.counted++;
     }
     const drawn = scope.ops.filter((op) => !graph.constant[op]);
     scope.first = drawn[0] ?? -1;
@@ -181,20 +181,20 @@ function sectionNames(
   const prefix = `${scope.id}#`;
   const names = new Map<number, string>();
   if (previous) {
-    let kept = 0;
+    let keptCount = 0;
     let current: string | undefined;
     const pending: number[] = [];
     for (const op of visible) {
       const before = previous.get(graph.keys[op]!);
       if (before?.startsWith(prefix)) {
-        kept++;
+        keptCount++;
         current = before;
         for (const waiting of pending.splice(0)) names.set(waiting, before);
       }
       if (current === undefined) pending.push(op);
       else names.set(op, current);
     }
-    if (kept * 2 > visible.length) return names;
+    if (keptCount * 2 > visible.length) return names;
     names.clear();
   }
   const blocks = repeatedBlocks(graph, visible);
@@ -299,14 +299,14 @@ export function repeatedBlocks(graph: Graph, visible: number[]): Block[] {
   candidates.sort(
     (a, b) => b.period * b.times - a.period * a.times || a.period - b.period || a.start - b.start,
   );
-  const taken = new Uint8Array(m);
+  const covered = new Uint8Array(m);
   const blocks: Block[] = [];
   for (const block of candidates) {
     const end = block.start + block.period * block.times;
     let free = true;
-    for (let i = block.start; free && i < end; i++) free = taken[i] === 0;
+    for (let i = block.start; free && i < end; i++) free = covered[i] === 0;
     if (!free || block.period < 8) continue;
-    taken.fill(1, block.start, end);
+    covered.fill(1, block.start, end);
     blocks.push(block);
   }
   return blocks.sort((a, b) => a.start - b.start);
@@ -338,8 +338,8 @@ function groupRepeats(
     if (children.length < 3) continue;
     const result: number[] = [];
     for (let i = 0; i < children.length; ) {
-      const kept = keptRun(tree, children, i, before);
-      const to = kept ?? equalRun(tree, shapes, children, i);
+      const previousEnd = previousRunEnd(tree, children, i, before);
+      const to = previousEnd ?? equalRunEnd(tree, shapes, children, i);
       if (to - i < 3) {
         result.push(children[i++]!);
         continue;
@@ -352,7 +352,7 @@ function groupRepeats(
 }
 
 /** The end of a group of the previous stage whose members are all still adjacent. */
-function keptRun(
+function previousRunEnd(
   tree: Tree,
   children: number[],
   from: number,
@@ -366,14 +366,14 @@ function keptRun(
   return from + members.length;
 }
 
-function equalRun(tree: Tree, shapes: Shapes, children: number[], from: number): number {
+function equalRunEnd(tree: Tree, shapes: Shapes, children: number[], from: number): number {
   const first = children[from]!;
   let to = from + 1;
   if (tree.scopes[first]!.total < 2) return to;
   while (
     to < children.length &&
-    shapes.adjacent(children[to - 1]!, children[to]!) &&
-    shapes.equal(first, children[to]!)
+    shapes.isAdjacent(children[to - 1]!, children[to]!) &&
+    shapes.isEqual(first, children[to]!)
   ) {
     to++;
   }
@@ -395,7 +395,7 @@ function group(
   const scope = makeScope(id, label, 'group', parent);
   scope.children = members;
   scope.repeats = members.length;
-  scope.uniform = members.every((member) => shapes.equal(members[0]!, member));
+  scope.uniform = members.every((member) => shapes.isEqual(members[0]!, member));
   next.set(id, ids);
   return add(tree, scope);
 }
@@ -411,29 +411,29 @@ class Shapes {
   private tokens: Int32Array = new Int32Array(1024);
   private readonly labels = new Map<string, number>();
   /** The number of drawn ops before each op. */
-  private readonly before: Int32Array;
+  private readonly drawnBefore: Int32Array;
 
   constructor(
     private readonly graph: Graph,
     private readonly tree: Tree,
   ) {
-    this.before = new Int32Array(graph.n + 1);
+    this.drawnBefore = new Int32Array(graph.n + 1);
     for (let op = 0; op < graph.n; op++) {
       const counts = !graph.folded[op] && graph.status[op] !== 2;
-      this.before[op + 1] = this.before[op]! + (counts ? 1 : 0);
+      this.drawnBefore[op + 1] = this.drawnBefore[op]! + (counts ? 1 : 0);
     }
     this.position = new Int32Array(graph.n).fill(-1);
     this.inside = new Int32Array(graph.n);
   }
 
   /** Whether `b` directly follows `a`: ops between them must not be enclosed. */
-  adjacent(a: number, b: number): boolean {
+  isAdjacent(a: number, b: number): boolean {
     const end = this.tree.scopes[a]!.last + 1;
     const { first } = this.tree.scopes[b]!;
-    return 0 < end && end <= first && this.before[first] === this.before[end];
+    return 0 < end && end <= first && this.drawnBefore[first] === this.drawnBefore[end];
   }
 
-  equal(a: number, b: number): boolean {
+  isEqual(a: number, b: number): boolean {
     if (a === b) return true;
     if (this.hash(a) !== this.hash(b)) return false;
     const first = this.tokens.slice(0, this.fill(a));
@@ -444,8 +444,8 @@ class Shapes {
   }
 
   private hash(scope: number): number {
-    const known = this.hashes.get(scope);
-    if (known !== undefined) return known;
+    const cached = this.hashes.get(scope);
+    if (cached !== undefined) return cached;
     const n = this.fill(scope);
     let hash = 0x811c9dc5 ^ n;
     for (let i = 0; i < n; i++) hash = Math.imul(hash ^ this.tokens[i]!, 0x01000193);
@@ -475,7 +475,7 @@ class Shapes {
         // A removed op is no longer part of the block.
         if (!status || status[op] !== 2) inside[count++] = op;
       }
-      children.forEach((child, i) => collect(child, this.name(tree.scopes[child]!.label, i)));
+      children.forEach((child, i) => collect(child, this.nameToken(tree.scopes[child]!.label, i)));
       push(-2);
     };
     collect(scope, 0);
@@ -495,8 +495,8 @@ class Shapes {
   }
 
   /** Scopes whose names differ only by a number are compared by their position instead. */
-  private name(label: string, place: number): number {
-    if (/\d/.test(label)) return -10 - place;
+  private nameToken(label: string, index: number): number {
+    if (/\d/.test(label)) return -10 - index;
     let id = this.labels.get(label);
     if (id === undefined) this.labels.set(label, (id = this.labels.size + 1));
     return id;

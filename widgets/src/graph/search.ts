@@ -4,12 +4,12 @@
  */
 
 import { shortType } from '../shared/format';
-import { type Answers, ask, type Asked } from './expressions';
+import { type ExpressionMatches, matchInWorker, type ExpressionTexts } from './expressions';
 import type { Graph } from './model';
 import { nameOf } from './model';
 
 type Test = (op: number) => boolean;
-type Matches = (text: string) => boolean;
+type TextTest = (text: string) => boolean;
 type Column = ArrayLike<number> | undefined;
 
 const FIELDS = ['kind', 'shape', 'dtype', 'attr', 'line', 'name', 'scope', 'phase'] as const;
@@ -25,17 +25,17 @@ interface Term {
 }
 
 /** The texts in which to search the expressions of `query`; empty without expressions. */
-export function asked(graph: Graph, query: string): Asked {
-  const texts = (field: Field) => tableOf(graph, field).texts;
-  return askedOf(query, (term) => (term.field ? texts(term.field) : FIELDS.flatMap(texts)));
+export function textsForExpressions(graph: Graph, query: string): ExpressionTexts {
+  const texts = (field: Field) => fieldTable(graph, field).texts;
+  return collectTexts(query, (term) => (term.field ? texts(term.field) : FIELDS.flatMap(texts)));
 }
 
 /**
  * The ops that match every term of `query`, in program order. Each table of strings is searched
- * once, then every op is one lookup. `answers`: the answers to `asked`.
+ * once, then every op is one lookup. `matches`: those of `textsForExpressions`.
  */
-export function search(graph: Graph, query: string, answers: Answers): Int32Array {
-  const tests = terms(query).map((term) => termTest(graph, term, answers));
+export function search(graph: Graph, query: string, matches: ExpressionMatches): Int32Array {
+  const tests = parseTerms(query).map((term) => termTest(graph, term, matches));
   if (tests.length === 0) return new Int32Array(0);
   const hits: number[] = [];
   for (let op = 0; op < graph.n; op++) if (tests.every((test) => test(op))) hits.push(op);
@@ -48,78 +48,78 @@ export async function searchNames(
   query: string,
   signal: AbortSignal,
 ): Promise<number[]> {
-  const wanted = terms(query);
-  if (wanted.length === 0 || wanted.some(({ field }) => field && field !== 'name')) return [];
-  const answers = await ask(askedOf(query, () => names), signal);
-  const tests = wanted.map((term) => answered(term, answers) ?? contains(term.text));
+  const queryTerms = parseTerms(query);
+  if (queryTerms.length === 0 || queryTerms.some(({ field }) => field && field !== 'name')) return [];
+  const matches = await matchInWorker(collectTexts(query, () => names), signal);
+  const tests = queryTerms.map((term) => expressionTest(term, matches) ?? contains(term.text));
   return [...names.keys()].filter((i) => tests.every((test) => test(names[i]!)));
 }
 
-function terms(query: string): Term[] {
-  return [...query.matchAll(TERM)].map(([whole, prefix, phrase, expression, word]) => {
+function parseTerms(query: string): Term[] {
+  return [...query.matchAll(TERM)].map(([match, prefix, phrase, expression, word]) => {
     const field = FIELDS.find((name) => name === prefix?.toLowerCase());
     // A colon without a known field before it is part of the word: `model.py:12`.
-    const known = field !== undefined || prefix === undefined;
+    const isField = field !== undefined || prefix === undefined;
     return {
       field,
-      text: (known ? (phrase ?? word ?? '') : whole).toLowerCase(),
-      expression: known ? expression : undefined,
+      text: (isField ? (phrase ?? word ?? '') : match).toLowerCase(),
+      expression: isField ? expression : undefined,
     };
   });
 }
 
-function askedOf(query: string, texts: (term: Term) => readonly string[]): Asked {
-  const all: Asked = new Map();
-  for (const term of terms(query)) {
+function collectTexts(query: string, texts: (term: Term) => readonly string[]): ExpressionTexts {
+  const all: ExpressionTexts = new Map();
+  for (const term of parseTerms(query)) {
     if (term.expression === undefined) continue;
     all.set(term.expression, [...(all.get(term.expression) ?? []), ...texts(term)]);
   }
   return all;
 }
 
-function termTest(graph: Graph, term: Term, answers: Answers): Test {
-  if (term.field) return fieldTest(graph, term.field, term, answers);
-  const tests = FIELDS.map((name) => fieldTest(graph, name, term, answers));
+function termTest(graph: Graph, term: Term, expressionMatches: ExpressionMatches): Test {
+  if (term.field) return fieldTest(graph, term.field, term, expressionMatches);
+  const tests = FIELDS.map((name) => fieldTest(graph, name, term, expressionMatches));
   return (op) => tests.some((test) => test(op));
 }
 
-const contains = (wanted: string): Matches => (entry) => entry.toLowerCase().includes(wanted);
+const contains = (part: string): TextTest => (entry) => entry.toLowerCase().includes(part);
 
-/** The test for an expression, from its answer; null: the term is a text. */
-function answered({ expression }: Term, answers: Answers): Matches | null {
+/** The test for an expression, from its matches; null: the term is a text. */
+function expressionTest({ expression }: Term, expressionMatches: ExpressionMatches): TextTest | null {
   if (expression === undefined) return null;
-  const found = answers.get(expression)!;
+  const found = expressionMatches.get(expression)!;
   return (entry) => found.has(entry);
 }
 
-function fieldTest(graph: Graph, field: Field, term: Term, answers: Answers): Test {
-  const { texts, column } = tableOf(graph, field);
-  const inTable = (matches: Matches): Test => {
+function fieldTest(graph: Graph, field: Field, term: Term, expressionMatches: ExpressionMatches): Test {
+  const { texts, column } = fieldTable(graph, field);
+  const testTable = (textTest: TextTest): Test => {
     if (!column) return () => false;
-    const found = Uint8Array.from(texts, (entry) => (matches(entry) ? 1 : 0));
+    const found = Uint8Array.from(texts, (entry) => (textTest(entry) ? 1 : 0));
     return (op) => found[column[op]!] === 1;
   };
-  const given = answered(term, answers);
-  if (given) return inTable(given);
+  const isMatch = expressionTest(term, expressionMatches);
+  if (isMatch) return testTable(isMatch);
   const { text } = term;
   switch (field) {
     case 'shape':
-      return inTable(contains(text.replaceAll('×', 'x')));
+      return testTable(contains(text.replaceAll('×', 'x')));
     case 'dtype':
-      return inTable((entry) => entry.toLowerCase() === text);
+      return testTable((entry) => entry.toLowerCase() === text);
     case 'line': {
       const parts = /^(.*?)(?::(\d+))?$/.exec(text)!;
-      const test = inTable(contains(parts[1]!));
+      const test = testTable(contains(parts[1]!));
       const line = Number(parts[2]);
       return parts[2] ? (op) => test(op) && graph.data.ops.line?.[op] === line : test;
     }
     default:
-      return inTable(contains(text));
+      return testTable(contains(text));
   }
 }
 
 /** The texts of a field, and the index of each op's text. */
-function tableOf(graph: Graph, field: Field): { texts: readonly string[]; column: Column } {
+function fieldTable(graph: Graph, field: Field): { texts: readonly string[]; column: Column } {
   const { data } = graph;
   const { ops } = data;
   switch (field) {

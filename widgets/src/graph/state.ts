@@ -1,7 +1,7 @@
 /** The state of a graph view: the stage, the open scopes, and positions that persist across stages. */
 
 import { makeGraph, type Graph, type GraphData, type Key } from './model';
-import { initialOpen, layoutGraph, type Layout, type Places, rememberPlaces } from './layout';
+import { initialOpen, layoutGraph, type Layout, type StagePositions, recordPositions } from './layout';
 import { makeTree, type Sticky, type Tree } from './scopes';
 import type { Motion } from './scene';
 import { CHANGES } from '../shared/theme';
@@ -22,11 +22,11 @@ export class GraphState {
   changes: Int32Array | null = null;
   private readonly sticky: Sticky = { groups: new Map(), sections: new Map() };
   /** Positions in the previously shown stage, which this stage's layout must keep. */
-  private base: Places | null = null;
-  private current: Places = new Map();
-  private readonly stages = new Map<string, Places>();
+  private previousPositions: StagePositions | null = null;
+  private currentPositions: StagePositions = new Map();
+  private readonly positionsByStage = new Map<string, StagePositions>();
   /** The scopes around the first change of the first shown stage. */
-  private aroundChange: string[] = [];
+  private scopesAroundChange: string[] = [];
 
   get maxVisible(): number {
     return this.graph.data.options?.max_visible ?? MAX_VISIBLE;
@@ -36,11 +36,11 @@ export class GraphState {
   load(data: GraphData): void {
     const first = this.layout === undefined;
     if (!first) {
-      this.stages.delete(this.graph.data.stage.id);
-      this.stages.set(this.graph.data.stage.id, this.current);
-      for (const id of this.stages.keys()) {
-        if (this.stages.size <= REMEMBERED_STAGES) break;
-        this.stages.delete(id);
+      this.positionsByStage.delete(this.graph.data.stage.id);
+      this.positionsByStage.set(this.graph.data.stage.id, this.currentPositions);
+      for (const id of this.positionsByStage.keys()) {
+        if (this.positionsByStage.size <= REMEMBERED_STAGES) break;
+        this.positionsByStage.delete(id);
       }
     }
     this.graph = makeGraph(data);
@@ -48,11 +48,11 @@ export class GraphState {
     this.parents = Int32Array.from(this.tree.scopes, (scope) => scope.parent);
     this.changes = countChanges(this.graph, this.tree, this.parents);
     if (first) {
-      this.aroundChange = this.around(this.firstChange());
+      this.scopesAroundChange = this.closedScopesAround(this.firstChange());
       this.open = this.initialOpen();
     }
-    this.base = first ? null : new Map([...this.current, ...(this.stages.get(data.stage.id) ?? [])]);
-    this.current = new Map(this.base ?? []);
+    this.previousPositions = first ? null : new Map([...this.currentPositions, ...(this.positionsByStage.get(data.stage.id) ?? [])]);
+    this.currentPositions = new Map(this.previousPositions ?? []);
     this.place();
   }
 
@@ -60,7 +60,7 @@ export class GraphState {
    * are drawn. */
   initialOpen(): Set<string> {
     const open = initialOpen(this.tree, this.graph.data.options?.open_items ?? OPEN_ITEMS);
-    for (const scope of this.aroundChange) open.add(scope);
+    for (const scope of this.scopesAroundChange) open.add(scope);
     return open;
   }
 
@@ -79,7 +79,7 @@ export class GraphState {
   }
 
   /** The ids of the initially closed scopes around an op; empty if they contain too many items. */
-  private around(op: number): string[] {
+  private closedScopesAround(op: number): string[] {
     const open = this.initialOpen();
     const found: string[] = [];
     let items = 0;
@@ -87,7 +87,7 @@ export class GraphState {
       const { id } = this.tree.scopes[s]!;
       if (open.has(id)) continue;
       found.push(id);
-      items += this.cost(s);
+      items += this.directItemCount(s);
     }
     return items > OPENED_FOR_CHANGE ? [] : found;
   }
@@ -98,9 +98,9 @@ export class GraphState {
       tree: this.tree,
       open: this.open,
       showFolded: this.showFolded,
-      previous: this.base,
+      previous: this.previousPositions,
     });
-    rememberPlaces(this.graph, this.tree, this.layout, this.current);
+    recordPositions(this.graph, this.tree, this.layout, this.currentPositions);
   }
 
   isOpen(scope: number): boolean {
@@ -112,14 +112,14 @@ export class GraphState {
     const { id } = this.tree.scopes[scope]!;
     if (this.open.has(id)) this.open.delete(id);
     else {
-      if (!force && this.layout.count + this.cost(scope) > this.maxVisible) return false;
+      if (!force && this.layout.count + this.directItemCount(scope) > this.maxVisible) return false;
       this.open.add(id);
     }
     this.place();
     return true;
   }
 
-  private cost(scope: number): number {
+  private directItemCount(scope: number): number {
     const { children, ops } = this.tree.scopes[scope]!;
     return children.length + ops.length;
   }
@@ -148,25 +148,25 @@ export class GraphState {
 
   /** Opens one more level everywhere, or all; returns false if it stops at the cap. */
   expand(all: boolean): boolean {
-    let shown = this.layout.count;
-    let whole = true;
+    let itemCount = this.layout.count;
+    let complete = true;
     let level = this.tree.scopes.flatMap((_, i) => (this.layout.itemOfScope[i]! >= 0 ? [i] : []));
     level = level.filter((scope) => !this.isOpen(scope));
     while (level.length) {
       const next: number[] = [];
       for (const scope of level) {
-        if (shown + this.cost(scope) > this.maxVisible) {
-          whole = false;
+        if (itemCount + this.directItemCount(scope) > this.maxVisible) {
+          complete = false;
           continue;
         }
-        shown += this.cost(scope);
+        itemCount += this.directItemCount(scope);
         this.open.add(this.tree.scopes[scope]!.id);
         next.push(...this.tree.scopes[scope]!.children);
       }
       level = all ? next : [];
     }
     this.place();
-    return whole;
+    return complete;
   }
 
   collapse(): void {
@@ -184,7 +184,7 @@ export class GraphState {
 export function motionBetween(
   before: { layout: Layout; keyOf: (item: number) => Key | string },
   after: GraphState,
-  seen: (x: number, y: number) => boolean,
+  isSeen: (x: number, y: number) => boolean,
 ): { motion: Motion; dx: number; dy: number; moved: number } {
   const old = new Map<Key | string, number>();
   for (let item = 0; item < before.layout.count; item++) old.set(before.keyOf(item), item);
@@ -205,7 +205,7 @@ export function motionBetween(
       continue;
     }
     from[item] = source;
-    if (layout.opens[item]! < 0 && seen(before.layout.x[source]!, before.layout.y[source]!)) {
+    if (layout.opens[item]! < 0 && isSeen(before.layout.x[source]!, before.layout.y[source]!)) {
       dxs.push(layout.x[item]! - before.layout.x[source]!);
       dys.push(layout.y[item]! - before.layout.y[source]!);
     }
@@ -216,10 +216,10 @@ export function motionBetween(
     if (from[item]! < 0) continue;
     motion.fromX[item] = before.layout.x[from[item]!]! + dx;
     motion.fromY[item] = before.layout.y[from[item]!]! + dy;
-    const far =
+    const distance =
       Math.abs(motion.fromX[item]! - layout.x[item]!) +
       Math.abs(motion.fromY[item]! - layout.y[item]!);
-    if (far > 0.5) moved++;
+    if (distance > 0.5) moved++;
   }
   return { motion, dx, dy, moved };
 }
@@ -230,15 +230,15 @@ function median(values: number[]): number {
 }
 
 function countChanges(graph: Graph, tree: Tree, parents: Int32Array): Int32Array | null {
-  let any = false;
+  let hasChanges = false;
   const counts = new Int32Array(tree.scopes.length * 5);
   for (let op = 0; op < graph.n; op++) {
     const status = graph.status[op]!;
     if (status === 0) continue;
-    any = true;
+    hasChanges = true;
     for (let s = tree.scopeOf[op]!; s >= 0; s = parents[s]!) counts[s * 5 + status]!++;
   }
-  return any ? counts : null;
+  return hasChanges ? counts : null;
 }
 
 /** The number of marked ops inside each scope. */

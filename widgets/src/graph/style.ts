@@ -1,7 +1,7 @@
 /** Colours of ops: a subtle mark for the kind of work, and scales for heat overlays. */
 
 import { ink, phases, work } from '../../colours.json';
-import { inTheme, type Pair, type Palette } from '../shared/theme';
+import { inTheme, type ColourPair, type Palette } from '../shared/theme';
 import type { Graph, Overlay } from './model';
 
 /** Classes of work, with a mark each; the host can name the class of each kind. */
@@ -27,15 +27,15 @@ export function classColour(palette: Palette, name: OpClass): string {
 }
 
 export function kindClasses(graph: Graph): OpClass[] {
-  const given = graph.data.classes;
+  const classes = graph.data.classes;
   return graph.data.kinds.map((kind, i) => {
-    const wanted = given?.[i];
-    return wanted && wanted in work ? (wanted as OpClass) : classOfKind(kind);
+    const name = classes?.[i];
+    return name && name in work ? (name as OpClass) : classOfKind(kind);
   });
 }
 
 export function phaseColour(palette: Palette, phase: string): string {
-  const pair = (phases as Record<string, Pair>)[phase];
+  const pair = (phases as Record<string, ColourPair>)[phase];
   return pair ? inTheme(palette, pair) : palette.faint;
 }
 

@@ -17,7 +17,7 @@ export interface Painter {
   marks(context: CanvasRenderingContext2D, view: Box, scale: number): void;
   bounds(): Box;
   /** Called after every frame, for elements that follow the camera (the map). */
-  framed(): void;
+  onFrame(): void;
 }
 
 export class Viewport {
@@ -31,7 +31,7 @@ export class Viewport {
   private readonly bitmapContext = this.bitmap.getContext('2d', { alpha: false })!;
   private bitmapCamera: Camera = { x: 0, y: 0, scale: 1 };
   private dirty = true;
-  private asked = false;
+  private frameRequested = false;
   private lastGesture = 0;
   private restTimer = 0;
   private animation: ((now: number) => boolean) | null = null;
@@ -39,7 +39,7 @@ export class Viewport {
   width = 0;
   height = 0;
   /** Whether the user has moved the window since it was placed automatically. */
-  touched = false;
+  movedByUser = false;
 
   constructor(
     private readonly host: HTMLElement,
@@ -78,17 +78,17 @@ export class Viewport {
   }
 
   /** The scene itself changed. */
-  changed(): void {
+  redraw(): void {
     this.dirty = true;
-    this.ask();
+    this.requestFrame();
   }
 
   /** Only the marks changed. */
-  ask(): void {
-    if (this.asked) return;
-    this.asked = true;
+  requestFrame(): void {
+    if (this.frameRequested) return;
+    this.frameRequested = true;
     requestAnimationFrame((now) => {
-      this.asked = false;
+      this.frameRequested = false;
       this.draw(now);
     });
   }
@@ -96,7 +96,7 @@ export class Viewport {
   /** Runs `step` each frame until it returns false. */
   animate(step: (now: number) => boolean): void {
     this.animation = step;
-    this.ask();
+    this.requestFrame();
   }
 
   stop(): void {
@@ -137,14 +137,14 @@ export class Viewport {
       y: box.y + box.height / 2 - (this.height + top) / 2 / scale,
       scale,
     };
-    this.changed();
+    this.redraw();
   }
 
   centre(x: number, y: number): void {
     this.camera.x = x - this.width / 2 / this.camera.scale;
     this.camera.y = y - this.height / 2 / this.camera.scale;
     this.clamp();
-    this.changed();
+    this.redraw();
   }
 
   /** Keeps at least a part of the drawing in the window. */
@@ -163,40 +163,40 @@ export class Viewport {
   }
 
   /** Whether the scene is drawn for the current camera, and not a moved bitmap. */
-  get sharp(): boolean {
-    return !this.dirty && !this.moved();
+  get isSharp(): boolean {
+    return !this.dirty && !this.hasCameraMoved();
   }
 
-  private moved(): boolean {
+  private hasCameraMoved(): boolean {
     const [to, from] = [this.camera, this.bitmapCamera];
     return to.x !== from.x || to.y !== from.y || to.scale !== from.scale;
   }
 
   private gesture(): void {
-    this.touched = true;
+    this.movedByUser = true;
     this.lastGesture = performance.now();
-    this.ask();
+    this.requestFrame();
   }
 
   private draw(now: number): void {
     if (this.width === 0) return;
     const started = performance.now();
     if (this.animation) {
-      if (this.animation(now)) this.ask();
+      if (this.animation(now)) this.requestFrame();
       else this.animation = null;
       this.dirty = true;
     }
-    const cameraMoved = this.moved();
+    const cameraMoved = this.hasCameraMoved();
     const gesturing = started - this.lastGesture < REST_MS;
     const reuse = cameraMoved && gesturing && this.sceneMs > SLOW_MS && !this.animation;
     if ((this.dirty || cameraMoved) && !reuse) this.drawScene();
     else if (reuse) {
       clearTimeout(this.restTimer);
-      this.restTimer = window.setTimeout(() => this.ask(), REST_MS + 10);
+      this.restTimer = window.setTimeout(() => this.requestFrame(), REST_MS + 10);
     }
     this.compose();
     this.frameMs = performance.now() - started;
-    this.painter.framed();
+    this.painter.onFrame();
   }
 
   private drawScene(): void {

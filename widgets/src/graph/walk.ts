@@ -9,7 +9,7 @@ export function neighbour(graph: Graph, layout: Layout, item: number, down: bool
   const found: number[] = [];
   if (id >= 0) {
     for (const op of down ? usersOf(graph, id) : operandsOf(graph, id)) {
-      const other = layout.shownBy[op]!;
+      const other = layout.visibleItemOf[op]!;
       if (other >= 0 && other !== item) found.push(other);
     }
   } else {
@@ -33,7 +33,7 @@ export function sibling(layout: Layout, item: number, by: number): number {
   const { rows, items } = container;
   const local = items.indexOf(item);
   const r = rows.row[local]!;
-  const place = rows.order.indexOf(local) + by;
-  if (place < rows.rowStart[r]! || place >= rows.rowStart[r + 1]!) return -1;
-  return items[rows.order[place]!]!;
+  const position = rows.order.indexOf(local) + by;
+  if (position < rows.rowStart[r]! || position >= rows.rowStart[r + 1]!) return -1;
+  return items[rows.order[position]!]!;
 }

@@ -40,33 +40,33 @@ export const OFFERED =
 
 export const OUT_OF_REACH = 'reading a model of this size takes too long';
 
-export const aboutPasses = (): Node[] => [
+export const passesDescription = (): Node[] => [
   h('span', { title: MEANING }, h('b', {}, 'The peak after each pass'), ', ops one by one; inputs, weights, results not counted'),
 ];
 
-export const aboutPlanners = (): (Node | string)[] => [
+export const plannersDescription = (): (Node | string)[] => [
   h('b', {}, 'Other planners'),
   ' on the same buffers of the arena, run now with little effort; no plan needs less than the bound.',
 ];
 
 /** The CSS class of a difference. */
-export const tone = (by: number): string => (by > 0 ? 'more' : by < 0 ? 'less' : 'faint');
+export const tone = (difference: number): string => (difference > 0 ? 'more' : difference < 0 ? 'less' : 'faint');
 
 /** The change of the peak by a pass, as text; `rows`: all rows of its recording. */
-export function moved(rows: readonly PassRow[], row: PassRow): { words: string; by: number } {
+export function peakChange(rows: readonly PassRow[], row: PassRow): { text: string; change: number } {
   const first = rows[0]!.stage;
   const before = rows[row.stage - first - 1];
-  if (!before) return { words: first ? '' : 'imported', by: 0 };
-  const by = row.bytes - before.bytes;
-  return { words: by === 0 ? 'unchanged' : signed(by, bytes), by };
+  if (!before) return { text: first ? '' : 'imported', change: 0 };
+  const change = row.bytes - before.bytes;
+  return { text: change === 0 ? 'unchanged' : signed(change, bytes), change };
 }
 
 /** The distance of an arena from its lower bound (percent). */
-export const gapOf = ({ bytes: arena, bound }: PlannerRow): number => (bound ? 100 * (arena / bound - 1) : 0);
+export const gapPercent = ({ bytes: arena, bound }: PlannerRow): number => (bound ? 100 * (arena / bound - 1) : 0);
 
-const several = (n: number, noun: string): string => plural(n, noun).replace(`${noun}s`, `${noun}es`);
-export const passesLeft = (n: number): string => several(n, 'pass');
-export const launchesAgain = ({ again }: OfferRow): string => (again ? `${several(again, 'launch')} recomputed` : 'none recomputed');
+const pluralEs = (n: number, noun: string): string => plural(n, noun).replace(`${noun}s`, `${noun}es`);
+export const passCount = (n: number): string => pluralEs(n, 'pass');
+export const recomputedLaunches = ({ again }: OfferRow): string => (again ? `${pluralEs(again, 'launch')} recomputed` : 'none recomputed');
 export const extraWork = ({ extra }: OfferRow): string => `+${(100 * extra).toFixed(1)} %`;
-export const proved = (bound: number): string =>
+export const provedBound = (bound: number): string =>
   bound > 0 ? `No choice within the same bytes needs less than +${(100 * bound).toFixed(1)} %.` : '';

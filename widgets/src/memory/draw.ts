@@ -4,7 +4,7 @@ import { buffers, ink } from '../../colours.json';
 import { type Area, type Range, Scale, ticks } from '../shared/axis';
 import { bytes, count } from '../shared/format';
 import type { Pen } from '../shared/pen';
-import { inTheme, MONO, type Pair, type Palette, SANS } from '../shared/theme';
+import { inTheme, MONO, type ColourPair, type Palette, SANS } from '../shared/theme';
 import { axisStep, type MemoryData, type TierPlan, unpaddedOf } from './model';
 
 export const LEFT = 72;
@@ -27,7 +27,7 @@ export interface DrawInput {
   height: number;
 }
 
-const COLOURS: Pair[] = Object.values(buffers);
+const COLOURS: ColourPair[] = Object.values(buffers);
 
 export function categoryColour(palette: Palette, category: number): string {
   return inTheme(palette, COLOURS[category % COLOURS.length]!);
@@ -174,8 +174,8 @@ export function bufferAt(data: MemoryData, plan: TierPlan, s: Scales, map: Area,
   const { start, end, offset, size } = data.buffers;
   for (const b of plan.buffers) {
     if (start[b]! > step) break;
-    const there = step < end[b]! && offset[b]! <= address && address < offset[b]! + size[b]!;
-    if (there) return b;
+    const isHit = step < end[b]! && offset[b]! <= address && address < offset[b]! + size[b]!;
+    if (isHit) return b;
   }
   return -1;
 }
@@ -287,8 +287,8 @@ function limits(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
 
 function drawCurve(pen: Pen, input: DrawInput, area: Area): void {
   const { plan, window, palette } = input;
-  const most = Math.max(plan.arena, plan.tier.lower_bound ?? 0, 1) * 1.08;
-  const s = new Scales(area, { ...window, low: 0, high: most });
+  const maximum = Math.max(plan.arena, plan.tier.lower_bound ?? 0, 1) * 1.08;
+  const s = new Scales(area, { ...window, low: 0, high: maximum });
   pen.fillStyle = palette.surface;
   pen.fillRect(area.x, area.y, area.width, area.height);
   step(pen, plan.top, window, area, s);
@@ -320,9 +320,9 @@ function step(pen: Pen, values: Float64Array, window: Window, area: Area, s: Sca
   const stride = Math.max(1, Math.floor((last - first) / (area.width * 1.5)));
   pen.beginPath();
   for (let at = first; at < last; at += stride) {
-    let most = 0;
-    for (let k = at; k < Math.min(last, at + stride); k++) most = Math.max(most, values[k]!);
-    const [x0, x1, y] = [s.x(at), s.x(Math.min(last, at + stride)), s.y(most)];
+    let highest = 0;
+    for (let k = at; k < Math.min(last, at + stride); k++) highest = Math.max(highest, values[k]!);
+    const [x0, x1, y] = [s.x(at), s.x(Math.min(last, at + stride)), s.y(highest)];
     if (at === first) pen.moveTo(x0, y);
     else pen.lineTo(x0, y);
     pen.lineTo(x1, y);
@@ -366,11 +366,11 @@ function gridLines(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
   pen.strokeStyle = palette.raised;
   pen.lineWidth = 1;
   pen.beginPath();
-  for (const value of places(window.low, window.high, area.height / 46, true)) {
+  for (const value of gridValues(window.low, window.high, area.height / 46, true)) {
     pen.moveTo(area.x, s.y(value));
     pen.lineTo(area.x + area.width, s.y(value));
   }
-  for (const value of places(window.from, window.to, area.width / 90, false)) {
+  for (const value of gridValues(window.from, window.to, area.width / 90, false)) {
     pen.moveTo(s.x(value), area.y);
     pen.lineTo(s.x(value), area.y + area.height);
   }
@@ -378,8 +378,8 @@ function gridLines(pen: Pen, input: DrawInput, area: Area, s: Scales): void {
 }
 
 /** The positions of grid lines; for bytes at powers of two. */
-function places(from: number, to: number, most: number, binary: boolean): number[] {
-  return ticks({ from, to }, axisStep(to - from, most, binary));
+function gridValues(from: number, to: number, lineCount: number, binary: boolean): number[] {
+  return ticks({ from, to }, axisStep(to - from, lineCount, binary));
 }
 
 /** Hides the parts drawn outside the two areas. */
@@ -405,16 +405,16 @@ function axes(pen: Pen, input: DrawInput, map: Area, curve: Area): void {
   pen.font = `10.5px ${MONO}`;
   pen.fillStyle = palette.muted;
   pen.textAlign = 'right';
-  for (const value of places(window.low, window.high, map.height / 46, true)) {
+  for (const value of gridValues(window.low, window.high, map.height / 46, true)) {
     pen.fillText(bytes(value), map.x - 6, Math.min(map.y + map.height, s.y(value) + 4));
   }
-  const most = Math.max(plan.arena, plan.tier.lower_bound ?? 0, 1) * 1.08;
-  const c = new Scales(curve, { ...window, low: 0, high: most });
-  for (const value of places(0, most, curve.height / 34, true)) {
+  const maximum = Math.max(plan.arena, plan.tier.lower_bound ?? 0, 1) * 1.08;
+  const c = new Scales(curve, { ...window, low: 0, high: maximum });
+  for (const value of gridValues(0, maximum, curve.height / 34, true)) {
     pen.fillText(bytes(value), curve.x - 6, c.y(value) + 4);
   }
   pen.textAlign = 'center';
-  for (const value of places(window.from, window.to, map.width / 90, false)) {
+  for (const value of gridValues(window.from, window.to, map.width / 90, false)) {
     if (value !== Math.round(value)) continue;
     pen.fillText(count(value), s.x(value), curve.y + curve.height + 14);
   }

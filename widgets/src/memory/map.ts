@@ -1,12 +1,12 @@
 /** The memory map: the addresses and lifetimes of buffers. See widgets/README.md. */
 
-import { around, inside, type Range, zoomed } from '../shared/axis';
+import { centreRange, clampRange, type Range, zoomRange } from '../shared/axis';
 import { button, facts, h, replace } from '../shared/dom';
 import { downloadMenu, saveCanvas, saveText } from '../shared/download';
 import { figure, FIGURES_STYLE, legend, sideName } from '../shared/figures';
 import { bytes, count } from '../shared/format';
-import { listenTo, panOf, zoomOf } from '../shared/gestures';
-import type { Selection, Ties } from '../shared/host';
+import { listenTo, panDistance, zoomFactor } from '../shared/gestures';
+import type { Selection, ViewLink } from '../shared/host';
 import type { Pen } from '../shared/pen';
 import { type Painter, Stage, STAGE_STYLE } from '../shared/stage';
 import type { Palette } from '../shared/theme';
@@ -33,7 +33,7 @@ const KEYS: [string, string][] = [
   ['Esc', 'clear'],
 ];
 
-const addressesOf = ({ low, high }: Window): Range => ({ from: low, to: high });
+const addressRange = ({ low, high }: Window): Range => ({ from: low, to: high });
 
 /** One of two maps: without a toolbar and a side panel. */
 export interface Half {
@@ -41,7 +41,7 @@ export interface Half {
   letter: string;
   name: string;
   /** Called with the name of a chosen tier. */
-  tierChosen(name: string): void;
+  onTierChosen(name: string): void;
 }
 
 export class MemoryView implements Painter {
@@ -53,7 +53,7 @@ export class MemoryView implements Painter {
   private selected_ = -1;
   private hover = -1;
   /** Whether the facts of the selection are shown next to it. */
-  private telling = false;
+  private factsVisible = false;
   private byKey = new Map<string | number, number>();
   private readonly stage: Stage;
   private readonly tabs = h('span', { class: 'group', role: 'tablist' });
@@ -62,20 +62,20 @@ export class MemoryView implements Painter {
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
   private readonly side: Side | null;
   /** Addresses up to here are always shown (bytes). */
-  private atLeast = 0;
+  private minShownAddress = 0;
 
   constructor(
-    private readonly frame: { root: HTMLElement; link: Ties },
+    private readonly frame: { root: HTMLElement; link: ViewLink },
     private readonly half: Half | null = null,
   ) {
     const label = 'Memory map: arrow keys move between buffers, ? lists the keys';
     this.stage = new Stage(label, this, frame.root, frame.link);
-    this.side = half ? null : this.withSide();
+    this.side = half ? null : this.createSide();
     if (half) frame.root.append(this.figures, this.stage.root, this.help);
     this.listen();
     Object.assign(frame.root, {
       workbench: {
-        placeOfBuffer: (key: string | number) => this.placeOf(key),
+        placeOfBuffer: (key: string | number) => this.pagePosition(key),
         svg: () => this.svg(),
         window: () => ({ ...this.window }),
       },
@@ -83,10 +83,10 @@ export class MemoryView implements Painter {
   }
 
   /** The toolbar above the map, and the side panel. */
-  private withSide(): Side {
+  private createSide(): Side {
     const side = new Side(this.frame.link, {
-      select: (b) => this.show(b),
-      chosen: () => this.remember(),
+      select: (b) => this.selectAndShow(b),
+      tabChanged: () => this.remember(),
     });
     const bar = h(
       'div',
@@ -109,7 +109,7 @@ export class MemoryView implements Painter {
   }
 
   /** Selects a buffer and brings it into view. */
-  show(b: number): void {
+  selectAndShow(b: number): void {
     this.select(b);
     this.bringIntoView(b);
   }
@@ -124,7 +124,7 @@ export class MemoryView implements Painter {
     this.byKey = new Map(Array.from({ length: data.buffers.key.length }, (_, b) => [data.buffers.key[b]!, b]));
     this.hover = -1;
     this.selected_ = -1;
-    this.side?.take(data);
+    this.side?.setData(data);
     this.showTabs();
     // The same program keeps its window, so that the next plan can be compared in place.
     if (first || before.steps !== data.steps) this.fit();
@@ -132,8 +132,8 @@ export class MemoryView implements Painter {
   }
 
   /** Always shows addresses up to `bytes`, so that two maps have the same scale. */
-  reach(bytes: number): void {
-    this.atLeast = bytes;
+  showUpTo(bytes: number): void {
+    this.minShownAddress = bytes;
     this.fit();
   }
 
@@ -153,7 +153,7 @@ export class MemoryView implements Painter {
     if (b >= 0 && buffers.tier[b] !== this.tier) this.setTier(buffers.tier[b]!);
     this.selected_ = b;
     if (b >= 0) this.bringIntoView(b);
-    this.stage.ask();
+    this.stage.requestFrame();
   }
 
   state(state: Record<string, unknown>): void {
@@ -180,11 +180,11 @@ export class MemoryView implements Painter {
 
   private remember(): void {
     if (!this.side) {
-      this.half?.tierChosen(this.data_.tiers[this.tier]!.name);
+      this.half?.onTierChosen(this.data_.tiers[this.tier]!.name);
       return;
     }
     const tier = this.tier > 0 ? { tier: this.data_.tiers[this.tier]!.name } : {};
-    this.frame.link.write('state', { ...tier, ...this.side.tabs.kept });
+    this.frame.link.write('state', { ...tier, ...this.side.tabs.savedState });
   }
 
   private showTabs(): void {
@@ -198,24 +198,24 @@ export class MemoryView implements Painter {
       }),
     );
     const { tier, arena, peak, peakStep, padding, top, buffers } = this.plan;
-    const told = (name: string, value: string, more = '') => figure(name, value, this.data_.terms?.[name], more);
+    const termFigure = (name: string, value: string, more = '') => figure(name, value, this.data_.terms?.[name], more);
     const bound = tier.lower_bound;
     const gap = bound ? `${(((arena - bound) / bound) * 100).toFixed(1)} %` : '';
     const fragmented = (top[peakStep] ?? 0) - peak;
-    const there = new Set([...buffers].map((b) => this.data_.buffers.category?.[b]));
+    const present = new Set([...buffers].map((b) => this.data_.buffers.category?.[b]));
     const { half } = this;
     replace(
       this.figures,
       ...(half ? sideName(half.letter, half.name) : []),
-      told('buffers', count(buffers.length)),
-      told('arena', bytes(arena)),
-      told('peak live', bytes(peak), `At program position ${peakStep}.`),
-      bound === undefined ? null : told('lower bound', bytes(bound)),
-      gap ? told('gap', gap) : null,
-      told('fragmentation at peak', bytes(fragmented)),
-      this.data_.buffers.unpadded ? told('padding', bytes(padding)) : null,
+      termFigure('buffers', count(buffers.length)),
+      termFigure('arena', bytes(arena)),
+      termFigure('peak live', bytes(peak), `At program position ${peakStep}.`),
+      bound === undefined ? null : termFigure('lower bound', bytes(bound)),
+      gap ? termFigure('gap', gap) : null,
+      termFigure('fragmentation at peak', bytes(fragmented)),
+      this.data_.buffers.unpadded ? termFigure('padding', bytes(padding)) : null,
       tier.capacity
-        ? told('of capacity', `${((arena / tier.capacity) * 100).toFixed(1)} %`, bytes(tier.capacity))
+        ? termFigure('of capacity', `${((arena / tier.capacity) * 100).toFixed(1)} %`, bytes(tier.capacity))
         : null,
       half ? null : this.legend,
     );
@@ -223,7 +223,7 @@ export class MemoryView implements Painter {
     const free = legend(['fragmentation'], () => this.palette.removed);
     free[0]!.title = 'Free memory below the highest live buffer, whose end is the dashed line of the lower plot.';
     free[0]!.querySelector<HTMLElement>('.key')!.style.opacity = '0.35';
-    replace(this.legend, ...legend(this.data_.categories ?? [], colour, (i) => there.has(i)), ...free);
+    replace(this.legend, ...legend(this.data_.categories ?? [], colour, (i) => present.has(i)), ...free);
   }
 
   // -------------------------------------------------------------- drawing
@@ -282,32 +282,32 @@ export class MemoryView implements Painter {
 
   // -------------------------------------------------------------- window
 
-  private whole(): Window {
+  private fullWindow(): Window {
     const { arena, tier } = this.plan;
-    const most = Math.max(arena, tier.lower_bound ?? 0, this.atLeast, 1);
+    const needed = Math.max(arena, tier.lower_bound ?? 0, this.minShownAddress, 1);
     // A capacity far above the arena would only shrink the plan.
-    const shown = tier.capacity && tier.capacity < 1.5 * most ? tier.capacity : most;
-    return { from: 0, to: Math.max(1, this.data_.steps), low: 0, high: shown * 1.04 };
+    const limit = tier.capacity && tier.capacity < 1.5 * needed ? tier.capacity : needed;
+    return { from: 0, to: Math.max(1, this.data_.steps), low: 0, high: limit * 1.04 };
   }
 
   fit(): void {
-    this.window = this.whole();
+    this.window = this.fullWindow();
     this.stage.redraw();
   }
 
-  private get where() {
+  private get areas() {
     return areas(this.stage.width, this.stage.height);
   }
 
   private get scales(): Scales {
-    return new Scales(this.where.map, this.window);
+    return new Scales(this.areas.map, this.window);
   }
 
   /** Shows positions `steps` of the program and these `addresses`, clamped to the plan. */
-  private look(steps: Range, addresses: Range): void {
-    const whole = this.whole();
-    const { from, to } = inside(steps, whole.from, whole.to);
-    const { from: low, to: high } = inside(addresses, whole.low, whole.high);
+  private setWindow(steps: Range, addresses: Range): void {
+    const full = this.fullWindow();
+    const { from, to } = clampRange(steps, full.from, full.to);
+    const { from: low, to: high } = clampRange(addresses, full.low, full.high);
     this.window = { from, to, low, high };
     this.stage.tip.hide();
     this.stage.redraw();
@@ -315,19 +315,19 @@ export class MemoryView implements Painter {
 
   private zoom(fx: number, fy: number, x: number, y: number): void {
     const { scales, window: w } = this;
-    const whole = this.whole();
-    this.look(
-      zoomed(w, fx, scales.step(x), 2, whole.to),
-      zoomed(addressesOf(w), fy, scales.address(y), 64, whole.high),
+    const full = this.fullWindow();
+    this.setWindow(
+      zoomRange(w, fx, scales.step(x), 2, full.to),
+      zoomRange(addressRange(w), fy, scales.address(y), 64, full.high),
     );
   }
 
   private pan(dx: number, dy: number): boolean {
-    const { map } = this.where;
+    const { map } = this.areas;
     const before = this.window;
     const bySteps = (dx / map.width) * (before.to - before.from);
     const byBytes = (-dy / map.height) * (before.high - before.low);
-    this.look(
+    this.setWindow(
       { from: before.from + bySteps, to: before.to + bySteps },
       { from: before.low + byBytes, to: before.high + byBytes },
     );
@@ -337,7 +337,7 @@ export class MemoryView implements Painter {
   goToPeak(): void {
     const { peakStep } = this.plan;
     const half = Math.max(10, Math.min(this.data_.steps / 8, (this.window.to - this.window.from) / 2));
-    this.look({ from: peakStep - half, to: peakStep + half }, addressesOf(this.whole()));
+    this.setWindow({ from: peakStep - half, to: peakStep + half }, addressRange(this.fullWindow()));
   }
 
   private bringIntoView(b: number): void {
@@ -348,20 +348,20 @@ export class MemoryView implements Painter {
     if (!outsideX && !outsideY) return;
     const step = (buffers.start[b]! + buffers.end[b]!) / 2;
     const address = buffers.offset[b]! + buffers.size[b]! / 2;
-    this.look(around(w, step), around(addressesOf(w), address));
+    this.setWindow(centreRange(w, step), centreRange(addressRange(w), address));
   }
 
   // -------------------------------------------------------------- input
 
-  private at(x: number, y: number): number {
-    return bufferAt(this.data_, this.plan, this.scales, this.where.map, x, y);
+  private bufferUnder(x: number, y: number): number {
+    return bufferAt(this.data_, this.plan, this.scales, this.areas.map, x, y);
   }
 
-  private placeOf(key: string | number): { x: number; y: number } | null {
+  private pagePosition(key: string | number): { x: number; y: number } | null {
     const b = this.byKey.get(key);
     if (b === undefined) return null;
-    const [x, y, w, hgt] = rectangle(this.data_, this.scales, this.where.map, b);
-    return this.stage.inPage(x + w / 2, y + hgt / 2);
+    const [x, y, w, hgt] = rectangle(this.data_, this.scales, this.areas.map, b);
+    return this.stage.toPagePosition(x + w / 2, y + hgt / 2);
   }
 
   private select(b: number): void {
@@ -378,7 +378,7 @@ export class MemoryView implements Painter {
       announce(this.frame.root, `${buffers.name[b]}, ${bytes(buffers.size[b]!)} at ${bytes(buffers.offset[b]!)}`);
     }
     this.frame.link.write('selection', next);
-    this.stage.ask();
+    this.stage.requestFrame();
   }
 
   private walk(dx: number, dy: number): void {
@@ -394,44 +394,44 @@ export class MemoryView implements Painter {
       if (next !== undefined) this.select(next);
     } else {
       // The next one up or down in memory, of the buffers alive at the same time.
-      const together = list.filter(
+      const overlapping = list.filter(
         (b) => buffers.start[b]! < buffers.end[current]! && buffers.start[current]! < buffers.end[b]!,
       );
-      const above = together
+      const above = overlapping
         .filter((b) => (buffers.offset[b]! - buffers.offset[current]!) * dy > 0)
         .sort((a, b) => (buffers.offset[a]! - buffers.offset[b]!) * dy || a - b);
       if (above[0] !== undefined) this.select(above[0]);
     }
     this.bringIntoView(this.selected_);
-    if (this.telling) this.tell();
+    if (this.factsVisible) this.showFacts();
   }
 
   /** Shows the tooltip of the selection. */
-  private tell(): void {
+  private showFacts(): void {
     if (this.selected_ < 0) return this.stage.tip.hide();
-    const [x, y, w, hgt] = rectangle(this.data_, this.scales, this.where.map, this.selected_);
-    this.stage.tell(x + w / 2, y + hgt / 2, ...bufferFacts(this.data_, this.selected_));
+    const [x, y, w, hgt] = rectangle(this.data_, this.scales, this.areas.map, this.selected_);
+    this.stage.showAndAnnounce(x + w / 2, y + hgt / 2, ...bufferFacts(this.data_, this.selected_));
   }
 
   private toggleFacts(): void {
-    this.telling = !this.telling;
-    if (this.telling) this.tell();
+    this.factsVisible = !this.factsVisible;
+    if (this.factsVisible) this.showFacts();
     else this.stage.tip.hide();
   }
 
   private listen(): void {
     listenTo(this.stage.root, this.stage.canvas, {
       hover: (x, y) => this.hoverAt(x, y),
-      click: (x, y) => this.select(this.at(x, y)),
+      click: (x, y) => this.select(this.bufferUnder(x, y)),
       drag: (dx, dy) => this.pan(-dx, -dy),
       moved: () => this.stage.tip.hide(),
       wheel: (event, x, y) => {
-        const { map } = this.where;
-        const by = zoomOf(event);
+        const { map } = this.areas;
+        const by = zoomFactor(event);
         if (x < map.x) this.zoom(1, by, x, y);
         else if (y > map.y + map.height) this.zoom(by, 1, x, y);
         else if (event.ctrlKey || event.metaKey) this.zoom(by, by, x, y);
-        else return this.pan(...panOf(event));
+        else return this.pan(...panDistance(event));
         return true;
       },
     });
@@ -439,10 +439,10 @@ export class MemoryView implements Painter {
   }
 
   private hoverAt(x: number, y: number): void {
-    const b = x < 0 ? -1 : this.at(x, y);
+    const b = x < 0 ? -1 : this.bufferUnder(x, y);
     if (b !== this.hover) {
       this.hover = b;
-      this.stage.ask();
+      this.stage.requestFrame();
     }
     if (b >= 0) this.stage.tip.show(x, y, ...bufferFacts(this.data_, b));
     else if (x >= 0) this.stepTip(x, y);
@@ -450,7 +450,7 @@ export class MemoryView implements Painter {
   }
 
   private stepTip(x: number, y: number): void {
-    const { map, curve } = this.where;
+    const { map, curve } = this.areas;
     const step = Math.floor(this.scales.step(x));
     const { live, top } = this.plan;
     if (x < map.x || y < curve.y || step < 0 || step >= live.length) return this.stage.tip.hide();
@@ -465,9 +465,9 @@ export class MemoryView implements Painter {
 
   private key(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const inButton = event.composedPath()[0] !== this.stage.root;
+    const isElsewhere = event.composedPath()[0] !== this.stage.root;
     const middle: [number, number] = [this.stage.width / 2, this.stage.height / 2];
-    const { map } = this.where;
+    const { map } = this.areas;
     const actions: Record<string, () => void> = {
       ArrowLeft: () => this.walk(-1, 0),
       ArrowRight: () => this.walk(1, 0),
@@ -496,7 +496,7 @@ export class MemoryView implements Painter {
       },
     };
     const action = actions[event.key];
-    if (!action || inButton) return;
+    if (!action || isElsewhere) return;
     action();
     event.preventDefault();
     event.stopPropagation();

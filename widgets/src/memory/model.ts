@@ -72,19 +72,19 @@ export function makePlans(data: MemoryData): TierPlan[] {
     }
   }
   return data.tiers.map((tier, at) => {
-    const mine: number[] = [];
-    for (let b = 0; b < n; b++) if (buffers.tier[b] === at) mine.push(b);
-    mine.sort((a, b) => buffers.start[a]! - buffers.start[b]! || a - b);
-    return plan(data, tier, Int32Array.from(mine));
+    const members: number[] = [];
+    for (let b = 0; b < n; b++) if (buffers.tier[b] === at) members.push(b);
+    members.sort((a, b) => buffers.start[a]! - buffers.start[b]! || a - b);
+    return planTier(data, tier, Int32Array.from(members));
   });
 }
 
-function plan(data: MemoryData, tier: Tier, mine: Int32Array): TierPlan {
+function planTier(data: MemoryData, tier: Tier, members: Int32Array): TierPlan {
   const { buffers, steps } = data;
   const change = new Float64Array(steps + 1);
   let arena = 0;
   let padding = 0;
-  for (const b of mine) {
+  for (const b of members) {
     const [start, end] = [buffers.start[b]!, Math.min(steps, buffers.end[b]!)];
     change[start]! += buffers.size[b]!;
     change[end]! -= buffers.size[b]!;
@@ -99,12 +99,12 @@ function plan(data: MemoryData, tier: Tier, mine: Int32Array): TierPlan {
     live[step] = sum;
     if (sum > live[peakStep]!) peakStep = step;
   }
-  const top = highest(data, mine);
-  return { tier, buffers: mine, arena, live, top, peakStep, peak: live[peakStep] ?? 0, padding };
+  const top = highestEnds(data, members);
+  return { tier, buffers: members, arena, live, top, peakStep, peak: live[peakStep] ?? 0, padding };
 }
 
 /** The end of the highest live buffer at each step, by a heap of buffers ordered by their end. */
-function highest(data: MemoryData, mine: Int32Array): Float64Array {
+function highestEnds(data: MemoryData, members: Int32Array): Float64Array {
   const { buffers, steps } = data;
   const top = new Float64Array(steps);
   const height = (b: number) => buffers.offset[b]! + buffers.size[b]!;
@@ -134,7 +134,7 @@ function highest(data: MemoryData, mine: Int32Array): Float64Array {
   };
   let next = 0;
   for (let step = 0; step < steps; step++) {
-    while (next < mine.length && buffers.start[mine[next]!]! <= step) push(mine[next++]!);
+    while (next < members.length && buffers.start[members[next]!]! <= step) push(members[next++]!);
     while (heap.length && buffers.end[heap[0]!]! <= step) pop();
     top[step] = heap.length ? height(heap[0]!) : 0;
   }
@@ -159,8 +159,8 @@ export const unpaddedOf = (data: MemoryData, b: number): number =>
 
 /** A step for an axis so that about `lines` fit: powers of two of bytes, or 1, 2, 5 of steps. */
 export function axisStep(span: number, lines: number, binary: boolean): number {
-  const least = Math.max(span / Math.max(1, lines), 1);
-  return binary ? binaryStep(least) : roundStep(least);
+  const minStep = Math.max(span / Math.max(1, lines), 1);
+  return binary ? binaryStep(minStep) : roundStep(minStep);
 }
 
 export function csv(data: MemoryData): string {

@@ -3,29 +3,29 @@
 
 import { button, h, replace } from '../shared/dom';
 import { csvText } from '../shared/download';
-import { base, bytes, count, plural } from '../shared/format';
-import type { Ties } from '../shared/host';
+import { basename, bytes, count, plural } from '../shared/format';
+import type { ViewLink } from '../shared/host';
 import {
-  aboutPasses,
-  aboutPlanners,
+  passesDescription,
+  plannersDescription,
   extraWork,
-  gapOf,
-  launchesAgain,
-  moved,
+  gapPercent,
+  recomputedLaunches,
+  peakChange,
   OFFERED,
   type OfferRow,
   OUT_OF_REACH,
   type PassRow,
-  passesLeft,
+  passCount,
   type PlannerRow,
-  proved,
+  provedBound,
   tone,
 } from './answers';
 import { aliveAtPeak, type MemoryData, savedForBackward, type TierPlan } from './model';
 import { header, Tabs, TABS_STYLE } from './tabs';
 
 /** Rows beyond this many are counted, not listed. */
-const MOST = 300;
+const MAX_ROWS = 300;
 
 export const SIDE_STYLE = `${TABS_STYLE}
 .cw-memory .main { display: flex; flex: 1; min-height: 0; }
@@ -45,7 +45,7 @@ export const SIDE_STYLE = `${TABS_STYLE}
 export interface Hooks {
   select(buffer: number): void;
   /** A tab was opened or closed. */
-  chosen(): void;
+  tabChanged(): void;
 }
 
 export class Side {
@@ -57,15 +57,15 @@ export class Side {
   private all = false;
 
   constructor(
-    link: Ties,
+    link: ViewLink,
     private readonly hooks: Hooks,
   ) {
-    this.tabs = new Tabs(link, { root: this.root, draw: () => this.draw(), chosen: () => hooks.chosen() });
+    this.tabs = new Tabs(link, { root: this.root, draw: () => this.draw(), tabChanged: () => hooks.tabChanged() });
   }
 
-  take(data: MemoryData): void {
+  setData(data: MemoryData): void {
     this.data = data;
-    this.tabs.take((name) => (name === 'backward' ? data.border !== undefined : name === 'peak' || Boolean(data.asks)));
+    this.tabs.setAvailable((name) => (name === 'backward' ? data.border !== undefined : name === 'peak' || Boolean(data.asks)));
   }
 
   update(plan: TierPlan, selected: number): void {
@@ -81,13 +81,13 @@ export class Side {
     const { data, plan, tabs } = this;
     if (!data || !plan || tabs.name === '') return;
     if (tabs.name === 'peak') this.drawPeak(data, plan);
-    else if (tabs.name === 'passes') void tabs.asked<PassRow[]>('passes', (rows) => this.drawPasses(rows));
-    else if (tabs.name === 'planners') void tabs.asked<PlannerRow[]>('planners', (rows) => this.drawPlanners(rows));
+    else if (tabs.name === 'passes') void tabs.drawAnswer<PassRow[]>('passes', (rows) => this.drawPasses(rows));
+    else if (tabs.name === 'planners') void tabs.drawAnswer<PlannerRow[]>('planners', (rows) => this.drawPlanners(rows));
     else this.drawBackward(data, plan);
   }
 
-  private frame(about: (Node | string)[], rows: Node[], csv: () => string, file: string): void {
-    replace(this.root, header(about, csv, file), h('div', { class: 'list', tabindex: 0, role: 'list' }, ...rows));
+  private frame(description: (Node | string)[], rows: Node[], csv: () => string, file: string): void {
+    replace(this.root, header(description, csv, file), h('div', { class: 'list', tabindex: 0, role: 'list' }, ...rows));
   }
 
   // -------------------------------------------------------------- at the peak
@@ -95,12 +95,12 @@ export class Side {
   private drawPeak(data: MemoryData, plan: TierPlan): void {
     const at = plan.peakStep;
     const alive = aliveAtPeak(data, plan);
-    const rows = alive.slice(0, MOST).map((b) => this.bufferRow(data, b, plan.peak));
+    const rows = alive.slice(0, MAX_ROWS).map((b) => this.bufferRow(data, b, plan.peak));
     const label = data.step_label?.[at];
     this.frame(
       [
         h('b', {}, `${bytes(plan.peak)} in ${plural(alive.length, 'buffer')}`),
-        ` alive at position ${count(at)}${label ? `, ${label}` : ''}${alive.length > MOST ? `; the ${MOST} largest` : ''}`,
+        ` alive at position ${count(at)}${label ? `, ${label}` : ''}${alive.length > MAX_ROWS ? `; the ${MAX_ROWS} largest` : ''}`,
       ],
       rows,
       () => buffersCsv(data, alive),
@@ -119,26 +119,26 @@ export class Side {
   // -------------------------------------------------------------- by pass
 
   private drawPasses(rows: PassRow[]): void {
-    const most = Math.max(1, ...rows.map((row) => row.bytes));
-    const shown = this.all ? rows : rows.filter((row, i) => row.changed || i === 0 || i === rows.length - 1);
+    const largest = Math.max(1, ...rows.map((row) => row.bytes));
+    const visible = this.all ? rows : rows.filter((row, i) => row.changed || i === 0 || i === rows.length - 1);
     const first = rows[0]?.stage ?? 0;
-    const list = shown.map((row) => {
-      const { words, by } = moved(rows, row);
+    const list = visible.map((row) => {
+      const { text, change } = peakChange(rows, row);
       const bar = h('i');
-      bar.style.width = `${(100 * row.bytes) / most}%`;
+      bar.style.width = `${(100 * row.bytes) / largest}%`;
       return this.item(
         { 'data-stage': String(row.stage), title: `${row.pass}: ${count(row.bytes)} B alive at most` },
-        () => this.tabs.go(row.stage),
+        () => this.tabs.goToStage(row.stage),
         bar,
         h('span', {}, `${String(row.stage).padStart(2, '0')} ${row.pass}`),
         h('span', { class: 'right' }, bytes(row.bytes)),
-        h('span', { class: `minor ${tone(by)}` }, words),
+        h('span', { class: `minor ${tone(change)}` }, text),
       );
     });
-    const hidden = rows.length - shown.length;
+    const hidden = rows.length - visible.length;
     if (hidden || this.all) {
       list.push(
-        h('p', {}, button(this.all ? 'only changes' : `${passesLeft(hidden)} did not change it`, 'Show all passes, or those that changed the peak', () => {
+        h('p', {}, button(this.all ? 'only changes' : `${passCount(hidden)} did not change it`, 'Show all passes, or those that changed the peak', () => {
           this.all = !this.all;
           this.drawPasses(rows);
         })),
@@ -146,7 +146,7 @@ export class Side {
     }
     if (first) list.unshift(h('p', {}, `The previous ${plural(first, 'stage')} are not included: ${OUT_OF_REACH}.`));
     this.frame(
-      aboutPasses(),
+      passesDescription(),
       list,
       () => csvText(['stage', 'pass', 'peak_bytes'], rows.map((row) => [row.stage, row.pass, row.bytes])),
       'peak-by-pass.csv',
@@ -156,11 +156,11 @@ export class Side {
   // -------------------------------------------------------------- planners
 
   private drawPlanners(rows: PlannerRow[]): void {
-    const most = Math.max(1, ...rows.map((row) => row.bytes));
+    const largest = Math.max(1, ...rows.map((row) => row.bytes));
     const list = rows.map((row) => {
       const bar = h('i');
-      bar.style.width = `${(100 * row.bytes) / most}%`;
-      const gap = gapOf(row);
+      bar.style.width = `${(100 * row.bytes) / largest}%`;
+      const gap = gapPercent(row);
       return this.item(
         { 'data-planner': row.planner },
         null,
@@ -172,7 +172,7 @@ export class Side {
       );
     });
     this.frame(
-      aboutPlanners(),
+      plannersDescription(),
       list,
       () =>
         csvText(
@@ -189,19 +189,19 @@ export class Side {
     const { buffers } = data;
     const saved = savedForBackward(data, plan, data.border!);
     const total = saved.reduce((sum, b) => sum + buffers.size[b]!, 0);
-    const about = [
+    const description = [
       h('b', {}, `${bytes(total)} in ${plural(saved.length, 'buffer')}`),
       ' saved for the backward pass: written before the loss, read after it',
     ];
-    const rows = saved.slice(0, MOST).map((b) => this.bufferRow(data, b, total));
+    const rows = saved.slice(0, MAX_ROWS).map((b) => this.bufferRow(data, b, total));
     const csv = () => buffersCsv(data, saved);
-    const shown = (offers: OfferRow[] | null) => {
+    const showOffers = (offers: OfferRow[] | null) => {
       const more = offers?.length ? [...this.offerRows(offers), h('p', {}, 'Saved values, largest first:')] : [];
-      this.frame(about, [...more, ...rows], csv, 'saved-for-backward.csv');
+      this.frame(description, [...more, ...rows], csv, 'saved-for-backward.csv');
       this.mark();
     };
-    if (data.asks) void this.tabs.asked<OfferRow[]>('again', shown, 'backward');
-    else shown(null);
+    if (data.asks) void this.tabs.drawAnswer<OfferRow[]>('again', showOffers, 'backward');
+    else showOffers(null);
   }
 
   private offerRows(offers: OfferRow[]): Node[] {
@@ -215,11 +215,11 @@ export class Side {
         bar,
         h('span', {}, `${bytes(row.held)} held${row.chosen ? '  (this program)' : ''}`),
         h('span', { class: 'right' }, `${(100 * row.part).toFixed(0)} %`),
-        h('span', { class: 'minor' }, launchesAgain(row)),
+        h('span', { class: 'minor' }, recomputedLaunches(row)),
         h('span', { class: `right ${row.extra > 0 ? 'more' : 'faint'}` }, `${extraWork(row)} work`),
       );
     });
-    return [h('p', { title: OFFERED }, `Kept or recomputed. ${proved(bound)}`), ...lines];
+    return [h('p', { title: OFFERED }, `Kept or recomputed. ${provedBound(bound)}`), ...lines];
   }
 
   // -------------------------------------------------------------- parts
@@ -227,37 +227,37 @@ export class Side {
   /** A buffer with its share of ``total`` bytes, its op and its place in the model. */
   private bufferRow(data: MemoryData, b: number, total: number): HTMLElement {
     const { buffers } = data;
-    const place = buffers.place?.[b] ?? '';
+    const location = buffers.place?.[b] ?? '';
     const what = buffers.what?.[b] ?? '';
     const share = total ? (100 * buffers.size[b]!) / total : 0;
     const bar = h('i');
     bar.style.width = `${share}%`;
     return this.item(
-      { 'data-buffer': String(buffers.key[b]), title: `${buffers.name[b]}\n${buffers.type?.[b] ?? ''}\n${what}\n${place}` },
+      { 'data-buffer': String(buffers.key[b]), title: `${buffers.name[b]}\n${buffers.type?.[b] ?? ''}\n${what}\n${location}` },
       () => this.hooks.select(b),
       bar,
       h('span', {}, buffers.name[b]!),
       h('span', { class: 'right' }, bytes(buffers.size[b]!)),
       h('span', { class: 'minor' }, what || (buffers.type?.[b] ?? '')),
       h('span', { class: 'right faint' }, `${share.toFixed(1)} %`),
-      place ? h('span', { class: 'minor place' }, base(place)) : null,
+      location ? h('span', { class: 'minor place' }, basename(location)) : null,
     );
   }
 
-  private item(attributes: Record<string, string>, go: (() => void) | null, ...content: (Node | null)[]): HTMLElement {
-    const item = h('div', { class: go ? 'item to' : 'item', role: 'listitem', ...attributes }, ...content);
-    if (go) {
+  private item(attributes: Record<string, string>, action: (() => void) | null, ...content: (Node | null)[]): HTMLElement {
+    const item = h('div', { class: action ? 'item to' : 'item', role: 'listitem', ...attributes }, ...content);
+    if (action) {
       item.tabIndex = 0;
-      item.addEventListener('click', go);
+      item.addEventListener('click', action);
       item.addEventListener('keydown', (event) => {
-        if (event.key === 'Enter') go();
+        if (event.key === 'Enter') action();
       });
     }
     return item;
   }
 }
 
-function buffersCsv({ buffers }: MemoryData, shown: number[]): string {
-  const rows = shown.map((b) => [buffers.name[b]!, buffers.size[b]!, buffers.what?.[b], buffers.place?.[b]]);
+function buffersCsv({ buffers }: MemoryData, listed: number[]): string {
+  const rows = listed.map((b) => [buffers.name[b]!, buffers.size[b]!, buffers.what?.[b], buffers.place?.[b]]);
   return csvText(['buffer', 'size_bytes', 'computes', 'place'], rows);
 }

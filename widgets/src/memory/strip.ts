@@ -3,7 +3,7 @@
 import { type Area, Scale, ticks } from '../shared/axis';
 import { facts, h, perFrame, type Tooltip, tooltip } from '../shared/dom';
 import { bytes, count } from '../shared/format';
-import type { Ties } from '../shared/host';
+import type { ViewLink } from '../shared/host';
 import type { Pen } from '../shared/pen';
 import { fit, layer, ring, svgOf } from '../shared/stage';
 import { MONO, type Palette, SANS } from '../shared/theme';
@@ -23,7 +23,7 @@ ${ring('.cw-memory .strip')}
 `;
 
 /** The plotted data of A and of B. */
-interface Shown {
+interface PlotData {
   palette: Palette;
   data: [MemoryData, MemoryData];
   plans: [TierPlan, TierPlan];
@@ -39,47 +39,47 @@ export class Strip {
     'aria-valuenow': 0,
   });
   readonly canvas = layer();
-  readonly ask = perFrame(() => this.draw());
+  readonly requestFrame = perFrame(() => this.draw());
   private readonly tip: Tooltip;
   /** The cursor on both curves. */
   private readonly line = h('div', { class: 'at', hidden: true });
   /** The position of the keyboard cursor in the program (percent). */
   private part = 0;
 
-  /** `shown`: null while there is nothing to draw. */
+  /** `plotData`: null while there is nothing to draw. */
   constructor(
-    link: Ties,
-    private readonly shown: () => Shown | null,
+    link: ViewLink,
+    private readonly plotData: () => PlotData | null,
   ) {
     const { root, canvas } = this;
     root.append(canvas, this.line);
     this.tip = tooltip(root);
-    canvas.addEventListener('pointermove', (event) => this.read(event.offsetX, event.offsetY));
+    canvas.addEventListener('pointermove', (event) => this.showAt(event.offsetX, event.offsetY));
     canvas.addEventListener('pointerleave', () => this.hide());
     root.addEventListener('keydown', (event) => this.key(event));
     root.addEventListener('focus', () => root.matches(':focus-visible') && this.go(this.part));
     root.addEventListener('blur', () => this.hide());
-    const observer = new ResizeObserver(() => this.ask());
+    const observer = new ResizeObserver(() => this.requestFrame());
     observer.observe(root);
     link.onDispose(() => observer.disconnect());
   }
 
   svg(): string {
-    const { palette } = this.shown()!;
+    const { palette } = this.plotData()!;
     return svgOf(this.root, palette.page, (pen, width, height) => this.curves(pen, width, height));
   }
 
   // -------------------------------------------------------------- the cursor
 
-  private read(x: number, y: number): void {
+  private showAt(x: number, y: number): void {
     const part = (x - LEFT) / (this.root.clientWidth - LEFT - RIGHT);
-    const shown = this.shown();
-    if (!shown || part < 0 || part > 1) return this.hide();
-    const rows = shown.plans.map(({ live }, side): [string, string] => {
+    const plot = this.plotData();
+    if (!plot || part < 0 || part > 1) return this.hide();
+    const rows = plot.plans.map(({ live }, side): [string, string] => {
       const step = Math.min(live.length - 1, Math.floor(part * live.length));
-      const label = shown.data[side]!.step_label?.[step];
-      const where = `position ${count(step)}${label ? `, ${label}` : ''}`;
-      return ['AB'[side]!, `${bytes(live[step] ?? 0)} at ${where}`];
+      const label = plot.data[side]!.step_label?.[step];
+      const positionText = `position ${count(step)}${label ? `, ${label}` : ''}`;
+      return ['AB'[side]!, `${bytes(live[step] ?? 0)} at ${positionText}`];
     });
     this.line.hidden = false;
     this.line.style.left = `${x}px`;
@@ -94,7 +94,7 @@ export class Strip {
   private key(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { part } = this;
-    const ways: Record<string, number> = {
+    const targets: Record<string, number> = {
       ArrowRight: part + 1,
       ArrowUp: part + 1,
       ArrowLeft: part - 1,
@@ -104,7 +104,7 @@ export class Strip {
       Home: 0,
       End: 100,
     };
-    const to = ways[event.key];
+    const to = targets[event.key];
     if (to === undefined) return;
     this.go(Math.min(100, Math.max(0, to)));
     event.preventDefault();
@@ -114,7 +114,7 @@ export class Strip {
   private go(part: number): void {
     this.part = part;
     const { clientWidth, clientHeight } = this.root;
-    this.read(LEFT + (part / 100) * (clientWidth - LEFT - RIGHT), clientHeight / 2);
+    this.showAt(LEFT + (part / 100) * (clientWidth - LEFT - RIGHT), clientHeight / 2);
     this.root.setAttribute('aria-valuenow', String(part));
     this.root.setAttribute('aria-valuetext', this.tip.text());
   }
@@ -122,29 +122,29 @@ export class Strip {
   // -------------------------------------------------------------- drawing
 
   private draw(): void {
-    const shown = this.shown();
-    const size = shown && fit(this.root, this.canvas);
+    const plot = this.plotData();
+    const size = plot && fit(this.root, this.canvas);
     if (!size) return;
     const { width, height, ratio } = size;
     const pen = this.canvas.getContext('2d')!;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.curves(pen, width, height);
-    const [a, b] = shown.plans.map(({ peak }) => bytes(peak));
+    const [a, b] = plot.plans.map(({ peak }) => bytes(peak));
     const label = `Live bytes of both; left and right move the cursor. A peaks at ${a}, B at ${b}`;
     this.root.setAttribute('aria-label', label);
   }
 
   private curves(pen: Pen, width: number, height: number): void {
-    const { palette, plans } = this.shown()!;
+    const { palette, plans } = this.plotData()!;
     const area = {
       x: LEFT,
       y: TOP,
       width: Math.max(40, width - LEFT - RIGHT),
       height: Math.max(30, height - TOP - BOTTOM),
     };
-    const most = Math.max(1, ...plans.map((plan) => plan.peak)) * 1.12;
+    const maximum = Math.max(1, ...plans.map((plan) => plan.peak)) * 1.12;
     const across = Scale.across(area, 0, 1);
-    const up = Scale.up(area, 0, most);
+    const up = Scale.up(area, 0, maximum);
     const x = (part: number) => across.at(part);
     const y = (value: number) => up.at(value);
     pen.fillStyle = palette.page;
@@ -154,7 +154,7 @@ export class Strip {
     pen.font = `10.5px ${MONO}`;
     pen.textAlign = 'right';
     pen.lineWidth = 1;
-    for (const value of ticks({ from: 0, to: most }, axisStep(most, area.height / 30, true))) {
+    for (const value of ticks({ from: 0, to: maximum }, axisStep(maximum, area.height / 30, true))) {
       pen.strokeStyle = palette.raised;
       pen.beginPath();
       pen.moveTo(area.x, y(value));

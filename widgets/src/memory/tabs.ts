@@ -3,7 +3,7 @@
 
 import { button, h, replace } from '../shared/dom';
 import { saveText } from '../shared/download';
-import type { Ties } from '../shared/host';
+import type { ViewLink } from '../shared/host';
 
 export const TABS_STYLE = `
 .cw-memory aside > header { padding: 6px 10px; border-bottom: 1px solid var(--line); color: var(--muted); display: flex; gap: 8px; align-items: start; }
@@ -21,30 +21,30 @@ const TITLES: Record<string, [string, string]> = {
   backward: ['backward', 'Values saved for the backward pass, and the cost of recomputing some of them'],
 };
 
-/** The owner of the tabs: `draw` draws the open one; `chosen` is called when the user opens or closes one. */
+/** The owner of the tabs: `draw` draws the open one; `tabChanged` is called when the user opens or closes one. */
 interface Owner {
   readonly root: HTMLElement;
   draw(): void;
-  chosen(): void;
+  tabChanged(): void;
 }
 
 export class Tabs {
   readonly bar: HTMLElement;
-  private wanted: TabName = 'peak';
-  private able: (name: TabName) => boolean = () => true;
+  private chosenTab: TabName = 'peak';
+  private isAvailable: (name: TabName) => boolean = () => true;
   private answers = new Map<string, unknown>();
-  private number = 0;
+  private commandCount = 0;
   private readonly buttons: HTMLButtonElement[];
 
   constructor(
-    private readonly link: Ties,
+    private readonly link: ViewLink,
     private readonly owner: Owner,
   ) {
     this.buttons = TABS.map((name) => {
       const [title, hint] = TITLES[name]!;
       const tab = button(title, hint, () => {
         this.open(this.name === name ? '' : name);
-        owner.chosen();
+        owner.tabChanged();
       });
       tab.dataset.side = name;
       return tab;
@@ -55,12 +55,12 @@ export class Tabs {
 
   /** The open tab: the first one if these data do not have it. */
   get name(): TabName {
-    return this.wanted === '' || this.able(this.wanted) ? this.wanted : 'peak';
+    return this.chosenTab === '' || this.isAvailable(this.chosenTab) ? this.chosenTab : 'peak';
   }
 
-  /** New data, which have the tabs selected by `able`; discards answers about the old data. */
-  take(able: (name: TabName) => boolean): void {
-    this.able = able;
+  /** New data, which have the tabs selected by `isAvailable`; discards answers about the old data. */
+  setAvailable(isAvailable: (name: TabName) => boolean): void {
+    this.isAvailable = isAvailable;
     this.answers = new Map();
     this.mark();
   }
@@ -69,48 +69,48 @@ export class Tabs {
     const { name } = this;
     this.owner.root.hidden = name === '';
     this.buttons.forEach((tab, i) => {
-      tab.hidden = !this.able(TABS[i]!);
+      tab.hidden = !this.isAvailable(TABS[i]!);
       tab.setAttribute('aria-pressed', String(TABS[i] === name));
     });
   }
 
   private open(name: TabName): void {
-    this.wanted = name;
+    this.chosenTab = name;
     this.mark();
     this.owner.draw();
   }
 
   /** The tabs' part of the view state. */
-  get kept(): { side?: TabName } {
-    return this.wanted === 'peak' ? {} : { side: this.wanted };
+  get savedState(): { side?: TabName } {
+    return this.chosenTab === 'peak' ? {} : { side: this.chosenTab };
   }
 
   restore(state: Record<string, unknown>): void {
     const name = (['', ...TABS] as TabName[]).find((each) => each === state.side) ?? 'peak';
-    if (name !== this.wanted) this.open(name);
+    if (name !== this.chosenTab) this.open(name);
   }
 
   /** Draws the host's answer to `kind`, if the tab (of the same name) is still open. */
-  async asked<T>(kind: string, draw: (answer: T) => void, tab: string = kind): Promise<void> {
+  async drawAnswer<T>(kind: string, draw: (answer: T) => void, tab: string = kind): Promise<void> {
     const { answers, owner } = this;
     if (answers.has(kind)) return draw(answers.get(kind) as T);
-    const open = () => answers === this.answers && this.name === tab;
+    const isOpen = () => answers === this.answers && this.name === tab;
     replace(owner.root, h('p', { role: 'status' }, 'Computing… (not available without the workbench server)'));
     try {
-      answers.set(kind, await this.link.ask<T>(kind, {}));
-      if (open()) draw(answers.get(kind) as T);
+      answers.set(kind, await this.link.request<T>(kind, {}));
+      if (isOpen()) draw(answers.get(kind) as T);
     } catch (error) {
-      if (open()) replace(owner.root, h('p', { role: 'alert' }, `Cannot compute this: ${(error as Error).message}`));
+      if (isOpen()) replace(owner.root, h('p', { role: 'alert' }, `Cannot compute this: ${(error as Error).message}`));
     }
   }
 
   /** The stage of the whole page. */
-  go(stage: number): void {
-    this.number += 1;
-    this.link.write('command', JSON.stringify({ stage, name: 'go', n: Date.now() * 1000 + (this.number % 1000) }));
+  goToStage(stage: number): void {
+    this.commandCount += 1;
+    this.link.write('command', JSON.stringify({ stage, name: 'go', n: Date.now() * 1000 + (this.commandCount % 1000) }));
   }
 }
 
 /** The header of a list: its description and a download button. */
-export const header = (about: readonly (Node | string)[], csv: () => string, file: string): HTMLElement =>
-  h('header', {}, h('div', {}, ...about), button('CSV', 'Download this list as CSV', () => saveText(file, csv(), 'text/csv')));
+export const header = (description: readonly (Node | string)[], csv: () => string, file: string): HTMLElement =>
+  h('header', {}, h('div', {}, ...description), button('CSV', 'Download this list as CSV', () => saveText(file, csv(), 'text/csv')));

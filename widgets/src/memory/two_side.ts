@@ -3,12 +3,12 @@
 
 import { button, h, replace } from '../shared/dom';
 import { bytes, signed } from '../shared/format';
-import type { Ties } from '../shared/host';
+import type { ViewLink } from '../shared/host';
 import { type OfferRow, type PlannerRow, tone } from './answers';
-import type { Matched, Which } from './matched';
+import type { Matched, SideIndex } from './matched';
 import type { TierPlan } from './model';
 import { header, Tabs } from './tabs';
-import { backward, type Both, type Listing, passes, type PassesOfBoth, peaks, planners, type Row } from './two_rows';
+import { backward, type BothSides, type Listing, passes, type PassesOfBoth, peaks, planners, type Row } from './two_rows';
 
 export const TWO_SIDE_STYLE = `
 .cw-memory .peaks { width: 372px; flex: none; display: flex; flex-direction: column; min-height: 0; border-left: 1px solid var(--line); background: var(--surface); }
@@ -32,9 +32,9 @@ function nameOf({ name, buffers, guessed }: Row): HTMLElement {
 }
 
 export interface Hooks {
-  select(side: Which, buffer: number): void;
+  select(side: SideIndex, buffer: number): void;
   /** A tab was opened or closed. */
-  chosen(): void;
+  tabChanged(): void;
   announce(text: string): void;
 }
 
@@ -53,19 +53,19 @@ export class TwoSide {
   private all = false;
 
   constructor(
-    link: Ties,
+    link: ViewLink,
     private readonly hooks: Hooks,
   ) {
-    this.tabs = new Tabs(link, { root: this.root, draw: () => this.draw(), chosen: () => hooks.chosen() });
+    this.tabs = new Tabs(link, { root: this.root, draw: () => this.draw(), tabChanged: () => hooks.tabChanged() });
     this.list.addEventListener('keydown', (event) => this.key(event));
   }
 
-  take(matched: Matched): void {
+  setData(matched: Matched): void {
     const { a, b, asks } = matched.two;
     this.matched = matched;
     this.plans = null;
-    const train = a.border !== undefined && b.border !== undefined;
-    this.tabs.take((name) => (name === 'backward' ? train : name === 'peak' || Boolean(asks)));
+    const isTraining = a.border !== undefined && b.border !== undefined;
+    this.tabs.setAvailable((name) => (name === 'backward' ? isTraining : name === 'peak' || Boolean(asks)));
   }
 
   /** The plans of the shown tier. */
@@ -89,10 +89,10 @@ export class TwoSide {
     const { matched, plans, tabs } = this;
     if (!matched || !plans || tabs.name === '') return;
     if (tabs.name === 'peak') this.show(peaks(matched, plans));
-    else if (tabs.name === 'passes') void tabs.asked<PassesOfBoth>('passes', (answer) => this.showPasses(answer));
-    else if (tabs.name === 'planners') void tabs.asked<Both<PlannerRow>>('planners', (answer) => this.show(planners(answer)));
+    else if (tabs.name === 'passes') void tabs.drawAnswer<PassesOfBoth>('passes', (answer) => this.showPasses(answer));
+    else if (tabs.name === 'planners') void tabs.drawAnswer<BothSides<PlannerRow>>('planners', (answer) => this.show(planners(answer)));
     else if (!matched.two.asks) this.show(backward(matched, plans, null));
-    else void tabs.asked<Both<OfferRow>>('again', (answer) => this.show(backward(matched, this.plans!, answer)), 'backward');
+    else void tabs.drawAnswer<BothSides<OfferRow>>('again', (answer) => this.show(backward(matched, this.plans!, answer)), 'backward');
   }
 
   private showPasses(answer: PassesOfBoth): void {
@@ -112,13 +112,13 @@ export class TwoSide {
     const keys = this.rows.size ? ': up and down select' : '';
     this.list.setAttribute('aria-label', `${listing.label}${keys}`);
     replace(this.list, h('table', {}, h('thead', {}, h('tr', {}, ...heads)), h('tbody', {}, ...lines)));
-    replace(this.root, header(listing.about, listing.csv, listing.file), this.list);
+    replace(this.root, header(listing.description, listing.csv, listing.file), this.list);
     this.showSelected();
   }
 
   private line(row: Row): HTMLElement {
-    const goes = row.buffers !== undefined || row.stage !== undefined;
-    const more: Record<string, string | (() => void)> = goes ? { class: 'to', click: () => this.choose(row) } : {};
+    const isSelectable = row.buffers !== undefined || row.stage !== undefined;
+    const more: Record<string, string | (() => void)> = isSelectable ? { class: 'to', click: () => this.choose(row) } : {};
     const node = h(
       'tr',
       { ...row.marks, ...more },
@@ -126,9 +126,9 @@ export class TwoSide {
       ...row.cells.map(({ text, minor, tone: kind = '', hint = '' }) =>
         minor === undefined ? h('td', { class: kind, title: hint }, text) : h('td', { title: hint }, text, h('div', { class: kind }, minor)),
       ),
-      h('td', { class: tone(row.by) }, signed(row.by, bytes)),
+      h('td', { class: tone(row.difference) }, signed(row.difference, bytes)),
     );
-    if (goes) this.rows.set(row, node);
+    if (isSelectable) this.rows.set(row, node);
     return node;
   }
 
@@ -140,13 +140,13 @@ export class TwoSide {
     this.showSelected();
   }
 
-  private isOn({ buffers, name }: Row): boolean {
+  private isSelected({ buffers, name }: Row): boolean {
     return buffers ? buffers.some((number, side) => number >= 0 && number === this.selected[side]) : name === this.pass;
   }
 
   private showSelected(): void {
     for (const [row, node] of this.rows) {
-      const on = this.isOn(row);
+      const on = this.isSelected(row);
       node.classList.toggle('on', on);
       node.setAttribute('aria-selected', String(on));
       if (on) node.scrollIntoView({ block: 'nearest' });
@@ -155,12 +155,12 @@ export class TwoSide {
 
   /** The action of a click and of Enter. */
   private choose(row: Row): void {
-    this.walk(row);
-    if (row.stage !== undefined) this.tabs.go(row.stage);
+    this.selectRow(row);
+    if (row.stage !== undefined) this.tabs.goToStage(row.stage);
   }
 
   /** Arrow keys reached a row: its buffer is selected immediately, its stage needs Enter. */
-  private walk(row: Row): void {
+  private selectRow(row: Row): void {
     if (row.buffers) {
       const [a, b] = row.buffers;
       return a >= 0 ? this.hooks.select(0, a) : this.hooks.select(1, b);
@@ -174,10 +174,10 @@ export class TwoSide {
   private key(event: KeyboardEvent): void {
     if (event.target !== this.list || event.ctrlKey || event.metaKey || event.altKey) return;
     const rows = [...this.rows.keys()];
-    const at = rows.findIndex((row) => this.isOn(row));
+    const at = rows.findIndex((row) => this.isSelected(row));
     const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: rows.length - 1 }[event.key];
     if (event.key === 'Enter' && at >= 0) this.choose(rows[at]!);
-    else if (to !== undefined && rows[to]) this.walk(rows[to]);
+    else if (to !== undefined && rows[to]) this.selectRow(rows[to]);
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -40,35 +40,35 @@ export class Scale {
   }
 }
 
-/** A range scaled by `factor`, limited to `least`..`most`; `about` stays in place. */
-export function zoomed({ from, to }: Range, factor: number, about: number, least: number, most: number): Range {
+/** A range scaled by `factor`, limited to `minSize`..`maxSize`; `anchor` stays in place. */
+export function zoomRange({ from, to }: Range, factor: number, anchor: number, minSize: number, maxSize: number): Range {
   const size = to - from;
-  const by = Math.min(Math.max(factor, least / size), Math.max(1, most / size));
-  return { from: about - (about - from) * by, to: about + (to - about) * by };
+  const scale = Math.min(Math.max(factor, minSize / size), Math.max(1, maxSize / size));
+  return { from: anchor - (anchor - from) * scale, to: anchor + (to - anchor) * scale };
 }
 
 /** A range of the same size, or smaller, inside `low`..`high`. */
-export function inside({ from, to }: Range, low: number, high: number): Range {
+export function clampRange({ from, to }: Range, low: number, high: number): Range {
   const size = Math.min(to - from, high - low);
   const start = Math.min(Math.max(from, low), high - size);
   return { from: start, to: start + size };
 }
 
 /** A range of the same size around another centre. */
-export function around({ from, to }: Range, middle: number): Range {
+export function centreRange({ from, to }: Range, centre: number): Range {
   const half = (to - from) / 2;
-  return { from: middle - half, to: middle + half };
+  return { from: centre - half, to: centre + half };
 }
 
-/** The smallest of 1, 2, 5 times a power of ten that is at least `least`. */
-export function roundStep(least: number): number {
-  const ten = 10 ** Math.floor(Math.log10(least));
+/** The smallest of 1, 2, 5 times a power of ten that is at least `minimum`. */
+export function roundStep(minimum: number): number {
+  const ten = 10 ** Math.floor(Math.log10(minimum));
   // Accept a step that is off by rounding.
-  return ten * ([1, 2, 5].find((factor) => factor * ten >= least * 0.999) ?? 10);
+  return ten * ([1, 2, 5].find((factor) => factor * ten >= minimum * 0.999) ?? 10);
 }
 
-/** The smallest power of two that is at least `least`, for bytes. */
-export const binaryStep = (least: number): number => 2 ** Math.ceil(Math.log2(least));
+/** The smallest power of two that is at least `minimum`, for bytes. */
+export const binaryStep = (minimum: number): number => 2 ** Math.ceil(Math.log2(minimum));
 
 /** Multiples of `step` from `from` to `to`. */
 export function ticks({ from, to }: Range, step: number): number[] {

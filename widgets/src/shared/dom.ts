@@ -39,12 +39,12 @@ export async function copy(text: string, near: HTMLElement): Promise<void> {
 
 /** Calls back at most once per frame, however often it is called. */
 export function perFrame(callback: () => void): () => void {
-  let asked = false;
+  let scheduled = false;
   return () => {
-    if (asked) return;
-    asked = true;
+    if (scheduled) return;
+    scheduled = true;
     requestAnimationFrame(() => {
-      asked = false;
+      scheduled = false;
       callback();
     });
   };

@@ -3,7 +3,7 @@
 import { h, replace } from './dom';
 
 /** An item of the menu, and its action. */
-export type Saving = [title: string, save: () => void | Promise<void>];
+export type DownloadItem = [title: string, save: () => void | Promise<void>];
 
 export function download(name: string, content: Blob): void {
   const url = URL.createObjectURL(content);
@@ -27,13 +27,13 @@ function fileName(text: string): string {
 
 /** Rows of values under `names`, as CSV. Text that a spreadsheet would evaluate as a formula stays text. */
 export function csvText(names: readonly string[], rows: readonly (readonly unknown[])[]): string {
-  return [names, ...rows].map((row) => row.map(quoted).join(',')).join('\n');
+  return [names, ...rows].map((row) => row.map(csvCell).join(',')).join('\n');
 }
 
-function quoted(value: unknown): string {
+function csvCell(value: unknown): string {
   const plain = Number.isNaN(value) ? '' : String(value ?? '');
-  const calculates = typeof value === 'string' && /^[=+\-@\t\r]/.test(plain) && Number.isNaN(Number(plain));
-  const text = calculates ? `'${plain}` : plain;
+  const isFormula = typeof value === 'string' && /^[=+\-@\t\r]/.test(plain) && Number.isNaN(Number(plain));
+  const text = isFormula ? `'${plain}` : plain;
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
@@ -48,7 +48,7 @@ export const MENU_STYLE = `
 `;
 
 /** The button; `items` returns the current items. */
-export function downloadMenu(items: () => Saving[]): HTMLElement {
+export function downloadMenu(items: () => DownloadItem[]): HTMLElement {
   const menu = h('div', { class: 'menu', role: 'menu', popover: 'auto', 'aria-label': 'Download' });
   const opener = h(
     'button',
@@ -56,9 +56,9 @@ export function downloadMenu(items: () => Saving[]): HTMLElement {
     '⤓',
   );
   opener.popoverTargetElement = menu;
-  const choices = () => [...menu.querySelectorAll('button')];
+  const menuItems = () => [...menu.querySelectorAll('button')];
   let failure = '';
-  const pick = async (save: Saving[1]) => {
+  const pick = async (save: DownloadItem[1]) => {
     menu.hidePopover();
     opener.focus();
     try {
@@ -84,10 +84,10 @@ export function downloadMenu(items: () => Saving[]): HTMLElement {
     const below = box.bottom + 2 + menu.offsetHeight < innerHeight;
     menu.style.left = `${Math.max(4, Math.min(box.left, innerWidth - menu.offsetWidth - 6))}px`;
     menu.style.top = `${below ? box.bottom + 2 : Math.max(4, box.top - menu.offsetHeight - 2)}px`;
-    choices()[0]?.focus();
+    menuItems()[0]?.focus();
   });
   menu.addEventListener('keydown', (event) => {
-    const list = choices();
+    const list = menuItems();
     const at = list.indexOf(event.target as HTMLButtonElement);
     const to = { ArrowDown: (at + 1) % list.length, ArrowUp: (at - 1 + list.length) % list.length, Home: 0, End: list.length - 1 }[event.key];
     event.stopPropagation(); // not a key of the view or its host

@@ -20,14 +20,14 @@ export const sideName = (letter: string, name: string): HTMLElement[] => [
   h('b', {}, name),
 ];
 
-/** The colours of what is `shown`. */
+/** The colours of the names for which `isShown` is true. */
 export function legend(
   names: readonly string[],
   colour: (i: number) => string,
-  shown = (_i: number) => true,
+  isShown = (_i: number) => true,
 ): HTMLElement[] {
   return names.flatMap((name, i) => {
-    if (!shown(i)) return [];
+    if (!isShown(i)) return [];
     const key = h('span', { class: 'key' });
     key.style.background = colour(i);
     return [h('span', {}, key, `${name}  `)];

@@ -25,8 +25,8 @@ export function significant(value: number, digits: number): string {
   if (value === 0) return '0';
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-3) return value.toExponential(digits - 1).replace('e+', 'e');
-  const places = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
-  return size >= 10 ** digits ? count(value) : value.toFixed(places);
+  const decimals = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
+  return size >= 10 ** digits ? count(value) : value.toFixed(decimals);
 }
 
 const SECONDS: [number, string][] = [
@@ -54,7 +54,7 @@ export function quantity(value: number, unit: string): string {
 export function shortType(type: string): string {
   const replaced = type.replace(
     /(?:tensor|memref|vector)<((?:(?:\d+|\?|[a-z_]\w*)x)*)([^<>,]+)(?:,[^<>]*)?>/g,
-    (_whole, dims: string, element: string) =>
+    (_match, dims: string, element: string) =>
       dims ? `${dims.slice(0, -1).split('x').join('×')} ${element}` : element,
   );
   return replaced;
@@ -65,10 +65,10 @@ export function plural(n: number, noun: string): string {
 }
 
 /** A difference with its sign, `=` for zero, `–` for unknown. */
-export function signed(by: number, said: (size: number) => string): string {
-  if (Number.isNaN(by)) return '–';
-  return by === 0 ? '=' : `${by > 0 ? '+' : '−'}${said(Math.abs(by))}`;
+export function signed(difference: number, format: (size: number) => string): string {
+  if (Number.isNaN(difference)) return '–';
+  return difference === 0 ? '=' : `${difference > 0 ? '+' : '−'}${format(Math.abs(difference))}`;
 }
 
 /** The last part of a path. */
-export const base = (place: string): string => place.slice(Math.max(place.lastIndexOf('/'), place.lastIndexOf('\\')) + 1);
+export const basename = (path: string): string => path.slice(Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\')) + 1);

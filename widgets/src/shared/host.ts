@@ -23,14 +23,14 @@ export interface Selection {
 }
 
 /** A selection as it is sent: `n` numbers the view's choices, if the host does so too. */
-type Numbered = Selection & { n?: number };
+type NumberedSelection = Selection & { n?: number };
 
 /** Panel passes dictionaries as Map; the views use plain objects. */
-function plain(value: unknown): unknown {
+function toPlainValue(value: unknown): unknown {
   if (value instanceof Map) {
-    return Object.fromEntries([...value].map(([key, item]) => [String(key), plain(item)]));
+    return Object.fromEntries([...value].map(([key, item]) => [String(key), toPlainValue(item)]));
   }
-  if (Array.isArray(value)) return value.map(plain);
+  if (Array.isArray(value)) return value.map(toPlainValue);
   return value;
 }
 
@@ -41,7 +41,7 @@ interface Pending {
 }
 
 /** The part of a link that a part of a view needs: each of two maps has one for its own recording. */
-export type Ties = Pick<Link, 'dict' | 'write' | 'ask' | 'onDispose'>;
+export type ViewLink = Pick<Link, 'dict' | 'write' | 'request' | 'onDispose'>;
 
 /** Reads, writes and watches traits; undoes its subscriptions when the view is closed. */
 export class Link {
@@ -51,27 +51,27 @@ export class Link {
   private nextId = 1;
   private written = new Map<string, string>();
   /** The last choice made here, which the host may not know yet. */
-  private chosen: Numbered = {};
+  private lastSelection: NumberedSelection = {};
 
   constructor(readonly model: Model) {
     this.watch('response', () => this.receive());
   }
 
   read<T>(name: string): T {
-    if (name !== 'selection') return plain(this.model.get(name)) as T;
-    const { n: _n, ...selection } = this.isOlder() ? this.chosen : this.numbered();
+    if (name !== 'selection') return toPlainValue(this.model.get(name)) as T;
+    const { n: _n, ...selection } = this.isStale() ? this.lastSelection : this.hostSelection();
     return selection as T;
   }
 
-  private numbered(): Numbered {
-    return (plain(this.model.get('selection')) ?? {}) as Numbered;
+  private hostSelection(): NumberedSelection {
+    return (toPlainValue(this.model.get('selection')) ?? {}) as NumberedSelection;
   }
 
   /** Whether the selection is older than the last choice made here, whose answer is still to come.  A
    * host without numbers has no order. */
-  private isOlder(): boolean {
-    const { n } = this.numbered();
-    return n !== undefined && n < (this.chosen.n ?? 0);
+  private isStale(): boolean {
+    const { n } = this.hostSelection();
+    return n !== undefined && n < (this.lastSelection.n ?? 0);
   }
 
   dict<T extends object>(name: string): T {
@@ -83,15 +83,15 @@ export class Link {
     const text = JSON.stringify(value);
     if (JSON.stringify(this.read(name)) === text) return;
     this.written.set(name, text);
-    this.model.set(name, name === 'selection' ? this.count(value as Selection) : value);
+    this.model.set(name, name === 'selection' ? this.withNumber(value as Selection) : value);
     this.model.save_changes();
   }
 
-  private count(selection: Selection): Numbered {
-    const { n } = this.numbered();
+  private withNumber(selection: Selection): NumberedSelection {
+    const { n } = this.hostSelection();
     if (n === undefined) return selection;
-    this.chosen = { ...selection, n: Math.max(n, this.chosen.n ?? 0) + 1 };
-    return this.chosen;
+    this.lastSelection = { ...selection, n: Math.max(n, this.lastSelection.n ?? 0) + 1 };
+    return this.lastSelection;
   }
 
   /** Calls back when the host changed the trait; our own writes do not come back, nor do answers to
@@ -99,9 +99,9 @@ export class Link {
   watch(name: string, callback: () => void): void {
     const event = `change:${name}`;
     const guarded = () => {
-      if (name === 'selection' && this.isOlder()) return;
-      const own = this.written.get(name);
-      if (own !== undefined && own === JSON.stringify(this.read(name))) return;
+      if (name === 'selection' && this.isStale()) return;
+      const lastWritten = this.written.get(name);
+      if (lastWritten !== undefined && lastWritten === JSON.stringify(this.read(name))) return;
       this.written.delete(name);
       callback();
     };
@@ -120,7 +120,7 @@ export class Link {
   }
 
   /** One numbered request; resolves with the host's answer. A static page never answers. */
-  ask<T>(kind: string, body: Record<string, unknown>): Promise<T> {
+  request<T>(kind: string, body: Record<string, unknown>): Promise<T> {
     const id = this.nextId++;
     return new Promise<T>((resolve, reject) => {
       const pending = { body: { id, session: this.session, kind, ...body }, resolve, reject };

@@ -9,7 +9,7 @@
 import { h, perFrame } from './dom';
 
 export const ROW = 18;
-const EXTRA = 12;
+const OVERSCAN = 12;
 
 export class Lines {
   readonly root: HTMLElement;
@@ -17,9 +17,9 @@ export class Lines {
   private readonly layer = h('div', { class: 'layer' });
   private count = 0;
   /** Lines before each row and in all; null: each row is one line. */
-  private before: Int32Array | null = null;
+  private linesBefore: Int32Array | null = null;
   private top = 0;
-  private moved = false;
+  private scrollPending = false;
   private size: { width: number; height: number } | null = null;
   private readonly rows = new Map<number, HTMLElement>();
 
@@ -54,17 +54,17 @@ export class Lines {
     return size;
   }
 
-  /** Shows `count` rows, all rebuilt; `high`: the number of lines of each (default: one). */
-  reset(count: number, high: ((index: number) => number) | null = null): void {
+  /** Shows `count` rows, all rebuilt; `lineCount`: the number of lines of each (default: one). */
+  reset(count: number, lineCount: ((index: number) => number) | null = null): void {
     this.count = count;
-    this.before = null;
-    if (high) {
-      this.before = new Int32Array(count + 1);
-      for (let i = 0; i < count; i++) this.before[i + 1] = this.before[i]! + high(i);
+    this.linesBefore = null;
+    if (lineCount) {
+      this.linesBefore = new Int32Array(count + 1);
+      for (let i = 0; i < count; i++) this.linesBefore[i + 1] = this.linesBefore[i]! + lineCount(i);
     }
-    const lowest = Math.max(0, this.placeOf(count) - this.measured().height);
-    this.spacer.style.height = `${this.placeOf(count)}px`;
-    if (this.top > lowest) this.scrollTo(lowest);
+    const maxTop = Math.max(0, this.rowTop(count) - this.measured().height);
+    this.spacer.style.height = `${this.rowTop(count)}px`;
+    if (this.top > maxTop) this.scrollTo(maxTop);
     this.refresh();
   }
 
@@ -76,19 +76,19 @@ export class Lines {
   }
 
   /** The start of a row, in pixels from the top. */
-  private placeOf(index: number): number {
-    return (this.before ? this.before[index]! : index) * ROW;
+  private rowTop(index: number): number {
+    return (this.linesBefore ? this.linesBefore[index]! : index) * ROW;
   }
 
   /** The row at a position. */
-  private at(top: number): number {
+  private rowAt(top: number): number {
     const line = top / ROW;
-    const { before } = this;
-    if (!before) return line;
+    const { linesBefore } = this;
+    if (!linesBefore) return line;
     let [low, high] = [0, this.count];
     while (low < high) {
       const middle = (low + high + 1) >> 1;
-      if (before[middle]! <= line) low = middle;
+      if (linesBefore[middle]! <= line) low = middle;
       else high = middle - 1;
     }
     return low;
@@ -96,15 +96,15 @@ export class Lines {
 
   range(): [number, number] {
     const { height } = this.measured();
-    const first = Math.floor(this.at(this.top));
-    const last = Math.ceil(this.at(this.top + height)) + (this.before ? 1 : 0);
+    const first = Math.floor(this.rowAt(this.top));
+    const last = Math.ceil(this.rowAt(this.top + height)) + (this.linesBefore ? 1 : 0);
     return [Math.max(0, first), Math.min(this.count, last)];
   }
 
   draw(): void {
     const [first, last] = this.range();
-    const from = Math.max(0, first - EXTRA);
-    const to = Math.min(this.count, last + EXTRA);
+    const from = Math.max(0, first - OVERSCAN);
+    const to = Math.min(this.count, last + OVERSCAN);
     for (const [index, row] of this.rows) {
       if (index >= from && index < to) continue;
       row.remove();
@@ -114,14 +114,14 @@ export class Lines {
     for (let index = from; index < to; index++) {
       if (this.rows.has(index)) continue;
       const row = this.makeRow(index);
-      row.style.top = `${this.placeOf(index)}px`;
-      if (this.before) row.style.height = `${this.placeOf(index + 1) - this.placeOf(index)}px`;
+      row.style.top = `${this.rowTop(index)}px`;
+      if (this.linesBefore) row.style.height = `${this.rowTop(index + 1) - this.rowTop(index)}px`;
       this.rows.set(index, row);
       added.append(row);
     }
     this.layer.append(added);
-    if (this.moved) this.root.scrollTop = this.top;
-    this.moved = false;
+    if (this.scrollPending) this.root.scrollTop = this.top;
+    this.scrollPending = false;
     this.onScroll(first, last);
   }
 
@@ -133,14 +133,14 @@ export class Lines {
     for (const [index, row] of this.rows) visit(index, row);
   }
 
-  /** Scrolls a row into view; `where` is its position in the window, 0 (top) to 1 (bottom). */
-  reveal(index: number, where = 0.3, always = false): void {
+  /** Scrolls a row into view; `fraction` is its position in the window, 0 (top) to 1 (bottom). */
+  reveal(index: number, fraction = 0.3, force = false): void {
     const [first, last] = this.range();
-    if (!always && index >= first + 1 && index < last - 2) return;
+    if (!force && index >= first + 1 && index < last - 2) return;
     const { height } = this.measured();
-    const lowest = Math.max(0, this.placeOf(this.count) - height);
-    const wanted = Math.round(this.placeOf(index) - where * height);
-    this.scrollTo(Math.min(lowest, Math.max(0, wanted)));
+    const maxTop = Math.max(0, this.rowTop(this.count) - height);
+    const target = Math.round(this.rowTop(index) - fraction * height);
+    this.scrollTo(Math.min(maxTop, Math.max(0, target)));
     this.draw();
   }
 
@@ -152,7 +152,7 @@ export class Lines {
   /** Sets the browser's scroll position only once the rows exist, so that it lays them out once. */
   private scrollTo(top: number): void {
     this.top = top;
-    this.moved = true;
+    this.scrollPending = true;
   }
 }
 
@@ -160,7 +160,7 @@ export class Lines {
 export const CHARACTER = 7.3;
 
 /** The number of lines of a text in a given width (pixels). */
-export function linesOf(text: string, width: number): number {
+export function countLines(text: string, width: number): number {
   const columns = Math.max(8, Math.floor(width / CHARACTER));
   let length = text.length;
   for (let at = text.indexOf('\t'); at >= 0; at = text.indexOf('\t', at + 1)) length += 3;

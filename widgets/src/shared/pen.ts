@@ -23,10 +23,10 @@ export interface Pen {
 
 /** Replaces what is not valid in XML, such as lone surrogates, by U+FFFD: names in a model can
  * contain anything. */
-export const inXml = (text: string): string =>
+export const toValidXml = (text: string): string =>
   text.replace(/[^\t\n\r\x20-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, '\ufffd');
 const escape = (text: string): string =>
-  inXml(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+  toValidXml(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 const round = (value: number): string => String(Math.round(value * 100) / 100);
 
 /** Collects SVG elements in world coordinates. */
@@ -39,7 +39,7 @@ export class SvgPen implements Pen {
   textAlign: CanvasTextAlign = 'left';
   private path: string[] = [];
   private dash: number[] = [];
-  private readonly out: string[] = [];
+  private readonly elements: string[] = [];
 
   beginPath(): void {
     this.path = [];
@@ -87,7 +87,7 @@ export class SvgPen implements Pen {
         (parts[1] ? ` font-weight="${parts[1]}"` : '')
       : '';
     const anchor = this.textAlign === 'center' ? 'middle' : this.textAlign === 'right' ? 'end' : '';
-    this.out.push(
+    this.elements.push(
       `<text x="${round(x)}" y="${round(y)}" fill="${escape(String(this.fillStyle))}" ${font}` +
         `${anchor ? ` text-anchor="${anchor}"` : ''}${this.opacity()}>${escape(text)}</text>`,
     );
@@ -100,11 +100,11 @@ export class SvgPen implements Pen {
     return (
       `<svg xmlns="http://www.w3.org/2000/svg" viewBox="${box}" width="${round(width)}" ` +
       `height="${round(height)}"><rect x="${round(x)}" y="${round(y)}" width="${round(width)}" ` +
-      `height="${round(height)}" fill="${background}"/>${this.out.join('')}</svg>`
+      `height="${round(height)}" fill="${background}"/>${this.elements.join('')}</svg>`
     );
   }
   private emit(paint: string): void {
-    this.out.push(`<path d="${this.path.join('')}" ${paint}${this.opacity()}/>`);
+    this.elements.push(`<path d="${this.path.join('')}" ${paint}${this.opacity()}/>`);
   }
   private opacity(): string {
     return this.globalAlpha < 1 ? ` opacity="${round(this.globalAlpha)}"` : '';

@@ -2,7 +2,7 @@
  * frame. The scene is kept in a bitmap until it changes; marks are drawn on top of it each time. */
 
 import { h, perFrame, type Tooltip, tooltip } from './dom';
-import type { Ties } from './host';
+import type { ViewLink } from './host';
 import { type Pen, SvgPen } from './pen';
 import { announce } from './view';
 
@@ -67,19 +67,19 @@ export class Stage {
   readonly canvas = layer();
   readonly tip: Tooltip;
   /** The marks have changed. */
-  readonly ask = perFrame(() => this.frame());
+  readonly requestFrame = perFrame(() => this.frame());
   private readonly bitmap = document.createElement('canvas');
   private dirty = true;
 
-  /** `label`: the label for screen readers; `told`: the element whose data tests read. */
+  /** `label`: the label for screen readers; `dataElement`: the element whose data tests read. */
   constructor(
     label: string,
     private readonly painter: Painter,
-    private readonly told: HTMLElement,
-    link: Ties,
+    private readonly dataElement: HTMLElement,
+    link: ViewLink,
   ) {
-    const about = { tabindex: 0, role: 'application', 'aria-label': label };
-    this.root = h('div', { class: 'stage', ...about }, this.canvas);
+    const attributes = { tabindex: 0, role: 'application', 'aria-label': label };
+    this.root = h('div', { class: 'stage', ...attributes }, this.canvas);
     this.tip = tooltip(this.root);
     const observer = new ResizeObserver(() => this.redraw());
     observer.observe(this.root);
@@ -97,7 +97,7 @@ export class Stage {
   /** The scene itself has changed. */
   redraw(): void {
     this.dirty = true;
-    this.ask();
+    this.requestFrame();
   }
 
   private frame(): void {
@@ -112,7 +112,7 @@ export class Stage {
       pen.setTransform(ratio, 0, 0, ratio, 0, 0);
       pen.fillStyle = this.painter.background();
       pen.fillRect(0, 0, width, height);
-      this.told.dataset.drawn = String(this.painter.scene(pen, width, height));
+      this.dataElement.dataset.drawn = String(this.painter.scene(pen, width, height));
       this.dirty = false;
     }
     const context = this.canvas.getContext('2d')!;
@@ -120,11 +120,11 @@ export class Stage {
     context.drawImage(this.bitmap, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.painter.marks(context, width, height);
-    this.told.dataset.frameMs = (performance.now() - started).toFixed(1);
+    this.dataElement.dataset.frameMs = (performance.now() - started).toFixed(1);
   }
 
   /** Shows a tooltip and announces it to screen readers. */
-  tell(x: number, y: number, ...content: Node[]): void {
+  showAndAnnounce(x: number, y: number, ...content: Node[]): void {
     this.tip.show(x, y, ...content);
     announce(this.root, this.tip.text());
   }
@@ -136,7 +136,7 @@ export class Stage {
   }
 
   /** The position in the page of a point of the stage. */
-  inPage(x: number, y: number): { x: number; y: number } {
+  toPagePosition(x: number, y: number): { x: number; y: number } {
     const { left, top } = this.root.getBoundingClientRect();
     return { x: left + x, y: top + y };
   }

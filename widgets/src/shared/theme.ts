@@ -4,7 +4,7 @@ import { fonts, interface as interfaceColours, syntax } from '../../colours.json
 import type { Link } from './host';
 
 /** A colour in the light and in the dark theme. */
-export type Pair = readonly string[];
+export type ColourPair = readonly string[];
 
 /** The colours of the interface in one theme. */
 export type Palette = { dark: boolean } & Record<keyof typeof interfaceColours, string>;
@@ -18,7 +18,7 @@ const LIGHT = paletteOf(false);
 const DARK = paletteOf(true);
 
 /** The one of two colours for the theme. */
-export const inTheme = (palette: Palette, pair: Pair): string => pair[Number(palette.dark)]!;
+export const inTheme = (palette: Palette, pair: ColourPair): string => pair[Number(palette.dark)]!;
 
 export type Change = 'same' | 'added' | 'removed' | 'changed' | 'moved';
 export const CHANGES: readonly Change[] = ['same', 'added', 'removed', 'changed', 'moved'];
@@ -45,20 +45,20 @@ function pageIsDark(): boolean | null {
   return null;
 }
 
-/** Keeps `root` in the wanted theme and tells the view when it changes. */
-export function follow(link: Link, root: HTMLElement, apply: (palette: Palette) => void): void {
+/** Keeps `root` in the theme of the host, and notifies the view when it changes. */
+export function followTheme(link: Link, root: HTMLElement, apply: (palette: Palette) => void): void {
   const system = matchMedia('(prefers-color-scheme: dark)');
   let current: Palette | null = null;
   const update = () => {
-    const wanted = link.read<string>('theme');
+    const theme = link.read<string>('theme');
     const dark =
-      wanted === 'dark' || (wanted !== 'light' && (pageIsDark() ?? system.matches));
+      theme === 'dark' || (theme !== 'light' && (pageIsDark() ?? system.matches));
     const palette = dark ? DARK : LIGHT;
     if (palette === current) return;
     current = palette;
     root.dataset.theme = dark ? 'dark' : 'light';
     for (const [prefix, colours] of Object.entries({ '': interfaceColours, 'hl-': syntax })) {
-      for (const [name, pair] of Object.entries<Pair>(colours)) {
+      for (const [name, pair] of Object.entries<ColourPair>(colours)) {
         root.style.setProperty(`--${prefix}${name}`, inTheme(palette, pair));
       }
     }

@@ -11,7 +11,7 @@ export const LETTER_STYLE = `
 .cw.shows-two > .of-one, .cw:not(.shows-two) > .of-two { display: none !important; }
 `;
 
-interface Made {
+interface CreatedView {
   view: View<never>;
   /** The view's interface for tests. */
   workbench: unknown;
@@ -24,11 +24,11 @@ export function oneOrTwo<T extends object, P extends object>(
   makeTwo: () => View<P>,
 ): View<T | { two: P }> {
   const root = frame.root as HTMLElement & { workbench?: unknown };
-  const made: { one?: Made; two?: Made } = {};
+  const views: { one?: CreatedView; two?: CreatedView } = {};
   let current: View<never> | null = null;
   let palette: Palette | null = null;
 
-  function make(which: 'one' | 'two'): Made {
+  function createView(which: 'one' | 'two'): CreatedView {
     const before = new Set(root.children);
     const view = (which === 'one' ? makeOne() : makeTwo()) as View<never>;
     for (const node of root.children) if (!before.has(node)) node.classList.add(`of-${which}`);
@@ -40,18 +40,18 @@ export function oneOrTwo<T extends object, P extends object>(
     data(data) {
       const which = 'two' in data ? 'two' : 'one';
       root.classList.toggle('shows-two', which === 'two');
-      const first = made[which] === undefined;
-      const shown = (made[which] ??= make(which));
-      const other = current !== shown.view;
-      current = shown.view;
-      root.workbench = shown.workbench;
+      const first = views[which] === undefined;
+      const next = (views[which] ??= createView(which));
+      const switched = current !== next.view;
+      current = next.view;
+      root.workbench = next.workbench;
       (current as View<T | P>).data(which === 'two' ? (data as { two: P }).two : (data as T), first);
-      if (other) current.state?.(frame.link.dict('state'));
+      if (switched) current.state?.(frame.link.dict('state'));
     },
     theme(next) {
       palette = next;
-      made.one?.view.theme(next);
-      made.two?.view.theme(next);
+      views.one?.view.theme(next);
+      views.two?.view.theme(next);
     },
     selected: (selection: Selection) => current?.selected(selection),
     state: (state) => current?.state?.(state),

@@ -3,7 +3,7 @@
 import { h, replace } from './dom';
 import { MENU_STYLE } from './download';
 import { Link, type RenderContext, type Selection } from './host';
-import { BASE_STYLE, follow, type Palette } from './theme';
+import { BASE_STYLE, followTheme, type Palette } from './theme';
 import { decode } from './wire';
 
 export interface View<T> {
@@ -46,7 +46,7 @@ export function define<T>(
 
       let view: View<T> | null = null;
       let palette: Palette | null = null;
-      let shown: unknown = null;
+      let shownText: unknown = null;
 
       const update = () => {
         const text = model.get('data');
@@ -57,8 +57,8 @@ export function define<T>(
           fail(error);
           return;
         }
-        if (data === null || text === shown) return;
-        shown = text;
+        if (data === null || text === shownText) return;
+        shownText = text;
         try {
           const first = view === null;
           if (view === null) {
@@ -78,13 +78,13 @@ export function define<T>(
       };
       const fail = (error: unknown) => {
         view = null;
-        shown = null;
+        shownText = null;
         const message = error instanceof Error ? error.message : String(error);
         replace(root, h('div', { class: 'empty', role: 'alert' }, `This view failed: ${message}`));
         console.error(error);
       };
 
-      follow(link, root, (next) => {
+      followTheme(link, root, (next) => {
         palette = next;
         view?.theme(next);
       });

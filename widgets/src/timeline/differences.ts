@@ -2,7 +2,7 @@
 
 import { h, replace } from '../shared/dom';
 import { csvText } from '../shared/download';
-import { base, count, quantity, signed, significant } from '../shared/format';
+import { basename, count, quantity, signed, significant } from '../shared/format';
 import type { Numbers } from '../shared/wire';
 import { kernelOf, type TimelineData } from './model';
 
@@ -27,12 +27,12 @@ export interface Row {
   us: [number, number];
   least: [boolean, boolean];
   /** B − A; a side without the launches counts as 0. */
-  by: number;
+  difference: number;
   /** In percent of the time of A; NaN without one. */
   percent: number;
   guessed: boolean;
   title: string;
-  place: string;
+  location: string;
 }
 
 export const DIFFERENCES_STYLE = `
@@ -55,7 +55,7 @@ export const DIFFERENCES_STYLE = `
 `;
 
 /** Rows beyond this many are counted, not listed. */
-const MOST = 400;
+const MAX_ROWS = 400;
 
 const percents = (value: number) => `${significant(value, 3)} %`;
 const micros = (value: number) => significant(value, 3);
@@ -70,15 +70,15 @@ export function rowsOf(pairs: Pairs, sides: readonly [TimelineData, TimelineData
       kernels: ['', ''],
       us,
       least: [Boolean(pairs.a.least[at]), Boolean(pairs.b.least[at])],
-      by: NaN,
+      difference: NaN,
       percent: NaN,
       guessed: Boolean(pairs.guessed[at]),
       title,
-      place: pairs.place[at]!,
+      location: pairs.place[at]!,
     };
   });
-  [pairs.of_a, pairs.of_b].forEach((of, side) => {
-    for (let n = 0; n < of.length; n++) if (of[n]! >= 0) rows[of[n]!]!.launches[side]!.push(n);
+  [pairs.of_a, pairs.of_b].forEach((rowOfLaunch, side) => {
+    for (let n = 0; n < rowOfLaunch.length; n++) if (rowOfLaunch[n]! >= 0) rows[rowOfLaunch[n]!]!.launches[side]!.push(n);
   });
   for (const row of rows) {
     row.launches.forEach((launches, side) => {
@@ -86,24 +86,24 @@ export function rowsOf(pairs: Pairs, sides: readonly [TimelineData, TimelineData
     });
     // A side without launches takes 0; an unknown time stays unknown.
     const [a, b] = row.us.map((us, side) => (Number.isNaN(us) && row.launches[side]!.length === 0 ? 0 : us)) as [number, number];
-    row.by = b - a;
-    row.percent = a > 0 && row.launches[1].length ? (100 * row.by) / a : NaN;
+    row.difference = b - a;
+    row.percent = a > 0 && row.launches[1].length ? (100 * row.difference) / a : NaN;
   }
   return rows;
 }
 
 /** The additional facts of a launch. */
 export function rowFacts(row: Row): [string, string][] {
-  const said = ([0, 1] as const).map((side) => {
+  const times = ([0, 1] as const).map((side) => {
     const n = row.launches[side].length;
     if (n === 0) return 'none';
     return `${row.least[side] ? '≥ ' : ''}${quantity(row.us[side], 'us')}${n > 1 ? ` in ${count(n)} launches` : ''}`;
   });
-  const alone = row.launches[0].length === 0 ? 'only in B' : row.launches[1].length === 0 ? 'only in A' : '';
-  const rows: [string, string][] = [['A | B', said.join(' | ')]];
+  const onlyIn = row.launches[0].length === 0 ? 'only in B' : row.launches[1].length === 0 ? 'only in A' : '';
+  const rows: [string, string][] = [['A | B', times.join(' | ')]];
   const relative = Number.isNaN(row.percent) ? '' : ` (${signed(row.percent, percents)})`;
-  rows.push(['B − A', alone || `${signed(row.by, (us) => quantity(us, 'us'))}${row.by === 0 ? '' : relative}`]);
-  if (!alone) rows.push(['matched', row.guessed ? 'guessed: by flops, bytes and order' : 'recorded: same nodes of the framework']);
+  rows.push(['B − A', onlyIn || `${signed(row.difference, (us) => quantity(us, 'us'))}${row.difference === 0 ? '' : relative}`]);
+  if (!onlyIn) rows.push(['matched', row.guessed ? 'guessed: by flops, bytes and order' : 'recorded: same nodes of the framework']);
   return rows;
 }
 
@@ -121,17 +121,17 @@ const COLUMNS: Column[] = [
   { name: 'computes', title: 'computes', unit: '', hint: 'The framework nodes, and the line of the model', kind: 'text wide', value: (row) => row.title },
   { name: 'a', title: 'A', unit: 'µs', hint: 'Median time of these launches in A; ≥ not measured: the minimum that the machine allows', value: (row) => row.us[0] },
   { name: 'b', title: 'B', unit: 'µs', hint: 'Median time of these launches in B; ≥ not measured: the minimum that the machine allows', value: (row) => row.us[1] },
-  { name: 'by', title: 'B − A', unit: 'µs', hint: 'How much longer they take in B; launches of only one recording count fully', value: (row) => row.by },
+  { name: 'by', title: 'B − A', unit: 'µs', hint: 'How much longer they take in B; launches of only one recording count fully', value: (row) => row.difference },
   { name: 'percent', title: 'B − A', unit: '%', hint: 'The difference relative to the time in A', value: (row) => row.percent },
 ];
 
 export class Differences {
   readonly root: HTMLElement;
   private rows: Row[] = [];
-  private shown: Row[] = [];
+  private shownRows: Row[] = [];
   private order: [string, 1 | -1] = ['by', -1];
-  private marked = -1;
-  private readonly about = h('header', {});
+  private selectedIndex = -1;
+  private readonly summary = h('header', {});
   private readonly heads = h('tr');
   private readonly body = h('tbody');
   private readonly list = h('div', { class: 'list', tabindex: 0, role: 'region', 'aria-label': 'Launches by how much longer they take in B: up and down select, Enter shows the code' });
@@ -141,20 +141,20 @@ export class Differences {
     private readonly enter: () => void,
   ) {
     this.list.append(h('table', {}, h('thead', {}, this.heads), this.body));
-    this.root = h('section', { class: 'differences', 'aria-label': 'Differences' }, this.about, this.list);
+    this.root = h('section', { class: 'differences', 'aria-label': 'Differences' }, this.summary, this.list);
     this.list.addEventListener('keydown', (event) => this.key(event));
   }
 
   data(rows: Row[]): void {
     this.rows = rows;
-    this.tell();
+    this.showSummary();
     this.fill();
   }
 
   /** The selected row; -1: none. */
   mark(at: number): void {
-    this.marked = at;
-    this.shown.slice(0, MOST).forEach((row, i) => {
+    this.selectedIndex = at;
+    this.shownRows.slice(0, MAX_ROWS).forEach((row, i) => {
       const node = this.body.children[i]!;
       node.classList.toggle('on', row.at === at);
       node.setAttribute('aria-selected', String(row.at === at));
@@ -162,19 +162,19 @@ export class Differences {
     });
   }
 
-  private tell(): void {
+  private showSummary(): void {
     const { rows } = this;
-    const alone = ([0, 1] as const).map((side) => rows.filter((row) => row.launches[1 - side]!.length === 0).length);
+    const onlyIn = ([0, 1] as const).map((side) => rows.filter((row) => row.launches[1 - side]!.length === 0).length);
     const sums = ([0, 1] as const).map((side) => rows.reduce((sum, row) => sum + (Number.isNaN(row.us[side]) ? 0 : row.us[side]), 0)) as [number, number];
-    const by = sums[1] - sums[0];
+    const difference = sums[1] - sums[0];
     replace(
-      this.about,
+      this.summary,
       h('b', {}, 'B − A'),
-      ` ${signed(by, (us) => quantity(us, 'us'))}${by && sums[0] ? ` (${signed((100 * by) / sums[0], percents)})` : ''} over all launches, by their medians; `,
-      `${count(rows.length - alone[0]! - alone[1]!)} matched${alone[0] ? `, ${count(alone[0])} only in A` : ''}${alone[1] ? `, ${count(alone[1])} only in B` : ''}`,
-      rows.length > MOST ? `; ${count(MOST)} of ${count(rows.length)} listed` : '',
+      ` ${signed(difference, (us) => quantity(us, 'us'))}${difference && sums[0] ? ` (${signed((100 * difference) / sums[0], percents)})` : ''} over all launches, by their medians; `,
+      `${count(rows.length - onlyIn[0]! - onlyIn[1]!)} matched${onlyIn[0] ? `, ${count(onlyIn[0])} only in A` : ''}${onlyIn[1] ? `, ${count(onlyIn[1])} only in B` : ''}`,
+      rows.length > MAX_ROWS ? `; ${count(MAX_ROWS)} of ${count(rows.length)} listed` : '',
     );
-    this.about.title = 'Medians of the launches, as in Compare; the tracks above show one execution';
+    this.summary.title = 'Medians of the launches, as in Compare; the tracks above show one execution';
   }
 
   private sorted(): Row[] {
@@ -192,45 +192,45 @@ export class Differences {
   }
 
   private fill(): void {
-    this.shown = this.sorted();
+    this.shownRows = this.sorted();
     const focused = (this.root.getRootNode() as Document | ShadowRoot).activeElement?.getAttribute('data-sort');
     replace(this.heads, ...COLUMNS.map((column) => this.head(column)));
     if (focused) this.heads.querySelector<HTMLElement>(`[data-sort="${focused}"]`)?.focus();
-    replace(this.body, ...this.shown.slice(0, MOST).map((row) => this.row(row)));
-    this.mark(this.marked);
+    replace(this.body, ...this.shownRows.slice(0, MAX_ROWS).map((row) => this.row(row)));
+    this.mark(this.selectedIndex);
   }
 
   private head({ name, title, unit, hint, kind = '' }: Column): HTMLElement {
-    const [by, sign] = this.order;
+    const [sortedBy, sign] = this.order;
     const sort = () => {
-      this.order = [name, by === name ? (-sign as 1 | -1) : kind ? 1 : -1];
+      this.order = [name, sortedBy === name ? (-sign as 1 | -1) : kind ? 1 : -1];
       this.fill();
     };
-    const label = [title, ...(unit ? [h('small', {}, ` ${unit}`)] : []), by === name ? (sign > 0 ? ' ▴' : ' ▾') : ''];
-    const state = by !== name ? 'none' : sign > 0 ? 'ascending' : 'descending';
+    const label = [title, ...(unit ? [h('small', {}, ` ${unit}`)] : []), sortedBy === name ? (sign > 0 ? ' ▴' : ' ▾') : ''];
+    const state = sortedBy !== name ? 'none' : sign > 0 ? 'ascending' : 'descending';
     return h('th', { class: kind, scope: 'col', 'aria-sort': state, title: hint }, h('button', { type: 'button', 'data-sort': name, click: sort }, ...label));
   }
 
   private row(row: Row): HTMLElement {
     const [a, b] = row.kernels;
-    const alone = !a ? 'only in B' : !b ? 'only in A' : '';
-    const match = alone || (row.guessed ? 'guessed: by flops, bytes and order' : 'recorded: same nodes of the framework');
-    const name = alone || a === b ? a || b : `${a} → ${b}`;
+    const onlyIn = !a ? 'only in B' : !b ? 'only in A' : '';
+    const match = onlyIn || (row.guessed ? 'guessed: by flops, bytes and order' : 'recorded: same nodes of the framework');
+    const name = onlyIn || a === b ? a || b : `${a} → ${b}`;
     const time = (side: 0 | 1) => {
       const us = row.us[side];
       if (Number.isNaN(us)) return h('td', { class: 'faint', title: row.launches[side].length ? 'Not measured' : `${'AB'[side]} does not have this launch` }, '–');
       return h('td', { class: row.least[side] ? 'said' : '' }, `${row.least[side] ? '≥ ' : ''}${micros(us)}`);
     };
-    const tone = row.by > 0 ? 'more' : row.by < 0 ? 'less' : 'faint';
-    const place = row.place ? base(row.place) : '';
+    const tone = row.difference > 0 ? 'more' : row.difference < 0 ? 'less' : 'faint';
+    const location = row.location ? basename(row.location) : '';
     return h(
       'tr',
       { 'data-row': row.at, 'aria-selected': 'false', click: () => this.choose(row) },
-      h('td', { class: `text${row.guessed ? ' said' : ''}`, title: [name, match, row.place].filter(Boolean).join('\n') }, `${row.guessed ? '≈ ' : ''}${name}`, alone ? h('span', { class: 'faint' }, `  ${alone}`) : null),
-      h('td', { class: 'text wide', title: [row.title, row.place].filter(Boolean).join('\n') }, row.title, place ? h('span', { class: 'faint' }, `  ${place}`) : null),
+      h('td', { class: `text${row.guessed ? ' said' : ''}`, title: [name, match, row.location].filter(Boolean).join('\n') }, `${row.guessed ? '≈ ' : ''}${name}`, onlyIn ? h('span', { class: 'faint' }, `  ${onlyIn}`) : null),
+      h('td', { class: 'text wide', title: [row.title, row.location].filter(Boolean).join('\n') }, row.title, location ? h('span', { class: 'faint' }, `  ${location}`) : null),
       time(0),
       time(1),
-      h('td', { class: tone }, signed(row.by, micros)),
+      h('td', { class: tone }, signed(row.difference, micros)),
       h('td', { class: Number.isNaN(row.percent) ? 'faint' : tone }, signed(row.percent, (value) => significant(value, 3))),
     );
   }
@@ -239,9 +239,9 @@ export class Differences {
     const cell = (value: number) => (Number.isNaN(value) ? '' : value);
     return csvText(
       ['kernel_a', 'kernel_b', 'computes', 'place', 'launches_a', 'launches_b', 'a_us', 'b_us', 'difference_us', 'difference_percent', 'match'],
-      this.shown.map((row) => [
-        ...row.kernels, row.title, row.place, row.launches[0].length, row.launches[1].length,
-        cell(row.us[0]), cell(row.us[1]), cell(row.by), cell(row.percent),
+      this.shownRows.map((row) => [
+        ...row.kernels, row.title, row.location, row.launches[0].length, row.launches[1].length,
+        cell(row.us[0]), cell(row.us[1]), cell(row.difference), cell(row.percent),
         row.launches.some((each) => each.length === 0) ? '' : row.guessed ? 'guessed' : 'recorded',
       ]),
     );
@@ -249,11 +249,11 @@ export class Differences {
 
   private key(event: KeyboardEvent): void {
     if (event.composedPath()[0] !== this.list || event.ctrlKey || event.metaKey || event.altKey) return;
-    const at = this.shown.findIndex((row) => row.at === this.marked);
-    const last = Math.min(this.shown.length, MOST) - 1;
+    const at = this.shownRows.findIndex((row) => row.at === this.selectedIndex);
+    const last = Math.min(this.shownRows.length, MAX_ROWS) - 1;
     const to = ({ ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: last } as Record<string, number>)[event.key];
     if (event.key === 'Enter' && at >= 0) this.enter();
-    else if (to !== undefined && to <= last && this.shown[to]) this.choose(this.shown[to]);
+    else if (to !== undefined && to <= last && this.shownRows[to]) this.choose(this.shownRows[to]);
     else return;
     event.preventDefault();
     event.stopPropagation();

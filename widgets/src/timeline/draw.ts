@@ -4,7 +4,7 @@ import { ink, launches } from '../../colours.json';
 import { type Area, type Range, Scale, ticks } from '../shared/axis';
 import { bytes, count, quantity } from '../shared/format';
 import type { Pen } from '../shared/pen';
-import { inTheme, MONO, type Pair, type Palette, SANS } from '../shared/theme';
+import { inTheme, MONO, type ColourPair, type Palette, SANS } from '../shared/theme';
 import { categoryOf, kernelOf, lastBefore, type Plan, timeStep, type TimelineData } from './model';
 
 export const LEFT = 86;
@@ -43,9 +43,9 @@ export function areas(data: TimelineData, width: number, height: number): Areas 
   const inner = Math.max(40, width - LEFT - RIGHT);
   const count = Math.max(1, data.lanes.length);
   const top = 6 + MAP + AXIS;
-  const least = data.live ? Math.min(90, height * 0.3) : 0;
-  const lane = Math.max(12, Math.min(40, (height - top - least - 16) / count));
-  const tall = Math.min(lane * count, Math.max(lane, height - top - least - 16));
+  const curveHeight = data.live ? Math.min(90, height * 0.3) : 0;
+  const lane = Math.max(12, Math.min(40, (height - top - curveHeight - 16) / count));
+  const tall = Math.min(lane * count, Math.max(lane, height - top - curveHeight - 16));
   const y = top + tall + 12;
   const left = height - y - 8;
   const share = data.percent && left > 190 ? Math.min(150, left * 0.32) : 0;
@@ -63,7 +63,7 @@ export function areas(data: TimelineData, width: number, height: number): Areas 
   };
 }
 
-const COLOURS: Pair[] = Object.values(launches);
+const COLOURS: ColourPair[] = Object.values(launches);
 
 export function categoryColour(palette: Palette, category: number): string {
   return inTheme(palette, COLOURS[category % COLOURS.length]!);
@@ -71,20 +71,20 @@ export function categoryColour(palette: Palette, category: number): string {
 
 /** Returns how many spans were in the window. */
 export function draw(pen: Pen, input: DrawInput): number {
-  const where = areas(input.data, input.width, input.height);
-  const drawn = drawLanes(pen, input, where);
-  drawMap(pen, input, where.map);
-  axis(pen, input, where);
-  if (where.curve) drawCurve(pen, input, where.curve);
-  if (where.percent) drawPercent(pen, input, where.percent);
+  const layout = areas(input.data, input.width, input.height);
+  const drawn = drawLanes(pen, input, layout);
+  drawMap(pen, input, layout.map);
+  axis(pen, input, layout);
+  if (layout.curve) drawCurve(pen, input, layout.curve);
+  if (layout.percent) drawPercent(pen, input, layout.percent);
   return drawn;
 }
 
 // ------------------------------------------------------------------ lanes
 
-function drawLanes(pen: Pen, input: DrawInput, where: Areas): number {
+function drawLanes(pen: Pen, input: DrawInput, layout: Areas): number {
   const { data, plan, window, palette } = input;
-  const { lanes: area, lane } = where;
+  const { lanes: area, lane } = layout;
   const s = Scale.across(area, window.from, window.to);
   pen.fillStyle = palette.surface;
   pen.fillRect(area.x, area.y, area.width, area.height);
@@ -206,8 +206,8 @@ function grid(pen: Pen, input: DrawInput, area: Area, s: Scale): void {
   pen.stroke();
 }
 
-function axis(pen: Pen, input: DrawInput, where: Areas): void {
-  const { axis: area } = where;
+function axis(pen: Pen, input: DrawInput, layout: Areas): void {
+  const { axis: area } = layout;
   const { palette, window } = input;
   const s = Scale.across(area, window.from, window.to);
   const step = stepOf(input, area);
@@ -225,8 +225,8 @@ function axis(pen: Pen, input: DrawInput, where: Areas): void {
 export function axisTime(time: number, step: number): string {
   if (Math.abs(time) < step / 1e6) return '0';
   const [unit, name] = step >= 1e5 ? [1e6, 's'] : step >= 100 ? [1e3, 'ms'] : step >= 0.1 ? [1, 'µs'] : [1e-3, 'ns'];
-  const places = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
-  return `${(time / unit).toFixed(places)} ${name}`;
+  const decimals = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
+  return `${(time / unit).toFixed(decimals)} ${name}`;
 }
 
 // ------------------------------------------------------------------ the overview map
@@ -296,13 +296,13 @@ function drawPercent(pen: Pen, input: DrawInput, area: Area): void {
   grid(pen, input, area, s);
   const byColour = new Map<number, number[]>();
   const beyond: number[] = [];
-  let before = -1;
+  let lastRight = -1;
   for (const n of plan.order) {
     if (plan.last[n]! < window.from || plan.first[n]! > window.to) continue;
     const from = Math.max(area.x, s.at(plan.first[n]!));
     const to = Math.min(right, s.at(plan.last[n]!));
-    if (to < before + 0.3) continue; // too thin to see
-    before = to;
+    if (to < lastRight + 0.3) continue; // too thin to see
+    lastRight = to;
     const boxes = byColour.get(categoryOf(data, n)) ?? [];
     boxes.push(from, Math.max(0.8, to - from), data.percent![n]!);
     byColour.set(categoryOf(data, n), boxes);

@@ -28,8 +28,8 @@ export function spanFacts(data: TimelineData, plan: Plan, span: number, more: (l
     rows.push(['of limit', `${percent.toFixed(1)} % of this machine's lower roof${why}`]);
   }
   rows.push(['kind', data.categories[categoryOf(data, n)] ?? '']);
-  const place = places[launches.place[n]!];
-  if (place) rows.push(['model line', place.split('/').slice(-2).join('/')]);
+  const location = places[launches.place[n]!];
+  if (location) rows.push(['model line', location.split('/').slice(-2).join('/')]);
   rows.push(...more(n));
   return [h('b', {}, `${kernelOf(data, n)}`), h('span', {}, `  launch ${count(n)}`), facts(rows)];
 }

@@ -1,12 +1,12 @@
 /** The timeline of one recording: an execution on its threads or streams, above live bytes. See widgets/README.md. */
 
-import { around, inside, type Range, Scale, zoomed } from '../shared/axis';
+import { centreRange, clampRange, type Range, Scale, zoomRange } from '../shared/axis';
 import { button, facts, h, replace } from '../shared/dom';
 import { downloadMenu, saveCanvas, saveText } from '../shared/download';
 import { figure, FIGURES_STYLE, legend, sideName } from '../shared/figures';
 import { bytes, count, quantity } from '../shared/format';
-import { listenTo, zoomOf } from '../shared/gestures';
-import type { Selection, Ties } from '../shared/host';
+import { listenTo, zoomFactor } from '../shared/gestures';
+import type { Selection, ViewLink } from '../shared/host';
 import type { Pen } from '../shared/pen';
 import { type Painter, Stage, STAGE_STYLE } from '../shared/stage';
 import type { Palette } from '../shared/theme';
@@ -34,7 +34,7 @@ const KEYS: [string, string][] = [
 const PATIENCE = 5_000;
 
 /** A selection as Python sends it: all of its launches. */
-export interface Marked extends Selection {
+export interface TimelineSelection extends Selection {
   launches?: number[];
 }
 
@@ -44,13 +44,13 @@ export interface Half {
   letter: string;
   name: string;
   /** The length of its own execution (microseconds); `total` of its data is that of the longer one. */
-  own: number;
+  duration: number;
   /** The user moved the window. */
   moved(from: number, to: number): void;
   /** The user selected a launch; -1: none. */
   selected(launch: number): void;
   /** Additional facts of a launch: its match in the other recording. */
-  told(launch: number): [string, string][];
+  launchFacts(launch: number): [string, string][];
 }
 
 export class TimelineView implements Painter {
@@ -58,13 +58,13 @@ export class TimelineView implements Painter {
   private plan!: Plan;
   private window: Window = { from: 0, to: 1, scroll: 0 };
   private palette!: Palette;
-  private marked = new Set<number>();
+  private selectedLaunches = new Set<number>();
   /** The span at the keyboard cursor. */
   private current = -1;
   private hover = -1;
   /** Whether the facts of the current span are shown next to it. */
-  private telling = false;
-  private chosen = false;
+  private factsVisible = false;
+  private selectedByUser = false;
   private readonly stage: Stage;
   private readonly figures = h('div', { class: 'figures' });
   private readonly legend = h('span', { class: 'figure wide' });
@@ -72,7 +72,7 @@ export class TimelineView implements Painter {
   private readonly help = h('div', { class: 'help', hidden: true }, facts(KEYS));
 
   constructor(
-    private readonly frame: { root: HTMLElement; link: Ties },
+    private readonly frame: { root: HTMLElement; link: ViewLink },
     private readonly half: Half | null = null,
   ) {
     const bar = h(
@@ -84,7 +84,7 @@ export class TimelineView implements Painter {
       h('span', { class: 'gap' }),
       this.note,
       downloadMenu(() => [
-        ['Trace, for Perfetto (ui.perfetto.dev) and Chrome', () => this.trace()],
+        ['Trace, for Perfetto (ui.perfetto.dev) and Chrome', () => this.saveTrace()],
         ['All spans, CSV', () => saveText('timeline.csv', csv(this.data_), 'text/csv')],
         ['What the window shows, SVG', () => saveText('timeline.svg', this.svg(), 'image/svg+xml')],
         ['What the window shows, PNG', () => saveCanvas('timeline.png', this.stage.canvas)],
@@ -97,9 +97,9 @@ export class TimelineView implements Painter {
     this.listen();
     Object.assign(frame.root, {
       workbench: {
-        placeOfLaunch: (n: number) => this.placeOf(n),
+        placeOfLaunch: (n: number) => this.pagePosition(n),
         window: () => ({ ...this.window }),
-        marked: () => [...this.marked],
+        marked: () => [...this.selectedLaunches],
         svg: () => this.svg(),
         csv: () => csv(this.data_),
       },
@@ -126,7 +126,7 @@ export class TimelineView implements Painter {
     this.stage.redraw();
   }
 
-  selected(selection: Marked): void {
+  selected(selection: TimelineSelection): void {
     const { launches, kernels } = this.data_;
     const found = new Set<number>();
     const all = Array.from(launches.op.keys());
@@ -135,31 +135,31 @@ export class TimelineView implements Painter {
     else if (selection.kernel !== undefined) {
       all.filter((n) => kernels.key[launches.kernel[n]!] === selection.kernel).forEach((n) => found.add(n));
     }
-    this.marked = found;
-    const here = this.current >= 0 && found.has(this.data_.spans.launch[this.current]!);
-    if (!here) this.current = this.spanOf([...found].sort((a, b) => a - b)[0] ?? -1);
-    if (found.size && !this.chosen) this.bringIntoView(this.current);
-    this.chosen = false;
+    this.selectedLaunches = found;
+    const isCurrentSelected = this.current >= 0 && found.has(this.data_.spans.launch[this.current]!);
+    if (!isCurrentSelected) this.current = this.firstSpanOf([...found].sort((a, b) => a - b)[0] ?? -1);
+    if (found.size && !this.selectedByUser) this.bringIntoView(this.current);
+    this.selectedByUser = false;
     this.stage.redraw();
   }
 
   /** The time range of some launches, from the first to the last; null: none has spans. */
   timeOf(launches: readonly number[]): Range | null {
-    const there = launches.filter((n) => !Number.isNaN(this.plan.first[n]!));
-    if (!there.length) return null;
-    return { from: Math.min(...there.map((n) => this.plan.first[n]!)), to: Math.max(...there.map((n) => this.plan.last[n]!)) };
+    const measured = launches.filter((n) => !Number.isNaN(this.plan.first[n]!));
+    if (!measured.length) return null;
+    return { from: Math.min(...measured.map((n) => this.plan.first[n]!)), to: Math.max(...measured.map((n) => this.plan.last[n]!)) };
   }
 
   /** Moves the window so that a time range is completely visible. */
-  see({ from, to }: Range): void {
+  reveal({ from, to }: Range): void {
     if (from >= this.window.from && to <= this.window.to) return;
     const fits = to - from <= this.window.to - this.window.from;
-    if (fits) this.look(around(this.window, (from + to) / 2));
-    else this.look({ from: from - (to - from) * 0.1, to: to + (to - from) * 0.1 });
+    if (fits) this.setWindow(centreRange(this.window, (from + to) / 2));
+    else this.setWindow({ from: from - (to - from) * 0.1, to: to + (to - from) * 0.1 });
   }
 
   /** Shows the same time as the other timeline. */
-  follow(from: number, to: number): void {
+  syncWindow(from: number, to: number): void {
     this.window = { ...this.window, from, to };
     this.stage.redraw();
   }
@@ -167,8 +167,8 @@ export class TimelineView implements Painter {
   state(state: Record<string, unknown>): void {
     if (!this.data_) return;
     const { from, to } = state;
-    if (typeof from === 'number' && typeof to === 'number') this.look({ from, to });
-    else if (!this.showsAll) this.look({ from: 0, to: this.data_.total });
+    if (typeof from === 'number' && typeof to === 'number') this.setWindow({ from, to });
+    else if (!this.showsAll) this.setWindow({ from: 0, to: this.data_.total });
   }
 
   // -------------------------------------------------------------- figures
@@ -176,28 +176,28 @@ export class TimelineView implements Painter {
   private showFigures(): void {
     const { total, lanes, spans, launches, categories, note } = this.data_;
     const busy = this.plan.busy.reduce((sum, time) => sum + time, 0) / Math.max(1, lanes.length);
-    const told = (name: string, value: string, more = '') => figure(name, value, this.data_.terms?.[name], more);
+    const termFigure = (name: string, value: string, more = '') => figure(name, value, this.data_.terms?.[name], more);
     const { half } = this;
-    const own = half ? half.own : total;
+    const duration = half ? half.duration : total;
     replace(
       this.figures,
       ...(half ? sideName(half.letter, half.name) : []),
-      told('execution', quantity(own, 'us')),
-      told('launches', count(launches.op.length)),
-      told('lanes', count(lanes.length), `${count(spans.launch.length)} spans.`),
-      told('at work', `${own ? ((100 * busy) / own).toFixed(1) : '0'} %`),
-      this.data_.live ? told('peak live', bytes(this.plan.peak)) : null,
+      termFigure('execution', quantity(duration, 'us')),
+      termFigure('launches', count(launches.op.length)),
+      termFigure('lanes', count(lanes.length), `${count(spans.launch.length)} spans.`),
+      termFigure('at work', `${duration ? ((100 * busy) / duration).toFixed(1) : '0'} %`),
+      this.data_.live ? termFigure('peak live', bytes(this.plan.peak)) : null,
       h('span', { title: this.data_.recorded ? 'By the clock of each thread' : 'The recording has no complete execution' }, note),
     );
     replace(this.legend, ...legend(categories, (i) => categoryColour(this.palette, i)));
   }
 
-  private async trace(): Promise<void> {
+  private async saveTrace(): Promise<void> {
     const timer = window.setTimeout(() => {
       this.note.textContent = 'no answer yet; without a server: workbench export RUN -o x.trace.json';
     }, PATIENCE);
     try {
-      const found = await this.frame.link.ask<unknown>('trace', {});
+      const found = await this.frame.link.request<unknown>('trace', {});
       saveText(`${this.data_.title}.trace.json`, JSON.stringify(found), 'application/json');
       this.note.textContent = '';
     } catch (error) {
@@ -217,12 +217,12 @@ export class TimelineView implements Painter {
     return this.palette.page;
   }
 
-  private get where() {
+  private get areas() {
     return areas(this.data_, this.stage.width, this.stage.height);
   }
 
   private get scale(): Scale {
-    return Scale.across(this.where.lanes, this.window.from, this.window.to);
+    return Scale.across(this.areas.lanes, this.window.from, this.window.to);
   }
 
   scene(pen: Pen, width: number, height: number): number {
@@ -230,7 +230,7 @@ export class TimelineView implements Painter {
   }
 
   private input(width: number, height: number) {
-    const { data_: data, plan, window, palette, marked: selected } = this;
+    const { data_: data, plan, window, palette, selectedLaunches: selected } = this;
     return { data, plan, window, palette, width, height, selected };
   }
 
@@ -240,7 +240,7 @@ export class TimelineView implements Painter {
     context.strokeStyle = this.palette.accent;
     context.lineWidth = 1.4;
     context.strokeRect(...box);
-    const { curve, percent } = this.where;
+    const { curve, percent } = this.areas;
     context.fillStyle = this.palette.accent;
     context.globalAlpha = 0.14;
     for (const area of [curve, percent]) {
@@ -255,20 +255,20 @@ export class TimelineView implements Painter {
 
   /** The position of a span on the stage; null: outside. */
   private box(span: number): [number, number, number, number] | null {
-    const { lanes, lane } = this.where;
-    const { start, duration, lane: of } = this.data_.spans;
+    const { lanes, lane } = this.areas;
+    const { start, duration, lane: laneOf } = this.data_.spans;
     const x0 = Math.max(lanes.x, this.scale.at(start[span]!));
     const x1 = Math.min(lanes.x + lanes.width, this.scale.at(start[span]! + duration[span]!));
-    const y = lanes.y + of[span]! * lane - this.window.scroll;
+    const y = lanes.y + laneOf[span]! * lane - this.window.scroll;
     if (x1 < lanes.x || x0 > lanes.x + lanes.width || y + lane < lanes.y || y > lanes.y + lanes.height) return null;
     return [x0, y + 1.5, Math.max(1, x1 - x0), lane - 3];
   }
 
-  private placeOf(n: number): { x: number; y: number } | null {
-    const span = this.spanOf(n);
+  private pagePosition(n: number): { x: number; y: number } | null {
+    const span = this.firstSpanOf(n);
     const box = span < 0 ? null : this.box(span);
     if (!box) return null;
-    return this.stage.inPage(box[0] + box[2] / 2, box[1] + box[3] / 2);
+    return this.stage.toPagePosition(box[0] + box[2] / 2, box[1] + box[3] / 2);
   }
 
   // -------------------------------------------------------------- window
@@ -280,28 +280,28 @@ export class TimelineView implements Painter {
   }
 
   /** Shows a time range, clamped to the execution. */
-  private look(time: Range, scroll = this.window.scroll): void {
+  private setWindow(time: Range, scroll = this.window.scroll): void {
     const total = Math.max(this.data_.total, 1e-3);
-    const { lanes, lane } = this.where;
-    const most = Math.max(0, lane * this.data_.lanes.length - lanes.height);
+    const { lanes, lane } = this.areas;
+    const maxScroll = Math.max(0, lane * this.data_.lanes.length - lanes.height);
     const long = { from: time.from, to: Math.max(time.to, time.from + 1e-6) };
-    this.window = { ...inside(long, 0, total), scroll: Math.min(Math.max(0, scroll), most) };
+    this.window = { ...clampRange(long, 0, total), scroll: Math.min(Math.max(0, scroll), maxScroll) };
     this.stage.tip.hide();
     this.stage.redraw();
     this.remember();
   }
 
   private zoom(factor: number, x?: number): void {
-    const { lanes } = this.where;
+    const { lanes } = this.areas;
     const { total } = this.data_;
     const at = Math.max(lanes.x, Math.min(lanes.x + lanes.width, x ?? lanes.x + lanes.width / 2));
-    this.look(zoomed(this.window, factor, this.scale.value(at), Math.min(0.02, total), total));
+    this.setWindow(zoomRange(this.window, factor, this.scale.value(at), Math.min(0.02, total), total));
   }
 
   private pan(dx: number, dy = 0): void {
     const { from, to, scroll } = this.window;
-    const by = (dx / this.where.lanes.width) * (to - from);
-    this.look({ from: from + by, to: to + by }, scroll + dy);
+    const by = (dx / this.areas.lanes.width) * (to - from);
+    this.setWindow({ from: from + by, to: to + by }, scroll + dy);
   }
 
   private get showsAll(): boolean {
@@ -323,8 +323,8 @@ export class TimelineView implements Painter {
   }
 
   private zoomTo(from: number, to: number): void {
-    const beside = (to - from) * 2;
-    this.look({ from: from - beside, to: to + beside });
+    const margin = (to - from) * 2;
+    this.setWindow({ from: from - margin, to: to + margin });
   }
 
   private zoomToSpan(span: number): void {
@@ -340,31 +340,31 @@ export class TimelineView implements Painter {
 
   private bringIntoView(span: number): void {
     if (span < 0) return;
-    const { start, duration, lane: of } = this.data_.spans;
+    const { start, duration, lane: laneOf } = this.data_.spans;
     const { window: w } = this;
     const [from, to] = [start[span]!, start[span]! + duration[span]!];
-    const time = to < w.from || from > w.to ? around(w, (from + to) / 2) : w;
-    const { lanes, lane } = this.where;
-    const y = of[span]! * lane;
-    this.look(time, Math.max(Math.min(w.scroll, y), y + lane - lanes.height));
+    const time = to < w.from || from > w.to ? centreRange(w, (from + to) / 2) : w;
+    const { lanes, lane } = this.areas;
+    const y = laneOf[span]! * lane;
+    this.setWindow(time, Math.max(Math.min(w.scroll, y), y + lane - lanes.height));
   }
 
   // -------------------------------------------------------------- selection
 
   /** The first span of a launch. */
-  private spanOf(n: number): number {
+  private firstSpanOf(n: number): number {
     return n < 0 ? -1 : this.data_.spans.launch.indexOf(n);
   }
 
-  private at(x: number, y: number): number {
-    const { lanes, lane } = this.where;
+  private spanAt(x: number, y: number): number {
+    const { lanes, lane } = this.areas;
     if (x < lanes.x || x > lanes.x + lanes.width || y < lanes.y || y > lanes.y + lanes.height) return -1;
     const list = this.plan.lanes[Math.floor((y - lanes.y + this.window.scroll) / lane)];
     if (!list) return -1;
     const { start, duration } = this.data_.spans;
     const slack = this.scale.value(x + 1.5);
-    const place = lastBefore(list, start, slack);
-    const span = place < 0 ? -1 : list[place]!;
+    const index = lastBefore(list, start, slack);
+    const span = index < 0 ? -1 : list[index]!;
     return span >= 0 && start[span]! + duration[span]! >= this.scale.value(x - 1.5) ? span : -1;
   }
 
@@ -374,13 +374,13 @@ export class TimelineView implements Painter {
       this.half.selected(span < 0 ? -1 : this.data_.spans.launch[span]!);
       return;
     }
-    const next: Marked = { ...this.frame.link.dict<Marked>('selection') };
+    const next: TimelineSelection = { ...this.frame.link.dict<TimelineSelection>('selection') };
     for (const name of ['launches', 'op', 'kernel', 'buffer', 'scope'] as const) delete next[name];
-    this.marked = new Set();
+    this.selectedLaunches = new Set();
     if (span >= 0) {
       const n = this.data_.spans.launch[span]!;
-      this.marked.add(n);
-      this.chosen = true;
+      this.selectedLaunches.add(n);
+      this.selectedByUser = true;
       const op = this.data_.launches.op[n]!;
       if (op >= 0) next.op = op;
       announce(this.frame.root, `${kernelOf(this.data_, n)}, ${quantity(this.data_.spans.duration[span]!, 'us')}`);
@@ -393,19 +393,19 @@ export class TimelineView implements Painter {
     const { start, lane } = this.data_.spans;
     if (this.current < 0) {
       // Start with the first span that begins in the window.
-      const seen = start.findIndex((at) => at >= this.window.from);
-      if (start.length) this.select(Math.max(0, seen));
+      const firstVisible = start.findIndex((at) => at >= this.window.from);
+      if (start.length) this.select(Math.max(0, firstVisible));
       return;
     }
-    const of = lane[this.current]!;
+    const currentLane = lane[this.current]!;
     let next: number | undefined;
     if (by) {
-      const list = this.plan.lanes[of]!;
+      const list = this.plan.lanes[currentLane]!;
       next = list[lastBefore(list, start, start[this.current]!) + by];
     } else {
-      const list = this.plan.lanes[of + lanesBy];
-      const place = list ? Math.max(0, lastBefore(list, start, start[this.current]! + 1e-9)) : 0;
-      next = list?.[place];
+      const list = this.plan.lanes[currentLane + lanesBy];
+      const index = list ? Math.max(0, lastBefore(list, start, start[this.current]! + 1e-9)) : 0;
+      next = list?.[index];
       // The same launch on the other thread, if it has a part of it.
       const same = list?.find((s) => this.data_.spans.launch[s] === this.data_.spans.launch[this.current]);
       next = same ?? next;
@@ -413,23 +413,23 @@ export class TimelineView implements Painter {
     if (next === undefined) return;
     this.select(next);
     this.bringIntoView(next);
-    if (this.telling) this.tell();
+    if (this.factsVisible) this.showFacts();
   }
 
   private factsOf(span: number): Node[] {
-    return spanFacts(this.data_, this.plan, span, this.half?.told);
+    return spanFacts(this.data_, this.plan, span, this.half?.launchFacts);
   }
 
   /** Shows the tooltip of the current span. */
-  private tell(): void {
+  private showFacts(): void {
     const box = this.current < 0 ? null : this.box(this.current);
-    if (box) this.stage.tell(box[0] + box[2] / 2, box[1] + box[3] / 2, ...this.factsOf(this.current));
+    if (box) this.stage.showAndAnnounce(box[0] + box[2] / 2, box[1] + box[3] / 2, ...this.factsOf(this.current));
     else this.stage.tip.hide();
   }
 
   private toggleFacts(): void {
-    this.telling = !this.telling;
-    if (this.telling) this.tell();
+    this.factsVisible = !this.factsVisible;
+    if (this.factsVisible) this.showFacts();
     else this.stage.tip.hide();
   }
 
@@ -438,10 +438,10 @@ export class TimelineView implements Painter {
   private listen(): void {
     listenTo(this.stage.root, this.stage.canvas, {
       hover: (x, y) => this.hoverAt(x, y),
-      click: (x, y) => this.select(this.at(x, y)),
-      open: (x, y) => this.zoomToSpan(this.at(x, y)),
-      take: (_, y) => {
-        const { map } = this.where;
+      click: (x, y) => this.select(this.spanAt(x, y)),
+      open: (x, y) => this.zoomToSpan(this.spanAt(x, y)),
+      grab: (_, y) => {
+        const { map } = this.areas;
         return y < map.y + map.height ? (x) => this.centre(x) : null;
       },
       drag: (dx, dy) => this.pan(-dx, -dy),
@@ -449,7 +449,7 @@ export class TimelineView implements Painter {
       wheel: (event, x) => {
         const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
         if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(sideways);
-        else this.zoom(zoomOf(event), x);
+        else this.zoom(zoomFactor(event), x);
         return true;
       },
     });
@@ -458,15 +458,15 @@ export class TimelineView implements Painter {
 
   /** Moves the window to `x` on the overview map. */
   private centre(x: number): void {
-    const time = Scale.across(this.where.map, 0, this.data_.total).value(x);
-    this.look(around(this.window, time));
+    const time = Scale.across(this.areas.map, 0, this.data_.total).value(x);
+    this.setWindow(centreRange(this.window, time));
   }
 
   private hoverAt(x: number, y: number): void {
-    const span = x < 0 ? -1 : this.at(x, y);
+    const span = x < 0 ? -1 : this.spanAt(x, y);
     if (span !== this.hover) {
       this.hover = span;
-      this.stage.ask();
+      this.stage.requestFrame();
     }
     if (span >= 0) this.stage.tip.show(x, y, ...this.factsOf(span));
     else if (x >= 0) this.liveTip(x, y);
@@ -474,19 +474,19 @@ export class TimelineView implements Painter {
   }
 
   private liveTip(x: number, y: number): void {
-    const { curve } = this.where;
+    const { curve } = this.areas;
     const { live } = this.data_;
     if (!curve || !live || x < curve.x || y < curve.y || y > curve.y + curve.height) return this.stage.tip.hide();
-    const place = lastBefore(this.plan.order, this.plan.first, this.scale.value(x));
-    if (place < 0) return this.stage.tip.hide();
-    const n = this.plan.order[place]!;
+    const index = lastBefore(this.plan.order, this.plan.first, this.scale.value(x));
+    if (index < 0) return this.stage.tip.hide();
+    const n = this.plan.order[index]!;
     this.stage.tip.show(x, y, h('b', {}, bytes(live[n]!)), h('span', {}, `  live at launch ${count(n)}, ${kernelOf(this.data_, n)}`));
   }
 
   private key(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.composedPath()[0] !== this.stage.root) return;
-    const step = this.where.lanes.width * 0.2;
+    const step = this.areas.lanes.width * 0.2;
     const actions: Record<string, () => void> = {
       w: () => this.zoom(0.7),
       s: () => this.zoom(1 / 0.7),

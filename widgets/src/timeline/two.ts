@@ -4,7 +4,7 @@ import { button, h, replace } from '../shared/dom';
 import { csvText, downloadMenu, saveText } from '../shared/download';
 import { legend } from '../shared/figures';
 import { quantity } from '../shared/format';
-import type { Selection, Ties } from '../shared/host';
+import type { Selection, ViewLink } from '../shared/host';
 import type { Palette } from '../shared/theme';
 import { LETTER_STYLE } from '../shared/two';
 import { announce, type Frame, type View } from '../shared/view';
@@ -12,7 +12,7 @@ import type { Numbers } from '../shared/wire';
 import { categoryColour } from './draw';
 import { Differences, DIFFERENCES_STYLE, type Pairs, type Row, rowFacts, rowsOf } from './differences';
 import { kernelOf, type TimelineData } from './model';
-import { type Half, type Marked, TimelineView } from './tracks';
+import { type Half, type TimelineSelection, TimelineView } from './tracks';
 
 /** The schema of `two` (widgets/README.md). */
 export interface TwoTimelines {
@@ -48,38 +48,38 @@ export class TwoTimelinesView implements View<TwoTimelines> {
   );
   private readonly listButton = button('differences', 'The launches by how much longer they take in B', () => this.toggleList());
   private readonly legend = h('span', { class: 'figure wide' });
-  private readonly about = h('span', { class: 'figure', role: 'status' });
+  private readonly summary = h('span', { class: 'figure', role: 'status' });
 
   constructor(private readonly frame: Frame) {
     const half = (letter: string, side: 0 | 1): Half => ({
       letter,
       name: '',
-      own: 0,
+      duration: 0,
       moved: (from, to) => this.moved(side, from, to),
       selected: (launch) => this.choose(side, launch),
-      told: (launch) => {
+      launchFacts: (launch) => {
         const row = this.rowOf(side, launch);
         return row ? rowFacts(row) : [];
       },
     });
     this.halves = [half('A', 0), half('B', 1)];
     const roots = [h('div', { class: 'tracks', 'data-side': 'a' }), h('div', { class: 'tracks', 'data-side': 'b' })] as const;
-    const ties: Ties = {
-      ask: (kind, body) => frame.link.ask(kind, body),
+    const tracksLink: ViewLink = {
+      request: (kind, body) => frame.link.request(kind, body),
       onDispose: (cleanup) => frame.link.onDispose(cleanup),
       dict: (name) => frame.link.dict(name),
       write: (name, value) => {
         if (name === 'command') frame.link.write(name, value);
       },
     };
-    this.tracks = [new TimelineView({ root: roots[0], link: ties }, this.halves[0]), new TimelineView({ root: roots[1], link: ties }, this.halves[1])];
+    this.tracks = [new TimelineView({ root: roots[0], link: tracksLink }, this.halves[0]), new TimelineView({ root: roots[1], link: tracksLink }, this.halves[1])];
     const save = (side: 0 | 1) => saveText(`timeline-${'ab'[side]}.svg`, this.tracks[side].svg(), 'image/svg+xml');
     frame.root.append(
       h(
         'div',
         { class: 'bar', role: 'toolbar', 'aria-label': 'Timelines of both recordings' },
         button('fit', 'Fit both executions  (f)', () => this.tracks[0].fit()),
-        this.about,
+        this.summary,
         this.legend,
         h('span', { class: 'gap' }),
         this.listButton,
@@ -109,13 +109,13 @@ export class TwoTimelinesView implements View<TwoTimelines> {
     const total = Math.max(data.a.total, data.b.total);
     ([0, 1] as const).forEach((side) => {
       const half = this.halves[side];
-      [half.name, half.own] = [data.names[side], this.side(side).total];
+      [half.name, half.duration] = [data.names[side], this.side(side).total];
       this.tracks[side].data({ ...this.side(side), total }, first);
     });
     const [a, b] = [data.a.total, data.b.total];
     const ratio = a && b ? (b > a ? `B takes ${(b / a).toFixed(2)} times as long` : b < a ? `A takes ${(a / b).toFixed(2)} times as long` : 'both take the same time') : '';
-    this.about.title = 'The two shown executions; the differences are of the medians of all executions';
-    replace(this.about, `${quantity(a, 'us')} | ${quantity(b, 'us')}${ratio ? `: ${ratio}` : ''}`);
+    this.summary.title = 'The two shown executions; the differences are of the medians of all executions';
+    replace(this.summary, `${quantity(a, 'us')} | ${quantity(b, 'us')}${ratio ? `: ${ratio}` : ''}`);
     this.rows = rowsOf(data.pairs, [data.a, data.b]);
     this.differences.data(this.rows);
     this.showLegend();
@@ -137,28 +137,28 @@ export class TwoTimelinesView implements View<TwoTimelines> {
     this.showList(state.list !== false);
   }
 
-  private showList(shown: boolean): void {
-    this.differences.root.hidden = !shown;
-    this.listButton.setAttribute('aria-pressed', String(shown));
+  private showList(visible: boolean): void {
+    this.differences.root.hidden = !visible;
+    this.listButton.setAttribute('aria-pressed', String(visible));
   }
 
   private toggleList(): void {
-    const shown = Boolean(this.differences.root.hidden);
-    this.showList(shown);
-    const { list: _, ...kept } = this.frame.link.dict<Record<string, unknown>>('state');
-    this.frame.link.write('state', shown ? kept : { ...kept, list: false });
+    const visible = Boolean(this.differences.root.hidden);
+    this.showList(visible);
+    const { list: _, ...rest } = this.frame.link.dict<Record<string, unknown>>('state');
+    this.frame.link.write('state', visible ? rest : { ...rest, list: false });
   }
 
   // -------------------------------------------------------------- one window
 
   private moved(side: 0 | 1, from: number, to: number): void {
-    this.tracks[1 - side]!.follow(from, to);
+    this.tracks[1 - side]!.syncWindow(from, to);
     window.clearTimeout(this.timer);
     this.timer = window.setTimeout(() => {
-      const whole = from <= 0 && to >= Math.max(this.data_.a.total, this.data_.b.total);
+      const showsAll = from <= 0 && to >= Math.max(this.data_.a.total, this.data_.b.total);
       const short = (time: number) => Number(time.toPrecision(7));
-      const { from: _from, to: _to, ...kept } = this.frame.link.dict<Record<string, unknown>>('state');
-      this.frame.link.write('state', whole ? kept : { ...kept, from: short(from), to: short(to) });
+      const { from: _from, to: _to, ...rest } = this.frame.link.dict<Record<string, unknown>>('state');
+      this.frame.link.write('state', showsAll ? rest : { ...rest, from: short(from), to: short(to) });
     }, 400);
   }
 
@@ -166,9 +166,9 @@ export class TwoTimelinesView implements View<TwoTimelines> {
 
   /** The match of a launch on the other side. */
   private partners(side: 0 | 1, launch: number): number[] {
-    const [mine, theirs] = side === 0 ? [this.data_.first, this.data_.second] : [this.data_.second, this.data_.first];
+    const [from, to] = side === 0 ? [this.data_.first, this.data_.second] : [this.data_.second, this.data_.first];
     const found: number[] = [];
-    for (let i = 0; i < mine.length; i++) if (mine[i] === launch) found.push(theirs[i]!);
+    for (let i = 0; i < from.length; i++) if (from[i] === launch) found.push(to[i]!);
     return found;
   }
 
@@ -177,51 +177,51 @@ export class TwoTimelinesView implements View<TwoTimelines> {
     return this.rows[(side === 0 ? pairs.of_a : pairs.of_b)[launch] ?? -1];
   }
 
-  selected(selection: Marked): void {
-    const mine = selection.launches ?? [];
-    if (this.onlyB && !mine.length && selection.op === undefined && selection.kernel === undefined) return;
+  selected(selection: TimelineSelection): void {
+    const launches = selection.launches ?? [];
+    if (this.onlyB && !launches.length && selection.op === undefined && selection.kernel === undefined) return;
     this.onlyB = false;
     this.tracks[0].selected(selection);
-    this.tracks[1].selected({ launches: mine.flatMap((launch) => this.partners(0, launch)) });
-    this.differences.mark(mine.length ? (this.rowOf(0, mine[0]!)?.at ?? -1) : -1);
+    this.tracks[1].selected({ launches: launches.flatMap((launch) => this.partners(0, launch)) });
+    this.differences.mark(launches.length ? (this.rowOf(0, launches[0]!)?.at ?? -1) : -1);
   }
 
   /** Both timelines show the launches of a row, both visible if they fit. */
   private chooseRow(row: Row): void {
     const times = row.launches.map((launches, at) => this.tracks[at]!.timeOf(launches)).filter((time) => time !== null);
     if (times.length) {
-      this.tracks[0].see({ from: Math.min(...times.map((time) => time.from)), to: Math.max(...times.map((time) => time.to)) });
+      this.tracks[0].reveal({ from: Math.min(...times.map((time) => time.from)), to: Math.max(...times.map((time) => time.to)) });
     }
     const side = row.launches[0].length ? 0 : 1;
     this.mark(row.launches[0], row.launches[1]);
-    this.say(side, row.launches[side][0] ?? -1, row.launches[0][0] ?? -1);
+    this.sendSelection(side, row.launches[side][0] ?? -1, row.launches[0][0] ?? -1);
   }
 
   private choose(side: 0 | 1, launch: number): void {
-    const there = launch < 0 ? [] : this.partners(side, launch);
-    const here = launch < 0 ? [] : [launch];
-    this.mark(side === 0 ? here : there, side === 0 ? there : here);
-    this.say(side, launch, side === 0 ? launch : (there[0] ?? -1));
+    const partners = launch < 0 ? [] : this.partners(side, launch);
+    const selected = launch < 0 ? [] : [launch];
+    this.mark(side === 0 ? selected : partners, side === 0 ? partners : selected);
+    this.sendSelection(side, launch, side === 0 ? launch : (partners[0] ?? -1));
   }
 
-  private mark(ones: number[], twos: number[]): void {
-    this.tracks[0].selected({ launches: ones });
-    this.tracks[1].selected({ launches: twos });
-    this.onlyB = !ones.length && twos.length > 0;
-    const row = ones.length ? this.rowOf(0, ones[0]!) : twos.length ? this.rowOf(1, twos[0]!) : undefined;
+  private mark(launchesA: number[], launchesB: number[]): void {
+    this.tracks[0].selected({ launches: launchesA });
+    this.tracks[1].selected({ launches: launchesB });
+    this.onlyB = !launchesA.length && launchesB.length > 0;
+    const row = launchesA.length ? this.rowOf(0, launchesA[0]!) : launchesB.length ? this.rowOf(1, launchesB[0]!) : undefined;
     this.differences.mark(row?.at ?? -1);
   }
 
-  /** Sends the selected launch to the page: `own`, its match in A (-1: none). */
-  private say(side: 0 | 1, launch: number, own: number): void {
+  /** Sends the selected launch to the page: `launchOfA`: its match in A (-1: none). */
+  private sendSelection(side: 0 | 1, launch: number, launchOfA: number): void {
     const { link } = this.frame;
     const next: Selection & { launches?: number[] } = { ...link.dict<Selection>('selection') };
     for (const name of ['launches', 'op', 'kernel', 'buffer', 'scope'] as const) delete next[name];
-    const op = own < 0 ? -1 : this.data_.a.launches.op[own]!;
+    const op = launchOfA < 0 ? -1 : this.data_.a.launches.op[launchOfA]!;
     if (op >= 0) next.op = op;
     if (launch >= 0) {
-      const told = this.rowOf(side, launch);
-      announce(this.frame.root, [kernelOf(this.side(side), launch), ...(told ? rowFacts(told).map(([name, value]) => `${name} ${value}`) : [])].join(', '));
+      const row = this.rowOf(side, launch);
+      announce(this.frame.root, [kernelOf(this.side(side), launch), ...(row ? rowFacts(row).map(([name, value]) => `${name} ${value}`) : [])].join(', '));
     }
     link.write('selection', next);
   }
