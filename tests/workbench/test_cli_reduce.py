@@ -67,7 +67,7 @@ def run_alone(folder: Path) -> tuple[int, str]:
             marks=pytest.mark.slow,
         ),
         ("resnet18", "StridesOfOne", "", 1, "raised", "raised ZeroDivisionError at planted.py:"),
-        ("resnet18", "Widens", "canonicalise", 1, "invalid", "core.max_pool makes tensor<"),
+        ("resnet18", "Widens", "canonicalise", 1, "invalid", "core.max_pool returns tensor<"),
         pytest.param(
             "bert-base",
             "QuickGelu",

@@ -50,14 +50,14 @@ MISTAKES = {
     ),
     "schedule": (
         "core_compiler/scheduling/transforms/vectorise.py",
-        "    steps = _strides(op, iv, made)\n",
-        "    steps, whole = _strides(op, iv, made), True\n",
+        "    steps = _strides(op, iv, defs)\n",
+        "    steps, whole = _strides(op, iv, defs), True\n",
         "schedule_kernels",
         "",
     ),
     "memory": (
         "core_compiler/passes/plan_memory.py",
-        "int(offsets[life.value])",
+        "int(offsets[interval.value])",
         "0",
         "plan_memory",
         "place a buffer",
