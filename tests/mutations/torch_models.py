@@ -944,19 +944,20 @@ def turned_results():
 @corpus_model
 def norms_scaled_along_another_axis():
     """Norms by instance and by group, channels first and last, whose scale is one number for each
-    channel, and one for each row; channels, rows and columns are as many."""
+    channel, for each row, and for each sample; all of them are as many."""
 
     def by_group(x):  # channels last
         parts = x.reshape(2, 4, 4, 2, 2)
         spread, mean = torch.var_mean(parts, (1, 2, 4), correction=0, keepdim=True)
         return ((parts - mean) * torch.rsqrt(spread + 1e-5)).reshape(2, 4, 4, 4)
 
-    return lambda u, v, x, y, s, t: (
+    return lambda u, v, x, y, z, s, t: (
         F.layer_norm(u, (4, 4)) * s[:, None] + t[:, None],
         F.layer_norm(v, (4, 4)) * s[:, None, None] + t[:, None, None],
         by_group(x) * s + t,
         by_group(y) * s[:, None, None] + t[:, None, None],
-    ), (*(drawn(2, 4, 4, 4) for _ in range(4)), drawn(4), drawn(4))
+        F.layer_norm(z, (3, 3)) * s[:, None, None, None] + t[:, None, None, None],
+    ), (*(drawn(2, 4, 4, 4) for _ in range(4)), drawn(4, 4, 3, 3), drawn(4), drawn(4))
 
 
 @corpus_model

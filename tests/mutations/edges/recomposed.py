@@ -268,6 +268,8 @@ def attention_with_masks():
             of(hide(~seen, -1e9, scores)),
             of(hide(seen, scores + bias, -1e9)),
             of(hide(some, hide(seen, scores, -30.0), -20.0)),
+            of(hide(some, hide(seen, scores, -30.0), -30.0)),
+            of(hide(seen, hide(some, scores, -30.0), -30.0)),
             of(bias + (scores + bias[:, :1])),
             of(hide(some, scores, scores * 2)),
             of(hide(seen[:, :1], scores, -5.0)),

@@ -124,6 +124,9 @@ _WINDOWS = """
     %r18 = "stablehlo.reduce_window"(%x, %low) (BY(maximum, f32)) {
         window_dimensions = array<i64: 1, 1, 2>, padding = dense<[[0, 0], [0, 0], [1, -1]]>
         : tensor<3x2xi64>} : (tensor<3x7x5xf32>, tensor<f32>) -> tensor<3x7x4xf32>
+    %r19 = "stablehlo.reduce_window"(%x, %zero) (BY(add, f32)) {
+        window_dimensions = array<i64: 1, 1, 1>, padding = dense<[[0, 0], [2, 0], [0, 1]]>
+        : tensor<3x2xi64>} : (tensor<3x7x5xf32>, tensor<f32>) -> tensor<3x9x6xf32>
     %r16 = "stablehlo.reduce_window"(%m, %none) (BY(xor, i32)) {
         window_dimensions = array<i64: 2, 2>} : (tensor<2x3xi32>, tensor<i32>) -> tensor<1x2xi32>
 """ + "".join(
