@@ -15,7 +15,7 @@ import numpy as np
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.memory import loops
 from core_compiler.ir import BufferType, Module, Op, Value, as_array
-from core_compiler.passes.bufferize import LOOP, OVER, REPEAT, TEST, VIEW
+from core_compiler.passes.bufferize import LOOP, OVER, REPEAT, TEST
 from core_compiler.support.arrays import strided
 from core_compiler.support.errors import InternalError
 
@@ -158,15 +158,9 @@ def contents(
     evaluator: Evaluator,
     wanted: Sequence[Value],
 ) -> tuple[dict[Value, np.ndarray], list[np.ndarray]]:
-    """Return the contents of each of ``wanted`` when written, and main's outputs, from one run.
-
-    Views that nothing reads are left out: their memory may have been given to others.
-    """
+    """Return the contents of each of ``wanted`` when written, and main's outputs, from one run."""
     kept: dict[Value, np.ndarray] = {}
-    body = module.main.body
-    read = {v for op in body.ops for v in op.uses()}.union(body.outputs)
-    unread = {v for op in body.ops if op.kind == VIEW for v in op.results if v not in read}
-    targets = set(wanted) - unread
+    targets = set(wanted)
 
     def seen(value: Value, array: np.ndarray) -> None:
         if value in targets:
