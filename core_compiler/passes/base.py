@@ -17,6 +17,7 @@ from core_compiler.ir.refusal import Refusal
 from core_compiler.ir.rewriter import Budget, RewriteLimit
 from core_compiler.ir.types import is_empty
 from core_compiler.support.errors import UserError, nearest
+from core_compiler.support.renamed import refuse_old_names
 
 #: Facts of a compile that begins above the tensor level: the example inputs, in order, and the
 #: result of the import (a ``frontends.base.Imported``).
@@ -191,9 +192,7 @@ class Pass:
     @override
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for old, new in _RENAMED.items():  # they would be ignored silently
-            if old in vars(cls) and old not in vars(cls).get("__annotations__", {}):
-                raise TypeError(f"{cls.__name__}.{old} was renamed to {new} in version 0.2.0")
+        refuse_old_names(cls, _RENAMED)
 
     def run(self, module: Module, context: PassContext) -> Module:
         raise NotImplementedError(f"{type(self).__name__}.run")

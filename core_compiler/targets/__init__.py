@@ -16,6 +16,7 @@ from typing import Any
 from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Function, Module, Op
 from core_compiler.support.errors import UserError, nearest
+from core_compiler.support.renamed import refuse_old_names
 
 GROUP = "core_compiler.targets"
 
@@ -33,6 +34,10 @@ class Target:
     host: Target | None = None
     #: Whether a subprocess can execute the target's programs from the kernel cache alone.
     runs_in_subprocess = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_old_names(cls, {"apart": "runs_in_subprocess"})
 
     @property
     def machine(self):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core_compiler.passes.base import Pass
+from core_compiler.targets import Target
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,8 @@ def test_a_fact_under_its_name_of_version_0_1_is_refused(old, new, value):
 def test_an_option_may_have_such_a_name():
     made = type("Mine", (Pass,), {"__annotations__": {"ends": int}, "ends": 3})
     assert made.invalidates == frozenset()
+
+
+def test_a_target_under_the_old_name_is_refused():
+    with pytest.raises(TypeError, match=r"Mine\.apart was renamed to runs_in_subprocess"):
+        type("Mine", (Target,), {"apart": True})

@@ -32,7 +32,7 @@ def test_the_pass(page, project):  # noqa: F811
     result = project()
     assert outcome(result) == {"failed": 1, "passed": 2}
     told = re.sub(r" +", " ", result.stdout.str())
-    (shown,) = [text for text in blocks(page, "console") if "there is no golden file" in text]
+    (shown,) = [text for text in blocks(page, "console") if "golden file" in text]
     for line in shown.splitlines()[1:]:
         assert re.sub(r" +", " ", line) in told
     assert outcome(project("--workbench-update")) == {"passed": 3}

@@ -114,7 +114,7 @@ def test_golden_files_from_the_first_run_to_the_last(project):
     assert outcome(result) == {"failed": 3}
     result.stdout.fnmatch_lines(
         [
-            "E*AssertionError: there is no golden file golden/test_a/test_one.mlir",
+            "E*AssertionError: golden file golden/test_a/test_one.mlir not found",
             "E*pytest --workbench-update writes it",
         ]
     )

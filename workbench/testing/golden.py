@@ -83,7 +83,7 @@ class Golden:
             self.written.append(path.name)
         elif changes is None:
             raise AssertionError(
-                f"there is no golden file {relative_path}\npytest --workbench-update writes it"
+                f"golden file {relative_path} not found\npytest --workbench-update writes it"
             )
         else:
             fix = (
