@@ -13,6 +13,8 @@ from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from typing_extensions import override
+
 from core_compiler.hardware.costs import CostModel
 from core_compiler.ir import Function, Module, Op
 from core_compiler.support.errors import UserError, nearest
@@ -35,6 +37,7 @@ class Target:
     #: Whether a subprocess can execute the target's programs from the kernel cache alone.
     runs_in_subprocess = False
 
+    @override
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         refuse_old_names(cls, {"apart": "runs_in_subprocess"})
