@@ -37,6 +37,7 @@ from core_compiler.ir.events import (
 from core_compiler.ir.rewriter import Budget
 from core_compiler.ir.verifier import verify
 from core_compiler.numerics import CONTRACT_VERSION
+from core_compiler.numerics.contract import made_with
 from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.ops.positions import Positions
 from core_compiler.passes.base import EXAMPLES, IMPORTED, PassContext, is_builtin, run_pass
@@ -412,6 +413,7 @@ class Compilation:
         how = self.options
         observer.begin(
             {
+                **made_with(),
                 **self.about,
                 "edit": edit_facts(how.edit),
                 "target_options": dict(how.target),

@@ -7,20 +7,18 @@ SavedModel, or a module of our IR.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from core_compiler import __version__, targets
+from core_compiler import targets
 from core_compiler.driver.compilation import Compilation, Options, start
 from core_compiler.frontends.base import Imported
 from core_compiler.frontends.open import Opened, as_arrays, name_of, open_model
 from core_compiler.ir import TensorType, Value
 from core_compiler.ir.events import Observer
-from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.numerics.jit import assert_no_flush_to_zero
 from core_compiler.pipelines.pipeline import LEVELS_OF, PipelineEdit, level_of
 from core_compiler.support.errors import UserError
@@ -241,9 +239,6 @@ def _about(model: Any, imported: Imported, target: str, how: Options) -> dict[st
         "sources": dict(imported.sources),
         "threads": how.threads,
         "checked": how.check,
-        "contract": CONTRACT_VERSION,
-        "workbench": __version__,
-        "python": platform.python_version(),
     }
 
 

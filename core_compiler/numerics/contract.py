@@ -5,8 +5,20 @@ docs/numerics.md lists the changes of each version.
 
 from __future__ import annotations
 
+import platform
+
+from core_compiler import __version__
 from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.support.errors import UserError
+
+
+def made_with() -> dict[str, str | int]:
+    """Return what a recording states about the release that makes it."""
+    return {
+        "contract": CONTRACT_VERSION,
+        "workbench": __version__,
+        "python": platform.python_version(),
+    }
 
 
 def need_current(version: object, what: str, where: str, use: str = "read") -> None:

@@ -9,10 +9,11 @@ import pytest
 from core_compiler.debug.check import summary
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
+from core_compiler.numerics import CONTRACT_VERSION
 from core_compiler.ops import REGISTRY
 from core_compiler.record.recorder import Recorder
 from tests.passes.programs import inputs, program
-from workbench.queries import numeric_results
+from workbench.queries import contracts, numeric_results
 from workbench.queries.run import Run
 from workbench.state.view_state import ViewState
 from workbench.views import overview
@@ -46,3 +47,10 @@ def test_a_comparison_that_differs_is_a_failed_check(tmp_path, name):
         run = Run(path)
         assert overview.data((run,), ViewState())["failed"] == failed
         run.close()
+
+
+def test_every_recording_states_the_contract_of_its_bits(tmp_path):
+    module = program(lambda b, x: b.neg(x), "3x4xf32")
+    run = Run(compilation.start(module, "cpu").finish().record(tmp_path / "small.run"))
+    assert contracts.version(run) == CONTRACT_VERSION
+    run.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,12 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from core_compiler import __version__, targets
+from core_compiler import targets
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Cancelled, Compilation, Options
 from core_compiler.driver.kernel_records import report
 from core_compiler.ir.events import Observer, Observers
-from core_compiler.numerics import CONTRACT_VERSION
+from core_compiler.numerics.contract import made_with
 from core_compiler.pipelines.edit_data import edit_facts
 from core_compiler.record.recorder import Recorder
 from core_compiler.record.resumed import ExecutionRecorder
@@ -178,14 +177,12 @@ def describe(
         "outputs": list(model.imported.outputs),
         "facts": facts,
         "imported_from_cache": model.cached,
-        "workbench": __version__,
-        "contract": CONTRACT_VERSION,
+        **made_with(),
         "threads": options.threads,
         "checked": options.check,
         "edit": edit_facts(options.edit, source_text),
         "target_options": dict(options.target),
         "pass_timeout": options.pass_timeout,
-        "python": platform.python_version(),
         "versions": {n: _version(n) for n in _LIBRARIES},
         "sources": dict(model.imported.sources),
     }
