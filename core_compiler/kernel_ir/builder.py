@@ -21,6 +21,7 @@ from contextlib import contextmanager
 
 from core_compiler.ir import Block, DType, Function, Op, Value, dtype, vector
 from core_compiler.ir.types import INDEX, Dim, buffer, row_major
+from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import KERNEL_OPS, result_types
 from core_compiler.support.errors import InternalError
 
@@ -162,8 +163,13 @@ class KernelBuilder:
         return self._constant(int(what), INDEX)
 
     def number(self, value, type_) -> Value:
-        """Return a constant of a dtype, INDEX or vector type (a splat)."""
+        """Return a constant of a dtype, INDEX or vector type (a splat).
+
+        A narrow float is the cast of an f32, because it has no constants of its own.
+        """
         type_ = dtype(type_) if isinstance(type_, str) else type_
+        if scalars.is_narrow(type_):
+            return self.cast(self.number(value, "f32"), type_)
         lane = getattr(type_, "dtype", type_)
         if isinstance(lane, DType):
             value = {"float": float, "bool": bool}.get(lane.kind, int)(value)

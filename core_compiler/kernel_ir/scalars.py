@@ -67,6 +67,22 @@ def is_code(dtype) -> bool:
     return is_narrow(dtype) or is_narrow_integer(dtype)
 
 
+def is_widened(source, target) -> bool:
+    """Return whether every value of dtype ``source`` is one of ``target``, which is wider."""
+    if not (isinstance(source, DType) and isinstance(target, DType)):
+        return False
+    if source.is_float and target.is_float:
+        return source.bits < target.bits
+    return (
+        source.is_integer
+        and target.is_integer
+        and (
+            integer_range(target)[0] <= integer_range(source)[0]
+            and integer_range(source)[1] < integer_range(target)[1]
+        )
+    )
+
+
 def integer_range(dtype: DType) -> tuple[int, int]:
     """Return the lowest and highest value of an integer dtype."""
     if dtype.kind == "uint":

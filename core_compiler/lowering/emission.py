@@ -229,8 +229,6 @@ class Emitter(ReductionNests):
         self.kb.origin = node.op.origin if node.op is not None else self.kb.origin
 
     def constant(self, number, kind: DType) -> Value:
-        if scalars.is_narrow(kind):
-            return self.kb.cast(self.kb.number(float(number), "f32"), kind)
         return self.kb.number(number.item() if hasattr(number, "item") else number, kind)
 
     def position(self, node: Node) -> Value:
@@ -380,7 +378,7 @@ def dimensions(address: AffineExpr) -> list[tuple[Atom, int]]:
 def product(emitted: Emitter) -> Product | None:
     """Return the product of an emitted kernel, or None if there is none that can be tiled.
 
-    Its factors are plain loads, possibly padded, and each varies along the sum.
+    Its factors are plain loads, possibly padded or widened, and each varies along the sum.
     """
     nests = [n for n in emitted.plan.nests if n.nest.form in ("contraction", "convolution")]
     if len(nests) != 1 or not nests[0].dtype.is_float or not emitted.sum_loops:
@@ -420,8 +418,10 @@ def product(emitted: Emitter) -> Product | None:
 
 
 def _load(factor: Node) -> Node | None:
-    """Return the load of a factor (through the choice that pads it), or None."""
+    """Return the load of a factor (through its widening and the choice that pads it), or None."""
+    if factor.function == "cast" and scalars.is_widened(factor.inputs[0].dtype, factor.dtype):
+        return _load(factor.inputs[0])
     if factor.kind == "choose":
-        loads = [n for n in factor.inputs if n.kind == "load"]
+        loads = [found for n in factor.inputs if (found := _load(n)) is not None]
         return loads[0] if len(loads) == 1 else None
     return factor if factor.kind == "load" else None

@@ -64,18 +64,23 @@ def encode(x, saturate):
     magnitude = and_i32(b, i32(0x7FFFFFFF))
     sign = and_i32(shr_i32(b, i32(31)), i32(1))
     field = shr_i32(magnitude, i32(23))
-    exponent = maximum_i32(field, i32(1))
-    implicit = select_i32(eq_i32(field, i32(0)), i32(0), i32(0x800000))
-    significand = or_i32(and_i32(magnitude, i32(0x7FFFFF)), implicit)
-    # Position of the significand's last kept bit: lower below the format's smallest exponent.
-    above = sub_i32(exponent, i32(SMALLEST_EXPONENT))
-    depth = minimum_i32(sub_i32(i32(0), minimum_i32(above, i32(0))), i32(25))
-    drop = minimum_i32(add_i32(i32(23 - MANTISSA), depth), i32(25))
-    half_less_one = sub_i32(shl_i32(i32(1), sub_i32(drop, i32(1))), i32(1))
-    odd = and_i32(shr_i32(significand, drop), i32(1))
-    kept = shr_i32(add_i32(add_i32(significand, half_less_one), odd), drop)
-    # The implicit bit, and a carry out of rounding, are added to the exponent field.
-    code = add_i32(kept, shl_i32(maximum_i32(above, i32(0)), i32(MANTISSA)))
+    if BIAS == 127:  # the exponents of f32: rounding never changes the number of kept bits
+        odd = and_i32(shr_i32(magnitude, i32(23 - MANTISSA)), i32(1))
+        half_less_one = i32((1 << (22 - MANTISSA)) - 1)
+        code = shr_i32(add_i32(add_i32(magnitude, half_less_one), odd), i32(23 - MANTISSA))
+    else:
+        exponent = maximum_i32(field, i32(1))
+        implicit = select_i32(eq_i32(field, i32(0)), i32(0), i32(0x800000))
+        significand = or_i32(and_i32(magnitude, i32(0x7FFFFF)), implicit)
+        # Position of the significand's last kept bit: lower below the format's smallest exponent.
+        above = sub_i32(exponent, i32(SMALLEST_EXPONENT))
+        depth = minimum_i32(sub_i32(i32(0), minimum_i32(above, i32(0))), i32(25))
+        drop = minimum_i32(add_i32(i32(23 - MANTISSA), depth), i32(25))
+        half_less_one = sub_i32(shl_i32(i32(1), sub_i32(drop, i32(1))), i32(1))
+        odd = and_i32(shr_i32(significand, drop), i32(1))
+        kept = shr_i32(add_i32(add_i32(significand, half_less_one), odd), drop)
+        # The implicit bit, and a carry out of rounding, are added to the exponent field.
+        code = add_i32(kept, shl_i32(maximum_i32(above, i32(0)), i32(MANTISSA)))
     too_large = lt_i32(i32(MAXIMUM), code) | eq_i32(field, i32(255))
     code = select_i32(too_large, select_i32(saturate, i32(MAXIMUM), i32(OVERFLOW)), code)
     is_nan = lt_i32(i32(0x7F800000), magnitude)
@@ -89,13 +94,12 @@ def decode(code):
     code = and_i32(code, i32((1 << WIDTH) - 1))
     magnitude = and_i32(code, i32((1 << (WIDTH - 1)) - 1))
     sign = shl_i32(shr_i32(code, i32(WIDTH - 1)), i32(31))
-    field = shr_i32(magnitude, i32(MANTISSA))
-    fraction = and_i32(magnitude, i32((1 << MANTISSA) - 1))
-    rebased = shl_i32(add_i32(field, i32(127 - BIAS)), i32(23))
-    normal = or_i32(rebased, shl_i32(fraction, i32(23 - MANTISSA)))
-    step = from_bits_f32(i32(STEP_BITS))  # the smallest subnormal of the format
-    subnormal = bits_f32(mul_f32(convert_i32_f32(fraction), step))
-    value = select_i32(eq_i32(field, i32(0)), subnormal, normal)
+    # With the fields in place the exponent is too low by the difference of the biases: the product
+    # by a power of two is exact, and normalises the format's subnormals.
+    value = from_bits_f32(shl_i32(magnitude, i32(23 - MANTISSA)))
+    if BIAS != 127:
+        value = mul_f32(value, from_bits_f32(i32((254 - BIAS) << 23)))
+    value = bits_f32(value)
     value = select_i32(boolean(HAS_INF) & eq_i32(magnitude, i32(OVERFLOW)), i32(0x7F800000), value)
     value = from_bits_f32(or_i32(value, sign))
     if FNUZ:
@@ -127,8 +131,6 @@ def convert_f64_f32_odd(x):
 
 
 def _bindings(f: NarrowFloat) -> dict[str, object]:
-    step_exponent = 1 - f.bias - f.mantissa
-    step_bits = (step_exponent + 127) << 23 if step_exponent > -127 else 1 << (step_exponent + 149)
     has_inf = f.overflow != f.nan and f.overflow != f.maximum
     return {
         "MANTISSA": f.mantissa,
@@ -140,7 +142,6 @@ def _bindings(f: NarrowFloat) -> dict[str, object]:
         "FNUZ": f.fnuz,
         "HAS_INF": has_inf,
         "HAS_NAN": not f.fnuz and f.nan > f.maximum,
-        "STEP_BITS": step_bits,
         "NAN_ABOVE": f.overflow if has_inf else f.maximum,
         "SMALLEST_EXPONENT": 128 - f.bias,
     }

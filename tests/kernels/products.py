@@ -43,9 +43,11 @@ def group(types, build, order=None) -> Op:
     return Op("core.group", [Value(t) for t in types], (Value(result.type),), {}, (block,))
 
 
-def linear(m, k, n, epilogue="bias") -> Op:
-    """[m, k] x [k, n], then + bias, gelu(+ bias) or + bias + residual; ``none``: the product,
-    ``causal``: it, and -infinity above the diagonal."""
+def linear(m, k, n, epilogue="bias", dtype="f32") -> Op:
+    """[m, k] x [k, n] of ``dtype``, then + bias, gelu(+ bias) or + bias + residual.
+
+    ``none``: the product alone; ``causal``: it, and -infinity above the diagonal.
+    """
 
     def build(b, x, w, bias, *rest):
         y = b.matmul(x, w)
@@ -59,11 +61,11 @@ def linear(m, k, n, epilogue="bias") -> Op:
             return b.gelu(y, approximate="none")
         return b.add(y, rest[0]) if rest else y
 
-    residual = [f32(m, n)] if epilogue == "residual" else []
-    return group([f32(m, k), f32(k, n), f32(n), *residual], build)
+    shapes = [(m, k), (k, n), (n,), *([(m, n)] if epilogue == "residual" else [])]
+    return group([tensor(shape, dtype) for shape in shapes], build)
 
 
-def heads(m, n, k, count) -> Op:
+def heads(m, n, k, count, dtype="f32") -> Op:
     """Attention scores over transposed views: b lies with its terms next to each other."""
 
     def build(b, q, key):
@@ -71,11 +73,22 @@ def heads(m, n, k, count) -> Op:
         key = b.transpose(b.reshape(key, shape=(1, n, count, k)), permutation=(0, 2, 3, 1))
         return b.matmul(q, key)
 
-    return group([f32(1, m, count * k), f32(1, n, count * k)], build)
+    return group([tensor((1, rows, count * k), dtype) for rows in (m, n)], build)
 
 
 def convolution(
-    c, o, k, stride, size, *, n=1, groups=1, residual=False, order=NHWC, pad=None
+    c,
+    o,
+    k,
+    stride,
+    size,
+    *,
+    n=1,
+    groups=1,
+    residual=False,
+    order=NHWC,
+    pad=None,
+    dtype="f32",
 ) -> Op:
     pad = k // 2 if pad is None else pad
     out = (size + 2 * pad - k) // stride + 1
@@ -93,11 +106,11 @@ def convolution(
         )
         y = b.add(y, b.broadcast(bias, shape=shape, dims=(1,)))
         y = b.add(y, rest[0]) if rest else y
-        return b.max(y, b.expand(b.constant(0.0, "f32"), shape))
+        return b.max(y, b.expand(b.constant(0.0, dtype), shape))
 
-    extra = [f32(*shape, order=order)] if residual else []
-    types = [f32(n, c, size, size, order=order), f32(o, c // groups, k, k), f32(o), *extra]
-    return group(types, build, order)
+    extra = [tensor(shape, dtype, order)] if residual else []
+    x, w = tensor((n, c, size, size), dtype, order), tensor((o, c // groups, k, k), dtype)
+    return group([x, w, tensor((o,), dtype), *extra], build, order)
 
 
 def weights(c, o, k, stride, size, *, n=1, groups=1, order=NHWC) -> Op:
@@ -137,7 +150,7 @@ class Case:
         self.data = []
         for kind, number in self.lowered.buffers:
             t = (op.operands if kind == "operand" else op.results)[number].type
-            filled = random.standard_normal(t.elements).astype(np.float32)
+            filled = random.standard_normal(t.elements).astype(np.float32).astype(t.dtype.numpy)
             self.data.append(filled if kind == "operand" else np.full_like(filled, np.nan))
         self.outputs = [i for i, (kind, _) in enumerate(self.lowered.buffers) if kind == "result"]
 
@@ -155,7 +168,8 @@ class Case:
         buffers = list(self.data)
         for place, pack in scheduled.launch.pack.items():
             verify(pack)
-            made = np.full(scheduled.launch.packed_elements(self.sizes), np.nan, np.float32)
+            kind = self.data[place].dtype
+            made = np.full(scheduled.launch.packed_elements(self.sizes), np.nan, kind)
             sizes = scheduled.launch.pack_arguments(place, self.sizes)
             interpret(pack, [self.data[place], made], sizes)
             buffers[place] = made
@@ -183,7 +197,8 @@ class Case:
         sizes = [*self.sizes, *scheduled.launch.more_sizes(self.sizes, threads)]
         buffers = [aligned(b) for b in self.data]
         for place, pack in scheduled.launch.pack.items():
-            made = aligned(np.zeros(scheduled.launch.packed_elements(self.sizes), np.float32))
+            kind = self.data[place].dtype
+            made = aligned(np.zeros(scheduled.launch.packed_elements(self.sizes), kind))
             given = scheduled.launch.pack_arguments(place, self.sizes)
             launch(pack, {}, [buffers[place], made], given)
             buffers[place] = made
@@ -192,7 +207,7 @@ class Case:
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
-    block = np.zeros(array.size + 16, array.dtype)
+    block = np.zeros(array.size + 64 // array.itemsize, array.dtype)
     start = (-block.ctypes.data % 64) // array.itemsize
     block[start : start + array.size] = array
     return block[start : start + array.size]

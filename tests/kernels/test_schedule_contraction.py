@@ -26,6 +26,10 @@ SMALL = {
     "two chunks": linear(2, 259, 5),
     "one row": linear(1, 9, 19),
     "one column": linear(5, 9, 1),
+    "bf16": linear(7, 11, 19, "residual", "bf16"),
+    "bf16, two chunks": linear(2, 259, 5, dtype="bf16"),
+    "f16, one row": linear(1, 9, 19, dtype="f16"),
+    "f8": linear(4, 6, 8, "none", "f8E4M3FN"),
 }
 
 
@@ -41,8 +45,9 @@ def test_every_step_keeps_the_bits(name, packed):
     assert len(done) > 15
 
 
-def test_transposed_views_keep_the_bits():
-    case = Case(heads(5, 11, 7, 2))
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_transposed_views_keep_the_bits(dtype):
+    case = Case(heads(5, 11, 7, 2, dtype))
     expected = case.meaning()
     scheduled = contraction.schedule(case.kernel, TINY, packed=False)
     assert "transpose_copy(k_cols, jj_cols, 4, 8)" in [s.name for s in scheduled.steps]
@@ -104,6 +109,28 @@ def test_machine_code_has_the_reference_bits(tiles, shape):
         scheduled = contraction.schedule(case.kernel, tiles, packed)
         for slices in (1, 2, 5):
             assert case.compiled(scheduled, slices, threads=slices) == expected
+
+
+NARROW = [
+    "bf16",
+    *(pytest.param(d, marks=pytest.mark.slow) for d in ("f16", "f8E5M2", "f8E4M3FN")),
+]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("rows", [1, 20])
+def test_narrow_products_have_the_bits_of_wide_ones_rounded_once(dtype, rows):
+    """One row widens the panels' elements in registers, more rows widen a panel for all tiles."""
+    k, n = 300, 40
+    case = Case(linear(rows, k, n, "none", dtype))
+    a, b = (x.astype(np.float32) for x in case.data[:2])
+    expected = reference.matmul(a.reshape(rows, k), b.reshape(k, n))
+    expected = expected.astype(case.data[0].dtype).tobytes()
+    for packed in (True, False):
+        scheduled = contraction.schedule(case.kernel, AVX512, packed, [case.sizes])
+        widened = any(name.startswith("panels_") for name in scheduled.cores)
+        assert widened == (rows > AVX512.rows or not packed)
+        assert case.compiled(scheduled, 2) == expected
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ SMALL = {
     "NCHW": conv(3, 6, 3, 1, 4, order=None),
     "groups": conv(8, 6, 3, 1, 4, groups=2),
     "depthwise": conv(6, 6, 3, 1, 4, groups=6),
+    "bf16": conv(5, 6, 3, 1, 4, residual=True, dtype="bf16"),
+    "f16, depthwise": conv(6, 6, 3, 1, 4, groups=6, dtype="f16"),
 }
 
 

@@ -144,10 +144,11 @@ def schedule(
         s = s if short_runs else copy_by_vectors(s, terms, tiles)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
-    else:
+    staged = not packed or widens_for_many_rows(kernel, product, tiles, launches)
+    if staged:
         panel = ("jp", terms, "jj")
         s = s.apply(stage, "b", "c", panel, "cols", (None, tiles.row_length, tiles.columns))
-        if len(terms) == 1 and contiguous_terms(s.function, product):
+        if not packed and len(terms) == 1 and contiguous_terms(s.function, product):
             copy = (f"{terms[0]}_cols", "jj_cols", tiles.width, tiles.columns)
             s = s.apply(transpose_copy, *copy)
         else:
@@ -162,7 +163,7 @@ def schedule(
     term = f"{terms[0]}_rows"
     copied = term if copy_adjacent else "ip_rows"
     s = s.split_off(outline, copied, f"pack_{tiles.name}")
-    if not packed:
+    if staged:
         s = s.split_off(outline, "jp_cols", f"panels_{tiles.name}")
     s = s.split_off(outline, "ii_add", "register_tile", first="ii_init", streams=("b", "cols"))
     s = count_rows(
@@ -188,6 +189,21 @@ def adjacent_row_loop(kernel: Function, product: Product) -> str | None:
     )
     return next(
         (r for r in product.rows if find_loop(kernel, r).regions[0].arguments[0] is last), None
+    )
+
+
+def widens_for_many_rows(
+    kernel: Function, product: Product, tiles: Tiles, launches: Sequence[Sequence[int]]
+) -> bool:
+    """Return whether each work item widens its panels of a narrow ``b`` first.
+
+    It does if more than one register tile uses them. Fewer rows widen what they load: memory then
+    is the limit, and the narrow panels are half of its traffic or less.
+    """
+    total = find_loop(kernel, product.chunk).results[0].type
+    rows = [extents(kernel, product, sizes)[1] for sizes in launches]
+    return buffer_argument(kernel, product.b).type.dtype is not total and (
+        not rows or max(rows) > tiles.rows
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import buffer
+from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.transforms.collapse import Numbering
 from core_compiler.scheduling.transforms.edit import (
@@ -45,8 +46,8 @@ def stage(
     one dimension, the number of their iteration. ``shape`` has the extent of each: a number (at
     least the loop's extent: a larger one pads the rows), or None for the loop's own bound; leading
     Nones are merged into one dimension. A value that a condition selects (padding) is staged after
-    the selection, so that only the copy evaluates the condition. ``order``: the loops of the copy
-    if they do not follow the layout, outermost first.
+    the selection, so that only the copy evaluates the condition, and a value that is widened is
+    staged wide. ``order``: the loops of the copy if they do not follow the layout, outermost first.
     """
     defs = producers(function)
     loop = find_loop(function, inside)
@@ -161,18 +162,27 @@ class _Axis:
 
 
 def _read_value(loop: Op, source: Value) -> Value:
-    """Return the value that ``loop`` reads of ``source``: the load, or the selection around it."""
+    """Return the value that ``loop`` reads of ``source``.
+
+    It is the load, the selection around it, or the widening of either.
+    """
     loads = [o for o in loop.walk() if o.kind == "kernel.load" and access(o)[0] is source]
     need(len(loads) == 1, f"expected one load of {source.name}, got {len(loads)}")
     value = loads[0].result
     for op in loop.walk():
         if op.kind == "kernel.if" and any(value in r.outputs for r in op.regions):
             need(len(op.results) == 1, "the branch around the load has other results")
-            return op.result
-    users = [o for o in loop.walk() if value in o.operands]
-    if len(users) == 1 and users[0].kind == "kernel.select":
-        return users[0].result
-    return value
+            value = op.result
+            break
+    while True:
+        users = [o for o in loop.walk() if value in o.operands]
+        if len(users) != 1 or not (users[0].kind == "kernel.select" or _is_widening(users[0])):
+            return value
+        value = users[0].result
+
+
+def _is_widening(op: Op) -> bool:
+    return op.kind == "kernel.cast" and scalars.is_widened(op.operands[0].type, op.result.type)
 
 
 def _defined_in(loop: Op) -> set[Value]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernel_ir.ops import INDEPENDENT, access, is_pure
 from core_compiler.scheduling.transforms.edit import (
@@ -19,9 +21,9 @@ from core_compiler.scheduling.transforms.edit import (
 def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: int) -> Function:
     """Run the copy ``for k: for j: to[.., k, j] = from[.., j, .., k]`` by squares of ``width``.
 
-    Vectors are loaded along ``k``, transposed by shuffles and stored along ``j``, where both
-    memories are contiguous. ``pad`` is the extent written along ``j`` (a multiple of ``width``):
-    elements beyond the loop's bound are +0.
+    Vectors are loaded along ``k``, cast if the copy does, transposed by shuffles and stored along
+    ``j``, where both memories are contiguous. ``pad`` is the extent written along ``j`` (a multiple
+    of ``width``): elements beyond the loop's bound are +0.
     """
     defs = producers(function)
     op, nested = find_loop(function, outer), find_loop(function, inner)
@@ -37,7 +39,8 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
         [o.kind for o in acting] == ["kernel.load", "kernel.store"], f"{inner} is not a plain copy"
     )
     load, store = acting
-    need(store.operands[0] is load.result, f"{inner} does not store what it loads")
+    casts = casts_between(load.result, store.operands[0], defs)
+    need(casts is not None, f"{inner} does not store what it loads")
     k, j = op.regions[0].arguments[0], nested.regions[0].arguments[0]
     need(not depends_on(nested.operands[:2], {k}, defs), f"the extent of {inner} varies")
     source, read = access(load)
@@ -74,7 +77,10 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
                     at = kb.add(j0, row)
                     count = kb.select(kb.lt(at, extent), length, kb.index(0))
                     where = indices_at(copier, k0, at, read)
-                    rows.append(kb.load(copier[source], *where, width=width, count=count))
+                    row = kb.load(copier[source], *where, width=width, count=count)
+                    for cast in casts:
+                        (row,) = kb._append(cast.kind, [row], cast.attributes)
+                    rows.append(row)
                 for lane, column in enumerate(transposed(kb, rows, width)):
                     at = kb.add(k0, lane)
                     count = kb.select(kb.lt(at, high), kb.index(width), kb.index(0))
@@ -83,6 +89,18 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
                     )
 
     return rebuild(function, {op: hook})
+
+
+def casts_between(loaded: Value, stored: Value, defs: Mapping[Value, Op]) -> list[Op] | None:
+    """Return the casts that lead from a loaded to a stored value; None if other ops do."""
+    found: list[Op] = []
+    while stored is not loaded:
+        op = defs.get(stored)
+        if op is None or op.kind != "kernel.cast":
+            return None
+        found.insert(0, op)
+        (stored,) = op.operands
+    return found
 
 
 def _plus(value: Value, k: Value, defs) -> bool:
