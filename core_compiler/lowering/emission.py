@@ -381,7 +381,7 @@ def product(emitted: Emitter) -> Product | None:
     Its factors are plain loads, possibly padded or widened, and each varies along the sum.
     """
     nests = [n for n in emitted.plan.nests if n.nest.form in ("contraction", "convolution")]
-    if len(nests) != 1 or not nests[0].dtype.is_float or not emitted.sum_loops:
+    if len(nests) != 1 or not emitted.sum_loops:
         return None
     (node,), rows, names = nests, emitted.plan.rows, emitted.names
     a, b = node.nest.terms

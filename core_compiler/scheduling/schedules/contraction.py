@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from core_compiler.ir import Function
+from core_compiler.ir import DType, Function
 from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.schedules.product import (
     Product,
     ProductPlan,
+    accumulator,
     canonical,
     extent,
     extents,
@@ -61,7 +62,7 @@ class Tiles:
 
     rows         rows of a register tile
     vectors      vectors per row of the tile
-    width        lanes of a vector
+    width        lanes of a vector, of 32 bits
     row_length   elements of a packed row: at least the longest chunk (an odd number of cache
                  lines keeps the rows of a tile in different sets of the first-level cache)
     unroll       unrolled steps of the sum in the inner loop (LLVM orders the loads of more than
@@ -79,6 +80,10 @@ class Tiles:
     @property
     def columns(self) -> int:
         return self.vectors * self.width
+
+    def of(self, dtype: DType) -> Tiles:
+        """Return these tiles for sums in ``dtype``: as many bits, in fewer lanes if it is wide."""
+        return self if dtype.bits <= 32 else replace(self, width=self.width // 2)
 
     def holding(self, terms: int) -> Tiles:
         """Return these tiles with packed rows that hold a chunk of ``terms`` terms."""
@@ -200,7 +205,7 @@ def widens_for_many_rows(
     It does if more than one register tile uses them. Fewer rows widen what they load: memory then
     is the limit, and the narrow panels are half of its traffic or less.
     """
-    total = find_loop(kernel, product.chunk).results[0].type
+    total = accumulator(kernel, product)
     rows = [extents(kernel, product, sizes)[1] for sizes in launches]
     return buffer_argument(kernel, product.b).type.dtype is not total and (
         not rows or max(rows) > tiles.rows

@@ -9,7 +9,7 @@ from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import buffer_arguments
 from core_compiler.scheduling.schedules import convolution, elementwise, rows
 from core_compiler.scheduling.schedules.contraction import AVX2, AVX512, Tiles
-from core_compiler.scheduling.schedules.product import longest_chunk, read_product
+from core_compiler.scheduling.schedules.product import accumulator, longest_chunk, read_product
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import Refused
 from core_compiler.scheduling.transforms.edit import need
@@ -74,6 +74,7 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
         need(not product.columns or product.axis is not None, "the columns are not an index of b")
         position = [v.name for v in buffer_arguments(kernel)].index(product.b)
         packed = position in kernel.attributes.get("constants", ())
+        tiles = tiles.of(accumulator(kernel, product))
         terms = max((longest_chunk(kernel, sizes) for sizes in launches), default=0)
         return convolution.schedule(kernel, tiles.holding(terms), packed, launches)
     except Refused:

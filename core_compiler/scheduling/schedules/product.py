@@ -8,7 +8,7 @@ from math import prod
 
 from typing_extensions import override
 
-from core_compiler.ir import Function, Value
+from core_compiler.ir import DType, Function, Value
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
 from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.ops import access
@@ -42,6 +42,11 @@ from core_compiler.scheduling.transforms.outline import digest
 def read_product(kernel: Function) -> Product:
     """Return the product of a lowered kernel; raise :class:`Refused` if there is none."""
     return expect(Product.of(kernel), f"{kernel.name} has no product")
+
+
+def accumulator(kernel: Function, product: Product) -> DType:
+    """Return the dtype in which the product is summed."""
+    return find_loop(kernel, product.chunk).results[0].type
 
 
 def canonical(kernel: Function, product: Product) -> Scheduled:
