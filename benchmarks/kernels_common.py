@@ -70,7 +70,7 @@ class Compiled:
                     Ref("packed", len(packed)),
                 )
                 prepack.append(Launch("pack", pack.name, where, given, work_items(pack, given)))
-                packed.append(plan.packed_elements(sizes) * 4)
+                packed.append(plan.packed_elements(sizes) * plan.packed_dtype(position).bytes)
                 refs.append(where[1])
             elif number in constants:
                 refs.append(Ref("constant", constant_numbers.index(number)))

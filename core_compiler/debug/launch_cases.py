@@ -305,7 +305,8 @@ class LaunchCase:
         ]
         for index, pack in plan.pack.items() if plan is not None else ():
             if buffer_arguments(function)[index].type != buffer_arguments(self.first)[index].type:
-                packed = np.zeros(plan.packed_elements(self.sizes), buffers[index].dtype)
+                kind = plan.packed_dtype(index).numpy
+                packed = np.zeros(plan.packed_elements(self.sizes), kind)
                 interpret(pack, [buffers[index], packed], plan.pack_arguments(index, self.sizes))
                 buffers[index] = packed
         interpret(function, buffers, sizes[: len(index_arguments(function))], functions=known)

@@ -266,7 +266,7 @@ def _spread(argument: Any, width: int) -> np.ndarray:
 
 def _arity(name: str) -> int:
     stem = name.rsplit("_", 1)[0]
-    if stem in ("fma", "select"):
+    if stem in ("fma", "select", "dot4"):
         return 3
     if stem in (
         "maximum", "minimum", "fmod", "remainder", "floor_div", "floor_mod", "pow", "atan2", "div",

@@ -182,6 +182,12 @@ def _index_only(kind, operands, attributes, requested):
     return (result,)
 
 
+def _words(kind, operands, attributes, requested):
+    (result,) = _same(kind, operands, attributes, requested)
+    _need(element(result) is dtype("i32"), kind, f"needs words of i32, got {result}")
+    return (result,)
+
+
 def _compare(kind, operands, attributes, requested):
     (result,) = _same(kind, operands, attributes, requested)
     return (like(result, BOOL),)
@@ -424,6 +430,7 @@ _declare(_bits_only, 2, "and or xor shl shr", "bitwise or logical")
 _declare(_index_only, 2, "floordiv ceildiv", "quotient rounded down or up")
 _declare(_compare, 2, "eq ne lt le gt ge", "a comparison")
 _declare(_float_only, 3, "fma", "a * b + c rounded once")
+_declare(_words, 3, "dot4", "c plus four products: bytes of a, unsigned, and of b, signed; wraps")
 _declare(_select, 3, "select", "the second operand where the first is true, else the third")
 _declare(_cast, 1, "cast", "numeric conversion")
 _declare(_bitcast, 1, "bitcast", "the same bits read as another type")

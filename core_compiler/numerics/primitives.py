@@ -144,6 +144,17 @@ def _high_product(builder, dtype, a, b):
     return builder.trunc(builder.lshr(product, _constant(wide, _BITS[dtype])), a.type)
 
 
+def _dot4(builder, dtype, a, b, acc):
+    """Add the products of four unsigned bytes of ``a`` and signed bytes of ``b``; all wraps."""
+    high = _constant(a.type, 24)
+    for number in range(4):
+        left = _constant(a.type, 24 - 8 * number)
+        x = builder.lshr(builder.shl(a, left), high)
+        y = builder.ashr(builder.shl(b, left), high)
+        acc = builder.add(acc, builder.mul(x, y))
+    return acc
+
+
 def _conversion(source: str, target: str):
     """Return a rounded or exact conversion; float to integer truncates, saturates, NaN to 0."""
 
@@ -211,6 +222,7 @@ def _leaf_table() -> dict[str, tuple[tuple, object, str, Callable]]:
     for dtype in ("u32", "u64"):
         t = UNSIGNED[dtype]
         table[f"mulhi_{dtype}"] = ((t, t), t, dtype, _high_product)
+    table["dot4_i32"] = ((i32, i32, i32), i32, "i32", _dot4)
     for dtype, t in NUMBERS.items():
         for op, operator in _COMPARISONS.items():
             table[f"{op}_{dtype}"] = ((t, t), boolean, dtype, _compare(operator))

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Block, Op, Rewriter, Value
 from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.kernel_ir import scalars
 from core_compiler.lowering.lower import join_refusal
-from core_compiler.ops import hooks
+from core_compiler.ops import hooks, typed
 from core_compiler.ops.base import definition
 from core_compiler.passes.base import CONTROL_FLOW
 from core_compiler.passes.layouts import is_free_view
@@ -29,12 +30,16 @@ def members(unit: Op) -> tuple[Op, ...]:
 def is_copied(op: Op | None) -> bool:
     """Return whether an op is copied into each kernel that reads it instead of being a kernel.
 
-    These are constants of one element, iota, and broadcasts (which only index their operand).
+    These are constants of one element, iota, broadcasts (which only index their operand), and
+    casts that widen (the operand is the smaller one to read, and products widen what they copy).
     """
     if op is None:
         return False
     if op.kind == "core.constant":
         return op.result.type.elements == 1
+    cast = typed.Cast.match(op)
+    if cast is not None:
+        return scalars.is_widened(cast.x.type.dtype, cast.result.type.dtype)
     return op.kind in ("core.iota", "core.broadcast")
 
 

@@ -210,7 +210,8 @@ class Linker:
         key = (packer, raw, *given)
         if key not in self.packed:
             self.packed[key] = len(self.packed)
-            self.packed_bytes.append(plan.packed_elements(sizes) * value.type.dtype.bytes)
+            bytes_each = plan.packed_dtype(place).bytes
+            self.packed_bytes.append(plan.packed_elements(sizes) * bytes_each)
             refs = (raw, Ref("packed", self.packed[key]))
             self.prepack.append(self._launch_of(packer, function, refs, given))
         return Ref("packed", self.packed[key])

@@ -168,7 +168,7 @@ class Case:
         buffers = list(self.data)
         for place, pack in scheduled.launch.pack.items():
             verify(pack)
-            kind = self.data[place].dtype
+            kind = scheduled.launch.packed_dtype(place).numpy
             made = np.full(scheduled.launch.packed_elements(self.sizes), np.nan, kind)
             sizes = scheduled.launch.pack_arguments(place, self.sizes)
             interpret(pack, [self.data[place], made], sizes)
@@ -197,7 +197,7 @@ class Case:
         sizes = [*self.sizes, *scheduled.launch.more_sizes(self.sizes, threads)]
         buffers = [aligned(b) for b in self.data]
         for place, pack in scheduled.launch.pack.items():
-            kind = self.data[place].dtype
+            kind = scheduled.launch.packed_dtype(place).numpy
             made = aligned(np.zeros(scheduled.launch.packed_elements(self.sizes), kind))
             given = scheduled.launch.pack_arguments(place, self.sizes)
             launch(pack, {}, [buffers[place], made], given)

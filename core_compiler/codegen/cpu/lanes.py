@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
+
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -122,6 +126,38 @@ def _strided(builder, pointer: Pointer, at: ElementAddress, step, width: int):
     return builder.inttoptr(addresses, kind)
 
 
+_BYTE = ir.IntType(8)
+#: Lanes -> LLVM's intrinsic, and the features of a processor that has it.
+_DOT4 = {
+    16: ("llvm.x86.avx512.vpdpbusd.512", ("avx512vnni",)),
+    8: ("llvm.x86.avx512.vpdpbusd.256", ("avx512vnni", "avx512vl")),
+    4: ("llvm.x86.avx512.vpdpbusd.128", ("avx512vnni", "avx512vl")),
+}
+
+
+def _dot4(builder, dtype, a, b, acc):
+    """Add four products of bytes: one instruction where the processor has it."""
+    width = a.type.count if isinstance(a.type, ir.VectorType) else 0
+    name, features = _DOT4.get(width, ("", ("",)))
+    enabled = _features()
+    if not all(enabled.get(each, False) for each in features):
+        return LEAF_TABLE["dot4_i32"][-1](builder, dtype, a, b, acc)
+    bytes_ = ir.VectorType(_BYTE, 4 * width)
+    arguments = [acc, builder.bitcast(a, bytes_), builder.bitcast(b, bytes_)]
+    kind = ir.FunctionType(acc.type, [v.type for v in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+@functools.cache
+def _features() -> Mapping[str, bool]:
+    return llvm.get_host_cpu_features()
+
+
+def _table() -> dict[str, tuple]:
+    arguments, result, dtype, _ = LEAF_TABLE["dot4_i32"]
+    return {**LEAF_TABLE, "dot4_i32": (arguments, result, dtype, _dot4)}
+
+
 #: The contract's functions on this processor.
-CONTRACT = Contract(LEAF_TABLE)
+CONTRACT = Contract(_table())
 INTRINSICS = _Intrinsics(intrinsic, CONTRACT)

@@ -23,16 +23,19 @@ from core_compiler.scheduling.schedules.product import (
     canonical,
     extent,
     extents,
+    longest_chunk,
     make_sequential,
     pack_plan,
     read_product,
 )
+from core_compiler.scheduling.schedules.simd import is_legal
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     carry_division,
     collapse,
     dispatch,
     fission,
+    four_terms,
     has_loop,
     hoist,
     interchange,
@@ -85,6 +88,10 @@ class Tiles:
         """Return these tiles for sums in ``dtype``: as many bits, in fewer lanes if it is wide."""
         return self if dtype.bits <= 32 else replace(self, width=self.width // 2)
 
+    def of_words(self, words: int) -> Tiles:
+        """Return these tiles with packed rows that hold a chunk of ``words`` words."""
+        return replace(self, row_length=16 * (-(-max(words, 64) // 16) | 1))
+
     def holding(self, terms: int) -> Tiles:
         """Return these tiles with packed rows that hold a chunk of ``terms`` terms."""
         if terms <= self.row_length:
@@ -122,7 +129,13 @@ def schedule(
     if the kernel is not such a product.
     """
     product = read_product(kernel)
-    last = adjacent_row_loop(kernel, product)
+    s = Scheduled.of(kernel)
+    words = bool(product.columns) and is_legal(four_terms, kernel, product.chunk, product.terms)
+    if words:
+        s = s.apply(four_terms, product.chunk, product.terms)
+        longest = max((longest_chunk(s.function, sizes, product) for sizes in launches), default=0)
+        kernel, tiles = s.function, tiles.of_words(longest)
+    last = None if words else adjacent_row_loop(kernel, product)
     taps = tuple(r for r in product.rows if r != last)
     # Runs shorter than a vector (the colours of a picture) are copied element by element; as a
     # batch, each tap would copy all of b again for those few rows.
@@ -134,7 +147,7 @@ def schedule(
         batch = product.batch if short_runs else (*product.batch, *taps)
         product = replace(product, rows=order, batch=batch)
     packed = packed and product.shared
-    s = canonical(kernel, product)
+    s = canonical(s, product)
     s = tile(s, tiles, not product.rows)
     terms = product.terms
     if copy_adjacent:
@@ -146,14 +159,16 @@ def schedule(
         rows = ("ip", "ii", terms)
         s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
         s = s.apply(round_up, "ii_rows")
-        s = s if short_runs else copy_by_vectors(s, terms, tiles)
+        s = s if short_runs or words else copy_by_vectors(s, terms, tiles)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
-    staged = not packed or widens_for_many_rows(kernel, product, tiles, launches)
+    staged = not packed or (not words and widens_for_many_rows(kernel, product, tiles, launches))
     if staged:
         panel = ("jp", terms, "jj")
         s = s.apply(stage, "b", "c", panel, "cols", (None, tiles.row_length, tiles.columns))
-        if not packed and len(terms) == 1 and contiguous_terms(s.function, product):
+        if words and not is_legal(vectorise, s.function, "jj_cols", tiles.width, tiles.columns):
+            pass  # bytes of a word that are adjacent: copied one word at a time
+        elif not packed and len(terms) == 1 and contiguous_terms(s.function, product):
             copy = (f"{terms[0]}_cols", "jj_cols", tiles.width, tiles.columns)
             s = s.apply(transpose_copy, *copy)
         else:

@@ -75,7 +75,7 @@ def _product(kernel: Function, tiles: Tiles, launches) -> Scheduled:
         position = [v.name for v in buffer_arguments(kernel)].index(product.b)
         packed = position in kernel.attributes.get("constants", ())
         tiles = tiles.of(accumulator(kernel, product))
-        terms = max((longest_chunk(kernel, sizes) for sizes in launches), default=0)
+        terms = max((longest_chunk(kernel, sizes, product) for sizes in launches), default=0)
         return convolution.schedule(kernel, tiles.holding(terms), packed, launches)
     except Refused:
         # A product without rows or columns to tile (a dot product) runs the plain loops.

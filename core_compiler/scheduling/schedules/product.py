@@ -8,10 +8,10 @@ from math import prod
 
 from typing_extensions import override
 
-from core_compiler.ir import DType, Function, Value
+from core_compiler.ir import DType, Function, Op, Value
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
 from core_compiler.kernel_ir.builder import KernelBuilder
-from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.ops import access, definition
 from core_compiler.kernel_ir.product import Product
 from core_compiler.scheduling.schedules.steps import LaunchPlan, Scheduled
 from core_compiler.scheduling.transforms import (
@@ -25,11 +25,11 @@ from core_compiler.scheduling.transforms import (
     unit_loop,
 )
 from core_compiler.scheduling.transforms.arguments import canonical_arguments
+from core_compiler.scheduling.transforms.bytes import word_of
 from core_compiler.scheduling.transforms.collapse import Numbering
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     buffer_argument,
-    constant_of,
     expect,
     expression,
     find_loop,
@@ -49,13 +49,12 @@ def accumulator(kernel: Function, product: Product) -> DType:
     return find_loop(kernel, product.chunk).results[0].type
 
 
-def canonical(kernel: Function, product: Product) -> Scheduled:
+def canonical(s: Scheduled, product: Product) -> Scheduled:
     """Return the kernel with its loops and operands in canonical order and names.
 
     The parallel loops are batch, ``i`` (rows merged), ``j`` (columns), the chunk loop is ``c``, and
     the operands are ``a`` and ``b``. A vector is a one-row matrix.
     """
-    s = Scheduled.of(kernel)
     if not product.columns:
         raise Refused("no loop for the columns of a tile")
     j, rows = product.columns[-1], product.rows
@@ -129,22 +128,36 @@ def extent(kernel: Function, names: Sequence[str], sizes: Sequence[int]) -> int:
     """Return the trip count of the loops ``names`` together at these sizes."""
     values = dict(zip(index_arguments(kernel), sizes, strict=True))
     defs = producers(kernel)
-    uppers = [find_loop(kernel, n).operands[1] for n in names]
-    return prod(values[v] if v in values else constant_of(v, defs) or 1 for v in uppers)
+    return prod(evaluated(find_loop(kernel, n).operands[1], values, defs) or 1 for n in names)
 
 
-def longest_chunk(kernel: Function, sizes: Sequence[int]) -> int:
+def evaluated(value: Value, values: Mapping[Value, int], defs: Mapping[Value, Op]) -> int | None:
+    """Return an index expression of arguments and constants, or None if it is of others."""
+    if value in values:
+        return values[value]
+    op = defs.get(value)
+    if op is None or value not in op.results or len(op.results) != 1:
+        return None
+    if op.kind == "kernel.constant":
+        return op["value"]
+    meaning = definition(op).on_indices
+    operands = [evaluated(v, values, defs) for v in op.operands]
+    return None if meaning is None or None in operands else meaning(*operands)
+
+
+def longest_chunk(
+    kernel: Function, sizes: Sequence[int], product: Product | None = None
+) -> int:
     """Return the terms of the longest chunk at these sizes, which a packed row must hold."""
-    product = read_product(kernel)
+    product = product or read_product(kernel)
     values = dict(zip(index_arguments(kernel), sizes, strict=True))
     defs = producers(kernel)
     chunk = find_loop(kernel, product.chunk)
-    step = chunk.operands[2]
-    length = values[step] if step in values else constant_of(step, defs)
+    length, size = (evaluated(v, values, defs) for v in (chunk.operands[2], chunk.operands[1]))
     length = expect(length, f"the chunks of {product.chunk} have no length at launch")
     taps = product.terms[1:-1] if len(product.terms) > 1 else ()
     width = prod(values[find_loop(kernel, n).operands[1]] for n in taps)
-    return min(length, values[chunk.operands[1]]) * width
+    return min(length, size) * width
 
 
 #: Rows of a work item: each copied element of ``b`` is used for this many rows, and their packed
@@ -185,20 +198,21 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
     defs = producers(kernel)
     b, chunk = buffer_argument(kernel, product.b), find_loop(kernel, product.chunk)
     terms, column = [find_loop(kernel, t) for t in product.terms], product.columns[-1]
+    loads = [o for o in terms[-1].walk() if o.kind == "kernel.load" and access(o)[0] is b]
+    element = word_of(chunk, b, defs) or loads[0].result
+    dtype = element.type
     j = find_loop(kernel, column)
     kb = KernelBuilder(f"pack_{columns}")
     copier = Copier(kb)
     raw = Value(b.type, "raw")
     kb.arguments.append(raw)
-    packed = kb.buffer(
-        "packed", ("b_panels", "b_terms", columns), b.type.dtype, ("b_panel", columns, 1)
-    )
+    packed = kb.buffer("packed", ("b_panels", "b_terms", columns), dtype, ("b_panel", columns, 1))
     kb.arguments.extend(index_arguments(kernel))
     panels, _, _ = (kb.size(n) for n in ("b_panels", "b_terms", "b_panel"))
     copier.env[b] = raw
     copier.env[chunk.regions[0].arguments[0]] = kb.index(0)
+    copier.ops(expression(chunk.operands[1], defs, set()))
     copier.env[terms[0].operands[1]] = copier[chunk.operands[1]]
-    (load,) = [o for o in terms[-1].walk() if o.kind == "kernel.load" and access(o)[0] is b]
     numbering = Numbering(kernel, product.terms)
     ivs = {op.regions[0].arguments[0] for op in terms}
     stop = {*ivs, j.regions[0].arguments[0], terms[0].operands[1], chunk.regions[0].arguments[0]}
@@ -219,12 +233,12 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
             copier.env[j.regions[0].arguments[0]] = position
 
             def value() -> Value:
-                copier.ops(expression(load.result, defs, stop))
-                return copier[load.result]
+                copier.ops(expression(element, defs, stop))
+                return copier[element]
 
-            zero = kb.number(0, b.type.dtype)
-            (element,) = kb.choose(inside, value, lambda: zero)
-            kb.store(element, packed, panel, numbering.number(copier), lane)
+            zero = kb.number(0, dtype)
+            (chosen,) = kb.choose(inside, value, lambda: zero)
+            kb.store(chosen, packed, panel, numbering.number(copier), lane)
 
     with kb.loop("panel", 0, panels, loop="parallel") as panel:
         nest(0, panel)

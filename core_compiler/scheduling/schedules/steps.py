@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from core_compiler.ir import Function
+from core_compiler.ir import DType, Function
+from core_compiler.kernel_ir.abi import buffer_arguments
 from core_compiler.kernel_ir.product import unmarked
 
 
@@ -39,6 +40,10 @@ class LaunchPlan:
     def packed_elements(self, sizes: Sequence[int]) -> int:
         """Return the number of elements of the packed buffer."""
         raise NotImplementedError
+
+    def packed_dtype(self, position: int) -> DType:
+        """Return the dtype of the packed buffer ``position``."""
+        return buffer_arguments(self.pack[position])[1].type.dtype
 
 
 @dataclass(frozen=True)

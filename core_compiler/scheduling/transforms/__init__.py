@@ -7,6 +7,7 @@ for its matrix unit. A step that is illegal or would change a bit raises :class:
 reason.
 """
 
+from core_compiler.scheduling.transforms.bytes import four_terms
 from core_compiler.scheduling.transforms.collapse import collapse
 from core_compiler.scheduling.transforms.division import carry_division
 from core_compiler.scheduling.transforms.edit import Refused, find_loop, has_loop, requires
@@ -40,6 +41,7 @@ __all__ = [
     "dispatch",
     "find_loop",
     "fission",
+    "four_terms",
     "has_loop",
     "hoist",
     "interchange",

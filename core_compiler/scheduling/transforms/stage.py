@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import buffer
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.transforms.bytes import word_of
 from core_compiler.scheduling.transforms.collapse import Numbering
 from core_compiler.scheduling.transforms.edit import (
     Copier,
@@ -51,7 +52,7 @@ def stage(
     """
     defs = producers(function)
     loop = find_loop(function, inside)
-    value = _read_value(loop, buffer_argument(function, operand))
+    value = read_value(loop, buffer_argument(function, operand), defs)
     axes = [_Axis.of(function, d) for d in dims]
     chain = [op for axis in axes for op in axis.loops]
     if order:
@@ -161,11 +162,14 @@ class _Axis:
         return _known_bound(kb, first, defs)
 
 
-def _read_value(loop: Op, source: Value) -> Value:
+def read_value(loop: Op, source: Value, defs: Mapping[Value, Op]) -> Value:
     """Return the value that ``loop`` reads of ``source``.
 
-    It is the load, the selection around it, or the widening of either.
+    It is a word of its bytes, the load, the selection around it, or the widening of either.
     """
+    word = word_of(loop, source, defs)
+    if word is not None:
+        return word
     loads = [o for o in loop.walk() if o.kind == "kernel.load" and access(o)[0] is source]
     need(len(loads) == 1, f"expected one load of {source.name}, got {len(loads)}")
     value = loads[0].result
@@ -215,12 +219,16 @@ def pack_argument(
     old = buffer_argument(function, operand)
     numbering = Numbering(function, numbered)
     panels, terms, stride = (f"{operand}_{part}" for part in ("panels", "terms", "panel"))
-    kind = buffer((panels, terms, tile), old.type.dtype, (stride, tile, 1))
+    word = word_of(numbering.loops[0], old, defs)
+    kept = old.type.dtype if word is None else word.type
+    kind = buffer((panels, terms, tile), kept, (stride, tile, 1))
     new = Value(kind, old.name)
     own = {op.regions[0].arguments[0] for op in numbering.loops}
 
     def load(copier: Copier, op: Op) -> None:
-        kb, where = copier.kb, access(op)[1]
+        kb = copier.kb
+        read = op if word is None else loads[0]
+        where = access(read)[1]
         panel, lane = quotient_and_remainder(copier, where[axis], tile, defs)
         for i, index in enumerate(where):
             need(i == axis or depends_on([index], own, defs), f"axis {i} of {operand} varies")
@@ -228,11 +236,10 @@ def pack_argument(
         term = kb.add(start, numbering.number(copier))
         copier.env[op.result] = kb.load(new, panel, term, lane, name=op.result.name)
 
-    hooks = {}
-    for op in function.body.walk():
-        if op.kind in ("kernel.load", "kernel.store") and access(op)[0] is old:
-            need(op.kind == "kernel.load", f"{operand} is stored to")
-            hooks[op] = load
+    uses = ("kernel.load", "kernel.store")
+    loads = [o for o in function.body.walk() if o.kind in uses and access(o)[0] is old]
+    need(all(o.kind == "kernel.load" for o in loads), f"{operand} is stored to")
+    hooks = dict.fromkeys(loads if word is None else [defs[word]], load)
     swapped = function.with_(
         body=Block(tuple(new if v is old else v for v in function.arguments), function.body.ops, ())
     )

@@ -123,7 +123,7 @@ def schedule(kernel: Function, product: Product, tiles: Tiles) -> Scheduled:
 
     Raise ``Refused`` if it has no columns.
     """
-    s = canonical(kernel, product)
+    s = canonical(Scheduled.of(kernel), product)
     s = s.apply(cover, "i", tiles.rows, "ib", "ii").apply(cover, "j", tiles.columns, "jb", "jj")
     s = s.apply(interchange, "ii", "jb")
     s = hoist_sums(s, product.terms, tiles)
