@@ -16,6 +16,7 @@ from core_compiler.ir import Op, Value
 from core_compiler.ops import typed
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW, Pass
+from core_compiler.passes.grouping import is_widening
 from core_compiler.passes.layouts import Order, normal, view_order
 
 
@@ -56,6 +57,8 @@ class ChooseLayouts(Pass):
         for index, order in orders.items():
             value = op.operands[index]
             producer = rw.producer(value)
+            if producer is not None and is_widening(producer):  # a product reads what it widens
+                producer = rw.producer(producer.operands[0])
             order = normal(order, value.type.shape)
             if order == value.type.order or (
                 producer is not None and producer.kind == "core.constant"

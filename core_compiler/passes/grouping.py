@@ -37,10 +37,15 @@ def is_copied(op: Op | None) -> bool:
         return False
     if op.kind == "core.constant":
         return op.result.type.elements == 1
+    return op.kind in ("core.iota", "core.broadcast") or is_widening(op)
+
+
+def is_widening(op: Op) -> bool:
+    """Return whether an op is a cast that keeps every value, to a wider dtype."""
     cast = typed.Cast.match(op)
-    if cast is not None:
-        return scalars.is_widened(cast.x.type.dtype, cast.result.type.dtype)
-    return op.kind in ("core.iota", "core.broadcast")
+    if cast is None:
+        return False
+    return scalars.is_widened(cast.x.type.dtype, cast.result.type.dtype)
 
 
 def make_group(units: Sequence[Op], outputs: Iterable[Value], name: str = "") -> Op:

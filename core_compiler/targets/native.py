@@ -21,6 +21,7 @@ from core_compiler.passes.lower_control_flow import LowerControlFlow
 from core_compiler.passes.outline_kernels import OutlineKernels
 from core_compiler.passes.plan_memory import PlanMemory
 from core_compiler.passes.schedule_kernels import ScheduleKernels
+from core_compiler.passes.separate_zero_points import SeparateZeroPoints
 from core_compiler.passes.simplify_shapes import SimplifyShapes
 from core_compiler.passes.split_strided_convolutions import SplitStridedConvolutions
 
@@ -31,6 +32,7 @@ def implementation() -> Sequence[Pass]:
         LowerControlFlow(),
         LowerComposites(),
         SplitStridedConvolutions(),
+        SeparateZeroPoints(),
         FoldConstants(),
         SimplifyShapes(),
         EliminateCommonSubexpressions(),

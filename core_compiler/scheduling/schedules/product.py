@@ -145,9 +145,7 @@ def evaluated(value: Value, values: Mapping[Value, int], defs: Mapping[Value, Op
     return None if meaning is None or None in operands else meaning(*operands)
 
 
-def longest_chunk(
-    kernel: Function, sizes: Sequence[int], product: Product | None = None
-) -> int:
+def longest_chunk(kernel: Function, sizes: Sequence[int], product: Product | None = None) -> int:
     """Return the terms of the longest chunk at these sizes, which a packed row must hold."""
     product = product or read_product(kernel)
     values = dict(zip(index_arguments(kernel), sizes, strict=True))

@@ -1,0 +1,210 @@
+"""Separate zero points: products of bytes sum the bytes themselves, and are corrected afterwards.
+
+``sum (x - xz) * (w - wz)`` is ``sum x * w - xz * sum w - wz * sum x + K * xz * wz``.  Sums of
+integers wrap, so both have the same bits.  The first sum reads bytes, of which processors add four
+products at once if those of one operand are unsigned and those of the other signed; the sums of
+constant weights are constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from core_compiler.ir import Op, Value, WeightStore
+from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.ops import typed
+from core_compiler.ops.builder import Builder
+from core_compiler.ops.evaluation import constant_array
+from core_compiler.ops.rules import I32
+from core_compiler.passes.base import Pass
+from core_compiler.passes.rules import reuse_results
+
+#: The most significant bit of a byte: exchanging it turns an i8 into the ui8 that is 128 larger.
+_SIGN = 128
+
+
+@dataclass(frozen=True)
+class SeparateZeroPoints(Pass):
+    """Multiply bytes as they are, and subtract the parts of their zero points from the sum.
+
+    For products and convolutions in i32 whose operands are bytes minus a zero point that is the
+    same along the sum.  If both operands are signed or both unsigned, one is shifted by 128.
+    Padding of a convolution becomes padding with the zero point.  Sums of integers wrap: exact.
+    """
+
+    half = "implementation"
+    refusal_arity = 1
+    requires = frozenset({"tensor_ops"})
+
+    @override
+    def run(self, module, context):
+        def edit(rw):
+            for op in rw.ops:
+                found = _product(op, rw.producer, module.weights)
+                if isinstance(found, Refusal) or context.claims(op):
+                    continue
+                builder = Builder(module.weights)
+                new, values = reuse_results(op, (found.separated(builder),), builder.ops)
+                rw.replace(op, new, values, rule="sum (x - z) * w => sum x * w - z * sum w")
+
+        return context.rewrite(module, edit)
+
+    @override
+    def refusal(self, ops, context):
+        found = _product(ops[0], context.rewriter.producer, context.module.weights)
+        return found if isinstance(found, Refusal) else None
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """An operand: ``bytes_`` (of i8 or ui8) minus ``zero`` (i32, None: 0) along ``dims``."""
+
+    bytes_: Value
+    zero: Value | None
+    dims: tuple[int, ...]
+
+    def shifted(self, b: Builder, dtype: str) -> _Bytes:
+        """Return the operand with bytes of ``dtype``."""
+        kind = self.bytes_.type.dtype
+        if kind.name == dtype:
+            return self
+        shape = self.bytes_.type.shape
+        sign = b.expand(b.constant(-_SIGN if kind.name == "i8" else _SIGN, kind), shape)
+        moved = b.bitcast(b.xor(self.bytes_, sign), dtype=dtype)
+        by = b.constant(_SIGN if dtype == "ui8" else -_SIGN, I32)
+        if self.zero is None:
+            return _Bytes(moved, by, ())
+        return _Bytes(moved, b.add(self.zero, b.expand(by, self.zero.type.shape)), self.dims)
+
+    def zeros(self, b: Builder, shape) -> Value:
+        """Return the zero points, broadcast to the shape of the result."""
+        assert self.zero is not None
+        return b.broadcast(self.zero, shape=shape, dims=self.dims)
+
+
+@dataclass(frozen=True)
+class _Product:
+    op: Op
+    x: _Bytes
+    w: _Bytes
+
+    def separated(self, b: Builder) -> Value:
+        """Emit the product of the bytes, and what its zero points take from it."""
+        x, w = self.x, self.w
+        if x.bytes_.type.dtype is w.bytes_.type.dtype:
+            x, w = x.shifted(b, "ui8"), w.shifted(b, "i8")
+        if self.op.kind == "core.conv":
+            return _convolution(b, self.op, x, w)
+        return _matmul(b, self.op, x, w)
+
+
+def _matmul(b: Builder, op: Op, x: _Bytes, w: _Bytes) -> Value:
+    shape, rank = op.result.type.shape, op.result.type.rank
+    wide_x, wide_w = (b.cast(v.bytes_, dtype=I32) for v in (x, w))
+    total = b.matmul(wide_x, wide_w)
+    batch = tuple(range(rank - 2))
+    if x.zero is not None:
+        sums = b.reduce_sum(wide_w, axes=(rank - 2,))
+        spread = b.broadcast(sums, shape=shape, dims=(*batch, rank - 1))
+        total = b.sub(total, b.mul(x.zeros(b, shape), spread))
+    if w.zero is not None:
+        sums = b.reduce_sum(wide_x, axes=(rank - 1,))
+        spread = b.broadcast(sums, shape=shape, dims=(*batch, rank - 2))
+        total = b.sub(total, b.mul(w.zeros(b, shape), spread))
+    if x.zero is not None and w.zero is not None:
+        terms = b.expand(b.constant(wide_x.type.shape[-1], I32), shape)
+        total = b.add(total, b.mul(b.mul(x.zeros(b, shape), w.zeros(b, shape)), terms))
+    return total
+
+
+def _convolution(b: Builder, op: Op, x: _Bytes, w: _Bytes) -> Value:
+    conv = typed.Conv.of(op)
+    shape, spatial = op.result.type.shape, len(conv.low)
+    low, high = tuple(conv.low), tuple(conv.high)
+    image, none = x.bytes_, (0,) * spatial
+    if x.zero is not None and any((*low, *high)):
+        border = b.cast(b.reshape(x.zero, shape=()), dtype=image.type.dtype)
+        image = b.pad(image, border, low=(0, 0, *low), high=(0, 0, *high), interior=(0, 0, *none))
+        low = high = none
+    wide_w = b.cast(w.bytes_, dtype=I32)
+    total = b.conv(
+        b.cast(image, dtype=I32),
+        wide_w,
+        strides=conv.strides,
+        low=low,
+        high=high,
+        dilations=conv.dilations,
+        groups=conv.groups,
+    )
+    if x.zero is None:
+        return total
+    sums = b.reduce_sum(wide_w, axes=tuple(range(1, spatial + 2)))
+    spread = b.broadcast(sums, shape=shape, dims=(1,))
+    zero = b.broadcast(b.reshape(x.zero, shape=()), shape=shape, dims=())
+    return b.sub(total, b.mul(zero, spread))
+
+
+def _product(
+    op: Op, producer: Callable[[Value], Op | None], weights: WeightStore
+) -> _Product | Refusal:
+    """Return the product of bytes that an op is, or why it is none that is rewritten."""
+    if op.kind not in ("core.matmul", "core.conv") or op.result.type.dtype is not I32:
+        return refuse("products in i32", "{0} is not a product or convolution in i32", op)
+    if op.result.type.elements == 0:
+        return refuse("elements", "{0} has no elements", op)
+    operands = [_bytes(v, producer, weights) for v in op.operands]
+    missing = [v for v, found in zip(op.operands, operands, strict=True) if found is None]
+    if missing:
+        return refuse(
+            "bytes", "{0} reads {1}, which is not bytes minus a zero point", op, missing[0]
+        )
+    x, w = operands
+    if x.zero is None and w.zero is None and x.bytes_.type.dtype is not w.bytes_.type.dtype:
+        return refuse("zero points", "{0} multiplies bytes without zero points", op)
+    if op.kind == "core.conv":
+        return _convolved(op, x, w)
+    rank = op.result.type.rank
+    for found, summed in ((x, rank - 1), (w, rank - 2)):
+        if found.bytes_.type.rank != rank or summed in found.dims:
+            return refuse(
+                "zero points along the rows", "the zero point of {0} varies along the sum", op
+            )
+    return _Product(op, x, w)
+
+
+def _convolved(op: Op, x: _Bytes, w: _Bytes) -> _Product | Refusal:
+    if x.dims or (x.zero is not None and x.zero.type.elements != 1):
+        return refuse("one zero point", "the images of {0} have several zero points", op)
+    both_unsigned = x.bytes_.type.dtype is w.bytes_.type.dtype and x.bytes_.type.dtype.name == "ui8"
+    if w.zero is not None or both_unsigned:
+        return refuse("symmetric weights", "the weights of {0} have a zero point", op)
+    return _Product(op, x, w)
+
+
+def _bytes(value: Value, producer, weights: WeightStore) -> _Bytes | None:
+    """Return an operand's bytes and zero point, or None if it is not bytes minus a zero point."""
+    op = producer(value)
+    if op is None:
+        return None
+    cast = typed.Cast.match(op)
+    if cast is not None:
+        kind = cast.x.type.dtype
+        return _Bytes(cast.x, None, ()) if kind.name in ("i8", "ui8") else None
+    if op.kind != "core.sub":
+        return None
+    whole = _bytes(op.operands[0], producer, weights)
+    zero = producer(op.operands[1])
+    if whole is None or whole.zero is not None or zero is None:
+        return None
+    if zero.kind == "core.constant":
+        held = constant_array(zero, weights)
+        if held.size and (held == held.reshape(-1)[0]).all():
+            return whole if not held.any() else None
+        return None
+    broadcast = typed.Broadcast.match(zero)
+    if broadcast is None:
+        return None
+    return _Bytes(whole.bytes_, broadcast.x, tuple(broadcast.dims))
