@@ -100,7 +100,7 @@ def test_computing_again_changes_memory_and_no_bit(plain):
 def test_a_program_without_a_backward_pass_is_refused():
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.GELU())
     edit = PipelineEdit(insert=(("after:outline_kernels", Recompute(0.5)),))
-    with pytest.raises(UserError, match="recompute needs backward_pass, which no earlier pass"):
+    with pytest.raises(UserError, match="recompute requires backward_pass, which no earlier pass"):
         cc.compile(model, (torch.randn(2, 4),), edit=edit)
 
 
@@ -160,7 +160,7 @@ def test_launches_that_let_memory_go_come_early():
         return live_peak(lifetimes(made.compilation.finish().module.main.body.ops))[0]
 
     assert peak(step) < 0.8 * peak(late)
-    assert any(r.note.startswith("lets ") for r in _stage(step, "order_launches").rewrites)
+    assert any(r.note.startswith("frees ") for r in _stage(step, "order_launches").rewrites)
 
 
 def test_passes_can_be_stopped_after_some_rewrites():
