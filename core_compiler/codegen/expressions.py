@@ -147,6 +147,8 @@ def _encoded(text: str, source, target, suffix: str) -> str:
 
 
 def bitcast(text: str, source, target) -> str:
+    if isinstance(source, VectorType) and not isinstance(target, VectorType):
+        return f"word_{scalars.code_name(source.dtype)}x{source.width}({text})"
     suffix = f"x{source.width}" if isinstance(source, VectorType) else ""
     a, b = element(source), element(target)
     if a is b or (scalars.is_code(a) and scalars.is_code(b)):

@@ -55,6 +55,7 @@ class Intrinsics:
         #: Stem -> ``(dtype, lanes or None) -> intrinsic``, of the functions on values.
         self.forms: dict[str, Callable[[str, Any], Callable]] = {
             "splat": self._splat,
+            "word": self._word,
             "lanes": self._lanes,
             "load": self._load,
             "load_some": self._load_some,
@@ -235,6 +236,17 @@ class Intrinsics:
             return Vector(dtype, width)(NUMBA[dtype]), codegen
 
         return self.of_arity("splat", 1, typed)
+
+    def _word(self, dtype: str, width: int) -> Callable:
+        """Return ``word_u8x4(v)``: the bits of all lanes as one i32, lane 0 lowest."""
+
+        def typed(arguments):
+            def codegen(context, builder, sig, values):
+                return builder.bitcast(values[0], ir.IntType(32))
+
+            return types.int32(Vector(dtype, width)), codegen
+
+        return self.of_arity("word", 1, typed)
 
     def _lanes(self, dtype: str, width: int) -> Callable:
         """Return ``lanes_i64x16()``: 0, 1, 2, ..."""

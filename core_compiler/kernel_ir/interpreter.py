@@ -571,7 +571,8 @@ class _Translator:
 
     def _bitcast(self, op: Op) -> None:
         dtype = self.constant(element(op.result.type).numpy)
-        self.line(f"{self.name(op.result)} = {self.name(op.operands[0])}.view({dtype})", op)
+        whole = "" if type(op.result.type) is type(op.operands[0].type) else "[0]"
+        self.line(f"{self.name(op.result)} = {self.name(op.operands[0])}.view({dtype}){whole}", op)
 
     def _call(self, op: Op) -> None:
         args = ", ".join(map(self.name, op.operands))

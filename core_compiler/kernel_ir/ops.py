@@ -29,7 +29,8 @@ strides.  Values are buffers, indices, scalars (the type is the ``DType`` itself
 ``kernel.extract``  ``(vector) {lane}`` -> scalar.
 ``kernel.shuffle``  ``(v, w) {mask}`` -> lanes of v then w, selected by ``mask``.
 ``kernel.cast``     ``{dtype}`` numeric conversion (numerics contract), also to and from ``INDEX``.
-``kernel.bitcast``  ``{dtype}`` same bits.
+``kernel.bitcast``  ``{dtype}`` same bits, lane by lane; of narrow lanes that have 32 bits
+                    together, one i32 (lane 0 lowest).
 ``kernel.call``     ``(*args) {callee, dtype}``: a function of ``kernels.functions`` by name.
 ``kernel.invoke``   ``(*buffers, *sizes) {callee}``: runs another kernel, all its items in order;
                     the operands are its arguments in order.  Parts that many kernels share are
@@ -222,6 +223,9 @@ def _bitcast(kind, operands, attributes, requested):
     _need(
         isinstance(target, DType) and isinstance(lane, DType), kind, "converts between dtypes only"
     )
+    if isinstance(operands[0], VectorType) and operands[0].width * lane.bits == 32 > lane.bits:
+        _need(target is dtype("i32"), kind, f"the bits of {operands[0]} are those of an i32")
+        return (target,)
     _need(target.bits == lane.bits, kind, f"{lane} and {target} have different widths")
     return (like(operands[0], target),)
 

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from core_compiler.ir import Op, Value
 from core_compiler.ops import typed
+from core_compiler.ops.rules import I32
 from core_compiler.ops.traits import has_trait
 from core_compiler.passes.base import CONTROL_FLOW, Pass
 from core_compiler.passes.grouping import is_widening
@@ -48,7 +49,8 @@ class ChooseLayouts(Pass):
     def _copy_operands(self, op: Op, rw, relaid: dict[tuple[Value, Order], Value]) -> Op:
         """Copy the operands that a product reads better in another layout, each once.
 
-        These are weights that are not constants and so cannot be packed in advance.
+        These are weights that are not constants and so cannot be packed in advance, and images of
+        bytes, of which four channels are copied as a word.
         """
         new_operands, copies = list(op.operands), []
         orders = operand_orders(op)
@@ -57,16 +59,22 @@ class ChooseLayouts(Pass):
         for index, order in orders.items():
             value = op.operands[index]
             producer = rw.producer(value)
-            if producer is not None and is_widening(producer):  # a product reads what it widens
-                producer = rw.producer(producer.operands[0])
             order = normal(order, value.type.shape)
+            cast = producer if producer is not None and is_widening(producer) else None
+            if cast is not None:  # a product reads what it widens
+                producer = rw.producer(cast.operands[0])
             if order == value.type.order or (
                 producer is not None and producer.kind == "core.constant"
             ):
                 continue
             if (value, order) not in relaid:
-                copy = Value(value.type.with_(order=order), value.name)
-                copies.append(Op("core.reshape", (value,), (copy,), {"shape": value.type.shape}))
+                copied = value if cast is None else cast.operands[0]
+                copy = Value(copied.type.with_(order=order), copied.name)
+                copies.append(Op("core.reshape", (copied,), (copy,), {"shape": value.type.shape}))
+                if cast is not None:
+                    wide = Value(value.type.with_(order=order), value.name)
+                    copies.append(cast.with_(operands=(copy,), results=(wide,), origin=None))
+                    copy = wide
                 relaid[value, order] = copy
             new_operands[index] = relaid[value, order]
         if new_operands == list(op.operands):
@@ -110,7 +118,8 @@ def operand_orders(op: Op) -> dict[int, Order]:
     """
     spatial = tuple(range(2, op.results[0].type.rank)) if op.results else ()
     if op.kind == "core.conv":
-        return {1: (*spatial, 1, 0)}
+        weights = {1: (*spatial, 1, 0)}
+        return {0: (0, *spatial, 1), **weights} if op.result.type.dtype is I32 else weights
     if op.kind == "core.conv_transpose":
         return {1: (0, *spatial, 1)}
     if op.kind == "core.conv_weight_gradient":
@@ -129,6 +138,11 @@ def preferences(rw) -> dict[Value, Order]:
             for value in op.operands:
                 _prefer(value, preferred[op.result], rw, preferred)
             continue
+        elif op.kind == "core.conv" and op.result.type.dtype is I32:
+            value, order = op.operands[0], operand_orders(op)[0]
+            cast = rw.producer(value)
+            if cast is not None and is_widening(cast):  # it has its operand's layout
+                value = cast.operands[0]
         else:
             continue
         _prefer(value, order, rw, preferred)
@@ -141,5 +155,5 @@ def _prefer(value: Value, order: Order, rw, preferred) -> None:
         return
     if value.type.rank != len(order):
         return
-    if producer.kind == "core.matmul" or has_trait(producer, "elementwise"):
+    if producer.kind in ("core.matmul", "core.pad") or has_trait(producer, "elementwise"):
         preferred[value] = order

@@ -14,6 +14,7 @@
 ``scatter_f32x16(p, i, v, step, count)``
 ``splat_f32x16(x)``, ``lane_f32x16(v, 3)``  all lanes x; lane 3.     ``lanes_i64x16()`` 0, 1, 2 ...
 ``shuffle_f32x16(v, w, (0, 1, 2))``      lanes selected from v then w
+``word_u8x4(v)``                         the bits of four bytes as one i32
 ``as_i64_f32x16(x)``                     bit cast and conversions: ``convert_f32_i64x16(x)``
 ``and_boolx16(p, q)``, ``not_bool(p)``   logic on i1
 =======================================  ========================================================

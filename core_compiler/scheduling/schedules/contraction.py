@@ -89,8 +89,8 @@ class Tiles:
         return self if dtype.bits <= 32 else replace(self, width=self.width // 2)
 
     def of_words(self, words: int) -> Tiles:
-        """Return these tiles with packed rows that hold a chunk of ``words`` words."""
-        return replace(self, row_length=16 * (-(-max(words, 64) // 16) | 1))
+        """Return these tiles with packed rows of bytes that hold a chunk of ``words`` words."""
+        return replace(self, row_length=64 * (-(-max(words, 64) // 16) | 1))
 
     def holding(self, terms: int) -> Tiles:
         """Return these tiles with packed rows that hold a chunk of ``terms`` terms."""
@@ -157,9 +157,13 @@ def schedule(
         s = s.apply(vectorise, "ii_rows", tiles.width, lanes)
     else:
         rows = ("ip", "ii", terms)
-        s = s.apply(stage, "a", "c", rows, "rows", (None, tiles.rows, tiles.row_length))
+        shape = (None, tiles.rows, tiles.row_length)
+        if words:
+            s = s.apply(stage, "a", "c", rows, "rows", shape, as_bytes=True)
+        else:
+            s = s.apply(stage, "a", "c", rows, "rows", shape)
         s = s.apply(round_up, "ii_rows")
-        s = s if short_runs or words else copy_by_vectors(s, terms, tiles)
+        s = s if short_runs else copy_by_vectors(s, terms, tiles, 4 if words else 1)
     if packed:
         s = s.apply(pack_argument, "b", product.axis, tiles.columns, terms)
     staged = not packed or (not words and widens_for_many_rows(kernel, product, tiles, launches))
@@ -238,19 +242,22 @@ def has_short_runs(
     return 2 * sum(w for run, w in work if run < tiles.width) > sum(w for _, w in work)
 
 
-def copy_by_vectors(s: Scheduled, terms: tuple[str, ...], tiles: Tiles) -> Scheduled:
+def copy_by_vectors(
+    s: Scheduled, terms: tuple[str, ...], tiles: Tiles, lanes: int = 1
+) -> Scheduled:
     """Schedule the copy of a row with long vectors.
 
     Between taps it copies runs of a whole channel block, of the three colours of a picture (element
-    by element, which is faster than a masked gather), or of any length.
+    by element, which is faster than a masked gather), or of any length. Vectors are ``lanes`` times
+    as wide as a tile's.
     """
-    last = f"{terms[-1]}_rows"
+    last, width = f"{terms[-1]}_rows", tiles.width * lanes
     if len(terms) == 1:
-        return s.apply(vectorise, last, tiles.width, rest=True)
+        return s.apply(vectorise, last, width, rest=True)
     first = f"{terms[1]}_rows"
     for length, suffix in ((3, "_3"), (32, "_32")):
         s = s.apply(specialise, first, last, length, suffix)
-    return s.each(vectorise, (f"{last}_32", last), tiles.width)
+    return s.apply(vectorise, f"{last}_32", min(width, 32)).apply(vectorise, last, width)
 
 
 def count_rows(s: Scheduled, copied: str) -> Scheduled:

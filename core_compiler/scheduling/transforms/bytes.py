@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from core_compiler.ir import Function, Op, Value, dtype
+from core_compiler.ir import DType, Function, Op, Value, dtype
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import access
@@ -60,10 +61,12 @@ def four_terms(function: Function, chunk: str, terms: Sequence[str]) -> Function
         size = copier[axis.size]
         for number in range(TERMS):
             term = kb.add(first, number)
-            copier.env[region.arguments[0]] = kb.min(term, kb.sub(size, 1))
-            ops = expression(factor, defs, stop)
-            copier.ops(ops)
-            value = kb.select(kb.lt(term, size), copier[factor], kb.number(0, I32))
+            # The first term of a word is in the axis, the others may be beyond its end.
+            copier.env[region.arguments[0]] = kb.min(term, kb.sub(size, 1)) if number else first
+            copier.ops(expression(factor, defs, stop))
+            value = copier[factor]
+            if number:
+                value = kb.select(kb.lt(term, size), value, kb.number(0, I32))
             if number < TERMS - 1 and factor is ordered[1]:
                 value = kb.and_(value, kb.number(255, I32))
             if number:
@@ -102,6 +105,53 @@ def word_of(loop: Op, source: Value, defs: Mapping[Value, Op]) -> Value | None:
                 if depends_on([value], loads, defs):
                     return value
     return None
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of four terms, that a loop makes of the bytes of a buffer.
+
+    ``first``: its first term, the byte (of ``dtype``, as an i32) number ``position`` of the axis;
+    ``position`` is four times the index of the loop over words, ``size`` the length of the axis.
+    """
+
+    value: Value
+    first: Value
+    position: Value
+    size: Value
+    dtype: DType
+
+    @staticmethod
+    def of(inner: Op, source: Value, defs: Mapping[Value, Op]) -> Word | None:
+        """Return the word that the loop over words ``inner`` makes of ``source``, or None."""
+        value = word_of(inner, source, defs)
+        if value is None:
+            return None
+        first = value
+        while defs[first].kind == "kernel.or":
+            first = defs[first].operands[0]
+        if defs[first].kind == "kernel.and":  # the bits of a signed byte
+            first = defs[first].operands[0]
+        index = inner.regions[0].arguments[0]
+        (position,) = (
+            o.result
+            for o in inner.regions[0].ops
+            if o.kind == "kernel.mul" and index in o.operands and o.result.type is INDEX
+        )
+        size = next(
+            o.operands[1]
+            for o in expression(value, defs, {position})
+            if o.kind == "kernel.lt" and _plus_one(o.operands[0], position, defs)
+        )
+        kinds = _byte(first, defs)
+        return Word(value, first, position, size, U8 if U8 in kinds else I8)
+
+
+def _plus_one(value: Value, position: Value, defs: Mapping[Value, Op]) -> bool:
+    op = defs.get(value)
+    if op is None or op.kind != "kernel.add" or position not in op.operands:
+        return False
+    return any(constant_of(v, defs) == 1 for v in op.operands)
 
 
 class _Axis:

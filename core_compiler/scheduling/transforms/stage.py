@@ -10,7 +10,7 @@ from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import buffer
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import access
-from core_compiler.scheduling.transforms.bytes import word_of
+from core_compiler.scheduling.transforms.bytes import TERMS, Word, word_of
 from core_compiler.scheduling.transforms.collapse import Numbering
 from core_compiler.scheduling.transforms.edit import (
     Copier,
@@ -39,6 +39,7 @@ def stage(
     shape: Sequence[int | None],
     space: str = "scratch",
     order: Sequence[str] = (),
+    as_bytes: bool = False,
 ) -> Function:
     """Copy what loop ``inside`` reads of ``operand`` to the memory ``name`` first, and read that.
 
@@ -48,13 +49,17 @@ def stage(
     least the loop's extent: a larger one pads the rows), or None for the loop's own bound; leading
     Nones are merged into one dimension. A value that a condition selects (padding) is staged after
     the selection, so that only the copy evaluates the condition, and a value that is widened is
-    staged wide. ``order``: the loops of the copy if they do not follow the layout, outermost first.
+    staged wide. ``as_bytes``: words of bytes (:func:`four_terms`) are copied byte by byte, the last
+    dimension then has an extent of bytes. ``order``: the loops of the copy if they do not follow
+    the layout, outermost first.
     """
     defs = producers(function)
     loop = find_loop(function, inside)
     value = read_value(loop, buffer_argument(function, operand), defs)
     axes = [_Axis.of(function, d) for d in dims]
     chain = [op for axis in axes for op in axis.loops]
+    words = axes[-1].loops[-1]
+    word = Word.of(words, buffer_argument(function, operand), defs) if as_bytes else None
     if order:
         need(
             sorted(order) == sorted(op["name"] for op in chain), f"order must list the loops {dims}"
@@ -84,11 +89,13 @@ def stage(
             if bound is None:
                 notes.append(f"{axis.name}: at most {size} iterations")
             else:
+                bound *= TERMS if word is not None and words in axis.loops else 1
                 need(bound <= size, f"{axis.name} runs up to {bound} times, got the extent {size}")
         known = kb.known(total)
         lead = [] if not merged else [f"{name}_tiles" if known is None else known]
         sizes = [total] if lead and known is None else []
-        memory.append(kb.alloc((*lead, *extents), value.type, *sizes, space=space, name=name))
+        kind = value.type if word is None else word.dtype
+        memory.append(kb.alloc((*lead, *extents), kind, *sizes, space=space, name=name))
 
     def address(copier: Copier) -> list[Value]:
         kb = copier.kb
@@ -105,6 +112,9 @@ def stage(
             copier.kb.store(copier[value], memory[0], *address(copier))
             return
         op = chain[depth]
+        if word is not None and op is words:
+            copy_bytes(copier, op)
+            return
         for bound in op.operands[:3]:
             copier.ops(expression(bound, defs, visible))
         bounds = [copier[v] for v in op.operands[:3]]
@@ -112,8 +122,33 @@ def stage(
             copier.env[ivs[depth]] = iv
             fill(copier, depth + 1)
 
+    def copy_bytes(copier: Copier, op: Op) -> None:
+        """Emit the copy of the bytes of all words of the loop ``op``."""
+        kb = copier.kb
+        for bound in op.operands[:2]:
+            copier.ops(expression(bound, defs, visible))
+        lower, upper = (kb.mul(copier[v], TERMS) for v in op.operands[:2])
+        size = copier[word.size]
+        copier.env[op.regions[0].arguments[0]] = copier[op.operands[0]]
+        *rest, start = address(copier)
+        end = kb.min(upper, size)
+        with kb.loop(f"{op['name']}_{name}", lower, end, loop="vector") as iv:
+            copier.env[word.position] = iv
+            copier.ops(expression(word.first, defs, {*visible, word.position}))
+            byte = kb.cast(copier[word.first], word.dtype)
+            kb.store(byte, memory[0], *rest, kb.add(kb.mul(start, TERMS), kb.sub(iv, lower)))
+        with kb.loop(f"{op['name']}_{name}_end", end, upper) as iv:
+            zero = kb.number(0, word.dtype)
+            kb.store(zero, memory[0], *rest, kb.add(kb.mul(start, TERMS), kb.sub(iv, lower)))
+
     def read(copier: Copier, op: Op) -> None:
-        copier.env[value] = copier.kb.load(memory[0], *address(copier), name=value.name)
+        kb = copier.kb
+        if word is None:
+            copier.env[value] = kb.load(memory[0], *address(copier), name=value.name)
+            return
+        *rest, start = address(copier)
+        four = kb.load(memory[0], *rest, kb.mul(start, TERMS), width=TERMS, name=value.name)
+        copier.env[value] = kb.op("bitcast", four, dtype=value.type)
 
     def hook(copier: Copier, op: Op) -> None:
         def body():
