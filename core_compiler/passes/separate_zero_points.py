@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from core_compiler.ir import Op, Value, WeightStore
 from core_compiler.ir.refusal import Refusal, refuse
+from core_compiler.kernel_ir import scalars
 from core_compiler.ops import typed
 from core_compiler.ops.builder import Builder
 from core_compiler.ops.evaluation import constant_array
@@ -125,7 +126,7 @@ def _convolution(b: Builder, op: Op, x: _Bytes, w: _Bytes) -> Value:
     shape, spatial = op.result.type.shape, len(conv.low)
     low, high = tuple(conv.low), tuple(conv.high)
     image, none = x.bytes_, (0,) * spatial
-    if x.zero is not None and any((*low, *high)):
+    if x.zero is not None and _is_padded(op):
         border = b.cast(b.reshape(x.zero, shape=()), dtype=image.type.dtype)
         image = b.pad(image, border, low=(0, 0, *low), high=(0, 0, *high), interior=(0, 0, *none))
         low = high = none
@@ -165,7 +166,10 @@ def _product(
     if x.zero is None and w.zero is None and x.bytes_.type.dtype is not w.bytes_.type.dtype:
         return refuse("zero points", "{0} multiplies bytes without zero points", op)
     if op.kind == "core.conv":
-        return _convolved(op, x, w)
+        refused = _convolution_refusal(op, x, w)
+        if refused is None and _is_padded(op) and not _is_byte(x, producer, weights):
+            return refuse("a byte to pad with", "the zero point of {0} may be no byte", op)
+        return refused or _Product(op, x, w)
     rank = op.result.type.rank
     for found, summed in ((x, rank - 1), (w, rank - 2)):
         if found.bytes_.type.rank != rank or summed in found.dims:
@@ -175,13 +179,37 @@ def _product(
     return _Product(op, x, w)
 
 
-def _convolved(op: Op, x: _Bytes, w: _Bytes) -> _Product | Refusal:
+def _is_padded(op: Op) -> bool:
+    return any((*op["low"], *op["high"]))
+
+
+def _is_byte(x: _Bytes, producer, weights: WeightStore) -> bool:
+    """Return whether the zero point is a value of the bytes' dtype."""
+    value, kind = x.zero, x.bytes_.type.dtype
+    while value is not None:
+        op = producer(value)
+        if op is None:
+            return False
+        if op.kind == "core.constant":
+            low, high = scalars.integer_range(kind)
+            held = constant_array(op, weights)
+            return bool(((low <= held) & (held <= high)).all())
+        cast = typed.Cast.match(op)
+        if cast is not None:
+            return cast.x.type.dtype is kind
+        if op.kind not in ("core.reshape", "core.broadcast"):
+            return False
+        value = op.operands[0]
+    return True
+
+
+def _convolution_refusal(op: Op, x: _Bytes, w: _Bytes) -> Refusal | None:
     if x.dims or (x.zero is not None and x.zero.type.elements != 1):
         return refuse("one zero point", "the images of {0} have several zero points", op)
     both_unsigned = x.bytes_.type.dtype is w.bytes_.type.dtype and x.bytes_.type.dtype.name == "ui8"
     if w.zero is not None or both_unsigned:
         return refuse("symmetric weights", "the weights of {0} have a zero point", op)
-    return _Product(op, x, w)
+    return None
 
 
 def _bytes(value: Value, producer, weights: WeightStore) -> _Bytes | None:

@@ -65,6 +65,33 @@ def linear(m, k, n, epilogue="bias", dtype="f32") -> Op:
     return group([tensor(shape, dtype) for shape in shapes], build)
 
 
+def byte_product(m, k, n, x="ui8", w="i8") -> Op:
+    """[m, k] x [k, n] of bytes, summed in i32."""
+
+    def build(b, x, w):
+        return b.matmul(*(b.cast(v, dtype="i32") for v in (x, w)))
+
+    return group([tensor((m, k), x), tensor((k, n), w)], build)
+
+
+def byte_convolution(c, o, k, stride, size, *, groups=1, order=NHWC) -> Op:
+    """A convolution of unsigned images with signed weights, summed in i32."""
+    pad = (k // 2,) * 2
+
+    def build(b, x, w):
+        return b.conv(
+            *(b.cast(v, dtype="i32") for v in (x, w)),
+            strides=(stride, stride),
+            low=pad,
+            high=pad,
+            dilations=(1, 1),
+            groups=groups,
+        )
+
+    types = [tensor((1, c, size, size), "ui8", order), tensor((o, c // groups, k, k), "i8")]
+    return group(types, build, order)
+
+
 def heads(m, n, k, count, dtype="f32") -> Op:
     """Attention scores over transposed views: b lies with its terms next to each other."""
 
@@ -150,8 +177,7 @@ class Case:
         self.data = []
         for kind, number in self.lowered.buffers:
             t = (op.operands if kind == "operand" else op.results)[number].type
-            filled = random.standard_normal(t.elements).astype(np.float32).astype(t.dtype.numpy)
-            self.data.append(filled if kind == "operand" else np.full_like(filled, np.nan))
+            self.data.append(_filled(random, t) if kind == "operand" else _unwritten(t))
         self.outputs = [i for i, (kind, _) in enumerate(self.lowered.buffers) if kind == "result"]
 
     def meaning(self) -> bytes:
@@ -169,7 +195,7 @@ class Case:
         for place, pack in scheduled.launch.pack.items():
             verify(pack)
             kind = scheduled.launch.packed_dtype(place).numpy
-            made = np.full(scheduled.launch.packed_elements(self.sizes), np.nan, kind)
+            made = np.zeros(scheduled.launch.packed_elements(self.sizes), kind)
             sizes = scheduled.launch.pack_arguments(place, self.sizes)
             interpret(pack, [self.data[place], made], sizes)
             buffers[place] = made
@@ -204,6 +230,19 @@ class Case:
             buffers[place] = made
         launch(function, cores, buffers, sizes, slices)
         return b"".join(buffers[i].tobytes() for i in self.outputs)
+
+
+def _filled(random, kind) -> np.ndarray:
+    """All values of a byte, or normally distributed numbers."""
+    dtype = kind.dtype.numpy
+    if kind.dtype.is_integer:
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        return random.integers(low, high, kind.elements, dtype, endpoint=True)
+    return random.standard_normal(kind.elements).astype(np.float32).astype(dtype)
+
+
+def _unwritten(kind) -> np.ndarray:
+    return np.full(kind.elements, 77 if kind.dtype.is_integer else np.nan, kind.dtype.numpy)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

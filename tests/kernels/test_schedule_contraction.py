@@ -15,7 +15,7 @@ from core_compiler.scheduling.schedules import contraction
 from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
 from core_compiler.scheduling.schedules.product import longest_chunk, read_product, work_item
 from core_compiler.scheduling.transforms import Refused
-from tests.kernels.products import TINY, Case, f32, group, heads, linear
+from tests.kernels.products import TINY, Case, byte_product, f32, group, heads, linear
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -30,6 +30,10 @@ SMALL = {
     "bf16, two chunks": linear(2, 259, 5, dtype="bf16"),
     "f16, one row": linear(1, 9, 19, dtype="f16"),
     "f8": linear(4, 6, 8, "none", "f8E4M3FN"),
+    "bytes": byte_product(7, 11, 19),
+    "bytes, the signed ones first": byte_product(4, 8, 9, "i8", "ui8"),
+    "bytes, two chunks": byte_product(2, 259, 5),
+    "signed bytes": byte_product(4, 6, 8, "i8", "i8"),
 }
 
 
@@ -130,6 +134,22 @@ def test_narrow_products_have_the_bits_of_wide_ones_rounded_once(dtype, rows):
         scheduled = contraction.schedule(case.kernel, AVX512, packed, [case.sizes])
         widened = any(name.startswith("panels_") for name in scheduled.cores)
         assert widened == (rows > AVX512.rows or not packed)
+        assert case.compiled(scheduled, 2) == expected
+
+
+@pytest.mark.parametrize("kinds", [("ui8", "i8"), ("i8", "ui8"), ("i8", "i8")])
+@pytest.mark.parametrize("shape", [(29, 531, 70), (1, 300, 33)], ids=str)
+def test_products_of_bytes_wrap(shape, kinds):
+    """Words of four terms where one operand is signed and the other not; in any order the same."""
+    m, k, n = shape
+    case = Case(byte_product(m, k, n, *kinds))
+    a, b = (x.astype(np.int32) for x in case.data[:2])
+    expected = (a.reshape(m, k) @ b.reshape(k, n)).tobytes()
+    for packed in (True, False):
+        scheduled = contraction.schedule(case.kernel, AVX512, packed, [case.sizes])
+        tiles = [c for name, c in scheduled.cores.items() if name.startswith("tile_")]
+        dots = [op for op in tiles[0].body.walk() if op.kind == "kernel.dot4"]
+        assert bool(dots) == (kinds[0] != kinds[1])
         assert case.compiled(scheduled, 2) == expected
 
 

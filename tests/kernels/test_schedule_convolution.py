@@ -9,7 +9,7 @@ from core_compiler.numerics.reference import convolution as reference
 from core_compiler.scheduling.schedules import contraction, convolution
 from core_compiler.scheduling.schedules.contraction import AVX2, AVX512
 from core_compiler.scheduling.schedules.product import longest_chunk
-from tests.kernels.products import NHWC, TINY, Case, columns, linear, weights
+from tests.kernels.products import NHWC, TINY, Case, byte_convolution, columns, linear, weights
 from tests.kernels.products import convolution as conv
 from tests.slow import slow_but
 
@@ -24,6 +24,11 @@ SMALL = {
     "depthwise": conv(6, 6, 3, 1, 4, groups=6),
     "bf16": conv(5, 6, 3, 1, 4, residual=True, dtype="bf16"),
     "f16, depthwise": conv(6, 6, 3, 1, 4, groups=6, dtype="f16"),
+    "bytes": byte_convolution(36, 5, 3, 1, 4),
+    "bytes, three colours": byte_convolution(3, 6, 3, 2, 5),
+    "bytes, NCHW": byte_convolution(6, 5, 3, 1, 4, order=None),
+    "bytes, groups": byte_convolution(8, 6, 3, 1, 4, groups=2),
+    "bytes, depthwise": byte_convolution(6, 6, 3, 1, 4, groups=6),
 }
 
 
