@@ -223,8 +223,9 @@ def _bitcast(kind, operands, attributes, requested):
     _need(
         isinstance(target, DType) and isinstance(lane, DType), kind, "converts between dtypes only"
     )
-    if isinstance(operands[0], VectorType) and operands[0].width * lane.bits == 32 > lane.bits:
-        _need(target is dtype("i32"), kind, f"the bits of {operands[0]} are those of an i32")
+    if isinstance(operands[0], VectorType) and target.bits != lane.bits:
+        whole = target is dtype("i32") and operands[0].width * lane.bits == 32
+        _need(whole, kind, f"{operands[0]} and {target} have different widths")
         return (target,)
     _need(target.bits == lane.bits, kind, f"{lane} and {target} have different widths")
     return (like(operands[0], target),)

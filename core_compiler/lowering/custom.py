@@ -16,6 +16,7 @@ from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.lowering.element_expressions import accumulator
 from core_compiler.lowering.lowered import Lowered
 from core_compiler.lowering.reduction_nests import COMBINE, identity
+from core_compiler.lowering.sorting import sort, topk  # noqa: F401  (named by hooks)
 from core_compiler.numerics.reference.collective import pairwise
 from core_compiler.ops import hooks, typed
 from core_compiler.ops.base import definition
@@ -158,79 +159,6 @@ def _scan(c: Custom, op: typed.Scan, kind: str) -> None:
                 kb.carry(joined)
             local = kb.results[0]
             kb.carry(kb.select(first_chunk, local, kb.op(combine, offset, local)))
-
-
-# -- sorting ---------------------------------------------------------------------------------------
-
-
-def _sorted_positions(c: Custom, x: Value, axis: int, at, descending: bool) -> Value:
-    """Return the sorted positions along a row, by a stable bottom-up merge sort in scratch."""
-    kb, size = c.kb, c.extents[x][axis]
-    length = c.op.operands[0].type.shape[axis]
-    passes = c.argument("passes", max(length - 1, 0).bit_length())
-    order = kb.alloc((size.name,), "i64", size, name="order")
-    merged = kb.alloc((size.name,), "i64", size, name="merged")
-    with c.row_loop("p", size) as p:
-        kb.store(kb.cast(p, "i64"), order, p)
-    top = kb.sub(size, 1)
-
-    def element(slot):
-        place = kb.cast(kb.load(order, kb.min(slot, top)), INDEX)
-        return c.widen(kb.load(x, *at(place)))
-
-    with kb.loop("level", 0, passes, init=[kb.index(1)]) as (_, run):
-        pair = kb.mul(run, 2)
-        with kb.loop("lower", 0, size, pair) as lower:
-            middle, upper = kb.min(kb.add(lower, run), size), kb.min(kb.add(lower, pair), size)
-            with kb.loop("slot", lower, upper, init=[lower, middle]) as (slot, i, j):
-                a, b = element(i), element(j)
-                sooner = _sorts_before(kb, b, a, descending)
-                open_left, open_right = kb.lt(i, middle), kb.lt(j, upper)
-                right = kb.and_(open_right, kb.or_(kb.not_(open_left), sooner))
-                taken = kb.select(right, kb.min(j, top), kb.min(i, top))
-                kb.store(kb.load(order, taken), merged, slot)
-                step = kb.select(right, kb.index(1), kb.index(0))
-                kb.carry(kb.add(i, kb.sub(1, step)), kb.add(j, step))
-        with c.row_loop("q", size) as q:
-            kb.store(kb.load(merged, q), order, q)
-        kb.carry(pair)
-    return order
-
-
-def _sorts_before(kb: KernelBuilder, b: Value, a: Value, descending: bool) -> Value:
-    """Return whether ``b`` sorts strictly before ``a``: NaN is greatest, -0 equals +0."""
-    less = kb.gt(b, a) if descending else kb.lt(b, a)
-    if not b.type.is_float:
-        return less
-    x, y = (b, a) if descending else (a, b)
-    return kb.or_(less, kb.and_(kb.is_nan(x), kb.not_(kb.is_nan(y))))
-
-
-def sort(c: Custom, op: typed.Argsort | typed.Sort) -> None:
-    kb, axis = c.kb, op.axis
-    (x,), (y,) = c.inputs, c.outputs
-    with c.rows(x, axis) as at:
-        order = _sorted_positions(c, x, axis, at, op.descending)
-        with c.row_loop("k", c.extents[x][axis]) as k:
-            place = kb.cast(kb.load(order, k), INDEX)
-            positions = op.kind.endswith("argsort")
-            value = (
-                kb.cast(kb.cast(place, "i64"), y.type.dtype)
-                if positions
-                else kb.load(x, *at(place))
-            )
-            kb.store(value, y, *at(k))
-
-
-def topk(c: Custom, op: typed.Topk) -> None:
-    kb, axis = c.kb, op.axis
-    (x,), (values, positions) = c.inputs, c.outputs
-    with c.rows(x, axis) as at:
-        order = _sorted_positions(c, x, axis, at, op.largest)
-        with c.row_loop("k", c.extents[values][axis]) as k:
-            place = kb.load(order, k)
-            kb.store(kb.load(x, *at(kb.cast(place, INDEX))), values, *at(k))
-            kb.store(place, positions, *at(k))
 
 
 # -- scatters --------------------------------------------------------------------------------------

@@ -180,7 +180,8 @@ def _product(
 
 
 def _is_padded(op: Op) -> bool:
-    return any((*op["low"], *op["high"]))
+    conv = typed.Conv.of(op)
+    return any((*conv.low, *conv.high))
 
 
 def _is_byte(x: _Bytes, producer, weights: WeightStore) -> bool:

@@ -68,6 +68,7 @@ class Scalar:
             "shl": lambda a, n: out(a << n) if 0 <= n < width else out(0),
             "shr": lambda a, n: out(a >> n) if 0 <= n < width else out(0),
             "mulhi": lambda a, b: out(int(a) * int(b) >> width),
+            "dot4": Scalar.dot4,
             "eq": lambda a, b: bool(a == b),
             "lt": lambda a, b: bool(a < b),
             "le": lambda a, b: bool(a <= b),
@@ -77,6 +78,14 @@ class Scalar:
                 np.int64(a).astype(f"i{width // 8}").tobytes(), out
             )[0],
         }[op]
+
+    @staticmethod
+    def dot4(a, b, c):
+        """The sum of four products of bytes, from the definition: it wraps."""
+        x = int(a).to_bytes(4, "little", signed=True)
+        y = [v - 256 * (v > 127) for v in int(b).to_bytes(4, "little", signed=True)]
+        total = int(c) + sum(i * j for i, j in zip(x, y, strict=True))
+        return np.int32((total + (1 << 31)) % (1 << 32) - (1 << 31))
 
     @staticmethod
     def fma(out, a, b, c):

@@ -15,6 +15,7 @@ from core_compiler.numerics.functions import NAMESPACE
 from core_compiler.numerics.primitives import INTEGERS
 from core_compiler.numerics.reference.dtypes import NARROW_DTYPES, cast, widen
 from tests.kernels.definitions import fma, same_bits
+from tests.kernels.exact_scalars import Scalar
 from tests.kernels.ulp import specials
 
 
@@ -55,6 +56,13 @@ def vectorised(name: str, arity: int):
 def pairs(dtype):
     values = specials(dtype)
     return [np.ascontiguousarray(v.ravel()) for v in np.meshgrid(values, values)]
+
+
+@given(*[st.integers(-(2**31), 2**31 - 1)] * 3)
+def test_dot4_adds_four_products_of_bytes(a, b, c):
+    """Unsigned bytes of the first word, signed ones of the second."""
+    got = call("dot4_i32", *map(np.int32, (a, b, c)))
+    assert got == Scalar.dot4(a, b, c)
 
 
 def test_fma_rounds_once():
