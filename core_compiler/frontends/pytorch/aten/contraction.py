@@ -23,6 +23,12 @@ def mm(b, x, y):
     return b.to(b.matmul(x, y), b.dtype)
 
 
+@aten("_int_mm")
+def int_mm(b, x, y):
+    """Multiply bytes with sums in i32."""
+    return b.matmul(b.to(x, b.dtype), b.to(y, b.dtype))
+
+
 @aten("matmul", "mv", "dot", "vdot")
 def matmul(b, x, y):
     """Translate torch.matmul.

@@ -190,6 +190,22 @@ def cumulative(b, x, axis, dtype=None):
     return b.op(f"core.{name}", (x,), axis=axis_of(axis, x.type.rank)) if x.type.rank else x
 
 
+@aten("cummax", "cummin")
+def cumulative_extreme(b, x, axis):
+    """Return the running extremes and their positions, of equal elements the last one's."""
+    if x.type.rank == 0:
+        return x, b.constant(0, "i64")
+    axis = axis_of(axis, x.type.rank)
+    name = str(b.node.target).split(".")[1]
+    wide = b.cast(x, dtype="i32") if x.type.dtype.kind == "bool" else x
+    held = b.eq(wide, b.op(f"core.{name}", (wide,), axis=axis))
+    if wide.type.dtype.is_float:
+        held = b.op("core.or", (held, b.is_nan(wide)))
+    place = b.iota(shape=x.type.shape, dtype="i64", axis=axis)
+    at = b.cummax(b.select(held, place, b.scalar_like(0, place)), axis=axis)
+    return b.take_along(x, at, axis=axis), at
+
+
 @aten("sort")
 def sort(b, x, axis=-1, descending=False):
     return _sorted(b, x, axis, descending)

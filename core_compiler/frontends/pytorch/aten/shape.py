@@ -12,6 +12,7 @@ from core_compiler.frontends.pytorch.aten.table import (
     axis_of,
 )
 from core_compiler.ir import Value
+from core_compiler.ops.rules import I64
 
 
 @aten(
@@ -230,6 +231,22 @@ def repeat_interleave(b, x, times, axis=None, output_size=None):
     wide = (*shape[: axis + 1], times, *shape[axis + 1 :])
     dims = tuple(i if i <= axis else i + 1 for i in range(len(shape)))
     return b.reshape(b.broadcast(x, shape=wide, dims=dims), shape=b.shape)
+
+
+@aten("repeat_interleave.self_Tensor")
+def repeat_interleave_each(b, x, times, axis=None, *, output_size=None):
+    """Repeat each element (or slice) its own number of times; their sum is ``output_size``."""
+    if output_size is None:
+        raise NotSupported("without output_size, the result's size depends on data")
+    if axis is None:
+        x, axis = b.reshape(x, shape=(x.type.elements,)), 0
+    axis = axis_of(axis, x.type.rank)
+    size = x.type.shape[axis]
+    # A position of the result is in the copies of the element before which as many elements end.
+    ends = b.cumsum(b.expand(b.to(times, I64), (size,)), axis=0)
+    none, one = (b.expand(b.constant(n, I64), (k,)) for n, k in ((0, output_size), (1, size)))
+    ended = b.scatter_along(none, ends, one, axis=0, mode="add")
+    return b.plain("core.take", (x, b.cumsum(ended, axis=0)), {"axis": axis})
 
 
 @aten("constant_pad_nd", "pad")
