@@ -7,12 +7,22 @@ gather touches is used completely while it is cached.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import parallel_nest
 from core_compiler.kernel_ir.ops import access
 from core_compiler.scheduling.schedules.simd import is_legal, vectors, vectors_at_once
 from core_compiler.scheduling.schedules.steps import Scheduled
-from core_compiler.scheduling.transforms import interchange, mark, split, vectorise
+from core_compiler.scheduling.transforms import (
+    Refused,
+    interchange,
+    mark,
+    split,
+    stage,
+    transpose_copy,
+    vectorise,
+)
 
 #: Elements of the last axis in a work item: large enough to hide a launch, small enough to share.
 BLOCK = 4096
@@ -27,25 +37,49 @@ def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled
     if not nest:
         return s
     last = nest[-1]
-    other = _transposed(kernel, last)
+    other, operands = _transposed(kernel, last)
     if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
-        return _tiled(s, other, last, width)
+        return _tiled(s, other, last, width, operands)
     s = s.apply(split, last, block, f"{last}_block", last)
     if is_legal(vectors, s.function, last, width):
         s = s.apply(vectors, last, width, vectors_at_once(kernel))
     return s
 
 
-def _tiled(s: Scheduled, row: str, column: str, width: int) -> Scheduled:
+def _tiled(s: Scheduled, row: str, column: str, width: int, operands: Sequence[str]) -> Scheduled:
     s = s.apply(split, row, TILE_ROWS, f"{row}_block", row)
     s = s.apply(split, column, TILE_COLUMNS, f"{column}_block", column)
-    s = s.apply(interchange, row, f"{column}_block").apply(interchange, row, column)
+    s = s.apply(interchange, row, f"{column}_block")
+    copied = [made for name in operands if (made := _turned(s, row, column, width, name))]
+    if len(operands) == 1 and copied:
+        (s,) = copied
+        return s.apply(vectorise, column, width).each(mark, (row, column), "sequential")
+    s = s.apply(interchange, row, column)
     return s.apply(vectorise, column, width).apply(mark, column, "sequential")
 
 
-def _transposed(kernel: Function, last: str) -> str | None:
-    """Return the loop along which an input is contiguous although ``last`` indexes it too."""
+def _turned(s: Scheduled, row: str, column: str, width: int, operand: str) -> Scheduled | None:
+    """Return the schedule with a tile of ``operand`` transposed in registers first, or None.
+
+    A tile is a copy with contiguous columns; None if the operand is more than copied.
+    """
+    name = f"{operand}_tile"
+    shape = (TILE_ROWS, TILE_COLUMNS)
+    try:
+        s = s.apply(stage, operand, f"{column}_block", (row, column), name, shape)
+        copy = (f"{row}_{name}", f"{column}_{name}", width, TILE_COLUMNS)
+        return s.apply(transpose_copy, *copy)
+    except Refused:
+        return None
+
+
+def _transposed(kernel: Function, last: str) -> tuple[str | None, list[str]]:
+    """Return the loop along which inputs are contiguous although ``last`` indexes them too.
+
+    And the names of these inputs.
+    """
     ivs = {loop.regions[0].arguments[0]: loop["name"] for loop in parallel_nest(kernel)}
+    found: dict[str, list[str]] = {}
     for op in kernel.body.walk():
         if op.kind != "kernel.load":
             continue
@@ -54,5 +88,8 @@ def _transposed(kernel: Function, last: str) -> str | None:
         if last in moving:
             for index, stride in zip(indices, buffer.type.strides, strict=True):
                 if stride == 1 and ivs.get(index) not in (None, last):
-                    return ivs[index]
-    return None
+                    found.setdefault(ivs[index], []).append(str(buffer.name))
+    if not found:
+        return None, []
+    loop = next(iter(found))
+    return loop, list(dict.fromkeys(found[loop]))
