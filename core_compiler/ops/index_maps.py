@@ -135,7 +135,9 @@ def concat(context, op: typed.Concat, index) -> Read:
         size = operand.type.shape[axis]
         position = (*index[:axis], index[axis] - start, *index[axis + 1 :])
         if size and 0 not in operand.type.shape:
-            parts.append((number, position, operand.type.shape, (index[axis], start, start + size)))
+            # Positions before ``start`` are of the parts before, which are tried first.
+            inside = (index[axis], min(0, index[axis].range[0]), start + size)
+            parts.append((number, position, operand.type.shape, inside))
         start += size
     if not parts:
         return Read(0, tuple(ZERO for _ in index))

@@ -17,7 +17,9 @@ from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     Refused,
     interchange,
+    interior,
     mark,
+    ranges,
     split,
     stage,
     transpose_copy,
@@ -41,6 +43,12 @@ def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled
     if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
         return _tiled(s, other, last, width, operands)
     s = s.apply(split, last, block, f"{last}_block", last)
+    if is_legal(interior, s.function, last):
+        s = s.apply(interior, last)
+        for name in ranges(s.function, last):
+            if is_legal(vectors, s.function, name, width):
+                s = s.apply(vectors, name, width, vectors_at_once(kernel))
+        return s
     if is_legal(vectors, s.function, last, width):
         s = s.apply(vectors, last, width, vectors_at_once(kernel))
     return s

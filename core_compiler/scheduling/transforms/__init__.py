@@ -11,6 +11,7 @@ from core_compiler.scheduling.transforms.bytes import four_terms
 from core_compiler.scheduling.transforms.collapse import collapse
 from core_compiler.scheduling.transforms.division import carry_division
 from core_compiler.scheduling.transforms.edit import Refused, find_loop, has_loop, requires
+from core_compiler.scheduling.transforms.interior import interior, ranges
 from core_compiler.scheduling.transforms.layout import permute_dimensions, split_dimension
 from core_compiler.scheduling.transforms.loops import (
     interchange,
@@ -45,6 +46,7 @@ __all__ = [
     "has_loop",
     "hoist",
     "interchange",
+    "interior",
     "lift",
     "mark",
     "merge",
@@ -55,6 +57,7 @@ __all__ = [
     "place",
     "promote",
     "publish",
+    "ranges",
     "rename",
     "rename_buffers",
     "requires",
