@@ -18,6 +18,7 @@ from core_compiler.scheduling.transforms import (
     Refused,
     interchange,
     interior,
+    is_chosen_by,
     mark,
     ranges,
     split,
@@ -42,6 +43,9 @@ def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled
     other, operands = _transposed(kernel, last)
     if other is not None and other == nest[-2] and is_legal(vectorise, kernel, last, width):
         return _tiled(s, other, last, width, operands)
+    chosen = next((name for name in nest[:-1] if is_chosen_by(kernel, name)), None)
+    if chosen is not None:
+        s = _chosen_inside(s, nest, chosen)
     s = s.apply(split, last, block, f"{last}_block", last)
     if is_legal(interior, s.function, last):
         s = s.apply(interior, last)
@@ -52,6 +56,19 @@ def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled
     if is_legal(vectors, s.function, last, width):
         s = s.apply(vectors, last, width, vectors_at_once(kernel))
     return s
+
+
+def _chosen_inside(s: Scheduled, nest: list[str], chosen: str) -> Scheduled:
+    """Run the loop whose index chooses between operands innermost, in a range for each."""
+    place = nest.index(chosen)
+    try:
+        made = s
+        for inner in nest[place + 1 :]:
+            made = made.apply(interchange, chosen, inner)
+        made = made.apply(mark, chosen, "vector").apply(interior, chosen)
+    except Refused:
+        return s
+    return made
 
 
 def _tiled(s: Scheduled, row: str, column: str, width: int, operands: Sequence[str]) -> Scheduled:

@@ -11,7 +11,7 @@ from core_compiler.scheduling.transforms.bytes import four_terms
 from core_compiler.scheduling.transforms.collapse import collapse
 from core_compiler.scheduling.transforms.division import carry_division
 from core_compiler.scheduling.transforms.edit import Refused, find_loop, has_loop, requires
-from core_compiler.scheduling.transforms.interior import interior, ranges
+from core_compiler.scheduling.transforms.interior import interior, is_chosen_by, ranges
 from core_compiler.scheduling.transforms.layout import permute_dimensions, split_dimension
 from core_compiler.scheduling.transforms.loops import (
     interchange,
@@ -47,6 +47,7 @@ __all__ = [
     "hoist",
     "interchange",
     "interior",
+    "is_chosen_by",
     "lift",
     "mark",
     "merge",

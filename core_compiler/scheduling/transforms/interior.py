@@ -302,6 +302,21 @@ _CLAMPS = ("kernel.max", "kernel.min")
 _COMPARISONS = ("kernel.lt", "kernel.le", "kernel.ge", "kernel.gt")
 
 
+def is_chosen_by(function: Function, loop: str) -> bool:
+    """Return whether conditions on the index of ``loop`` choose between loads."""
+    op, defs = find_loop(function, loop), producers(function)
+    condition = _Split(op, defs)._open_condition({})
+    if condition is None:
+        return False
+    loads = {o.result for o in op.walk() if o.kind == "kernel.load"}
+    return any(
+        depends_on([o.operands[0]], {condition.result}, defs)
+        and all(depends_on([side], loads, defs) for side in o.operands[1:])
+        for o in op.walk()
+        if o.kind == "kernel.select"
+    )
+
+
 def ranges(function: Function, loop: str) -> list[str]:
     """Return the names of the ranges of ``loop`` that :func:`interior` left, without the rests."""
     names = [op["name"] for op in function.body.walk() if op.kind == "kernel.for"]
