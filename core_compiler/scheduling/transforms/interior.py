@@ -24,8 +24,8 @@ from core_compiler.scheduling.transforms.edit import (
     rebuild,
 )
 
-#: Most conditions at which a loop is split.
-MOST = 16
+#: Most ranges of a loop with different values of its conditions.
+MOST = 24
 
 
 def interior(function: Function, loop: str) -> Function:
@@ -79,6 +79,18 @@ class _Split:
             elif inner.kind in _CLAMPS and self._sides(inner) is not None:
                 self.clamps.append(inner)
         self.number = self.rests = 0
+        self.exact = self._leaves({}, MOST) <= MOST
+
+    def _leaves(self, truths: dict[Value, bool], most: int) -> int:
+        """Return the number of ranges that differ in conditions, as far as it is at most ``most``.
+
+        Each part of a concatenation is one; independent conditions double it, which is too many.
+        """
+        condition = self._open_condition(truths)
+        if condition is None or most < 1:
+            return 1
+        first = self._leaves({**truths, condition.result: True}, most - 1)
+        return first + self._leaves({**truths, condition.result: False}, most - first)
 
     # -- analysis ----------------------------------------------------------------------------------
 
@@ -129,7 +141,7 @@ class _Split:
 
     def _range(self, copier: Copier, low: Value, high: Value, truths: dict[Value, bool]) -> None:
         """Emit the iterations from ``low`` to ``high``, in which the conditions are known."""
-        condition = self._open_condition(truths) if len(truths) < MOST else None
+        condition = self._open_condition(truths) if self.exact else None
         if condition is None:
             self._within(copier, low, high, truths)
             return
