@@ -2,7 +2,8 @@
 
 Dense and grouped convolutions are scheduled like any product (:mod:`contraction`): the copy of a
 tile's rows visits the taps, so no im2col matrix is ever in memory. A depthwise convolution has no
-columns that share an input; its channels are the lanes.
+columns that share an input; its channels are the lanes, or the pixels of a row if these are the
+ones that are adjacent.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core_compiler.ir import Function
-from core_compiler.scheduling.schedules import contraction
+from core_compiler.kernel_ir.ops import access
+from core_compiler.scheduling.schedules import contraction, elementwise
 from core_compiler.scheduling.schedules.contraction import AVX512, Tiles
 from core_compiler.scheduling.schedules.product import (
     Product,
@@ -23,6 +25,7 @@ from core_compiler.scheduling.schedules.product import (
 )
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
+    find_loop,
     lift,
     pack_argument,
     rename,
@@ -30,6 +33,7 @@ from core_compiler.scheduling.transforms import (
     split,
     vectorise,
 )
+from core_compiler.scheduling.transforms.edit import buffer_argument
 
 
 def schedule(
@@ -45,7 +49,18 @@ def schedule(
     product = read_product(kernel)
     if product.columns:
         return contraction.schedule(kernel, tiles, packed, launches)
+    if not lanes_are_adjacent(kernel, product):
+        return elementwise.schedule(kernel, tiles.width)
     return depthwise(kernel, product, tiles, packed)
+
+
+def lanes_are_adjacent(kernel: Function, product: Product) -> bool:
+    """Return whether the channels of the images, the last loop of both operands, are adjacent."""
+    images = buffer_argument(kernel, product.a)
+    channel = find_loop(kernel, product.batch[-1]).regions[0].arguments[0]
+    loads = [o for o in kernel.body.walk() if o.kind == "kernel.load" and access(o)[0] is images]
+    strides = zip(access(loads[0])[1], images.type.strides, strict=True)
+    return any(index is channel and stride == 1 for index, stride in strides)
 
 
 def depthwise(kernel: Function, product: Product, tiles: Tiles, packed: bool) -> Scheduled:

@@ -256,12 +256,18 @@ class _Split:
     def _loop(self, copier: Copier, name: str, low, high, truths, *, dropped: bool) -> None:
         kb, (region,) = copier.kb, self.op.regions
         saved, held, hooks = dict(copier.env), dict(copier.truths), dict(copier.hooks)
-        copier.truths.update(self._known(truths))
+        known = self._known(truths)
+        copier.truths.update(known)
+        for op in self.op.walk():
+            if op.kind in ("kernel.and", "kernel.or") and op.result not in known:
+                left = [v for v in op.operands if v not in known]
+                if len(left) == 1:  # the other one decides nothing
+                    copier.hooks[op] = _replaced_by(left[0])
         if dropped:
             for op in self.clamps:
-                copier.hooks[op] = _without_clamp(self._moving(op))
-        with kb.loop(name, low, high, loop=self.op.get("loop")) as iv:
-            copier.env[self.index] = iv
+                copier.hooks[op] = _replaced_by(self._moving(op))
+        with kb.loop(name, 0, kb.sub(high, low), loop=self.op.get("loop")) as iv:
+            copier.env[self.index] = kb.add(low, iv)
             copier.block(region)
         for kept, now in ((saved, copier.env), (held, copier.truths), (hooks, copier.hooks)):
             now.clear()
@@ -303,9 +309,9 @@ class _Split:
         return total
 
 
-def _without_clamp(moving: Value):
+def _replaced_by(value: Value):
     def hook(copier: Copier, op: Op) -> None:
-        copier.env[op.result] = copier[moving]
+        copier.env[op.result] = copier[value]
 
     return hook
 
