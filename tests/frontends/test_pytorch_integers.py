@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+import core_compiler as cc
 from core_compiler.frontends.pytorch import import_module
 from core_compiler.frontends.pytorch.tensors import to_numpy
 from core_compiler.ops.evaluation import evaluate_block
+from core_compiler.support.errors import UserError
 
 
 def scattered(x, updates, reduce: str, include_self: bool):
@@ -81,3 +84,41 @@ def test_integers_are_as_torch_has_them(name):
         assert (ours.dtype, ours.tolist()) == (wanted.dtype, wanted.tolist()), dtype
         tried.append(dtype)
     assert torch.int64 in tried
+
+
+def _equal(function, *inputs):
+    expected = function(*inputs)
+    expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
+    got = cc.compile(Function(function), inputs)(*inputs)
+    for mine, theirs in zip(got, expected, strict=True):
+        assert np.asarray(mine).dtype == theirs.numpy().dtype
+        np.testing.assert_array_equal(mine, theirs.numpy())
+
+
+def test_products_of_bytes_are_summed_in_i32():
+    torch.manual_seed(0)
+    x, y = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((32, 64), (64, 40)))
+    _equal(torch._int_mm, x, y)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_each_element_is_repeated_its_own_number_of_times(axis):
+    x = torch.arange(15.0).reshape(3, 5)
+    times = {None: torch.tensor([0, 2, 4, 0, 1] * 3), 0: torch.tensor([2, 0, 3])}.get(
+        axis, torch.tensor([0, 2, 4, 0, 1])
+    )
+    total = int(times.sum())
+    _equal(lambda x, t: torch.repeat_interleave(x, t, axis, output_size=total), x, times)
+
+
+def test_without_its_size_a_repeated_tensor_is_refused_with_the_reason():
+    with pytest.raises(UserError, match="size depends on data"):
+        cc.compile(Function(torch.repeat_interleave), (torch.ones(3), torch.tensor([1, 2, 0])))
+
+
+@pytest.mark.parametrize("function", [torch.cummax, torch.cummin])
+def test_running_extremes_have_the_position_of_the_last_of_equals(function):
+    x = torch.tensor([[1.0, 3, -0.0, 3, 2], [0.0, -0.0, 0, 4, 4], [1, torch.nan, 5, torch.nan, 0]])
+    _equal(lambda x: function(x, 1), x)
+    _equal(lambda x: function(x, 0), x)
+    _equal(lambda x: function(x, 0), torch.randint(0, 5, (300, 2)))

@@ -17,6 +17,7 @@ from typing import Any
 from core_compiler.frontends.pytorch.attributes import warn_of_attribute_changes
 from core_compiler.frontends.pytorch.caches import register_caches
 from core_compiler.frontends.pytorch.cumulative import averages_on_tensors
+from core_compiler.frontends.pytorch.flex_attention import flex_attention_on_tensors
 from core_compiler.frontends.pytorch.origins import is_library
 from core_compiler.frontends.pytorch.own_gradients import reject_custom_gradients
 from core_compiler.support.errors import UserError, raised_at
@@ -59,6 +60,7 @@ def export_module(module: Any, inputs: Sequence, name: str, training: bool) -> A
         with (
             warn_of_attribute_changes(module),
             averages_on_tensors(module),
+            flex_attention_on_tensors(),
             torch.set_grad_enabled(training),
             redirect_stdout(output),
             redirect_stderr(output),
