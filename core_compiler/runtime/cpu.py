@@ -88,13 +88,14 @@ class CpuExecutable(Executable):
         memory.require(program.memory_bytes(device.threads), f"program {program.name}")
         self.program, self.device = program, device
         self._code = device.kernels.load(program.kernels)
-        self._team, self._lock = team(device.threads), threading.Lock()
+        self._team = team(useful_threads(program, device.threads))
+        self._lock = threading.Lock()
         self._arena = device.allocate(program.arena_bytes, "arena")
         self._packed = [device.allocate(size, "packed constants") for size in program.packed]
         raw = [_constant(constants, c) for c in program.constants]
         if program.prepack:
-            packing = self._bind(program.prepack, raw)
-            packing.run(self._team, 0, len(program.prepack))
+            packing = self._bind(program.prepack, raw, device.threads)
+            packing.run(team(device.threads), 0, len(program.prepack))
         used = {
             r.index for launch in program.launches for r in launch.buffers if r.space == "constant"
         }
@@ -102,7 +103,7 @@ class CpuExecutable(Executable):
         flags = [x.flag for x in program.loops if x.flag is not None]
         read = (*flags, *(x.source for x in program.exchanges))
         self._read = {r.index: raw[r.index] for r in read if r.space == "constant"}
-        self._launches = self._bind(program.launches, kept)
+        self._launches = self._bind(program.launches, kept, self._team.threads)
 
     @override
     def __call__(
@@ -172,7 +173,7 @@ class CpuExecutable(Executable):
                 "pass 1 or more repeats",
             )
         arrays = example_inputs(self.program) if arrays is None else arrays
-        shape = (len(self.program.launches), self.device.threads, 2)
+        shape = (len(self.program.launches), self._team.threads, 2)
         times = np.zeros((repeats, *shape), np.int64)
         loops = Iterations(repeats, shape[0]) if self.program.loops else None
         budget, done = budget or TimeBudget(), 0
@@ -185,7 +186,7 @@ class CpuExecutable(Executable):
                 on_run = None if loops is None else partial(loops.add, done)
                 self._run(buffers, times[done], on_run)
             done += 1
-        return Samples(self.program, times, self.device.threads, loops).first(done)
+        return Samples(self.program, times, self._team.threads, loops).first(done)
 
     def _run(
         self,
@@ -261,13 +262,27 @@ class CpuExecutable(Executable):
                 inputs[argument.alias] = output
         return outputs, (*inputs, *outputs)
 
-    def _bind(self, launches: Sequence[Launch], constants: list) -> _Bound:
+    def _bind(self, launches: Sequence[Launch], constants: list, threads: int) -> _Bound:
         addresses = {
             "arena": [self._arena.address],
             "constant": [None if c is None else c.ctypes.data for c in constants],
             "packed": [p.address for p in self._packed],
         }
-        return _Bound(self.program, launches, self._code, addresses, self.device, constants)
+        memory = partial(self.device.allocate, what="scratch memory")
+        return _Bound(self.program, launches, self._code, addresses, memory, constants, threads)
+
+
+#: Work that one thread does in the time that it takes to wake another: flops and bytes a second
+#: that any processor of the last ten years reaches, and seconds.
+_FLOPS, _BYTES, _WAKING = 2e10, 1e10, 2e-5
+
+
+def useful_threads(program: Program, threads: int) -> int:
+    """Return 1 if a program ends on one thread before another has woken, else ``threads``."""
+    if program.loops:
+        return threads
+    least = sum(max(n.flops / _FLOPS, n.bytes / _BYTES) for n in program.launches)
+    return 1 if least < _WAKING else threads
 
 
 #: Maximum number of launches of a loop that one native call runs.
@@ -277,7 +292,7 @@ REPEATED = 4096
 class _Bound:
     """Launch records and argument blocks in memory; addresses of inputs and outputs change."""
 
-    def __init__(self, program, launches, code, addresses, device, keep):
+    def __init__(self, program, launches, code, addresses, allocate, keep, threads: int):
         self._keep = keep
         words = [len(n.buffers) + len(n.indices) + len(n.callees) for n in launches]
         starts = np.concatenate(([0], np.cumsum(words))).astype(np.int64)
@@ -294,10 +309,10 @@ class _Bound:
             self._arguments[end : end + len(values)] = values
         table = np.array(patches, np.int64).reshape(-1, 3)
         self._words, self._which, self._offsets = (np.ascontiguousarray(c) for c in table.T)
-        self._records = self._make_records(launches, code, starts, device.threads)
+        self._records = self._make_records(launches, code, starts, threads)
         self._repeated: dict[tuple[int, int], np.ndarray] = {}
         self._stride = scratch_stride(launches)
-        self._scratch = device.allocate(self._stride * device.threads, "scratch memory")
+        self._scratch = allocate(self._stride * threads)
 
     def _make_records(self, launches, code, starts, threads) -> np.ndarray:
         records = np.zeros((len(launches), len(RECORD)), np.int64)

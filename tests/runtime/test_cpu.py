@@ -29,8 +29,11 @@ N = 1000
 COPY = KernelRef("copy", BUILTIN, "cw_copy")
 
 
-def chain(kernels, length=5, size=N, **changes) -> tuple[Program, dict, np.ndarray]:
-    """x -> ((x * c + 1) * c + 1)..., ping-pong through two arena halves; with its constant."""
+def chain(kernels, length=5, size=N, flops=10**7, **changes) -> tuple[Program, dict, np.ndarray]:
+    """x -> ((x * c + 1) * c + 1)..., ping-pong through two arena halves; with its constant.
+
+    ``flops`` of a launch: as many as all threads share.
+    """
     (compiled,) = kernels.compile([kernel("fused")])
     c = np.linspace(-1, 1, size, dtype=np.float32)
     places = [
@@ -46,7 +49,7 @@ def chain(kernels, length=5, size=N, **changes) -> tuple[Program, dict, np.ndarr
             (),
             size,
             max_threads=i % 3,
-            flops=2 * size,
+            flops=flops,
             bytes=12 * size,
         )
         for i in range(length)
@@ -298,6 +301,14 @@ def test_profile_gives_raw_samples_of_every_launch(kernels):
     starts = np.where(samples.times[..., 0] == 0, 2**62, samples.times[..., 0]).min(axis=2)
     ends = samples.times[..., 1].max(axis=2)
     assert (starts[:, 1:] >= ends[:, :-1]).all()
+
+
+def test_little_work_wakes_no_other_thread(kernels):
+    program, constants, c = chain(kernels, flops=100)
+    executable = CpuDevice(2, kernels).load(program, constants)
+    assert executable.profile(repeats=1).times.shape == (1, 5, 1, 2)
+    x = np.ones(N, np.float32)
+    assert executable(x)[0].tobytes() == expected(x, c).tobytes()
 
 
 def test_a_missing_kernel_says_compile_again(kernels):
