@@ -116,9 +116,9 @@ def floats(
         if np.dtype(type(constant)).kind == "f" and np.isfinite(constant):
             with np.errstate(over="ignore"):
                 rounded = np.asarray(constant, dtype if dtype.kind == "f" else np.float32)
-            up, down = (
-                np.nextafter(rounded, np.array(e, rounded.dtype)) for e in (np.inf, -np.inf)
-            )
+                up, down = (
+                    np.nextafter(rounded, np.array(e, rounded.dtype)) for e in (np.inf, -np.inf)
+                )
             near_constants += [float(rounded), float(up), float(down), -float(rounded)]
     if class_ in OF_NODES:
         near_constants = [v for v in near_constants if not 0 < abs(v) < tiny]

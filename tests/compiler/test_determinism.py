@@ -19,16 +19,17 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Compiles one model and prints digests of everything that must not depend on the process.
 SCRIPT = """
 import hashlib, json, sys
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
 from core_compiler.ir.text import print_module
 from core_compiler.numerics.reference.digest import digest
 from core_compiler.runtime.kernel_cache import toolchain
 from workbench.model import models
+from workbench.model.spec import read_spec
 
 name, frontend, sizes = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 model = models.load(read_spec(name, frontend, **sizes), cache=False)
-made = compiler.start(model.imported.module, "cpu", Options(threads=2), model.inputs).finish()
+made = compilation.start(model.imported.module, "cpu", Options(threads=2), model.inputs).finish()
 sha = lambda text: hashlib.sha256(text.encode()).hexdigest()[:16]
 print(json.dumps({
     "hash": hash("seed"),

@@ -224,14 +224,14 @@ import ctypes
 import gc
 import threading
 import numpy as np
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
 from core_compiler.runtime import cuda_driver
 from tests.passes.programs import inputs, program
 
 module = program(lambda b, x, y: [b.relu(b.add(x, y)), b.reduce_sum(x, axes=(1,))],
                  "5x70xf32", "5x70xf32")
-made = compiler.start(module, "cuda", Options()).finish()
+made = compilation.start(module, "cuda", Options()).finish()
 arrays = inputs(module)
 library = ctypes.CDLL("libcuda.so.1")
 made.executable
@@ -330,14 +330,14 @@ def test_a_gpu_whose_memory_is_too_small_is_said(driver_folder):
     said = run(
         driver_folder,
         """
-from core_compiler import compiler
+from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Options
 from core_compiler.support.errors import UserError
 from tests.passes.programs import inputs, program
 
 module = program(lambda b, x: [b.exp(x)], "1024x1024xf32")
 try:
-    compiler.start(module, "cuda", Options()).finish()(*inputs(module))
+    compilation.start(module, "cuda", Options()).finish()(*inputs(module))
 except UserError as error:
     print(error.exit_code, error)
 """,

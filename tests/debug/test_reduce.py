@@ -397,7 +397,7 @@ for number, source in enumerate({cells!r}):
     name = f"/tmp/cells/{{number}}.py"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     exec(compile(source, name, "exec"), vars(main))
-from core_compiler import reproducer
+from core_compiler.driver import reproducer
 from core_compiler.debug.reduce import reduce
 from core_compiler.pipelines.pipeline import Step
 from tests.passes.programs import program

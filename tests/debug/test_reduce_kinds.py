@@ -170,7 +170,9 @@ def is_reduced(found: Shown, pass_: str, rule: str, ops: int) -> None:
 def test_a_fault_that_only_machine_code_shows(module, fault, pass_, rule, tmp_path):
     module = module()
     arrays = numbers(*(v.type.shape for v in module.main.arguments))
-    is_reduced(shown(of_module(module, arrays), fault, tmp_path), pass_, rule, 1)
+    # Of few elements a product with the reciprocal may round as the quotient: an op then stays.
+    ops = 2 if fault is wrong.machine_code else 1
+    is_reduced(shown(of_module(module, arrays), fault, tmp_path), pass_, rule, ops)
 
 
 @pytest.fixture(scope="module")

@@ -240,10 +240,10 @@ def test_a_batch_with_an_unknown_word_changes_no_state(model, workers, tmp_path)
     ids, labels = _words(8)
     ids[7, 3] = 61
     digest = step.digest
-    with pytest.raises(UserError, match=r"input ids has 61 at \[3, 3\]"):
+    with pytest.raises(UserError, match=r"index 61 at \[3, 3\] of input ids"):
         step(ids[4:], labels[4:])
     assert (step.digest, step.iteration) == (digest, 0)
-    with pytest.raises(UserError, match=r"input ids has 61 at \[\d, 3\]"):
+    with pytest.raises(UserError, match=r"index 61 at \[\d, 3\] of input ids"):
         fit(step, (ids, labels), iterations=4, batch=4, seed=0, workers=workers, folder=tmp_path)
     assert step.iteration < 2
 
