@@ -130,7 +130,7 @@ def _of_another_run(a: Path, b: Path) -> None:
 
 
 def _large(a: Path, b: Path) -> None:
-    _write(a, [*_lines(a), " " * divergence.MOST])
+    _write(a, [*_lines(a), " " * divergence.MAX_RECEIPT_BYTES])
 
 
 @pytest.mark.parametrize(

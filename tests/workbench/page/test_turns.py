@@ -101,7 +101,8 @@ def test_a_page_that_takes_long_holds_up_no_other(own_server, tab, recording, tm
     slow.wait("#cw-view-memory.left")
     other.press("j")  # needs the recording that the slow view is derived from
     other.press("z")
-    for path, says in (("health", b"ok"), (f"?run={recording}", b"Opening the workbench")) * 2:
+    title = f"Opening {recording.name}".encode()
+    for path, says in (("health", b"ok"), (f"?run={recording}", title)) * 2:
         assert says in urllib.request.urlopen(server.url + path, timeout=30).read()
     assert not slow.locate("#cw-view-memory .cw[data-ready]").count()
     flag.touch()
