@@ -91,15 +91,16 @@ def encode(x, saturate):
 
 def decode(code):
     """Convert a code (i32, higher bits ignored) to f32, exactly; NaNs become the canonical NaN."""
+    if BIAS == 127:  # the exponents of f32: the code is its upper half
+        value = from_bits_f32(shl_i32(code, i32(23 - MANTISSA)))
+        return select_f32(value != value, from_bits_f32(i32(0x7FC00000)), value)
     code = and_i32(code, i32((1 << WIDTH) - 1))
     magnitude = and_i32(code, i32((1 << (WIDTH - 1)) - 1))
     sign = shl_i32(shr_i32(code, i32(WIDTH - 1)), i32(31))
     # With the fields in place the exponent is too low by the difference of the biases: the product
     # by a power of two is exact, and normalises the format's subnormals.
-    value = from_bits_f32(shl_i32(magnitude, i32(23 - MANTISSA)))
-    if BIAS != 127:
-        value = mul_f32(value, from_bits_f32(i32((254 - BIAS) << 23)))
-    value = bits_f32(value)
+    scale = from_bits_f32(i32((254 - BIAS) << 23))
+    value = bits_f32(mul_f32(from_bits_f32(shl_i32(magnitude, i32(23 - MANTISSA))), scale))
     value = select_i32(boolean(HAS_INF) & eq_i32(magnitude, i32(OVERFLOW)), i32(0x7F800000), value)
     value = from_bits_f32(or_i32(value, sign))
     if FNUZ:
