@@ -157,8 +157,8 @@ def _guarded(index, shape, conditions, otherwise: Read, operand: int = 0) -> Rea
     open_ = tuple(c for c in conditions if not (c[1] <= c[0].range[0] and c[0].range[1] < c[2]))
     if any(c[0].range[1] < c[1] or c[0].range[0] >= c[2] for c in open_) or 0 in shape:
         return otherwise
-    if not open_:
-        return Read(operand, tuple(index))
+    if not open_:  # it may be read beside an earlier choice, at any position
+        return Read(operand, tuple(_clamped(index, shape)))
     return Read(operand, tuple(_clamped(index, shape)), open_, otherwise)
 
 

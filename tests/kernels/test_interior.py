@@ -42,7 +42,7 @@ def _run(function, lowered, op, seed=0):
 def programs(draw):
     """Concatenations, padding, and shifts that concatenate slices, along the last axis."""
     size = draw(st.integers(1, 40))
-    kind = draw(st.sampled_from(["concat", "pad", "nested", "pool"]))
+    kind = draw(st.sampled_from(["concat", "pad", "nested", "sliced", "pool"]))
     if kind == "pad":
         low, high = draw(st.integers(-3, 20)), draw(st.integers(0, 20))
         low = max(low, 1 - size)
@@ -57,6 +57,15 @@ def programs(draw):
             [f32(2, n) for n in sizes],
             lambda b, *parts: _padded(b, b.concat(*parts, axis=1), 2, 5),
         )
+    if kind == "sliced":
+        first = draw(st.integers(0, sum(sizes) - 1))
+        last = draw(st.integers(first + 1, sum(sizes)))
+
+        def part(b, *parts):
+            joined = b.concat(*parts, axis=1)
+            return b.slice(joined, starts=(0, first), limits=(2, last), strides=(1, 1))
+
+        return group([f32(2, n) for n in sizes], part)
     return group([f32(2, n) for n in sizes], lambda b, *parts: b.concat(*parts, axis=1))
 
 
@@ -68,6 +77,19 @@ def test_ranges_and_vectors_keep_the_bits(op):
     for step in elementwise.schedule(lowered.function, 4, 16).steps:
         verify(step.function)
         assert _run(step.function, lowered, op) == expected, step.name
+
+
+def test_a_part_is_read_inside_of_it_wherever_a_slice_ends():
+    """The slice ends in the second part: positions of the first one are none of the second's."""
+
+    def build(b, *parts):
+        joined = b.concat(*parts, axis=1)
+        return b.slice(joined, starts=(0, 3), limits=(2, 8), strides=(1, 1))
+
+    op = group([f32(2, n) for n in (5, 9, 3)], build)
+    lowered = lower_group(op)
+    scheduled = elementwise.schedule(lowered.function, 4, 16).function
+    assert _run(scheduled, lowered, op) == _run(lowered.function, lowered, op)
 
 
 def test_a_concatenation_becomes_a_loop_for_each_part():
