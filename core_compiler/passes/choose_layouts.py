@@ -118,8 +118,10 @@ def operand_orders(op: Op) -> dict[int, Order]:
     """
     spatial = tuple(range(2, op.results[0].type.rank)) if op.results else ()
     if op.kind == "core.conv":
-        weights = {1: (*spatial, 1, 0)}
-        return {0: (0, *spatial, 1), **weights} if op.result.type.dtype is I32 else weights
+        orders: dict[int, Order] = {1: (*spatial, 1, 0)}
+        if op.result.type.dtype is I32:
+            orders[0] = (0, *spatial, 1)
+        return orders
     if op.kind == "core.conv_transpose":
         return {1: (0, *spatial, 1)}
     if op.kind == "core.conv_weight_gradient":
@@ -130,6 +132,7 @@ def operand_orders(op: Op) -> dict[int, Order]:
 def preferences(rw) -> dict[Value, Order]:
     """Return the order of each freely placed value for which its only transpose is row-major."""
     preferred: dict[Value, Order] = {}
+    order: Order
     for op in reversed(rw.ops):
         transpose = typed.Transpose.match(op)
         if transpose is not None:

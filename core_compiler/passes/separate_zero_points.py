@@ -156,13 +156,10 @@ def _product(
         return refuse("products in i32", "{0} is not a product or convolution in i32", op)
     if op.result.type.elements == 0:
         return refuse("elements", "{0} has no elements", op)
-    operands = [_bytes(v, producer, weights) for v in op.operands]
-    missing = [v for v, found in zip(op.operands, operands, strict=True) if found is None]
-    if missing:
-        return refuse(
-            "bytes", "{0} reads {1}, which is not bytes minus a zero point", op, missing[0]
-        )
-    x, w = operands
+    x, w = (_bytes(v, producer, weights) for v in op.operands)
+    if x is None or w is None:
+        missing = op.operands[0 if x is None else 1]
+        return refuse("bytes", "{0} reads {1}, which is not bytes minus a zero point", op, missing)
     if x.zero is None and w.zero is None and x.bytes_.type.dtype is not w.bytes_.type.dtype:
         return refuse("zero points", "{0} multiplies bytes without zero points", op)
     if op.kind == "core.conv":

@@ -153,6 +153,7 @@ def longest_chunk(kernel: Function, sizes: Sequence[int], product: Product | Non
     chunk = find_loop(kernel, product.chunk)
     length, size = (evaluated(v, values, defs) for v in (chunk.operands[2], chunk.operands[1]))
     length = expect(length, f"the chunks of {product.chunk} have no length at launch")
+    size = expect(size, f"the sum over {product.chunk} has no length at launch")
     taps = product.terms[1:-1] if len(product.terms) > 1 else ()
     width = prod(values[find_loop(kernel, n).operands[1]] for n in taps)
     return min(length, size) * width

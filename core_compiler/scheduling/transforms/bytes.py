@@ -166,8 +166,8 @@ class _Axis:
         for outer, op in itertools.pairwise(loops):
             name, start = op["name"], outer.regions[0].arguments[0]
             need(op.operands[0] is start, f"{name} does not start with {outer['name']}")
-            end = defs.get(op.operands[1])
-            need(end is not None and end.kind == "kernel.min", f"{name} is not a block")
+            end = expect(defs.get(op.operands[1]), f"{name} is not a block")
+            need(end.kind == "kernel.min", f"{name} is not a block")
             need(self.size in end.operands, f"{name} does not end with the axis")
         need(constant_of(loops[-1].operands[2], defs) == 1, f"{loops[-1]['name']} skips terms")
 
@@ -200,13 +200,14 @@ def _term(inner: Op, defs: Mapping[Value, Op]) -> tuple[Value, tuple[Value, Valu
     (region,) = inner.regions
     need(len(region.arguments) == 2, f"{inner['name']} carries more than a sum")
     acc, (total,) = region.arguments[1], region.outputs
-    op = defs.get(total)
-    need(op is not None and op.kind == "kernel.add" and total.type is I32, "no sum in i32")
+    op = expect(defs.get(total), "no sum in i32")
+    need(op.kind == "kernel.add" and total.type is I32, "no sum in i32")
     others = [v for v in op.operands if v is not acc]
     need(len(others) == 1, f"{inner['name']} adds more than a term")
-    product = defs.get(others[0])
-    need(product is not None and product.kind == "kernel.mul", "the term is not a product")
-    return acc, tuple(product.operands)
+    product = expect(defs.get(others[0]), "the term is not a product")
+    need(product.kind == "kernel.mul", "the term is not a product")
+    first, second = product.operands
+    return acc, (first, second)
 
 
 def _byte(value: Value, defs: Mapping[Value, Op]) -> frozenset:

@@ -17,6 +17,7 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
     depends_on,
+    expect,
     expression,
     find_loop,
     need,
@@ -107,6 +108,9 @@ class _Split:
         found = self._linear(moving, clamp)
         return None if found is None or found[0] != 1 else (found[1], limit)
 
+    def _known_sides(self, op: Op) -> tuple[_Linear, Value]:
+        return expect(self._sides(op), f"{op} does not move with the loop")
+
     def _linear(self, value: Value, through: bool) -> tuple[int, _Linear] | None:
         """Return ``(factor of the index, the rest)``; ``through`` clamps, which will do nothing."""
         if value is self.index:
@@ -145,7 +149,7 @@ class _Split:
         if condition is None:
             self._within(copier, low, high, truths)
             return
-        rest, limit = self._sides(condition)
+        rest, limit = self._known_sides(condition)
         kb, kind = copier.kb, condition.kind.removeprefix("kernel.")
         # index + rest < limit: below the border, or from it on.
         border = kb.sub(self._value(copier, limit), self._extreme(copier, rest, 1))
@@ -161,7 +165,7 @@ class _Split:
         candidates = {
             o.result: o
             for o in self.conditions
-            if o.result not in known and not self._sides(o)[0].inner
+            if o.result not in known and not self._known_sides(o)[0].inner
         }
         seen: set[Value] = set()
 
@@ -216,7 +220,7 @@ class _Split:
         for op in (*self.clamps, *self.conditions):
             if op.result in known or op.result not in live:
                 continue
-            rest, limit = self._sides(op)
+            rest, limit = self._known_sides(op)
             name, most = op.kind.removeprefix("kernel."), self._value(copier, limit)
             if name in ("max", "ge", "gt"):
                 first = kb.sub(most, self._extreme(copier, rest, -1))
@@ -269,9 +273,7 @@ class _Split:
         with kb.loop(name, 0, kb.sub(high, low), loop=self.op.get("loop")) as iv:
             copier.env[self.index] = kb.add(low, iv)
             copier.block(region)
-        for kept, now in ((saved, copier.env), (held, copier.truths), (hooks, copier.hooks)):
-            now.clear()
-            now.update(kept)
+        copier.env, copier.truths, copier.hooks = saved, held, hooks
 
     def _moving(self, clamp: Op) -> Value:
         a, b = clamp.operands

@@ -125,6 +125,7 @@ def stage(
     def copy_bytes(copier: Copier, op: Op) -> None:
         """Emit the copy of the bytes of all words of the loop ``op``."""
         kb = copier.kb
+        assert word is not None
         for bound in op.operands[:2]:
             copier.ops(expression(bound, defs, visible))
         lower, upper = (kb.mul(copier[v], TERMS) for v in op.operands[:2])

@@ -10,6 +10,7 @@ from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
     depends_on,
+    expect,
     expression,
     find_loop,
     need,
@@ -39,8 +40,9 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
         [o.kind for o in acting] == ["kernel.load", "kernel.store"], f"{inner} is not a plain copy"
     )
     load, store = acting
-    casts = casts_between(load.result, store.operands[0], defs)
-    need(casts is not None, f"{inner} does not store what it loads")
+    casts = expect(
+        casts_between(load.result, store.operands[0], defs), f"{inner} does not store what it loads"
+    )
     k, j = op.regions[0].arguments[0], nested.regions[0].arguments[0]
     need(not depends_on(nested.operands[:2], {k}, defs), f"the extent of {inner} varies")
     source, read = access(load)
@@ -77,10 +79,10 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
                     at = kb.add(j0, row)
                     count = kb.select(kb.lt(at, extent), length, kb.index(0))
                     where = indices_at(copier, k0, at, read)
-                    row = kb.load(copier[source], *where, width=width, count=count)
+                    loaded = kb.load(copier[source], *where, width=width, count=count)
                     for cast in casts:
-                        (row,) = kb._append(cast.kind, [row], cast.attributes)
-                    rows.append(row)
+                        (loaded,) = kb._append(cast.kind, [loaded], cast.attributes)
+                    rows.append(loaded)
                 for lane, column in enumerate(transposed(kb, rows, width)):
                     at = kb.add(k0, lane)
                     count = kb.select(kb.lt(at, high), kb.index(width), kb.index(0))
