@@ -138,9 +138,8 @@ _DOT4 = {
 def _dot4(builder, dtype, a, b, acc):
     """Add four products of bytes: one instruction where the processor has it."""
     width = a.type.count if isinstance(a.type, ir.VectorType) else 0
-    name, features = _DOT4.get(width, ("", ("",)))
-    enabled = _features()
-    if not all(enabled.get(each, False) for each in features):
+    name, features = _DOT4.get(width, ("", ()))
+    if not name or not all(_features().get(each, False) for each in features):
         return LEAF_TABLE["dot4_i32"][-1](builder, dtype, a, b, acc)
     bytes_ = ir.VectorType(_BYTE, 4 * width)
     arguments = [acc, builder.bitcast(a, bytes_), builder.bitcast(b, bytes_)]

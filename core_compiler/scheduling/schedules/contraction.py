@@ -170,13 +170,11 @@ def schedule(
     if staged:
         panel = ("jp", terms, "jj")
         s = s.apply(stage, "b", "c", panel, "cols", (None, tiles.row_length, tiles.columns))
-        if words and not is_legal(vectorise, s.function, "jj_cols", tiles.width, tiles.columns):
-            pass  # bytes of a word that are adjacent: copied one word at a time
-        elif not packed and len(terms) == 1 and contiguous_terms(s.function, product):
-            copy = (f"{terms[0]}_cols", "jj_cols", tiles.width, tiles.columns)
-            s = s.apply(transpose_copy, *copy)
-        else:
-            s = s.apply(vectorise, "jj_cols", tiles.width, tiles.columns)
+        columns = ("jj_cols", tiles.width, tiles.columns)
+        if not (packed or words) and len(terms) == 1 and contiguous_terms(s.function, product):
+            s = s.apply(transpose_copy, f"{terms[0]}_cols", *columns)
+        elif not words or is_legal(vectorise, s.function, *columns):  # else a word at a time
+            s = s.apply(vectorise, *columns)
     s = s.apply(collapse, terms, "k")
     s = s.apply(fission, ("ii", "jj"), "k", "acc", space="register", suffix="_add")
     s = s.apply(hoist, "k", ("ii", "jj"))

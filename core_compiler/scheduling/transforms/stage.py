@@ -55,7 +55,7 @@ def stage(
     """
     defs = producers(function)
     loop = find_loop(function, inside)
-    value = read_value(loop, buffer_argument(function, operand), defs)
+    value = _read_value(loop, buffer_argument(function, operand), defs)
     axes = [_Axis.of(function, d) for d in dims]
     chain = [op for axis in axes for op in axis.loops]
     words = axes[-1].loops[-1]
@@ -198,7 +198,7 @@ class _Axis:
         return _known_bound(kb, first, defs)
 
 
-def read_value(loop: Op, source: Value, defs: Mapping[Value, Op]) -> Value:
+def _read_value(loop: Op, source: Value, defs: Mapping[Value, Op]) -> Value:
     """Return the value that ``loop`` reads of ``source``.
 
     It is a word of its bytes, the load, the selection around it, or the widening of either.
