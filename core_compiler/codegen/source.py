@@ -29,6 +29,15 @@ from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.abi import ALIGN
 from core_compiler.kernel_ir.ops import access, count_operand, element, is_pure, lane_axis
+from core_compiler.kernel_ir.views import (
+    Call,
+    Constant,
+    Extract,
+    For,
+    Shuffle,
+    View,
+    loop_kind,
+)
 from core_compiler.support.errors import InternalError, one_line
 
 #: The entry of every generated module.
@@ -185,14 +194,14 @@ class Writer:
         (body,) = op.regions
         carried = [self.name(v) for v in body.arguments[1:]]
         self.changing.update(carried)
-        for inner, init in zip(carried, op.operands[3:], strict=True):
+        for inner, init in zip(carried, For.of(op).init, strict=True):
             self.line(f"{inner} = {self.name(init)}")
-        lower, upper, step = map(self.name, op.operands[:3])
-        if op.get("loop") == "unrolled" and all(p.isdigit() for p in (lower, upper, step)):
+        lower, upper, step = map(self.name, For.of(op).bounds)
+        if loop_kind(op) == "unrolled" and all(p.isdigit() for p in (lower, upper, step)):
             for value in range(int(lower), int(upper), int(step)):
                 self._iteration(op, str(value), carried)
         else:
-            self.names[body.arguments[0]] = self.fresh(op["name"])
+            self.names[body.arguments[0]] = self.fresh(For.of(op).name)
             self.counted(op, (lower, upper, step), carried)
         for result, inner in zip(op.results, carried, strict=True):
             self.names[result] = inner
@@ -207,7 +216,7 @@ class Writer:
             if step == "1"
             else [lower, upper, step]
         )
-        self.line(f"for {self.names[op.regions[0].arguments[0]]} in range({span}):", op)
+        self.line(f"for {self.names[For.of(op).index]} in range({span}):", op)
         self.indent += 1
         before = len(self.lines)
         self.block(op.regions[0])
@@ -218,7 +227,7 @@ class Writer:
         self.comment = ""
 
     def trip_count(self, loop: Op) -> str:
-        lower, upper, step = map(self.name, loop.operands[:3])
+        lower, upper, step = map(self.name, For.of(loop).bounds)
         span = upper if lower == "0" else f"{upper} - {wrap(lower)}"
         return span if step == "1" else f"({wrap(span)} + {wrap(step)} - 1) // {wrap(step)}"
 
@@ -271,7 +280,7 @@ class Writer:
         ``levels`` are the blocks around the loops of ``nest``, outermost first.
         """
         self.block(levels[0], only_pure=True)
-        needed = {v for loop in nest[1:] for v in loop.operands[:3]}
+        needed = {v for loop in nest[1:] for v in For.of(loop).bounds}
         for level in levels[1:]:
             wanted = closure(level, needed)
             for op in level.ops:
@@ -293,7 +302,7 @@ class Writer:
     def _view(self, op: Op) -> None:
         memory, *starts = op.operands
         element_index, code = self._element(memory, starts), scalars.code_name(memory.type.dtype)
-        dropped, strides = op.get("dropped", ()), self.strides[memory]
+        dropped, strides = View.of(op).dropped, self.strides[memory]
         self.strides[op.result] = [s for axis, s in enumerate(strides) if axis not in dropped]
         self.line(
             f"{self.name(op.result)} = offset_{code}({self.name(memory)}, {element_index})", op
@@ -357,7 +366,7 @@ class Writer:
     # -- values ----------------------------------------------------------------------------------
 
     def _constant(self, op: Op) -> str:
-        kind, value = op.result.type, op["value"]
+        kind, value = op.result.type, Constant.of(op).value
         if kind is INDEX:
             return str(value) if value >= 0 else f"({value})"
         lane = element(kind)
@@ -378,15 +387,17 @@ class Writer:
         return f"lanes_{vector_code(op.result.type)}()"
 
     def _extract(self, op: Op) -> str:
-        return f"lane_{vector_code(op.operands[0].type)}({self.name(op.operands[0])}, {op['lane']})"
+        vector, lane = op.operands[0], Extract.of(op).lane
+        return f"lane_{vector_code(vector.type)}({self.name(vector)}, {lane})"
 
     def _shuffle(self, op: Op) -> str:
         v, w = map(self.name, op.operands)
-        mask = ", ".join(map(str, op["mask"])) + ("," if len(op["mask"]) == 1 else "")
+        lanes = Shuffle.of(op).mask
+        mask = ", ".join(map(str, lanes)) + ("," if len(lanes) == 1 else "")
         return f"shuffle_{vector_code(op.operands[0].type)}({v}, {w}, ({mask}))"
 
     def _call(self, op: Op) -> str:
-        return f"{op['callee']}({', '.join(map(self.name, op.operands))})"
+        return f"{Call.of(op).callee}({', '.join(map(self.name, op.operands))})"
 
     def _bitcast(self, op: Op) -> str:
         return bitcast(self.name(op.operands[0]), op.operands[0].type, op.result.type)

@@ -25,6 +25,7 @@ from core_compiler.debug.steps import BadStep, first_bad_step
 from core_compiler.ir import Module, Op, Rewrite, TensorType, Value
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.rewriter import Budget
+from core_compiler.ir.target import Launch
 from core_compiler.ir.verifier import verify
 from core_compiler.passes.base import PassContext, run_pass
 from core_compiler.support.errors import (
@@ -418,7 +419,9 @@ class _Search:
         """
         schedules = self.made.facts["schedules"]
         launches = first_launches(self.made.module, schedules)
-        kernel = next(op["kernel"] for op in launches if op.operands[op["reads"]] is fault.value)
+        kernel = next(
+            Launch.of(op).kernel for op in launches if Launch.of(op).written[0] is fault.value
+        )
         return self._outlined(
             kernel,
             CHECKED,
@@ -433,10 +436,10 @@ class _Search:
         """Return the step of the first kernel whose schedule changes bits of its plain loops."""
         schedules = self.made.facts["schedules"]
         for launch in first_launches(self.made.module, schedules):
-            scheduled = schedules[launch["kernel"]]
+            scheduled = schedules[Launch.of(launch).kernel]
             found = first_bad_step(launch, scheduled)
             if found is not None:
-                value = launch.operands[launch["reads"]]
+                value = Launch.of(launch).written[0]
                 return self._step(scheduled, found, CHECKED, value=value, error=found.error)
         return self._finding_in("schedule_kernels", CHECKED, fault.note, value=fault.value)
 

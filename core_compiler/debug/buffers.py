@@ -15,7 +15,7 @@ import numpy as np
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.memory import loops
 from core_compiler.ir import BufferType, Module, Op, Value, as_array
-from core_compiler.passes.bufferize import LOOP, OVER, REPEAT, TEST
+from core_compiler.ir.target import LOOP, Alloc, Constant, Launch, Loop, Repeat, Test
 from core_compiler.support.arrays import strided
 from core_compiler.support.errors import InternalError
 
@@ -36,7 +36,9 @@ class BufferMachine:
         self.module, self.evaluator, self.seen = module, evaluator, seen
         self.memory: dict[Value, np.ndarray] = {}
         ends = [
-            op["offset"] + op["size"] for op in module.main.body.ops if "offset" in op.attributes
+            alloc.offset + (alloc.size or 0)
+            for alloc in map(Alloc.match, module.main.body.ops)
+            if alloc is not None and alloc.offset is not None
         ]
         # The bytes are not a plausible value in any dtype, so reading uninitialised memory shows.
         self.arena = np.full(max(ends, default=0), 0xA5, np.uint8)
@@ -46,30 +48,31 @@ class BufferMachine:
         self.inputs = inputs
         self.outputs: dict[Value, np.ndarray] = {}
         ops = self.module.main.body.ops
-        extents = {ops[begin]["loop"]: (begin, end) for begin, end in loops(ops)}
+        extents = {Loop.of(ops[begin]).loop: (begin, end) for begin, end in loops(ops)}
         #: The enclosing loops of the current op that are in a second or later iteration.
         self.again: set[int] = set()
         remaining_trips: dict[int, int] = {}  # remaining iterations of the counted loops
         position = tests = repeated = 0
         while position < len(ops):
             op = ops[position]
-            if op.kind == TEST:
+            if test := Test.match(op):
                 tests += 1
                 self._bound(tests)
-                go = bool(self.array(op.operands[0]).item())
-                position = position + 1 if go else self._leave_loop(*extents[op["loop"]])
-            elif op.kind == LOOP and "trips" in op.attributes:
-                remaining_trips[op["loop"]] = op["trips"]
-                position = position + 1 if op["trips"] else self._leave_loop(*extents[op["loop"]])
-            elif op.kind == REPEAT:
-                begin, end = extents[op["loop"]]
-                self.again.add(op["loop"])
-                if "trips" not in ops[begin].attributes:
+                go = bool(self.array(test.flag).item())
+                position = position + 1 if go else self._leave_loop(*extents[test.loop])
+            elif (loop := Loop.match(op)) and loop.trips is not None:
+                remaining_trips[loop.loop] = loop.trips
+                position = position + 1 if loop.trips else self._leave_loop(*extents[loop.loop])
+            elif repeat := Repeat.match(op):
+                number = repeat.loop
+                begin, end = extents[number]
+                self.again.add(number)
+                if Loop.of(ops[begin]).trips is None:
                     repeated += 1
                     self._bound(repeated)
-                remaining_trips[op["loop"]] = remaining_trips.get(op["loop"], 0) - 1
+                remaining_trips[number] = remaining_trips.get(number, 0) - 1
                 position = (
-                    self._leave_loop(begin, end) if remaining_trips[op["loop"]] == 0 else begin + 1
+                    self._leave_loop(begin, end) if remaining_trips[number] == 0 else begin + 1
                 )
             else:
                 if op.kind != LOOP:
@@ -100,7 +103,7 @@ class BufferMachine:
     def _leave_loop(self, begin: int, end: int) -> int:
         """Leave a loop and return the position of the next op."""
         op = self.module.main.body.ops[begin]
-        self.again.discard(op["loop"])
+        self.again.discard(Loop.of(op).loop)
         for value in op.operands:
             self._report(value, self.array(value))
         return end + 1
@@ -114,11 +117,11 @@ class BufferMachine:
 
     def _constant(self, op: Op) -> None:
         self._allocate(op.result)
-        self._fill(op.result, as_array(op["value"], self.module.weights))
+        self._fill(op.result, as_array(Constant.of(op).value, self.module.weights))
 
     def _alloc(self, op: Op) -> None:
-        if "offset" in op.attributes:
-            start = op["offset"]
+        start = Alloc.of(op).offset
+        if start is not None:
             self.memory[op.result] = self.arena[start : start + op.result.type.bytes]
         else:
             self._allocate(op.result)
@@ -132,19 +135,19 @@ class BufferMachine:
         self._fill(to, self.array(source))
 
     def _launch(self, op: Op) -> None:
-        reads = op["reads"]
+        launch = Launch.of(op)
         # A kernel may write before it has read everything, so a result must not overlap an operand.
         # The exception is an operand that it updates in part and does not read.
-        over = {number: self.array(op.operands[number]).copy() for _, number in op.get(OVER, ())}
-        for value in op.operands[reads:]:
+        over = {number: self.array(op.operands[number]).copy() for _, number in launch.over}
+        for value in launch.written:
             self.memory[value][...] = 0xA5
         shared = self.evaluator.shared
         arrays = [
             shared(over[i] if i in over else np.array(self.array(v), order="C"))
-            for i, v in enumerate(op.operands[:reads])
+            for i, v in enumerate(launch.read)
         ]
         results = self.evaluator.block(op.regions[0], arrays)
-        for value, array in zip(op.operands[reads:], results, strict=True):
+        for value, array in zip(launch.written, results, strict=True):
             self._fill(value, array)
 
     def _output(self, op: Op) -> None:

@@ -10,7 +10,9 @@ import math
 from collections.abc import Sequence
 
 from core_compiler.ir import Function, Op
+from core_compiler.ir.target import Launch
 from core_compiler.kernel_ir.abi import index_arguments
+from core_compiler.kernel_ir.views import Constant, For
 
 #: Maximum number of points of the iteration space, unless the minimum extents need more.
 MOST_POINTS = 150_000
@@ -75,7 +77,7 @@ def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
     ops = list(kernel.body.walk())
     makers = {v: op for op in ops for v in op.results}
     counted = {
-        op.regions[0].arguments[0]: position_of[op.operands[1]]
+        For.of(op).index: position_of[op.operands[1]]
         for op in ops
         if op.kind == "kernel.for" and op.operands[1] in position_of
     }
@@ -93,7 +95,7 @@ def _chunked(kernel: Function) -> list[tuple[int, int, int]]:
             chunk = makers.get(start.operands[1])
             if chunk and chunk.kind == "kernel.constant":
                 count = counted[start.operands[0]]
-                found.append((count, position_of[op.operands[1]], chunk["value"]))
+                found.append((count, position_of[op.operands[1]], Constant.of(chunk).index))
     return found
 
 
@@ -137,7 +139,7 @@ def read_extents(kernel: Function) -> tuple[dict[int, str], set[int], set[int]]:
                 continue
             if op.kind != "kernel.for" or number != 1:
                 (capped if op.kind == "kernel.min" else other).add(position_of[value])
-            elif bounds.setdefault(position_of[value], op["loop"]) != op["loop"]:
+            elif bounds.setdefault(position_of[value], For.of(op).loop) != For.of(op).loop:
                 other.add(position_of[value])
     return bounds, capped, other
 
@@ -153,4 +155,4 @@ def only_parallel(kernel: Function) -> list[int]:
 
 def launch_sizes(launch: Op) -> list[int]:
     """Return the sizes of a launch."""
-    return [n for kind, n in launch["arguments"] if kind == "size"]
+    return list(Launch.of(launch).sizes)

@@ -10,6 +10,7 @@ from typing import Any
 
 from core_compiler.ir import Block, Module, Op, Value, attributes_key
 from core_compiler.ir.core import structure_key
+from core_compiler.ir.target import LAUNCH, Launch
 from core_compiler.kernel_ir.verifier import KernelError, verify
 from core_compiler.lowering.element_expressions import CannotLower
 from core_compiler.lowering.lower import lower_group
@@ -17,7 +18,6 @@ from core_compiler.passes.base import CONTROL_FLOW, has_only_empty_results
 from core_compiler.passes.decompose import not_composite
 from core_compiler.passes.grouping import GROUP, is_free_view, make_group
 from core_compiler.passes.layouts import Order, normal
-from core_compiler.passes.outline_kernels import LAUNCH
 
 
 def _needs_a_kernel(op: Op) -> bool:
@@ -59,7 +59,9 @@ def malformed(before: Module, module: Module) -> list[str]:
     own ops itself.
     """
     known = set(before.main.body.ops)
-    made = (op["kernel"] for op in module.main.body.ops if op.kind == LAUNCH and op not in known)
+    made = (
+        Launch.of(op).kernel for op in module.main.body.ops if op.kind == LAUNCH and op not in known
+    )
     absent = dict.fromkeys(name for name in made if name not in module.functions)
     wrong = [f"launched kernel {name} is missing from the module" for name in absent]
     for name, function in module.functions.items():
@@ -93,8 +95,8 @@ def not_constants(before: Module, module: Module) -> list[str]:
             constant.update(op.results)
         elif op.kind == LAUNCH and op.results and op not in known:
             wrong += [
-                f"kernel {op['kernel']} takes a constant of the model, but is launched with "
-                f"{value.name or 'a value'}, which is computed"
+                f"kernel {Launch.of(op).kernel} takes a constant of the model, but is launched "
+                f"with {value.name or 'a value'}, which is computed"
                 for value in _treated_as_constants(op, module)
                 if value not in constant
             ]
@@ -103,10 +105,9 @@ def not_constants(before: Module, module: Module) -> list[str]:
 
 def _treated_as_constants(launch: Op, module: Module) -> list[Value]:
     """Return the operands or results of a launch that its kernel treats as constants."""
-    kernel = module.functions.get(launch["kernel"])
-    buffers = [a for a in launch["arguments"] if a[0] != "size"]
-    found = (buffers[index] for index in kernel.attributes.get("constants", ())) if kernel else ()
-    return [(launch.operands if kind == "operand" else launch.results)[n] for kind, n in found]
+    kernel = module.functions.get(Launch.of(launch).kernel)
+    buffers = Launch.of(launch).buffers
+    return [buffers[i] for i in kernel.attributes.get("constants", ())] if kernel else []
 
 
 def layout_mismatches(before: Module, module: Module) -> list[str]:
@@ -212,7 +213,7 @@ def schedule_errors(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """
     schedules, packers = facts.get("schedules", {}), facts.get("packers", {})
     wrong = []
-    launched = (op["kernel"] for op in module.main.body.ops if op.kind == LAUNCH)
+    launched = (Launch.of(op).kernel for op in module.main.body.ops if op.kind == LAUNCH)
     for name in dict.fromkeys(launched):
         scheduled = schedules.get(name)
         if scheduled is None:

@@ -14,16 +14,30 @@ from core_compiler.debug.bits import same_bits
 from core_compiler.debug.launch_cases import LaunchCase
 from core_compiler.debug.memory import loops, roots
 from core_compiler.ir import Module, Op, Value
+from core_compiler.ir.target import (
+    ALLOC,
+    COPY,
+    INPUT,
+    LAUNCH,
+    OUTPUT,
+    Input,
+    Launch,
+    Output,
+    buffers_written,
+)
 from core_compiler.kernel_ir.abi import index_arguments
 from core_compiler.kernel_ir.interpreter import KernelFault, interpret
-from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
-from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.training.graph.roles import Roles
 
 
 def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """Return the errors of results that reuse the memory of an argument, one line each."""
-    reusing = [op for op in module.main.body.ops if op.kind == OUTPUT and "takes" in op.attributes]
+    reusing = [
+        op
+        for op in module.main.body.ops
+        if (output := Output.match(op)) and output.takes is not None
+    ]
     if not reusing:
         return []
     state = _State(module, facts["schedules"])
@@ -38,10 +52,10 @@ class _State:
         #: Complaints of kernels that have been executed: many parameters share one.
         self.executed: dict[tuple, list[str]] = {}
         self.root = roots(self.ops)
-        self.inputs = {op["index"]: op.result for op in self.ops if op.kind == INPUT}
+        self.inputs = {Input(op).index: op.result for op in self.ops if op.kind == INPUT}
         self.loop_ranges = loops(self.ops)
         loss = Roles.of(module.main).results.index(("loss", -1))
-        (loss_op,) = [op for op in self.ops if op.kind == OUTPUT and op["index"] == loss]
+        (loss_op,) = [op for op in self.ops if op.kind == OUTPUT and Output(op).index == loss]
         writers = [
             at
             for at, op in enumerate(self.ops)
@@ -57,11 +71,15 @@ class _State:
     def _written_buffers(self, op: Op) -> set[Value]:
         if op.kind not in (LAUNCH, COPY):
             return set()
-        return {self._of(v) for v in op.operands[op["reads"] if op.kind == LAUNCH else 1 :]}
+        return {self._of(v) for v in buffers_written(op)}
 
     def complaints(self, op: Op) -> Iterator[str]:
-        to, old = self._of(op.operands[0]), self.inputs.get(op["takes"])
-        what = f"result {op['index']} in the memory of argument {op['takes']}"
+        result = Output.of(op)
+        to, old = (
+            self._of(result.buffer),
+            self.inputs.get(-1 if result.takes is None else result.takes),
+        )
+        what = f"result {result.index} in the memory of argument {result.takes}"
         if old is None:
             yield f"{what}: unknown argument"
             return
@@ -92,7 +110,7 @@ class _State:
 
     def _check_shared_memory(self, launch: Op, to: Value, old: Value) -> list[str]:
         """Check that the launch's kernel computes the same with ``to`` in the memory of ``old``."""
-        case = LaunchCase(launch, self.schedules[launch["kernel"]])
+        case = LaunchCase(launch, self.schedules[Launch.of(launch).kernel])
         read = [i for i, v in enumerate(case.buffers) if self._of(v) is old]
         wrote = [i for i in case.outputs if self._of(case.buffers[i]) is to]
         both = [case.buffers[i].type for i in (*read, *wrote)]

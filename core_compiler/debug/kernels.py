@@ -19,15 +19,20 @@ from core_compiler.debug.check import numbers, worst_error
 from core_compiler.debug.evaluate import Evaluator
 from core_compiler.ir import Module, Op, Value, as_array
 from core_compiler.ir.events import CheckRecord
-from core_compiler.passes.bufferize import (
+from core_compiler.ir.target import (
     ALLOC,
     COPY,
+    LAUNCH,
     LOOP,
-    OUTPUT,
     REPEAT,
     TAKES,
     TEST,
-    VIEW,
+    Alloc,
+    Constant,
+    Input,
+    Launch,
+    Output,
+    View,
 )
 from core_compiler.support.arrays import strided
 
@@ -81,10 +86,10 @@ def _output_numbers(module: Module) -> dict[Value, int]:
     owner: dict[Value, Value] = {}
     given = {}
     for op in module.main.body.ops:
-        if op.kind == VIEW and TAKES not in op.attributes:
-            owner[op.result] = owner.get(op.operands[0], op.operands[0])
-        elif op.kind == OUTPUT:
-            given[owner.get(op.operands[0], op.operands[0])] = op["index"]
+        if (view := View.match(op)) and view.takes is None:
+            owner[op.result] = owner.get(view.buffer, view.buffer)
+        elif output := Output.match(op):
+            given[owner.get(output.buffer, output.buffer)] = output.index
     return given
 
 
@@ -105,25 +110,25 @@ def check_kernels(
     memory = _Contents(separate, executable, inputs, outputs)
     found = []
     for op in separate.main.body.ops:
-        if op.kind == "target.launch":
+        if op.kind == LAUNCH:
             found.append(_compare(op, memory, evaluator))
     return found
 
 
 def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
     started = time.perf_counter()
-    reads = op["reads"]
-    arrays = [evaluator.shared(np.array(memory[v], order="C")) for v in op.operands[:reads]]
+    launch = Launch.of(op)
+    arrays = [evaluator.shared(np.array(memory[v], order="C")) for v in launch.read]
     expected = evaluator.block(op.regions[0], arrays)
-    record = CheckRecord(None, "bitwise", note=f"kernel {op['kernel']}")
-    for value, want in zip(op.operands[reads:], expected, strict=True):
+    record = CheckRecord(None, "bitwise", note=f"kernel {launch.kernel}")
+    for value, want in zip(launch.written, expected, strict=True):
         got = memory[value]
         if same_bits(want, got):
             continue
         error, index = worst_error(want, got)
         if error == 0.0:
             index = tuple(map(int, np.argwhere(differing(want, got))[0]))
-        note = f"kernel {op['kernel']} differs bitwise from its semantics"
+        note = f"kernel {launch.kernel} differs bitwise from its semantics"
         elements = numbers(want, got, index)
         record = CheckRecord(
             None,
@@ -139,7 +144,7 @@ def _compare(op: Op, memory: _Contents, evaluator: Evaluator) -> KernelCheck:
         )
         break
     spent = time.perf_counter() - started
-    return KernelCheck(op, op["kernel"], _timed(record, spent))
+    return KernelCheck(op, launch.kernel, _timed(record, spent))
 
 
 def _timed(record: CheckRecord, seconds: float) -> CheckRecord:
@@ -154,17 +159,16 @@ class _Contents:
         self.bytes: dict[Value, np.ndarray] = {}
         arena = executable.arena
         for op in module.main.body.ops:
-            if op.kind == "target.input":
-                self._put(op.result, inputs[op["index"]])
-            elif op.kind == "target.constant":
-                self._put(op.result, as_array(op["value"], module.weights))
-            elif op.kind == "target.alloc" and "output" in op.attributes:
-                self._put(op.result, outputs[op["output"]])
-            elif op.kind == "target.alloc":
-                start = op["offset"]
-                self.bytes[op.result] = arena[start : start + op.result.type.bytes]
-            elif op.kind == "target.view":
-                self.bytes[op.result] = self.bytes[op.operands[0]]
+            if given := Input.match(op):
+                self._put(op.result, inputs[given.index])
+            elif constant := Constant.match(op):
+                self._put(op.result, as_array(constant.value, module.weights))
+            elif (alloc := Alloc.match(op)) and alloc.output is not None:
+                self._put(op.result, outputs[alloc.output])
+            elif alloc is not None:
+                self.bytes[op.result] = arena[alloc.offset :][: op.result.type.bytes]
+            elif view := View.match(op):
+                self.bytes[op.result] = self.bytes[view.buffer]
 
     def _put(self, value: Value, array: np.ndarray) -> None:
         self.bytes[value] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

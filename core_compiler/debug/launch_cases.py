@@ -23,11 +23,11 @@ from core_compiler.debug.extents import (
 from core_compiler.debug.flips import flip
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.kinds import MEANING_IN_REGION
+from core_compiler.ir.target import Launch
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
 from core_compiler.kernel_ir.interpreter import KernelFault, interpret
 from core_compiler.kernel_ir.ops import element
 from core_compiler.ops.traits import has_trait
-from core_compiler.passes.bufferize import OVER
 from core_compiler.support.arrays import strided
 
 #: The values of a case as reported to the user, besides seeded random floats and the integers 0 and
@@ -82,10 +82,10 @@ def adversarial_cases(launch: Op, scheduled: Any, sizes: Sequence[int]) -> Itera
         if reduces and _has(kernel, _EXTREMES, "is_integer"):
             for kind in (LEAST, LARGEST):
                 yield LaunchCase(launch, scheduled, minimal_sizes(kernel, few), kind)
-    if not any(v.type.dtype.is_float for v in launch.operands[: launch["reads"]]):
+    if not any(v.type.dtype.is_float for v in Launch.of(launch).read):
         return
     yield LaunchCase(launch, scheduled, few, ADVERSARIAL)
-    if any(map(_is_condition, launch.operands[launch["reads"] :])) and (
+    if any(map(_is_condition, Launch.of(launch).written)) and (
         points(kernel, sizes) <= MAX_CONDITION_TERMS
     ):
         for kind in (BEFORE, AFTER):
@@ -120,7 +120,7 @@ _CALCULATE = frozenset(f"core.{name}" for name in (
 
 def _calculates(launch: Op) -> bool:
     """Return whether a launch reads integers and only calculates with them."""
-    read = [v for v in launch.operands[: launch["reads"]] if v.type.dtype.is_integer]
+    read = [v for v in Launch.of(launch).read if v.type.dtype.is_integer]
     return bool(read) and all(
         op.kind in _CALCULATE or (op.kind == "core.cast" and op.operands[0].type.dtype.is_integer)
         for region in launch.regions
@@ -141,8 +141,8 @@ def first_launches(module: Module, schedules: Mapping[str, Any]) -> list[Op]:
     """Return the first launch of each scheduled kernel, in program order."""
     found: dict[str, Op] = {}
     for op in module.main.body.ops:
-        if op.kind == "target.launch" and op["kernel"] in schedules:
-            found.setdefault(op["kernel"], op)
+        if (launch := Launch.match(op)) and launch.kernel in schedules:
+            found.setdefault(launch.kernel, op)
     return list(found.values())
 
 
@@ -159,18 +159,13 @@ class LaunchCase:
         self.first = scheduled.steps[0].function
         self.full_sizes = launch_sizes(launch)
         self.sizes = reduced_sizes(self.first, self.full_sizes) if sizes is None else list(sizes)
-        reads = launch["reads"]
-        slots = [
-            (kind, n if kind == "operand" else reads + n)
-            for kind, n in launch["arguments"]
-            if kind != "size"
-        ]
-        self.buffers = [launch.operands[n] for _, n in slots]
-        self.outputs = [i for i, (kind, _) in enumerate(slots) if kind == "result"]
+        given = Launch.of(launch)
+        kinds = [kind for kind, _ in given.arguments if kind != "size"]
+        self.buffers = list(given.buffers)
+        self.outputs = [i for i, kind in enumerate(kinds) if kind == "result"]
         #: Maps results that a kernel writes only in part to their earlier contents.
         self.over = {
-            launch.operands[reads + result]: launch.operands[number]
-            for result, number in launch.get(OVER, ())
+            given.written[result]: launch.operands[number] for result, number in given.over
         }
 
     def set_contents(self, value: Value, array: np.ndarray) -> None:
@@ -223,7 +218,7 @@ class LaunchCase:
         The truth values are those of the plain loops; the smallest buffer that they depend on is
         varied. Empty if they do not change.
         """
-        reads = self.launch.operands[: self.launch["reads"]]
+        reads = Launch.of(self.launch).read
         conditions = [i for i in self.outputs if _is_condition(self.buffers[i])]
         sizes = self.sizes[: len(index_arguments(self.first))]
         for value in sorted(dict.fromkeys(reads), key=lambda v: made[v].size):
@@ -276,14 +271,11 @@ class LaunchCase:
 
     def meaning(self, evaluator: Evaluator) -> list[np.ndarray]:
         """Return the results of the launch's region, laid out as in memory."""
-        reads = self.launch["reads"]
-        arrays = [
-            np.array(_tensor(self.memory[v], v.type), order="C")
-            for v in self.launch.operands[:reads]
-        ]
+        launch = Launch.of(self.launch)
+        arrays = [np.array(_tensor(self.memory[v], v.type), order="C") for v in launch.read]
         results = evaluator.block(self.launch.regions[0], arrays)
         made = {}
-        for value, array in zip(self.launch.operands[reads:], results, strict=True):
+        for value, array in zip(launch.written, results, strict=True):
             flat = np.zeros_like(self.memory[value])
             _tensor(flat, value.type)[...] = array
             made[value] = flat

@@ -30,6 +30,7 @@ from core_compiler.debug.remembered import KERNEL_SOURCES, PassedChecks
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.target import Launch
 from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
 from core_compiler.kernel_ir.interpreter import KernelFault
 from core_compiler.kernel_ir.ops import access
@@ -65,10 +66,10 @@ def check_loops(
     """
     passed = PassedChecks("loops", _SOURCES)
     for launch in first_launches(module, schedules):
-        kernel = launch["kernel"]
+        kernel = Launch.of(launch).kernel
         started = time.perf_counter()
         scheduled = schedules[kernel]
-        value = launch.operands[launch["reads"]]
+        value = Launch.of(launch).written[0]
         integers = _integers(launch, tensor_of_buffer)
         key = _key(launch, scheduled.steps[0].function, integers)
         verdict, note, off = (
@@ -102,13 +103,13 @@ def check_loops(
 
 def _integers(launch: Op, tensor_of_buffer: Callable[[Value], Any]) -> dict[Value, np.ndarray]:
     """Return the integer tensors that a launch reads, if known."""
-    read = launch.operands[: launch["reads"]]
+    read = Launch.of(launch).read
     found = {v: tensor_of_buffer(v) for v in read if v.type.dtype.is_integer}
     return {v: a for v, a in found.items() if a is not None and a.shape == v.type.shape}
 
 
 def _check_launch(launch: Op, scheduled: Any, evaluator: Evaluator, integers: Mapping, note: str):
-    kernel = launch["kernel"]
+    kernel = Launch.of(launch).kernel
     sizes = _small(scheduled.steps[0].function, launch_sizes(launch))
     if sizes is None:
         return "unchecked", f"kernel {kernel}: too many terms for the interpreter", None
@@ -129,7 +130,7 @@ def _check_launch(launch: Op, scheduled: Any, evaluator: Evaluator, integers: Ma
 
 
 def _compare_case(case: LaunchCase, evaluator: Evaluator, note: str):
-    kernel = case.launch["kernel"]
+    kernel = Launch.of(case.launch).kernel
     try:
         runs = [case.loops_over(pattern) for pattern in _PATTERNS]
     except KernelFault as fault:

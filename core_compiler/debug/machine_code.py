@@ -26,8 +26,8 @@ from core_compiler.debug.launch_cases import LaunchCase, cases, first_launches
 from core_compiler.debug.remembered import KERNEL_SOURCES, PassedChecks
 from core_compiler.ir import Block, Function, Module, Op, Value, buffer, dense
 from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.target import ALLOC, CONSTANT, COPY, INPUT, OUTPUT, OVER, Launch
 from core_compiler.kernel_ir.interpreter import KernelFault
-from core_compiler.passes.bufferize import ALLOC, CONSTANT, COPY, INPUT, OUTPUT, OVER
 from core_compiler.passes.outline_kernels import is_exchange
 
 #: Numbers of threads that each part is executed with.
@@ -61,8 +61,9 @@ def check_code(
         if is_exchange(launch):
             continue  # shards execute it together
         started = time.perf_counter()
-        kernel, scheduled = launch["kernel"], facts["schedules"][launch["kernel"]]
-        value = launch.operands[launch["reads"]]
+        kernel = Launch.of(launch).kernel
+        scheduled = facts["schedules"][kernel]
+        value = Launch.of(launch).written[0]
         key = _key(launch, facts)
         threads = _list_threads(THREADS)
         note = f"kernel {kernel}: machine code on parts of its launch, {threads} threads"
@@ -86,15 +87,14 @@ def _fault(
     launch, scheduled, module, facts, target, precomputed: Sequence
 ) -> dict[str, Any] | None:
     """Return the fault on the first wrong part, or None."""
+    kernel = Launch.of(launch).kernel
     for number, case in enumerate(cases(launch, scheduled)):
         wanted = precomputed[number] if number < len(precomputed) else case.loops()
         if isinstance(wanted, KernelFault):
             return None  # the schedule's check reports it
         program = IsolatedLaunch(case, module)
         for threads in THREADS:
-            subject = (
-                f"kernel {launch['kernel']}: its machine code on {case.extents()}, on {threads} "
-            )
+            subject = f"kernel {kernel}: its machine code on {case.extents()}, on {threads} "
             subject += "thread" if threads == 1 else "threads"
             try:
                 got, guards = program.executed(facts, target, threads)
@@ -136,7 +136,7 @@ class IsolatedLaunch:
 
     def __init__(self, case: LaunchCase, module: Module):
         launch = case.launch
-        reads = launch["reads"]
+        given = Launch.of(launch)
         packed = case.scheduled.launch.pack if case.scheduled.launch is not None else ()
         constants = {case.buffers[position] for position in packed}
         self.case, self.ops = case, []
@@ -144,17 +144,15 @@ class IsolatedLaunch:
         self.arguments: list[Value] = []
         self.results: list[Value] = []
         copies: dict[Value, Value] = {}
-        for value in launch.operands[:reads]:
+        for value in given.read:
             if value not in copies:
                 array = case.memory[value]
                 copies[value] = self._constant(array) if value in constants else self._input(array)
-        made = {value: self._result(value) for value in launch.operands[reads:]}
-        operands = [copies[v] for v in launch.operands[:reads]]
-        operands += [made[v] for v in launch.operands[reads:]]
+        made = {value: self._result(value) for value in given.written}
+        operands = [*(copies[v] for v in given.read), *(made[v] for v in given.written)]
         sizes = iter(case.sizes)
         arguments = tuple(
-            (kind, next(sizes) if kind == "size" else number)
-            for kind, number in launch["arguments"]
+            (kind, next(sizes) if kind == "size" else number) for kind, number in given.arguments
         )
         attributes = {k: v for k, v in launch.attributes.items() if k != OVER}
         self.ops.append(
@@ -217,11 +215,12 @@ def _key(launch: Op, facts: Mapping[str, Any]) -> str:
 
     It covers the code of its kernels and packers, its sizes and its buffers.
     """
-    compiled, scheduled = facts["compiled"], facts["schedules"][launch["kernel"]]
+    given = Launch.of(launch)
+    compiled, scheduled = facts["compiled"], facts["schedules"][given.kernel]
     packed = scheduled.launch.pack if scheduled.launch is not None else ()
-    packers = [facts["packers"][launch["kernel"], index] for index in packed]
-    names = (launch["kernel"], *scheduled.cores, *packers)
+    packers = [facts["packers"][given.kernel, index] for index in packed]
+    names = (given.kernel, *scheduled.cores, *packers)
     keys = [compiled[name].ref.key for name in names if name in compiled]
     types = [str(v.type) for v in launch.operands]
-    text = repr((keys, launch["arguments"], launch.get(OVER, ()), types))
+    text = repr((keys, given.arguments, given.over, types))
     return hashlib.sha256(text.encode()).hexdigest()

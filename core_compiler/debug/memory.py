@@ -10,22 +10,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core_compiler.ir import Module, Op, Value
-from core_compiler.ir.types import row_major
-from core_compiler.passes.bufferize import (
+from core_compiler.ir.target import (
     ALLOC,
     CONSTANT,
     COPY,
     INPUT,
-    LOOP,
+    LAUNCH,
     OUTPUT,
-    REPEAT,
     VIEW,
+    Alloc,
+    Launch,
+    Loop,
+    Output,
+    Repeat,
 )
-from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.ir.types import row_major
 from core_compiler.placement.problem import Lifetime, Plan
 from core_compiler.placement.verify import verify
-
-_PLACES = {"offset", "output"}
 
 
 def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
@@ -35,18 +36,20 @@ def complaints(module: Module, facts: Mapping[str, Any]) -> list[str]:
     """
     ops = module.main.body.ops
     wrong = [*_not_received(ops), *_overwritten(ops)]
-    if not any(op.kind == ALLOC and "size" in op.attributes for op in ops):
+    allocated = [Alloc(op) for op in ops if op.kind == ALLOC]
+    if all(alloc.size is None for alloc in allocated):
         return wrong
-    placed = [op for op in ops if op.kind == ALLOC and "offset" in op.attributes]
     spans = _spans(ops)
     lifetimes, offsets = [], []
-    for op in placed:
-        size = op.result.type.bytes
-        if op["size"] < size:
-            wrong.append(f"{op.result} needs {size} bytes, got {op['size']}")
-        start, end = spans.get(op.result, (0, 0))
-        lifetimes.append(Lifetime(str(op.result), size, start, end, 1))
-        offsets.append(op["offset"])
+    for alloc in allocated:
+        if alloc.offset is None:
+            continue
+        value, size = alloc.result, alloc.result.type.bytes
+        if (alloc.size or 0) < size:
+            wrong.append(f"{value} needs {size} bytes, got {alloc.size}")
+        start, end = spans.get(value, (0, 0))
+        lifetimes.append(Lifetime(str(value), size, start, end, 1))
+        offsets.append(alloc.offset)
     wrong += _results(ops)
     peak = max((o + b.size for o, b in zip(offsets, lifetimes, strict=True)), default=0)
     wrong += verify(Plan(tuple(lifetimes), tuple(offsets), peak, 0, "ops of main"))
@@ -61,7 +64,8 @@ def unplaced(module: Module) -> list[str]:
     return [
         f"{op.result} has no memory: neither an offset nor the memory of a result"
         for op in module.main.body.ops
-        if op.kind == ALLOC and not ("size" in op.attributes and _PLACES & set(op.attributes))
+        if (alloc := Alloc.match(op))
+        and (alloc.size is None or alloc.offset is alloc.output is None)
     ]
 
 
@@ -72,17 +76,18 @@ def mismarked(module: Module) -> list[str]:
     """
     ops = module.main.body.ops
     spans, root = _spans(ops), roots(ops)
-    results = {root.get(op.operands[0], op.operands[0]) for op in ops if op.kind == OUTPUT}
+    results = {root.get(v, v) for v in (op.operands[0] for op in ops if op.kind == OUTPUT)}
     wrong = []
     for op in ops:
-        if op.kind != ALLOC or op.result not in spans:
+        alloc = Alloc.match(op)
+        if alloc is None or op.result not in spans:
             continue
         start, end = spans[op.result]
         needed = start, len(ops) if op.result in results else end
-        if (op.get("start"), op.get("end")) != needed:
+        if (alloc.start, alloc.end) != needed:
             wrong.append(
                 f"{op.result} is live from step {needed[0]} to {needed[1]}, but is marked "
-                f"{op.get('start')} to {op.get('end')}"
+                f"{alloc.start} to {alloc.end}"
             )
     return wrong
 
@@ -102,9 +107,10 @@ def _not_received(ops: tuple[Op, ...]) -> list[str]:
     taken: dict[Value, int] = {}
     allocated = {op.result for op in ops if op.kind == ALLOC}
     for op in ops:
-        if op.kind != OUTPUT:
+        output = Output.match(op)
+        if output is None:
             continue
-        source, index = op.operands[0], op["index"]
+        source, index = output.buffer, output.index
         value = root.get(source, source)
         if value not in allocated:
             wrong.append(f"result {index} is in the memory of {value}, which is never allocated")
@@ -129,7 +135,7 @@ def _overwritten(ops: tuple[Op, ...]) -> list[str]:
     for op in ops:
         written: Sequence[Value] = ()
         if op.kind == LAUNCH:
-            written = op.operands[op["reads"] :]
+            written = Launch.of(op).written
         elif op.kind == COPY:
             written = op.operands[1:]
         for value in written:
@@ -148,17 +154,18 @@ def _results(ops: tuple[Op, ...]) -> list[str]:
     Allocations without an offset (yet) are not checked.
     """
     root = roots(ops)
-    placed = [op for op in ops if op.kind == ALLOC and "size" in op.attributes]
-    given = {op.result: op.get("output") for op in placed}
-    waiting = {op.result for op in ops if op.kind == ALLOC} - given.keys()
+    allocated = [Alloc(op) for op in ops if op.kind == ALLOC]
+    given = {alloc.result: alloc.output for alloc in allocated if alloc.size is not None}
+    waiting = {alloc.result for alloc in allocated} - given.keys()
     wrong, named = [], set()
     for op in ops:
-        if op.kind != OUTPUT:
+        output = Output.match(op)
+        if output is None:
             continue
-        value = root.get(op.operands[0], op.operands[0])
+        value = root.get(output.buffer, output.buffer)
         named.add(value)
-        if value not in waiting and given.get(value) != op["index"]:
-            wrong.append(f"result {op['index']} is {value}, which is not the caller's memory")
+        if value not in waiting and given.get(value) != output.index:
+            wrong.append(f"result {output.index} is {value}, which is not the caller's memory")
     for value, index in given.items():
         if index is not None and value not in named:
             wrong.append(f"{value} has the caller's memory of result {index} but is not a result")
@@ -211,8 +218,8 @@ def loops(ops: tuple[Op, ...]) -> list[tuple[int, int]]:
     begins: dict[int, int] = {}
     found = []
     for at, op in enumerate(ops):
-        if op.kind == LOOP:
-            begins[op["loop"]] = at
-        elif op.kind == REPEAT:
-            found.append((begins[op["loop"]], at))
+        if loop := Loop.match(op):
+            begins[loop.loop] = at
+        elif repeat := Repeat.match(op):
+            found.append((begins[repeat.loop], at))
     return found

@@ -26,9 +26,9 @@ from core_compiler.debug.remembered import KERNEL_SOURCES, PassedChecks
 from core_compiler.ir import Module, Op
 from core_compiler.ir.core import structure_key
 from core_compiler.ir.events import CheckRecord
+from core_compiler.ir.target import Launch
 from core_compiler.kernel_ir.interpreter import KernelFault
 from core_compiler.ops.costs import cost
-from core_compiler.passes.bufferize import OVER
 
 #: A wrong launch with at most this many operations is tried whole, to find wrong plain loops.
 MOST_FLOPS = 2_000_000
@@ -55,7 +55,7 @@ def check_schedules(
     """
     passed = PassedChecks("schedules", _SOURCES)
     for launch in first_launches(module, schedules):
-        kernel = launch["kernel"]
+        kernel = Launch.of(launch).kernel
         started = time.perf_counter()
         scheduled = schedules[kernel]
         tried = list(cases(launch, scheduled))
@@ -68,7 +68,7 @@ def check_schedules(
             found = _first_bad(case, wanted)
             if found is not None:
                 break
-        value = launch.operands[launch["reads"]]
+        value = Launch.of(launch).written[0]
         spent = time.perf_counter() - started
         if found is None:
             if key not in passed:
@@ -94,8 +94,8 @@ def _key(launch: Op, scheduled: Any, tried: Sequence[LaunchCase]) -> str:
     sizes = [
         (c.sizes, c.kind, plan.more_sizes(c.sizes, 1) if plan is not None else ()) for c in tried
     ]
-    types = [str(v.type) for v in launch.operands]
-    text = repr((structure_key(kernels), sizes, types, launch["arguments"], launch.get(OVER, ())))
+    types, given = [str(v.type) for v in launch.operands], Launch.of(launch)
+    text = repr((structure_key(kernels), sizes, types, given.arguments, given.over))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

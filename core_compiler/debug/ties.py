@@ -26,9 +26,9 @@ from core_compiler.debug.gradients import (
     replaces_elements,
 )
 from core_compiler.debug.metric import distance
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
 from core_compiler.ops.base import view
-from core_compiler.ops.views import OpView
 
 #: (view of op, operands, result's cotangent) -> the declared contribution to each operand.
 Formula = Callable[[Any, Sequence[np.ndarray], np.ndarray], Sequence[np.ndarray | None]]

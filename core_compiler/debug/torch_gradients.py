@@ -17,9 +17,9 @@ from core_compiler.debug.gradients import SLOPE, GradientCheck, PeerResult, Poin
 from core_compiler.debug.metric import distance
 from core_compiler.debug.ties import point_of_ties
 from core_compiler.ir import Op, TensorType, Value
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
 from core_compiler.ops.base import view
-from core_compiler.ops.views import OpView
 
 
 def version() -> str:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from core_compiler.ir import Block, Module, Op, Rewrite, Value
+from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.passes.base import CONTROL_FLOW
 
 #: Ops that hold others as their members, in program order.
-HOLDERS = frozenset({"core.group", "target.launch"})
 
 Key = Value | Op
 
@@ -28,7 +28,7 @@ def key(op: Op) -> Key:
 
 def parts(op: Op) -> tuple[Op, ...]:
     """Return the members of a group or launch, else the op itself."""
-    return op.regions[0].ops if op.kind in HOLDERS and op.regions else (op,)
+    return op.regions[0].ops if op.kind in MEANING_IN_REGION and op.regions else (op,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Index:
         return {
             member: OpLocation(key(op), number)
             for op in self.home
-            if op.kind in HOLDERS
+            if op.kind in MEANING_IN_REGION
             for number, member in enumerate(parts(op))
         }
 
@@ -182,7 +182,7 @@ class Changes:
             number = location.member - copied
             for op in rewrite.old:
                 if number < len(parts(op)):
-                    return [OpLocation(key(op), number if op.kind in HOLDERS else None)]
+                    return [OpLocation(key(op), number if op.kind in MEANING_IN_REGION else None)]
                 number -= len(parts(op))
         new = next(op for op in rewrite.new if key(op) == location.key)
         kept = _same_holder(new, rewrite.old)
@@ -198,7 +198,7 @@ def _copied(rewrite: Rewrite) -> int | None:
 
     They come first.  None for other rewrites.
     """
-    if len(rewrite.new) != 1 or rewrite.new[0].kind not in HOLDERS or not rewrite.old:
+    if len(rewrite.new) != 1 or rewrite.new[0].kind not in MEANING_IN_REGION or not rewrite.old:
         return None
     more = len(parts(rewrite.new[0])) - sum(len(parts(op)) for op in rewrite.old)
     return more if more >= 0 else None
@@ -228,9 +228,9 @@ def _moved_to(rewrite: Rewrite, location: OpLocation) -> list[OpLocation]:
 
 def _same_holder(op: Op, others: Sequence[Op]) -> Op | None:
     """Return the only group or launch in ``others`` with as many members as ``op``, or None."""
-    if op.kind not in HOLDERS:
+    if op.kind not in MEANING_IN_REGION:
         return None
-    found = [o for o in others if o.kind in HOLDERS]
+    found = [o for o in others if o.kind in MEANING_IN_REGION]
     return found[0] if len(found) == 1 and len(parts(found[0])) == len(parts(op)) else None
 
 

@@ -17,8 +17,9 @@ from typing_extensions import override
 
 from core_compiler.debug import fusions, patterns
 from core_compiler.debug.stages import Stages
-from core_compiler.debug.trails import HOLDERS, OpLocation, key, parts
+from core_compiler.debug.trails import OpLocation, key, parts
 from core_compiler.ir import Op, Rewriter, Value
+from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ir.refusal import Refusal
 from core_compiler.passes.base import Pass, RefusalContext
 from core_compiler.passes.grouping import Fusion, family, feeder, is_copied
@@ -365,7 +366,11 @@ class _Step:
                 break
         rewrite = self.changes.rewrites[number]
         shown = [self.before.shown(s[0]) for s in self.core]
-        held = parts(rewrite.new[0])[:8] if rewrite.new and rewrite.new[0].kind in HOLDERS else ()
+        held = (
+            parts(rewrite.new[0])[:8]
+            if rewrite.new and rewrite.new[0].kind in MEANING_IN_REGION
+            else ()
+        )
         words = ", ".join(dict.fromkeys(op.kind.rpartition(".")[2] for op in held))
         made = rewrite.new or tuple(o for o in rewrite.old if o not in shown)
         text = "{0} and {1} were fused by the rule `{2}`" + (

@@ -12,7 +12,8 @@ from core_compiler.hardware.limits import of_machine
 from core_compiler.hardware.machine import Machine
 from core_compiler.ir import Function, Module, Op, Value
 from core_compiler.ir.events import BufferRecord, KernelRecord, Observer, TimingRecord
-from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.ir.target import LAUNCH
+from core_compiler.ir.target import Launch as LaunchOp
 from core_compiler.placement.problem import ALIGNMENT
 from core_compiler.runtime.compile_worker import ASSEMBLY, INTERMEDIATE
 from core_compiler.runtime.program import Launch
@@ -41,7 +42,7 @@ def kernel_records(module: Module, facts: Mapping[str, Any]) -> list[KernelRecor
     launches: dict[str, list[Op]] = {}
     for op in module.main.body.ops:
         if op.kind == LAUNCH:
-            launches.setdefault(op["kernel"], []).append(op)
+            launches.setdefault(LaunchOp.of(op).kernel, []).append(op)
     walks = {
         name: list(f.body.walk()) for name, f in module.functions.items() if f.level == "kernel"
     }
@@ -156,8 +157,8 @@ def memory_map(facts: Mapping[str, Any]) -> MemoryMap:
     _, _, launches = facts.get("program", (None, None, ()))
     makers: dict[Value, str] = {}
     for op in launches:
-        for value in op.operands[len(op.operands) - op.get("writes", 0) :]:
-            makers.setdefault(value, op["kernel"])
+        for value in LaunchOp.of(op).written if op.kind == LAUNCH else ():
+            makers.setdefault(value, LaunchOp.of(op).kernel)
     plan = facts["plan"]
     placed = [
         Placed(
@@ -230,9 +231,9 @@ def schedule_steps(module: Module, kernel: str, target) -> list[tuple[str, str, 
     read from a recording: schedules are deterministic, so their many steps are not stored.
     """
     sizes = [
-        tuple(n for kind, n in op["arguments"] if kind == "size")
+        LaunchOp.of(op).sizes
         for op in module.main.body.ops
-        if op.kind == LAUNCH and op["kernel"] == kernel
+        if op.kind == LAUNCH and LaunchOp.of(op).kernel == kernel
     ]
     scheduled = target.schedule(module.functions[kernel], {}, sizes)
     return [(step.name, step.kernel, step.function) for step in scheduled.steps]

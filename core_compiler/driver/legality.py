@@ -15,6 +15,7 @@ from core_compiler.ir import (
     VectorType,
     attributes_key,
 )
+from core_compiler.ir import target as target_level
 from core_compiler.ir.core import Op
 from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ir.verifier import LevelRules
@@ -23,21 +24,7 @@ from core_compiler.ops.base import REGISTRY, TypeRuleError, infer_op
 from core_compiler.support.errors import InternalError
 
 #: Ops of main after bufferize; ``launch`` and ``group`` keep their tensor region.
-TARGET_OPS = frozenset(
-    f"target.{name}"
-    for name in (
-        "alloc",
-        "constant",
-        "copy",
-        "input",
-        "launch",
-        "loop",
-        "output",
-        "repeat",
-        "test",
-        "view",
-    )
-)
+TARGET_OPS = frozenset(declared.kind for declared in target_level.KINDS)
 
 
 def levels(target=None) -> dict[str, LevelRules]:
@@ -54,7 +41,7 @@ def levels(target=None) -> dict[str, LevelRules]:
 def _levels() -> dict[str, LevelRules]:
     tensor_ops = frozenset(REGISTRY) | {"core.group"}
     return {
-        "tensor": LevelRules(tensor_ops | {"target.launch"}, (TensorType,), type_complaint),
+        "tensor": LevelRules(tensor_ops | {target_level.LAUNCH}, (TensorType,), type_complaint),
         "target": LevelRules(tensor_ops | TARGET_OPS, (TensorType, BufferType), type_complaint),
         "kernel": LevelRules(
             frozenset(KERNEL_OPS), (BufferType, DType, IndexType, VectorType), lambda op: None

@@ -13,6 +13,7 @@ from math import prod
 from core_compiler.ir import BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.ops import DISTRIBUTED, definition, is_pure
+from core_compiler.kernel_ir.views import Constant, For, Invoke, loop_kind
 from core_compiler.support.errors import InternalError
 
 #: Alignment of scratch buffers, in bytes.
@@ -28,7 +29,7 @@ def parallel_nest(function: Function) -> list[Op]:
         if len(acting) != 1 or acting[0].kind != "kernel.for":
             break
         (loop,) = acting
-        if loop.get("loop") not in DISTRIBUTED or _depends(loop.operands[:3], ivs, block):
+        if loop_kind(loop) not in DISTRIBUTED or _depends(For.of(loop).bounds, ivs, block):
             break
         nest.append(loop)
         block = loop.regions[0]
@@ -58,7 +59,7 @@ def callees(function: Function) -> tuple[str, ...]:
 
     Their addresses follow its index arguments in the argument block of a launch.
     """
-    names = (op["callee"] for op in function.body.walk() if op.kind == "kernel.invoke")
+    names = (Invoke.of(op).callee for op in function.body.walk() if op.kind == "kernel.invoke")
     return tuple(dict.fromkeys(names))
 
 
@@ -70,7 +71,7 @@ def work_items(function: Function, sizes: Sequence[int]) -> int:
     env = _evaluate_indices(function, sizes)
     total = 1
     for loop in nest:
-        lower, upper, step = (env[v] for v in loop.operands[:3])
+        lower, upper, step = (env[v] for v in For.of(loop).bounds)
         total *= max(0, -(-(upper - lower) // step))
     return total
 
@@ -84,7 +85,7 @@ def scratch_bytes(
     deepest = 0
     for op in function.body.walk():
         if op.kind == "kernel.invoke" and functions:
-            deepest = max(deepest, _static_scratch(functions[op["callee"]], functions))
+            deepest = max(deepest, _static_scratch(functions[Invoke.of(op).callee], functions))
     return total + deepest
 
 
@@ -96,7 +97,7 @@ def _static_scratch(function: Function, functions) -> int:
             raise InternalError(f"{function.name} is invoked and allocates a run-time size")
         own += _allocated_bytes(op, {})
     invoked = [
-        _static_scratch(functions[op["callee"]], functions)
+        _static_scratch(functions[Invoke.of(op).callee], functions)
         for op in function.body.walk()
         if op.kind == "kernel.invoke"
     ]
@@ -127,7 +128,7 @@ def _evaluate_indices(function: Function, sizes: Sequence[int]) -> dict[Value, i
         for op in block.ops:
             evaluate = definition(op).on_indices
             if op.kind == "kernel.constant" and op.result.type is INDEX:
-                env[op.result] = op["value"]
+                env[op.result] = Constant.of(op).index
             elif evaluate is not None and all(v in env for v in op.operands):
                 env[op.result] = evaluate(*(env[v] for v in op.operands))
     return env

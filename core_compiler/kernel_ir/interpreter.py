@@ -28,6 +28,16 @@ from core_compiler.kernel_ir.ops import (
     lane_axis,
     substitute_operands,
 )
+from core_compiler.kernel_ir.views import (
+    Call,
+    Constant,
+    Extract,
+    For,
+    Invoke,
+    Shuffle,
+    View,
+    loop_kind,
+)
 from core_compiler.support.arrays import strided
 from core_compiler.support.errors import InternalError
 
@@ -86,7 +96,7 @@ def stored_buffers(function: Function, functions: Mapping[str, Function]) -> set
         elif op.kind == "kernel.store":
             stored.add(access(op)[0])
         elif op.kind == "kernel.invoke":
-            callee = functions[op["callee"]]
+            callee = functions[Invoke.of(op).callee]
             theirs = stored_buffers(callee, functions)
             pairs = zip(op.operands, callee.arguments, strict=True)
             stored.update(whole.get(mine, mine) for mine, own in pairs if own in theirs)
@@ -450,12 +460,12 @@ class _Translator:
 
     def _for(self, op: Op) -> None:
         (body,) = op.regions
-        lower, upper, step = map(self.name, op.operands[:3])
+        lower, upper, step = map(self.name, For.of(op).bounds)
         carried = [self.name(v) for v in body.arguments[1:]]
-        for inner, init in zip(carried, op.operands[3:], strict=True):
+        for inner, init in zip(carried, For.of(op).init, strict=True):
             self.line(f"{inner} = {self.name(init)}")
         span = f"range({lower}, {upper}, {step})"
-        if op.get("loop") in CONCURRENT:
+        if loop_kind(op) in CONCURRENT:
             span = f"state.parallel({lower}, {upper}, {step})"
         self.line(f"for {self.name(body.arguments[0])} in {span}:", op)
         self.indent += 1
@@ -524,7 +534,7 @@ class _Translator:
 
     def _view(self, op: Op) -> None:
         memory, *starts = [self.name(v) for v in op.operands]
-        where, dropped = ", ".join(starts), tuple(op.get("dropped", ()))
+        where, dropped = ", ".join(starts), tuple(View.of(op).dropped)
         self.line(f"{self.name(op.result)} = {memory}.part(({where},), {dropped})", op)
         self.open(op.result)
 
@@ -532,12 +542,12 @@ class _Translator:
         names = [self.name(v) for v in op.operands]
         cut = sum(isinstance(v.type, BufferType) for v in op.operands)
         buffers, sizes = ", ".join(names[:cut]), ", ".join(names[cut:])
-        self.line(f"state.invoke({op['callee']!r}, [{buffers}], [{sizes}])", op)
+        self.line(f"state.invoke({Invoke.of(op).callee!r}, [{buffers}], [{sizes}])", op)
 
     # -- values
 
     def _constant(self, op: Op) -> None:
-        value, kind = op["value"], op.result.type
+        value, kind = Constant.of(op).value, op.result.type
         if kind is INDEX:
             self.line(f"{self.name(op.result)} = {int(value)}", op)
             return
@@ -557,10 +567,12 @@ class _Translator:
         self.line(f"{self.name(op.result)} = {made}", op)
 
     def _extract(self, op: Op) -> None:
-        self.line(f"{self.name(op.result)} = {self.name(op.operands[0])}[{op['lane']}]", op)
+        self.line(
+            f"{self.name(op.result)} = {self.name(op.operands[0])}[{Extract.of(op).lane}]", op
+        )
 
     def _shuffle(self, op: Op) -> None:
-        mask = self.constant(np.array(op["mask"]))
+        mask = self.constant(np.array(Shuffle.of(op).mask))
         v, w = map(self.name, op.operands)
         self.line(f"{self.name(op.result)} = concatenate(({v}, {w}))[{mask}]", op)
 
@@ -576,8 +588,8 @@ class _Translator:
 
     def _call(self, op: Op) -> None:
         args = ", ".join(map(self.name, op.operands))
-        dtype = self.constant(op["dtype"].numpy.type)
-        self.line(f"{self.name(op.result)} = contract({op['callee']!r})({dtype}, {args})", op)
+        dtype = self.constant(Call.of(op).dtype.numpy.type)
+        self.line(f"{self.name(op.result)} = contract({Call.of(op).callee!r})({dtype}, {args})", op)
 
     def scalar(self, op: Op) -> str:
         """Return the Python expression of a scalar op, lane by lane on vectors."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_compiler.ir import Block, BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.ops import CONCURRENT, KernelTypeError, access, result_types
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.support.errors import InternalError
 
 
@@ -59,9 +60,9 @@ def _verify_block(
         _verify_op(function, op, top)
         inside = around
         if op.kind == "kernel.for" and op.get("name"):  # schedules find loops by name
-            if op["name"] in around:
+            if For.of(op).name in around:
                 raise KernelError(f"{function.name}: {op} is in a loop of the same name")
-            inside = around | {op["name"]}
+            inside = around | {For.of(op).name}
         for region in op.regions:
             _verify_block(function, region, visible, top, inside)
         visible |= set(op.results)
@@ -90,12 +91,12 @@ def _verify_op(function: Function, op: Op, top: set) -> None:
 
 def _verify_for(function: Function, op: Op) -> None:
     (body,) = op.regions
-    carried = [v.type for v in op.operands[3:]]
+    carried = [v.type for v in For.of(op).init]
     if not body.arguments or body.arguments[0].type is not INDEX:
         raise KernelError(f"{function.name}: {op}: the first region argument must be the index")
     if [v.type for v in body.arguments[1:]] != carried or [v.type for v in body.outputs] != carried:
         raise KernelError(f"{function.name}: {op}: carried types differ")
-    if op.get("loop") in CONCURRENT:
+    if loop_kind(op) in CONCURRENT:
         if carried:
             raise KernelError(f"{function.name}: {op}: a {op['loop']} loop must not carry values")
         _verify_disjoint(function, op)
@@ -116,10 +117,10 @@ def _verify_disjoint(function: Function, loop: Op) -> None:
     depends = {body.arguments[0]}
     private = {v for op in body.walk() if op.kind == "kernel.alloc" for v in op.results}
     for op in body.walk():
-        if op.kind == "kernel.for" and not depends.isdisjoint(op.operands[:3]):
-            depends.add(op.regions[0].arguments[0])
+        if op.kind == "kernel.for" and not depends.isdisjoint(For.of(op).bounds):
+            depends.add(For.of(op).index)
         if op.kind == "kernel.for":  # carried values depend on the initial values
-            pairs = zip(op.regions[0].arguments[1:], op.operands[3:], strict=True)
+            pairs = zip(For.of(op).carried, For.of(op).init, strict=True)
             depends.update(inner for inner, start in pairs if start in depends)
         if not depends.isdisjoint(op.uses()):
             depends.update(op.results)

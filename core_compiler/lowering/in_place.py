@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.kernel_ir.ops import access, is_pure, lane_axis
+from core_compiler.kernel_ir.views import Invoke
 
 #: The role of a buffer (read or written), and the views that lead to it.
 WatchedBuffer = tuple[str, tuple]
@@ -71,7 +72,7 @@ class _AccessCheck:
         buffers[op.result] = role, (*views, (starts, repr(op.get("dropped"))))
 
     def _invoke(self, op: Op, buffers: dict[Value, WatchedBuffer], known: dict[Value, int]) -> None:
-        callee = self.functions[op["callee"]]
+        callee = self.functions[Invoke.of(op).callee]
         pairs = [*zip(callee.arguments, op.operands, strict=True)]
         inner = {a: self._number(v, known) for a, v in pairs if v not in buffers}
         self.block(callee.body, {a: buffers[v] for a, v in pairs if v in buffers}, inner)

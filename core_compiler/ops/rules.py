@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from core_compiler.ir import DType, TensorType, dtype
+from core_compiler.ir.views import OpView
 from core_compiler.ops import dims
 from core_compiler.ops.base import TypeRuleError
-from core_compiler.ops.views import OpView
 
 #: Floats with arithmetic; the narrower ones are storage formats (cast, move, contract).
 FLOATS = tuple(map(dtype, ("f64", "f32", "f16", "bf16")))

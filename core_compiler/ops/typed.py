@@ -1,6 +1,6 @@
 """The view class of every declared op: ``Conv.of(op).strides`` instead of ``op["strides"]``.
 
-See :class:`~core_compiler.ops.views.OpView`. Classes are created on first use; `typed.pyi` declares
+See :class:`~core_compiler.ir.views.OpView`. Classes are created on first use; `typed.pyi` declares
 their types for mypy and is generated from the declarations (``python -m core_compiler.ops.typed``).
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from core_compiler.ir.views import OpView
 from core_compiler.ops.base import REGISTRY, Attr, OpDef
-from core_compiler.ops.views import OpView, class_name
+from core_compiler.ops.views import class_name
 
 #: Unions of views whose ops share the names of their attributes.
 FAMILIES = {
@@ -61,7 +62,7 @@ def stub() -> str:
     lines = [
         "# Written by `python -m core_compiler.ops.typed` from the declarations of the ops.",
         "from core_compiler.ir import Dense, DType, Resource, Value",
-        "from core_compiler.ops.views import OpView",
+        "from core_compiler.ir.views import OpView",
         "",
         "def stub() -> str: ...",
     ]

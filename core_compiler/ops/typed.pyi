@@ -1,6 +1,6 @@
 # Written by `python -m core_compiler.ops.typed` from the declarations of the ops.
 from core_compiler.ir import Dense, DType, Resource, Value
-from core_compiler.ops.views import OpView
+from core_compiler.ir.views import OpView
 
 def stub() -> str: ...
 

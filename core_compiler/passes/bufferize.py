@@ -9,24 +9,25 @@ from typing_extensions import override
 
 from core_compiler.ir import Block, BufferType, Op, Value, buffer
 from core_compiler.ir.conversion import Conversion
+from core_compiler.ir.target import (
+    ALLOC,
+    CONSTANT,
+    COPY,
+    INPUT,
+    LAUNCH,
+    LOOP,
+    OUTPUT,
+    OVER,
+    REPEAT,
+    TAKES,
+    TEST,
+    VIEW,
+)
 from core_compiler.ir.types import ordered_strides, row_major
 from core_compiler.ops import typed
 from core_compiler.passes.base import Pass
 from core_compiler.passes.layouts import is_free_view
-from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.support.errors import InternalError
-
-INPUT, OUTPUT, CONSTANT = "target.input", "target.output", "target.constant"
-ALLOC, VIEW, COPY = "target.alloc", "target.view", "target.copy"
-#: The attribute of a launch that writes parts of its results: (result, operand) pairs.  The
-#: result's memory holds the operand's contents beforehand.
-OVER = "over"
-#: The attribute of a view whose memory is written next: its old contents are not read again.
-TAKES = "takes"
-#: ``loop`` begins a loop and lists the buffers that it carries, ``test`` exits it if its flag is
-#: false, ``repeat`` jumps to the op after ``loop``; the three share a number.  A ``loop`` with a
-#: known trip count has no ``test``.
-LOOP, TEST, REPEAT = "target.loop", "target.test", "target.repeat"
 
 
 def buffer_type(kind) -> BufferType:

@@ -8,9 +8,20 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from core_compiler.ir import Block, Op, Value
+from core_compiler.ir.target import (
+    ALLOC,
+    CONSTANT,
+    INPUT,
+    LOOP,
+    REPEAT,
+    VIEW,
+    Input,
+    Loop,
+    Output,
+    Repeat,
+)
 from core_compiler.ir.types import is_sized
 from core_compiler.passes.base import Pass
-from core_compiler.passes.bufferize import ALLOC, CONSTANT, INPUT, LOOP, OUTPUT, REPEAT, VIEW
 from core_compiler.passes.layouts import is_free_view
 
 
@@ -80,8 +91,8 @@ def loop_extents(ops: Sequence[Op]) -> list[tuple[int, int]]:
 
     Inner loops come before those around them.
     """
-    begins = {op["loop"]: i for i, op in enumerate(ops) if op.kind == LOOP}
-    return [(begins[op["loop"]], i) for i, op in enumerate(ops) if op.kind == REPEAT]
+    begins = {Loop(op).loop: i for i, op in enumerate(ops) if op.kind == LOOP}
+    return [(begins[Repeat(op).loop], i) for i, op in enumerate(ops) if op.kind == REPEAT]
 
 
 def lifetimes(ops) -> list[LiveInterval]:
@@ -95,8 +106,8 @@ def lifetimes(ops) -> list[LiveInterval]:
     last: dict[Value, int] = {}
     results: dict[Value, int] = {}
     for i, op in enumerate(ops):
-        if op.kind == OUTPUT:
-            results[roots[op.operands[0]]] = op["index"]
+        if output := Output.match(op):
+            results[roots[output.buffer]] = output.index
         if op.kind in (ALLOC, VIEW):
             continue
         for value in op.operands:
@@ -114,7 +125,7 @@ def lifetimes(ops) -> list[LiveInterval]:
         value = op.result
         size = value.type.bytes
         if op.kind != ALLOC:
-            index = op["index"] if op.kind == INPUT else -1
+            index = Input(op).index if op.kind == INPUT else -1
             intervals.append(
                 LiveInterval(value, op, size, 0, len(ops), op.kind.split(".")[1], index)
             )

@@ -10,6 +10,7 @@ from typing_extensions import override
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.conversion import Conversion
 from core_compiler.ir.core import structure_key
+from core_compiler.ir.target import LAUNCH
 from core_compiler.lowering.lower import lower_group
 from core_compiler.lowering.lowered import Lowered
 from core_compiler.ops.traits import has_trait
@@ -17,8 +18,6 @@ from core_compiler.passes.base import CONTROL_FLOW, Pass, has_only_empty_results
 from core_compiler.passes.grouping import GROUP, is_unit, make_group, members
 from core_compiler.passes.layouts import is_free_view
 from core_compiler.support.errors import InternalError
-
-LAUNCH = "target.launch"
 
 
 def is_exchange(op: Op) -> bool:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
+from core_compiler.ir.target import ALLOC
 from core_compiler.passes.base import Pass
-from core_compiler.passes.bufferize import ALLOC
 from core_compiler.passes.find_lifetimes import LiveInterval, lifetimes
 from core_compiler.placement.planner import PLANNERS, plan
 from core_compiler.placement.problem import ALIGNMENT, Lifetime

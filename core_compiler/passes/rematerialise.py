@@ -16,10 +16,11 @@ from typing_extensions import override
 from core_compiler.ir import Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block
 from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.ir.target import LAUNCH
 from core_compiler.passes.base import Pass
 from core_compiler.passes.find_lifetimes import LiveInterval, live_peak, values_alive
 from core_compiler.passes.layouts import is_free_view
-from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.support.errors import UserError
 
 

@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from core_compiler.ir import Function, Module
 from core_compiler.ir.core import structure_key
+from core_compiler.ir.target import LAUNCH, Launch
 from core_compiler.passes.base import Pass
-from core_compiler.passes.outline_kernels import LAUNCH
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class ScheduleKernels(Pass):
         sizes: dict[str, list] = {}
         for op in module.main.body.ops:
             if op.kind == LAUNCH:
-                given = tuple(n for kind, n in op["arguments"] if kind == "size")
-                sizes.setdefault(op["kernel"], []).append(given)
+                given = Launch.of(op).sizes
+                sizes.setdefault(Launch.of(op).kernel, []).append(given)
         schedules = {}
         packers = _Packers()
         functions = dict(module.functions)

@@ -9,10 +9,13 @@ from typing import Any
 from core_compiler.hardware.costs import kernel_cost
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.attributes import Dense
+from core_compiler.ir.target import LAUNCH, LOOP, REPEAT, Alloc, Input, Output, Repeat, Test
+from core_compiler.ir.target import Constant as ConstantOp
+from core_compiler.ir.target import Launch as LaunchOp
+from core_compiler.ir.target import Loop as LoopOp
 from core_compiler.ir.weights import array_digest
 from core_compiler.kernel_ir.abi import callees, scratch_bytes, work_items
-from core_compiler.passes.bufferize import LOOP, REPEAT
-from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.runtime.driver import COPY_CHUNK
 from core_compiler.runtime.program import (
     BUILTIN,
@@ -85,16 +88,16 @@ class Linker:
     # -- one method an op ------------------------------------------------------------------------
 
     def _input(self, op: Op) -> None:
-        self.place[op.result] = Ref("input", op["index"])
+        self.place[op.result] = Ref("input", Input.of(op).index)
 
     def _constant(self, op: Op) -> None:
-        value = op["value"]
+        value = ConstantOp.of(op).value
         digest = array_digest(value.array()) if isinstance(value, Dense) else value.digest
         if digest not in self.constants:
             kind = value.type
             self.constants[digest] = (
                 len(self.constants),
-                Constant(digest, kind.dtype.name, kind.shape),
+                Constant(digest, kind.dtype.name, tuple(map(int, kind.shape))),
             )
             self.arrays[digest] = (
                 value.array() if isinstance(value, Dense) else self.module.weights[digest]
@@ -102,33 +105,37 @@ class Linker:
         self.place[op.result] = Ref("constant", self.constants[digest][0])
 
     def _alloc(self, op: Op) -> None:
-        if "output" in op.attributes:
-            self.place[op.result] = Ref("output", op["output"])
+        given = Alloc.of(op)
+        if given.output is not None:
+            self.place[op.result] = Ref("output", given.output)
             return
-        offset = op["offset"]
-        self.arena = max(self.arena, offset + op["size"])
-        self.place[op.result] = Ref("arena", 0, offset)
+        if given.offset is None or given.size is None:
+            raise InternalError(f"{op.result} has no memory")
+        self.arena = max(self.arena, given.offset + given.size)
+        self.place[op.result] = Ref("arena", 0, given.offset)
 
     def _view(self, op: Op) -> None:
         self.place[op.result] = self.place[op.operands[0]]
 
     def _output(self, op: Op) -> None:
-        place = self.place[op.operands[0]]
-        if place != Ref("output", op["index"]):
-            raise InternalError(f"result {op['index']} is at {place}")
-        if "takes" in op.attributes:
-            self.takes[op["index"]] = op["takes"]
+        result = Output.of(op)
+        place = self.place[result.buffer]
+        if place != Ref("output", result.index):
+            raise InternalError(f"result {result.index} is at {place}")
+        if result.takes is not None:
+            self.takes[result.index] = result.takes
 
     def _loop(self, op: Op) -> None:
-        at = len(self.launches)
-        self.loops[op["loop"]] = [at, at, 0, None, op.get("trips")]
+        loop, at = LoopOp.of(op), len(self.launches)
+        self.loops[loop.loop] = [at, at, 0, None, loop.trips]
 
     def _test(self, op: Op) -> None:
-        self.loops[op["loop"]][1] = len(self.launches)
-        self.loops[op["loop"]][3] = self.place[op.operands[0]]
+        test = Test.of(op)
+        self.loops[test.loop][1] = len(self.launches)
+        self.loops[test.loop][3] = self.place[test.flag]
 
     def _repeat(self, op: Op) -> None:
-        self.loops[op["loop"]][2] = len(self.launches)
+        self.loops[Repeat.of(op).loop][2] = len(self.launches)
 
     def _copy(self, op: Op) -> None:
         source, to = op.operands
@@ -147,20 +154,13 @@ class Linker:
         self.launch_ops.append(op)
 
     def _launch(self, op: Op) -> None:
-        name = op["kernel"]
-        scheduled = self.schedules[name]
-        reads = op["reads"]
-        buffers, sizes = {}, []
+        launch = LaunchOp.of(op)
+        scheduled = self.schedules[launch.kernel]
         names = [v.name for v in scheduled.steps[0].function.arguments]
-        for (kind, number), argument in zip(op["arguments"], names, strict=True):
-            if kind == "size":
-                sizes.append(number)
-            else:
-                value = op.operands[number if kind == "operand" else reads + number]
-                buffers[argument] = (value, self.place[value])
+        buffers = {name: (v, self.place[v]) for name, v in zip(names, launch.buffers, strict=False)}
         if is_exchange(op):
             self._exchange(op)
-        self._emit(op, scheduled, buffers, sizes)
+        self._emit(op, scheduled, buffers, launch.sizes)
 
     def _exchange(self, op: Op) -> None:
         """Mark the next launch as one that the shards execute together."""
@@ -184,10 +184,12 @@ class Linker:
         if plan is not None:
             for place in plan.pack:
                 value = list(buffers.values())[place][0]
-                refs[place] = self._packed(op["kernel"], place, value, plan, sizes)
+                refs[place] = self._packed(LaunchOp.of(op).kernel, place, value, plan, sizes)
             sizes = [*sizes, *plan.more_sizes(sizes, self.threads)]
         flops, moved = launch_cost(op)
-        self.launches.append(self._launch_of(op["kernel"], function, refs, sizes, flops, moved))
+        self.launches.append(
+            self._launch_of(LaunchOp.of(op).kernel, function, refs, sizes, flops, moved)
+        )
         self.launch_ops.append(op)
 
     def _launch_of(self, name: str, function, refs, sizes, flops=0, moved=0) -> Launch:
@@ -219,8 +221,8 @@ class Linker:
 
 def launch_cost(op: Op) -> tuple[int, int]:
     """Return the flops of a launch, and its compulsory bytes."""
-    reads = op["reads"]
-    return kernel_cost(op.regions[0], op.operands[:reads], op.operands[reads:])
+    launch = LaunchOp.of(op)
+    return kernel_cost(op.regions[0], launch.read, launch.written)
 
 
 def launch_runs(ops: Iterable[Op]) -> dict[Op, int]:
@@ -232,7 +234,7 @@ def launch_runs(ops: Iterable[Op]) -> dict[Op, int]:
     found: dict[Op, int] = {}
     for op in ops:
         if op.kind == LOOP:
-            trips = op.get("trips")
+            trips = LoopOp.of(op).trips
             around.append(1 if trips is None else trips)
         elif op.kind == REPEAT:
             around.pop()

@@ -20,9 +20,9 @@ from core_compiler.debug.evaluate import Evaluator
 from core_compiler.debug.kernels import check_kernels
 from core_compiler.driver import compilation
 from core_compiler.driver.compilation import InvalidModule, Options
+from core_compiler.ir.target import LAUNCH
 from core_compiler.kernel_ir.interpreter import interpret
 from core_compiler.lowering.lower import lower_group
-from core_compiler.passes.outline_kernels import LAUNCH
 from tests.examples import examples
 from tests.passes import specs
 from tests.passes.programs import inputs, program

@@ -11,8 +11,8 @@ import pytest
 
 from core_compiler.ir import Op, Value
 from core_compiler.ir.kinds import CONSTANTS
-from core_compiler.passes.bufferize import ALLOC, INPUT, OUTPUT
-from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.ir.target import ALLOC, INPUT, LAUNCH, OUTPUT
+from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.training.config import Training
 from core_compiler.training.graph.derivation import Derivation, carriers
 from core_compiler.training.graph.phases import (

@@ -15,7 +15,7 @@ from core_compiler.driver import compilation
 from core_compiler.driver.compilation import Compilation, Options
 from core_compiler.hardware.limits import Limits
 from core_compiler.ir.events import BufferRecord, KernelRecord, TensorStats, TimingRecord
-from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.ir.target import LAUNCH
 from core_compiler.pipelines.pipeline import PipelineEdit
 from core_compiler.record.recorder import Recorder
 from core_compiler.targets import cpu

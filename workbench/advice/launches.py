@@ -11,6 +11,7 @@ from core_compiler import targets
 from core_compiler.debug.fusions import HOLDS
 from core_compiler.debug.why_not import ABOUT, REFUSED, Answer, first_stage, why_not
 from core_compiler.ir import Op, Value
+from core_compiler.ir.target import Launch as LaunchOp
 from core_compiler.ops import typed
 from core_compiler.passes.choose_layouts import ChooseLayouts
 from core_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
@@ -557,7 +558,7 @@ def twice(program: Program) -> Iterator[Finding]:
     seen: dict[tuple, Launch] = {}
     repeats: list[tuple[Launch, Launch]] = []
     for launch in program.launches:
-        key = launch.kernel, str(launch.op["arguments"]), launch.reads
+        key = launch.kernel, str(LaunchOp.of(launch.op).arguments), launch.reads
         if seen.setdefault(key, launch) is not launch:
             repeats.append((seen[key], launch))
     second = [launch for _, launch in repeats]

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from core_compiler.ir import Op, Value
+from core_compiler.ir.target import CONSTANT, COPY, LAUNCH, LOOP, OUTPUT
+from core_compiler.ir.target import Launch as LaunchOp
 from core_compiler.ops.traits import has_trait
-from core_compiler.passes.bufferize import CONSTANT, COPY, LOOP, OUTPUT
 from core_compiler.passes.find_lifetimes import memory_owners
 from core_compiler.passes.grouping import family
-from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.advice.finding import Cost
 from workbench.advice.offers import Bench
 from workbench.queries.joint import reads, written
@@ -127,7 +127,7 @@ class Program:
                 op,
                 key,
                 at,
-                works.get(key, Work(key, op["kernel"], 0, 0, None)),
+                works.get(key, Work(key, LaunchOp.of(op).kernel, 0, 0, None)),
                 f"{file}:{line}" if file else "",
                 op.regions[0].ops if op.regions else (),
                 read,

@@ -13,8 +13,8 @@ from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.claims import Gradient
 from core_compiler.ir.events import CheckRecord
 from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.target import LAUNCH
 from core_compiler.ir.text import print_op
-from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.queries import numeric_results
 
 #: The ``pass`` of the rows for an import's values, and for an op's own reference.

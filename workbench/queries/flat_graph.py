@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.diff import ModuleDiff
+from core_compiler.ir.target import ALLOC, LAUNCH
 from core_compiler.ops.base import definition
-from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.queries import joint
 from workbench.queries.joint import written
 from workbench.queries.op_facts import FOLDED
@@ -113,7 +113,7 @@ class Flat:
         ports = [self._ports.get(v, -1) for v in read]
         self.nodes.append(Node(number, op, inside or self._scope(op), makers, ports, label))
         self._makes(number, op.results)
-        if op.kind == "target.alloc":
+        if op.kind == ALLOC:
             self._allocations.add(number)
 
     def _holder(self, op: Op, inside: str) -> None:

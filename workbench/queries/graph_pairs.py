@@ -9,8 +9,8 @@ from typing import Any
 
 from core_compiler.ir import Op
 from core_compiler.ir.diff import GUESSED
+from core_compiler.ir.target import ALLOC, LAUNCH
 from core_compiler.ir.text import print_attribute
-from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.queries import flat_graph, joint, matching
 from workbench.queries.flat_graph import ADDED, CHANGED, MOVED, REMOVED, SAME, Node
 from workbench.queries.op_facts import FOLDED
@@ -157,7 +157,7 @@ def drawn_of(pair: StagePair) -> list[Drawn]:
         if twin is None:
             each.status = REMOVED
         else:
-            reads = [pair.key_of(i) for i in twin.inputs if kinds.get(i or -1) != "target.alloc"]
+            reads = [pair.key_of(i) for i in twin.inputs if kinds.get(i or -1) != ALLOC]
             each.inputs += [i for i in dict.fromkeys(reads) if i not in each.inputs]
             one, two = ones[node.key], twos[twin.key]
             notes = _differences(pair, node, twin)
@@ -214,7 +214,7 @@ def _reads(pair: StagePair, node: Node, twin: Node, second: bool) -> Any:
     found = []
     for maker, port in zip(own.inputs, own.ports, strict=True):
         kind = index.ops[maker].kind if maker is not None else ""
-        if kind != "target.alloc" and not (alone and kind in FOLDED):
+        if kind != ALLOC and not (alone and kind in FOLDED):
             found.append((pair.key_of(maker) if second else maker, port))
     return set(found) if alone else found
 

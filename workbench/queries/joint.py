@@ -13,9 +13,8 @@ import numpy as np
 
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.kinds import CONSTANTS
-from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
+from core_compiler.ir.target import ALLOC, COPY, INPUT, LAUNCH, OUTPUT, Input, Launch, Output
 from core_compiler.passes.find_lifetimes import memory_owners
-from core_compiler.passes.outline_kernels import LAUNCH
 from core_compiler.placement.recompute import measure
 from core_compiler.training.graph.derivation import Derivation
 from core_compiler.training.graph.phases import (
@@ -299,8 +298,8 @@ def _memory(module: Module) -> Mapping[Value, Value]:
 
 def written(launch: Op) -> tuple:
     """Return the buffers that a launch writes: its last operands."""
-    count = launch.get("writes", 0)
-    return launch.operands[len(launch.operands) - count :] if count else ()
+    found = Launch.of(launch)
+    return found.written if found.writes else ()
 
 
 def makes(op: Op) -> tuple[Value, ...]:
@@ -310,7 +309,8 @@ def makes(op: Op) -> tuple[Value, ...]:
 
 def reads(op: Op) -> tuple[Value, ...]:
     """Return the values or buffers that an op reads."""
-    return op.operands[: op["reads"]] if "reads" in op.attributes else op.uses()
+    launch = Launch.match(op)
+    return op.uses() if launch is None or launch.reads is None else launch.read
 
 
 def _makers(ops: Sequence[Op], memory: Mapping[Value, Value]) -> dict[Value, Op]:
@@ -347,7 +347,7 @@ def computes_nothing(op: Op) -> bool:
 def _ends(module: Module) -> dict[int, Value]:
     """Return the value or the buffer that holds each result."""
     main = module.main
-    result_values = {op["index"]: op.operands[0] for op in main.body.ops if op.kind == OUTPUT}
+    result_values = {o.index: o.buffer for o in map(Output.match, main.body.ops) if o is not None}
     return {**dict(enumerate(main.outputs)), **result_values}
 
 
@@ -360,8 +360,8 @@ def _parameters(
     """
     main = module.main
     found = {main.arguments[i]: i for i in places}
-    inputs = (op for op in main.body.ops if op.kind == INPUT and op["index"] in places)
-    found |= {op.result: op["index"] for op in inputs}
+    inputs = (i for i in map(Input.match, main.body.ops) if i is not None and i.index in places)
+    found |= {i.result: i.index for i in inputs}
     return found | {view: found[root] for view, root in memory.items() if root in found}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from core_compiler.ir import Op
-from core_compiler.passes.bufferize import INPUT
+from core_compiler.ir.target import INPUT
 from core_compiler.training.graph.phases import BEFORE, PHASES, RECOMPUTED, members
 from workbench.queries.joint import Joint, Table, computes_nothing, joint, makes, reads, table
 from workbench.queries.links import LAUNCH

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from core_compiler.ir import Op, Value
-from core_compiler.passes.bufferize import TAKES
-from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.ir.target import ALLOC, CONSTANT, LAUNCH, TAKES, Launch
 from core_compiler.record.history import OpHistory
 from core_compiler.record.reader import Buffer
 from core_compiler.targets.link import launch_runs
@@ -18,10 +17,10 @@ from workbench.state.view_state import ViewState
 #: Ops that only supply operands, ranked by how little they say about what became of another op.
 FEEDS = {
     "core.constant": 2,
-    "target.constant": 2,
+    CONSTANT: 2,
     "core.iota": 2,
     "core.broadcast": 1,
-    "target.alloc": 1,
+    ALLOC: 1,
 }
 
 
@@ -188,7 +187,7 @@ def _kernel_of(run: Run, op: int, kernels: tuple[int, ...]) -> int | None:
     around = run.index(run.version.stages - 1).around.get(op)  # for an op inside a launch
     launch = launches(run).get(op) or launches(run).get(around if around is not None else op)
     if launch is not None:
-        return kernel_by_name(run).get(launch["kernel"])
+        return kernel_by_name(run).get(Launch.of(launch).kernel)
     return kernels[0] if kernels else None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from core_compiler.ir import Op
-from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.ir.target import LAUNCH
 from core_compiler.record import Recording
 from workbench.queries import joint, numeric_results
 from workbench.queries.run import Run

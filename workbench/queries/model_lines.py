@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.ir import Module, Op
+from core_compiler.ir.target import ALLOC, CONSTANT, INPUT, LAUNCH, OUTPUT, VIEW
 from core_compiler.ops import REGISTRY, cost
 from core_compiler.ops.traits import has_trait
 from core_compiler.record import Recording
@@ -28,11 +29,11 @@ PEAK_GFLOPS, GBYTES_PER_S = 50.0, 10.0
 #: Ops that hold or allocate memory and compute nothing.
 _IDLE = (
     "core.constant",
-    "target.constant",
-    "target.alloc",
-    "target.view",
-    "target.input",
-    "target.output",
+    CONSTANT,
+    ALLOC,
+    VIEW,
+    INPUT,
+    OUTPUT,
 )
 #: Ops that only supply operands to others.
 _FEEDS = (*_IDLE, "core.iota", "core.broadcast")
@@ -209,7 +210,7 @@ class _Tracing:
         stages = self.recording.stage_count()
         last = self.recording.module(stages - 1).main.body.ops if stages else ()
         timed = {t.op for t in self.recording.timings()}
-        found = [o for o in last if o.kind == "target.launch" or self.recording.op_id(o) in timed]
+        found = [o for o in last if o.kind == LAUNCH or self.recording.op_id(o) in timed]
         return found or self.imported
 
     def _shares(self, launch: Op, timing: Any) -> dict[int | None, tuple[float, ...]]:

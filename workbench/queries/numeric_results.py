@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.events import CheckRecord, FrameworkRecord, Observer, TensorStats
+from core_compiler.ir.target import LAUNCH, Launch
 from core_compiler.record import Recording
 from core_compiler.record.reader import RecordedRewrite, Stage
 
@@ -387,10 +388,10 @@ def _launches(
     if not records:
         return {}
     body = recording.module(stage).main.body.ops
-    found = [op for op in body if op.kind == "target.launch"]
+    found = [op for op in body if op.kind == LAUNCH]
     named: dict[str, Op] = {}
     for op in found:
-        named.setdefault(op["kernel"], op)
+        named.setdefault(Launch.of(op).kernel, op)
     kernel_names = {
         r: r.note.removeprefix("kernel ").partition(" ")[0].rstrip(":") for r in records
     }

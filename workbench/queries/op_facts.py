@@ -13,14 +13,14 @@ import numpy as np
 import core_compiler.ops  # noqa: F401  (the declarations that costs come from)
 from core_compiler.ir import Op, TensorType
 from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.target import ALLOC, LAUNCH
 from core_compiler.ir.text import print_attribute
 from core_compiler.ops.costs import cost
-from core_compiler.passes.outline_kernels import LAUNCH
 from workbench.queries.joint import written
 from workbench.queries.run import Run
 
 #: Ops that are drawn as a label on their user.
-FOLDED = CONSTANTS | {"target.alloc", "core.iota", "onnx.absent"}
+FOLDED = CONSTANTS | {ALLOC, "core.iota", "onnx.absent"}
 #: Longer attributes are truncated (the inspector shows all).
 MAX_ATTRIBUTES = 160
 #: Columns of texts, by the names of their tables.

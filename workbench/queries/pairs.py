@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from core_compiler.ir.target import Launch
 from workbench.queries.links import launches
 from workbench.queries.run import Run
 from workbench.queries.work import Work, work
@@ -53,13 +54,13 @@ def _launched(run: Run) -> list[Launched]:
     for key, op in launches(run).items():
         nodes = op.origin.nodes() if op.origin is not None else ()
         file, line = run.source_location(op)
-        each = works.get(key, Work(key, op["kernel"], 0, 0, None))
+        each = works.get(key, Work(key, Launch.of(op).kernel, 0, 0, None))
         found.append(
             Launched(
                 key,
                 each,
                 frozenset(n.name or f"{n.scope}|{n.kind}" for n in nodes),
-                " · ".join(dict.fromkeys(_kind(n.kind) for n in nodes)) or op["kernel"],
+                " · ".join(dict.fromkeys(_kind(n.kind) for n in nodes)) or Launch.of(op).kernel,
                 f"{file}:{line}" if file else "",
             )
         )

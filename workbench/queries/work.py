@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_compiler.hardware.limits import Limits, from_json, of_machine
+from core_compiler.ir.target import Launch
 from core_compiler.record.reader import Timing
 from core_compiler.targets.link import launch_cost
 from workbench.queries.links import launches, planned_runs
@@ -129,7 +130,7 @@ def _work(run: Run) -> list[Work]:
         flops, moved = counted.get(key) or launch_cost(op)
         n = runs.get(key, 1)
         least = None if roof is None else n * roof.least_us(flops, moved)
-        found.append(Work(key, op["kernel"], n * flops, n * moved, least, runs=n))
+        found.append(Work(key, Launch.of(op).kernel, n * flops, n * moved, least, runs=n))
     return found
 
 

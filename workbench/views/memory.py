@@ -14,7 +14,7 @@ import numpy as np
 
 from core_compiler.ir import Op
 from core_compiler.ir.diff import GUESSED
-from core_compiler.passes.bufferize import OUTPUT
+from core_compiler.ir.target import OUTPUT, Output
 from core_compiler.passes.find_lifetimes import live_peak, memory_owners, values_alive
 from core_compiler.record.reader import Buffer, Stage
 from core_compiler.training.graph.roles import Roles
@@ -164,7 +164,7 @@ def _loss_position(run: Run) -> dict[str, int]:
     held = {
         roots.get(v, v)
         for op in main.body.ops
-        if op.kind == OUTPUT and op["index"] == loss
+        if op.kind == OUTPUT and Output(op).index == loss
         for v in op.operands
     }
     for at, op in enumerate(main.body.ops):

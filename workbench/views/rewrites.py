@@ -15,6 +15,7 @@ from typing import Any
 
 from core_compiler.ir import Op, TensorType, Value
 from core_compiler.ir.kinds import CONSTANTS
+from core_compiler.ir.target import VIEW
 from core_compiler.ir.text import print_op
 from core_compiler.ops.traits import has_trait
 from core_compiler.record.reader import RecordedRewrite
@@ -37,7 +38,7 @@ MAX_TEXT = 1200
 
 def _is_view(kind: str) -> bool:
     """Return whether ops of a kind only reinterpret how bytes are read."""
-    return kind == "target.view" or has_trait(kind, "view")
+    return kind == VIEW or has_trait(kind, "view")
 
 
 def key(run: Run, state: ViewState) -> tuple:

@@ -12,6 +12,7 @@ from core_compiler.kernel_ir.abi import (
     parallel_nest,
     scratch_allocations,
 )
+from core_compiler.kernel_ir.views import For, Invoke
 
 
 def generate(function: Function) -> Source:
@@ -82,7 +83,7 @@ class _Writer(Writer):
         counts = [self.trip_count(loop) for loop in nest]
         for count, loop in zip(counts[1:], nest[1:], strict=True):
             self.line(f"{self._count_name(loop)} = {count}")
-        names = [self.fresh(loop["name"]) for loop in nest]
+        names = [self.fresh(For.of(loop).name) for loop in nest]
         simple = [self._is_plain(loop) for loop in nest]
         places = [n if s else self.fresh(f"{n}_item") for n, s in zip(names, simple, strict=True)]
         if len(nest) == 1:
@@ -101,7 +102,7 @@ class _Writer(Writer):
             if not plain:
                 lower, step = self.name(loop.operands[0]), self.name(loop.operands[2])
                 self.line(f"{name} = {total(lower, f'{place} * {step}')}")
-            self.names[loop.regions[0].arguments[0]] = name
+            self.names[For.of(loop).index] = name
         for level in levels[1:]:
             self.block(level, only_pure=True)
         self.block(nest[-1].regions[0])
@@ -120,7 +121,7 @@ class _Writer(Writer):
     def _count_name(self, loop: Op) -> str:
         key = ("count", loop)
         if key not in self.names:
-            self.names[key] = self.fresh(f"{loop['name']}_count")
+            self.names[key] = self.fresh(f"{For.of(loop).name}_count")
         return self.names[key]
 
     def _allocations(self, body: Block) -> None:
@@ -144,4 +145,4 @@ class _Writer(Writer):
     def _invoke(self, op: Op) -> None:
         arguments = ", ".join(self.name(v) for v in op.operands)
         scratch = total("scratch", self.behind)
-        self.line(f"invoke_{len(op.operands)}({op['callee']}, {scratch}, {arguments})", op)
+        self.line(f"invoke_{len(op.operands)}({Invoke.of(op).callee}, {scratch}, {arguments})", op)

@@ -26,6 +26,7 @@ from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.abi import buffer_arguments, parallel_nest, scratch_allocations
 from core_compiler.kernel_ir.ops import access, count_operand, element, lane_axis
+from core_compiler.kernel_ir.views import Constant, For, loop_kind
 from core_compiler.scheduling.transforms.edit import producers
 from core_compiler.support.errors import InternalError
 
@@ -111,17 +112,17 @@ class _Writer(Writer):
         rest = "block()"
         for depth in range(len(nest) - 1, -1, -1):
             loop = nest[depth]
-            name = self.fresh(loop["name"])
-            lower, _, step = map(self.name, loop.operands[:3])
+            name = self.fresh(For.of(loop).name)
+            lower, _, step = map(self.name, For.of(loop).bounds)
             index = rest
             if depth:
-                count = self.fresh(f"{loop['name']}_count")
+                count = self.fresh(f"{For.of(loop).name}_count")
                 self.line(f"{count} = {self.trip_count(loop)}")
                 index, rest = f"remainder({rest}, {count})", f"quotient({rest}, {count})"
             if step != "1":
                 index = f"{wrap(index)} * {wrap(step)}"
             self.line(f"{name} = {total(lower, index)}", loop)
-            self.names[loop.regions[0].arguments[0]] = name
+            self.names[For.of(loop).index] = name
         for level in levels[1:]:
             self.block(level, only_pure=True)
         self.block(nest[-1].regions[0])
@@ -144,7 +145,7 @@ class _Writer(Writer):
     def _scratch(self) -> None:
         """Write scratch buffers one after another, in this block's part of global memory."""
         found = scratch_allocations(self.function)
-        threads = [o for o in self.function.body.walk() if o.get("loop") == "thread"]
+        threads = [o for o in self.function.body.walk() if loop_kind(o) == "thread"]
         if any(op in set(loop.walk()) for loop in threads for op in found):
             raise InternalError(f"{self.function.name}: each thread would need scratch memory")
         offsets: list[tuple[Op, str]] = []
@@ -161,7 +162,7 @@ class _Writer(Writer):
 
     @override
     def _for(self, op: Op) -> None:
-        if op.get("loop") != "thread":
+        if loop_kind(op) != "thread":
             self._uniform_loop(op)
             return
         self._synchronise(op)
@@ -175,12 +176,12 @@ class _Writer(Writer):
             if depth:
                 count = counts[depth]
                 index, rest = f"remainder({rest}, {count})", f"quotient({rest}, {count})"
-            names.append((self.fresh(nest[depth]["name"]), index))
+            names.append((self.fresh(For.of(nest[depth]).name), index))
         for depth, (loop, (name, index)) in enumerate(zip(nest, reversed(names), strict=True)):
             if depth:  # code between this loop and the one around it
                 self.block(Block(ops=nest[depth - 1].regions[0].ops[:-1]))
             self.line(f"{name} = {index}", loop)
-            self.names[loop.regions[0].arguments[0]] = name
+            self.names[For.of(loop).index] = name
             upper = self.name(loop.operands[1])
             everyone = depth > 0 or prod(counts) == self.threads
             if not (everyone and upper == str(counts[depth])):
@@ -337,7 +338,7 @@ class _Writer(Writer):
         if op is None:
             return 1
         if op.kind == "kernel.constant":
-            return op["value"]
+            return Constant.of(op).index
         if value not in op.results:
             return gcd(self._factor(op.operands[0]), self._factor(op.operands[2]))
         parts = [self._factor(v) for v in op.operands if v.type is INDEX]
@@ -362,7 +363,7 @@ class _Writer(Writer):
         if op is None:
             return True  # a loop's index from 0 on, or a size
         if op.kind == "kernel.constant":
-            return op["value"] >= 0
+            return Constant.of(op).index >= 0
         if op.kind in ("kernel.add", "kernel.mul", "kernel.floordiv", "kernel.mod", "kernel.min"):
             return depth < 20 and all(self._is_non_negative(v, depth + 1) for v in op.operands)
         return False

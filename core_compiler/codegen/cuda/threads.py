@@ -7,6 +7,7 @@ from math import prod
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import constant_of, producers
 from core_compiler.support.errors import InternalError
 
@@ -19,7 +20,7 @@ def block_threads(function: Function) -> int:
     defs = producers(function)
     most = ONE_THREAD
     for op in function.body.walk():
-        if op.get("loop") == "thread":
+        if loop_kind(op) == "thread":
             most = max(most, prod(most_threads(o, defs) for o in thread_nest(op)))
     return most
 
@@ -27,7 +28,7 @@ def block_threads(function: Function) -> int:
 def thread_nest(loop: Op) -> list[Op]:
     """Return a thread loop and the thread loops directly nested at the end of its body."""
     nest = [loop]
-    while (inner := nest[-1].regions[0].ops) and inner[-1].get("loop") == "thread":
+    while (inner := nest[-1].regions[0].ops) and loop_kind(inner[-1]) == "thread":
         nest.append(inner[-1])
     return nest
 
@@ -41,7 +42,7 @@ def most_threads(loop: Op, defs: Mapping[Value, Op]) -> int:
         found = [constant_of(v, defs) for v in op.operands]
         known = min((n for n in found if n is not None), default=None)
     if known is None or known < 1:
-        raise InternalError(f"the thread loop {loop['name']} has no constant bound")
+        raise InternalError(f"the thread loop {For.of(loop).name} has no constant bound")
     return known
 
 
@@ -56,7 +57,7 @@ def thread_axes(function: Function) -> dict[Value, int]:
     inside = {
         o
         for op in function.body.walk()
-        if op.get("loop") == "thread"
+        if loop_kind(op) == "thread"
         for o in op.walk()
         if o.kind == "kernel.alloc"
     }
@@ -67,10 +68,10 @@ def thread_axes(function: Function) -> dict[Value, int]:
     }
     axes: dict[Value, int] = {}
     for op in function.body.walk():
-        if op.get("loop") != "thread":
+        if loop_kind(op) != "thread":
             continue
         nest = thread_nest(op)
-        indices = tuple(loop.regions[0].arguments[0] for loop in nest)
+        indices = tuple(For.of(loop).index for loop in nest)
         counts = tuple(most_threads(loop, defs) for loop in nest)
         for use in nest[-1].walk():
             memory, where = _access_of(use)
@@ -96,13 +97,13 @@ def _check(function: Function, block: set[Value], axes: Mapping[Value, int]) -> 
         for op in ops:
             memory, where = _access_of(op)
             if memory in block:
-                own = tuple(loop.regions[0].arguments[0] for loop in nest)
+                own = tuple(For.of(loop).index for loop in nest)
                 if memory not in axes or where[: axes[memory]] != own:
                     raise InternalError(
                         f"{function.name}: {op} accesses elements not private to one thread"
                     )
             for region in op.regions:
-                inner = (*nest, op) if op.get("loop") == "thread" else nest
+                inner = (*nest, op) if loop_kind(op) == "thread" else nest
                 visit(region.ops, inner)
 
     visit(function.body.ops, ())

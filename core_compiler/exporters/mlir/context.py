@@ -26,13 +26,13 @@ from core_compiler.ir import (
     as_array,
     tensor,
 )
+from core_compiler.ir.kinds import MEANING_IN_REGION
 from core_compiler.ops import typed
 from core_compiler.ops.base import view
 from core_compiler.ops.builder import Builder
 from core_compiler.support.errors import UserError
 
 #: Ops that stand for the ops in their region, which reads only its arguments.
-_CONTAINERS = frozenset({"core.group", "target.launch"})
 #: The number of locations of an op that an error lists; the others are counted.
 _MAX_LOCATIONS = 3
 
@@ -166,7 +166,7 @@ class Context:
 
     def _translate(self, op: Op) -> Sequence[Ref]:
         operands = [self.env[v] for v in op.operands]
-        if op.kind in _CONTAINERS:
+        if op.kind in MEANING_IN_REGION:
             return self.block(op.regions[0], operands)
         if op in self.unsupported:
             return [Ref(plain(v.type), v.name) for v in op.results]
@@ -175,7 +175,7 @@ class Context:
 
     def lacks(self, op: Op) -> str:
         """Return why the dialect does not have this form of an op, or ""."""
-        if op.kind in _CONTAINERS:
+        if op.kind in MEANING_IN_REGION:
             return ""
         if op.kind not in self.TABLE:
             return "no translation"
@@ -183,7 +183,7 @@ class Context:
         return "" if lacks is None else lacks(view(op))
 
     def _refuses(self, op: Op) -> str:
-        return "" if op.kind in _CONTAINERS else self.refused(op)
+        return "" if op.kind in MEANING_IN_REGION else self.refused(op)
 
     def refused(self, op: Op) -> str:
         """Return why the dialect does not support the op's types, or "" if it does."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from core_compiler.exporters.numpy_source.text import atom, dtype_text
 from core_compiler.ir import DType, dtype
-from core_compiler.ops.views import OpView
+from core_compiler.ir.views import OpView
 
 if TYPE_CHECKING:
     from core_compiler.exporters.numpy_source.exporter import Writer

@@ -13,9 +13,9 @@ import numpy as np
 
 from core_compiler.exporters.base import short
 from core_compiler.ir import Op, Value
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
 from core_compiler.ops.base import view
-from core_compiler.ops.views import OpView
 
 Bounds = tuple[float, float]
 #: The maximum number of ops that a bound is traced back through.

@@ -7,9 +7,9 @@ from math import copysign, pi, sqrt
 import numpy as np
 
 from core_compiler.ir import Op
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
 from core_compiler.ops.composite import GELU_KAPPA, SELU_ALPHA, SELU_SCALE
-from core_compiler.ops.views import OpView
 from core_compiler.passes.recompose.spelling import (
     TOLERANCE,
     has_bounds,

@@ -16,6 +16,7 @@ from math import prod
 
 from core_compiler.ir import DType, Function
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import For
 from core_compiler.scheduling.schedules.product import (
     Product,
     ProductPlan,
@@ -209,9 +210,7 @@ def adjacent_row_loop(kernel: Function, product: Product) -> str | None:
     last = next(
         (v for v, s in zip(access(load)[1], buffer_.type.strides, strict=True) if s == 1), None
     )
-    return next(
-        (r for r in product.rows if find_loop(kernel, r).regions[0].arguments[0] is last), None
-    )
+    return next((r for r in product.rows if For.of(find_loop(kernel, r)).index is last), None)
 
 
 def widens_for_many_rows(
@@ -324,5 +323,4 @@ def _variant(core: Function, tiles: Tiles, rows: int) -> Scheduled:
 
 def _row_count(core: Function) -> int:
     """Return the position of the outlined tile's argument that is its number of valid rows."""
-    loop = next(o for o in core.body.walk() if o.get("name") == "ii")
-    return core.arguments.index(loop.operands[1])
+    return core.arguments.index(For.of(find_loop(core, "ii")).upper)

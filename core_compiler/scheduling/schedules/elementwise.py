@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import parallel_nest
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import For
 from core_compiler.scheduling.schedules.simd import is_legal, vectors, vectors_at_once
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
@@ -36,7 +37,7 @@ TILE_ROWS, TILE_COLUMNS = 16, 64
 def schedule(kernel: Function, width: int = 16, block: int = BLOCK) -> Scheduled:
     """Schedule a kernel whose work items are independent elements (``width`` lanes)."""
     s = Scheduled.of(kernel)
-    nest = [loop["name"] for loop in parallel_nest(kernel)]
+    nest = [For.of(loop).name for loop in parallel_nest(kernel)]
     if not nest:
         return s
     last = nest[-1]
@@ -103,7 +104,7 @@ def _transposed(kernel: Function, last: str) -> tuple[str | None, list[str]]:
 
     And the names of these inputs.
     """
-    ivs = {loop.regions[0].arguments[0]: loop["name"] for loop in parallel_nest(kernel)}
+    ivs = {For.of(loop).index: For.of(loop).name for loop in parallel_nest(kernel)}
     found: dict[str, list[str]] = {}
     for op in kernel.body.walk():
         if op.kind != "kernel.load":

@@ -13,6 +13,7 @@ from core_compiler.kernel_ir.abi import buffer_arguments, index_arguments
 from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.ops import access, definition
 from core_compiler.kernel_ir.product import Product
+from core_compiler.kernel_ir.views import Constant, For, loop_kind
 from core_compiler.scheduling.schedules.steps import LaunchPlan, Scheduled
 from core_compiler.scheduling.transforms import (
     Refused,
@@ -128,7 +129,7 @@ def extent(kernel: Function, names: Sequence[str], sizes: Sequence[int]) -> int:
     """Return the trip count of the loops ``names`` together at these sizes."""
     values = dict(zip(index_arguments(kernel), sizes, strict=True))
     defs = producers(kernel)
-    return prod(evaluated(find_loop(kernel, n).operands[1], values, defs) or 1 for n in names)
+    return prod(evaluated(For.of(find_loop(kernel, n)).upper, values, defs) or 1 for n in names)
 
 
 def evaluated(value: Value, values: Mapping[Value, int], defs: Mapping[Value, Op]) -> int | None:
@@ -139,7 +140,7 @@ def evaluated(value: Value, values: Mapping[Value, int], defs: Mapping[Value, Op
     if op is None or value not in op.results or len(op.results) != 1:
         return None
     if op.kind == "kernel.constant":
-        return op["value"]
+        return Constant.of(op).index
     meaning = definition(op).on_indices
     operands = [evaluated(v, values, defs) for v in op.operands]
     return None if meaning is None or None in operands else meaning(*operands)
@@ -155,7 +156,7 @@ def longest_chunk(kernel: Function, sizes: Sequence[int], product: Product | Non
     length = expect(length, f"the chunks of {product.chunk} have no length at launch")
     size = expect(size, f"the sum over {product.chunk} has no length at launch")
     taps = product.terms[1:-1] if len(product.terms) > 1 else ()
-    width = prod(values[find_loop(kernel, n).operands[1]] for n in taps)
+    width = prod(values[For.of(find_loop(kernel, n)).upper] for n in taps)
     return min(length, size) * width
 
 
@@ -209,27 +210,27 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
     kb.arguments.extend(index_arguments(kernel))
     panels, _, _ = (kb.size(n) for n in ("b_panels", "b_terms", "b_panel"))
     copier.env[b] = raw
-    copier.env[chunk.regions[0].arguments[0]] = kb.index(0)
+    copier.env[For.of(chunk).index] = kb.index(0)
     copier.ops(expression(chunk.operands[1], defs, set()))
-    copier.env[terms[0].operands[1]] = copier[chunk.operands[1]]
+    copier.env[terms[0].operands[1]] = copier[For.of(chunk).upper]
     numbering = Numbering(kernel, product.terms)
-    ivs = {op.regions[0].arguments[0] for op in terms}
-    stop = {*ivs, j.regions[0].arguments[0], terms[0].operands[1], chunk.regions[0].arguments[0]}
+    ivs = {For.of(op).index for op in terms}
+    stop = {*ivs, For.of(j).index, terms[0].operands[1], For.of(chunk).index}
 
     def nest(depth: int, panel: Value) -> None:
         if depth < len(terms):
             op = terms[depth]
-            for bound in op.operands[:3]:
+            for bound in For.of(op).bounds:
                 copier.ops(expression(bound, defs, stop))
-            bounds = [copier[v] for v in op.operands[:3]]
-            with kb.loop(op["name"], *bounds) as iv:
-                copier.env[op.regions[0].arguments[0]] = iv
+            bounds = [copier[v] for v in For.of(op).bounds]
+            with kb.loop(For.of(op).name, *bounds) as iv:
+                copier.env[For.of(op).index] = iv
                 nest(depth + 1, panel)
             return
         with kb.loop("lane", 0, columns) as lane:
             position = kb.add(kb.mul(panel, columns), lane)
-            inside = kb.lt(position, copier[j.operands[1]])
-            copier.env[j.regions[0].arguments[0]] = position
+            inside = kb.lt(position, copier[For.of(j).upper])
+            copier.env[For.of(j).index] = position
 
             def value() -> Value:
                 copier.ops(expression(element, defs, stop))
@@ -248,9 +249,9 @@ def pack_kernel(kernel: Function, product: Product, columns: int) -> Function:
 def reorder(s: Scheduled, order: list[str]) -> Scheduled:
     """Reorder perfectly nested parallel loops, one exchange of neighbours at a time."""
     current = [
-        op["name"]
+        For.of(op).name
         for op in s.function.body.walk()
-        if op.kind == "kernel.for" and op["name"] in order
+        if op.kind == "kernel.for" and For.of(op).name in order
     ]
     for position, name in enumerate(order):
         at = current.index(name)
@@ -264,6 +265,6 @@ def reorder(s: Scheduled, order: list[str]) -> Scheduled:
 def make_sequential(s: Scheduled) -> Scheduled:
     """Make the remaining independent loops inside a work item sequential."""
     for op in list(s.function.body.walk()):
-        if op.kind == "kernel.for" and op.get("loop") == "vector":
-            s = s.apply(mark, op["name"], "sequential")
+        if op.kind == "kernel.for" and loop_kind(op) == "vector":
+            s = s.apply(mark, For.of(op).name, "sequential")
     return s

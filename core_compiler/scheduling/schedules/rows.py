@@ -10,6 +10,7 @@ from __future__ import annotations
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import buffer_arguments, parallel_nest
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.schedules.simd import (
     is_legal,
     lanes_in_vectors,
@@ -29,7 +30,7 @@ ROW_BLOCK, NEIGHBOURS = 64, 2
 def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Scheduled:
     """Schedule a row program with vectors of ``width`` lanes."""
     s = Scheduled.of(kernel)
-    nest = [loop["name"] for loop in parallel_nest(kernel)]
+    nest = [For.of(loop).name for loop in parallel_nest(kernel)]
     if not reductions(kernel) and nest:
         made = s.apply(split, nest[-1], rows, f"{nest[-1]}_block", nest[-1])
         if is_legal(vectorise, made.function, nest[-1], width):
@@ -43,9 +44,9 @@ def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Schedu
         if is_legal(lanes_in_vectors, s.function, name, width):
             s = s.apply(lanes_in_vectors, name, width)
     inner = [
-        op["name"]
+        For.of(op).name
         for op in loops(kernel)
-        if op.get("loop") == "parallel" and op["name"] not in nest
+        if loop_kind(op) == "parallel" and For.of(op).name not in nest
     ]
     for name in inner:
         if is_legal(vectors, s.function, name, width):
@@ -55,8 +56,8 @@ def schedule(kernel: Function, width: int = 16, rows: int = ROW_BLOCK) -> Schedu
 
 def _are_neighbours(kernel: Function, loop: str) -> bool:
     """Return whether adjacent rows are adjacent in all buffers that are read along a row."""
-    (found,) = (op for op in parallel_nest(kernel) if op["name"] == loop)
-    row = found.regions[0].arguments[0]
+    (found,) = (op for op in parallel_nest(kernel) if For.of(op).name == loop)
+    row = For.of(found).index
     given, along = set(buffer_arguments(kernel)), False
     for op in kernel.body.walk():
         if op.kind in ("kernel.load", "kernel.store") and access(op)[0] in given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernel_ir.ops import INDEPENDENT, access
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     Refused,
@@ -24,21 +25,21 @@ def full_and_rest(function: Function, loop: str, width: int) -> Function:
     The remainder is the loop ``<loop>_rest``.
     """
     defs, op = producers(function), find_loop(function, loop)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[0], defs) == 0, f"{loop} does not start at 0")
-    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
-    need(not op.operands[3:], f"{loop} carries values")
+    need(loop_kind(op) in INDEPENDENT, f"iterations of {loop} are sequential")
+    need(constant_of(For.of(op).lower, defs) == 0, f"{loop} does not start at 0")
+    need(constant_of(For.of(op).step, defs) == 1, f"{loop} does not step by 1")
+    need(not For.of(op).init, f"{loop} carries values")
     need(not has_loop(function, f"{loop}_rest"), f"{loop} was already split")
     (region,) = op.regions
     iv = region.arguments[0]
 
     def hook(copier: Copier, op: Op) -> None:
-        kb, count = copier.kb, copier[op.operands[1]]
+        kb, count = copier.kb, copier[For.of(op).upper]
         main = kb.mul(kb.floordiv(count, width), width)
-        with kb.loop(loop, 0, main, loop=op.get("loop")) as i:
+        with kb.loop(loop, 0, main, loop=For.of(op).loop) as i:
             copier.env[iv] = i
             copier.block(region)
-        with kb.loop(f"{loop}_rest", 0, kb.sub(count, main), loop=op.get("loop")) as i:
+        with kb.loop(f"{loop}_rest", 0, kb.sub(count, main), loop=For.of(op).loop) as i:
             copier.env[iv] = kb.add(main, i)
             copier.block(region)
 
@@ -154,7 +155,7 @@ class _LanesInVectors:
         lower, upper = (copier[v] for v in op.operands[:2])
         span = kb.sub(upper, lower)
         main = kb.add(lower, kb.mul(kb.floordiv(span, 32), 32))
-        with kb.loop(op["name"], lower, main, 32, init=self.vectors) as (k, *acc):
+        with kb.loop(For.of(op).name, lower, main, 32, init=self.vectors) as (k, *acc):
             copier.env[region.arguments[0]] = k
             kb.carry(*self._group(copier, region, acc, None))
         copier.env[region.arguments[0]] = main

@@ -15,6 +15,7 @@ from core_compiler.ir import DType, Function, Op, Value, dtype
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import Constant, For
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
@@ -77,9 +78,9 @@ def four_terms(function: Function, chunk: str, terms: Sequence[str]) -> Function
     def hook_of(level: int):
         def hook(copier: Copier, op: Op) -> None:
             kb, (body,) = copier.kb, op.regions
-            init = [copier[v] for v in op.operands[3:]]
+            init = [copier[v] for v in For.of(op).init]
             lower, upper, step = axis.bounds(copier, level)
-            with kb.loop(op["name"], lower, upper, step, init=init) as (here, *carried):
+            with kb.loop(For.of(op).name, lower, upper, step, init=init) as (here, *carried):
                 axis.words[level] = here
                 copier.env[body.arguments[0]] = kb.mul(here, TERMS)
                 copier.env.update(zip(body.arguments[1:], carried, strict=True))
@@ -132,7 +133,7 @@ class Word:
             first = defs[first].operands[0]
         if defs[first].kind == "kernel.and":  # the bits of a signed byte
             first = defs[first].operands[0]
-        index = inner.regions[0].arguments[0]
+        index = For.of(inner).index
         (position,) = (
             o.result
             for o in inner.regions[0].ops
@@ -162,14 +163,19 @@ class _Axis:
         self.size = loops[0].operands[1]
         self.words: dict[int, Value] = {}
         self.notes: list[str] = []
-        need(constant_of(loops[0].operands[0], defs) == 0, f"{loops[0]['name']} starts elsewhere")
+        need(
+            constant_of(For.of(loops[0]).lower, defs) == 0,
+            f"{For.of(loops[0]).name} starts elsewhere",
+        )
         for outer, op in itertools.pairwise(loops):
-            name, start = op["name"], outer.regions[0].arguments[0]
-            need(op.operands[0] is start, f"{name} does not start with {outer['name']}")
+            name, start = For.of(op).name, For.of(outer).index
+            need(op.operands[0] is start, f"{name} does not start with {For.of(outer).name}")
             end = expect(defs.get(op.operands[1]), f"{name} is not a block")
             need(end.kind == "kernel.min", f"{name} is not a block")
             need(self.size in end.operands, f"{name} does not end with the axis")
-        need(constant_of(loops[-1].operands[2], defs) == 1, f"{loops[-1]['name']} skips terms")
+        need(
+            constant_of(For.of(loops[-1]).step, defs) == 1, f"{For.of(loops[-1]).name} skips terms"
+        )
 
     def bounds(self, copier: Copier, level: int) -> tuple:
         """Return lower and upper bound and step of a loop, in words."""
@@ -188,22 +194,22 @@ class _Axis:
         step = op.operands[2]
         constant = constant_of(step, self.defs)
         if constant is None:
-            note = f"the step of {op['name']} is a multiple of {TERMS}"
+            note = f"the step of {For.of(op).name} is a multiple of {TERMS}"
             self.notes += [] if note in self.notes else [note]
             return copier.kb.floordiv(copier[step], TERMS)
-        need(constant % TERMS == 0, f"{TERMS} does not divide the step of {op['name']}")
+        need(constant % TERMS == 0, f"{TERMS} does not divide the step of {For.of(op).name}")
         return copier.kb.index(constant // TERMS)
 
 
 def _term(inner: Op, defs: Mapping[Value, Op]) -> tuple[Value, tuple[Value, Value]]:
     """Return the sum that the loop carries, and the two factors that each iteration adds to it."""
     (region,) = inner.regions
-    need(len(region.arguments) == 2, f"{inner['name']} carries more than a sum")
+    need(len(region.arguments) == 2, f"{For.of(inner).name} carries more than a sum")
     acc, (total,) = region.arguments[1], region.outputs
     op = expect(defs.get(total), "no sum in i32")
     need(op.kind == "kernel.add" and total.type is I32, "no sum in i32")
     others = [v for v in op.operands if v is not acc]
-    need(len(others) == 1, f"{inner['name']} adds more than a term")
+    need(len(others) == 1, f"{For.of(inner).name} adds more than a term")
     product = expect(defs.get(others[0]), "the term is not a product")
     need(product.kind == "kernel.mul", "the term is not a product")
     first, second = product.operands
@@ -219,7 +225,7 @@ def _byte(value: Value, defs: Mapping[Value, Op]) -> frozenset:
         return _byte(op.operands[1], defs) & _byte(op.operands[2], defs)
     if op.kind == "kernel.constant":
         kept = ((d, scalars.integer_range(d)) for d in (I8, U8))
-        return frozenset(d for d, (low, high) in kept if low <= op["value"] <= high)
+        return frozenset(d for d, (low, high) in kept if low <= Constant.of(op).value <= high)
     if op.kind == "kernel.cast" and op.operands[0].type is not INDEX:
         return frozenset({op.operands[0].type} & {I8, U8})
     return frozenset()

@@ -13,6 +13,7 @@ from core_compiler.ir import Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.ops import is_pure
+from core_compiler.kernel_ir.views import Constant, For
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
@@ -39,24 +40,30 @@ class Numbering:
         self.loops = [find_loop(function, name) for name in loops]
         self.defs = defs = producers(function)
         first, last = self.loops[0], self.loops[-1]
-        self.blocked = len(self.loops) > 1 and last.operands[0] is first.regions[0].arguments[0]
+        self.blocked = len(self.loops) > 1 and last.operands[0] is For.of(first).index
         self.middle = self.loops[1:-1] if self.blocked else self.loops[1:]
-        own = {op.regions[0].arguments[0] for op in self.loops}
+        own = {For.of(op).index for op in self.loops}
         for op in self.middle:
-            need(constant_of(op.operands[0], defs) == 0, f"{op['name']} does not start at 0")
-            need(constant_of(op.operands[2], defs) == 1, f"{op['name']} does not step by 1")
-            need(not depends_on([op.operands[1]], own, defs), f"the extent of {op['name']} varies")
-        need(constant_of(last.operands[2], defs) == 1, f"{last['name']} does not step by 1")
+            need(constant_of(For.of(op).lower, defs) == 0, f"{For.of(op).name} does not start at 0")
+            need(constant_of(For.of(op).step, defs) == 1, f"{For.of(op).name} does not step by 1")
+            need(
+                not depends_on([op.operands[1]], own, defs),
+                f"the extent of {For.of(op).name} varies",
+            )
+        need(constant_of(For.of(last).step, defs) == 1, f"{For.of(last).name} does not step by 1")
         if self.blocked:
             self._check_block(first, last)
         else:
-            need(constant_of(first.operands[2], defs) == 1, f"{first['name']} does not step by 1")
+            need(
+                constant_of(For.of(first).step, defs) == 1,
+                f"{For.of(first).name} does not step by 1",
+            )
 
     def _check_block(self, first: Op, last: Op) -> None:
         """Check that ``last`` runs to min(block + step, ...): every block but the last is full."""
-        defs, block = self.defs, first.regions[0].arguments[0]
-        end = expect(defs.get(last.operands[1]), f"{last['name']} does not end with its block")
-        need(end.kind == "kernel.min", f"{last['name']} does not end with its block")
+        defs, block = self.defs, For.of(first).index
+        end = expect(defs.get(last.operands[1]), f"{For.of(last).name} does not end with its block")
+        need(end.kind == "kernel.min", f"{For.of(last).name} does not end with its block")
         full = [
             v
             for v in end.operands
@@ -68,36 +75,36 @@ class Numbering:
                 for x in defs[v].operands
             )
         ]
-        need(bool(full), f"a block of {first['name']} may be ragged before the last one")
+        need(bool(full), f"a block of {For.of(first).name} may be ragged before the last one")
 
     def taps(self, copier: Copier) -> Value:
         """Return the product of the middle extents."""
         count = copier.kb.index(1)
         for op in self.middle:
-            count = copier.kb.mul(count, copier[op.operands[1]])
+            count = copier.kb.mul(count, copier[For.of(op).upper])
         return count
 
     def number(self, copier: Copier) -> Value:
         """Return the number of the iteration that ``copier`` is in."""
         kb = copier.kb
         first, last = self.loops[0], self.loops[-1]
-        start = kb.sub(copier[first.regions[0].arguments[0]], copier[first.operands[0]])
+        start = kb.sub(copier[For.of(first).index], copier[first.operands[0]])
         number = kb.index(0)
         for op in self.middle:
-            index = copier[op.regions[0].arguments[0]]
-            number = kb.add(kb.mul(number, copier[op.operands[1]]), index)
+            index = copier[For.of(op).index]
+            number = kb.add(kb.mul(number, copier[For.of(op).upper]), index)
         if not self.blocked:
             return kb.add(kb.mul(start, self.taps(copier)), number)
-        block = copier[first.regions[0].arguments[0]]
-        width = kb.sub(copier[last.operands[1]], block)
-        lane = kb.sub(copier[last.regions[0].arguments[0]], block)
+        block = copier[For.of(first).index]
+        width = kb.sub(copier[For.of(last).upper], block)
+        lane = kb.sub(copier[For.of(last).index], block)
         inside = kb.add(kb.mul(number, width), lane)
         return kb.add(kb.mul(start, self.taps(copier)), inside)
 
     def count(self, copier: Copier) -> Value:
         """Return the number of iterations."""
         first = self.loops[0]
-        span = copier.kb.sub(copier[first.operands[1]], copier[first.operands[0]])
+        span = copier.kb.sub(copier[For.of(first).upper], copier[For.of(first).lower])
         return copier.kb.mul(span, self.taps(copier))
 
 
@@ -113,18 +120,27 @@ def collapse(function: Function, loops: Sequence[str], name: str) -> Function:
     for outer, inner in itertools.pairwise(chain):
         body = outer.regions[0]
         others = [o for o in body.ops if o is not inner and not is_pure(o)]
-        need(inner in body.ops and not others, f"{outer['name']} does more than {inner['name']}")
-        need(body.outputs == inner.results, f"{outer['name']} changes what {inner['name']} carries")
-        need(inner.operands[3:] == body.arguments[1:], f"{inner['name']} starts from other values")
+        need(
+            inner in body.ops and not others,
+            f"{For.of(outer).name} does more than {For.of(inner).name}",
+        )
+        need(
+            body.outputs == inner.results,
+            f"{For.of(outer).name} changes what {For.of(inner).name} carries",
+        )
+        need(
+            For.of(inner).init == body.arguments[1:],
+            f"{For.of(inner).name} starts from other values",
+        )
     region = chain[-1].regions[0]
-    own = {op.regions[0].arguments[0] for op in chain}
+    own = {For.of(op).index for op in chain}
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
         for inner in chain[:-1]:  # the extents of the inner loops, computed between the headers
             pure = [o for o in inner.regions[0].ops if is_pure(o)]
             copier.ops(o for o in pure if not depends_on(o.operands, own, defs))
-        init = [copier[v] for v in op.operands[3:]]
+        init = [copier[v] for v in For.of(op).init]
         with kb.loop(name, 0, numbering.count(copier), init=init) as (index, *carried):
             copier.env.update(zip(region.arguments[1:], carried, strict=True))
             if len(chain) == 1:
@@ -152,8 +168,8 @@ def _is_number(value: Value, numbering: Numbering) -> bool:
         return False
     kb = KernelBuilder()
     for v, op in numbering.defs.items():
-        if op.kind == "kernel.constant" and v in op.results:
-            kb._constants[v] = op["value"]
+        if op.kind == "kernel.constant" and v.type is INDEX:
+            kb._constants[v] = Constant.of(op).index
     wanted = numbering.number(Copier(kb))
     defs = {**numbering.defs, **{v: o for o in kb._blocks[0] for v in o.results}}
     return is_same_index(value, wanted, defs, {})

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernel_ir.ops import is_pure
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
@@ -29,8 +30,8 @@ def carry_division(function: Function, loop: str) -> Function:
     defs, op = producers(function), find_loop(function, loop)
     (region,) = op.regions
     iv = region.arguments[0]
-    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
-    need(op.get("loop") == "sequential", f"iterations of {loop} are not sequential")
+    need(constant_of(For.of(op).step, defs) == 1, f"{loop} does not step by 1")
+    need(loop_kind(op) == "sequential", f"iterations of {loop} are not sequential")
     pairs = _divisions(region.ops, iv, defs)
     if not pairs:
         return function
@@ -49,8 +50,8 @@ def carry_division(function: Function, loop: str) -> Function:
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        lower, upper, step = (copier[v] for v in op.operands[:3])
-        own = [copier[v] for v in op.operands[3:]]
+        lower, upper, step = (copier[v] for v in For.of(op).bounds)
+        own = [copier[v] for v in For.of(op).init]
         init = list(own)
         for pair in pairs:
             first = at(copier, pair.dividend, lower)

@@ -16,6 +16,7 @@ from core_compiler.ir import Block, BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.ops import is_pure
+from core_compiler.kernel_ir.views import Constant, For, loop_kind
 from core_compiler.support.errors import InternalError
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class Copier:
         elif op.kind == "kernel.select" and self.truth(op.operands[0]) is not None:
             self.env[op.result] = self[op.operands[1 if self.truth(op.operands[0]) else 2]]
         elif op.kind == "kernel.constant":
-            self.env[op.result] = self.kb._constant(op["value"], op.result.type)
+            self.env[op.result] = self.kb._constant(Constant.of(op).value, op.result.type)
         elif len(op.results) == 1 and all(v.type is INDEX for v in (*op.operands, op.result)):
             name = op.kind.removeprefix("kernel.")
             self.env[op.result] = self.kb.op(name, *(self[v] for v in op.operands))
@@ -91,8 +92,8 @@ class Copier:
         (region,) = op.regions
         low = self[op.operands[0]] if lower is None else lower
         high = self[op.operands[1]] if upper is None else upper
-        init = [self[v] for v in op.operands[3:]]
-        kind, name = loop or op.get("loop", "sequential"), name or op["name"]
+        init = [self[v] for v in For.of(op).init]
+        kind, name = loop or loop_kind(op), name or For.of(op).name
         with self.kb.loop(name, low, high, self[op.operands[2]], loop=kind, init=init) as got:
             got = got if init else (got,)
             self.env.update(zip(region.arguments, got, strict=True))
@@ -199,15 +200,15 @@ def loops(function: Function) -> Iterator[Op]:
 
 def find_loop(function: Function, name: str) -> Op:
     """Return the only loop of this name; raise :class:`Refused` if there is none or several."""
-    found = [op for op in loops(function) if op["name"] == name]
+    found = [op for op in loops(function) if For.of(op).name == name]
     if len(found) != 1:
-        known = ", ".join(op["name"] for op in loops(function))
+        known = ", ".join(For.of(op).name for op in loops(function))
         raise Refused(f"{function.name} has {len(found)} loops named {name!r} (loops: {known})")
     return found[0]
 
 
 def has_loop(function: Function, name: str) -> bool:
-    return any(op["name"] == name for op in loops(function))
+    return any(For.of(op).name == name for op in loops(function))
 
 
 def producers(function: Function) -> dict[Value, Op]:
@@ -225,7 +226,7 @@ def producers(function: Function) -> dict[Value, Op]:
 def constant_of(value: Value, defs: Mapping[Value, Op]) -> int | None:
     """Return the constant of an index value, or None if it is computed."""
     op = defs.get(value)
-    return op["value"] if op is not None and op.kind == "kernel.constant" else None
+    return Constant.of(op).index if op is not None and op.kind == "kernel.constant" else None
 
 
 def buffer_argument(function: Function, name: str) -> Value:
@@ -282,13 +283,16 @@ def nest(function: Function, names) -> list[Op]:
     """
     chain = [find_loop(function, name) for name in names]
     for op in chain:
-        need(not op.operands[3:], f"loop {op['name']} carries values")
+        need(not For.of(op).init, f"loop {For.of(op).name} carries values")
     for outer, inner in itertools.pairwise(chain):
         others = [o for o in outer.regions[0].ops if o is not inner]
-        need(inner in outer.regions[0].ops, f"{inner['name']} is not directly in {outer['name']}")
+        need(
+            inner in outer.regions[0].ops,
+            f"{For.of(inner).name} is not directly in {For.of(outer).name}",
+        )
         need(
             all(is_pure(o) for o in others),
-            f"{outer['name']} does more than its loop {inner['name']}",
+            f"{For.of(outer).name} does more than its loop {For.of(inner).name}",
         )
     return chain
 
@@ -324,7 +328,7 @@ def bound_at_top(kb: KernelBuilder, value: Value, defs: Mapping[Value, Op]) -> V
         return kb.sub(bound_at_top(kb, made_by.operands[1], defs), 1)
     name = made_by.kind.removeprefix("kernel.")
     if name == "constant":
-        return kb.index(made_by["value"])
+        return kb.index(Constant.of(made_by).index)
     if name == "min":
         sides = list(made_by.operands)
         constants = [v for v in sides if constant_of(v, defs) is not None]

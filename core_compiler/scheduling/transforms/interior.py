@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from core_compiler.ir import Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.ops import INDEPENDENT
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
@@ -37,9 +38,9 @@ def interior(function: Function, loop: str) -> Function:
     ``<loop>_rest<number>``.
     """
     defs, op = producers(function), find_loop(function, loop)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
-    need(not op.operands[3:], f"{loop} carries values")
+    need(loop_kind(op) in INDEPENDENT, f"iterations of {loop} are sequential")
+    need(constant_of(For.of(op).step, defs) == 1, f"{loop} does not step by 1")
+    need(not For.of(op).init, f"{loop} carries values")
     split = _Split(op, defs)
     need(bool(split.conditions or split.clamps), f"{loop} has no conditions or clamps on its index")
     return rebuild(function, {op: split.emit})
@@ -62,7 +63,7 @@ class _Linear:
 class _Split:
     def __init__(self, op: Op, defs: Mapping[Value, Op]):
         self.op, self.defs = op, defs
-        self.index = op.regions[0].arguments[0]
+        self.index = For.of(op).index
         self.inside = {v for o in op.walk() if o is not op for v in o.results}
         self.inner = {
             r.arguments[0]: o
@@ -242,7 +243,7 @@ class _Split:
         """Return the values that the stores need once the known conditions have chosen."""
         needed: set[Value] = set()
         stack = [v for o in self.op.walk() if o.kind == "kernel.store" for v in o.operands]
-        stack += [v for o in self.op.walk() if o.kind == "kernel.for" for v in o.operands[:3]]
+        stack += [v for o in self.op.walk() if o.kind == "kernel.for" for v in For.of(o).bounds]
         stack += [v for o in self.op.walk() if o.kind == "kernel.if" for v in o.operands]
         while stack:
             value = stack.pop()
@@ -270,7 +271,7 @@ class _Split:
         if dropped:
             for op in self.clamps:
                 copier.hooks[op] = _replaced_by(self._moving(op))
-        with kb.loop(name, 0, kb.sub(high, low), loop=self.op.get("loop")) as iv:
+        with kb.loop(name, 0, kb.sub(high, low), loop=For.of(self.op).loop) as iv:
             copier.env[self.index] = kb.add(low, iv)
             copier.block(region)
         copier.env, copier.truths, copier.hooks = saved, held, hooks
@@ -281,11 +282,11 @@ class _Split:
 
     def _next(self) -> str:
         self.number += 1
-        return f"{self.op['name']}_{self.number - 1}"
+        return f"{For.of(self.op).name}_{self.number - 1}"
 
     def _next_rest(self) -> str:
         self.rests += 1
-        return f"{self.op['name']}_rest{self.rests - 1}"
+        return f"{For.of(self.op).name}_rest{self.rests - 1}"
 
     # -- bounds ------------------------------------------------------------------------------------
 
@@ -339,5 +340,5 @@ def is_chosen_by(function: Function, loop: str) -> bool:
 
 def ranges(function: Function, loop: str) -> list[str]:
     """Return the names of the ranges of ``loop`` that :func:`interior` left, without the rests."""
-    names = [op["name"] for op in function.body.walk() if op.kind == "kernel.for"]
+    names = [For.of(op).name for op in function.body.walk() if op.kind == "kernel.for"]
     return [n for n in names if n.startswith(f"{loop}_") and n.rpartition("_")[2].isdigit()]

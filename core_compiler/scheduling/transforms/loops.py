@@ -5,6 +5,7 @@ from __future__ import annotations
 from core_compiler.ir import Block, Function, Op, Value, attributes_key
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.ops import INDEPENDENT, LOOPS, is_pure
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     buffer_argument,
@@ -41,8 +42,8 @@ def split(
     both, so a reduction keeps its order.
     """
     op, defs = find_loop(function, loop), producers(function)
-    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
-    kind = op.get("loop", "sequential")
+    need(constant_of(For.of(op).step, defs) == 1, f"{loop} does not step by 1")
+    kind = For.of(op).loop
     inner_kind = inner_loop or ("vector" if kind in INDEPENDENT else "sequential")
     (region,) = op.regions
 
@@ -51,8 +52,11 @@ def split(
         size = factor
         if isinstance(factor, str):
             size = next(v for v in kb.arguments if v.name == factor)
-        low, extent = copier[op.operands[0]], kb.sub(copier[op.operands[1]], copier[op.operands[0]])
-        init = [copier[v] for v in op.operands[3:]]
+        low, extent = (
+            copier[op.operands[0]],
+            kb.sub(copier[For.of(op).upper], copier[For.of(op).lower]),
+        )
+        init = [copier[v] for v in For.of(op).init]
         with kb.loop(outer, 0, kb.op("ceildiv", extent, size), loop=kind, init=init) as got:
             io, *carried = got if init else (got,)
             base = kb.mul(io, size)
@@ -78,15 +82,15 @@ def interchange(function: Function, outer: str, inner: str) -> Function:
     first, second = nest(function, (outer, inner))
     defs = producers(function)
     for op in (first, second):
-        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
-    own = {first.regions[0].arguments[0]}
+        need(loop_kind(op) in INDEPENDENT, f"iterations of {For.of(op).name} are sequential")
+    own = {For.of(first).index}
     need(
-        not depends_on(second.operands[:3], own, defs),
+        not depends_on(For.of(second).bounds, own, defs),
         f"the bounds of {inner} depend on {outer}",
     )
 
     def hook(copier, op):
-        bounds = [o for v in second.operands[:3] for o in expression(v, defs, own)]
+        bounds = [o for v in For.of(second).bounds for o in expression(v, defs, own)]
         inside = set(first.regions[0].ops)
         copier.ops(dict.fromkeys(o for o in bounds if o in inside))
 
@@ -107,7 +111,7 @@ def mark(function: Function, loop: str, kind: str) -> Function:
     op = find_loop(function, loop)
     need(kind in LOOPS, f"unknown kind of loop {kind!r}")
     need(
-        kind in ("sequential", "unrolled") or op.get("loop") in INDEPENDENT,
+        kind in ("sequential", "unrolled") or loop_kind(op) in INDEPENDENT,
         f"iterations of {loop} are sequential",
     )
     marked = op.with_(attributes={**op.attributes, "loop": kind})
@@ -164,7 +168,7 @@ def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
     branches = [o for o in op.walk() if o.kind == "kernel.if"]
     need(len(branches) == 1, f"{loop} holds {len(branches)} branches, not one")
     (branch,) = branches
-    need(not op.operands[3:], f"{loop} carries values")
+    need(not For.of(op).init, f"{loop} carries values")
     own = {v for o in op.walk() for r in o.regions for v in r.arguments}
     own |= {v for o in op.walk() if o.regions or not is_pure(o) for v in o.results}
     condition = branch.operands[0]
@@ -178,7 +182,7 @@ def unswitch(function: Function, loop: str, suffix: str = "_first") -> Function:
             copier.env.update(zip(branch.results, outputs, strict=True))
 
         def nested(copier: Copier, inner: Op) -> None:
-            copier.loop(inner, name=inner["name"] + (suffix if which == 0 else ""))
+            copier.loop(inner, name=For.of(inner).name + (suffix if which == 0 else ""))
 
         saved = dict(copier.hooks)
         copier.hooks[branch] = taken
@@ -235,9 +239,9 @@ def merge(function: Function, outer: str, inner: str, name: str) -> Function:
     first, second = nest(function, (outer, inner))
     defs = producers(function)
     for op in (first, second):
-        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
-        need(constant_of(op.operands[0], defs) == 0, f"{op['name']} does not start at 0")
-        need(constant_of(op.operands[2], defs) == 1, f"{op['name']} does not step by 1")
+        need(loop_kind(op) in INDEPENDENT, f"iterations of {For.of(op).name} are sequential")
+        need(constant_of(For.of(op).lower, defs) == 0, f"{For.of(op).name} does not start at 0")
+        need(constant_of(For.of(op).step, defs) == 1, f"{For.of(op).name} does not step by 1")
     (row,), (column,) = first.regions[0].arguments, second.regions[0].arguments
     need(not depends_on([second.operands[1]], {row}, defs), f"{inner} depends on {outer}")
 
@@ -245,9 +249,9 @@ def merge(function: Function, outer: str, inner: str, name: str) -> Function:
         kb = copier.kb
         inside = {v for o in first.walk() if o is not first for v in o.results}
         copier.ops(expression(second.operands[1], defs, {v for v in defs if v not in inside}))
-        width = copier[second.operands[1]]
-        total = kb.mul(copier[first.operands[1]], width)
-        with kb.loop(name, 0, total, loop=first.get("loop")) as linear_index:
+        width = copier[For.of(second).upper]
+        total = kb.mul(copier[For.of(first).upper], width)
+        with kb.loop(name, 0, total, loop=For.of(first).loop) as linear_index:
             copier.env[row] = kb.floordiv(linear_index, width)
             copier.env[column] = kb.mod(linear_index, width)
             copier.ops(o for o in first.regions[0].ops if o is not second)
@@ -259,7 +263,7 @@ def merge(function: Function, outer: str, inner: str, name: str) -> Function:
 def unit_loop(function: Function, inside: str, name: str) -> Function:
     """Put the body of a loop of independent iterations into a loop of one iteration."""
     op = find_loop(function, inside)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {inside} are sequential")
+    need(loop_kind(op) in INDEPENDENT, f"iterations of {inside} are sequential")
     need(not has_loop(function, name), f"loop {name!r} already exists")
 
     def hook(copier: Copier, op: Op) -> None:
@@ -280,7 +284,7 @@ def never_empty(function: Function, chunk: str) -> Function:
     """
     op, defs = find_loop(function, chunk), producers(function)
     (region,) = op.regions
-    need(constant_of(op.operands[0], defs) == 0, f"{chunk} does not start at 0")
+    need(constant_of(For.of(op).lower, defs) == 0, f"{chunk} does not start at 0")
     need(len(op.results) == 1, f"{chunk} carries {len(op.results)} values, not one")
     taken = defs[region.outputs[0]]
     if taken.kind == "kernel.select":
@@ -301,7 +305,7 @@ def never_empty(function: Function, chunk: str) -> Function:
     need(len(set(starts)) == 1, other)
 
     def hook(copier: Copier, op: Op) -> None:
-        copier.loop(op, upper=copier.kb.max(copier[op.operands[1]], 1))
+        copier.loop(op, upper=copier.kb.max(copier[For.of(op).upper], 1))
 
     return rebuild(function, {op: hook})
 

@@ -14,6 +14,7 @@ from core_compiler.ir import BufferType, Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.builder import KernelBuilder
 from core_compiler.kernel_ir.ops import access, is_pure
+from core_compiler.kernel_ir.views import Invoke
 from core_compiler.scheduling.transforms.arguments import canonical_arguments
 from core_compiler.scheduling.transforms.edit import (
     Copier,
@@ -311,7 +312,11 @@ def dispatch(
     ``size`` is the position of the index argument that is the number of valid rows. ``variants``
     are (rows, kernel), largest first, each correct for any number of rows up to its own.
     """
-    calls = [o for o in function.body.walk() if o.kind == "kernel.invoke" and o["callee"] == callee]
+    calls = [
+        o
+        for o in function.body.walk()
+        if o.kind == "kernel.invoke" and Invoke.of(o).callee == callee
+    ]
     need(len(calls) == 1, f"{callee} is called {len(calls)} times")
     rows = [r for r, _ in variants]
     need(rows == sorted(rows, reverse=True), "variants are listed largest first")

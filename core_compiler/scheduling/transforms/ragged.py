@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernel_ir.ops import INDEPENDENT, SPACES, access
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
@@ -26,11 +27,11 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
     entered with zero iterations). ``to`` defaults to the constant in the bound.
     """
     defs, op = producers(function), find_loop(function, loop)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[0], defs) == 0, f"{loop} does not start at 0")
+    need(loop_kind(op) in INDEPENDENT, f"iterations of {loop} are sequential")
+    need(constant_of(For.of(op).lower, defs) == 0, f"{loop} does not start at 0")
     bound = _constant_bound(op, defs)
     size = expect(bound if to is None else to, f"the bound of {loop} is not min(constant, n)")
-    iv = op.regions[0].arguments[0]
+    iv = For.of(op).index
     for inner in op.walk():
         if inner.kind == "kernel.store":
             memory = access(inner)[0]
@@ -60,8 +61,8 @@ def round_up(function: Function, loop: str, to: int | None = None) -> Function:
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        count = copier[op.operands[1]]
-        with kb.loop(op["name"], 0, size, loop=op.get("loop")) as index:
+        count = copier[For.of(op).upper]
+        with kb.loop(For.of(op).name, 0, size, loop=For.of(op).loop) as index:
             raw[:] = [index]
             real = kb.known(count) == size
             copier.env[iv] = index if real else kb.min(index, kb.sub(count, 1))
@@ -82,11 +83,11 @@ def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> F
     condition too.
     """
     defs, op = producers(function), find_loop(function, loop)
-    kind = op.get("loop")
+    kind = For.of(op).loop
     need(kind in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[0], defs) == 0, f"{loop} does not start at 0")
-    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
-    iv = op.regions[0].arguments[0]
+    need(constant_of(For.of(op).lower, defs) == 0, f"{loop} does not start at 0")
+    need(constant_of(For.of(op).step, defs) == 1, f"{loop} does not step by 1")
+    iv = For.of(op).index
     within = {v for o in op.walk() if o is not op and not o.regions for v in o.results}
     stop = {v for v in defs if v not in within}
     stores = [o for o in op.walk() if o.kind == "kernel.store"]
@@ -97,7 +98,7 @@ def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> F
     def store_if_valid(copier: Copier, store: Op) -> None:
         """Emit the store at its own index, under its condition."""
         kb = copier.kb
-        with kb.branch(kb.lt(position[0], copier[op.operands[1]])):
+        with kb.branch(kb.lt(position[0], copier[For.of(op).upper])):
             saved, copier.env = copier.env, {**copier.env, iv: position[0]}
             for value in store.operands:
                 copier.ops(expression(value, defs, stop))
@@ -105,7 +106,7 @@ def cover(function: Function, loop: str, size: int, outer: str, inner: str) -> F
             copier.env = saved
 
     def hook(copier: Copier, op: Op) -> None:
-        kb, count = copier.kb, copier[op.operands[1]]
+        kb, count = copier.kb, copier[For.of(op).upper]
         known = kb.known(count)
         whole = known is not None and known % size == 0
         with (
@@ -138,7 +139,7 @@ def specialise(
     """
     defs, op, target = producers(function), find_loop(function, loop), find_loop(function, inner)
     need(target in list(op.walk()), f"{inner} is not inside {loop}")
-    need(not op.operands[3:], f"{loop} carries values")
+    need(not For.of(op).init, f"{loop} carries values")
     upper = target.operands[1]
     own = {v for o in op.walk() for r in o.regions for v in r.arguments}
     need(not depends_on([upper], own, defs), f"the extent of {inner} varies inside {loop}")
@@ -152,7 +153,7 @@ def specialise(
 
         def renamed(copier: Copier, o: Op) -> None:
             bound = copier.kb.add(copier[lower], size) if o is target else None
-            copier.loop(o, name=f"{o['name']}{suffix}", upper=bound)
+            copier.loop(o, name=f"{For.of(o).name}{suffix}", upper=bound)
 
         copier.hooks |= {o: renamed for o in op.walk() if o.kind == "kernel.for"}
         renamed(copier, op)

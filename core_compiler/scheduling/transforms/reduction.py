@@ -13,6 +13,7 @@ from typing import Any
 from core_compiler.ir import Function, Op, Value
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir.ops import INDEPENDENT, access, is_pure
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     bound_at_top,
@@ -46,9 +47,12 @@ def fission(
     """
     chain, defs = nest(function, loops), producers(function)
     for op in chain:
-        need(op.get("loop") == "vector", f"iterations of {op['name']} are not private to a thread")
-        need(constant_of(op.operands[0], defs) == 0, f"{op['name']} does not start at 0")
-        need(constant_of(op.operands[2], defs) == 1, f"{op['name']} does not step by 1")
+        need(
+            loop_kind(op) == "vector",
+            f"iterations of {For.of(op).name} are not private to a thread",
+        )
+        need(constant_of(For.of(op).lower, defs) == 0, f"{For.of(op).name} does not start at 0")
+        need(constant_of(For.of(op).step, defs) == 1, f"{For.of(op).name} does not step by 1")
     body = chain[-1].regions[0].ops
     positions = [i for i, o in enumerate(body) if o is find_loop(function, after)]
     need(bool(positions), f"loop {after} is not directly in {loops[-1]}")
@@ -80,8 +84,8 @@ def fission(
             buffers[value] = kb.alloc((*lead, *shape), value.type, *sizes, space=space, name=name)
 
     def address(copier: Copier) -> list[Value]:
-        kb, ivs = copier.kb, [copier[op.regions[0].arguments[0]] for op in chain]
-        extents = [copier[op.operands[1]] for op in chain]
+        kb, ivs = copier.kb, [copier[For.of(op).index] for op in chain]
+        extents = [copier[For.of(op).upper] for op in chain]
         lead: Any = 0  # an index, or the initial number
         for iv, extent in zip(ivs[: len(chain) - tile], extents, strict=False):
             lead = kb.add(kb.mul(lead, extent), iv) if lead != 0 else iv
@@ -120,7 +124,7 @@ def emit_nest(copier: Copier, chain: Sequence[Op], inside, suffix: str = "") -> 
             copier.ops(o for o in op.regions[0].ops if o is not rest[0])
         emit_nest(copier, rest, inside, suffix)
 
-    copier.loop(op, name=op["name"] + suffix, body=body)
+    copier.loop(op, name=For.of(op).name + suffix, body=body)
 
 
 def hoist(
@@ -152,10 +156,12 @@ def hoist(
     (save,) = effects
     memory, where = access(save)
     need(memory.type.space in ("scratch", "register"), f"{memory} is not a private buffer")
-    own = {op.regions[0].arguments[0] for op in chain}
-    need(not depends_on(inner.operands[:3], own, defs), f"bounds of {reduction} depend on the nest")
+    own = {For.of(op).index for op in chain}
+    need(
+        not depends_on(For.of(inner).bounds, own, defs), f"bounds of {reduction} depend on the nest"
+    )
     for op in chain:
-        need(op.get("loop") in INDEPENDENT, f"iterations of {op['name']} are sequential")
+        need(loop_kind(op) in INDEPENDENT, f"iterations of {For.of(op).name} are sequential")
     pure = [o for o in body if is_pure(o)]
     carried, (iv,) = inner.regions[0].arguments[1], inner.regions[0].arguments[:1]
     if start == "there":
@@ -170,7 +176,7 @@ def hoist(
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        for bound in inner.operands[:3]:
+        for bound in For.of(inner).bounds:
             copier.ops(expression(bound, defs, _defined_outside(chain[0], defs)))
         if start == "store":
 
@@ -197,8 +203,8 @@ def hoist(
             copier.ops(ops[used:])
             kb.store(copier[inner.regions[0].outputs[0]], copier[memory], *address(copier))
 
-        bounds = [copier[v] for v in inner.operands[:3]]
-        with kb.loop(reduction, *bounds, loop=inner.get("loop", "sequential")) as index:
+        bounds = [copier[v] for v in For.of(inner).bounds]
+        with kb.loop(reduction, *bounds, loop=For.of(inner).loop) as index:
             copier.env[iv] = index
             emit_nest(copier, chain, step)
 
@@ -211,7 +217,7 @@ def _runs_at_least_once(loop: Op, defs) -> bool:
     """Return whether a loop runs at least once: from 0 to the larger of 1 and something."""
     upper = defs.get(loop.operands[1])
     return (
-        constant_of(loop.operands[0], defs) == 0
+        constant_of(For.of(loop).lower, defs) == 0
         and upper is not None
         and upper.kind == "kernel.max"
         and any(constant_of(v, defs) == 1 for v in upper.operands)
@@ -237,15 +243,15 @@ def sink(
     outer = find_loop(function, reduction)
     chain = [find_loop(function, name) for name in loops]
     after = nest(function, [name + suffix for name in loops])
-    rename = {
-        b.regions[0].arguments[0]: a.regions[0].arguments[0]
-        for a, b in zip(chain, after, strict=True)
-    }
+    rename = {For.of(b).index: For.of(a).index for a, b in zip(chain, after, strict=True)}
     for a, b in zip(chain, after, strict=True):
-        for x, y in zip(a.operands[:3], b.operands[:3], strict=True):
-            need(is_same_index(x, y, defs, rename), f"bounds of {a['name']} and {b['name']} differ")
+        for x, y in zip(For.of(a).bounds, For.of(b).bounds, strict=True):
+            need(
+                is_same_index(x, y, defs, rename),
+                f"bounds of {For.of(a).name} and {For.of(b).name} differ",
+            )
     _same_tiles(outer, after[-1], defs, rename)
-    iv, (_, upper, step) = outer.regions[0].arguments[0], outer.operands[:3]
+    iv, (_, upper, step) = For.of(outer).index, For.of(outer).bounds
     tail = after[-1].regions[0]
 
     def drop(copier: Copier, op: Op) -> None:
@@ -259,7 +265,7 @@ def sink(
             last = kb.ge(kb.add(copier[iv], copier[step]), copier[upper])
             with kb.branch(last):
                 for b in after:
-                    index = b.regions[0].arguments[0]
+                    index = For.of(b).index
                     copier.env[index] = copier[rename[index]]
                 for b in after[:-1]:
                     copier.ops(o for o in b.regions[0].ops if is_pure(o))

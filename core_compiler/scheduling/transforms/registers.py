@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core_compiler.ir import Block, Function, Op, Value, VectorType, attributes_key
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import For
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
@@ -21,12 +22,12 @@ def unroll(function: Function, loop: str) -> Function:
     defs, op = producers(function), find_loop(function, loop)
     bounds = [
         expect(constant_of(v, defs), f"the bounds of {loop} are not constants")
-        for v in op.operands[:3]
+        for v in For.of(op).bounds
     ]
     (region,) = op.regions
 
     def hook(copier: Copier, op: Op) -> None:
-        values = [copier[v] for v in op.operands[3:]]
+        values = [copier[v] for v in For.of(op).init]
         for i in range(*bounds):
             copier.env.update(zip(region.arguments, (copier.kb.index(i), *values), strict=True))
             values = list(copier.block(region))
@@ -41,15 +42,15 @@ def unroll_by(function: Function, loop: str, factor: int) -> Function:
     The order of the iterations, and so of a carried sum, is kept.
     """
     defs, op = producers(function), find_loop(function, loop)
-    need(constant_of(op.operands[0], defs) == 0, f"{loop} does not start at 0")
-    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
+    need(constant_of(For.of(op).lower, defs) == 0, f"{loop} does not start at 0")
+    need(constant_of(For.of(op).step, defs) == 1, f"{loop} does not step by 1")
     (region,) = op.regions
 
     def hook(copier: Copier, op: Op) -> None:
-        kb, count = copier.kb, copier[op.operands[1]]
-        kind = op.get("loop", "sequential")
+        kb, count = copier.kb, copier[For.of(op).upper]
+        kind = For.of(op).loop
         main = kb.mul(kb.floordiv(count, factor), factor)
-        values = [copier[v] for v in op.operands[3:]]
+        values = [copier[v] for v in For.of(op).init]
         for name, low, high, step in (
             (loop, kb.index(0), main, factor),
             (f"{loop}_rest", main, count, 1),
@@ -104,9 +105,9 @@ def promote(function: Function, buffer: str) -> Function:
             keys[o] for o in op.walk() if o in keys and o.kind == "kernel.store"
         )
         inside = [key for key in changed if key in state]  # the others begin and end in the body
-        bounds = [copier[v] for v in op.operands[:3]]
-        init = [*(copier[v] for v in op.operands[3:]), *(state[k] for k in inside)]
-        with kb.loop(op["name"], *bounds, loop=op.get("loop", "sequential"), init=init) as got:
+        bounds = [copier[v] for v in For.of(op).bounds]
+        init = [*(copier[v] for v in For.of(op).init), *(state[k] for k in inside)]
+        with kb.loop(For.of(op).name, *bounds, loop=For.of(op).loop, init=init) as got:
             got = got if init else (got,)
             own = len(region.arguments)
             copier.env.update(zip(region.arguments, got[:own], strict=True))

@@ -10,6 +10,7 @@ from core_compiler.ir import Block, Function, Op, Value
 from core_compiler.ir.types import buffer
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import access
+from core_compiler.kernel_ir.views import Constant, For
 from core_compiler.scheduling.transforms.bytes import TERMS, Word, word_of
 from core_compiler.scheduling.transforms.collapse import Numbering
 from core_compiler.scheduling.transforms.edit import (
@@ -62,10 +63,11 @@ def stage(
     word = Word.of(words, buffer_argument(function, operand), defs) if as_bytes else None
     if order:
         need(
-            sorted(order) == sorted(op["name"] for op in chain), f"order must list the loops {dims}"
+            sorted(order) == sorted(For.of(op).name for op in chain),
+            f"order must list the loops {dims}",
         )
-        chain.sort(key=lambda op: order.index(op["name"]))
-    ivs = [op.regions[0].arguments[0] for op in chain]
+        chain.sort(key=lambda op: order.index(For.of(op).name))
+    ivs = [For.of(op).index for op in chain]
     within = _defined_in(loop)
     visible = (set(defs) - within) | {*ivs, *loop.regions[0].arguments}
     other = {v for op in loop.walk() for r in op.regions for v in r.arguments} - visible
@@ -115,10 +117,10 @@ def stage(
         if word is not None and op is words:
             copy_bytes(copier, op)
             return
-        for bound in op.operands[:3]:
+        for bound in For.of(op).bounds:
             copier.ops(expression(bound, defs, visible))
-        bounds = [copier[v] for v in op.operands[:3]]
-        with copier.kb.loop(f"{op['name']}_{name}", *bounds, loop="vector") as iv:
+        bounds = [copier[v] for v in For.of(op).bounds]
+        with copier.kb.loop(f"{For.of(op).name}_{name}", *bounds, loop="vector") as iv:
             copier.env[ivs[depth]] = iv
             fill(copier, depth + 1)
 
@@ -130,15 +132,15 @@ def stage(
             copier.ops(expression(bound, defs, visible))
         lower, upper = (kb.mul(copier[v], TERMS) for v in op.operands[:2])
         size = copier[word.size]
-        copier.env[op.regions[0].arguments[0]] = copier[op.operands[0]]
+        copier.env[For.of(op).index] = copier[op.operands[0]]
         *rest, start = address(copier)
         end = kb.min(upper, size)
-        with kb.loop(f"{op['name']}_{name}", lower, end, loop="vector") as iv:
+        with kb.loop(f"{For.of(op).name}_{name}", lower, end, loop="vector") as iv:
             copier.env[word.position] = iv
             copier.ops(expression(word.first, defs, {*visible, word.position}))
             byte = kb.cast(copier[word.first], word.dtype)
             kb.store(byte, memory[0], *rest, kb.add(kb.mul(start, TERMS), kb.sub(iv, lower)))
-        with kb.loop(f"{op['name']}_{name}_end", end, upper) as iv:
+        with kb.loop(f"{For.of(op).name}_{name}_end", end, upper) as iv:
             zero = kb.number(0, word.dtype)
             kb.store(zero, memory[0], *rest, kb.add(kb.mul(start, TERMS), kb.sub(iv, lower)))
 
@@ -177,7 +179,7 @@ class _Axis:
     def of(function: Function, what: str | Sequence[str]) -> _Axis:
         if isinstance(what, str):
             op, defs = find_loop(function, what), producers(function)
-            need(constant_of(op.operands[2], defs) == 1, f"{what} does not step by 1")
+            need(constant_of(For.of(op).step, defs) == 1, f"{what} does not step by 1")
             return _Axis(what, (op,))
         numbering = Numbering(function, what)
         return _Axis(" ".join(what), tuple(numbering.loops), numbering)
@@ -186,7 +188,7 @@ class _Axis:
         if self.numbering is not None:
             return self.numbering.number(copier)
         (op,) = self.loops
-        return copier.kb.sub(copier[op.regions[0].arguments[0]], copier[op.operands[0]])
+        return copier.kb.sub(copier[For.of(op).index], copier[op.operands[0]])
 
     def bound(self, kb, defs) -> int | None:
         """Return the maximum number of iterations if it is known."""
@@ -259,7 +261,7 @@ def pack_argument(
     kept = old.type.dtype if word is None else word.type
     kind = buffer((panels, terms, tile), kept, (stride, tile, 1))
     new = Value(kind, old.name)
-    own = {op.regions[0].arguments[0] for op in numbering.loops}
+    own = {For.of(op).index for op in numbering.loops}
 
     def load(copier: Copier, op: Op) -> None:
         kb = copier.kb
@@ -312,7 +314,7 @@ def maximum_value(value: Value, defs) -> int | None:
     if op is None:
         return None
     if op.kind == "kernel.constant":
-        return op["value"]
+        return Constant.of(op).index
     if value not in op.results:  # a loop's index
         if constant_of(op.operands[0], defs) != 0:
             return None

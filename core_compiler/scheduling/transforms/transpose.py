@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from core_compiler.ir import Function, Op, Value
 from core_compiler.kernel_ir.ops import INDEPENDENT, access, is_pure
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
@@ -29,9 +30,9 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
     defs = producers(function)
     op, nested = find_loop(function, outer), find_loop(function, inner)
     for loop in (op, nested):
-        need(loop.get("loop") in INDEPENDENT, f"iterations of {loop['name']} are sequential")
-        need(constant_of(loop.operands[2], defs) == 1, f"{loop['name']} does not step by 1")
-    need(constant_of(nested.operands[0], defs) == 0, f"{inner} does not start at 0")
+        need(loop_kind(loop) in INDEPENDENT, f"iterations of {For.of(loop).name} are sequential")
+        need(constant_of(For.of(loop).step, defs) == 1, f"{For.of(loop).name} does not step by 1")
+    need(constant_of(For.of(nested).lower, defs) == 0, f"{inner} does not start at 0")
     need(pad % width == 0 and width & (width - 1) == 0, "widths must be powers of two")
     others = [o for o in op.regions[0].ops if o is not nested]
     need(all(is_pure(o) for o in others), f"{outer} does more than {inner}")
@@ -43,7 +44,7 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
     casts = expect(
         casts_between(load.result, store.operands[0], defs), f"{inner} does not store what it loads"
     )
-    k, j = op.regions[0].arguments[0], nested.regions[0].arguments[0]
+    k, j = For.of(op).index, For.of(nested).index
     need(not depends_on(nested.operands[:2], {k}, defs), f"the extent of {inner} varies")
     source, read = access(load)
     target, written = access(store)
@@ -68,12 +69,12 @@ def transpose_copy(function: Function, outer: str, inner: str, width: int, pad: 
 
     def hook(copier: Copier, op: Op) -> None:
         kb = copier.kb
-        low, high = copier[op.operands[0]], copier[op.operands[1]]
+        low, high = copier[For.of(op).lower], copier[For.of(op).upper]
         copier.ops(expression(nested.operands[1], defs, stop))
-        extent = copier[nested.operands[1]]
-        with kb.loop(outer, low, high, width, loop=op.get("loop")) as k0:
+        extent = copier[For.of(nested).upper]
+        with kb.loop(outer, low, high, width, loop=For.of(op).loop) as k0:
             length = kb.min(width, kb.sub(high, k0))
-            with kb.loop(inner, 0, pad, width, loop=nested.get("loop")) as j0:
+            with kb.loop(inner, 0, pad, width, loop=For.of(nested).loop) as j0:
                 rows = []
                 for row in range(width):
                     at = kb.add(j0, row)

@@ -8,6 +8,7 @@ from core_compiler.ir import DType, Function, Op, Value, VectorType, dtype, vect
 from core_compiler.ir.types import INDEX
 from core_compiler.kernel_ir import scalars
 from core_compiler.kernel_ir.ops import INDEPENDENT, access, element
+from core_compiler.kernel_ir.views import For, loop_kind
 from core_compiler.scheduling.transforms.edit import (
     Copier,
     constant_of,
@@ -37,16 +38,16 @@ def vectorise(
     that differ between lanes, and values carried by the loop.
     """
     defs, op = producers(function), find_loop(function, loop)
-    need(op.get("loop") in INDEPENDENT, f"iterations of {loop} are sequential")
-    need(constant_of(op.operands[2], defs) == 1, f"{loop} does not step by 1")
+    need(loop_kind(op) in INDEPENDENT, f"iterations of {loop} are sequential")
+    need(constant_of(For.of(op).step, defs) == 1, f"{loop} does not step by 1")
     low = constant_of(op.operands[0], defs)
-    need(not op.operands[3:], f"{loop} carries values")
+    need(not For.of(op).init, f"{loop} carries values")
     count = constant_of(op.operands[1], defs)
     whole = low is not None and count is not None and (count - low) % width == 0
     whole = whole or (low == 0 and _is_multiple(op.operands[1], width, defs))
     span = _length(op, defs)
     whole = whole or (span is not None and span % width == 0)
-    iv = op.regions[0].arguments[0]
+    iv = For.of(op).index
     if pad is not None:
         need(low == 0 and pad % width == 0, f"{loop} cannot be padded to {pad}")
         _check_room(op, iv, pad)
@@ -56,7 +57,7 @@ def vectorise(
         kb = copier.kb
         lanes = _Lanes(copier, steps, width, pad is not None, {iv}, defs)
         lanes.limits = _limits(op, steps)
-        lower, upper = copier[op.operands[0]], copier[op.operands[1]]
+        lower, upper = copier[For.of(op).lower], copier[For.of(op).upper]
         end = upper if pad is None else kb.index(pad)
         full = kb.mul(kb.floordiv(kb.sub(upper, lower), width), width)
         cut = kb.add(lower, full) if rest and not whole else None
@@ -64,7 +65,7 @@ def vectorise(
         if cut is not None:
             parts = [(loop, lower, cut, True), (f"{loop}_rest", cut, upper, False)]
         for name, start, stop, all_lanes in parts:
-            with kb.loop(name, start, stop, width, loop=op.get("loop")) as base:
+            with kb.loop(name, start, stop, width, loop=For.of(op).loop) as base:
                 copier.env[iv] = base
                 left = kb.sub(upper, base) if span is None or span > width else kb.index(span)
                 lanes.count = None if all_lanes else kb.min(width, left)
@@ -309,11 +310,14 @@ class _Lanes:
 
     def _for(self, op: Op) -> None:
         kb, copier, (region,) = self.copier.kb, self.copier, op.regions
-        for bound in op.operands[:3]:
-            need(self.steps.get(bound, 0) == 0, f"bounds of {op['name']} differ from lane to lane")
-        init = [self.vector(v) for v in op.operands[3:]]
-        bounds = [copier[v] for v in op.operands[:3]]
-        with kb.loop(op["name"], *bounds, loop=op.get("loop", "sequential"), init=init) as got:
+        for bound in For.of(op).bounds:
+            need(
+                self.steps.get(bound, 0) == 0,
+                f"bounds of {For.of(op).name} differ from lane to lane",
+            )
+        init = [self.vector(v) for v in For.of(op).init]
+        bounds = [copier[v] for v in For.of(op).bounds]
+        with kb.loop(For.of(op).name, *bounds, loop=For.of(op).loop, init=init) as got:
             got = got if init else (got,)
             copier.env.update(zip(region.arguments, got, strict=True))
             self.varying.update(region.arguments[1:])

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from core_compiler.ir import Module, Op, Origin, Rewrite, Value, dtype
+from core_compiler.ir.target import LAUNCH, Launch
 from core_compiler.lowering.lower import GROUP
-from core_compiler.passes.outline_kernels import LAUNCH, OutlineKernels
+from core_compiler.passes.outline_kernels import OutlineKernels
 from core_compiler.runtime.program import Ref
 from core_compiler.runtime.shards import ShardWatcher
 from core_compiler.support.arrays import strided
@@ -194,11 +195,11 @@ def _written_buffers(op: Op, refs: Sequence[Ref]) -> list[tuple[Value, Ref]]:
     """Return the buffers that a launch writes, with their locations."""
     if op.kind != LAUNCH:
         return []
-    buffers = [a for a in op["arguments"] if a[0] != "size"]
+    launch = Launch.of(op)
     return [
-        (op.operands[op["reads"] + number], ref)
-        for (kind, number), ref in zip(buffers, refs, strict=True)
-        if kind == "result"
+        (value, ref)
+        for value, ref in zip(launch.buffers, refs, strict=True)
+        if value in launch.written
     ]
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core_compiler.ir import Module, Op, Rewrite, Value
-from core_compiler.ir.kinds import CONSTANTS
-from core_compiler.passes.bufferize import INPUT, OUTPUT
+from core_compiler.ir.kinds import CONSTANTS, MEANING_IN_REGION
+from core_compiler.ir.target import ALLOC, INPUT, OUTPUT
 from core_compiler.training.graph.joint import LOSS_RULE
 from core_compiler.training.passes.apply_optimizer import ApplyOptimizer
 from core_compiler.training.passes.clip_gradients import ClipGradients
@@ -52,8 +52,7 @@ _PHASE_OF_PASS = {
 _RECOMPUTING = frozenset({Recompute.name(), RecomputeWidened.name()})
 _EXCHANGES = frozenset({"core.all_reduce"})
 #: Ops that have others as members, and ops that compute nothing.
-_CONTAINERS = frozenset({"core.group", "target.launch"})
-_NON_COMPUTING = CONSTANTS | {"target.alloc"}
+_NON_COMPUTING = CONSTANTS | {ALLOC}
 #: The caller's arguments and results, which belong to no phase.
 _INTERFACE = frozenset({INPUT, OUTPUT})
 _ORDER = {phase: place for place, phase in enumerate(("", *PHASES))}
@@ -66,7 +65,7 @@ def pass_of(name: str) -> str:
 
 def members(op: Op) -> tuple[Op, ...]:
     """Return the members of a group or launch, else the op itself."""
-    return op.regions[0].ops if op.kind in _CONTAINERS and op.regions else (op,)
+    return op.regions[0].ops if op.kind in MEANING_IN_REGION and op.regions else (op,)
 
 
 @dataclass
@@ -268,7 +267,9 @@ class Phases:
         if all(op in self.parents for op in inner):
             return
         old_members = (
-            [op for one in old for op in members(one)] if container.kind in _CONTAINERS else []
+            [op for one in old for op in members(one)]
+            if container.kind in MEANING_IN_REGION
+            else []
         )
         copies = len(inner) - len(old_members)
         if not old_members or copies < 0:
@@ -276,7 +277,7 @@ class Phases:
         outside = {
             inside: value
             for one in old
-            if one.kind in _CONTAINERS and one.regions
+            if one.kind in MEANING_IN_REGION and one.regions
             for inside, value in zip(one.regions[0].arguments, one.operands, strict=False)
         }
         # The pattern and the reader of each copy's value.

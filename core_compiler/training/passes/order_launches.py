@@ -11,9 +11,10 @@ from typing_extensions import override
 
 from core_compiler.ir import Block, Function, Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.ir.target import LAUNCH
 from core_compiler.passes.base import Pass, PassContext
 from core_compiler.passes.layouts import is_free_view
-from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.training.graph.roles import Roles
 
 #: Largest number of bytes that a launch of only a few values reads and writes.

@@ -12,8 +12,9 @@ from core_compiler.hardware.costs import DEFAULT_BALANCE, kernel_cost
 from core_compiler.ir import Function, Module, Op, Origin, Rewriter, Value
 from core_compiler.ir.core import clone_block
 from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.ir.target import LAUNCH
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.placement.recompute import Choice, Problem, Step, choose
 from core_compiler.support.errors import UserError
 from core_compiler.training.graph.roles import Roles

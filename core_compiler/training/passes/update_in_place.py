@@ -10,11 +10,21 @@ from typing_extensions import override
 
 from core_compiler.ir import Module, Op, Value
 from core_compiler.ir.rewriter import RewriteLimit
+from core_compiler.ir.target import (
+    ALLOC,
+    COPY,
+    INPUT,
+    LAUNCH,
+    OUTPUT,
+    Input,
+    Launch,
+    Output,
+    buffers_written,
+)
 from core_compiler.lowering.in_place import may_share
 from core_compiler.passes.base import Pass, PassContext
-from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT
 from core_compiler.passes.find_lifetimes import loop_extents, memory_owners
-from core_compiler.passes.outline_kernels import LAUNCH, is_exchange
+from core_compiler.passes.outline_kernels import is_exchange
 from core_compiler.training.graph.roles import Roles
 
 
@@ -56,8 +66,8 @@ class _State:
     def __init__(self, module: Module):
         self.module, self.ops = module, module.main.body.ops
         self.roots = memory_owners(self.ops)
-        self.outputs = {op["index"]: op for op in self.ops if op.kind == OUTPUT}
-        self.inputs = {op["index"]: op.result for op in self.ops if op.kind == INPUT}
+        self.outputs = {Output(op).index: op for op in self.ops if op.kind == OUTPUT}
+        self.inputs = {Input(op).index: op.result for op in self.ops if op.kind == INPUT}
         self.loops = loop_extents(self.ops)
         self.accesses: dict[Value, list[int]] = {}
         for at, op in enumerate(self.ops):
@@ -109,14 +119,12 @@ class _State:
         return any(op.kind == ALLOC and op.result is target for op in self.ops)
 
     def _written(self, op: Op) -> set[Value]:
-        first = op["reads"] if op.kind == LAUNCH else 1
-        return {self._root(v) for v in op.operands[first:]}
+        return {self._root(v) for v in buffers_written(op)}
 
     def _kernel_can_overwrite(self, op: Op, target: Value, old: Value) -> bool:
         """Return whether the kernel reads each element of ``old`` before it overwrites it."""
-        function = self.module.functions[op["kernel"]]
-        buffers = [a for a in op["arguments"] if a[0] != "size"]
-        values = [op.operands[n if kind == "operand" else op["reads"] + n] for kind, n in buffers]
+        launch = Launch.of(op)
+        function, values = self.module.functions[launch.kernel], launch.buffers
         places = {v: [i for i, w in enumerate(values) if self._root(w) is v] for v in (target, old)}
         if any(len(found) != 1 for found in places.values()):
             return False
@@ -124,7 +132,7 @@ class _State:
         a, b = values[written].type, values[read].type
         if (a.shape, a.strides, a.dtype) != (b.shape, b.strides, b.dtype):
             return False
-        key = op["kernel"], read, written
+        key = launch.kernel, read, written
         if key not in self.shared:
             names = function.arguments
             self.shared[key] = may_share(

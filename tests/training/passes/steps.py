@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from core_compiler.ir import Function, Module, Value, WeightStore
+from core_compiler.ir.target import LAUNCH
 from core_compiler.ops import Builder
 from core_compiler.passes.base import PassContext
-from core_compiler.passes.outline_kernels import LAUNCH, OutlineKernels
+from core_compiler.passes.outline_kernels import OutlineKernels
 from core_compiler.training.graph.roles import Roles
 from tests.passes import specs
 from tests.passes.programs import block_of, tensor_type

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from core_compiler.ir import Module
+from core_compiler.ir.target import ALLOC, COPY, INPUT, LAUNCH, OUTPUT, TAKES
 from core_compiler.kernel_ir.interpreter import interpret
 from core_compiler.passes.base import PassContext
-from core_compiler.passes.bufferize import ALLOC, COPY, INPUT, OUTPUT, TAKES, Bufferize
-from core_compiler.passes.outline_kernels import LAUNCH
+from core_compiler.passes.bufferize import Bufferize
 from core_compiler.training.passes.update_in_place import UpdateInPlace
 from tests.passes import specs
 from tests.passes.programs import inputs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from core_compiler.exporters.mlir.linalg import scalars
 from core_compiler.exporters.mlir.linalg.context import Linalg, op
 from core_compiler.exporters.mlir.text import Ref
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
-from core_compiler.ops.views import OpView
 
 
 def _elementwise(b: Linalg, op: OpView, *x: Ref) -> Ref:

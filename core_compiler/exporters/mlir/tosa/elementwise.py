@@ -23,8 +23,8 @@ from core_compiler.exporters.mlir.tosa.numbers import (
     truncated,
 )
 from core_compiler.ir import DType, tensor
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
-from core_compiler.ops.views import OpView
 
 #: The type of an elementwise function: ``(context, *refs) -> ref``.
 Each = Callable[..., Ref]

@@ -6,8 +6,8 @@ from math import inf
 
 from core_compiler.exporters.numpy_source.table import core, in_f32
 from core_compiler.exporters.numpy_source.text import sequence
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
-from core_compiler.ops.views import OpView
 
 
 def _enter(name: str, *attributes: str) -> None:

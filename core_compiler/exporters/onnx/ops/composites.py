@@ -16,9 +16,9 @@ from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.ops.reduction import reduced
 from core_compiler.exporters.onnx.table import Emitter, core
 from core_compiler.ir import dtype
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
 from core_compiler.ops.composite import SELU_ALPHA, SELU_SCALE
-from core_compiler.ops.views import OpView
 from core_compiler.support.onnx_names import ACTIVATIONS, UNARY
 
 F64 = dtype("f64")

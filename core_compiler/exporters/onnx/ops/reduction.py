@@ -12,8 +12,8 @@ import numpy as np
 from core_compiler.exporters.onnx.graph import Tensor
 from core_compiler.exporters.onnx.table import BOOL, I32, I64, Emitter, core
 from core_compiler.ir import DType
+from core_compiler.ir.views import OpView
 from core_compiler.ops import typed
-from core_compiler.ops.views import OpView
 
 #: f64 represents every integer up to this one.
 EXACT = 1 << 53

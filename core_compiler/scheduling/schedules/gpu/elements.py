@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from core_compiler.ir import Function
 from core_compiler.kernel_ir.abi import parallel_nest
+from core_compiler.kernel_ir.views import For
 from core_compiler.scheduling.schedules.steps import Scheduled
 from core_compiler.scheduling.transforms import (
     Refused,
@@ -32,7 +33,7 @@ def schedule(kernel: Function, threads: int = THREADS, together: bool = True) ->
     With ``together`` a thread has several elements if they are adjacent.
     """
     s = Scheduled.of(kernel)
-    nest = [loop["name"] for loop in parallel_nest(kernel)]
+    nest = [For.of(loop).name for loop in parallel_nest(kernel)]
     if not nest:
         return s
     if len(nest) == 1 and together:
